@@ -1,0 +1,37 @@
+# `make serve` and `make test` set up all they need from python3, make and git alone.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: serve test check format torture bench images clean
+
+serve: $(STAMP)
+	$(BIN)/weft serve $(ARGS)
+
+test: $(STAMP)
+	$(BIN)/python tests/browser.py || true
+	$(BIN)/pytest $(ARGS)
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/pyright
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+images: $(STAMP)
+	$(BIN)/python tests/browser.py
+	$(BIN)/python docs/images/make.py
+
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,108 @@
+"""The catalogue's values and how a name finds its row."""
+
+import tomllib
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from msgspec import Struct, ValidationError, convert
+
+from weft.errors import ConfigError
+
+DEFAULT_OUTPUT = 8192
+DEFAULT_WINDOW = 128_000
+
+
+class Price(Struct, frozen=True, kw_only=True):
+    """Dollars per million tokens."""
+
+    input: float
+    output: float
+    cached: float | None = None
+    written: float | None = None
+
+
+class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is known of one model behind one upstream.
+
+    `inline_system` says where a system message may stand after the first: `anywhere` the vendor's
+    placement law allows, only `after_user`, or `never`. `prefill` is whether the list may end with
+    the assistant. `output` is the most tokens it writes in one answer.
+    """
+
+    name: str = ""
+    vendor: str = ""
+    window: int = DEFAULT_WINDOW
+    output: int = DEFAULT_OUTPUT
+    inline_system: Literal["anywhere", "after_user", "never"] = "anywhere"
+    prefill: bool = True
+    tokenizer: Literal["o200k", "cl100k", "estimate"] = "estimate"
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_completion_tokens"
+    thinking: Literal["none", "budget", "adaptive", "effort"] = "none"
+    price: Price | None = None
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """One `[[model]]` of the file: a pattern of names, an upstream's pattern, and what it says."""
+
+    match: str
+    upstream: str
+    fields: dict[str, Any]
+
+
+class Catalog(Struct, frozen=True):
+    """All rows, in file order; `find` is the only question."""
+
+    rows: tuple[Row, ...]
+
+    def find(self, name: str, upstream: str = "") -> Model:
+        """The model of that name behind that upstream; rows that match more closely win."""
+        fields: dict[str, Any] = {}
+        matching = [
+            row
+            for row in self.rows
+            if fnmatchcase(name, row.match) and fnmatchcase(upstream, row.upstream)
+        ]
+        for row in sorted(matching, key=lambda row: (row.upstream != "*", len(row.match))):
+            fields.update(row.fields)
+        return convert({**fields, "name": name}, Model)
+
+
+def load_catalog(path: str | Path | None = None) -> Catalog:
+    """The shipped catalogue, with a user's own rows behind it, where they overrule."""
+    rows = _shipped()
+    if path is not None:
+        try:
+            text = Path(path).read_text()
+        except OSError as error:
+            raise ConfigError(f"the catalogue {str(path)!r} cannot be read: {error}") from None
+        rows += read_rows(text, str(path))
+    return Catalog(rows)
+
+
+def read_rows(text: str, where: str) -> tuple[Row, ...]:
+    """The rows of a catalogue file; raises `ConfigError` naming the row that is wrong."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{where} is not TOML: {error}") from None
+    rows: list[Row] = []
+    for number, raw in enumerate(cast(list[dict[str, Any]], table.get("model", []))):
+        fields = dict(raw)
+        match, upstream = fields.pop("match", None), fields.pop("upstream", "*")
+        if not isinstance(match, str) or not isinstance(upstream, str):
+            raise ConfigError(f"{where}: model[{number}] has no `match` pattern")
+        try:
+            convert(fields, Model)
+        except ValidationError as error:
+            raise ConfigError(f"{where}: model[{number}] ({match}): {error}") from None
+        rows.append(Row(match=match, upstream=upstream, fields=fields))
+    return tuple(rows)
+
+
+@cache
+def _shipped() -> tuple[Row, ...]:
+    text = resources.files("weft.catalog").joinpath("catalog.toml").read_text()
+    return read_rows(text, "catalog.toml")

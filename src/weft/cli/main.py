@@ -1,0 +1,73 @@
+"""`weft`: finds the command, hands over, and turns every error into one clear line.
+
+`weft --help` must be quick, so this module imports nothing but the standard library; a command's
+module is imported when it is called. Each has `configure(parser)` and `run(args) -> int`.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "translate": ("weft.cli.translate", "translate a body between vendors' protocols"),
+    "serve": ("weft.cli.serve", "run the gateway and the page"),
+}
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the result is the process's exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = build_parser()
+    name = next((word for word in arguments if not word.startswith("-")), None)
+    module = import_module(COMMANDS[name][0]) if name in COMMANDS else None
+    if module is not None and name is not None:
+        command = argparse.ArgumentParser(prog=f"weft {name}", description=COMMANDS[name][1])
+        command.set_defaults(command=name)
+        module.configure(command)
+        arguments.remove(name)
+        return guarded(module.run, command.parse_args(arguments))
+    parser.parse_args(arguments)
+    parser.print_help()
+    return EXIT_USAGE
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The top parser: knows the commands' names, not their options."""
+    lines = "\n".join(f"  {name:<12}{text}" for name, (_, text) in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="weft",
+        description="Version control, compaction and translation for LLM conversations.",
+        epilog=f"commands:\n{lines}\n\n`weft COMMAND --help` tells more about each.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", nargs="?", choices=COMMANDS, metavar="COMMAND")
+    return parser
+
+
+def guarded(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
+    """Run a command; an error becomes one line on stderr, never a traceback."""
+    from weft.errors import WeftError
+
+    try:
+        return run(args)
+    except WeftError as error:
+        print(f"weft: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader left; its silence is not our failure
+        return 0
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except OSError as error:
+        print(f"weft: {error}", file=sys.stderr)
+        return EXIT_FAILED
+
+
+def entry() -> None:
+    """The console script."""
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""Every error Weft raises, in one tree; the type says who is to blame.
+
+    WeftError
+    ├── Refused                  the caller's body cannot be sent on, or strict mode says no (4xx)
+    ├── UpstreamProtocolError    the model's server broke its own protocol (502)
+    │   └── UpstreamFailed       it answered with an error, or not at all
+    ├── ThreadError              a verb was asked for something the thread cannot do
+    │   ├── NotFound             no commit, entry, branch or thread of that name
+    │   ├── Ambiguous            an id prefix names more than one
+    │   ├── BudgetExceeded       the compiled context would not fit
+    │   └── CompactRefused       a compaction's input is wrong; carries the field
+    ├── StoreError               the store could not do it; nothing was changed
+    │   ├── RefMoved             another writer was first; re-read and try again
+    │   └── Damaged              stored bytes do not match their hash
+    └── ConfigError              a setting, flag or file is wrong; names the place
+
+Lost information is not an error: encoders return `Loss` values instead.
+"""
+
+
+class WeftError(Exception):
+    """The root: catching this catches everything Weft raises on purpose."""
+
+
+class Refused(WeftError):
+    """A body that must not be sent on: the facts that every vendor's error envelope asks for."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        status: int = 400,
+        type: str = "invalid_request_error",
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.status = status
+        self.type = type
+
+    def __str__(self) -> str:
+        return f"{self.param}: {self.message}" if self.param else self.message
+
+
+class UpstreamProtocolError(WeftError):
+    """An upstream said something its protocol does not allow."""
+
+
+class UpstreamFailed(UpstreamProtocolError):
+    """An upstream answered with an error, or not at all."""
+
+    def __init__(self, message: str, *, status: int = 502) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ThreadError(WeftError):
+    """A verb was asked for something this thread cannot do; nothing was changed."""
+
+
+class NotFound(ThreadError):
+    """Nothing here has that name."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"no {kind} {name!r} in this thread")
+        self.kind = kind
+        self.name = name
+
+
+class Ambiguous(ThreadError):
+    """An id prefix names more than one object."""
+
+    def __init__(self, prefix: str, candidates: tuple[str, ...]) -> None:
+        super().__init__(f"{prefix!r} names more than one: {', '.join(c[:12] for c in candidates)}")
+        self.prefix = prefix
+        self.candidates = candidates
+
+
+class BudgetExceeded(ThreadError):
+    """The compiled context would not fit; says what would be needed."""
+
+    def __init__(self, message: str, *, needed: int, budget: int) -> None:
+        super().__init__(message)
+        self.needed = needed
+        self.budget = budget
+
+
+class CompactRefused(ThreadError):
+    """A compaction's input is wrong: `field` names the caller's own path."""
+
+    def __init__(self, message: str, *, field: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+
+
+class StoreError(WeftError):
+    """The store could not do it, and left things as they were."""
+
+
+class RefMoved(StoreError):
+    """The ref no longer points where the caller saw it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name!r} was moved by another writer")
+        self.name = name
+
+
+class Damaged(StoreError):
+    """Stored bytes do not match their hash."""
+
+
+class ConfigError(WeftError):
+    """A setting, flag or file is wrong; the message names the place."""

@@ -1,0 +1,155 @@
+"""Events become a response, and their order is judged: here, and nowhere else.
+
+What may follow what:
+
+    Start  first, once (a second one is ignored: some upstreams repeat it)
+    Open   of an index not seen before
+    Delta  to an index that is open
+    Close  of an index that is open
+    Finish any time after Start; later ones fill in what earlier ones left out
+    End    last; `Fail` ends too. Whatever follows either is ignored
+    Other  any time
+"""
+
+from collections.abc import Iterable
+
+from msgspec import structs
+
+from weft.errors import UpstreamProtocolError
+
+from .blocks import Block, Ext, Refusal, Text, Thinking, ToolCall
+from .events import Close, Delta, End, Event, Fail, Finish, Open, Other, Start
+from .message import Message, Origin
+from .response import ApiError, Response, Stop, Usage
+
+
+class Fold:
+    """Takes events one by one; `response()` is what they mean so far."""
+
+    def __init__(self, origin: Origin | None = None) -> None:
+        self.origin = origin
+        self.started = False
+        self.ended = False
+        self.error: ApiError | None = None
+        self._id: str | None = None
+        self._model: str | None = None
+        self._stop: Stop | None = None
+        self._usage: Usage | None = None
+        self._ext: Ext | None = None
+        self._blocks: dict[int, Block] = {}
+        self._open: dict[int, list[str]] = {}
+        self._signature: dict[int, str] = {}
+
+    def send(self, event: Event) -> None:
+        """Take one event; raises `UpstreamProtocolError` where the order is impossible."""
+        if self.ended:
+            return
+        match event:
+            case Delta(index=index, kind=kind, text=text):
+                pieces = self._open.get(index)
+                if pieces is None:
+                    raise UpstreamProtocolError(
+                        f"a delta came for block {index}, which is not open"
+                    )
+                if kind == "signature":
+                    self._signature[index] = self._signature.get(index, "") + text
+                else:
+                    pieces.append(text)
+            case Open(index=index, block=block):
+                if index in self._blocks:
+                    raise UpstreamProtocolError(f"block {index} was opened twice")
+                self.started = True
+                self._blocks[index] = block
+                self._open[index] = []
+            case Close(index=index, block=block):
+                self._close(index, block)
+            case Start():
+                self._start(event)
+            case Finish():
+                self._finish(event)
+            case End():
+                self.ended = True
+            case Fail(error=error):
+                self.error = error
+                self.ended = True
+            case Other():
+                pass
+
+    def response(self) -> Response:
+        """The answer so far; blocks that never closed hold what had arrived."""
+        blocks = tuple(
+            self._grown(index) if index in self._open else block
+            for index, block in sorted(self._blocks.items())
+        )
+        return Response(
+            Message("assistant", blocks, origin=self.origin),
+            id=self._id,
+            model=self._model,
+            stop=self._stop,
+            usage=self._usage,
+            ext=self._ext,
+        )
+
+    def _start(self, event: Start) -> None:
+        if self.started:
+            return
+        self.started = True
+        self._id = event.id
+        self._model = event.model
+        self._usage = event.usage
+        self._ext = event.ext
+
+    def _close(self, index: int, block: Block | None) -> None:
+        if index not in self._open:
+            raise UpstreamProtocolError(f"block {index} was closed but is not open")
+        self._blocks[index] = self._grown(index) if block is None else block
+        del self._open[index]
+
+    def _finish(self, event: Finish) -> None:
+        self._stop = event.stop or self._stop
+        self._usage = merge_usage(self._usage, event.usage)
+        if event.ext:
+            self._ext = merge_ext(self._ext, event.ext)
+
+    def _grown(self, index: int) -> Block:
+        block = self._blocks[index]
+        grown = "".join(self._open[index])
+        match block:
+            case Text(text=text) | Refusal(text=text):
+                return structs.replace(block, text=text + grown)
+            case Thinking(text=text, signature=signature):
+                sealed = self._signature.get(index, signature)
+                return structs.replace(block, text=text + grown, signature=sealed)
+            case ToolCall(arguments=arguments):
+                return structs.replace(block, arguments=arguments + grown)
+            case _:
+                return block
+
+
+def fold(events: Iterable[Event], origin: Origin | None = None) -> Response:
+    """The response that a finished list of events means."""
+    folding = Fold(origin)
+    for event in events:
+        folding.send(event)
+    return folding.response()
+
+
+def merge_usage(old: Usage | None, new: Usage | None) -> Usage | None:
+    """Later counts win; what they leave out stays."""
+    if old is None or new is None:
+        return new or old
+    return Usage(
+        input=old.input if new.input is None else new.input,
+        output=old.output if new.output is None else new.output,
+        cached=old.cached if new.cached is None else new.cached,
+        written=old.written if new.written is None else new.written,
+        reasoning=old.reasoning if new.reasoning is None else new.reasoning,
+        raw=merge_ext(old.raw, new.raw) if new.raw else old.raw,
+    )
+
+
+def merge_ext(old: Ext | None, new: Ext) -> Ext:
+    """Vendor members of two partial values, the newer winning member by member."""
+    if not old:
+        return new
+    return {**old, **{name: {**old.get(name, {}), **fields} for name, fields in new.items()}}

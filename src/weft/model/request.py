@@ -1,0 +1,111 @@
+"""A request: the conversation, the tools, and how the answer is wanted.
+
+The setup (tools and parameters) is kept twice on purpose. `raw` is the source's own members, so
+that the same protocol gets back exactly what it wrote; `params` and the fields of `Tool` are the
+shared meaning, from which every other protocol is written. `rest` names, by the caller's path,
+what the shared meaning could not take up: each is a loss as soon as the protocol changes.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+from .blocks import Ext, JsonObject
+from .message import Message
+
+Place = tuple[int | str, ...]
+"""Where in a request: `(message, block)`, `(message, block, inner)`, `("tools", n)`, or `()`."""
+
+
+class Tool(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A tool the model may call. `kind` is `function`, `custom`, or the vendor's own type name.
+
+    `parameters` is the JSON schema of a function; `raw` the definition as its wire wrote it.
+    """
+
+    name: str
+    description: str | None = None
+    parameters: JsonObject | None = None
+    strict: bool | None = None
+    kind: str = "function"
+    raw: Ext | None = None
+
+
+class ToolChoice(Struct, frozen=True, gc=False, omit_defaults=True):
+    """`auto`, `any` (some tool), `none`, or `tool` with its name."""
+
+    kind: Literal["auto", "any", "none", "tool"]
+    name: str | None = None
+
+
+class Format(Struct, frozen=True, gc=False, omit_defaults=True):
+    """The shape the answer must have: `text`, `json`, or `schema`."""
+
+    kind: Literal["text", "json", "schema"]
+    schema: JsonObject | None = None
+    name: str | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class Reasoning(Struct, frozen=True, gc=False, omit_defaults=True):
+    """How much to think; `mode` is absent where the caller named only an effort."""
+
+    mode: Literal["on", "off", "adaptive"] | None = None
+    effort: str | None = None
+    budget: int | None = None
+    summary: str | None = None
+
+
+class Params(Struct, frozen=True, gc=False, omit_defaults=True):
+    """What two or more protocols can say about an answer; `None` is "the caller did not say"."""
+
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    stop: tuple[str, ...] | None = None
+    seed: int | None = None
+    n: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    stream: bool | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    format: Format | None = None
+    reasoning: Reasoning | None = None
+    verbosity: str | None = None
+    service_tier: str | None = None
+    user: str | None = None
+    metadata: JsonObject | None = None
+    store: bool | None = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
+
+
+class Wire(Struct, frozen=True, gc=False):
+    """Where a request was decoded from: lets a loss or refusal name the caller's own path.
+
+    `index` is the codec's own map from its messages to the wire's items.
+    """
+
+    protocol: str
+    index: tuple[Any, ...] = ()
+
+
+class Request(Struct, frozen=True, gc=False):
+    """What a model is asked. The leading system run is the first messages of the list.
+
+    `marks` are cache breakpoints by place, as the wire wrote them: hints for one request, never
+    content, so they are no part of any hash.
+    """
+
+    model: str
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    params: Params = Params()
+    marks: Mapping[Place, Any] = field(default_factory=dict[Place, Any])
+    raw: Ext = field(default_factory=dict[str, JsonObject])
+    rest: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    wire: Wire | None = None
