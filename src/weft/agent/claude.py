@@ -1,0 +1,278 @@
+"""The Claude Agent SDK's messages, and Claude Code's stream-json lines, as Weft's own events.
+
+Both say the same thing in two forms: the SDK gives Python objects, the command line prints one
+JSON object a line. An object is first written as the line it came from (`to_line`, by the names of
+its classes, so the SDK need not be installed), and one machine reads lines. What it does not know
+it passes over: a new message type, block or field never stops a run.
+
+With partial messages on, the text of an answer comes twice, first as deltas and then whole; the
+machine remembers which answers it has already told. A sub-agent's words are not the answer, so of
+a message that has a parent call only the tools are told.
+
+https://docs.claude.com/en/api/agent-sdk/python
+"""
+
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+from importlib import import_module
+from typing import Any, ClassVar, cast
+
+import orjson
+
+from weft.errors import ConfigError
+from weft.model import JsonObject
+
+from .events import (
+    AgentEvent,
+    Failure,
+    MessageComplete,
+    SystemMessage,
+    TextDelta,
+    ThinkingDelta,
+    ToolEnd,
+    ToolStart,
+    UsageReport,
+)
+
+STOPS = {
+    "end_turn": "end",
+    "max_tokens": "length",
+    "tool_use": "tool",
+    "stop_sequence": "sequence",
+    "refusal": "refusal",
+    "pause_turn": "pause",
+    "model_context_window_exceeded": "context",
+}
+DELTAS: dict[str, tuple[str, type[TextDelta] | type[ThinkingDelta]]] = {
+    "text": ("text", TextDelta),
+    "text_delta": ("text", TextDelta),
+    "thinking": ("thinking", ThinkingDelta),
+    "thinking_delta": ("thinking", ThinkingDelta),
+}
+CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+RESULT_SUFFIX = "tool_result"
+
+
+async def query(prompt: str, **options: Any) -> AsyncIterator[AgentEvent]:
+    """Ask Claude through its SDK (the extra `weft[claude]`) and tell what happens as events."""
+    try:
+        sdk = import_module("claude_agent_sdk")
+    except ImportError as error:
+        raise ConfigError("the Claude Agent SDK is missing: install weft[claude]") from error
+    messages = sdk.query(prompt=prompt, options=sdk.ClaudeAgentOptions(**options))
+    async for event in watch(messages):
+        yield event
+
+
+async def watch(messages: AsyncIterable[object]) -> AsyncIterator[AgentEvent]:
+    """The events of an SDK client's messages, as they come."""
+    bridge = Bridge()
+    async for message in messages:
+        for event in bridge.feed(message):
+            yield event
+
+
+class Bridge:
+    """Reads one session's messages in order: SDK objects, dicts, or lines of text."""
+
+    def __init__(self) -> None:
+        self._blocks = 0
+        self._told: set[str] = set()
+        self._open: dict[int, str] = {}
+
+    def feed(self, message: object) -> list[AgentEvent]:
+        """The events that this message means; none for what is unknown or not JSON."""
+        line = to_line(message)
+        read = self._READERS.get(_text(line.get("type")))
+        return read(self, line) if read else []
+
+    def _read_assistant(self, line: JsonObject) -> list[AgentEvent]:
+        message = _object(line.get("message"))
+        silent = bool(line.get("parent_tool_use_id")) or _text(message.get("id")) in self._told
+        events: list[AgentEvent] = []
+        for block in _objects(message.get("content")):
+            kind = _text(block.get("type"))
+            if kind in DELTAS and not silent:
+                events += self._delta(self._next_block(), kind, block)
+            elif kind in CALLS:
+                call_input = block.get("input")
+                known = call_input if isinstance(call_input, str) else _object(call_input)
+                events.append(ToolStart(_text(block.get("id")), _text(block.get("name")), known))
+            else:
+                events += _read_result(block)
+        return events
+
+    def _read_user(self, line: JsonObject) -> list[AgentEvent]:
+        """Results only: what the user said is known to whoever said it."""
+        blocks = _objects(_object(line.get("message")).get("content"))
+        return [event for block in blocks for event in _read_result(block)]
+
+    def _read_partial(self, line: JsonObject) -> list[AgentEvent]:
+        if line.get("parent_tool_use_id"):
+            return []
+        event = _object(line.get("event"))
+        kind, index = _text(event.get("type")), _count(event.get("index"))
+        if kind == "message_start":
+            self._told |= {_text(_object(event.get("message")).get("id"))} - {""}
+            self._open.clear()
+        if kind != "content_block_delta":
+            return []
+        if index not in self._open:
+            self._open[index] = self._next_block()
+        delta = _object(event.get("delta"))
+        return self._delta(self._open[index], _text(delta.get("type")), delta)
+
+    def _read_system(self, line: JsonObject) -> list[AgentEvent]:
+        data = {key: value for key, value in line.items() if key not in ("type", "subtype")}
+        return [SystemMessage(_text(line.get("subtype")), data)]
+
+    def _read_end(self, line: JsonObject) -> list[AgentEvent]:
+        usage = _read_usage(line)
+        if line.get("is_error"):
+            status = line.get("api_error_status")
+            return [usage, Failure(_reason(line), status if isinstance(status, int) else None)]
+        stop = _text(line.get("stop_reason"))
+        return [usage, MessageComplete(STOPS.get(stop, stop or "end"))]
+
+    def _delta(self, block: str, kind: str, source: JsonObject) -> list[AgentEvent]:
+        field, make = DELTAS.get(kind, ("", TextDelta))
+        text = _text(source.get(field))
+        return [make(block, text)] if text else []
+
+    def _next_block(self) -> str:
+        self._blocks += 1
+        return f"block-{self._blocks}"
+
+    _READERS: ClassVar["dict[str, Callable[[Bridge, JsonObject], list[AgentEvent]]]"] = {
+        "assistant": _read_assistant,
+        "user": _read_user,
+        "stream_event": _read_partial,
+        "system": _read_system,
+        "result": _read_end,
+    }
+
+
+def to_line(message: object) -> JsonObject:
+    """A message in the form of its stream-json line; `{}` for what has none."""
+    if isinstance(message, str | bytes):
+        try:
+            return _object(orjson.loads(message))
+        except orjson.JSONDecodeError:
+            return {}
+    if isinstance(message, dict):
+        return cast(JsonObject, message)
+    for base in type(message).__mro__:
+        if base.__name__ in OBJECTS:
+            return OBJECTS[base.__name__](message)
+    return {}
+
+
+def _fields(kind: str, *names: str) -> Callable[[object], JsonObject]:
+    """Writes the object's attributes of these names; those it lacks are left out."""
+
+    def write(item: object) -> JsonObject:
+        present = {name: getattr(item, name) for name in names if hasattr(item, name)}
+        return {"type": kind, **present}
+
+    return write
+
+
+def _turn(kind: str) -> Callable[[object], JsonObject]:
+    def write(item: object) -> JsonObject:
+        content: Any = getattr(item, "content", None)
+        blocks = cast(list[object], content) if isinstance(content, list) else []
+        return {
+            "type": kind,
+            "message": {
+                "id": getattr(item, "message_id", None),
+                "content": [to_line(block) for block in blocks],
+            },
+            "parent_tool_use_id": getattr(item, "parent_tool_use_id", None),
+        }
+
+    return write
+
+
+def _system_line(item: object) -> JsonObject:
+    data = _object(getattr(item, "data", None))
+    return {**data, "type": "system", "subtype": getattr(item, "subtype", "")}
+
+
+OBJECTS: dict[str, Callable[[object], JsonObject]] = {
+    "AssistantMessage": _turn("assistant"),
+    "UserMessage": _turn("user"),
+    "SystemMessage": _system_line,
+    "StreamEvent": _fields("stream_event", "event", "parent_tool_use_id"),
+    "ResultMessage": _fields(
+        "result",
+        *("subtype", "is_error", "result", "errors", "usage", "model_usage", "stop_reason"),
+        *("total_cost_usd", "api_error_status"),
+    ),
+    "TextBlock": _fields("text", "text"),
+    "ThinkingBlock": _fields("thinking", "thinking"),
+    "ToolUseBlock": _fields("tool_use", "id", "name", "input"),
+    "ToolResultBlock": _fields("tool_result", "tool_use_id", "content", "is_error"),
+    "ServerToolUseBlock": _fields("server_tool_use", "id", "name", "input"),
+    "ServerToolResultBlock": _fields("server_tool_result", "tool_use_id", "content"),
+}
+
+
+def _read_result(block: JsonObject) -> list[AgentEvent]:
+    if not _text(block.get("type")).endswith(RESULT_SUFFIX):
+        return []
+    call = _text(block.get("tool_use_id"))
+    return [ToolEnd(call, _content_text(block.get("content")), block.get("is_error") is True)]
+
+
+def _content_text(content: object) -> str:
+    """What a person reads of a result: its text, and the names of what is not text."""
+    if isinstance(content, str):
+        return content
+    parts = _objects(content) or [part for part in (_object(content),) if part]
+    return "\n".join(
+        _text(part.get("text")) or f"[{_text(part.get('type')) or 'data'}]" for part in parts
+    )
+
+
+def _read_usage(line: JsonObject) -> UsageReport:
+    usage = _object(line.get("usage"))
+    cached, written = (
+        _count(usage.get(name))
+        for name in ("cache_read_input_tokens", "cache_creation_input_tokens")
+    )
+    thinking = _object(usage.get("output_tokens_details")).get("thinking_tokens")
+    models = _object(line.get("modelUsage") or line.get("model_usage")).values()
+    windows = [_count(_object(model).get("contextWindow")) for model in models]
+    cost = line.get("total_cost_usd")
+    return UsageReport(
+        _count(usage.get("input_tokens")) + cached + written,
+        _count(usage.get("output_tokens")),
+        cached=cached or None,
+        written=written or None,
+        reasoning=_count(thinking) or None,
+        window=max(windows, default=0) or None,
+        cost=float(cost) if isinstance(cost, int | float) else None,
+    )
+
+
+def _reason(line: JsonObject) -> str:
+    errors = line.get("errors")
+    listed = cast(list[object], errors) if isinstance(errors, list) else []
+    spoken = [error for error in (line.get("result"), *listed) if isinstance(error, str) and error]
+    return "; ".join(spoken) or _text(line.get("subtype")) or "the agent failed without a word"
+
+
+def _object(value: object) -> JsonObject:
+    return cast(JsonObject, value) if isinstance(value, dict) else {}
+
+
+def _objects(value: object) -> list[JsonObject]:
+    items = cast(list[object], value) if isinstance(value, list) else []
+    return [cast(JsonObject, item) for item in items if isinstance(item, dict)]
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
