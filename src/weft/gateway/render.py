@@ -15,7 +15,9 @@ from markdown_it import MarkdownIt
 from markdown_it.common.utils import escapeHtml
 from pygments import highlight
 from pygments.formatters.html import HtmlFormatter
-from pygments.lexers import get_lexer_by_name
+from pygments.lexers import (
+    get_lexer_by_name,  # pyright: ignore[reportUnknownVariableType] its options have no types
+)
 from pygments.util import ClassNotFound
 
 ELEMENTS = {

@@ -1,0 +1,1 @@
+"""The page: ES modules without a build step, served as they lie here."""

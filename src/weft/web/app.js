@@ -1,0 +1,271 @@
+// The page: one thread at a time, its log beside it, and a socket that streams what the agent does.
+//
+// The server holds every truth; after each change the page reads the thread again. What this tab
+// looks at (thread, branch) is in the address, so a reload or a second tab stands on its own.
+
+import { byId, count, el, plural, refill, trusted } from "./dom.js";
+import { get, Line, post } from "./api.js";
+import { Chat } from "./chat.js";
+import { History, rows } from "./history.js";
+import { Threads } from "./threads.js";
+
+const HIGH = 0.8; // part of the window from which the gauge warns
+
+const at = { thread: null, branch: null, running: false };
+let chat;
+let line;
+
+const history = new History({ actions: { revert } });
+const threads = new Threads({ onpick: (name) => go(name), onhit: (name, id) => go(name, null, id) });
+
+async function start() {
+  const table = await get("/api/system-table");
+  const annotate = (priority) => (id) => change("/api/annotate", { id, priority });
+  const actions = { pin: annotate("pinned"), skip: annotate("skip"), restore: annotate("normal"), openFold };
+  chat = new Chat({ table, actions });
+  line = new Line("/ws", { onframe: receive, onstate: connection });
+  wire();
+  await loadModels();
+  const list = await threads.load();
+  const wanted = place();
+  await open(wanted.thread ?? list[0]?.name ?? "default", wanted.branch);
+}
+
+/** What the address says: `#thread=name&branch=name`. */
+function place() {
+  const words = new URLSearchParams(location.hash.slice(1));
+  return { thread: words.get("thread"), branch: words.get("branch") };
+}
+
+function go(thread, branch = null, row = null) {
+  const words = new URLSearchParams(branch ? { thread, branch } : { thread });
+  window.history.pushState(null, "", `#${words}`);
+  document.body.classList.remove("show-threads");
+  return open(thread, branch, row);
+}
+
+async function open(thread, branch = null, row = null) {
+  if (at.running && (thread !== at.thread || branch !== at.branch)) interrupt();
+  Object.assign(at, { thread, branch });
+  await reload();
+  if (row) document.querySelector(`#conversation [data-id="${CSS.escape(row)}"]`)?.focus();
+}
+
+/** Read the thread again and show it. */
+async function reload() {
+  const query = { thread: at.thread, branch: at.branch };
+  try {
+    const [view, log] = await Promise.all([get("/api/thread", query), get("/api/log", query)]);
+    if (view.name !== at.thread) return; // another thread was picked meanwhile
+    at.branch = view.branch;
+    chat.show(view);
+    head(view);
+    history.show(view.name, view.branch, log.commits);
+    threads.load(view.name);
+  } catch (error) {
+    chat.clear();
+    chat.fail(error.message, error.place);
+  }
+}
+
+function head(view) {
+  document.title = `${view.name} · Weft`;
+  byId("title").textContent = view.name;
+  const branches = view.branches.map((name) => el("option", { value: name, selected: name === view.branch }, name));
+  refill(byId("branch"), ...branches);
+  byId("sample").hidden = !view.sample;
+  const part = view.window ? view.tokens / view.window : 0;
+  const gauge = byId("gauge");
+  gauge.value = Math.min(1, part);
+  gauge.classList.toggle("high", part >= HIGH);
+  byId("gauge-text").textContent = view.window ? `${count(view.tokens)} of ${count(view.window)} tokens` : plural(view.tokens, "token");
+  for (const id of ["compact", "undo", "redo"]) byId(id).disabled = !view.rows.length && id === "compact";
+}
+
+/** Ask for a change, then show what it made of the thread. */
+async function change(path, body = {}) {
+  try {
+    const answer = await post(path, { thread: at.thread, branch: at.branch, ...body });
+    await reload();
+    say(answer.message);
+    return answer;
+  } catch (error) {
+    say(error.place ? `${error.message} (${error.place})` : error.message, true);
+    return null;
+  }
+}
+
+function revert(id) {
+  return change("/api/revert", { id });
+}
+
+function openFold(commit) {
+  document.body.classList.add("show-log");
+  history.open(commit);
+}
+
+/** One line at the foot of the page that a screen reader hears. */
+function say(words, isError = false) {
+  const toast = byId("toast");
+  toast.textContent = words ?? "";
+  toast.className = isError ? "error" : "";
+  clearTimeout(say.timer);
+  say.timer = setTimeout(() => (toast.textContent = ""), 6000);
+}
+
+// The compaction dialog: nothing happens before the reader has seen what would.
+
+async function previewCompaction() {
+  const dialog = byId("compact-dialog");
+  refill(byId("preview"), el("p", { class: "muted" }, "Working out what would go …"));
+  byId("compact-commit").disabled = true;
+  if (!dialog.open) dialog.showModal();
+  try {
+    const plan = await post("/api/compact", { ...compactionWish(), preview: true });
+    refill(
+      byId("preview"),
+      el("p", { class: "big" }, `${count(plan.before)} → ${count(plan.after)} tokens`),
+      rows("Taken out", plan.removed, "removed"),
+      rows("Put in", plan.added, "added"),
+      rows("Kept by pins", plan.pins, "pins"),
+    );
+    byId("compact-commit").disabled = !plan.removed.length;
+    if (!plan.removed.length) byId("preview").append(el("p", {}, "Nothing would be taken out: the thread fits already."));
+  } catch (error) {
+    refill(byId("preview"), el("p", { class: "error" }, error.message));
+  }
+}
+
+function compactionWish() {
+  const budget = Number.parseInt(byId("budget").value, 10);
+  return { thread: at.thread, branch: at.branch, budget: Number.isNaN(budget) ? null : budget };
+}
+
+async function commitCompaction() {
+  byId("compact-dialog").close();
+  const made = await change("/api/compact", compactionWish());
+  for (const event of made?.events ?? []) chat.system(event);
+  chat.toEnd();
+}
+
+// The stream.
+
+function receive(frame) {
+  if (frame.thread !== undefined && frame.thread !== at.thread) return;
+  if (chat.receive(frame)) return;
+  const take = {
+    started: () => running(true),
+    message_complete: () => ended(),
+    interrupted: () => ended("Stopped."),
+    error: () => ended(null, frame),
+  }[frame.type];
+  take?.();
+}
+
+async function ended(words = null, failure = null) {
+  chat.finish(words ?? undefined);
+  const shown = [...document.querySelectorAll("#conversation > .system-message")];
+  running(false);
+  if (!failure) await reload();
+  if (!failure) byId("conversation").append(...shown);
+  if (failure) chat.fail(failure.message, failure.place);
+  if (words) say(words);
+  chat.toEnd();
+}
+
+function running(is) {
+  at.running = is;
+  byId("send").hidden = is;
+  byId("stop").hidden = !is;
+  document.body.classList.toggle("running", is);
+}
+
+function interrupt() {
+  line.send({ type: "interrupt" });
+}
+
+function connection(state) {
+  byId("offline").hidden = state === "open";
+  if (state === "closed" && at.running) ended(null, { message: "the connection was lost; what was recorded stays" });
+}
+
+function send(event) {
+  event?.preventDefault();
+  const field = byId("words");
+  const text = field.value;
+  if (!text.trim() || at.running) return;
+  const frame = { type: "say", thread: at.thread, branch: at.branch, model: byId("model").value || null, text };
+  if (!line.send(frame)) {
+    say("No connection yet: your words are still in the box.", true);
+    return;
+  }
+  field.value = "";
+  grow(field);
+  running(true);
+}
+
+function grow(field) {
+  field.rows = Math.min(10, Math.max(2, field.value.split("\n").length));
+}
+
+async function loadModels() {
+  const { models } = await get("/api/models").catch(() => ({ models: [] }));
+  refill(byId("model"), ...models.map((name) => el("option", { value: name }, name)));
+}
+
+async function newThread(event) {
+  event.preventDefault();
+  const name = byId("new-name").value.trim();
+  if (!name) return;
+  byId("new-name").value = "";
+  await go(name);
+  byId("words").focus();
+}
+
+async function newBranch(event) {
+  event.preventDefault();
+  const name = byId("branch-name").value.trim();
+  byId("branch-dialog").close();
+  if (!name) return;
+  if (await change("/api/branch", { name })) await go(at.thread, name);
+}
+
+function wire() {
+  byId("composer").addEventListener("submit", send);
+  byId("words").addEventListener("input", (event) => grow(event.target));
+  byId("words").addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event);
+  });
+  byId("stop").addEventListener("click", interrupt);
+  byId("branch").addEventListener("change", (event) => go(at.thread, event.target.value));
+  byId("new-thread").addEventListener("submit", newThread);
+  byId("new-branch").addEventListener("click", () => byId("branch-dialog").showModal());
+  byId("branch-form").addEventListener("submit", newBranch);
+  byId("undo").addEventListener("click", () => change("/api/undo"));
+  byId("redo").addEventListener("click", () => change("/api/redo"));
+  byId("compact").addEventListener("click", previewCompaction);
+  byId("compact-again").addEventListener("click", previewCompaction);
+  byId("compact-commit").addEventListener("click", commitCompaction);
+  for (const button of document.querySelectorAll("[data-close]")) {
+    button.addEventListener("click", () => button.closest("dialog").close());
+  }
+  for (const side of ["threads", "log"]) {
+    const button = byId(`toggle-${side}`);
+    button.addEventListener("click", () => {
+      const open = document.body.classList.toggle(`show-${side}`);
+      button.setAttribute("aria-expanded", String(open));
+    });
+  }
+  addEventListener("popstate", () => {
+    const { thread, branch } = place();
+    if (thread) open(thread, branch);
+  });
+}
+
+start().catch((error) => {
+  trusted(byId("conversation"), "");
+  byId("conversation").append(el("li", { class: "system-message red", role: "alert" }, `The page could not start: ${error.message}`));
+});
+
+/** For tests and for the console: hand the page a frame as if the server had sent it. */
+export { receive };

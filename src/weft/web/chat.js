@@ -1,0 +1,265 @@
+// The conversation: rows as they are stored, and the answer as it streams.
+//
+// A tool's call and its result are one panel, found by the call's id, whether they come from the
+// store or over the socket.
+
+import { byId, count, el, plural, refill, trusted } from "./dom.js";
+import { post } from "./api.js";
+import { present, skipNote } from "./system.js";
+
+const NEAR = 120; // pixels from the bottom within which the view follows the stream
+const EXCERPT = 90;
+const SPEAKERS = { user: "You", assistant: "Assistant", system: "System", developer: "System", tool: "Tool" };
+
+export class Chat {
+  /** `actions`: {pin, skip, restore, openFold} for a row. */
+  constructor({ table, actions }) {
+    this.table = table;
+    this.actions = actions;
+    this.list = byId("conversation");
+    this.live = byId("live");
+    this.clear();
+  }
+
+  clear() {
+    this.panels = new Map();
+    this.blocks = new Map();
+    refill(this.list);
+  }
+
+  /** Show a thread as the server compiled it. */
+  show(view) {
+    this.clear();
+    for (const row of view.rows) this.list.append(this.row(row));
+    if (!view.rows.length) this.list.append(emptyThread());
+    this.toEnd();
+  }
+
+  row(row) {
+    const panels = row.parts.filter((part) => part.type === "result" && this.panels.has(part.call_id));
+    for (const part of panels) this.finishTool(part.call_id, part.content, part.is_error);
+    const rest = row.parts.filter((part) => !panels.includes(part));
+    if (!rest.length) return el("li", { class: "row merged", "data-id": row.id, hidden: true });
+    const body = el("div", { class: "body" }, ...rest.map((part) => this.part(part)));
+    return el(
+      "li",
+      { class: `row ${side(row.role)} ${row.kind} ${row.priority}`, "data-id": row.id, tabindex: -1 },
+      this.head(row),
+      row.fold ? this.fold(row, body) : body,
+    );
+  }
+
+  head(row) {
+    const name = row.kind === "summary" ? "Summary" : (SPEAKERS[row.role] ?? row.role);
+    const badge = { pinned: "pinned", important: "important", skip: "left out" }[row.priority];
+    return el(
+      "header",
+      { class: "who" },
+      el("span", { class: "name" }, name),
+      badge ? el("span", { class: "badge" }, badge) : null,
+      el("span", { class: "tokens" }, plural(row.tokens, "token")),
+      el("span", { class: "acts" }, ...this.acts(row)),
+    );
+  }
+
+  acts(row) {
+    const act = (label, run, hint) =>
+      el("button", { type: "button", class: "quiet", title: hint, onclick: () => run(row.id) }, label);
+    if (row.priority === "pinned" || row.priority === "skip") {
+      return [act(row.priority === "skip" ? "Bring back" : "Unpin", this.actions.restore, "Back to normal")];
+    }
+    return [
+      act("Pin", this.actions.pin, "Every compaction keeps this message as it is"),
+      act("Skip", this.actions.skip, "Leave this message out of what the model sees"),
+    ];
+  }
+
+  fold(row, body) {
+    const { dropped, before, after, commit } = row.fold;
+    return el(
+      "details",
+      { class: "fold", open: true },
+      el("summary", {}, `⚡ ${plural(dropped, "message")} folded here · ${count(before)} → ${count(after)} tokens`),
+      body,
+      el("button", { type: "button", class: "quiet", onclick: () => this.actions.openFold(commit) }, "What was dropped, and take back"),
+    );
+  }
+
+  part(part) {
+    const make = {
+      text: () => trusted(el("div", { class: "prose" }), part.html),
+      thinking: () => thinking(part.text),
+      call: () => this.startTool(part.id, part.name, part.input),
+      result: () => this.orphan(part),
+      note: () => el("p", { class: "note" }, part.text),
+    }[part.type];
+    return make ? make() : el("p", { class: "note" }, part.type);
+  }
+
+  startTool(id, name, input) {
+    const text = typeof input === "string" ? input : JSON.stringify(input, null, 2);
+    const panel = el(
+      "details",
+      { class: "tool running", "data-call": id },
+      el(
+        "summary",
+        {},
+        el("span", { class: "state", role: "img", "aria-label": "running" }),
+        el("code", { class: "tool-name" }, name),
+        el("span", { class: "excerpt" }, excerpt(input)),
+      ),
+      el("h4", {}, "Input"),
+      el("pre", { class: "input" }, text),
+      el("h4", { class: "result-title" }, "Result"),
+      el("pre", { class: "result" }, "Running …"),
+    );
+    this.panels.set(id, panel);
+    return panel;
+  }
+
+  finishTool(id, content, isError) {
+    const panel = this.panels.get(id);
+    if (!panel) return false;
+    panel.classList.replace("running", isError ? "failed" : "done");
+    panel.querySelector(".state").setAttribute("aria-label", isError ? "failed" : "done");
+    panel.querySelector(".result-title").textContent = isError ? "Error" : "Result";
+    panel.querySelector(".result").textContent = content || "(nothing)";
+    return true;
+  }
+
+  orphan(part) {
+    const panel = this.startTool(part.call_id, "result", {});
+    this.finishTool(part.call_id, part.content, part.is_error);
+    return panel;
+  }
+
+  /** Take one frame of the stream; true if it was one. */
+  receive(frame) {
+    const take = {
+      user_message: () => this.userSaid(frame),
+      text_delta: () => this.grow(frame.id, "text", frame.text),
+      thinking_delta: () => this.grow(frame.id, "thinking", frame.text),
+      rendered: () => this.settle(frame.id, frame.html, frame.length),
+      tool_start: () => this.liveBody().append(this.startTool(frame.id, frame.name, frame.input)),
+      tool_end: () => this.finishTool(frame.id, frame.content, frame.is_error),
+      system: () => this.system(frame),
+    }[frame.type];
+    if (!take) return false;
+    const follow = this.atEnd();
+    take();
+    if (follow) this.toEnd();
+    return true;
+  }
+
+  userSaid(frame) {
+    this.list.querySelector(".empty")?.remove();
+    const body = el("div", { class: "body" }, trusted(el("div", { class: "prose" }), frame.html));
+    this.list.append(el("li", { class: "row user" }, el("header", { class: "who" }, el("span", { class: "name" }, "You")), body));
+    this.answer = null;
+  }
+
+  liveBody() {
+    if (!this.answer?.isConnected) {
+      this.answer = el("div", { class: "body" });
+      const name = el("header", { class: "who" }, el("span", { class: "name" }, "Assistant"));
+      this.list.append(el("li", { class: "row assistant streaming" }, name, this.answer));
+    }
+    return this.answer;
+  }
+
+  grow(id, kind, text) {
+    if (!this.blocks.has(id)) {
+      const block = kind === "text" ? streamedText() : streamedThinking();
+      this.blocks.set(id, block);
+      this.liveBody().append(block.node);
+    }
+    const block = this.blocks.get(id);
+    block.text += text;
+    block.tail.textContent = block.text.slice(block.settled);
+  }
+
+  settle(id, html, length) {
+    const block = this.blocks.get(id);
+    if (!block?.html) return;
+    block.settled = length;
+    trusted(block.html, html);
+    block.tail.textContent = block.text.slice(length);
+  }
+
+  /** Show a system event, or log why not. */
+  system(event) {
+    const shown = present(this.table, event);
+    if (!shown) {
+      console.log(skipNote(event?.subtype));
+      return;
+    }
+    const look = this.table.looks[shown.kind];
+    const prose = el("div", { class: "prose" }, shown.text);
+    const box = el(
+      "li",
+      { class: `system-message ${look.tone}`, "data-subtype": shown.subtype, role: "note" },
+      el("span", { class: "icon", "aria-hidden": "true" }, shown.icon),
+      el("div", {}, el("span", { class: "title" }, look.title), prose),
+    );
+    this.list.append(box);
+    this.answer = null;
+    post("/api/render", { text: shown.text }).then(({ html }) => trusted(prose, html), () => {});
+  }
+
+  /** The run ended: nothing spins any more, and a reader's screen hears the answer once. */
+  finish(words) {
+    for (const [id, panel] of this.panels) {
+      if (panel.classList.contains("running")) this.finishTool(id, "no result: the run ended first", true);
+    }
+    const said = [...this.blocks.values()].filter((block) => block.html).map((block) => block.text);
+    this.live.textContent = words ?? said.join("\n");
+    this.blocks.clear();
+    this.list.querySelectorAll(".streaming").forEach((row) => row.classList.remove("streaming"));
+  }
+
+  fail(message, place) {
+    const where = place ? ` (${place})` : "";
+    this.list.append(el("li", { class: "system-message red", role: "alert" }, el("span", { class: "icon", "aria-hidden": "true" }, "✗"), el("div", {}, el("span", { class: "title" }, "Error"), el("div", { class: "prose" }, message + where))));
+    this.answer = null;
+    this.toEnd();
+  }
+
+  atEnd() {
+    const view = byId("scroll");
+    return view.scrollHeight - view.scrollTop - view.clientHeight < NEAR;
+  }
+
+  toEnd() {
+    const view = byId("scroll");
+    view.scrollTop = view.scrollHeight;
+  }
+}
+
+function streamedText() {
+  const html = el("div", { class: "prose" });
+  const tail = el("span", { class: "tail" });
+  return { node: el("div", { class: "streamed" }, html, tail), html, tail, text: "", settled: 0 };
+}
+
+function streamedThinking() {
+  const node = thinking("");
+  return { node, html: null, tail: node.querySelector("pre"), text: "", settled: 0 };
+}
+
+function thinking(text) {
+  return el("details", { class: "thinking" }, el("summary", {}, "Thinking"), el("pre", {}, text));
+}
+
+function emptyThread() {
+  return el("li", { class: "empty" }, el("h2", {}, "Nothing said yet"), el("p", {}, "Write below. Every message becomes a commit that you can look up, fold and take back."));
+}
+
+function excerpt(input) {
+  if (typeof input === "string") return input.slice(0, EXCERPT);
+  const first = Object.values(input ?? {}).find((value) => ["string", "number"].includes(typeof value));
+  return String(first ?? "").replace(/\s+/g, " ").slice(0, EXCERPT);
+}
+
+function side(role) {
+  return Object.hasOwn(SPEAKERS, role) ? role : "other";
+}

@@ -1,0 +1,101 @@
+// The log: every commit of the branch, newest first. A commit that changed earlier messages (a
+// compaction, an edit, a merge, a revert) opens to what it took out, what it put in, and what pins
+// kept; and it can be taken back.
+
+import { ago, byId, count, el, plural, refill, trusted } from "./dom.js";
+import { get } from "./api.js";
+
+const SIGNS = { compact: "⚡", merge: "⑂", revert: "↺", edit: "✎", annotate: "✦", append: "•" };
+const QUIET = 3; // appended messages in a row beyond which they are shown as one line
+
+export class History {
+  /** `actions`: {revert, jump, branchFrom}. */
+  constructor({ actions }) {
+    this.actions = actions;
+    this.list = byId("log");
+  }
+
+  show(thread, branch, commits) {
+    this.thread = thread;
+    this.branch = branch;
+    refill(this.list, ...group(commits).map((run) => this.entry(run)));
+    if (!commits.length) refill(this.list, el("li", { class: "empty small" }, "No commits yet."));
+  }
+
+  entry(run) {
+    if (run.length > QUIET) {
+      const [newest, oldest] = [run[0], run.at(-1)];
+      return el(
+        "li",
+        { class: "commit run" },
+        el("details", {}, el("summary", {}, el("span", { class: "sign" }, "•"), `${plural(run.length, "message")} `, el("code", {}, `${oldest.id.slice(0, 7)}…${newest.id.slice(0, 7)}`)), el("ul", {}, ...run.map((commit) => this.commit(commit)))),
+      );
+    }
+    return run.length === 1 ? this.commit(run[0]) : el("li", { class: "commit run" }, el("ul", {}, ...run.map((commit) => this.commit(commit))));
+  }
+
+  commit(commit) {
+    const sign = el("span", { class: "sign", "aria-hidden": "true" }, SIGNS[commit.kind] ?? "•");
+    const label = el("span", { class: "label" }, commit.message || commit.kind);
+    const meta = el("span", { class: "meta" }, el("code", {}, commit.id.slice(0, 7)), ` ${ago(commit.created)}`);
+    if (!commit.rewrites) {
+      return el("li", { class: `commit ${commit.kind}`, "data-commit": commit.id }, sign, label, meta);
+    }
+    const inside = el("div", { class: "change" }, el("p", { class: "muted" }, "Reading …"));
+    const saved = commit.compaction
+      ? el("span", { class: "saved" }, `${count(commit.compaction.before)} → ${count(commit.compaction.after)} tokens`)
+      : null;
+    const details = el("details", { "data-change": commit.id }, el("summary", {}, sign, label, saved, meta), inside);
+    details.addEventListener("toggle", () => details.open && this.fill(inside, commit));
+    return el("li", { class: `commit ${commit.kind}`, "data-commit": commit.id }, details);
+  }
+
+  async fill(inside, commit) {
+    try {
+      const change = await get("/api/commit", { thread: this.thread, branch: this.branch, id: commit.id });
+      refill(inside, ...this.change(change, commit));
+    } catch (error) {
+      refill(inside, el("p", { class: "error" }, error.message));
+    }
+  }
+
+  change(change, commit) {
+    const back = el("button", { type: "button", onclick: () => this.actions.revert(commit.id) }, "Take this back");
+    return [
+      rows("Taken out", change.removed, "removed"),
+      rows("Put in", change.added, "added"),
+      rows("Kept by pins", change.pins, "pins"),
+      el("p", { class: "muted" }, `${count(change.before)} → ${count(change.after)} tokens. Later messages stay when you take it back.`),
+      back,
+    ];
+  }
+
+  /** Open the entry of a commit and bring it into view. */
+  open(id) {
+    const details = this.list.querySelector(`[data-change="${CSS.escape(id)}"]`);
+    if (!details) return;
+    details.open = true;
+    details.scrollIntoView({ block: "start", behavior: "smooth" });
+    details.querySelector("summary").focus();
+  }
+}
+
+/** A list of messages in a few words each; opens to the whole. */
+export function rows(title, list, name) {
+  if (!list.length) return null;
+  const lines = list.map((row) =>
+    el("li", {}, el("details", {}, el("summary", {}, el("b", {}, row.role), ` ${row.excerpt}`, el("span", { class: "tokens" }, count(row.tokens))), trusted(el("div", { class: "prose" }), row.html))),
+  );
+  return el("section", { class: name }, el("h4", {}, `${title} (${count(list.length)})`), el("ul", { class: "rows" }, ...lines));
+}
+
+/** Runs of plain appended messages go together; every other commit stands alone. */
+function group(commits) {
+  const runs = [];
+  for (const commit of commits) {
+    const last = runs.at(-1);
+    if (commit.kind === "append" && last?.[0].kind === "append") last.push(commit);
+    else runs.push([commit]);
+  }
+  return runs;
+}

@@ -1,0 +1,54 @@
+// The list of threads, and the search over all of them.
+
+import { ago, byId, el, plural, refill } from "./dom.js";
+import { get } from "./api.js";
+
+const PAUSE = 200; // milliseconds without a key before a search is asked
+
+export class Threads {
+  constructor({ onpick, onhit }) {
+    this.onpick = onpick;
+    this.onhit = onhit;
+    this.list = byId("threads");
+    this.field = byId("search");
+    this.field.addEventListener("input", () => {
+      clearTimeout(this.timer);
+      this.timer = setTimeout(() => this.load(), PAUSE);
+    });
+  }
+
+  /** Read the list again; `current` is marked as the open one. */
+  async load(current = this.current) {
+    this.current = current;
+    const words = this.field.value.trim();
+    try {
+      const { threads } = await get("/api/threads", words ? { q: words } : {});
+      this.show(threads, words);
+      return threads;
+    } catch (error) {
+      refill(this.list, el("li", { class: "error" }, error.message));
+      return [];
+    }
+  }
+
+  show(threads, words) {
+    refill(this.list, ...threads.map((thread) => this.entry(thread)));
+    if (!threads.length) {
+      refill(this.list, el("li", { class: "empty small" }, words ? `Nothing matches “${words}”.` : "No threads yet."));
+    }
+  }
+
+  entry(thread) {
+    const facts = [plural(thread.branches, "branch", "branches"), ago(thread.updated)].filter(Boolean).join(" · ");
+    const pick = el(
+      "button",
+      { type: "button", class: "thread", "aria-current": thread.name === this.current ? "page" : null, onclick: () => this.onpick(thread.name) },
+      el("span", { class: "thread-name" }, thread.name, thread.sample ? el("span", { class: "badge" }, "sample") : null),
+      el("span", { class: "muted" }, facts),
+    );
+    const hits = (thread.hits ?? []).map((hit) =>
+      el("button", { type: "button", class: "hit", onclick: () => this.onhit(thread.name, hit.id) }, hit.text),
+    );
+    return el("li", {}, pick, ...hits);
+  }
+}

