@@ -1,1 +1,42 @@
+"""Wires and the model, both ways; pure. `CODECS` finds a protocol by its name."""
 
+from .anthropic import CODEC as ANTHROPIC
+from .anthropic import apply_last_system_cache_breakpoint
+from .base import (
+    CachePolicy,
+    Codec,
+    Encoded,
+    Frame,
+    Losses,
+    StreamDecoder,
+    StreamEncoder,
+    SystemPolicy,
+    Target,
+    parsed,
+    verbatim,
+)
+from .sse import SseParser, write_frame
+from .system import build_anthropic_system_param, encode_message, merge_system_text
+
+CODECS: dict[str, Codec] = {codec.protocol: codec for codec in (ANTHROPIC,)}
+
+__all__ = [
+    "CODECS",
+    "CachePolicy",
+    "Codec",
+    "Encoded",
+    "Frame",
+    "Losses",
+    "SseParser",
+    "StreamDecoder",
+    "StreamEncoder",
+    "SystemPolicy",
+    "Target",
+    "apply_last_system_cache_breakpoint",
+    "build_anthropic_system_param",
+    "encode_message",
+    "merge_system_text",
+    "parsed",
+    "verbatim",
+    "write_frame",
+]

@@ -5,16 +5,16 @@ know; encoders return the wire beside everything it could not say. Streams are m
 I/O: a decoder is fed frames and gives events, an encoder is sent events and gives frames.
 
 Nothing here compares a vendor's name. What differs between vendors, models and deployments comes
-in as `Target`: the model's rules from the catalogue, and the caller's policies.
+in as `Target`: the model's row in the catalogue, and the caller's policies.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
+import orjson
 from msgspec import Struct
 
 from weft.catalog import Model
-from weft.errors import Refused
 from weft.model import ApiError, Event, JsonObject, Level, Loss, Place, Request, Response
 
 SystemPolicy = Literal["auto", "inline", "demote", "merge"]
@@ -22,46 +22,73 @@ CachePolicy = Literal["keep", "auto"]
 
 
 class Frame(Struct, frozen=True, gc=False):
-    """One server-sent event: its name, if it has one, and the text of its data lines."""
+    """One server-sent event: the text of its data lines, and its name if it has one."""
 
     data: str
     event: str | None = None
 
 
+def parsed(text: str) -> Any:
+    """The value of a JSON text; raises `ValueError` where it is none."""
+    return orjson.loads(text)
+
+
+def verbatim(text: str) -> Any:
+    """The JSON text itself, to be put on the wire byte by byte; raises `ValueError` likewise."""
+    orjson.loads(text)
+    return orjson.Fragment(text)
+
+
 class Target(Struct, frozen=True):
     """Whom a request is written for, and by which policies.
 
-    `embed` turns the text of a JSON object into the value to put on the wire: a parsed dict when
-    the caller wants dicts, the text itself when the caller wants bytes.
+    `embed` turns a JSON text into what goes on the wire: `parsed` for callers who want dicts,
+    `verbatim` for those who want bytes.
     """
 
     model: Model
     system: SystemPolicy = "auto"
     cache: CachePolicy = "keep"
-    embed: Callable[[str], Any] | None = None
+    embed: Callable[[str], Any] = parsed
+
+
+class Losses:
+    """Collects what an encoder drops, in the caller's own paths."""
+
+    def __init__(self, request: Request | None = None) -> None:
+        self.items: list[Loss] = []
+        self._wire = request.wire if request is not None else None
+
+    def add(self, at: Place | str, what: str, why: str, level: Level = "meaning") -> None:
+        """Report one thing; `at` is a place of the model, or a path that is ready."""
+        path = at if isinstance(at, str) else self.path(at)
+        self.items.append(Loss(path, what, why, level))
+
+    def path(self, place: Place) -> str:
+        """A place of the model as the caller would write it."""
+        return self._wire.locate(place) if self._wire is not None else thread_path(place)
+
+
+def thread_path(place: Place) -> str:
+    """The path of a place in a request that no wire wrote: a compiled thread."""
+    match place:
+        case ():
+            return ""
+        case ("tools", number):
+            return f"tools[{number}]"
+        case (message,):
+            return f"messages[{message}]"
+        case (message, block):
+            return f"messages[{message}].content[{block}]"
+        case _:
+            return f"messages[{place[0]}].content[{place[1]}].content[{place[2]}]"
 
 
 class Encoded(Struct, frozen=True):
-    """A body, and all that it could not say, by place in the request or by the wire's own path."""
+    """A body, and all that it could not say."""
 
     body: JsonObject
-    losses: "tuple[Dropped, ...]" = ()
-
-
-class Dropped(Struct, frozen=True, gc=False):
-    """A loss before its path is known: `place` is where it stood in the model, or a ready path."""
-
-    place: Place | str
-    what: str
-    why: str
-    level: Level = "meaning"
-
-
-class Losses(list[Dropped]):
-    """Collects what an encoder drops."""
-
-    def add(self, place: Place | str, what: str, why: str, level: Level = "meaning") -> None:
-        self.append(Dropped(place, what, why, level))
+    losses: list[Loss]
 
 
 class StreamDecoder(Protocol):
@@ -85,42 +112,27 @@ class StreamEncoder(Protocol):
         """The frames that say this event."""
         ...
 
-    def close(self) -> list[Frame]:
-        """What ends the wire; after an `End` or `Fail` was sent, what that still owes."""
-        ...
-
 
 class Codec(Struct, frozen=True):
-    """One protocol, both ways. `locate` names a place of the model by the caller's own path."""
+    """One protocol, both ways.
+
+    `decode_request` also takes the model's name, for wires whose body has none. `stream_encoder`
+    takes the time that goes into the frames, because a machine reads no clock. `request_path` is
+    the path such a request is posted to, by model and whether it streams.
+    """
 
     protocol: str
     decode_request: Callable[[JsonObject, str | None], Request]
     encode_request: Callable[[Request, Target], Encoded]
     decode_response: Callable[[JsonObject], Response]
-    encode_response: Callable[[Response], Encoded]
+    encode_response: Callable[[Response, int], Encoded]
     stream_decoder: Callable[[], StreamDecoder]
-    stream_encoder: "Callable[[int | None], StreamEncoder]"
+    stream_encoder: Callable[[int], StreamEncoder]
     decode_error: Callable[[Any, int], ApiError]
     encode_error: Callable[[ApiError], tuple[int, JsonObject]]
-    locate: Callable[[Request, Place], str]
     request_path: Callable[[str, bool], str]
 
 
-def resolve_losses(codec: Codec, request: Request, dropped: "tuple[Dropped, ...]") -> list[Loss]:
-    """The losses in the words of the protocol that the request came from."""
-    return [
-        Loss(
-            loss.place if isinstance(loss.place, str) else codec.locate(request, loss.place),
-            loss.what,
-            loss.why,
-            loss.level,
-        )
-        for loss in dropped
-    ]
-
-
-def refuse_losses(losses: list[Loss]) -> None:
-    """Strict mode: raise on the first loss of meaning."""
-    for loss in losses:
-        if loss.level == "meaning":
-            raise Refused(f"{loss.what} cannot be said to the target: {loss.why}", param=loss.path)
+def members(value: Any) -> JsonObject | None:
+    """The value as a JSON object, or `None` where it is something else."""
+    return cast(JsonObject, value) if isinstance(value, dict) else None

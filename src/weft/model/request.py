@@ -6,12 +6,12 @@ shared meaning, from which every other protocol is written. `rest` names, by the
 what the shared meaning could not take up: each is a loss as soon as the protocol changes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from .blocks import Ext, JsonObject
+from .blocks import Block, Ext, JsonObject
 from .message import Message
 
 Place = tuple[int | str, ...]
@@ -84,14 +84,16 @@ class Params(Struct, frozen=True, gc=False, omit_defaults=True):
     safety_identifier: str | None = None
 
 
-class Wire(Struct, frozen=True, gc=False):
-    """Where a request was decoded from: lets a loss or refusal name the caller's own path.
+class Wire(Struct, frozen=True):
+    """The wire a request was read from, so that a loss or a refusal speaks the caller's language.
 
-    `index` is the codec's own map from its messages to the wire's items.
+    `locate` turns a place into the caller's own path, `part_name` a block into the caller's word
+    for it (`image_url`, `input_image`).
     """
 
     protocol: str
-    index: tuple[Any, ...] = ()
+    locate: Callable[[Place], str]
+    part_name: Callable[[Block], str]
 
 
 class Request(Struct, frozen=True, gc=False):

@@ -1,0 +1,335 @@
+"""Content blocks, both ways. Found by a table on `type`; an unknown one is carried whole."""
+
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any, cast
+
+import orjson
+
+from weft.codec.base import Losses, Target, members
+from weft.codec.read import at, inside, objects, optional, rest_of, text_of, wrong
+from weft.errors import Refused
+from weft.model import (
+    Block,
+    Checkpoint,
+    File,
+    FileRef,
+    Form,
+    Image,
+    Inline,
+    JsonObject,
+    Message,
+    Opaque,
+    Redacted,
+    Refusal,
+    Reminder,
+    Request,
+    Source,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Url,
+    checkpoint_text,
+    reminder_text,
+)
+
+from .wire import CALL_ID, CALL_ID_REFUSES, PROTOCOL
+
+TEXT = frozenset({"type", "text", "cache_control"})
+THINKING = frozenset({"type", "thinking", "signature"})
+REDACTED = frozenset({"type", "data"})
+TOOL_USE = frozenset({"type", "id", "name", "input", "cache_control"})
+TOOL_RESULT = frozenset({"type", "tool_use_id", "content", "is_error", "cache_control"})
+IMAGE = frozenset({"type", "source", "cache_control"})
+DOCUMENT = frozenset({"type", "source", "title", "cache_control"})
+
+
+def decode_block(raw: JsonObject) -> Block:
+    """One content block; raises `Refused` with a path inside it."""
+    return BLOCKS.get(cast(str, raw.get("type")), decode_opaque)(raw)
+
+
+def decode_text(raw: JsonObject) -> Text:
+    return Text(text_of(raw, "text"), rest_of(raw, TEXT, PROTOCOL))
+
+
+def decode_thinking(raw: JsonObject) -> Thinking:
+    return Thinking(
+        text_of(raw, "thinking"),
+        optional(raw, "signature", str),
+        rest_of(raw, THINKING, PROTOCOL),
+    )
+
+
+def decode_redacted(raw: JsonObject) -> Redacted:
+    return Redacted(text_of(raw, "data"), rest_of(raw, REDACTED, PROTOCOL))
+
+
+def decode_tool_use(raw: JsonObject) -> ToolCall:
+    arguments = raw.get("input")
+    if type(arguments) is not dict:
+        raise wrong("input", cast(Any, arguments), "an object")
+    return ToolCall(
+        text_of(raw, "id"),
+        text_of(raw, "name"),
+        orjson.dumps(arguments).decode(),
+        ext=rest_of(raw, TOOL_USE, PROTOCOL),
+    )
+
+
+def decode_tool_result(raw: JsonObject) -> ToolResult:
+    content, form = decode_content(raw, "content")
+    return ToolResult(
+        text_of(raw, "tool_use_id"),
+        content,
+        optional(raw, "is_error", bool),
+        form=form,
+        ext=rest_of(raw, TOOL_RESULT, PROTOCOL),
+    )
+
+
+def decode_image(raw: JsonObject) -> Block:
+    source = decode_source(raw)
+    if source is None:
+        return decode_opaque(raw)
+    return Image(source, ext=rest_of(raw, IMAGE, PROTOCOL))
+
+
+def decode_document(raw: JsonObject) -> Block:
+    source = decode_source(raw)
+    if source is None:
+        return decode_opaque(raw)
+    return File(source, optional(raw, "title", str), rest_of(raw, DOCUMENT, PROTOCOL))
+
+
+def decode_source(raw: JsonObject) -> Source | None:
+    """A media source; `None` for the kinds that only Anthropic has (plain text, nested content)."""
+    source = members(raw.get("source"))
+    if source is None:
+        raise wrong("source", raw.get("source"), "an object")
+    with at("source"):
+        match source:
+            case {"type": "base64", "media_type": str(), "data": str(), **rest} if not rest:
+                return Inline(source["data"], source["media_type"])
+            case {"type": "url", "url": str(), **rest} if not rest:
+                return Url(source["url"])
+            case {"type": "file", "file_id": str(), **rest} if not rest:
+                return FileRef(source["file_id"])
+            case {"type": str()}:
+                return None
+            case _:
+                raise wrong("type", source.get("type"), "a string")
+
+
+def decode_opaque(raw: JsonObject) -> Opaque:
+    if type(raw.get("type")) is not str:
+        raise wrong("type", raw.get("type"), "a string")
+    return Opaque(PROTOCOL, {key: value for key, value in raw.items() if key != "cache_control"})
+
+
+BLOCKS: dict[str, Callable[[JsonObject], Block]] = {
+    "text": decode_text,
+    "thinking": decode_thinking,
+    "redacted_thinking": decode_redacted,
+    "tool_use": decode_tool_use,
+    "tool_result": decode_tool_result,
+    "image": decode_image,
+    "document": decode_document,
+}
+
+
+def decode_content(raw: JsonObject, key: str) -> tuple[tuple[Block, ...], Form]:
+    """A content that is a string, a list of blocks, null, or not there."""
+    content = raw.get(key)
+    if type(content) is str:
+        return ((Text(content),) if content else ()), "text"
+    if content is None:
+        return (), "null" if key in raw else "absent"
+    blocks: list[Block] = []
+    for number, item in enumerate(objects(content, key)):
+        try:
+            blocks.append(BLOCKS.get(cast(str, item.get("type")), decode_opaque)(item))
+        except Refused as error:
+            raise inside(f"{key}[{number}]", error) from None
+    return tuple(blocks), "list"
+
+
+def part_name(block: Block) -> str:
+    """Anthropic's own word for a block."""
+    if isinstance(block, Opaque):
+        return str(block.raw.get("type"))
+    return NAMES.get(type(block), "text")
+
+
+NAMES: dict[type, str] = {
+    Thinking: "thinking",
+    Redacted: "redacted_thinking",
+    ToolCall: "tool_use",
+    ToolResult: "tool_result",
+    Image: "image",
+    File: "document",
+}
+
+
+class Writer:
+    """Writes blocks for one request: knows how calls are embedded and what was lost."""
+
+    def __init__(self, target: Target | None, losses: Losses, native: bool) -> None:
+        self.embed = target.embed if target is not None else orjson.loads
+        self.losses = losses
+        self.native = native
+
+    def block(self, block: Block, place: Any) -> JsonObject:
+        """One block on the wire."""
+        return WRITERS[type(block)](self, block, place)
+
+    def text(self, block: Text, _place: Any) -> JsonObject:
+        body: JsonObject = {"type": "text", "text": block.text}
+        return self._with_ext(body, block.ext)
+
+    def refusal(self, block: Refusal, _place: Any) -> JsonObject:
+        return {"type": "text", "text": block.text}
+
+    def thinking(self, block: Thinking, _place: Any) -> JsonObject:
+        body: JsonObject = {"type": "thinking", "thinking": block.text}
+        if block.signature is not None:
+            body["signature"] = block.signature
+        return self._with_ext(body, block.ext)
+
+    def redacted(self, block: Redacted, _place: Any) -> JsonObject:
+        return self._with_ext({"type": "redacted_thinking", "data": block.data}, block.ext)
+
+    def call(self, block: ToolCall, place: Any) -> JsonObject:
+        body: JsonObject = {
+            "type": "tool_use",
+            "id": block.id if self.native else legal_id(block.id),
+            "name": block.name,
+            "input": self._input(block, place),
+        }
+        return self._with_ext(body, block.ext)
+
+    def _input(self, block: ToolCall, place: Any) -> Any:
+        text = block.arguments
+        if block.custom:
+            return {"input": text}
+        stripped = text.strip()
+        if not stripped:
+            return {}
+        if stripped[0] == "{":
+            try:
+                return self.embed(text)
+            except ValueError:
+                pass
+        self.losses.add(place, "the arguments as written", "they are not a JSON object")
+        return {"_raw": text}
+
+    def result(self, block: ToolResult, place: Any) -> JsonObject:
+        body: JsonObject = {
+            "type": "tool_result",
+            "tool_use_id": block.call_id if self.native else legal_id(block.call_id),
+        }
+        if block.form == "null":
+            body["content"] = None
+        elif block.form != "absent" or block.content:
+            body["content"] = self.content(block.content, block.form, place)
+        if block.is_error is not None:
+            body["is_error"] = block.is_error
+        return self._with_ext(body, block.ext)
+
+    def content(self, blocks: tuple[Block, ...] | list[Block], form: Form, place: Any) -> Any:
+        """A content as a string where it was one and still can be, else as a list."""
+        if form in ("text", "") and all(type(block) is Text and not block.ext for block in blocks):
+            if not blocks:
+                return ""
+            if len(blocks) == 1:
+                return cast(Text, blocks[0]).text
+        return [self.block(block, (*place, at)) for at, block in enumerate(blocks)]
+
+    def image(self, block: Image, _place: Any) -> JsonObject:
+        return self._with_ext({"type": "image", "source": write_source(block.source)}, block.ext)
+
+    def document(self, block: File, _place: Any) -> JsonObject:
+        body: JsonObject = {"type": "document", "source": write_source(block.source)}
+        if block.name is not None:
+            body["title"] = block.name
+        return self._with_ext(body, block.ext)
+
+    def checkpoint(self, block: Checkpoint, _place: Any) -> JsonObject:
+        return {"type": "text", "text": checkpoint_text(block)}
+
+    def reminder(self, block: Reminder, _place: Any) -> JsonObject:
+        return {"type": "text", "text": reminder_text(block)}
+
+    def opaque(self, block: Opaque, _place: Any) -> JsonObject:
+        return dict(block.raw)
+
+    def _with_ext(self, body: JsonObject, ext: Any) -> JsonObject:
+        if ext is not None:
+            body.update(ext.get(PROTOCOL, ()))
+        return body
+
+
+WRITERS: dict[type, Callable[[Writer, Any, Any], JsonObject]] = {
+    Text: Writer.text,
+    Refusal: Writer.refusal,
+    Thinking: Writer.thinking,
+    Redacted: Writer.redacted,
+    ToolCall: Writer.call,
+    ToolResult: Writer.result,
+    Image: Writer.image,
+    File: Writer.document,
+    Checkpoint: Writer.checkpoint,
+    Reminder: Writer.reminder,
+    Opaque: Writer.opaque,
+}
+
+
+def write_source(source: Source) -> JsonObject:
+    match source:
+        case Inline(data=data, media_type=media_type):
+            return {"type": "base64", "media_type": media_type, "data": data}
+        case Url(url=url):
+            return {"type": "url", "url": url}
+        case FileRef(id=file_id):
+            return {"type": "file", "file_id": file_id}
+
+
+def legal_id(call_id: str) -> str:
+    """The id in Anthropic's alphabet: the same every turn, and two ids never become one."""
+    if CALL_ID.match(call_id):
+        return call_id
+    plain = CALL_ID_REFUSES.sub("_", call_id)
+    return f"{plain}_{sha256(call_id.encode()).hexdigest()[:8]}"
+
+
+def refuse_thinking(block: Thinking, message: Message, request: Request) -> str | None:
+    """Thinking goes back only where it was signed."""
+    if block.signature is None or not made_here(message, request):
+        return "thinking goes back to its own maker only"
+    return None
+
+
+def refuse_redacted(_block: Redacted, message: Message, request: Request) -> str | None:
+    return None if made_here(message, request) else "thinking goes back to its own maker only"
+
+
+def refuse_opaque(block: Opaque, _message: Message, _request: Request) -> str | None:
+    return None if block.protocol == PROTOCOL else "only its own protocol knows this block"
+
+
+def refuse_media(block: Image | File, _message: Message, _request: Request) -> str | None:
+    if isinstance(block.source, FileRef):
+        return "a stored file's id means nothing to another vendor"
+    return None
+
+
+def refuse_audio(_block: Any, _message: Message, _request: Request) -> str | None:
+    return "this wire has no audio"
+
+
+def made_here(message: Message, request: Request) -> bool:
+    """Whether a message came from this protocol: by its origin, else by the wire it was read on."""
+    if message.origin is not None:
+        return message.origin.protocol == PROTOCOL
+    return request.wire is not None and request.wire.protocol == PROTOCOL

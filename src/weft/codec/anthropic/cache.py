@@ -1,0 +1,81 @@
+"""Cache breakpoints: marks beside the blocks, at most four, placed by us only when asked.
+
+https://platform.claude.com/docs/en/build-with-claude/prompt-caching
+"""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from weft.codec.base import Losses
+from weft.model import JsonObject
+
+from .wire import MAX_MARKS
+
+EPHEMERAL = {"type": "ephemeral"}
+CACHEABLE = frozenset({"text", "image", "document", "tool_use", "tool_result"})
+
+
+def apply_last_system_cache_breakpoint(system: list[JsonObject] | None) -> None:
+    """Mark the last system block; nothing, or no block, stays as it is."""
+    if system:
+        system[-1]["cache_control"] = dict(EPHEMERAL)
+
+
+def apply_last_tool_cache_breakpoint(tools: list[JsonObject] | None) -> None:
+    """Mark the last tool that the caller defines; a server tool takes no mark."""
+    for tool in reversed(tools or ()):
+        if tool.get("type") in (None, "custom"):
+            tool["cache_control"] = dict(EPHEMERAL)
+            return
+
+
+def apply_last_message_cache_breakpoint(messages: list[JsonObject] | None) -> None:
+    """Mark the last block that can be cached, in the latest message that has one."""
+    for message in reversed(messages or ()):
+        content = message.get("content")
+        if isinstance(content, str) and content:
+            message["content"] = [
+                {"type": "text", "text": content, "cache_control": dict(EPHEMERAL)}
+            ]
+            return
+        for block in reversed(cast(list[JsonObject], content) if content else ()):
+            if block.get("type") in CACHEABLE and block.get("text") != "":
+                block["cache_control"] = dict(EPHEMERAL)
+                return
+
+
+def has_marks(body: JsonObject) -> bool:
+    """Whether the caller placed any breakpoint, at the top level too."""
+    return any(True for _ in _marked(body))
+
+
+def limit_marks(body: JsonObject, losses: Losses) -> None:
+    """Leave at most four: the earliest of tools, system, messages go, because a later mark
+    covers the longer prefix."""
+    marked = list(_marked(body))
+    for path, holder in marked[: max(0, len(marked) - MAX_MARKS)]:
+        del holder["cache_control"]
+        losses.add(path, "a cache breakpoint", f"at most {MAX_MARKS} are allowed", "form")
+
+
+def _marked(body: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+    """Every holder of a mark, in the order the prompt is built from."""
+    for name in ("tools", "system"):
+        value = body.get(name)
+        for number, holder in enumerate(cast(list[Any], value) if isinstance(value, list) else ()):
+            if holder.get("cache_control"):
+                yield f"{name}[{number}].cache_control", holder
+    for number, message in enumerate(cast(list[JsonObject], body.get("messages", ()))):
+        content = message.get("content")
+        if not isinstance(content, list):
+            continue
+        for at, block in enumerate(cast(list[JsonObject], content)):
+            inner = block.get("content")
+            for deep, part in enumerate(cast(list[Any], inner) if isinstance(inner, list) else ()):
+                if isinstance(part, dict) and part.get("cache_control"):  # pyright: ignore[reportUnknownMemberType]
+                    path = f"messages[{number}].content[{at}].content[{deep}].cache_control"
+                    yield path, cast(JsonObject, part)
+            if block.get("cache_control"):
+                yield f"messages[{number}].content[{at}].cache_control", block
+    if body.get("cache_control"):
+        yield "cache_control", body

@@ -1,0 +1,64 @@
+"""Anthropic's error envelope, both ways: https://platform.claude.com/docs/en/api/errors"""
+
+from typing import Any
+
+from weft.codec.base import members
+from weft.codec.errors import KIND_STATUS, kind_of
+from weft.model import ApiError, ErrorKind, JsonObject
+
+from .wire import PROTOCOL
+
+TYPES: dict[str, ErrorKind] = {
+    "invalid_request_error": "invalid_request",
+    "authentication_error": "authentication",
+    "billing_error": "billing",
+    "permission_error": "permission",
+    "not_found_error": "not_found",
+    "request_too_large": "too_large",
+    "rate_limit_error": "rate_limit",
+    "timeout_error": "timeout",
+    "api_error": "server",
+    "overloaded_error": "overloaded",
+}
+
+WORDS: dict[ErrorKind, str] = {
+    **{kind: word for word, kind in TYPES.items()},
+    "context_length": "invalid_request_error",
+}
+
+STATUSES: dict[ErrorKind, int] = {**KIND_STATUS, "overloaded": 529}
+
+
+def decode_error(body: Any, status: int) -> ApiError:
+    """An error body; anything that is none is an error of the server's all the same."""
+    envelope = members(body) or {}
+    error = members(envelope.get("error")) or {}
+    word = error.get("type")
+    message = str(error.get("message") or body or "the upstream gave no reason")
+    kind = kind_of(status, message, TYPES.get(str(word)))
+    rest = {key: value for key, value in envelope.items() if key not in ("type", "error")}
+    return ApiError(
+        kind,
+        message,
+        status or STATUSES[kind],
+        word,
+        ext={PROTOCOL: rest} if rest else None,
+    )
+
+
+def encode_error(error: ApiError) -> tuple[int, JsonObject]:
+    """The status and body that an Anthropic client understands.
+
+    Claude Code compacts when it reads "prompt is too long", so that phrase leads where the window
+    was the reason.
+    """
+    word = error.type if error.type in TYPES else WORDS[error.kind]
+    message = error.message
+    if error.kind == "context_length" and "prompt is too long" not in message:
+        message = f"prompt is too long: {message}"
+    if error.param is not None and error.param not in message:
+        message = f"{error.param}: {message}"
+    body: JsonObject = {"type": "error", "error": {"type": word, "message": message}}
+    if error.ext is not None:
+        body.update(error.ext.get(PROTOCOL, {}))
+    return error.status or STATUSES[error.kind], body

@@ -1,0 +1,233 @@
+"""Parameters and tools, both ways: what Anthropic says, and what the others mean by theirs."""
+
+from typing import Any, Literal, cast
+
+from weft.codec.base import Losses, Target, members
+from weft.codec.params import lose_params, tool_losses
+from weft.codec.read import at, optional, optional_object, wrong
+from weft.model import Format, JsonObject, Params, Reasoning, Request, Tool, ToolChoice
+
+from .wire import PROTOCOL
+
+CHOICES: dict[str, Literal["auto", "any", "none", "tool"]] = {
+    "auto": "auto",
+    "any": "any",
+    "none": "none",
+    "tool": "tool",
+}
+THINKING_MODES = {"enabled": "on", "disabled": "off", "adaptive": "adaptive"}
+THINKING_TYPES = {mode: name for name, mode in THINKING_MODES.items()}
+SERVICE_TIERS = {"auto": "auto", "standard_only": "default"}
+
+READ = frozenset(
+    {
+        "cache_control",
+        "max_tokens",
+        "metadata",
+        "output_config",
+        "service_tier",
+        "stop_sequences",
+        "stream",
+        "temperature",
+        "thinking",
+        "tool_choice",
+        "top_k",
+        "top_p",
+        "model",
+        "messages",
+        "system",
+        "tools",
+    }
+)
+
+SAYABLE = frozenset(
+    {
+        "format",
+        "max_tokens",
+        "parallel_tool_calls",
+        "reasoning",
+        "service_tier",
+        "stop",
+        "stream",
+        "temperature",
+        "tool_choice",
+        "top_k",
+        "top_p",
+        "user",
+    }
+)
+
+
+def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
+    """The shared meaning of a body's parameters, and by path what it could not take up."""
+    rest = {key: value for key, value in body.items() if key not in READ}
+    choice, parallel = _decode_choice(body, rest)
+    stops = cast("list[str] | None", optional(body, "stop_sequences", list))
+    params = Params(
+        max_tokens=optional(body, "max_tokens", int),
+        temperature=optional(body, "temperature", float),
+        top_p=optional(body, "top_p", float),
+        top_k=optional(body, "top_k", int),
+        stop=tuple(stops) if stops is not None else None,
+        stream=optional(body, "stream", bool),
+        tool_choice=choice,
+        parallel_tool_calls=parallel,
+        format=_decode_format(body, rest),
+        reasoning=_decode_reasoning(body, rest),
+        service_tier=_decode_tier(body, rest),
+        user=_decode_user(body, rest),
+    )
+    return params, rest
+
+
+def _decode_choice(body: JsonObject, rest: dict[str, Any]) -> tuple[ToolChoice | None, bool | None]:
+    choice = optional_object(body, "tool_choice")
+    if not choice:
+        return None, None
+    with at("tool_choice"):
+        kind = CHOICES.get(str(choice.get("type")))
+        if kind is None:
+            raise wrong("type", choice.get("type"), "one of auto, any, none, tool")
+        alone = optional(choice, "disable_parallel_tool_use", bool)
+        name = optional(choice, "name", str)
+    _keep_rest(choice, {"type", "name", "disable_parallel_tool_use"}, "tool_choice", rest)
+    return ToolChoice(kind, name), None if alone is None else not alone
+
+
+def _decode_reasoning(body: JsonObject, rest: dict[str, Any]) -> Reasoning | None:
+    thinking = optional_object(body, "thinking")
+    config = optional_object(body, "output_config")
+    with at("thinking"):
+        kind = optional(thinking, "type", str)
+        budget = optional(thinking, "budget_tokens", int)
+    with at("output_config"):
+        effort = optional(config, "effort", str)
+    _keep_rest(thinking, {"type", "budget_tokens"}, "thinking", rest)
+    _keep_rest(config, {"effort", "format"}, "output_config", rest)
+    if not thinking and effort is None:
+        return None
+    mode: Any = THINKING_MODES.get(kind or "")
+    if kind is not None and mode is None:
+        rest["thinking.type"] = kind
+    return Reasoning(mode, effort, budget)
+
+
+def _decode_format(body: JsonObject, rest: dict[str, Any]) -> Format | None:
+    config = members(body.get("output_config")) or {}
+    shape = members(config.get("format"))
+    if shape is None:
+        return None
+    if shape.get("type") != "json_schema":
+        rest["output_config.format"] = shape
+        return None
+    _keep_rest(shape, {"type", "schema"}, "output_config.format", rest)
+    return Format("schema", members(shape.get("schema")))
+
+
+def _decode_tier(body: JsonObject, rest: dict[str, Any]) -> str | None:
+    tier = optional(body, "service_tier", str)
+    if tier is not None and tier not in SERVICE_TIERS:
+        rest["service_tier"] = tier
+        return None
+    return SERVICE_TIERS[tier] if tier is not None else None
+
+
+def _decode_user(body: JsonObject, rest: dict[str, Any]) -> str | None:
+    metadata = optional_object(body, "metadata")
+    _keep_rest(metadata, {"user_id"}, "metadata", rest)
+    with at("metadata"):
+        return optional(metadata, "user_id", str)
+
+
+def _keep_rest(raw: JsonObject, known: set[str], step: str, rest: dict[str, Any]) -> None:
+    for key, value in raw.items():
+        if key not in known:
+            rest[f"{step}.{key}"] = value
+
+
+def encode_params(request: Request, target: Target, losses: Losses) -> JsonObject:
+    """The members beside model, messages, system and tools."""
+    if PROTOCOL in request.raw:
+        own = dict(request.raw[PROTOCOL])
+        own.pop("cache_control", None)
+        return own
+    params = request.params
+    body: JsonObject = {"max_tokens": params.max_tokens}
+    if params.max_tokens is None:
+        body["max_tokens"] = target.model.output
+        losses.add(
+            "max_tokens",
+            f"nothing: max_tokens {target.model.output} was added",
+            "the target demands it",
+            "form",
+        )
+    for key, value in (
+        ("temperature", params.temperature),
+        ("top_p", params.top_p),
+        ("top_k", params.top_k),
+        ("stream", params.stream),
+        ("stop_sequences", list(params.stop) if params.stop is not None else None),
+        ("tool_choice", _write_choice(params)),
+        ("thinking", _write_thinking(params, target)),
+        ("output_config", _write_config(params)),
+        ("metadata", {"user_id": params.user} if params.user is not None else None),
+    ):
+        if value is not None:
+            body[key] = value
+    tier = {name: word for word, name in SERVICE_TIERS.items()}.get(params.service_tier or "")
+    if tier is not None:
+        body["service_tier"] = tier
+    lose_params(request, SAYABLE, losses)
+    return body
+
+
+def _write_choice(params: Params) -> JsonObject | None:
+    choice = params.tool_choice
+    if choice is None and params.parallel_tool_calls is not False:
+        return None
+    body: JsonObject = {"type": choice.kind if choice is not None else "auto"}
+    if choice is not None and choice.name is not None:
+        body["name"] = choice.name
+    if params.parallel_tool_calls is False and body["type"] != "none":
+        body["disable_parallel_tool_use"] = True
+    return body
+
+
+def _write_thinking(params: Params, target: Target) -> JsonObject | None:
+    reasoning = params.reasoning
+    if reasoning is None:
+        return None
+    if reasoning.mode == "off" or reasoning.effort == "none":
+        return {"type": "disabled"}
+    if reasoning.budget is not None:
+        return {"type": "enabled", "budget_tokens": reasoning.budget}
+    if reasoning.mode is not None and target.model.thinking == "adaptive":
+        return {"type": "adaptive"}
+    return None
+
+
+def _write_config(params: Params) -> JsonObject | None:
+    body: JsonObject = {}
+    reasoning = params.reasoning
+    if reasoning is not None and reasoning.effort not in (None, "none"):
+        body["effort"] = reasoning.effort
+    if params.format is not None and params.format.schema is not None:
+        body["format"] = {"type": "json_schema", "schema": params.format.schema}
+    return body or None
+
+
+def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
+    """A tool definition, or `None` where the target has no such kind of tool."""
+    if tool.raw is not None and PROTOCOL in tool.raw:
+        return dict(tool.raw[PROTOCOL])
+    if tool.kind not in ("function", "custom"):
+        losses.add(("tools", number), f"the tool {tool.name!r}", f"{tool.kind} is not known here")
+        return None
+    tool_losses(tool, number, losses)
+    body: JsonObject = {"name": tool.name}
+    if tool.description is not None:
+        body["description"] = tool.description
+    body["input_schema"] = tool.parameters or {"type": "object", "properties": {}}
+    if tool.strict is not None:
+        body["strict"] = tool.strict
+    return body

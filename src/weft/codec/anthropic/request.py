@@ -1,0 +1,288 @@
+"""Requests to and from Anthropic Messages: https://platform.claude.com/docs/en/api/messages
+
+The top-level `system` is the first message of the model's list. Towards Anthropic the leading run
+of system and developer messages becomes that field, block by block, never joined; later ones stay
+inline where the model allows it (see `codec.repair`). Breakpoints (`cache_control`) live beside
+the blocks, in `Request.marks`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from weft.codec.base import Encoded, Losses, Target, members
+from weft.codec.read import at, inside, objects, rest_of, text_of
+from weft.codec.repair import Arranged, Rules, Turn, arrange
+from weft.errors import Refused
+from weft.model import (
+    Audio,
+    Block,
+    File,
+    Form,
+    Image,
+    JsonObject,
+    Message,
+    Opaque,
+    Place,
+    Redacted,
+    Request,
+    Text,
+    Thinking,
+    Tool,
+    Wire,
+    is_system,
+)
+
+from .blocks import (
+    Writer,
+    decode_content,
+    part_name,
+    refuse_audio,
+    refuse_media,
+    refuse_opaque,
+    refuse_redacted,
+    refuse_thinking,
+)
+from .cache import (
+    apply_last_message_cache_breakpoint,
+    apply_last_system_cache_breakpoint,
+    apply_last_tool_cache_breakpoint,
+    has_marks,
+    limit_marks,
+)
+from .params import decode_params, encode_params, encode_tool
+from .wire import PROTOCOL, REQUEST_SETUP
+
+MESSAGE = frozenset({"role", "content"})
+
+RULES = Rules(
+    protocol=PROTOCOL,
+    roles=frozenset({"user", "assistant"}),
+    inline_system="placed",
+    checks={
+        Thinking: refuse_thinking,
+        Redacted: refuse_redacted,
+        Opaque: refuse_opaque,
+        Image: refuse_media,
+        File: refuse_media,
+        Audio: refuse_audio,
+    },
+    hoists=True,
+    user_first=True,
+    empty_text=False,
+)
+
+
+def decode_request(body: JsonObject, model: str | None = None) -> Request:
+    """A request body; raises `Refused` with the path of whatever cannot be read."""
+    marks: dict[Place, Any] = {}
+    messages: list[Message] = []
+    if "system" in body:
+        blocks, form = decode_content(body, "system")
+        messages.append(Message("system", blocks, form=form))
+        _take_marks(body["system"], 0, marks)
+    offset = len(messages)
+    for number, raw in enumerate(objects(body.get("messages"), "messages")):
+        try:
+            role = text_of(raw, "role")
+            blocks, form = decode_content(raw, "content")
+        except Refused as error:
+            raise inside(f"messages[{number}]", error) from None
+        messages.append(Message(role, blocks, form=form, ext=rest_of(raw, MESSAGE, PROTOCOL)))
+        if form == "list":
+            _take_marks(raw["content"], number + offset, marks)
+    params, rest = decode_params(body)
+    tools = _decode_tools(body, marks)
+    if "cache_control" in body:
+        marks[()] = body["cache_control"]
+    return Request(
+        model=text_of(body, "model") if model is None else model,
+        messages=tuple(messages),
+        tools=tools,
+        params=params,
+        marks=marks,
+        raw={PROTOCOL: {key: value for key, value in body.items() if key not in REQUEST_SETUP}},
+        rest=rest,
+        wire=Wire(PROTOCOL, _locator(body), part_name),
+    )
+
+
+def _take_marks(content: Any, number: int, marks: dict[Place, Any]) -> None:
+    if not isinstance(content, list):
+        return
+    for at_block, block in enumerate(cast(list[JsonObject], content)):
+        if "cache_control" in block:
+            marks[number, at_block] = block["cache_control"]
+        inner = block.get("content")
+        if isinstance(inner, list):
+            for deep, part in enumerate(cast(list[Any], inner)):
+                if isinstance(part, dict) and "cache_control" in part:
+                    marks[number, at_block, deep] = cast(JsonObject, part)["cache_control"]
+
+
+def _decode_tools(body: JsonObject, marks: dict[Place, Any]) -> tuple[Tool, ...]:
+    raws = body.get("tools")
+    if raws is None:
+        return ()
+    tools: list[Tool] = []
+    for number, raw in enumerate(objects(raws, "tools")):
+        if "cache_control" in raw:
+            marks["tools", number] = raw["cache_control"]
+        kind = raw.get("type")
+        with at(f"tools[{number}]"):
+            name = text_of(raw, "name") if "name" in raw or kind is None else str(kind)
+        tools.append(
+            Tool(
+                name,
+                raw.get("description"),
+                members(raw.get("input_schema")),
+                raw.get("strict"),
+                "function" if kind in (None, "custom") else str(kind),
+                {PROTOCOL: {key: value for key, value in raw.items() if key != "cache_control"}},
+            )
+        )
+    return tuple(tools)
+
+
+def _locator(body: JsonObject) -> Any:
+    """Paths of the caller's body; built only when something has to be said about it."""
+    offset = 1 if "system" in body else 0
+
+    def locate(place: Place) -> str:
+        match place:
+            case ():
+                return "cache_control"
+            case ("tools", int(number)):
+                return f"tools[{number}]"
+            case (int(number), *steps):
+                holder = "system" if number < offset else f"messages[{number - offset}]"
+                content: Any = body.get("system")
+                if number >= offset:
+                    content = body["messages"][number - offset].get("content")
+                    holder += ".content" if steps else ""
+                path = holder
+                for step in steps if isinstance(content, list) else ():
+                    path += f"[{step}]" if path == holder else f".content[{step}]"
+                return path
+            case _:
+                return ""
+
+    return locate
+
+
+def encode_request(request: Request, target: Target) -> Encoded:
+    """The body for Anthropic, and what it could not say."""
+    losses = Losses(request)
+    native = PROTOCOL in request.raw
+    arranged = arrange(request, RULES, target.model, target.system, losses)
+    writer = Writer(target, losses, native)
+    marks = request.marks
+    body: JsonObject = {"model": request.model}
+    body.update(encode_params(request, target, losses))
+    system = _write_system(arranged, writer, target, marks, native)
+    if system is not None:
+        body["system"] = system
+    if request.tools or (native and "tools" in (request.raw[PROTOCOL])):
+        body["tools"] = _write_tools(request, marks, losses)
+    body["messages"] = [_write_turn(turn, writer, marks) for turn in arranged.turns]
+    if () in marks:
+        body["cache_control"] = marks[()]
+    if target.cache == "auto" and not has_marks(body):
+        _place_marks(body)
+    elif marks:
+        limit_marks(body, losses)
+    return Encoded(body, losses.items)
+
+
+def _write_system(
+    arranged: Arranged, writer: Writer, target: Target, marks: Mapping[Place, Any], native: bool
+) -> Any:
+    if target.system == "merge":
+        from weft.codec.system import merge_system_text
+
+        return merge_system_text([turn.message for turn in arranged.system])
+    turns = arranged.system
+    if native and len(turns) == 1 and turns[0].message.form != "list":
+        message = turns[0].message
+        return None if message.form == "null" else message.text
+    blocks = [
+        _marked(writer.block(block, place), place, marks)
+        for turn in turns
+        for block, place in zip(turn.blocks, turn.places, strict=True)
+        if native or not (isinstance(block, Text) and not block.text)
+    ]
+    return blocks if blocks or (native and turns) else None
+
+
+def _write_turn(turn: Turn, writer: Writer, marks: Mapping[Place, Any]) -> JsonObject:
+    message = turn.message
+    inline = is_system(message) and turn.role != "user"
+    role = "system" if inline else "user" if turn.role == "tool" else turn.role
+    body: JsonObject = {"role": role}
+    form: Form = "list" if inline and not writer.native and turn.blocks else message.form
+    if len(turn.blocks) != len(message.blocks) and form == "text":
+        form = ""
+    if form == "null":
+        body["content"] = None
+    elif form != "absent" or turn.blocks:
+        body["content"] = _write_content(turn, form, writer, marks)
+    if message.ext is not None:
+        body.update(message.ext.get(PROTOCOL, ()))
+    return body
+
+
+def _write_content(turn: Turn, form: Form, writer: Writer, marks: Mapping[Place, Any]) -> Any:
+    blocks: list[Block] = turn.blocks
+    if form in ("text", "") and len(blocks) <= 1:
+        if not blocks:
+            return ""
+        if type(blocks[0]) is Text and not blocks[0].ext and turn.places[0] not in marks:
+            return blocks[0].text
+    if not marks:
+        return [
+            writer.block(block, place) for block, place in zip(blocks, turn.places, strict=True)
+        ]
+    return [
+        _marked(writer.block(block, place), place, marks)
+        for block, place in zip(blocks, turn.places, strict=True)
+    ]
+
+
+def _marked(body: JsonObject, place: Place, marks: Mapping[Place, Any]) -> JsonObject:
+    if place in marks:
+        body["cache_control"] = marks[place]
+    content = body.get("content")
+    if isinstance(content, list):
+        for deep, part in enumerate(cast(list[JsonObject], content)):
+            if (*place, deep) in marks:
+                part["cache_control"] = marks[*place, deep]
+    return body
+
+
+def _write_tools(request: Request, marks: Mapping[Place, Any], losses: Losses) -> list[JsonObject]:
+    tools: list[JsonObject] = []
+    for number, tool in enumerate(request.tools):
+        body = encode_tool(tool, number, losses)
+        if body is None:
+            continue
+        if ("tools", number) in marks:
+            body["cache_control"] = marks["tools", number]
+        tools.append(body)
+    return tools
+
+
+def _place_marks(body: JsonObject) -> None:
+    """The three breakpoints of a request whose caller set none."""
+    system = body.get("system")
+    if isinstance(system, str) and system:
+        body["system"] = system = [{"type": "text", "text": system}]
+    if isinstance(system, list):
+        apply_last_system_cache_breakpoint(cast(list[JsonObject], system))
+    apply_last_tool_cache_breakpoint(body.get("tools"))
+    apply_last_message_cache_breakpoint(body["messages"])
+
+
+def write_message(message: Message) -> JsonObject:
+    """One message by itself, as a compiled thread writes it."""
+    blocks = list(message.blocks)
+    turn = Turn(message.role, message, blocks, [(0, at) for at in range(len(blocks))], (0,))
+    return _write_turn(turn, Writer(None, Losses(), native=False), {})

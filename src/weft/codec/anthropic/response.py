@@ -1,0 +1,93 @@
+"""Whole answers, both ways. A decoded body is the fold of the events that it means."""
+
+from weft.codec.base import Encoded, Losses
+from weft.codec.read import at, objects, text_of
+from weft.codec.repair import lose_ext
+from weft.model import (
+    Audio,
+    Block,
+    Close,
+    End,
+    Event,
+    Finish,
+    JsonObject,
+    Message,
+    Opaque,
+    Open,
+    Origin,
+    Redacted,
+    Response,
+    Start,
+    Thinking,
+    fold,
+)
+
+from .blocks import Writer, decode_block
+from .usage import decode_stop, decode_usage, encode_usage, stop_word
+from .wire import PROTOCOL
+
+ENVELOPE = frozenset(
+    {"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"}
+)
+
+
+def decode_response(body: JsonObject) -> Response:
+    """A whole answer; raises `Refused` with the path of whatever cannot be read."""
+    events: list[Event] = [decode_start(body)]
+    for number, raw in enumerate(objects(body.get("content"), "content")):
+        with at(f"content[{number}]"):
+            events += (Open(number, decode_block(raw)), Close(number))
+    events += (Finish(decode_stop(body)), End())
+    return fold(events, Origin(PROTOCOL, model=body.get("model")))
+
+
+def decode_start(body: JsonObject) -> Start:
+    """What the envelope says before any content."""
+    rest = {key: value for key, value in body.items() if key not in ENVELOPE}
+    return Start(
+        text_of(body, "id"),
+        body.get("model"),
+        decode_usage(body.get("usage")),
+        {PROTOCOL: rest} if rest else None,
+    )
+
+
+def encode_response(response: Response, _created: int) -> Encoded:
+    """A whole answer on Anthropic's wire."""
+    losses = Losses()
+    writer = Writer(None, losses, native=True)
+    body: JsonObject = {
+        "id": response.id or "msg_weft",
+        "type": "message",
+        "role": "assistant",
+        "model": response.model or "",
+        "content": [
+            writer.block(block, (0, number))
+            for number, block in enumerate(response.message.blocks)
+            if sayable(block, response.message, (0, number), losses)
+        ],
+        "stop_reason": stop_word(response.stop),
+        "stop_sequence": response.stop.sequence if response.stop is not None else None,
+        "usage": encode_usage(response.usage),
+    }
+    if response.ext is not None:
+        lose_ext(response.ext, PROTOCOL, (), losses)
+        body.update(response.ext.get(PROTOCOL, {}))
+    return Encoded(body, losses.items)
+
+
+def sayable(block: Block, message: Message, place: tuple[int, int], losses: Losses) -> bool:
+    """Whether an answer's block can be shown to a client of this wire; what cannot is reported.
+
+    Thinking is shown to every client: it is the answer's own. Its foreign signature goes along,
+    because the client hands it back and the way home needs it.
+    """
+    if isinstance(block, Opaque) and block.protocol != PROTOCOL:
+        losses.add(place, f"a {block.raw.get('type')} block", "only its own protocol knows it")
+        return False
+    if isinstance(block, Audio):
+        losses.add(place, "an audio block", "this wire has no audio")
+        return False
+    if isinstance(block, Redacted | Thinking):
+        return message.origin is None or block != Thinking("")
+    return True

@@ -1,0 +1,73 @@
+"""Token counts and stop reasons, both ways.
+
+Anthropic counts cached input beside `input_tokens`; the model counts all input as one figure.
+"""
+
+from typing import Any
+
+from weft.codec.base import members
+from weft.model import JsonObject, Stop, Usage
+
+from .wire import PROTOCOL, STOP_REASONS, STOP_WORDS
+
+
+def decode_usage(raw: Any) -> Usage | None:
+    usage = members(raw)
+    if usage is None:
+        return None
+    fresh = _count(usage, "input_tokens")
+    cached = _count(usage, "cache_read_input_tokens")
+    written = _count(usage, "cache_creation_input_tokens")
+    details = members(usage.get("output_tokens_details")) or {}
+    return Usage(
+        input=None if fresh is None else fresh + (cached or 0) + (written or 0),
+        output=_count(usage, "output_tokens"),
+        cached=cached,
+        written=written,
+        reasoning=_count(details, "thinking_tokens"),
+        raw={PROTOCOL: usage},
+    )
+
+
+def encode_usage(usage: Usage | None, *, partial: bool = False) -> JsonObject:
+    """The counts as Anthropic writes them; `partial` leaves out what is not known yet."""
+    if usage is not None and usage.raw is not None and PROTOCOL in usage.raw:
+        return dict(usage.raw[PROTOCOL])
+    usage = usage or Usage()
+    body: JsonObject = {}
+    if usage.input is not None or not partial:
+        body["input_tokens"] = max(
+            0, (usage.input or 0) - (usage.cached or 0) - (usage.written or 0)
+        )
+    if usage.written is not None:
+        body["cache_creation_input_tokens"] = usage.written
+    if usage.cached is not None:
+        body["cache_read_input_tokens"] = usage.cached
+    body["output_tokens"] = usage.output or 0
+    return body
+
+
+def decode_stop(raw: JsonObject) -> Stop | None:
+    word = raw.get("stop_reason")
+    if word is None:
+        return None
+    return Stop(
+        STOP_REASONS.get(word, "other"),
+        word,
+        raw.get("stop_sequence"),
+        raw.get("stop_details"),
+    )
+
+
+def stop_word(stop: Stop | None) -> str | None:
+    """Anthropic's own word where it was Anthropic's, else the nearest one."""
+    if stop is None:
+        return None
+    if stop.raw is not None and STOP_REASONS.get(stop.raw) == stop.kind:
+        return stop.raw
+    return STOP_WORDS[stop.kind]
+
+
+def _count(raw: JsonObject, key: str) -> int | None:
+    value = raw.get(key)
+    return value if isinstance(value, int) else None

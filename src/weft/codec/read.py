@@ -1,0 +1,91 @@
+"""Reading a vendor's JSON: take what is known, keep the rest, and name the place of a mistake.
+
+Decoders index into plain dicts and check the types they rely on; a wrong one raises `Refused` with
+a path relative to the value at hand, and each caller puts its own step in front.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, TypeVar, cast
+
+from weft.errors import Refused
+from weft.model import Ext, JsonObject
+
+T = TypeVar("T")
+
+NAMES: dict[type, str] = {
+    str: "a string",
+    int: "an integer",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+    bool: "true or false",
+}
+
+
+def text_of(raw: JsonObject, key: str) -> str:
+    """A member that must be a string."""
+    value = raw.get(key)
+    if type(value) is not str:
+        raise wrong(key, value, "a string")
+    return value
+
+
+def optional(raw: JsonObject, key: str, kind: type[T]) -> T | None:
+    """A member that is absent, null, or of this kind."""
+    value = raw.get(key)
+    if value is None or type(value) is kind:
+        return cast("T | None", value)
+    if kind is float and type(value) is int:
+        return cast(T, value)
+    raise wrong(key, value, NAMES[kind])
+
+
+def optional_object(raw: JsonObject, key: str) -> JsonObject:
+    """A member that is an object, or absent or null, which reads as empty."""
+    return cast("JsonObject | None", optional(raw, key, dict)) or {}
+
+
+def objects(value: Any, key: str) -> list[JsonObject]:
+    """A value that must be a list of JSON objects."""
+    if not isinstance(value, list):
+        raise wrong(key, value, "a list")
+    items = cast(list[Any], value)
+    for number, item in enumerate(items):
+        if type(item) is not dict:
+            raise wrong(f"{key}[{number}]", item, "an object")
+    return items
+
+
+def rest_of(raw: JsonObject, known: frozenset[str], protocol: str) -> Ext | None:
+    """The members that no field takes up, under their protocol's name; `None` when none is left."""
+    if raw.keys() <= known:
+        return None
+    return {protocol: {key: value for key, value in raw.items() if key not in known}}
+
+
+def wrong(param: str, value: Any, expected: str) -> Refused:
+    """The refusal of a value of the wrong type."""
+    if value is None:
+        return Refused(f"is missing, or null: {expected} is needed", param=param)
+    return Refused(f"is {type(value).__name__}, not {expected}", param=param)
+
+
+def inside(step: str, error: Refused) -> Refused:
+    """The same refusal, seen from one step further out."""
+    separator = "" if not error.param or error.param.startswith("[") else "."
+    return Refused(
+        error.message,
+        param=f"{step}{separator}{error.param or ''}",
+        status=error.status,
+        type=error.type,
+    )
+
+
+@contextmanager
+def at(step: str) -> Generator[None]:
+    """Whatever is refused inside names this step of the path."""
+    try:
+        yield
+    except Refused as error:
+        raise inside(step, error) from None

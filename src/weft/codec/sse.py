@@ -1,0 +1,64 @@
+"""Server-sent events, both ways, without I/O: https://html.spec.whatwg.org/#event-stream-interpretation
+
+Any cut of the bytes gives the same frames: a line is decoded only when it is whole, so a character
+split across two chunks is never seen in halves.
+"""
+
+from .base import Frame
+
+
+class SseParser:
+    """Bytes in any pieces become frames."""
+
+    def __init__(self) -> None:
+        self._tail = b""
+        self._event: str | None = None
+        self._data: list[str] = []
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that these bytes complete."""
+        buffer = self._tail + data
+        if b"\r" in buffer:
+            held = buffer.endswith(b"\r")  # a line feed may still follow
+            whole = buffer[:-1] if held else buffer
+            buffer = whole.replace(b"\r\n", b"\n").replace(b"\r", b"\n") + (b"\r" if held else b"")
+        *lines, self._tail = buffer.split(b"\n")
+        frames: list[Frame] = []
+        for line in lines:
+            if not line:
+                self._dispatch(frames)
+            else:
+                self._line(line.decode("utf-8", "replace"))
+        return frames
+
+    def close(self) -> list[Frame]:
+        """What is left at the end: a last frame whose blank line never came."""
+        frames: list[Frame] = []
+        if self._tail.strip():
+            self._line(self._tail.rstrip(b"\r").decode("utf-8", "replace"))
+        self._tail = b""
+        self._dispatch(frames)
+        return frames
+
+    def _line(self, line: str) -> None:
+        name, _, value = line.partition(":")
+        value = value[1:] if value.startswith(" ") else value
+        if name == "data":
+            self._data.append(value)
+        elif name == "event":
+            self._event = value
+
+    def _dispatch(self, frames: list[Frame]) -> None:
+        if self._data:
+            frames.append(Frame("\n".join(self._data), self._event))
+        self._data = []
+        self._event = None
+
+
+def write_frame(frame: Frame) -> bytes:
+    """A frame as it goes on the wire."""
+    name = f"event: {frame.event}\n" if frame.event is not None else ""
+    data = frame.data
+    if "\n" in data:
+        data = data.replace("\n", "\ndata: ")
+    return f"{name}data: {data}\n\n".encode()

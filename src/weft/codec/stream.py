@@ -1,0 +1,29 @@
+"""What the streams of all wires share."""
+
+from typing import Any
+
+import orjson
+
+from weft.model import ApiError
+
+from .base import Frame
+
+
+def json_frame(body: Any, event: str | None = None) -> Frame:
+    """A frame whose data is this JSON value."""
+    return Frame(orjson.dumps(body).decode(), event)
+
+
+def cut_off(mark: str) -> ApiError:
+    """The error of a stream whose terminal mark never came."""
+    return ApiError("server", f"the upstream's stream ended without {mark}", 502, "api_error")
+
+
+def unreadable(frame: Frame) -> ApiError:
+    """The error of a frame that is not what the wire promises."""
+    return ApiError(
+        "server",
+        f"the upstream sent a frame that is not a JSON object ({len(frame.data)} characters)",
+        502,
+        "api_error",
+    )
