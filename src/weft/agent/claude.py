@@ -7,7 +7,8 @@ it passes over: a new message type, block or field never stops a run.
 
 With partial messages on, the text of an answer comes twice, first as deltas and then whole; the
 machine remembers which answers it has already told. A sub-agent's words are not the answer, so of
-a message that has a parent call only the tools are told.
+a message that has a parent call only the tools are told. An answer that is only in the result
+(structured output) is told there.
 
 https://docs.claude.com/en/api/agent-sdk/python
 """
@@ -78,6 +79,7 @@ class Bridge:
         self._blocks = 0
         self._told: set[str] = set()
         self._open: dict[int, str] = {}
+        self._spoke = False
 
     def feed(self, message: object) -> list[AgentEvent]:
         """The events that this message means; none for what is unknown or not JSON."""
@@ -126,16 +128,19 @@ class Bridge:
         return [SystemMessage(_text(line.get("subtype")), data)]
 
     def _read_end(self, line: JsonObject) -> list[AgentEvent]:
-        usage = _read_usage(line)
+        usage, unsaid = _read_usage(line), "" if self._spoke else _text(line.get("result"))
+        self._spoke = False
         if line.get("is_error"):
             status = line.get("api_error_status")
             return [usage, Failure(_reason(line), status if isinstance(status, int) else None)]
         stop = _text(line.get("stop_reason"))
-        return [usage, MessageComplete(STOPS.get(stop, stop or "end"))]
+        answer: list[AgentEvent] = [TextDelta(self._next_block(), unsaid)] if unsaid else []
+        return [*answer, usage, MessageComplete(STOPS.get(stop, stop or "end"))]
 
     def _delta(self, block: str, kind: str, source: JsonObject) -> list[AgentEvent]:
         field, make = DELTAS.get(kind, ("", TextDelta))
         text = _text(source.get(field))
+        self._spoke |= bool(text) and make is TextDelta
         return [make(block, text)] if text else []
 
     def _next_block(self) -> str:
