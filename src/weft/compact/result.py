@@ -1,0 +1,77 @@
+"""What a compaction came to, for a person and for the model that asked."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from weft.history import Row
+from weft.ids import Id
+
+from .plan import Pin, Plan, Range, Stripped
+
+
+class CompactResult(Struct, frozen=True, kw_only=True):
+    """Tokens before and after, the ranges, the pins that stood in them. `str()` is one line.
+
+    `commit` is absent for a preview, and where nothing had to change. `rows` is what the thread
+    compiles to afterwards, hidden rows included. `dropped_calls` are calls that a range took
+    before their results came: a loop must not commit those results any more.
+    """
+
+    tokens_before: int
+    tokens_after: int
+    ranges: tuple[Range, ...] = ()
+    pins_kept: tuple[Pin, ...] = ()
+    stripped: tuple[Stripped, ...] = ()
+    dropped_calls: tuple[str, ...] = ()
+    rows: tuple[Row, ...] = ()
+    commit: Id | None = None
+    preview: bool = False
+
+    @property
+    def messages(self) -> int:
+        """How many messages were folded, whole or in part."""
+        return sum(folded.messages for folded in self.ranges)
+
+    def __str__(self) -> str:
+        if not self.ranges and not self.stripped:
+            return f"nothing to compact: {self.tokens_before:,} tokens"
+        verb = "would compact" if self.preview else "compacted"
+        parts = [f"{verb} {_many(self.messages, 'message')}: {self._tokens()}"]
+        if self.pins_kept:
+            parts.append(f"{_many(len(self.pins_kept), 'pin')} kept ({_names(self.pins_kept)})")
+        if self.stripped:
+            parts.append(f"{_many(len(self.stripped), 'reminder or thinking block')} stripped")
+        return ", ".join(parts)
+
+    def _tokens(self) -> str:
+        before, after = self.tokens_before, self.tokens_after
+        change = f" ({(after - before) / before:+.0%})" if before else ""
+        return f"{before:,} → {after:,} tokens{change}"
+
+
+def compact_result(
+    plan: Plan, before: int, after: int, *, commit: Id | None = None, preview: bool = False
+) -> CompactResult:
+    """The result of a plan whose rows were counted before and after."""
+    return CompactResult(
+        tokens_before=before,
+        tokens_after=after,
+        ranges=plan.ranges,
+        pins_kept=plan.pins_kept,
+        stripped=plan.stripped,
+        dropped_calls=plan.dropped_calls,
+        rows=plan.rows,
+        commit=commit,
+        preview=preview,
+    )
+
+
+def _names(pins: Sequence[Pin]) -> str:
+    return "; ".join(
+        f"{pin.id.hex()[:8]} {pin.preview!r}" if pin.id else repr(pin.preview) for pin in pins
+    )
+
+
+def _many(number: int, word: str) -> str:
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"

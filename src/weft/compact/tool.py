@@ -1,0 +1,244 @@
+"""The tools by which an agent keeps its own window: `compact` and `recall`.
+
+A definition is one value that each vendor's dialect is written from. The description is the only
+teaching a model gets, so it says when, how, and what a good summary holds. Input is checked by
+hand rather than by a schema library, because the answer goes to the model that wrote it: the
+refusal names its own field (`replacements[1].summary`) and says what to write instead.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import orjson
+from msgspec import Struct, field
+
+from weft.errors import CompactRefused
+from weft.model import JsonObject, Tool
+
+from .checkpoint import checkpoint_id
+
+
+class Replacement(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One range and what stands for it: the blocks after `from` up to and including `to`."""
+
+    summary: str
+    from_: str | None = field(default=None, name="from")
+    to: str | None = None
+
+
+class ToolDefinition(Struct, frozen=True):
+    """A tool, as each vendor wants it in its list of tools."""
+
+    name: str
+    description: str
+    parameters: JsonObject
+
+    def to_openai(self) -> JsonObject:
+        """For `tools` of Chat Completions."""
+        function = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": self.parameters,
+        }
+        return {"type": "function", "function": function}
+
+    def to_anthropic(self) -> JsonObject:
+        """For `tools` of Messages."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "input_schema": self.parameters,
+        }
+
+    def to_responses(self) -> JsonObject:
+        """For `tools` of Responses; not strict, because strict wants every member required."""
+        return {
+            "type": "function",
+            "name": self.name,
+            "description": self.description,
+            "parameters": self.parameters,
+            "strict": False,
+        }
+
+    def to_gemini(self) -> JsonObject:
+        """For `tools` of generateContent."""
+        declaration = {
+            "name": self.name,
+            "description": self.description,
+            "parametersJsonSchema": self.parameters,
+        }
+        return {"functionDeclarations": [declaration]}
+
+    def to_tool(self) -> Tool:
+        """For `Request.tools`."""
+        return Tool(self.name, self.description, self.parameters)
+
+
+COMPACT_TOOL = ToolDefinition(
+    "compact",
+    """\
+Shorten this conversation by replacing ranges of it with summaries that you write.
+
+When to use it: when the thread has grown long and much of it will not be needed word for word \
+again: finished steps, long tool outputs whose point you have taken, files you have read and can \
+read again, dead ends, the same thing tried several times. Do it at a natural pause, when one \
+piece of work is done and the next has not begun. Do not compact what you are working on now, and \
+do not compact a short thread: it saves nothing.
+
+How checkpoints work: every user turn, and every turn of tool results, ends with a marker like \
+<checkpoint:ab12cd>. `ab12cd` is an address in this thread. A replacement takes everything after \
+the checkpoint `from` up to and including the checkpoint `to`, and puts your `summary` there as \
+one assistant message. Without `from` it begins at the start of the thread; without `to` it runs \
+to the end, including your latest turn. An empty summary deletes the range. Several ranges may be \
+given at once; they must not overlap, but one may end where the next begins. System messages and \
+pinned messages are always kept. Checkpoints outside the ranges stay valid; those inside are \
+gone. Use only ids that you see in this thread: an unknown one is refused and nothing changes.
+
+How to write a good summary: it is all that will be left of the range, so write it for someone \
+who has read nothing else. Keep what the user asked for and every constraint they set, in their \
+own words; decisions and why they were taken; the present state of the work and the next step; \
+exact file paths, names, commands, ids, numbers and error messages; what was tried and failed. \
+Leave out greetings, restated plans, file contents that can be read again, and narration of how \
+you got there. Never write a name, path or figure that is not in the range. Keep the most recent \
+exchanges as they are.
+
+After it runs the call is replaced by the words "I compacted the thread", there is no result to \
+wait for, and you carry on with the work. The originals stay in the thread's history: a person \
+can bring them back, and you can look them up with `recall` where you have it.""",
+    {
+        "type": "object",
+        "properties": {
+            "replacements": {
+                "type": "array",
+                "minItems": 1,
+                "description": "The ranges to replace; any order, no overlap.",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "from": {
+                            "type": "string",
+                            "description": "Checkpoint id after which the range begins. "
+                            "Leave out for the start of the thread.",
+                        },
+                        "to": {
+                            "type": "string",
+                            "description": "Checkpoint id at which the range ends, included. "
+                            "Leave out for the end of the thread.",
+                        },
+                        "summary": {
+                            "type": "string",
+                            "description": "What stands for the range from now on. "
+                            "Empty deletes it.",
+                        },
+                    },
+                    "required": ["summary"],
+                    "additionalProperties": False,
+                },
+            }
+        },
+        "required": ["replacements"],
+        "additionalProperties": False,
+    },
+)
+
+RECALL_TOOL = ToolDefinition(
+    "recall",
+    """\
+Look up what was said earlier in this thread, including everything that a compaction has folded \
+away. Use it when a summary mentions something whose exact words, code, figures or error text you \
+need again, instead of guessing or asking the user to repeat it. Give words that stood in the \
+original (a file name, an identifier, a phrase), or the id of a message. The answer quotes the \
+originals; it changes nothing in the thread.""",
+    {
+        "type": "object",
+        "properties": {
+            "query": {
+                "type": "string",
+                "description": "Words that occur in the original, or a message id.",
+            }
+        },
+        "required": ["query"],
+        "additionalProperties": False,
+    },
+)
+
+_FIELDS = ("from", "to", "summary")
+
+
+def validate_compact_input(input: object) -> tuple[Replacement, ...]:
+    """The replacements in a tool call's input (text or object); raises `CompactRefused`."""
+    members = _object(_parsed(input), "input")
+    for name in members:
+        if name != "replacements":
+            raise CompactRefused(f"unknown field {name!r}", field=str(name))
+    if "replacements" not in members:
+        raise CompactRefused("is missing; give a list of ranges", field="replacements")
+    items = members["replacements"]
+    if isinstance(items, str | bytes) or not isinstance(items, Sequence):
+        raise CompactRefused(f"must be a list, not {_kind(items)}", field="replacements")
+    if not items:
+        raise CompactRefused("is empty; give at least one range", field="replacements")
+    ranges = cast(Sequence[object], items)
+    return tuple(_replacement(item, f"replacements[{n}]") for n, item in enumerate(ranges))
+
+
+def _parsed(input: object) -> object:
+    if not isinstance(input, str | bytes):
+        return input
+    try:
+        return orjson.loads(input)
+    except orjson.JSONDecodeError as error:
+        raise CompactRefused(f"is not JSON: {error}", field="input") from None
+
+
+def _replacement(item: object, path: str) -> Replacement:
+    if isinstance(item, Replacement):
+        item = {"from": item.from_, "to": item.to, "summary": item.summary}
+    members = _object(item, path)
+    for name in members:
+        if name not in _FIELDS:
+            known = "`from`, `to` and `summary`"
+            raise CompactRefused(f"unknown field; a range has {known}", field=f"{path}.{name}")
+    summary = members.get("summary")
+    if "summary" not in members:
+        raise CompactRefused("is missing; an empty text deletes the range", field=f"{path}.summary")
+    if not isinstance(summary, str):
+        raise CompactRefused(f"must be a text, not {_kind(summary)}", field=f"{path}.summary")
+    return Replacement(
+        summary=summary,
+        from_=_address(members.get("from"), f"{path}.from"),
+        to=_address(members.get("to"), f"{path}.to"),
+    )
+
+
+def _address(value: object, path: str) -> str | None:
+    """`null` says the same as an absent member: strict callers must write every one."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise CompactRefused(f"must be a checkpoint id, not {_kind(value)}", field=path)
+    if not value:
+        raise CompactRefused("is empty; leave it out to mean the thread's edge", field=path)
+    return checkpoint_id(value)
+
+
+def _object(value: object, path: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise CompactRefused(f"must be an object, not {_kind(value)}", field=path)
+    return cast(Mapping[str, Any], value)
+
+
+_KINDS: dict[type, str] = {
+    str: "a text",
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    tuple: "a list",
+    dict: "an object",
+    type(None): "null",
+}
+
+
+def _kind(value: object) -> str:
+    return _KINDS.get(type(value), type(value).__name__)
