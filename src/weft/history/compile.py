@@ -1,0 +1,119 @@
+"""Compile: the list of lines that a commit means.
+
+A `View` is one such list. Views of one growing branch share their list: an append adds to its end
+and the older view simply does not look that far, so commit-then-compile costs the same however
+long the thread is. Any other change copies the list first. Token counts are running sums beside
+the shared list and are made on first need.
+
+`extend` is the only place where operations are carried out: a compile from scratch is an
+extension of the empty view, and an incremental one of the view before. They cannot differ.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from weft.ids import Id
+from weft.model import Message
+from weft.store import Step
+
+from .objects import Append, Rewrite, Row, Setup, decode_body, decode_entry
+from .rewrite import apply_rewrite, changed
+
+Count = Callable[[Message], int]
+
+HIDDEN_KINDS = frozenset({"reasoning"})
+
+
+class Weave:
+    """The shared part of views: lines, where each stands, and running token sums."""
+
+    __slots__ = ("places", "rows", "sums")
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = rows
+        self.places = {row.id: place for place, row in enumerate(rows)}
+        self.sums: list[int] = []
+
+
+class View:
+    """What commit `head` compiles to: the first `length` lines of a weave, hidden ones included."""
+
+    __slots__ = ("_weave", "depth", "head", "length", "setup")
+
+    def __init__(
+        self,
+        weave: Weave | None = None,
+        length: int = 0,
+        head: Id | None = None,
+        depth: int = 0,
+        setup: Setup | None = None,
+    ) -> None:
+        self._weave = weave or Weave([])
+        self.length = length
+        self.head = head
+        self.depth = depth
+        self.setup = setup
+
+    @property
+    def rows(self) -> list[Row]:
+        """Every line, hidden ones too; a list of the caller's own."""
+        return self._weave.rows[: self.length]
+
+    def find(self, slot: Id) -> Row | None:
+        """The line in that slot."""
+        place = self._weave.places.get(slot, self.length)
+        return self._weave.rows[place] if place < self.length else None
+
+    def tokens(self, count: Count) -> int:
+        """The sum over the lines that show; counts only what no view of the weave has counted."""
+        sums = self._weave.sums
+        total = sums[-1] if sums else 0
+        for row in self._weave.rows[len(sums) : self.length]:
+            total += count(row.message) if shows(row) else 0
+            sums.append(total)
+        return sums[self.length - 1] if self.length else 0
+
+    def extend(self, steps: Iterable[Step]) -> "View":
+        """The view after these commits, which follow `head` one by one."""
+        weave, length, setup = self._weave, self.length, self.setup
+        shared = True
+        head, depth = self.head, self.depth
+        for step in steps:
+            head, depth = step.commit.id, step.depth
+            op = decode_body(step).op
+            match op:
+                case Append(kind=kind, priority=priority):
+                    if length != len(weave.rows):
+                        weave = Weave(weave.rows[:length])
+                        shared = False
+                    row = Row(head, decode_entry(step.contents[0]), priority, kind)
+                    weave.places[head] = length
+                    weave.rows.append(row)
+                    length += 1
+                case Rewrite():
+                    messages = [decode_entry(content) for content in step.contents]
+                    if shared or op.drop or op.insert or length != len(weave.rows):
+                        weave = Weave(apply_rewrite(weave.rows[:length], op, messages, head))
+                        shared = False
+                    else:
+                        _change_in_place(weave, op, messages)
+                    length = len(weave.rows)
+                case Setup():
+                    setup = op
+        return View(weave, length, head, depth, setup)
+
+
+def _change_in_place(weave: Weave, op: Rewrite, messages: Sequence[Message]) -> None:
+    """Changes alone, on a weave that no view has seen: a thousand pins cost a thousand steps."""
+    for change in op.change:
+        place = weave.places[change.slot]
+        weave.rows[place] = changed(weave.rows[place], change, messages)
+
+
+def shows(row: Row, *, reasoning: bool = False) -> bool:
+    """Whether a model is shown this line."""
+    return row.priority != "skip" and (reasoning or row.kind not in HIDDEN_KINDS)
+
+
+def show_rows(rows: Iterable[Row], *, reasoning: bool = False) -> list[Row]:
+    """The lines that a model is shown."""
+    return [row for row in rows if shows(row, reasoning=reasoning)]

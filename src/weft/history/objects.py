@@ -1,0 +1,182 @@
+"""The objects of a conversation: entries, commits, and the operations that commits carry.
+
+An *entry* is one message. A *commit* is parents, an operation, and what people wrote beside it.
+Two operations are enough. `Append` adds one entry at the end. `Rewrite` is every other change -
+edit, priority, compaction, merge, revert - said against the list that the first parent compiles
+to, and as large as the change, never as large as the list. `Setup` says which tools and
+parameters hold from here on and adds no line.
+
+A line of the compiled list is addressed by its *slot*: the id of the commit that appended it, or,
+for lines that a rewrite adds, a hash of that commit and a number. Edits keep the slot.
+
+Ids cover the canonical JSON of these values. Time, usage and tokens are not in them.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from weft.errors import Damaged, ThreadError
+from weft.ids import Id, object_id
+from weft.model import JsonObject, Message, Params, Tool
+from weft.store import CommitRecord, Step
+
+Priority = Literal["skip", "normal", "important", "pinned"]
+PRIORITIES: tuple[Priority, ...] = ("skip", "normal", "important", "pinned")
+
+CommitKind = Literal["append", "edit", "annotate", "compact", "merge", "revert", "setup", "splice"]
+
+
+class Row(Struct, frozen=True):
+    """One compiled line; `id` is its slot, `None` for a line that is yet to be committed."""
+
+    id: Id | None
+    message: Message
+    priority: Priority = "normal"
+    kind: str = "dialogue"
+
+
+class Append(Struct, frozen=True, omit_defaults=True, tag="append", tag_field="op"):
+    """One entry at the end; `kind` is its content type."""
+
+    kind: str = "dialogue"
+    priority: Priority = "normal"
+
+
+class Placed(Struct, frozen=True, omit_defaults=True):
+    """A line that a rewrite adds: `entry` counts into the commit's entries.
+
+    `slot` is named where the line had one before (it was moved, or comes back).
+    """
+
+    entry: int
+    slot: Id | None = None
+    priority: Priority = "normal"
+    kind: str = "dialogue"
+
+
+class Insert(Struct, frozen=True, omit_defaults=True):
+    """Lines to add behind slot `after`, or before everything."""
+
+    rows: tuple[Placed, ...]
+    after: Id | None = None
+
+
+class Change(Struct, frozen=True, omit_defaults=True):
+    """A line that keeps its slot and place; what is absent stays."""
+
+    slot: Id
+    entry: int | None = None
+    priority: Priority | None = None
+    kind: str | None = None
+
+
+class Rewrite(Struct, frozen=True, omit_defaults=True, tag="rewrite", tag_field="op"):
+    """The difference between two lists: runs to drop (first and last slot), changes, inserts.
+
+    Inserts are anchored in the old list, so their order of application does not matter.
+    """
+
+    drop: tuple[tuple[Id, Id], ...] = ()
+    change: tuple[Change, ...] = ()
+    insert: tuple[Insert, ...] = ()
+
+
+class Setup(Struct, frozen=True, omit_defaults=True, tag="setup", tag_field="op"):
+    """The tools and parameters that requests made from here on carry."""
+
+    tools: tuple[Tool, ...] = ()
+    params: Params = Params()
+
+
+Op = Append | Rewrite | Setup
+
+
+class Body(Struct, frozen=True, omit_defaults=True):
+    """What a commit says beside its parents and entries."""
+
+    op: Op
+    note: str | None = None
+    metadata: JsonObject | None = None
+    generation_config: JsonObject | None = None
+
+
+class Hashed(Struct, frozen=True):
+    """Everything a commit's id covers."""
+
+    body: msgspec.Raw
+    entries: tuple[Id, ...]
+    kind: str
+    parents: tuple[Id, ...]
+
+
+class Draft(Struct, frozen=True):
+    """A commit before it has parents: the verb's own result."""
+
+    kind: CommitKind
+    op: Op
+    messages: tuple[Message, ...] = ()
+    note: str | None = None
+    metadata: JsonObject | None = None
+    generation_config: JsonObject | None = None
+    usage: Any = None
+
+
+_body_decoder = msgspec.json.Decoder(Body)
+_message_decoder = msgspec.json.Decoder(Message)
+_encoder = msgspec.json.Encoder(order="sorted")
+
+
+def encode_entry(message: Message) -> tuple[Id, bytes]:
+    """An entry's id and bytes."""
+    data = _encoder.encode(message)
+    return object_id("entry", data), data
+
+
+def decode_entry(data: bytes) -> Message:
+    return _message_decoder.decode(data)
+
+
+def decode_body(step: Step) -> Body:
+    """The body of a stored commit; raises `Damaged` where the bytes are none."""
+    try:
+        return _body_decoder.decode(step.commit.data)
+    except msgspec.DecodeError as error:
+        id = step.commit.id.hex()
+        raise Damaged(f"commit {id} does not read as a commit: {error}") from None
+
+
+def encode_commit(
+    draft: Draft, parents: tuple[Id, ...], *, created: float, chain: bytes | None = None
+) -> tuple[CommitRecord, tuple[tuple[Id, bytes], ...]]:
+    """The commit and the entries it brings, ready to land."""
+    try:
+        data = _encoder.encode(Body(draft.op, draft.note, draft.metadata, draft.generation_config))
+        usage = None if draft.usage is None else _encoder.encode(draft.usage)
+        entries = tuple(encode_entry(message) for message in draft.messages)
+    except (TypeError, UnicodeEncodeError) as error:
+        raise ThreadError(f"this cannot be stored as JSON: {error}") from None
+    ids = tuple(id for id, _ in entries)
+    record = CommitRecord(
+        commit_id(draft.kind, parents, ids, data),
+        parents,
+        draft.kind,
+        ids,
+        data,
+        created,
+        usage,
+        chain,
+    )
+    return record, entries
+
+
+def commit_id(kind: str, parents: tuple[Id, ...], entries: tuple[Id, ...], data: bytes) -> Id:
+    """The id of a commit whose body has these bytes."""
+    hashed = Hashed(msgspec.Raw(data), entries, kind, parents)
+    return object_id("commit", _encoder.encode(hashed))
+
+
+def new_slot(commit: Id, index: int) -> Id:
+    """The slot of the `index`-th line that a rewrite adds."""
+    return object_id("slot", commit + index.to_bytes(4, "big"))

@@ -1,0 +1,142 @@
+"""From an old list and a new one to the operation that a commit stores, and back again.
+
+`plan_rewrite` compares by slot: a line that kept its slot and place is not mentioned, one that
+changed is a `Change`, one that moved is dropped and put in again under its own slot.
+`apply_rewrite` gives exactly the new list again.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from weft.errors import Damaged
+from weft.ids import Id
+from weft.model import Message
+
+from .objects import Change, Insert, Placed, Rewrite, Row, new_slot
+
+
+class PlannedRewrite(Struct, frozen=True):
+    """An operation and the messages it refers to by number."""
+
+    op: Rewrite
+    messages: tuple[Message, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.op.drop or self.op.change or self.op.insert)
+
+
+def plan_rewrite(old: Sequence[Row], new: Sequence[Row]) -> PlannedRewrite:
+    """The smallest operation that makes `new` of `old`; false when they are the same."""
+    before = {row.id: position for position, row in enumerate(old) if row.id is not None}
+    kept = _kept(new, before)
+    messages: list[Message] = []
+    changes: list[Change] = []
+    inserts: list[Insert] = []
+    run: list[Placed] = []
+    anchor: Id | None = None
+    for row in new:
+        if row.id in kept:
+            assert row.id is not None
+            _close_run(inserts, run, anchor)
+            anchor = row.id
+            was = old[before[row.id]]
+            if row is not was and row != was:
+                changes.append(_change(was, row, messages))
+        else:
+            run.append(Placed(len(messages), row.id, row.priority, row.kind))
+            messages.append(row.message)
+    _close_run(inserts, run, anchor)
+    op = Rewrite(_dropped_runs(old, kept), tuple(changes), tuple(inserts))
+    return PlannedRewrite(op, tuple(messages))
+
+
+def apply_rewrite(
+    rows: Sequence[Row], op: Rewrite, messages: Sequence[Message], commit: Id
+) -> list[Row]:
+    """The list that `op` makes of `rows`; raises `Damaged` where it names an unknown slot."""
+    position = {row.id: index for index, row in enumerate(rows)}
+    result: list[Row | None] = list(rows)
+    try:
+        for change in op.change:
+            index = position[change.slot]
+            result[index] = changed(rows[index], change, messages)
+        for first, last in op.drop:
+            low, high = position[first], position[last]
+            result[low : high + 1] = [None] * (high + 1 - low)
+        if not op.insert:
+            return [row for row in result if row is not None]
+        added: dict[int, list[Row]] = {}
+        number = 0
+        for insert in op.insert:
+            place = -1 if insert.after is None else position[insert.after]
+            behind = added.setdefault(place, [])
+            for placed in insert.rows:
+                slot = new_slot(commit, number) if placed.slot is None else placed.slot
+                number += 1
+                behind.append(Row(slot, messages[placed.entry], placed.priority, placed.kind))
+    except (KeyError, IndexError):
+        raise Damaged(f"commit {commit.hex()} rewrites a line that is not there") from None
+    woven = added.get(-1, [])
+    for index, row in enumerate(result):
+        if row is not None:
+            woven.append(row)
+        if index in added:
+            woven.extend(added[index])
+    return woven
+
+
+def changed(row: Row, change: Change, messages: Sequence[Message]) -> Row:
+    """The line after its change."""
+    return Row(
+        row.id,
+        row.message if change.entry is None else messages[change.entry],
+        row.priority if change.priority is None else change.priority,
+        row.kind if change.kind is None else change.kind,
+    )
+
+
+def _kept(new: Sequence[Row], before: dict[Id, int]) -> set[Id]:
+    """Slots of `new` that stand in their old order: those that moved are not among them."""
+    kept: set[Id] = set()
+    last = -1
+    for row in new:
+        if row.id is not None and row.id not in kept and before.get(row.id, -1) > last:
+            kept.add(row.id)
+            last = before[row.id]
+    return kept
+
+
+def _change(was: Row, now: Row, messages: list[Message]) -> Change:
+    assert now.id is not None
+    entry = None
+    if now.message != was.message:
+        entry = len(messages)
+        messages.append(now.message)
+    return Change(
+        now.id,
+        entry,
+        None if now.priority == was.priority else now.priority,
+        None if now.kind == was.kind else now.kind,
+    )
+
+
+def _close_run(inserts: list[Insert], run: list[Placed], anchor: Id | None) -> None:
+    if run:
+        inserts.append(Insert(tuple(run), anchor))
+        run.clear()
+
+
+def _dropped_runs(old: Sequence[Row], kept: set[Id]) -> tuple[tuple[Id, Id], ...]:
+    runs: list[tuple[Id, Id]] = []
+    open_run = False
+    for row in old:
+        assert row.id is not None
+        if row.id in kept:
+            open_run = False
+        elif open_run:
+            runs[-1] = (runs[-1][0], row.id)
+        else:
+            runs.append((row.id, row.id))
+            open_run = True
+    return tuple(runs)

@@ -1,0 +1,195 @@
+"""What a store keeps, and the few questions it answers.
+
+A store holds bytes and names and understands neither: entries by id, commits by thread and id,
+refs, and the log of operations. Everything a verb writes is one `Landing`, so that objects, the
+ref and the log line are there together or not at all. A ref moves by compare-and-swap: a landing
+that saw another head raises `RefMoved` and leaves nothing behind.
+
+Commits know their *line* and *depth*: a commit continues the line of its first parent unless
+another commit already did, so a chain of first parents is a few ranges of one index, however
+long it is. Depth grows along every parent, which makes it the generation number that graph walks
+need. Lines are a store's own affair; no id depends on them.
+
+One contract suite (`tests/store`) runs over every backend.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from msgspec import Struct
+
+from weft.ids import Id
+
+
+class CommitRecord(Struct, frozen=True):
+    """A commit as stored. `data` is the body that its id covers, beside parents and entries.
+
+    `created`, `usage` and `chain` are outside the id: a time, what a model reported, and the
+    chained match key by which a stateless request finds this commit.
+    """
+
+    id: Id
+    parents: tuple[Id, ...]
+    kind: str
+    entries: tuple[Id, ...]
+    data: bytes
+    created: float
+    usage: bytes | None = None
+    chain: bytes | None = None
+
+
+class Step(Struct, frozen=True):
+    """A commit read back with its depth and the bytes of its entries."""
+
+    commit: CommitRecord
+    depth: int
+    contents: tuple[bytes, ...]
+
+
+class Node(Struct, frozen=True):
+    """What graph walks need of a commit."""
+
+    id: Id
+    depth: int
+    parents: tuple[Id, ...]
+
+
+class ThreadRecord(Struct, frozen=True):
+    """A thread's name, its current branch, and what it was opened with."""
+
+    name: str
+    head: str
+    checkpoints: bool = False
+    scope: str | None = None
+    created: float = 0.0
+
+
+class Operation(Struct, frozen=True):
+    """One line of the log: which ref went from where to where, or which branch was left for it."""
+
+    seq: int
+    verb: str
+    ref: str
+    old: Id | None
+    new: Id | None
+    was: str | None
+    created: float
+
+
+class Landing(Struct, frozen=True):
+    """All that one verb writes.
+
+    `ref` moves from `old` to `new`, `None` meaning that there is none. With `was`, the thread's
+    current branch changes from `was` to `ref` and the ref itself stays.
+    """
+
+    verb: str
+    ref: str
+    old: Id | None
+    new: Id | None
+    created: float
+    entries: tuple[tuple[Id, bytes], ...] = ()
+    commits: tuple[CommitRecord, ...] = ()
+    checkpoints: tuple[str, ...] = ()
+    was: str | None = None
+
+
+class Unindexed(Struct, frozen=True):
+    """A commit that full text does not know yet; `key` is the store's own number for it."""
+
+    key: int
+    contents: tuple[bytes, ...]
+
+
+class Match(Struct, frozen=True):
+    """A commit found by its chained match key, and the thread it lives in."""
+
+    chain: bytes
+    thread: str
+    commit: Id
+
+
+class Store(Protocol):
+    """Bytes and names. Every method may be called from any thread of the process."""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Everything inside lands together; an exception takes all of it back. Nests."""
+        ...
+
+    def ensure_thread(
+        self, name: str, *, created: float, checkpoints: bool = False, scope: str | None = None
+    ) -> ThreadRecord:
+        """The thread of that name, made with these settings if there is none.
+
+        Checkpoints that are asked for are turned on for a thread that had none; a scope is set
+        once and stays.
+        """
+        ...
+
+    def read_thread(self, name: str) -> ThreadRecord | None: ...
+
+    def threads(self) -> list[ThreadRecord]:
+        """All threads, oldest first."""
+        ...
+
+    def refs(self, thread: str) -> dict[str, Id]:
+        """Every branch that points somewhere, by name."""
+        ...
+
+    def read_ref(self, thread: str, name: str) -> Id | None: ...
+
+    def land(self, thread: str, landing: Landing) -> None:
+        """Write it all, or raise `RefMoved` where `old` is no longer the head."""
+        ...
+
+    def walk(
+        self, thread: str, head: Id, *, after: int = 0, limit: int | None = None
+    ) -> list[Step]:
+        """The chain of first parents down from `head`, oldest first, above depth `after`.
+
+        With `limit`, the newest that many.
+        """
+        ...
+
+    def read_commits(self, thread: str, ids: Sequence[Id]) -> list[Step]:
+        """The commits of these ids that exist, in the order asked for."""
+        ...
+
+    def read_nodes(self, thread: str, ids: Sequence[Id]) -> list[Node]: ...
+
+    def find(self, thread: str, prefix: str, limit: int = 8) -> list[Id]:
+        """Ids of commits whose hex begins with `prefix`, in order."""
+        ...
+
+    def has_checkpoint(self, thread: str, name: str) -> bool:
+        """Whether any landing of the thread, on any branch, gave out this checkpoint."""
+        ...
+
+    def count(self, thread: str) -> int:
+        """How many commits the thread has, on all branches and undone ones included."""
+        ...
+
+    def operations(
+        self, thread: str, *, before: int | None = None, limit: int = 64
+    ) -> list[Operation]:
+        """The log, newest first, below sequence number `before`."""
+        ...
+
+    def match(self, chains: Sequence[bytes]) -> list[Match]:
+        """The commits that carry one of these chained match keys, newest first."""
+        ...
+
+    def unindexed(self, limit: int) -> list[Unindexed]:
+        """The next commits that full text has not seen, oldest first."""
+        ...
+
+    def index(self, texts: Iterable[tuple[int, str]]) -> None:
+        """Add texts to full text by their keys, which are then seen."""
+        ...
+
+    def search(self, thread: str, words: Sequence[str], limit: int) -> list[Step]:
+        """Indexed commits of the thread that have every word, best first."""
+        ...
+
+    def close(self) -> None: ...

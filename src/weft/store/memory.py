@@ -1,0 +1,253 @@
+"""The store of one process: plain dictionaries, the reference for what the contract means.
+
+A transaction takes a shallow copy of every table and puts it back on failure; that is linear in
+the size of the store, so a single landing, which cannot fail half way, takes none.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from threading import RLock
+
+from msgspec import Struct, field, structs
+
+from weft.errors import RefMoved, StoreError
+from weft.ids import Id
+
+from .base import (
+    CommitRecord,
+    Landing,
+    Match,
+    Node,
+    Operation,
+    Step,
+    ThreadRecord,
+    Unindexed,
+)
+
+DEFAULT_BRANCH = "main"
+
+
+class Shelf(Struct):
+    """One thread's tables."""
+
+    record: ThreadRecord
+    commits: dict[Id, Step] = field(default_factory=dict[Id, Step])
+    refs: dict[str, Id] = field(default_factory=dict[str, Id])
+    log: list[Operation] = field(default_factory=list[Operation])
+    checkpoints: set[str] = field(default_factory=set[str])
+
+    def copy(self) -> "Shelf":
+        return Shelf(
+            self.record,
+            dict(self.commits),
+            dict(self.refs),
+            list(self.log),
+            set(self.checkpoints),
+        )
+
+
+class MemoryStore:
+    """Everything in this process, gone with it."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self._nesting = 0
+        self._shelves: dict[str, Shelf] = {}
+        self._entries: dict[Id, bytes] = {}
+        self._order: list[tuple[str, Id]] = []
+        self._texts: dict[tuple[str, Id], str] = {}
+        self._chains: dict[bytes, list[Match]] = {}
+
+    @contextmanager
+    def transaction(self) -> Generator[None]:
+        with self._lock:
+            if self._nesting:
+                yield
+                return
+            saved = (
+                {name: shelf.copy() for name, shelf in self._shelves.items()},
+                dict(self._entries),
+                list(self._order),
+                dict(self._texts),
+                {chain: list(matches) for chain, matches in self._chains.items()},
+            )
+            self._nesting += 1
+            try:
+                yield
+            except BaseException:
+                self._shelves, self._entries, self._order, self._texts, self._chains = saved
+                raise
+            finally:
+                self._nesting -= 1
+
+    def ensure_thread(
+        self, name: str, *, created: float, checkpoints: bool = False, scope: str | None = None
+    ) -> ThreadRecord:
+        with self._lock:
+            shelf = self._shelves.get(name)
+            if shelf is None:
+                record = ThreadRecord(name, DEFAULT_BRANCH, checkpoints, scope, created)
+                shelf = self._shelves[name] = Shelf(record)
+            old = shelf.record
+            shelf.record = structs.replace(
+                old,
+                checkpoints=old.checkpoints or checkpoints,
+                scope=scope if old.scope is None else old.scope,
+            )
+            return shelf.record
+
+    def read_thread(self, name: str) -> ThreadRecord | None:
+        with self._lock:
+            shelf = self._shelves.get(name)
+            return None if shelf is None else shelf.record
+
+    def threads(self) -> list[ThreadRecord]:
+        with self._lock:
+            return [shelf.record for shelf in self._shelves.values()]
+
+    def refs(self, thread: str) -> dict[str, Id]:
+        with self._lock:
+            return dict(self._shelf(thread).refs)
+
+    def read_ref(self, thread: str, name: str) -> Id | None:
+        with self._lock:
+            return self._shelf(thread).refs.get(name)
+
+    def land(self, thread: str, landing: Landing) -> None:
+        with self._lock:
+            shelf = self._shelf(thread)
+            if shelf.refs.get(landing.ref) != landing.old:
+                raise RefMoved(landing.ref)
+            given = dict(landing.entries)
+            self._check(shelf, landing, given)
+            self._entries.update(given)
+            for commit in landing.commits:
+                self._put(shelf, commit)
+            shelf.checkpoints.update(landing.checkpoints)
+            if landing.new is None:
+                shelf.refs.pop(landing.ref, None)
+            else:
+                shelf.refs[landing.ref] = landing.new
+            if landing.was is not None:
+                shelf.record = structs.replace(shelf.record, head=landing.ref)
+            shelf.log.append(
+                Operation(
+                    len(shelf.log) + 1,
+                    landing.verb,
+                    landing.ref,
+                    landing.old,
+                    landing.new,
+                    landing.was,
+                    landing.created,
+                )
+            )
+
+    def walk(
+        self, thread: str, head: Id, *, after: int = 0, limit: int | None = None
+    ) -> list[Step]:
+        with self._lock:
+            commits = self._shelf(thread).commits
+            steps: list[Step] = []
+            step = commits.get(head)
+            while step is not None and step.depth > after and len(steps) != limit:
+                steps.append(step)
+                parents = step.commit.parents
+                step = commits[parents[0]] if parents else None
+            steps.reverse()
+            return steps
+
+    def read_commits(self, thread: str, ids: Sequence[Id]) -> list[Step]:
+        with self._lock:
+            commits = self._shelf(thread).commits
+            return [commits[id] for id in ids if id in commits]
+
+    def read_nodes(self, thread: str, ids: Sequence[Id]) -> list[Node]:
+        return [
+            Node(step.commit.id, step.depth, step.commit.parents)
+            for step in self.read_commits(thread, ids)
+        ]
+
+    def find(self, thread: str, prefix: str, limit: int = 8) -> list[Id]:
+        with self._lock:
+            ids = sorted(self._shelf(thread).commits)
+        low = bisect_left(ids, bytes.fromhex(prefix.ljust(40, "0")))
+        high = bisect_right(ids, bytes.fromhex(prefix.ljust(40, "f")))
+        return ids[low:high][:limit]
+
+    def has_checkpoint(self, thread: str, name: str) -> bool:
+        with self._lock:
+            return name in self._shelf(thread).checkpoints
+
+    def count(self, thread: str) -> int:
+        with self._lock:
+            return len(self._shelf(thread).commits)
+
+    def operations(
+        self, thread: str, *, before: int | None = None, limit: int = 64
+    ) -> list[Operation]:
+        with self._lock:
+            log = self._shelf(thread).log
+            end = len(log) if before is None else before - 1
+            return log[max(0, end - limit) : end][::-1]
+
+    def match(self, chains: Sequence[bytes]) -> list[Match]:
+        with self._lock:
+            return [match for chain in chains for match in reversed(self._chains.get(chain, []))]
+
+    def unindexed(self, limit: int) -> list[Unindexed]:
+        with self._lock:
+            start = len(self._texts)
+            waiting = self._order[start : start + limit]
+            return [
+                Unindexed(start + offset, self._shelves[thread].commits[id].contents)
+                for offset, (thread, id) in enumerate(waiting)
+            ]
+
+    def index(self, texts: Iterable[tuple[int, str]]) -> None:
+        with self._lock:
+            for key, text in texts:
+                self._texts[self._order[key]] = text
+
+    def search(self, thread: str, words: Sequence[str], limit: int) -> list[Step]:
+        wanted = [word.casefold() for word in words]
+        with self._lock:
+            commits = self._shelf(thread).commits
+            return [
+                commits[id]
+                for (owner, id), text in reversed(self._texts.items())
+                if owner == thread and all(word in text.casefold() for word in wanted)
+            ][:limit]
+
+    def close(self) -> None:
+        """Nothing is held that would need it."""
+
+    def _shelf(self, thread: str) -> Shelf:
+        try:
+            return self._shelves[thread]
+        except KeyError:
+            raise StoreError(f"thread {thread!r} is not in the store") from None
+
+    def _check(self, shelf: Shelf, landing: Landing, given: dict[Id, bytes]) -> None:
+        """Refuse a landing that names what is not there, before any of it is written."""
+        coming = {commit.id for commit in landing.commits}
+        for commit in landing.commits:
+            for id in commit.entries:
+                if id not in given and id not in self._entries:
+                    raise StoreError(f"entry {id.hex()} is not in the store")
+        wanted = [parent for commit in landing.commits for parent in commit.parents]
+        for id in [*wanted, *([] if landing.new is None else [landing.new])]:
+            if id not in coming and id not in shelf.commits:
+                raise StoreError(f"commit {id.hex()} is not in the store")
+
+    def _put(self, shelf: Shelf, commit: CommitRecord) -> None:
+        if commit.id in shelf.commits:
+            return
+        depth = 1 + max((shelf.commits[parent].depth for parent in commit.parents), default=0)
+        contents = tuple(self._entries[id] for id in commit.entries)
+        shelf.commits[commit.id] = Step(commit, depth, contents)
+        thread = shelf.record.name
+        self._order.append((thread, commit.id))
+        if commit.chain is not None:
+            match = Match(commit.chain, thread, commit.id)
+            self._chains.setdefault(commit.chain, []).append(match)

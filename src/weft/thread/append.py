@@ -1,0 +1,108 @@
+"""The verbs that append: whatever is said becomes one message, and one commit at the end."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.history import Append, Draft, Priority
+from weft.ids import Id
+from weft.model import Block, JsonObject, Message, Reminder, Text, ToolResult
+
+from .content import Content, content_type, extract_text_from_content, read_content, to_message
+from .handle import Handle, TakenCheckpoints
+from .info import CommitInfo, auto_note
+
+
+def append_content(
+    handle: Handle,
+    content: Content | JsonObject,
+    *,
+    note: str | None = None,
+    metadata: JsonObject | None = None,
+    generation_config: JsonObject | None = None,
+    priority: Priority = "normal",
+    reminder: str | None = None,
+) -> CommitInfo:
+    """Commit one of the eight types, with a note made from its text where none is given."""
+    typed = read_content(content)
+    kind = content_type(typed)
+    if note is None:
+        note = auto_note(kind, extract_text_from_content(typed))
+    message = to_message(typed)
+    if reminder is not None:
+        message = with_blocks(message, Reminder(reminder))
+    return append_message(
+        handle,
+        message,
+        kind=kind,
+        note=note,
+        metadata=metadata,
+        generation_config=generation_config,
+        priority=priority,
+        turn=message.role in ("user", "tool"),
+    )
+
+
+def append_results(
+    handle: Handle,
+    results: Sequence[ToolResult],
+    *,
+    note: str | None = None,
+    metadata: JsonObject | None = None,
+    text: str | None = None,
+    reminder: str | None = None,
+) -> CommitInfo:
+    """Commit all results of one turn as one message, in the order of a user turn."""
+    blocks: list[Block] = list(results)
+    if text is not None:
+        blocks.append(Text(text))
+    if reminder is not None:
+        blocks.append(Reminder(reminder))
+    message = Message("tool", tuple(blocks))
+    if note is None:
+        note = auto_note("tool_io", message.text)
+    return append_message(handle, message, kind="tool_io", note=note, metadata=metadata, turn=True)
+
+
+def append_message(
+    handle: Handle,
+    message: Message,
+    *,
+    kind: str = "dialogue",
+    note: str | None = None,
+    metadata: JsonObject | None = None,
+    generation_config: JsonObject | None = None,
+    usage: Any = None,
+    priority: Priority = "normal",
+    turn: bool = False,
+) -> CommitInfo:
+    """Commit one message as it is; a `turn` on a thread with checkpoints gets its own at the end."""
+
+    def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
+        said = checkpointed(handle, message, head) if turn and handle.checkpoints else message
+        op = Append(kind, priority)
+        draft = Draft("append", op, (said,), note, metadata, generation_config, usage)
+        return draft, ()
+
+    return handle.land("append", plan)
+
+
+def checkpointed(handle: Handle, message: Message, head: Id | None) -> Message:
+    """The message with a checkpoint behind everything else in it."""
+    from weft.compact import create_checkpoint_content, generate_checkpoint_id
+
+    taken = TakenCheckpoints(handle.store, handle.name)
+    parent = "" if head is None else head.hex()
+    id = generate_checkpoint_id(parent, message.text, taken)
+    return with_blocks(message, create_checkpoint_content(id))
+
+
+def with_blocks(message: Message, *blocks: Block) -> Message:
+    """The message with more behind it."""
+    return Message(
+        message.role,
+        (*message.blocks, *blocks),
+        name=message.name,
+        origin=message.origin,
+        form="list",
+        ext=message.ext,
+    )

@@ -1,0 +1,193 @@
+"""The eight kinds of content a person or program commits, and the one table of their roles.
+
+Each becomes one `Message` of the model: content types say what a thing *is*, the message says how
+it is told. A dict with `content_type` is the same as the class.
+"""
+
+from typing import Any, Literal, get_args
+
+import msgspec
+from msgspec import Struct
+
+from weft.errors import ThreadError
+from weft.ids import canonical
+from weft.model import JsonObject, Message, Text, Thinking, ToolCall, ToolResult
+
+TAG = "content_type"
+
+
+class InstructionContent(Struct, frozen=True, tag_field=TAG, tag="instruction"):
+    """What the model is told to be."""
+
+    text: str
+    name: str | None = None
+
+
+class DialogueContent(Struct, frozen=True, tag_field=TAG, tag="dialogue"):
+    """What somebody says; the one type that brings its own role."""
+
+    role: str
+    text: str
+    name: str | None = None
+
+
+class ToolIOContent(Struct, frozen=True, tag_field=TAG, tag="tool_io"):
+    """What goes to a tool or comes from it. With `call_id` it is a vendor's call or result."""
+
+    tool_name: str
+    payload: Any
+    direction: Literal["call", "result"] = "result"
+    status: str | None = None
+    call_id: str | None = None
+
+
+class ReasoningContent(Struct, frozen=True, tag_field=TAG, tag="reasoning"):
+    """Thoughts that are kept but not sent."""
+
+    text: str
+    format: str | None = None
+
+
+class ArtifactContent(Struct, frozen=True, tag_field=TAG, tag="artifact"):
+    """A thing that was made: code, a document, a table."""
+
+    content: str
+    artifact_type: str = "text"
+    language: str | None = None
+
+
+class OutputContent(Struct, frozen=True, tag_field=TAG, tag="output"):
+    """A finished answer."""
+
+    text: str
+    format: str | None = None
+
+
+class FreeformContent(Struct, frozen=True, tag_field=TAG, tag="freeform"):
+    """Anything else that JSON can say."""
+
+    payload: Any
+
+
+class SessionContent(Struct, frozen=True, tag_field=TAG, tag="session"):
+    """Where a session stands when it is handed on."""
+
+    summary: str
+    session_type: str = "handoff"
+    decisions: tuple[str, ...] = ()
+    failed_approaches: tuple[str, ...] = ()
+    next_steps: tuple[str, ...] = ()
+
+
+Content = (
+    InstructionContent
+    | DialogueContent
+    | ToolIOContent
+    | ReasoningContent
+    | ArtifactContent
+    | OutputContent
+    | FreeformContent
+    | SessionContent
+)
+
+OWN = ""
+ROLES: dict[str, str] = {
+    "instruction": "system",
+    "session": "system",
+    "dialogue": OWN,
+    "tool_io": "tool",
+    "reasoning": "assistant",
+    "artifact": "assistant",
+    "output": "assistant",
+    "freeform": "assistant",
+}
+
+
+def content_type(content: Content) -> str:
+    """The word that a dict would carry as `content_type`."""
+    return str(content.__struct_config__.tag)
+
+
+def read_content(content: Content | JsonObject) -> Content:
+    """The typed form; raises `ThreadError` naming the types there are, or the field that is wrong."""
+    if isinstance(content, get_args(Content)):
+        return content  # pyright: ignore[reportReturnType] - the union's own members
+    kind = content.get(TAG) if isinstance(content, dict) else None
+    if kind not in ROLES:
+        raise ThreadError(
+            f"content of type {kind!r} is unknown; the types are {', '.join(ROLES)}"
+            if isinstance(content, dict)
+            else f"a {type(content).__name__} is no content; give a ...Content or a dict with {TAG!r}"
+        )
+    try:
+        return msgspec.convert(content, Content)
+    except msgspec.ValidationError as error:
+        raise ThreadError(f"{kind} content is not valid: {error}") from None
+
+
+def extract_text_from_content(content: Content | JsonObject) -> str:
+    """What a person would read of it, whatever its type."""
+    match read_content(content):
+        case InstructionContent(text=text) | DialogueContent(text=text):
+            return text
+        case ReasoningContent(text=text) | OutputContent(text=text):
+            return text
+        case ArtifactContent(content=text):
+            return text
+        case SessionContent(summary=text):
+            return text
+        case ToolIOContent(payload=payload) | FreeformContent(payload=payload):
+            return payload if isinstance(payload, str) else _json(payload)
+
+
+def to_message(content: Content) -> Message:
+    """How the model is told this content."""
+    role = ROLES[content_type(content)]
+    match content:
+        case DialogueContent(role=own, text=text, name=name):
+            return Message(own, (Text(text),), name=name)
+        case InstructionContent(text=text, name=name):
+            return Message(role, (Text(text),), name=name)
+        case ReasoningContent(text=text):
+            return Message(role, (Thinking(text),))
+        case SessionContent():
+            return Message(role, (Text(_session_text(content)),))
+        case ToolIOContent(call_id=None):
+            return Message(role, (Text(extract_text_from_content(content)),))
+        case ToolIOContent():
+            return _tool_message(content, role)
+        case _:
+            return Message(role, (Text(extract_text_from_content(content)),))
+
+
+def _tool_message(content: ToolIOContent, role: str) -> Message:
+    """A call is the model's own words, so it alone leaves the table's role."""
+    assert content.call_id is not None
+    if content.direction == "call":
+        payload = content.payload
+        arguments = payload if isinstance(payload, str) else _json(payload)
+        return Message("assistant", (ToolCall(content.call_id, content.tool_name, arguments),))
+    failed = True if content.status == "error" else None
+    text = Text(extract_text_from_content(content))
+    return Message(role, (ToolResult(content.call_id, (text,), failed, content.tool_name),))
+
+
+def _session_text(content: SessionContent) -> str:
+    """The summary, then its lists, each under a line that names it."""
+    lists = (
+        ("Decisions", content.decisions),
+        ("Failed approaches", content.failed_approaches),
+        ("Next steps", content.next_steps),
+    )
+    parts = [content.summary]
+    for title, items in lists:
+        if items:
+            parts.append("\n".join([f"{title}:", *(f"- {item}" for item in items)]))
+    return "\n\n".join(parts)
+
+
+def _json(value: Any) -> str:
+    try:
+        return canonical(value).decode()
+    except TypeError as error:
+        raise ThreadError(f"the payload cannot be said as JSON: {error}") from None

@@ -1,0 +1,164 @@
+"""One place in one thread: which branch, what it compiles to, and how a change lands.
+
+Every verb is a function of a handle. `view` is compile, kept from call to call and extended by
+what came since. `land` is the only way to write: it plans against the head it sees, and where
+another writer was first it plans again against the new one, the last time while holding the
+store's write lock, so that it cannot lose for ever. A handle may be used from any thread.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Set
+from functools import partial
+from threading import RLock
+from time import time
+from typing import TYPE_CHECKING
+
+from weft.errors import RefMoved, ThreadError
+from weft.history import Draft, View, encode_commit
+from weft.ids import Id
+from weft.model import Checkpoint, Message
+from weft.store import CommitRecord, Landing, Step, Store, ThreadRecord
+from weft.tokens import Counter, counter_for
+
+from .info import CommitInfo, read_info
+
+if TYPE_CHECKING:
+    from weft.compact import SystemMessage
+
+KEPT_VIEWS = 16
+TRIES = 3
+DEFAULT_TOKENIZER = "o200k"
+
+Plan = Callable[[Id | None], tuple[Draft, tuple[Id, ...]]]
+"""From the head that a writer sees to what it wants to land: a draft, and further parents."""
+
+
+class Handle:
+    """Where a `Thread` stands; the verbs' common ground."""
+
+    def __init__(
+        self,
+        store: Store,
+        record: ThreadRecord,
+        *,
+        branch: str | None = None,
+        clock: Callable[[], float] = time,
+        counter: Counter | None = None,
+    ) -> None:
+        self.store = store
+        self.name = record.name
+        self.branch = branch or record.head
+        self.checkpoints = record.checkpoints
+        self.scope = record.scope
+        self.clock = clock
+        self.lock = RLock()
+        self.listeners: list[Callable[[SystemMessage], None]] = []
+        self._counter = counter
+        self._views: dict[Id, View] = {}
+        self._empty = View()
+
+    def head(self) -> Id | None:
+        """The commit that the branch points at now."""
+        return self.store.read_ref(self.name, self.branch)
+
+    def view(self, head: Id | None) -> View:
+        """What this commit compiles to, extended from the nearest view at hand."""
+        if head is None:
+            return self._empty
+        with self.lock:
+            found = self._views.pop(head, None)
+            if found is None:
+                found = self._extended(head)
+            self._views[head] = found  # the most recently used stand last
+            if len(self._views) > KEPT_VIEWS:
+                del self._views[next(iter(self._views))]
+            return found
+
+    def land(self, verb: str, plan: Plan) -> CommitInfo:
+        """Commit what `plan` makes of the head; plans again where another writer was first."""
+        with self.lock:
+            for _ in range(TRIES):
+                try:
+                    return self._land(verb, plan)
+                except RefMoved:
+                    continue
+            with self.store.transaction():
+                return self._land(verb, plan)
+
+    def info(self, id: Id) -> CommitInfo:
+        """The info of a commit that is known to exist."""
+        return read_info(self.store.read_commits(self.name, [id])[0], self.count)
+
+    def count(self, message: Message) -> int:
+        """The tokens of a message; loads the vocabulary on the first call."""
+        if self._counter is None:
+            self._counter = counter_for(DEFAULT_TOKENIZER)
+        return self._counter.message(message)
+
+    def emit(self, events: "Iterable[SystemMessage]") -> None:
+        """Tell everybody who listens."""
+        for event in events:
+            for listener in tuple(self.listeners):
+                listener(event)
+
+    def forget_views(self) -> None:
+        """After a transaction was taken back, views of it mean nothing."""
+        with self.lock:
+            self._views.clear()
+
+    def _extended(self, head: Id) -> View:
+        for known in reversed(self._views.values()):
+            steps = self.store.walk(self.name, head, after=known.depth)
+            if steps and steps[0].commit.parents[:1] == (known.head,):
+                return known.extend(steps)
+            break  # only the last one used: trying all would cost more than a fresh walk
+        steps = self.store.walk(self.name, head)
+        if not steps:
+            raise ThreadError(f"commit {head.hex()} is not in this thread")
+        return self._empty.extend(steps)
+
+    def _land(self, verb: str, plan: Plan) -> CommitInfo:
+        head = self.head()
+        draft, others = plan(head)
+        parents = (() if head is None else (head,)) + others
+        record, entries = encode_commit(draft, parents, created=self.clock())
+        landing = Landing(
+            verb=verb,
+            ref=self.branch,
+            old=head,
+            new=record.id,
+            created=record.created,
+            entries=entries,
+            commits=(record,),
+            checkpoints=tuple(_checkpoints(draft.messages)),
+        )
+        self.store.land(self.name, landing)
+        return read_info(_step(record, entries), self.count)
+
+
+class TakenCheckpoints(Set[str]):
+    """Every checkpoint the thread ever gave out, asked for one at a time."""
+
+    def __init__(self, store: Store, thread: str) -> None:
+        self._has = partial(store.has_checkpoint, thread)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._has(name)
+
+    def __iter__(self) -> Iterator[str]:
+        raise TypeError("the checkpoints of a thread are asked for one at a time")
+
+    def __len__(self) -> int:
+        raise TypeError("the checkpoints of a thread are asked for one at a time")
+
+
+def _checkpoints(messages: Iterable[Message]) -> Iterable[str]:
+    return (
+        block.id
+        for message in messages
+        for block in message.blocks
+        if isinstance(block, Checkpoint)
+    )
+
+
+def _step(record: CommitRecord, entries: tuple[tuple[Id, bytes], ...]) -> Step:
+    return Step(record, 0, tuple(data for _, data in entries))

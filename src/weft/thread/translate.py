@@ -1,0 +1,251 @@
+"""Translation as a caller uses it: bodies in, bodies out, and everything that was lost beside.
+
+A dict in gives a dict out, bytes give bytes. The sidecar is worked out only when it is asked for:
+it costs a second translation. Nothing here reads a clock or a file but the shipped catalogue.
+"""
+
+from functools import cached_property
+from typing import Any, cast
+
+import orjson
+
+from weft.catalog import Catalog, load_catalog
+from weft.codec import (
+    CODECS,
+    CachePolicy,
+    Codec,
+    SseParser,
+    SystemPolicy,
+    Target,
+    apply_sidecar,
+    make_sidecar,
+    parsed,
+    verbatim,
+    write_frame,
+)
+from weft.errors import Refused
+from weft.model import Event, Fold, JsonObject, Loss, Origin, Request, Response
+
+Body = JsonObject | bytes | bytearray | memoryview | str
+
+
+class Translation:
+    """A translated body. `losses` is what the target's wire could not say; `path` where it goes."""
+
+    def __init__(
+        self,
+        body: Any,
+        losses: list[Loss],
+        path: str = "",
+        make: Any = None,
+        status: int | None = None,
+    ) -> None:
+        self.body = body
+        self.losses = losses
+        self.path = path
+        self.status = status
+        self._make = make
+
+    @cached_property
+    def sidecar(self) -> JsonObject:
+        """What the way back needs to restore the original; empty where it needs nothing."""
+        return self._make() if self._make is not None else {}
+
+    def __repr__(self) -> str:
+        return f"Translation(path={self.path!r}, losses={len(self.losses)})"
+
+
+def translate(
+    body: Body,
+    source: str = "anthropic",
+    target: str = "openai-chat",
+    model: str | None = None,
+    system: SystemPolicy = "auto",
+    strict: bool = False,
+    cache: CachePolicy = "keep",
+    sidecar: JsonObject | None = None,
+    *,
+    upstream: str = "",
+    catalog: Catalog | None = None,
+) -> Translation:
+    """A request in another vendor's protocol.
+
+    `model` renames the model, and must be given where the source's body has none. `strict` raises
+    `Refused` on the first loss of meaning instead of reporting it. `upstream` is the deployment's
+    name, for models that behave differently there.
+    """
+    reader, writer = find_codec(source, "source"), find_codec(target, "target")
+    raw, as_bytes = read_body(body)
+    decoded = reader.decode_request(raw, model)
+    request = decoded if not sidecar else apply_sidecar(decoded, sidecar)
+    rows = catalog or load_catalog()
+    goal = Target(
+        rows.find(request.model, upstream), system, cache, verbatim if as_bytes else parsed
+    )
+    encoded = writer.encode_request(request, goal)
+    if strict:
+        refuse_losses(encoded.losses)
+
+    def make() -> JsonObject:
+        wire = encoded.body if not as_bytes else orjson.loads(orjson.dumps(encoded.body))
+        home = Target(rows.find(decoded.model), "auto", "keep")
+        return make_sidecar(
+            decoded,
+            writer.decode_request(wire, request.model),
+            lambda echoed: reader.encode_request(echoed, home).body,
+            raw,
+        )
+
+    path = writer.request_path(request.model, bool(request.params.stream))
+    return Translation(write_body(encoded.body, as_bytes), encoded.losses, path, make)
+
+
+def translate_response(
+    body: Body, source: str, target: str, sidecar: JsonObject | None = None, *, created: int = 0
+) -> Translation:
+    """A whole answer of the upstream's protocol, for a client of another.
+
+    `sidecar` is the one that the request's translation left behind.
+    """
+    reader, writer = find_codec(source, "source"), find_codec(target, "target")
+    raw, as_bytes = read_body(body)
+    response = reader.decode_response(raw)
+    encoded = writer.encode_response(response, created)
+    return Translation(write_body(encoded.body, as_bytes), encoded.losses)
+
+
+def translate_error(body: Any, status: int, source: str, target: str) -> Translation:
+    """An error of the upstream's, in the client's own envelope; `status` goes along."""
+    reader, writer = find_codec(source, "source"), find_codec(target, "target")
+    as_bytes = isinstance(body, bytes | bytearray | memoryview)
+    raw: Any = body
+    if as_bytes or isinstance(body, str):
+        try:
+            raw = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            raw = bytes(body).decode("utf-8", "replace") if as_bytes else body
+    code, wire = writer.encode_error(reader.decode_error(raw, status))
+    return Translation(write_body(wire, as_bytes), [], status=code)
+
+
+class StreamTranslator:
+    """An upstream's stream becomes the client's, in whatever pieces the bytes arrive.
+
+    `response` is the answer so far. A stream that stops early, or breaks its own protocol, ends in
+    the client's own error form, never in a success.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        target: str,
+        sidecar: JsonObject | None = None,
+        created: int | None = None,
+    ) -> None:
+        self._parser = SseParser()
+        self._decoder = find_codec(source, "source").stream_decoder()
+        self._encoder = find_codec(target, "target").stream_encoder(created or 0)
+        self._fold = Fold(Origin(source))
+        self.sidecar = sidecar
+
+    @property
+    def losses(self) -> list[Loss]:
+        return self._encoder.losses.items
+
+    @property
+    def response(self) -> Response:
+        return self._fold.response()
+
+    @property
+    def failed(self) -> bool:
+        """Whether the upstream failed, or was cut off, after the stream began."""
+        return self._fold.error is not None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the wire's terminal mark, or an error, has come."""
+        return self._fold.ended
+
+    def feed(self, data: bytes) -> bytes:
+        """The client's bytes for these bytes of the upstream's."""
+        out: list[bytes] = []
+        for frame in self._parser.feed(data):
+            out += self._send(self._decoder.feed(frame))
+        return b"".join(out)
+
+    def close(self) -> bytes:
+        """What ends the client's stream once the upstream's has ended."""
+        out: list[bytes] = []
+        for frame in self._parser.close():
+            out += self._send(self._decoder.feed(frame))
+        if not self._fold.ended:
+            out += self._send(self._decoder.close())
+        return b"".join(out)
+
+    def _send(self, events: list[Event]) -> list[bytes]:
+        out: list[bytes] = []
+        for event in events:
+            if self._fold.ended:
+                break
+            self._fold.send(event)
+            out += [write_frame(frame) for frame in self._encoder.send(event)]
+        return out
+
+
+def decode(body: Body, protocol: str, model: str | None = None) -> Request:
+    """A request body as values of the model."""
+    return find_codec(protocol, "protocol").decode_request(read_body(body)[0], model)
+
+
+def encode(
+    request: Request,
+    protocol: str,
+    *,
+    system: SystemPolicy = "auto",
+    cache: CachePolicy = "keep",
+    upstream: str = "",
+    catalog: Catalog | None = None,
+) -> Translation:
+    """Values of the model as a request body of this protocol."""
+    codec = find_codec(protocol, "protocol")
+    rows = catalog or load_catalog()
+    encoded = codec.encode_request(
+        request, Target(rows.find(request.model, upstream), system, cache)
+    )
+    path = codec.request_path(request.model, bool(request.params.stream))
+    return Translation(encoded.body, encoded.losses, path)
+
+
+def find_codec(protocol: str, param: str) -> Codec:
+    """The codec of that name; raises `Refused` listing the names there are."""
+    codec = CODECS.get(protocol)
+    if codec is None:
+        raise Refused(
+            f"{protocol!r} is no protocol; there are {', '.join(sorted(CODECS))}", param=param
+        )
+    return codec
+
+
+def read_body(body: Body) -> tuple[JsonObject, bool]:
+    """The JSON object of a body, and whether it came as text; raises `Refused` where it is none."""
+    if isinstance(body, dict):
+        return body, False
+    try:
+        raw = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Refused(f"the body is not JSON: {error}", param="") from None
+    if not isinstance(raw, dict):
+        raise Refused(f"the body is {type(raw).__name__}, not an object", param="")
+    return cast(JsonObject, raw), True
+
+
+def write_body(body: Any, as_bytes: bool) -> Any:
+    """The body in the kind that the caller gave."""
+    return orjson.dumps(body) if as_bytes else body
+
+
+def refuse_losses(losses: list[Loss]) -> None:
+    """Strict mode: raise on the first loss of meaning."""
+    for loss in losses:
+        if loss.level == "meaning":
+            raise Refused(f"{loss.what} cannot be said to the target: {loss.why}", param=loss.path)
