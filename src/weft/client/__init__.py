@@ -1,1 +1,42 @@
+"""Asking a model: providers as records, one HTTP client, one retry policy, the model inside."""
 
+from .ask import origin_of, read_error, send, stream
+from .http import Wire
+from .offline import MODEL as OFFLINE_MODEL
+from .offline import answer as answer_offline
+from .provider import (
+    AUTH,
+    HOMES,
+    OFFLINE,
+    Auth,
+    Provider,
+    make_provider,
+    read_provider,
+)
+from .reply import STREAM_TYPE, OfflineReply, Reply, read_all
+from .retry import LOOP, RELAY, Policy, plan_retry
+
+__all__ = [
+    "AUTH",
+    "HOMES",
+    "LOOP",
+    "OFFLINE",
+    "OFFLINE_MODEL",
+    "RELAY",
+    "STREAM_TYPE",
+    "Auth",
+    "OfflineReply",
+    "Policy",
+    "Provider",
+    "Reply",
+    "Wire",
+    "answer_offline",
+    "make_provider",
+    "origin_of",
+    "plan_retry",
+    "read_all",
+    "read_error",
+    "read_provider",
+    "send",
+    "stream",
+]

@@ -1,0 +1,121 @@
+"""Asking a model from Python: a request goes out, events come back.
+
+What the agent loop uses, and anything else that has a `Request` and wants an answer. Every
+failure arrives as one `Fail` event, whether the upstream refused, could not be reached or broke
+off: whoever folds the events has one place to look.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import orjson
+from msgspec import structs
+
+from weft.catalog import Catalog
+from weft.codec import CODECS, Codec, SseParser, Target, verbatim
+from weft.errors import UpstreamFailed
+from weft.model import ApiError, End, Event, Fail, Fold, Origin, Request, Response
+
+from .http import Wire
+from .offline import answer
+from .provider import OFFLINE, Provider
+from .reply import Reply, read_all
+from .retry import LOOP, Policy
+
+
+async def stream(
+    wire: Wire,
+    provider: Provider,
+    request: Request,
+    *,
+    catalog: Catalog,
+    policy: Policy = LOOP,
+    pace: float = 0.0,
+) -> AsyncIterator[Event]:
+    """The events of the answer, ending in `End` or `Fail`."""
+    if provider is OFFLINE:
+        for event in answer(request):
+            yield event
+            await asyncio.sleep(pace)
+        return
+    codec = CODECS[provider.protocol]
+    try:
+        reply = await _post(wire, provider, request, codec, catalog, policy)
+        try:
+            async for event in _events(reply, codec):
+                yield event
+        finally:
+            reply.close()
+    except UpstreamFailed as error:
+        yield Fail(ApiError("server", str(error), error.status))
+
+
+async def send(
+    wire: Wire, provider: Provider, request: Request, *, catalog: Catalog, policy: Policy = LOOP
+) -> Response:
+    """The whole answer; raises `UpstreamFailed` where there is none."""
+    folding = Fold(origin_of(provider, request.model))
+    async for event in stream(wire, provider, request, catalog=catalog, policy=policy):
+        folding.send(event)
+    if folding.error is not None:
+        raise UpstreamFailed(folding.error.message, status=folding.error.status)
+    return folding.response()
+
+
+def origin_of(provider: Provider, model: str) -> Origin:
+    """Who made an answer of this provider's."""
+    return Origin(provider.protocol, provider.name, model)
+
+
+async def _post(
+    wire: Wire,
+    provider: Provider,
+    request: Request,
+    codec: Codec,
+    catalog: Catalog,
+    policy: Policy,
+) -> Reply:
+    wanted = structs.replace(request, params=structs.replace(request.params, stream=True))
+    target = Target(
+        model=catalog.find(request.model, provider.name),
+        system=provider.system,
+        cache="auto",
+        embed=verbatim,
+    )
+    body = orjson.dumps(codec.encode_request(wanted, target).body)
+    headers = {
+        "content-type": "application/json",
+        "accept": "text/event-stream",
+        **dict(provider.headers),
+        **provider.auth_headers(),
+    }
+    return await wire.post(
+        provider, codec.request_path(request.model, True), body, headers, policy
+    )
+
+
+async def _events(reply: Reply, codec: Codec) -> AsyncIterator[Event]:
+    if reply.status >= 400:
+        yield Fail(read_error(codec, await read_all(reply), reply.status))
+        return
+    parser, decoder = SseParser(), codec.stream_decoder()
+    async for chunk in reply.chunks():
+        for frame in parser.feed(chunk):
+            for event in decoder.feed(frame):
+                yield event
+                if isinstance(event, End | Fail):
+                    return
+    for frame in parser.close():
+        for event in decoder.feed(frame):
+            yield event
+    for event in decoder.close():
+        yield event
+
+
+def read_error(codec: Codec, body: bytes, status: int) -> ApiError:
+    """An upstream's error in our words; a body that is no JSON is taken as its text."""
+    try:
+        raw = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raw = body.decode("utf-8", "replace")[:1000]
+    return codec.decode_error(raw, status)

@@ -1,0 +1,113 @@
+"""An upstream as a record: where it is, which protocol it speaks, how it wants to be paid.
+
+Nothing asks for a provider's name to decide how to treat it: what differs is a field here.
+`key` is a secret: it is left out of the record's `repr`, so that no log line can carry it.
+"""
+
+import re
+
+from msgspec import Struct
+
+from weft.codec import CODECS, SystemPolicy
+from weft.errors import ConfigError
+
+_SPEC = re.compile(r"(?P<name>[A-Za-z0-9._-]+)=(?P<protocol>[a-z-]+):(?P<url>https?://\S+)")
+
+
+class Auth(Struct, frozen=True, gc=False):
+    """The header that carries a key, and what stands before the key in it."""
+
+    header: str
+    prefix: str = ""
+
+
+AUTH: dict[str, Auth] = {
+    "anthropic": Auth("x-api-key"),
+    "openai-chat": Auth("authorization", "Bearer "),
+    "openai-responses": Auth("authorization", "Bearer "),
+}
+"""How each protocol's own vendor is paid: https://docs.anthropic.com/en/api/overview and
+https://platform.openai.com/docs/api-reference/authentication"""
+
+HEADERS: dict[str, tuple[tuple[str, str], ...]] = {
+    "anthropic": (("anthropic-version", "2023-06-01"),),
+}
+"""What a vendor demands of every request beside the key."""
+
+HOMES: dict[str, str] = {
+    "anthropic": "https://api.anthropic.com",
+    "openai-chat": "https://api.openai.com",
+    "openai-responses": "https://api.openai.com",
+}
+
+
+class Provider(Struct, frozen=True, kw_only=True):
+    """One upstream.
+
+    `models` are patterns of the names it serves (none: it says nothing of itself), `vendor` the
+    maker whose models it serves, `keyed` whether it is of no use without a key, `system` the
+    policy for system messages in the middle of a conversation.
+    """
+
+    name: str
+    protocol: str
+    base_url: str = ""
+    key: str | None = None
+    keyed: bool = False
+    vendor: str = ""
+    models: tuple[str, ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
+    system: SystemPolicy = "auto"
+
+    def __repr__(self) -> str:
+        return f"Provider({self.name}={self.protocol}:{self.base_url})"
+
+    def url(self, path: str) -> str:
+        """The address of a path like `/v1/messages`, whether or not the base ends in `/v1`."""
+        base = self.base_url.rstrip("/")
+        if base.endswith("/v1") and path.startswith("/v1/"):
+            base = base.removesuffix("/v1")
+        return base + path
+
+    def auth_headers(self) -> dict[str, str]:
+        """The key, in the header where this protocol wants it; empty without a key."""
+        if self.key is None:
+            return {}
+        auth = AUTH[self.protocol]
+        return {auth.header: auth.prefix + self.key}
+
+
+OFFLINE = Provider(name="weft", protocol="offline", models=("weft-offline*",), vendor="weft")
+"""The model inside: deterministic, without network or key."""
+
+
+def read_provider(spec: str, *, key: str | None = None) -> Provider:
+    """The provider that `NAME=PROTOCOL:URL` names; raises `ConfigError`."""
+    match = _SPEC.fullmatch(spec.strip())
+    if match is None:
+        raise ConfigError(f"upstream {spec!r} is not of the form NAME=PROTOCOL:URL")
+    return make_provider(match["name"], match["protocol"], match["url"], key=key)
+
+
+def make_provider(
+    name: str,
+    protocol: str,
+    url: str,
+    *,
+    key: str | None = None,
+    models: tuple[str, ...] = (),
+    system: SystemPolicy = "auto",
+) -> Provider:
+    """A provider with its protocol's own habits; raises `ConfigError` on an unknown protocol."""
+    if protocol not in CODECS:
+        known = ", ".join(CODECS)
+        raise ConfigError(f"upstream {name!r} speaks {protocol!r}; known protocols: {known}")
+    return Provider(
+        name=name,
+        protocol=protocol,
+        base_url=url,
+        key=key,
+        models=models,
+        headers=HEADERS.get(protocol, ()),
+        system=system,
+    )

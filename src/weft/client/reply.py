@@ -1,0 +1,70 @@
+"""What comes back from an upstream, before anyone has read it; and the offline model as one.
+
+The gateway's road does not ask where bytes come from. The model inside answers through the same
+three members as a server far away, in the protocol that the caller speaks.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Protocol
+
+import orjson
+
+from weft.codec import Codec, write_frame
+from weft.model import Request, fold
+
+from .offline import answer, origin
+
+STREAM_TYPE = "text/event-stream"
+
+
+class Reply(Protocol):
+    """An answer whose body is still on its way."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it arrives; raises `UpstreamFailed` where it breaks off."""
+        ...
+
+    def close(self) -> None:
+        """Let go; unread bytes are not waited for."""
+        ...
+
+
+async def read_all(reply: Reply) -> bytes:
+    """The whole body."""
+    return b"".join([chunk async for chunk in reply.chunks()])
+
+
+class OfflineReply:
+    """The offline model's answer as bytes of a protocol; `pace` is seconds between two frames."""
+
+    def __init__(self, request: Request, codec: Codec, *, pace: float = 0.0) -> None:
+        self.status = 200
+        self.streamed = bool(request.params.stream)
+        kind = STREAM_TYPE if self.streamed else "application/json"
+        self.headers: Mapping[str, str] = {"content-type": kind}
+        self._request = request
+        self._codec = codec
+        self._pace = pace
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The frames one by one, or the body at once."""
+        if not self.streamed:
+            response = fold(answer(self._request), origin(self._request))
+            yield orjson.dumps(self._codec.encode_response(response, int(time.time())).body)
+            return
+        encoder = self._codec.stream_encoder(int(time.time()))
+        for event in answer(self._request):
+            for frame in encoder.send(event):
+                yield write_frame(frame)
+            await asyncio.sleep(self._pace)
+
+    def close(self) -> None:
+        """Nothing is held open."""
