@@ -15,6 +15,7 @@ from .base import (
     parsed,
     verbatim,
 )
+from .sidecar import apply_sidecar, check_sidecar, make_answer_sidecar, make_sidecar
 from .sse import SseParser, write_frame
 from .system import build_anthropic_system_param, encode_message, merge_system_text
 
@@ -33,8 +34,12 @@ __all__ = [
     "SystemPolicy",
     "Target",
     "apply_last_system_cache_breakpoint",
+    "apply_sidecar",
     "build_anthropic_system_param",
+    "check_sidecar",
     "encode_message",
+    "make_answer_sidecar",
+    "make_sidecar",
     "merge_system_text",
     "parsed",
     "verbatim",

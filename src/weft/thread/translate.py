@@ -18,6 +18,8 @@ from weft.codec import (
     SystemPolicy,
     Target,
     apply_sidecar,
+    check_sidecar,
+    make_answer_sidecar,
     make_sidecar,
     parsed,
     verbatim,
@@ -26,7 +28,7 @@ from weft.codec import (
 from weft.errors import Refused
 from weft.model import Event, Fold, JsonObject, Loss, Origin, Request, Response
 
-Body = JsonObject | bytes | bytearray | memoryview | str
+Body = JsonObject | bytes | str
 
 
 class Translation:
@@ -105,25 +107,33 @@ def translate_response(
 ) -> Translation:
     """A whole answer of the upstream's protocol, for a client of another.
 
-    `sidecar` is the one that the request's translation left behind.
+    `sidecar` is the one that the request's translation left behind. The answer's own sidecar, given
+    with the client's next request, restores what the client could not hand back.
     """
     reader, writer = find_codec(source, "source"), find_codec(target, "target")
+    if sidecar:
+        check_sidecar(sidecar)
     raw, as_bytes = read_body(body)
     response = reader.decode_response(raw)
     encoded = writer.encode_response(response, created)
-    return Translation(write_body(encoded.body, as_bytes), encoded.losses)
+
+    def make() -> JsonObject:
+        wire = orjson.loads(orjson.dumps(encoded.body))
+        return make_answer_sidecar(response.message, writer.decode_response(wire).message)
+
+    return Translation(write_body(encoded.body, as_bytes), encoded.losses, make=make)
 
 
 def translate_error(body: Any, status: int, source: str, target: str) -> Translation:
     """An error of the upstream's, in the client's own envelope; `status` goes along."""
     reader, writer = find_codec(source, "source"), find_codec(target, "target")
-    as_bytes = isinstance(body, bytes | bytearray | memoryview)
+    as_bytes = isinstance(body, bytes)
     raw: Any = body
-    if as_bytes or isinstance(body, str):
+    if isinstance(body, bytes | str):
         try:
             raw = orjson.loads(body)
         except orjson.JSONDecodeError:
-            raw = bytes(body).decode("utf-8", "replace") if as_bytes else body
+            raw = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
     code, wire = writer.encode_error(reader.decode_error(raw, status))
     return Translation(write_body(wire, as_bytes), [], status=code)
 

@@ -1,0 +1,198 @@
+"""`weft translate`: one body, one stream, or many lines of either."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+import orjson
+
+from weft.errors import Refused
+from weft.model import Loss
+from weft.thread.translate import StreamTranslator, translate, translate_response
+
+SYSTEM = ("auto", "inline", "demote", "merge")
+KINDS = ("request", "response", "stream")
+OPTIONS = ("model", "system", "strict", "cache", "upstream", "created")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", nargs="?", help="the body; standard input where none is named")
+    parser.add_argument("--from", dest="source", metavar="PROTOCOL", help="whose body it is")
+    parser.add_argument("--to", dest="target", metavar="PROTOCOL", help="who shall read it")
+    parser.add_argument("--kind", choices=KINDS, default="request")
+    parser.add_argument("--model", help="the model's name for the target")
+    parser.add_argument("--system", choices=SYSTEM, default="auto")
+    parser.add_argument("--cache", choices=("keep", "auto"), default="keep")
+    parser.add_argument("--strict", action="store_true", help="refuse to lose meaning")
+    parser.add_argument("--sidecar", metavar="FILE", help="read, if it is there, for the way back")
+    parser.add_argument("--save-sidecar", metavar="FILE", help="write what the way back needs")
+    parser.add_argument("--jsonl", action="store_true", help="a job on each line, a result on each")
+    parser.add_argument(
+        "--json", action="store_true", help="body, losses and sidecar in one object"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.jsonl:
+        return run_lines(open_input(args.file), sys.stdout.buffer)
+    if args.source is None or args.target is None:
+        raise Refused("--from and --to name the two protocols", param="translate")
+    data = open_input(args.file).read()
+    job: dict[str, Any] = {
+        "source": args.source,
+        "target": args.target,
+        "options": {"model": args.model, "system": args.system, "strict": args.strict}
+        | {"cache": args.cache},
+        "sidecar": read_sidecar(args.sidecar),
+        "sse" if args.kind == "stream" else "body": data,
+    }
+    result = JOBS[args.kind](job)
+    if args.save_sidecar:
+        with open(args.save_sidecar, "wb") as file:
+            file.write(orjson.dumps(result["sidecar"]))
+    write_result(result, args.json)
+    return 0
+
+
+def write_result(result: dict[str, Any], as_json: bool) -> None:
+    """The body on standard output, the losses on standard error; or all of it as one object."""
+    out = sys.stdout.buffer
+    if as_json:
+        out.write(orjson.dumps(plain(result)) + b"\n")
+        return
+    text: bytes | str = result["sse"] if "sse" in result else result["body"]
+    out.write(text if isinstance(text, bytes) else text.encode())
+    out.write(b"" if "sse" in result else b"\n")
+    for loss in result["losses"]:
+        print(f"{loss['level']}: {loss['path']}: {loss['what']} ({loss['why']})", file=sys.stderr)
+
+
+def plain(result: dict[str, Any]) -> dict[str, Any]:
+    """A result whose texts are JSON values again."""
+    shown = dict(result)
+    if isinstance(shown.get("body"), bytes):
+        shown["body"] = orjson.Fragment(shown["body"])
+    return shown
+
+
+def run_lines(source: BinaryIO, out: BinaryIO) -> int:
+    """One job a line; a bad line gets its own error and the others go on."""
+    for line in source:
+        if line.strip():
+            out.write(orjson.dumps(run_line(line)) + b"\n")
+            out.flush()
+    return 0
+
+
+def run_line(line: bytes) -> dict[str, Any]:
+    job: Any = None
+    try:
+        job = orjson.loads(line)
+        if not isinstance(job, dict):
+            raise Refused("each line is a JSON object", param="line")
+        kind = str(job.get("kind", "request"))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+        if kind not in JOBS:
+            raise Refused(f"{kind!r} is none of {', '.join(JOBS)}", param="kind")
+        return {"id": job.get("id"), **JOBS[kind](job)}  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+    except orjson.JSONDecodeError as error:
+        refused = Refused(f"the line is not JSON: {error}", param="line")
+    except Refused as error:
+        refused = error
+    return {
+        "id": job.get("id") if isinstance(job, dict) else None,  # pyright: ignore[reportUnknownMemberType]
+        "error": {
+            "status": refused.status,
+            "type": refused.type,
+            "message": refused.message,
+            "param": refused.param,
+        },
+    }
+
+
+def translate_request_job(job: dict[str, Any]) -> dict[str, Any]:
+    done = translate(
+        job_body(job),
+        job_name(job, "source"),
+        job_name(job, "target"),
+        sidecar=job.get("sidecar"),
+        **job_options(job, ("model", "system", "strict", "cache", "upstream")),
+    )
+    return {"body": done.body, "losses": losses_json(done.losses), "sidecar": done.sidecar}
+
+
+def translate_response_job(job: dict[str, Any]) -> dict[str, Any]:
+    done = translate_response(
+        job_body(job),
+        job_name(job, "source"),
+        job_name(job, "target"),
+        sidecar=job.get("sidecar"),
+        **job_options(job, ("created",)),
+    )
+    return {"body": done.body, "losses": losses_json(done.losses), "sidecar": done.sidecar}
+
+
+def translate_stream_job(job: dict[str, Any]) -> dict[str, Any]:
+    stream = StreamTranslator(
+        job_name(job, "source"),
+        job_name(job, "target"),
+        job.get("sidecar"),
+        **job_options(job, ("created",)),
+    )
+    sse = job.get("sse")
+    if not isinstance(sse, str | bytes):
+        raise Refused("a stream's text is needed", param="sse")
+    text = stream.feed(sse.encode() if isinstance(sse, str) else sse) + stream.close()
+    return {"sse": text.decode(), "losses": losses_json(stream.losses), "sidecar": {}}
+
+
+JOBS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "request": translate_request_job,
+    "response": translate_response_job,
+    "stream": translate_stream_job,
+}
+
+
+def job_body(job: dict[str, Any]) -> Any:
+    body = job.get("body")
+    if not isinstance(body, dict | bytes | str):
+        raise Refused("a body is needed", param="body")
+    return body  # pyright: ignore[reportUnknownVariableType]
+
+
+def job_name(job: dict[str, Any], key: str) -> str:
+    name = job.get(key)
+    if not isinstance(name, str):
+        raise Refused("a protocol's name is needed", param=key)
+    return name
+
+
+def job_options(job: dict[str, Any], allowed: tuple[str, ...]) -> dict[str, Any]:
+    options: Any = job.get("options") or {}
+    if not isinstance(options, dict):
+        raise Refused("must be an object", param="options")
+    for key in options:  # pyright: ignore[reportUnknownVariableType]
+        if key not in OPTIONS:
+            raise Refused(f"is none of {', '.join(OPTIONS)}", param=f"options.{key}")
+    return {key: options[key] for key in allowed if options.get(key) is not None}  # pyright: ignore[reportUnknownMemberType]
+
+
+def losses_json(losses: list[Loss]) -> list[dict[str, str]]:
+    return [
+        {"path": loss.path, "what": loss.what, "why": loss.why, "level": loss.level}
+        for loss in losses
+    ]
+
+
+def read_sidecar(path: str | None) -> Any:
+    if path is None:
+        return None
+    with open(path, "rb") as file:
+        try:
+            return orjson.loads(file.read())
+        except orjson.JSONDecodeError as error:
+            raise Refused(f"{path} is not JSON: {error}", param="--sidecar") from None
+
+
+def open_input(path: str | None) -> BinaryIO:
+    return sys.stdin.buffer if path in (None, "-") else open(path, "rb")

@@ -1,0 +1,262 @@
+"""What a translation left behind, so that the way back restores the original exactly.
+
+A wire B cannot say all of a wire A. Translate A to B, read B again, and compare with what A meant:
+the difference, and only that, is the sidecar. It is plain JSON that the caller keeps beside the
+translated body. Given back with the reverse translation, it turns what B's body says into what A's
+said, message by message.
+
+Text is not stored twice: a message is rebuilt from references to the blocks that did travel, plus
+the few members that did not. Each region is bound to a digest of the messages it replaces, so a
+conversation that went on meanwhile keeps its new turns, and one that was edited is not overwritten.
+"""
+
+from collections.abc import Callable, Sequence
+from difflib import SequenceMatcher
+from hashlib import sha256
+from typing import Any, cast
+
+import msgspec
+from msgspec import structs
+
+from weft.errors import Refused
+from weft.ids import canonical_arguments
+from weft.model import (
+    Block,
+    JsonObject,
+    Message,
+    Origin,
+    Request,
+    Tool,
+    ToolCall,
+    Wire,
+    texts,
+)
+
+VERSION = 1
+
+
+def make_sidecar(
+    original: Request, echoed: Request, back: Callable[[Request], JsonObject], body: JsonObject
+) -> JsonObject:
+    """The difference between a request and what its translation says of it.
+
+    `echoed` is the translated body read again; `back` writes a request in the original's protocol.
+    Empty where the way back needs no help.
+    """
+    written = back(echoed)
+    if written == body:
+        return {}
+    protocol = original.wire.protocol if original.wire is not None else ""
+    sidecar: JsonObject = {
+        "weft": VERSION,
+        "protocol": protocol,
+        "messages": _regions(original.messages, echoed.messages),
+        "count": len(echoed.messages),
+        "params": {"key": _digest(echoed.params), "raw": original.raw.get(protocol, {})},
+        "model": original.model,
+    }
+    if original.tools or echoed.tools:
+        own = written.get("tools")
+        sidecar["tools"] = {
+            "key": _digest(echoed.tools),
+            "are": None if own == body.get("tools") else _tools(original, protocol),
+        }
+    if original.marks:
+        sidecar["marks"] = [[list(place), value] for place, value in original.marks.items()]
+    return sidecar
+
+
+def apply_sidecar(echoed: Request, sidecar: JsonObject) -> Request:
+    """The request that the sidecar's maker read, with whatever was said since."""
+    if not sidecar:
+        return echoed
+    check_sidecar(sidecar)
+    try:
+        if "answers" in sidecar:
+            echoed = _restore_answers(echoed, sidecar["answers"])
+        return _apply(echoed, sidecar) if "messages" in sidecar else echoed
+    except (KeyError, IndexError, TypeError, ValueError, msgspec.ValidationError) as error:
+        raise Refused(f"is damaged: {error}", param="sidecar") from None
+
+
+def check_sidecar(sidecar: Any) -> None:
+    """Raise `Refused` where a value is no sidecar that this version wrote."""
+    if not isinstance(sidecar, dict) or cast(JsonObject, sidecar).get("weft") != VERSION:
+        raise Refused("is not a sidecar of this version of weft", param="sidecar")
+
+
+def make_answer_sidecar(answer: Message, echoed: Message) -> JsonObject:
+    """What a client of another wire cannot hand back of an answer; empty where it can say it all.
+
+    Clients echo an answer whole, or only its text and calls: the key covers just those.
+    """
+    if structs.replace(answer, origin=None) == structs.replace(echoed, origin=None):
+        return {}
+    kept = {"key": _echo_key(answer), "is": msgspec.to_builtins(answer)}
+    return {"weft": VERSION, "answers": [kept]}
+
+
+def _restore_answers(echoed: Request, answers: Any) -> Request:
+    kept = {str(answer["key"]): answer["is"] for answer in answers}
+    messages = tuple(
+        msgspec.convert(kept[key], Message)
+        if message.role == "assistant" and (key := _echo_key(message)) in kept
+        else message
+        for message in echoed.messages
+    )
+    return structs.replace(echoed, messages=messages)
+
+
+def _echo_key(message: Message) -> str:
+    """A digest of what every client echoes: the words, and the calls by id, name and meaning."""
+    said: list[Any] = ["".join(texts(message.blocks))]
+    for block in message.blocks:
+        if isinstance(block, ToolCall):
+            said.append([block.id, block.name, canonical_arguments(block.arguments)])
+    return _digest(said)
+
+
+def _apply(echoed: Request, sidecar: JsonObject) -> Request:
+    protocol = str(sidecar["protocol"])
+    messages, whole = _restore(echoed.messages, sidecar)
+    params = sidecar["params"]
+    same = params["key"] == _digest(echoed.params)
+    raw = {protocol: params["raw"]} if same else {}
+    tools, kept = echoed.tools, sidecar.get("tools")
+    if kept is not None and kept["are"] is not None and kept["key"] == _digest(echoed.tools):
+        tools = msgspec.convert(kept["are"], tuple[Tool, ...])
+    marks = {_place(place): value for place, value in sidecar.get("marks", ())}
+    wire = echoed.wire
+    if whole and same:
+        wire = Wire(protocol, _no_path, _no_name)
+    return structs.replace(
+        echoed,
+        messages=messages,
+        tools=tools,
+        raw=raw,
+        marks=marks if whole else {},
+        wire=wire,
+        model=sidecar["model"] if whole else echoed.model,
+    )
+
+
+def _no_path(_place: Any) -> str:
+    return ""
+
+
+def _no_name(block: Block) -> str:
+    return type(block).__name__.lower()
+
+
+def _place(place: Sequence[int | str]) -> tuple[int | str, ...]:
+    return tuple(place)
+
+
+def _tools(original: Request, protocol: str) -> Any:
+    return msgspec.to_builtins(
+        [
+            structs.replace(tool, raw={protocol: (tool.raw or {})[protocol]})
+            for tool in original.tools
+        ]
+    )
+
+
+def _digest(value: Any) -> str:
+    data = msgspec.json.encode(value, order="sorted")
+    return sha256(data).hexdigest()[:16]
+
+
+def _key(message: Message) -> str:
+    return _digest(structs.replace(message, origin=None))
+
+
+def _anchor(keys: Sequence[str], start: int, end: int) -> str:
+    """A digest of the messages a region stands for, and of the one before it."""
+    return sha256("".join(keys[max(0, start - 1) : end]).encode()).hexdigest()[:16]
+
+
+def _regions(original: Sequence[Message], echoed: Sequence[Message]) -> list[Any]:
+    ours, theirs = [_key(m) for m in original], [_key(m) for m in echoed]
+    matcher = SequenceMatcher(None, ours, theirs, autojunk=False)
+    return [
+        [
+            start,
+            end - start,
+            _anchor(theirs, start, end),
+            _recipes(original[i:j], echoed[start:end]),
+        ]
+        for kind, i, j, start, end in matcher.get_opcodes()
+        if kind != "equal"
+    ]
+
+
+def _recipes(original: Sequence[Message], region: Sequence[Message]) -> list[JsonObject]:
+    parts = {
+        (at, number): block
+        for at, message in enumerate(region)
+        for number, block in enumerate(message.blocks)
+    }
+    recipes: list[JsonObject] = []
+    for message in original:
+        head = msgspec.to_builtins(structs.replace(message, blocks=(), origin=None))
+        recipes.append(
+            {"head": head, "blocks": [_reference(block, parts) for block in message.blocks]}
+        )
+    return recipes
+
+
+def _reference(block: Block, parts: dict[tuple[int, int], Block]) -> Any:
+    """A block that travelled, one that travelled with other members, or one that did not."""
+    for address, part in parts.items():
+        if part == block:
+            del parts[address]
+            return list(address)
+    for address, part in parts.items():
+        if type(part) is type(block):
+            patch = {
+                name: msgspec.to_builtins(getattr(block, name))
+                for name in block.__struct_fields__
+                if getattr(block, name) != getattr(part, name)
+            }
+            if "text" not in patch and "content" not in patch and "arguments" not in patch:
+                del parts[address]
+                return {"of": list(address), "set": patch}
+    return {"is": msgspec.to_builtins(block)}
+
+
+def _restore(echoed: Sequence[Message], sidecar: JsonObject) -> tuple[tuple[Message, ...], bool]:
+    """The messages with every region put back that still stands where it stood."""
+    keys = [_key(message) for message in echoed]
+    origin = Origin(str(sidecar["protocol"]))
+    messages: list[Message] = []
+    done, whole = 0, len(echoed) == sidecar["count"]
+    for start, count, anchor, recipes in sidecar["messages"]:
+        end = start + count
+        if end > len(echoed) or _anchor(keys, start, end) != anchor:
+            whole = False
+            continue
+        messages += echoed[done:start]
+        messages += [_rebuild(recipe, echoed[start:end], origin) for recipe in recipes]
+        done = end
+    messages += echoed[done:]
+    return tuple(messages), whole
+
+
+def _block(fields: Any) -> Block:
+    return cast(Block, msgspec.convert(fields, Block))  # msgspec's stub does not know unions
+
+
+def _rebuild(recipe: JsonObject, region: Sequence[Message], origin: Origin) -> Message:
+    blocks: list[Block] = []
+    for reference in recipe["blocks"]:
+        if isinstance(reference, list):
+            at, number = msgspec.convert(reference, tuple[int, int])
+            blocks.append(region[at].blocks[number])
+        elif "of" in reference:
+            at, number = msgspec.convert(reference["of"], tuple[int, int])
+            fields = msgspec.to_builtins(region[at].blocks[number])
+            blocks.append(_block({**fields, **reference["set"]}))
+        else:
+            blocks.append(_block(reference["is"]))
+    message = msgspec.convert(recipe["head"], Message)
+    return structs.replace(message, blocks=tuple(blocks), origin=origin)
