@@ -1,1 +1,37 @@
+"""A small loop over a thread and a model, and the events by which one watches it."""
 
+from .events import (
+    AgentEvent,
+    Failure,
+    MessageComplete,
+    SystemMessage,
+    TextDelta,
+    ThinkingDelta,
+    ToolEnd,
+    ToolStart,
+    UsageReport,
+    system_json,
+    to_json,
+)
+from .loop import Agent
+from .system import Shown, present
+from .tools import FunctionTool, read_tool
+
+__all__ = [
+    "Agent",
+    "AgentEvent",
+    "Failure",
+    "FunctionTool",
+    "MessageComplete",
+    "Shown",
+    "SystemMessage",
+    "TextDelta",
+    "ThinkingDelta",
+    "ToolEnd",
+    "ToolStart",
+    "UsageReport",
+    "present",
+    "read_tool",
+    "system_json",
+    "to_json",
+]

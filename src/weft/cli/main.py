@@ -12,6 +12,8 @@ from importlib import import_module
 COMMANDS: dict[str, tuple[str, str]] = {
     "translate": ("weft.cli.translate", "translate a body between vendors' protocols"),
     "serve": ("weft.cli.serve", "run the gateway and the page"),
+    "run": ("weft.cli.run", "run a program whose model calls go through the gateway"),
+    "chat": ("weft.cli.chat", "talk with a model in the terminal"),
 }
 
 EXIT_FAILED = 1

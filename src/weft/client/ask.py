@@ -89,9 +89,7 @@ async def _post(
         **dict(provider.headers),
         **provider.auth_headers(),
     }
-    return await wire.post(
-        provider, codec.request_path(request.model, True), body, headers, policy
-    )
+    return await wire.post(provider, codec.request_path(request.model, True), body, headers, policy)
 
 
 async def _events(reply: Reply, codec: Codec) -> AsyncIterator[Event]:

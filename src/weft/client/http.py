@@ -1,7 +1,7 @@
 """The one place that speaks HTTP to an upstream.
 
-A `Wire` holds the connections of one event loop. `post` gives an `HttpReply` as soon as the status is
-known; its bytes are read as they come. Whatever goes wrong on the way, before or within the body,
+A `Wire` holds the connections of one event loop. `post` gives an `HttpReply` as soon as the status
+is known; its bytes are read as they come. Whatever goes wrong, before or within the body,
 is `UpstreamFailed` with the upstream's name in it: a cut connection never looks like an end.
 """
 

@@ -28,7 +28,6 @@ from weft.model import (
     Message,
     Open,
     Origin,
-
     Request,
     Start,
     Stop,
@@ -74,7 +73,9 @@ def answer(request: Request) -> Iterator[Event]:
     blocks, stop = _limit(blocks, request)
     count = counter_for("estimate").message
     spent = sum(count(message) for message in request.messages)
-    yield Start(id="weft_" + _seal(request, "answer"), model=request.model, usage=Usage(input=spent))
+    yield Start(
+        id="weft_" + _seal(request, "answer"), model=request.model, usage=Usage(input=spent)
+    )
     for index, block in enumerate(blocks):
         yield from _play(index, block)
     written = count(Message("assistant", blocks))
@@ -279,5 +280,3 @@ def _seal(request: Request, part: str) -> str:
     """A name for a part of the answer: other requests have other names, this one always its own."""
     data = msgspec.json.encode((request.model, request.messages, part))
     return object_id("offline", data)[:12].hex()
-
-

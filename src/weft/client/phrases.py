@@ -6,7 +6,7 @@ shares the most of its rarer words; where none does, the answer says so.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from msgspec import Struct
@@ -143,9 +143,7 @@ def _fill(schema: JsonObject, root: JsonObject, source: _Source) -> Any:
             return schema[constant]
     if schema.get("enum"):
         return schema["enum"][0]
-    kind = schema.get("type", "object")
-    kind = kind[0] if isinstance(kind, list) else kind
-    match kind:
+    match _kind(schema):
         case "string":
             return source.string()
         case "integer":
@@ -164,14 +162,20 @@ def _fill(schema: JsonObject, root: JsonObject, source: _Source) -> Any:
             return {name: _fill(properties.get(name, {}), root, source) for name in wanted}
 
 
+def _kind(schema: JsonObject) -> str:
+    """The type, the first where several are allowed."""
+    kind: Any = schema.get("type", "object")
+    return cast(list[str], kind)[0] if isinstance(kind, list) and kind else str(kind)
+
+
 def _resolve(schema: JsonObject, root: JsonObject) -> JsonObject:
     """Follow one `$ref` into `$defs`, or take the first of several choices."""
     reference = schema.get("$ref")
     if isinstance(reference, str):
         target: Any = root
         for step in reference.removeprefix("#/").split("/"):
-            target = target.get(step, {}) if isinstance(target, dict) else {}
-        return target
+            target = cast(JsonObject, target).get(step) if isinstance(target, dict) else None
+        return cast(JsonObject, target) if isinstance(target, dict) else {}
     for choice in ("anyOf", "oneOf", "allOf"):
         if schema.get(choice):
             return schema[choice][0]
@@ -188,7 +192,7 @@ def _objects(words: str) -> Iterator[JsonObject]:
         except orjson.JSONDecodeError:
             return
         if isinstance(value, dict):
-            yield value
+            yield cast(JsonObject, value)
 
 
 def _fits(value: JsonObject, schema: JsonObject) -> bool:

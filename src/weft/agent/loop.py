@@ -1,0 +1,276 @@
+"""The loop: ask the model, run what it calls, ask again, until it has nothing more to call.
+
+The flow is one generator. It reads and writes the thread, and yields whatever must be done outside:
+`Ask` a model, `Run` a tool, `Tell` whoever watches. `Agent.run` drives it over the network; another
+driver could as well, because the flow knows none.
+
+Compaction by the agent itself (`compact`) happens between its turn and the results of that turn:
+other calls of the turn keep their results, unless the range took the call. Then the thread goes on
+by itself. The turn that follows holds results, a reminder and a checkpoint, and no word that the
+user did not say.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from typing import Any, cast
+
+import orjson
+from msgspec import Struct
+
+from weft.catalog import Catalog, load_catalog
+from weft.client import LOOP, OFFLINE, OFFLINE_MODEL, Policy, Provider, Wire, origin_of, stream
+from weft.compact import COMPACT_TOOL, RECALL_TOOL, SystemMessage, validate_compact_input
+from weft.errors import ConfigError, ThreadError, UpstreamProtocolError
+from weft.model import (
+    ApiError,
+    Delta,
+    Event,
+    Fold,
+    JsonObject,
+    Request,
+    Response,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+from weft.thread import Thread
+
+from .events import (
+    AgentEvent,
+    Failure,
+    MessageComplete,
+    TextDelta,
+    ThinkingDelta,
+    ToolEnd,
+    ToolStart,
+    UsageReport,
+)
+from .tools import Outcome, call_tool, read_tools
+
+STEPS = 50
+
+COMPACTED_NOTE = "The thread was compacted as you asked ({line}). Go on with the task."
+
+
+class Ask(Struct, frozen=True):
+    """Ask the model; answered with a `Response`, or the `ApiError` that came instead."""
+
+    request: Request
+
+
+class Run(Struct, frozen=True):
+    """Run a tool; answered with its `Outcome`."""
+
+    call: ToolCall
+
+
+class Tell(Struct, frozen=True):
+    """Let the watchers know; answered with nothing."""
+
+    event: AgentEvent
+
+
+Flow = Generator[Ask | Run | Tell, Any, None]
+
+
+class Agent:
+    """A model that works in a thread with tools."""
+
+    def __init__(
+        self,
+        thread: Thread,
+        model: str = OFFLINE_MODEL,
+        tools: Sequence[Callable[..., Any]] = (),
+        system: str | None = None,
+        provider: Provider | None = None,
+        *,
+        steps: int = STEPS,
+        pace: float = 0.0,
+        catalog: Catalog | None = None,
+        policy: Policy = LOOP,
+    ) -> None:
+        """Raises `ConfigError` for a model that no provider is named for."""
+        if provider is None and not model.startswith(OFFLINE_MODEL):
+            raise ConfigError(f"model {model!r} needs a provider; only {OFFLINE_MODEL!r} has none")
+        self.thread = thread
+        self.model = model
+        self.provider = provider or OFFLINE
+        self.tools = read_tools(tools)
+        self.steps = steps
+        self._system = system
+        self._pace = pace
+        self._catalog = catalog or load_catalog()
+        self._policy = policy
+
+    async def run(self, text: str) -> AsyncIterator[AgentEvent]:
+        """Say something and watch what comes of it; ends with `MessageComplete` or `Failure`."""
+        flow = self._flow(text)
+        answer: Any = None
+        async with Wire() as wire:
+            while (step := await asyncio.to_thread(_advance, flow, answer)) is not None:
+                answer = None
+                match step:
+                    case Tell(event):
+                        yield event
+                    case Run(call):
+                        answer = await call_tool(self.tools, call.name, call.arguments)
+                    case Ask(request):
+                        folding = Fold(origin_of(self.provider, self.model))
+                        async for event in self._ask(wire, request, folding):
+                            yield event
+                        answer = folding.error or folding.response()
+
+    def send(self, text: str) -> str:
+        """Say something and wait for the words of the last answer; for code without a loop.
+
+        Raises `UpstreamProtocolError` where the run failed.
+        """
+        return asyncio.run(self._collect(text))
+
+    async def _collect(self, text: str) -> str:
+        async for event in self.run(text):
+            if isinstance(event, Failure):
+                raise UpstreamProtocolError(event.message)
+        last = self.thread.compile().messages[-1]
+        return "".join(block.text for block in last.blocks if isinstance(block, Text))
+
+    def _flow(self, text: str) -> Flow:
+        if self._system is not None and not self.thread.compile().messages:
+            self.thread.system(self._system)
+        return converse(self.thread, text, self._request, self.steps)
+
+    def _request(self) -> Request:
+        own = [COMPACT_TOOL.to_tool(), RECALL_TOOL.to_tool()]
+        offered = [tool.definition for tool in self.tools.values()]
+        messages = self.thread.compile().messages
+        return Request(self.model, messages, tools=tuple(own + offered))
+
+    async def _ask(
+        self, wire: Wire, request: Request, folding: Fold
+    ) -> AsyncIterator[TextDelta | ThinkingDelta]:
+        """Fold the answer, and pass on its words as they come."""
+        name = f"step-{len(request.messages)}"
+        arriving = stream(
+            wire,
+            self.provider,
+            request,
+            catalog=self._catalog,
+            policy=self._policy,
+            pace=self._pace,
+        )
+        async for event in arriving:
+            folding.send(event)
+            if (shown := show_delta(event, name)) is not None:
+                yield shown
+
+
+def show_delta(event: Event, name: str) -> TextDelta | ThinkingDelta | None:
+    """The words in an event, for whoever watches; None where it has none."""
+    match event:
+        case Delta(index, "text", text):
+            return TextDelta(f"{name}-{index}", text)
+        case Delta(index, "thinking", text):
+            return ThinkingDelta(f"{name}-{index}", text)
+        case _:
+            return None
+
+
+def converse(thread: Thread, text: str, make_request: Callable[[], Request], steps: int) -> Flow:
+    """What the user said, and every turn until the model has nothing more to call."""
+    thread.user(text)
+    for _ in range(steps):
+        answer: Response | ApiError = yield Ask(make_request())
+        if isinstance(answer, ApiError):
+            yield Tell(Failure(answer.message, status=answer.status))
+            return
+        thread.commit_message(answer.message, usage=answer.usage)
+        if answer.usage is not None:
+            yield Tell(report_usage(answer.usage))
+        calls = [block for block in answer.message.blocks if isinstance(block, ToolCall)]
+        if not calls:
+            yield Tell(MessageComplete(answer.stop.kind if answer.stop else "end"))
+            return
+        yield from run_calls(thread, calls)
+    yield Tell(Failure(f"the limit of {steps} steps was reached; say more to go on"))
+
+
+def run_calls(thread: Thread, calls: Sequence[ToolCall]) -> Flow:
+    """Run the calls of one turn and commit their results as the next."""
+    results: dict[str, ToolResult] = {}
+    reminder: str | None = None
+    gone: set[str] = set()
+    for call in sorted(calls, key=lambda call: call.name == COMPACT_TOOL.name):
+        yield Tell(ToolStart(call.id, call.name, read_input(call.arguments)))
+        if call.name == COMPACT_TOOL.name:
+            outcome, dropped = yield from compact(thread, call)
+            if not outcome.is_error:
+                gone |= {call.id, *dropped}
+                reminder = COMPACTED_NOTE.format(line=outcome.text)
+        elif call.name == RECALL_TOOL.name:
+            outcome = recall(thread, call.arguments)
+        else:
+            outcome = yield Run(call)
+        yield Tell(ToolEnd(call.id, outcome.text, outcome.is_error))
+        results[call.id] = ToolResult(
+            call.id, (Text(outcome.text),), is_error=outcome.is_error or None, name=call.name
+        )
+    kept = [results[call.id] for call in calls if call.id not in gone]
+    thread.tool_results(kept, reminder=reminder)
+
+
+def compact(thread: Thread, call: ToolCall) -> Generator[Tell, None, tuple[Outcome, Sequence[str]]]:
+    """The agent's own compaction: its one line, and the open calls that the range took."""
+    heard: list[SystemMessage] = []
+    stop = thread.listen(heard.append)
+    try:
+        result = thread.compact(validate_compact_input(call.arguments), call_id=call.id)
+    except ThreadError as error:
+        return Outcome(str(error), is_error=True), ()
+    finally:
+        stop()
+    for event in heard:
+        yield Tell(event)
+    return Outcome(str(result)), result.dropped_calls
+
+
+def recall(thread: Thread, arguments: str) -> Outcome:
+    """The originals that the model asks for, in the words they were said."""
+    given = read_input(arguments)
+    query = given.get("query") if isinstance(given, dict) else None
+    if not isinstance(query, str) or not query.strip():
+        return Outcome("query: is missing; give words of the original, or its id", is_error=True)
+    try:
+        found = thread.recall(query)
+    except ThreadError as error:
+        return Outcome(str(error), is_error=True)
+    lines = [f"[{hit.id[:12]}] {hit.text}" for hit in found]
+    return Outcome("\n\n".join(lines) or f"nothing here has the words {query!r}")
+
+
+def read_input(arguments: str) -> JsonObject | str:
+    """The arguments as an object, or the text where they are none."""
+    try:
+        value: Any = orjson.loads(arguments or "{}")
+    except orjson.JSONDecodeError:
+        return arguments
+    return cast(JsonObject, value) if isinstance(value, dict) else arguments
+
+
+def report_usage(usage: Usage) -> UsageReport:
+    """What an answer cost, for whoever watches."""
+    return UsageReport(
+        usage.input or 0,
+        usage.output or 0,
+        cached=usage.cached,
+        written=usage.written,
+        reasoning=usage.reasoning,
+    )
+
+
+def _advance(flow: Flow, answer: Any) -> Ask | Run | Tell | None:
+    """One step of the flow; None at its end. A `StopIteration` may not cross into a future."""
+    try:
+        return flow.send(answer)
+    except StopIteration:
+        return None

@@ -1,0 +1,144 @@
+"""Plain functions as tools: the schema from the signature, the words from the docstring.
+
+    def weather(city: str, days: int = 1) -> str:
+        '''The weather of a city.
+
+        Args:
+            city: its name, in English
+        '''
+
+The first paragraph tells the model what the tool is for; lines under `Args:` describe its
+parameters. What the model writes is checked against the types before the function sees it, and
+whatever goes wrong, in the arguments or in the function, goes back to the model as an error it
+can read. A tool never ends a run.
+"""
+
+import asyncio
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any, cast, get_type_hints
+
+import msgspec
+import orjson
+from msgspec import Struct
+
+from weft.errors import ConfigError
+from weft.model import JsonObject, Tool
+
+_PARAMETER = re.compile(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
+_SECTION = re.compile(r"^(Args|Arguments|Parameters):\s*$")
+
+
+class FunctionTool(Struct, frozen=True):
+    """A function that a model may call. `shape` is its parameters as a type."""
+
+    definition: Tool
+    function: Callable[..., Any]
+    shape: type[Struct]
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+
+class Outcome(Struct, frozen=True, gc=False):
+    """What a call came to, in the words that the model gets."""
+
+    text: str
+    is_error: bool = False
+
+
+def read_tools(functions: Sequence[Callable[..., Any]]) -> dict[str, FunctionTool]:
+    """The tools by name; raises `ConfigError` where two share one."""
+    tools: dict[str, FunctionTool] = {}
+    for function in functions:
+        tool = read_tool(function)
+        if tool.name in tools:
+            raise ConfigError(f"two tools are named {tool.name!r}")
+        tools[tool.name] = tool
+    return tools
+
+
+def read_tool(function: Callable[..., Any]) -> FunctionTool:
+    """The tool that a function is; raises `ConfigError` where its signature says too little."""
+    name = getattr(function, "__name__", "")
+    if not name.isidentifier():
+        raise ConfigError(f"a tool needs a function with a name, not {function!r}")
+    about, words = read_docstring(inspect.getdoc(function) or "")
+    hints = get_type_hints(function, include_extras=True)
+    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise ConfigError(f"tool {name!r}: the parameter {parameter} cannot be named")
+        kind: Any = hints.get(parameter.name, Any)
+        if parameter.name in words:
+            kind = Annotated[kind, msgspec.Meta(description=words[parameter.name])]
+        given = parameter.default
+        fields.append(
+            (parameter.name, kind)
+            if given is parameter.empty
+            else (parameter.name, kind, msgspec.field(default=given))
+        )
+    shape = msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
+    return FunctionTool(Tool(name, about or None, _schema(name, shape)), function, shape)
+
+
+def read_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """The first paragraph, and what `Args:` says of each parameter."""
+    about = " ".join(text.partition("\n\n")[0].split())
+    words: dict[str, str] = {}
+    inside = False
+    for line in text.splitlines():
+        if _SECTION.match(line):
+            inside = True
+        elif inside and line and not line[0].isspace():
+            inside = False
+        elif inside and (found := _PARAMETER.match(line)):
+            words[found[1]] = found[2].strip()
+    return about, words
+
+
+def _schema(name: str, shape: type[Struct]) -> JsonObject:
+    """The JSON schema of an object with these parameters; types of their own stand in `$defs`."""
+    try:
+        _, definitions = msgspec.json.schema_components([shape], ref_template="#/$defs/{name}")
+    except TypeError as error:
+        raise ConfigError(f"tool {name!r}: {error}") from None
+    root = cast(JsonObject, definitions.pop(name))
+    root.pop("title", None)
+    return {**root, "$defs": definitions} if definitions else root
+
+
+async def call_tool(tools: dict[str, FunctionTool], name: str, arguments: str) -> Outcome:
+    """Run a tool on the arguments that a model wrote; never raises."""
+    tool = tools.get(name)
+    if tool is None:
+        known = ", ".join(sorted(tools)) or "none"
+        return Outcome(f"there is no tool {name!r}; the tools are: {known}", is_error=True)
+    try:
+        given = msgspec.convert(orjson.loads(arguments or "{}"), tool.shape)
+    except orjson.JSONDecodeError as error:
+        return Outcome(f"the arguments are not JSON: {error}", is_error=True)
+    except msgspec.ValidationError as error:
+        return Outcome(f"the arguments do not fit: {error}", is_error=True)
+    try:
+        return Outcome(write_result(await _run(tool.function, msgspec.structs.asdict(given))))
+    except Exception as error:  # foreign code: its failure is the model's to read, not ours
+        return Outcome(f"{type(error).__name__}: {error}", is_error=True)
+
+
+async def _run(function: Callable[..., Any], given: dict[str, Any]) -> Any:
+    if inspect.iscoroutinefunction(function):
+        return await cast(Awaitable[Any], function(**given))
+    return await asyncio.to_thread(function, **given)
+
+
+def write_result(value: Any) -> str:
+    """A tool's value as text: a string as it is, anything else as JSON, else as it prints."""
+    if isinstance(value, str):
+        return value
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, msgspec.MsgspecError):
+        return str(value)

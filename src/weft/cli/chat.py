@@ -1,0 +1,117 @@
+"""`weft chat`: talk with a model in the terminal, over a thread that stays.
+
+Answers stream; tool calls and compactions are shown as they happen. With words on the command line
+it says them, prints the answer and ends; otherwise it reads lines until the end of input.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from weft.agent import Agent, AgentEvent
+
+LINE = 200
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Which thread, which model, and optionally what to say."""
+    parser.add_argument("--store", metavar="PATH", help="where threads are kept (default weft.db)")
+    parser.add_argument("--thread", default="default", metavar="NAME", help="the thread to talk in")
+    parser.add_argument("--model", default="weft-offline", help="the model (default weft-offline)")
+    parser.add_argument(
+        "--upstream", metavar="NAME=PROTOCOL:URL", action="append", default=[], help="who answers"
+    )
+    parser.add_argument("--config", metavar="FILE", help="a TOML file with upstreams")
+    parser.add_argument("--system", help="the instruction a new thread begins with")
+    parser.add_argument("--json", action="store_true", help="print events as lines of JSON")
+    parser.add_argument("words", nargs="*", help="say this and end")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Talk until the end of input; 1 where the last answer failed."""
+    import weft.thread
+    from weft.agent import Agent
+    from weft.catalog import load_catalog
+    from weft.gateway import Flags, find_route, read_settings
+
+    flags = Flags(store=args.store, config=args.config, upstreams=args.upstream)
+    settings = read_settings(flags, os.environ)
+    catalog = load_catalog()
+    route = find_route(args.model, "", settings.providers, catalog)
+    with weft.thread.open(settings.store, args.thread, checkpoints=True) as thread:
+        agent = Agent(
+            thread, route.model, system=args.system, provider=route.provider, catalog=catalog
+        )
+        if args.words:
+            return asyncio.run(say(agent, " ".join(args.words), args.json, sys.stdout))
+        return talk(agent, args.json)
+
+
+def talk(agent: "Agent", as_json: bool) -> int:
+    """Read lines and answer them."""
+    prompt = "" if as_json or not sys.stdin.isatty() else "> "
+    code = 0
+    while True:
+        try:
+            line = input(prompt)
+        except EOFError:
+            return code
+        if line.strip():
+            code = asyncio.run(say(agent, line, as_json, sys.stdout))
+
+
+async def say(agent: "Agent", words: str, as_json: bool, out: TextIO) -> int:
+    """One turn, printed as it comes."""
+    from weft.agent import Failure, to_json
+
+    code = 0
+    async for event in agent.run(words):
+        if isinstance(event, Failure):
+            code = 1
+        if as_json:
+            import orjson
+
+            print(orjson.dumps(to_json(event)).decode(), file=out, flush=True)
+        else:
+            print(show(event), end="", file=out, flush=True)
+    return code
+
+
+def show(event: "AgentEvent") -> str:
+    """An event as a person reads it in a terminal."""
+    from weft.agent import (
+        Failure,
+        MessageComplete,
+        SystemMessage,
+        TextDelta,
+        ToolEnd,
+        ToolStart,
+        present,
+        to_json,
+    )
+
+    match event:
+        case TextDelta(text=text):
+            return text
+        case ToolStart(name=name, input=given):
+            return f"\n[{name} {clip(str(given))}]\n"
+        case ToolEnd(content=content, is_error=failed):
+            return f"[{'failed: ' if failed else ''}{clip(content)}]\n"
+        case SystemMessage():
+            shown = present(to_json(event))
+            return "" if shown is None else f"\n{shown.text}\n"
+        case Failure(message=message):
+            return f"\nerror: {message}\n"
+        case MessageComplete():
+            return "\n"
+        case _:
+            return ""
+
+
+def clip(text: str) -> str:
+    """One readable line."""
+    line = " ".join(text.split())
+    return line if len(line) <= LINE else line[: LINE - 1] + "…"

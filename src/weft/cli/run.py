@@ -1,0 +1,117 @@
+"""`weft run -- CMD`: a program whose model calls go through Weft, and nothing else changed.
+
+A gateway that already answers on the usual port is used; otherwise one is started on a free port
+and ends with the program. The base-URL variables are set for that child alone.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from urllib.error import URLError
+from urllib.request import urlopen
+
+USUAL = "http://127.0.0.1:8787"
+PATIENCE_SECONDS = 20.0
+NOT_FOUND = 127
+LAUNCH = "from weft.cli.main import entry; entry()"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The gateway to use, and the command behind `--`."""
+    parser.usage = "weft run [--url URL] [--store PATH] -- CMD [ARG ...]"
+    parser.add_argument(
+        "--url", help=f"a gateway that runs already (default: {USUAL}, or a new one)"
+    )
+    parser.add_argument("--store", metavar="PATH", help="where a new gateway keeps threads")
+    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="CMD", help="the program to run")
+
+
+def run(args: argparse.Namespace) -> int:
+    """The program's own exit code."""
+    words: list[str] = args.words[1:] if args.words[:1] == ["--"] else args.words
+    if not words:
+        print("weft: run needs a command: weft run -- CMD", file=sys.stderr)
+        return 2
+    gateway = None
+    url = args.url or (USUAL if args.store is None and answers(USUAL) else None)
+    if url is None:
+        gateway, url = start_gateway(args.store)
+    try:
+        return run_child(words, url)
+    finally:
+        if gateway is not None:
+            gateway.terminate()
+            gateway.wait()
+
+
+def base_urls(url: str) -> dict[str, str]:
+    """The variables by which the vendors' clients find their server."""
+    return {
+        "ANTHROPIC_BASE_URL": url,
+        "OPENAI_BASE_URL": f"{url}/v1",
+        "GOOGLE_GEMINI_BASE_URL": url,
+    }
+
+
+def run_child(words: list[str], url: str) -> int:
+    """Run the program in the foreground; the terminal's interrupt is the child's to answer."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        child = subprocess.Popen(
+            words,
+            env={**os.environ, **base_urls(url)},
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        code = child.wait()
+    except FileNotFoundError:
+        print(f"weft: no program {words[0]!r}", file=sys.stderr)
+        return NOT_FOUND
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return code if code >= 0 else 128 - code
+
+
+def start_gateway(store: str | None) -> tuple["subprocess.Popen[str]", str]:
+    """A gateway of our own on a free port, and its URL; raises `ConfigError` if it fails.
+
+    Its log goes beside the store, so that it does not write over the program's own screen.
+    """
+    from weft.errors import ConfigError
+
+    words = [sys.executable, "-c", LAUNCH, "serve", "--port", "0"]
+    words += [] if store is None else ["--store", store]
+    gateway = subprocess.Popen(
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,  # an interrupt at the terminal is for the program, not for us
+    )
+    line = gateway.stdout.readline() if gateway.stdout is not None else ""
+    url = line.strip().rpartition(" ")[2]
+    if not url.startswith("http") or not await_gateway(url):
+        gateway.kill()
+        raise ConfigError("the gateway did not start; `weft serve` says why")
+    return gateway, url
+
+
+def await_gateway(url: str) -> bool:
+    """Whether the gateway answers before our patience ends."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        if answers(url):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def answers(url: str) -> bool:
+    """Whether a Weft gateway is there."""
+    try:
+        with urlopen(f"{url}/healthz", timeout=1) as reply:
+            return b'"weft"' in reply.read(1000)
+    except (URLError, OSError, ValueError):
+        return False

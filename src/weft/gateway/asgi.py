@@ -1,0 +1,150 @@
+"""A request and its answer over plain ASGI: the hot routes need no more than this.
+
+`Inbound` reads, `Outbound` writes. A body is bounded before it is held in memory, also when it
+comes compressed: https://asgi.readthedocs.io/en/latest/specs/www.html
+"""
+
+import zlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from typing import Any, cast
+
+import orjson
+
+from weft.errors import Refused
+from weft.model import JsonObject
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+JSON_TYPE = "application/json"
+
+WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
+"""https://docs.python.org/3/library/zlib.html#zlib.decompressobj"""
+
+
+class Inbound:
+    """What the caller sent."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.query: str = scope.get("query_string", b"").decode("latin-1")
+        self.headers: Mapping[str, str] = read_headers(scope)
+        self._receive = receive
+
+    async def read(self, limit: int) -> bytes:
+        """The whole body, uncompressed; raises `Refused` with 413 beyond the limit."""
+        pieces: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientLeft
+            piece: bytes = message.get("body", b"")
+            size += len(piece)
+            if size > limit:
+                raise too_large(limit)
+            pieces.append(piece)
+            if not message.get("more_body", False):
+                return decompress(b"".join(pieces), self.headers.get("content-encoding"), limit)
+
+    async def gone(self) -> None:
+        """Returns when the caller has hung up."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+
+class Outbound:
+    """What the caller gets; the status goes out with the first bytes."""
+
+    def __init__(self, send: Send) -> None:
+        self.started = False
+        self._send = send
+
+    async def start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
+        """Send the status and headers; once."""
+        self.started = True
+        await self._send(
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [
+                    (name.encode("latin-1"), header_bytes(value)) for name, value in headers
+                ],
+            }
+        )
+
+    async def write(self, data: bytes) -> None:
+        """Send a piece of the body."""
+        if data:
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def finish(self, data: bytes = b"") -> None:
+        """Send the end of the body."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+
+    async def send(self, status: int, body: bytes, headers: Iterable[tuple[str, str]] = ()) -> None:
+        """Send a whole answer; its type is JSON unless a header says otherwise."""
+        given = list(headers)
+        if not any(name == "content-type" for name, _ in given):
+            given.append(("content-type", JSON_TYPE))
+        await self.start(status, [*given, ("content-length", str(len(body)))])
+        await self.finish(body)
+
+
+class ClientLeft(Exception):
+    """The caller hung up; there is nobody to tell."""
+
+
+def read_headers(scope: Scope) -> dict[str, str]:
+    """Headers by lower-case name; of repeated ones, the values joined as HTTP allows."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in cast(Iterable[tuple[bytes, bytes]], scope["headers"]):
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
+def header_bytes(value: str) -> bytes:
+    """A header's value, on one line and in ASCII."""
+    return " ".join(value.split()).encode("ascii", "backslashreplace")
+
+
+def parse_body(body: bytes) -> JsonObject:
+    """The JSON object of a body; raises `Refused` that names the place."""
+    try:
+        raw: Any = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise Refused(f"the body is not JSON: {error.msg} at {place}") from None
+    if not isinstance(raw, dict):
+        raise Refused(f"the body is {type(raw).__name__}, not a JSON object")
+    return cast(JsonObject, raw)
+
+
+def decompress(body: bytes, encoding: str | None, limit: int) -> bytes:
+    """The body as it was before it was compressed; never more than the limit."""
+    name = (encoding or "identity").strip().lower()
+    if name == "identity":
+        return body
+    if name not in WINDOW_BITS:
+        raise Refused(
+            f"content-encoding {name!r} is not known; send the body plain, gzip or deflate",
+            status=415,
+        )
+    machine = zlib.decompressobj(WINDOW_BITS[name])
+    try:
+        plain = machine.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise Refused(f"the body is not {name}: {error}") from None
+    if len(plain) > limit:
+        raise too_large(limit)
+    if not machine.eof:
+        raise Refused(f"the {name} body breaks off")
+    return plain
+
+
+def too_large(limit: int) -> Refused:
+    """The refusal of a body beyond the limit."""
+    return Refused(f"the body is larger than {limit} bytes", status=413, type="request_too_large")

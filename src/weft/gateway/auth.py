@@ -1,0 +1,97 @@
+"""Who may call, and whose credentials travel on.
+
+On loopback without keys every program of this machine may call; a web page may not, even though
+the person's browser could reach us: a foreign `Origin`, or a `Host` that is not this machine's
+(DNS rebinding), is turned away. With keys configured a caller must show one, wherever it is.
+
+A caller's own vendor credentials pass through to an upstream of the same protocol for which no
+key is configured, on loopback only. They are never stored, logged or sent to another vendor.
+"""
+
+from base64 import b64decode
+from collections.abc import Mapping
+from hmac import compare_digest
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from weft.client import Provider
+from weft.errors import Refused
+
+from .settings import Settings, hash_key, is_loopback
+
+CREDENTIALS = ("authorization", "x-api-key", "x-goog-api-key", "api-key")
+OWN_SCOPE = "local"
+
+
+class Caller(Struct, frozen=True, gc=False):
+    """A caller that was let in. `scope` keeps the threads of one key apart from another's."""
+
+    scope: str = OWN_SCOPE
+
+
+def admit(headers: Mapping[str, str], settings: Settings) -> Caller:
+    """Let the caller in; raises `Refused` with 401 or 403."""
+    refuse_foreign_pages(headers, settings)
+    if not settings.keys:
+        return Caller()
+    shown = shown_key(headers)
+    if shown is None:
+        raise Refused("no API key was given", status=401, type="authentication_error")
+    digest = hash_key(shown)
+    known = [key for key in settings.keys if compare_digest(key, digest)]
+    if not known:
+        raise Refused("the API key is not known here", status=401, type="authentication_error")
+    return Caller(digest[:16])
+
+
+def refuse_foreign_pages(headers: Mapping[str, str], settings: Settings) -> None:
+    """Raises `Refused` where a browser was led here by somebody else's page."""
+    host = headers.get("host", "")
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != host:
+        raise Refused(f"pages of {origin} may not call", status=403, type="permission_error")
+    if settings.loopback and not settings.keys and host and not is_loopback(_name(host)):
+        raise Refused(f"{host!r} is not this machine", status=403, type="permission_error")
+
+
+def shown_key(headers: Mapping[str, str]) -> str | None:
+    """The key that the caller shows, in whichever header its SDK puts it."""
+    if key := headers.get("x-api-key"):
+        return key
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return SCHEMES.get(scheme.lower(), _nothing)(token.strip()) or None
+
+
+def _bearer(token: str) -> str:
+    return token
+
+
+def _password(token: str) -> str:
+    """The password of HTTP's basic scheme: how a browser shows a key."""
+    try:
+        return b64decode(token, validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""
+
+
+def _nothing(_: str) -> str:
+    return ""
+
+
+SCHEMES = {"bearer": _bearer, "basic": _password}
+
+
+def upstream_credentials(
+    headers: Mapping[str, str], settings: Settings, provider: Provider, protocol: str
+) -> dict[str, str]:
+    """The headers that pay the upstream: its own key, or the caller's where that may pass."""
+    if provider.key is not None:
+        return provider.auth_headers()
+    if settings.keys or not settings.loopback or provider.protocol != protocol:
+        return {}
+    return {name: headers[name] for name in CREDENTIALS if name in headers}
+
+
+def _name(host: str) -> str:
+    return urlsplit(f"//{host}").hostname or ""

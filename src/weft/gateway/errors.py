@@ -1,0 +1,44 @@
+"""Whatever goes wrong here, as the one error value that every dialect can be written from."""
+
+from weft.errors import Refused, StoreError, UpstreamFailed, UpstreamProtocolError
+from weft.model import ApiError, ErrorKind
+
+KINDS: dict[int, ErrorKind] = {
+    400: "invalid_request",
+    401: "authentication",
+    403: "permission",
+    404: "not_found",
+    413: "too_large",
+    415: "invalid_request",
+    429: "rate_limit",
+    502: "server",
+    503: "overloaded",
+    504: "timeout",
+}
+
+
+def refusal(error: Refused) -> ApiError:
+    """The caller is to blame; `param` names the caller's own path."""
+    kind = KINDS.get(error.status, "invalid_request")
+    return ApiError(kind, str(error), error.status, param=error.param)
+
+
+def upstream_failure(error: UpstreamProtocolError) -> ApiError:
+    """The upstream is to blame."""
+    status = error.status if isinstance(error, UpstreamFailed) else 502
+    return ApiError(KINDS.get(status, "server"), str(error), status)
+
+
+def failure(error: UpstreamProtocolError | StoreError) -> ApiError:
+    """Whichever of the two it is."""
+    return store_failure(error) if isinstance(error, StoreError) else upstream_failure(error)
+
+
+def store_failure(error: StoreError) -> ApiError:
+    """We are to blame: what cannot be kept is not passed on."""
+    return ApiError("server", f"the exchange could not be recorded: {error}", 500)
+
+
+def internal_failure() -> ApiError:
+    """A fault of ours that nobody foresaw; its details are in the log, not in the answer."""
+    return ApiError("server", "the gateway failed; its log says why", 500)

@@ -1,0 +1,268 @@
+"""The data plane: one short straight road for every request to every model.
+
+    admit → read → decode → route → file the request → write → send → relay → file the answer
+
+Where the upstream speaks the caller's protocol its bytes pass untouched, except for the model's
+name and the credentials; a copy is decoded for the record. Anywhere else the translation stands
+between, and says in a header what it could not carry.
+
+Promises that hold on every road: the request is durable before the first byte of the answer goes
+out, the answer before its last; an error reaches the caller in the dialect it speaks; what an
+upstream left unfinished never ends like a success.
+"""
+
+import time
+
+import orjson
+from msgspec import Struct, structs
+
+from weft.client import (
+    OFFLINE,
+    RELAY,
+    STREAM_TYPE,
+    OfflineReply,
+    Reply,
+    origin_of,
+    read_all,
+    read_error,
+)
+from weft.codec import CODECS, Codec
+from weft.errors import Refused, StoreError, UpstreamFailed, UpstreamProtocolError
+from weft.model import ApiError, Loss, Origin, Request, Response
+
+from .asgi import ClientLeft, Inbound, Outbound, parse_body
+from .auth import admit
+from .errors import failure, refusal
+from .outgoing import Outgoing, is_direct, write_outgoing
+from .pump import pump
+from .relay import Interpreter, Mirror, Piece, Relay, keepalive
+from .routing import Route, find_route
+from .sessions import Ticket, read_hint
+from .state import State
+from .usage import Ledger
+
+KEPT_HEADERS = ("retry-after", "retry-after-ms", "request-id", "x-request-id", "x-should-retry")
+KEPT_PREFIXES = ("anthropic-", "openai-", "x-ratelimit-")
+"""Answer headers that go on to the caller."""
+
+LOSS_HEADER_LIMIT = 1000
+
+
+class Journey(Struct, frozen=True):
+    """All that is known about one exchange once its upstream is asked."""
+
+    state: State
+    codec: Codec
+    route: Route
+    request: Request
+    outgoing: Outgoing
+    ticket: Ticket | None
+    ledger: Ledger
+
+    @property
+    def direct(self) -> bool:
+        """Whether the answer comes in the caller's own protocol."""
+        return is_direct(self.route, self.codec)
+
+    def headers(self, reply: Reply | None = None) -> list[tuple[str, str]]:
+        """The answer's headers: ours, and those of the upstream's that concern the caller."""
+        own = [("x-weft-losses", loss_header(self.outgoing.losses))]
+        if self.ticket is not None:
+            own.append(("x-weft-thread", self.ticket.thread))
+        if reply is None:
+            return own
+        return own + [
+            (name, value)
+            for raw, value in reply.headers.items()
+            if (name := raw.lower()) in KEPT_HEADERS or name.startswith(KEPT_PREFIXES)
+        ]
+
+
+async def converse(
+    state: State, codec: Codec, inbound: Inbound, outbound: Outbound, ledger: Ledger
+) -> None:
+    """Answer one request of this protocol; whatever fails, the caller is told in its own words."""
+    try:
+        await _travel(state, codec, inbound, outbound, ledger)
+    except ClientLeft:
+        ledger.outcome = "client_left"
+    except Refused as error:
+        ledger.outcome = "refused"
+        await _answer_error(codec, refusal(error), outbound, ledger)
+    except (UpstreamProtocolError, StoreError) as error:
+        ledger.outcome = "store_failed" if isinstance(error, StoreError) else "upstream_failed"
+        await _answer_error(codec, failure(error), outbound, ledger)
+
+
+async def _travel(
+    state: State, codec: Codec, inbound: Inbound, outbound: Outbound, ledger: Ledger
+) -> None:
+    caller = admit(inbound.headers, state.settings)
+    body = await inbound.read(state.settings.max_body)
+    request = codec.decode_request(parse_body(body), None)
+    route = find_route(request.model, codec.protocol, state.providers, state.catalog)
+    ledger.model, ledger.upstream = request.model, route.provider.name
+    outgoing = write_outgoing(state, codec, route, request, body, inbound)
+    ticket = None
+    if state.recorder is not None:
+        ticket = await state.recorder.begin(caller, read_hint(inbound.headers, request), request)
+        ledger.thread, ledger.branch = ticket.thread, ticket.branch
+    ledger.losses = len(outgoing.losses)
+    journey = Journey(state, codec, route, request, outgoing, ticket, ledger)
+    reply = await _ask(journey)
+    try:
+        await _relay(journey, reply, inbound, outbound)
+    finally:
+        reply.close()
+
+
+async def _ask(journey: Journey) -> Reply:
+    """Send the request to whoever answers it."""
+    state, route, outgoing = journey.state, journey.route, journey.outgoing
+    if route.provider is OFFLINE:
+        return OfflineReply(journey.request, journey.codec, pace=state.settings.offline_pace)
+    return await state.wire.post(
+        route.provider, outgoing.path, outgoing.body, outgoing.headers, RELAY
+    )
+
+
+async def _relay(journey: Journey, reply: Reply, inbound: Inbound, outbound: Outbound) -> None:
+    if not 200 <= reply.status < 300:
+        await _relay_error(journey, reply, outbound)
+    elif reply.headers.get("content-type", "").startswith(STREAM_TYPE):
+        await _relay_stream(journey, reply, inbound, outbound)
+    else:
+        await _relay_body(journey, reply, outbound)
+
+
+async def _relay_error(journey: Journey, reply: Reply, outbound: Outbound) -> None:
+    """An upstream's refusal: its own bytes, or the same error in the caller's dialect."""
+    body = await read_all(reply)
+    status, codec = reply.status, CODECS[journey.route.provider.protocol]
+    journey.ledger.outcome = "upstream_refused"
+    headers = journey.headers(reply)
+    if status < 400:
+        raise UpstreamFailed(f"upstream {journey.route.provider.name!r} answered with {status}")
+    if journey.direct:
+        headers.append(("content-type", reply.headers.get("content-type", "application/json")))
+    else:
+        status, wire = journey.codec.encode_error(read_error(codec, body, status))
+        body = orjson.dumps(wire)
+    journey.ledger.status = status
+    await outbound.send(status, body, headers)
+
+
+async def _relay_body(journey: Journey, reply: Reply, outbound: Outbound) -> None:
+    """A whole answer; it goes out when it is stored."""
+    body = await read_all(reply)
+    losses = journey.outgoing.losses
+    response = _read_response(journey, body)
+    if not journey.direct:
+        if response is None or journey.request.params.stream:
+            name = journey.route.provider.name
+            raise UpstreamProtocolError(f"upstream {name!r} answered with something unreadable")
+        encoded = journey.codec.encode_response(response, int(time.time()))
+        body, losses = orjson.dumps(encoded.body), (*losses, *encoded.losses)
+    if response is not None:
+        await _file(journey, response)
+    journey.ledger.status, journey.ledger.losses = reply.status, len(losses)
+    journey.ledger.first_byte()
+    headers = [("x-weft-losses", loss_header(losses)), *journey.headers(reply)[1:]]
+    await outbound.send(reply.status, body, headers)
+
+
+def _read_response(journey: Journey, body: bytes) -> Response | None:
+    """The answer as a value; None for one we cannot read, which still belongs to the caller."""
+    protocol = journey.codec.protocol if journey.direct else journey.route.provider.protocol
+    try:
+        response = CODECS[protocol].decode_response(parse_body(body))
+    except (Refused, UpstreamProtocolError):
+        return None
+    message = structs.replace(response.message, origin=_origin(journey))
+    return structs.replace(response, message=message)
+
+
+async def _relay_stream(
+    journey: Journey, reply: Reply, inbound: Inbound, outbound: Outbound
+) -> None:
+    """An answer piece by piece; its last frame waits until the answer is stored."""
+    relay = _open_relay(journey)
+    journey.ledger.streamed = True
+    stored = False
+    try:
+        async for chunk in pump(reply.chunks(), inbound, journey.state.settings.ping_seconds):
+            if chunk is None:
+                await _write(journey, reply, outbound, keepalive(journey.codec.protocol))
+                continue
+            stored = await _pass(journey, reply, outbound, relay, relay.feed(chunk), stored)
+        await _pass(journey, reply, outbound, relay, relay.close(), stored)
+    except (UpstreamProtocolError, StoreError) as error:
+        if not outbound.started:
+            raise
+        journey.ledger.outcome = "cut"
+        await outbound.write(relay.cut(failure(error)))
+    if relay.fold.error is not None:
+        journey.ledger.outcome = "cut"
+    await outbound.finish()
+
+
+def _open_relay(journey: Journey) -> Relay:
+    created = int(time.time())
+    if journey.direct:
+        return Mirror(journey.codec, _origin(journey), created)
+    source = CODECS[journey.route.provider.protocol]
+    return Interpreter(source, journey.codec, _origin(journey), created)
+
+
+def _origin(journey: Journey) -> Origin:
+    return origin_of(journey.route.provider, journey.route.model)
+
+
+async def _pass(
+    journey: Journey, reply: Reply, outbound: Outbound, relay: Relay, piece: Piece, stored: bool
+) -> bool:
+    """Send a piece; what must wait waits for the answer's commit. True once it is stored."""
+    await _write(journey, reply, outbound, piece.now)
+    if piece.last:
+        if not stored and relay.fold.ended:
+            await _file(journey, relay.fold.response())
+            stored = True
+        await _write(journey, reply, outbound, piece.last)
+    return stored
+
+
+async def _write(journey: Journey, reply: Reply, outbound: Outbound, data: bytes) -> None:
+    if not data:
+        return
+    if not outbound.started:
+        journey.ledger.status = reply.status
+        journey.ledger.first_byte()
+        headers = [("content-type", STREAM_TYPE), ("cache-control", "no-cache")]
+        await outbound.start(reply.status, [*headers, *journey.headers(reply)])
+    await outbound.write(data)
+
+
+async def _file(journey: Journey, response: Response) -> None:
+    """Make the answer durable."""
+    journey.ledger.usage = response.usage
+    if journey.ticket is not None and journey.state.recorder is not None:
+        ticket = await journey.state.recorder.finish(journey.ticket, response)
+        journey.ledger.branch = ticket.branch
+
+
+def loss_header(losses: tuple[Loss, ...]) -> str:
+    """How many, and where: `2; top_k, messages[1].content[0]`."""
+    places = ", ".join(dict.fromkeys(loss.path for loss in losses))
+    if len(places) > LOSS_HEADER_LIMIT:
+        places = places[:LOSS_HEADER_LIMIT].rpartition(", ")[0] + ", ..."
+    return f"{len(losses)}; {places}" if losses else "0"
+
+
+async def _answer_error(codec: Codec, error: ApiError, outbound: Outbound, ledger: Ledger) -> None:
+    """Tell the caller; once a stream is under way its own error form has already done so."""
+    if outbound.started:
+        await outbound.finish()
+        return
+    status, body = codec.encode_error(error)
+    ledger.status = status
+    await outbound.send(status, orjson.dumps(body))

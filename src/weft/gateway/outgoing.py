@@ -1,0 +1,92 @@
+"""A request as it goes upstream: the caller's own bytes, or their translation.
+
+Towards the same protocol only the model's name and the credentials change; every other byte, and
+every header that speaks of the request rather than of the connection, goes on as it came.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+import orjson
+from msgspec import Struct, structs
+
+from weft.client import OFFLINE
+from weft.codec import CODECS, Codec, Target, verbatim
+from weft.model import Loss, Request
+
+from .asgi import Inbound
+from .auth import CREDENTIALS, upstream_credentials
+from .routing import Route
+from .state import State
+
+HOP_HEADERS = frozenset(
+    {
+        "accept-encoding",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "cookie",
+        "expect",
+        "forwarded",
+        "host",
+        "keep-alive",
+        "origin",
+        "proxy-authorization",
+        "referer",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "via",
+        *CREDENTIALS,
+    }
+)
+"""Request headers that end here: they speak of this connection, or pay for it."""
+
+
+class Outgoing(Struct, frozen=True):
+    """A request as it goes upstream, and what its translation could not say."""
+
+    path: str
+    body: bytes
+    headers: Mapping[str, str]
+    losses: tuple[Loss, ...] = ()
+
+
+def is_direct(route: Route, codec: Codec) -> bool:
+    """The offline model speaks every caller's protocol; an upstream speaks its own."""
+    return route.provider is OFFLINE or route.provider.protocol == codec.protocol
+
+
+def write_outgoing(
+    state: State, codec: Codec, route: Route, request: Request, body: bytes, inbound: Inbound
+) -> Outgoing:
+    """The bytes for the upstream: the caller's own, or their translation."""
+    provider = route.provider
+    paid = upstream_credentials(inbound.headers, state.settings, provider, codec.protocol)
+    base = {"content-type": "application/json", **dict(provider.headers)}
+    if is_direct(route, codec):
+        passed = {n: v for n, v in inbound.headers.items() if forwards(n)}
+        path = f"{inbound.path}?{inbound.query}" if inbound.query else inbound.path
+        renamed = body if route.model == request.model else rename_model(body, route.model)
+        return Outgoing(path, renamed, {**base, **passed, **paid})
+    writer = CODECS[provider.protocol]
+    target = Target(
+        state.catalog.find(route.model, provider.name), provider.system, "auto", verbatim
+    )
+    encoded = writer.encode_request(structs.replace(request, model=route.model), target)
+    path = writer.request_path(route.model, bool(request.params.stream))
+    return Outgoing(path, orjson.dumps(encoded.body), {**base, **paid}, tuple(encoded.losses))
+
+
+def forwards(name: str) -> bool:
+    """Whether a caller's header goes on to an upstream of the same protocol."""
+    return name not in HOP_HEADERS and not name.startswith(("x-weft-", "sec-", "x-forwarded-"))
+
+
+def rename_model(body: bytes, model: str) -> bytes:
+    """The body with another model's name and every other member's bytes as they were."""
+    members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    members["model"] = msgspec.Raw(msgspec.json.encode(model))
+    return msgspec.json.encode(members)

@@ -1,0 +1,185 @@
+"""An answer on its way to the caller, as machines without I/O.
+
+`Mirror` serves an upstream that speaks the caller's protocol: bytes pass as they came, and a copy
+is decoded for recording. `Interpreter` serves any other: frames become events, events become the
+caller's frames. Both work in whole frames, so a keep-alive may always be put between two pieces.
+
+Both hold back the frame that tells the caller "this is all": `Piece.last` may be sent only when
+the answer is safely stored. Bytes that end without that frame are a cut stream, and `cut` says so
+in the caller's own words; no road leads from a dead upstream to a success.
+"""
+
+import re
+from typing import Protocol
+
+from msgspec import Struct
+
+from weft.codec import Codec, SseParser, write_frame
+from weft.errors import UpstreamProtocolError
+from weft.model import ApiError, End, Event, Fail, Fold, Loss, Origin, Start
+
+KEEPALIVE: dict[str, bytes] = {
+    "anthropic": b'event: ping\ndata: {"type": "ping"}\n\n',
+}
+"""https://docs.anthropic.com/en/docs/build-with-claude/streaming#ping-events"""
+
+COMMENT = b": keep-alive\n"
+"""A comment line of its own, without a blank line: `: ping` and a blank line after it make an
+empty event that some readers stumble over (openai-python issue 2722)."""
+
+_FRAME_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+
+
+class Piece(Struct, frozen=True, gc=False):
+    """Bytes for the caller: `now`, and `last`, which waits for the answer to be stored."""
+
+    now: bytes = b""
+    last: bytes = b""
+
+
+class Relay(Protocol):
+    """What the exchange asks of either machine."""
+
+    fold: Fold
+
+    def feed(self, chunk: bytes) -> Piece:
+        """What this chunk lets pass."""
+        ...
+
+    def close(self) -> Piece:
+        """What is left when the upstream's bytes end."""
+        ...
+
+    def cut(self, error: ApiError) -> bytes:
+        """The caller's own form of an error in the middle of a stream."""
+        ...
+
+
+class FrameCutter:
+    """Cuts bytes after each blank line, and keeps every byte."""
+
+    def __init__(self) -> None:
+        self._tail = b""
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The frames that are whole now, as they came."""
+        buffer = self._tail + chunk
+        frames: list[bytes] = []
+        start = 0
+        for end in _FRAME_END.finditer(buffer):
+            frames.append(buffer[start : end.end()])
+            start = end.end()
+        self._tail = buffer[start:]
+        return frames
+
+    def close(self) -> bytes:
+        """What came after the last blank line."""
+        tail, self._tail = self._tail, b""
+        return tail
+
+
+class Mirror:
+    """The upstream's bytes, untouched."""
+
+    def __init__(self, codec: Codec, origin: Origin, created: int) -> None:
+        self.fold = Fold(origin)
+        self.readable = True
+        self._codec = codec
+        self._created = created
+        self._cutter = FrameCutter()
+        self._parser = SseParser()
+        self._decoder = codec.stream_decoder()
+
+    def feed(self, chunk: bytes) -> Piece:
+        return self._sort(self._cutter.feed(chunk))
+
+    def close(self) -> Piece:
+        tail = self._cutter.close()
+        if not self.readable:
+            return Piece(tail)
+        piece = self._sort([tail]) if tail.strip() else Piece()
+        frames = self._parser.close()
+        self._take([event for frame in frames for event in self._decoder.feed(frame)])
+        if self.fold.ended:
+            return Piece(b"", piece.now + piece.last)
+        self._take(self._decoder.close())
+        if self.fold.error is None:
+            return Piece(b"", piece.now + piece.last)
+        return Piece(self.cut(self.fold.error))  # half a frame would spoil the error's own
+
+    def cut(self, error: ApiError) -> bytes:
+        return write_cut(self._codec, self.fold, error, self._created)
+
+    def _sort(self, frames: list[bytes]) -> Piece:
+        now: list[bytes] = []
+        last: list[bytes] = []
+        for raw in frames:
+            self._read(raw)
+            held = self.fold.ended and self.fold.error is None
+            (last if held else now).append(raw)
+        return Piece(b"".join(now), b"".join(last))
+
+    def _read(self, raw: bytes) -> None:
+        """Decode a copy. What we cannot read still belongs to the caller, so it passes."""
+        if not self.readable:
+            return
+        try:
+            for frame in self._parser.feed(raw):
+                self._take(self._decoder.feed(frame))
+        except UpstreamProtocolError:
+            self.readable = False
+
+    def _take(self, events: list[Event]) -> None:
+        for event in events:
+            self.fold.send(event)
+
+
+class Interpreter:
+    """The upstream's events, in the caller's words."""
+
+    def __init__(self, source: Codec, target: Codec, origin: Origin, created: int) -> None:
+        self.fold = Fold(origin)
+        self._target = target
+        self._parser = SseParser()
+        self._decoder = source.stream_decoder()
+        self._encoder = target.stream_encoder(created)
+
+    @property
+    def losses(self) -> list[Loss]:
+        """What the caller's wire could not say."""
+        return self._encoder.losses.items
+
+    def feed(self, chunk: bytes) -> Piece:
+        frames = self._parser.feed(chunk)
+        return self._say([event for frame in frames for event in self._decoder.feed(frame)])
+
+    def close(self) -> Piece:
+        events = [event for frame in self._parser.close() for event in self._decoder.feed(frame)]
+        if not any(isinstance(event, End | Fail) for event in events) and not self.fold.ended:
+            events.extend(self._decoder.close())
+        return self._say(events)
+
+    def cut(self, error: ApiError) -> bytes:
+        return self._say([Fail(error)]).now
+
+    def _say(self, events: list[Event]) -> Piece:
+        now: list[bytes] = []
+        last: list[bytes] = []
+        for event in events:
+            self.fold.send(event)
+            frames = map(write_frame, self._encoder.send(event))
+            (last if isinstance(event, End) else now).extend(frames)
+        return Piece(b"".join(now), b"".join(last))
+
+
+def write_cut(codec: Codec, folding: Fold, error: ApiError, created: int) -> bytes:
+    """An error frame for a stream that others began to write."""
+    encoder = codec.stream_encoder(created)
+    response = folding.response()
+    encoder.send(Start(id=response.id, model=response.model))  # its frames were sent long ago
+    return b"".join(map(write_frame, encoder.send(Fail(error))))
+
+
+def keepalive(protocol: str) -> bytes:
+    """What to send a caller of this protocol when there is nothing to say."""
+    return KEEPALIVE.get(protocol, COMMENT)

@@ -1,0 +1,25 @@
+"""What lives as long as the server: the open store, the settings, the way out."""
+
+from msgspec import Struct
+
+from weft.catalog import Catalog
+from weft.client import Provider, Wire
+from weft.store import Store
+
+from .sessions import Recorder
+from .settings import Settings
+
+
+class State(Struct, frozen=True):
+    """Handed to every endpoint. `recorder` is None where nothing is to be kept."""
+
+    settings: Settings
+    store: Store
+    catalog: Catalog
+    wire: Wire
+    recorder: Recorder | None = None
+
+    @property
+    def providers(self) -> tuple[Provider, ...]:
+        """The upstreams, in the order in which they are preferred."""
+        return self.settings.providers

@@ -1,0 +1,68 @@
+"""One structured line per exchange: ids, route, tokens, losses, milliseconds. Never content.
+
+A `Ledger` collects the facts while an exchange runs; `line` is what is written when it is over.
+Credentials and words never come near it: it has no field that could hold them.
+"""
+
+import time
+from typing import TextIO
+
+import orjson
+
+from weft.model import JsonObject, Usage
+
+
+class Ledger:
+    """The facts of one exchange, filled in as they become known."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.model: str | None = None
+        self.upstream: str | None = None
+        self.thread: str | None = None
+        self.branch: str | None = None
+        self.status = 0
+        self.streamed = False
+        self.losses = 0
+        self.usage: Usage | None = None
+        self.outcome = "ok"
+        self._began = time.perf_counter()
+        self._first: float | None = None
+
+    def first_byte(self) -> None:
+        """Note when the caller got its first byte; later calls change nothing."""
+        if self._first is None:
+            self._first = time.perf_counter()
+
+    def line(self) -> JsonObject:
+        """The record, without what never became known."""
+        now = time.perf_counter()
+        facts: JsonObject = {
+            "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "path": self.path,
+            "status": self.status,
+            "outcome": self.outcome,
+            "model": self.model,
+            "upstream": self.upstream,
+            "thread": self.thread,
+            "branch": self.branch,
+            "stream": self.streamed,
+            "losses": self.losses,
+            "ms": round((now - self._began) * 1000, 1),
+            "first_ms": None
+            if self._first is None
+            else round((self._first - self._began) * 1000, 1),
+        }
+        if self.usage is not None:
+            facts |= {"input": self.usage.input, "output": self.usage.output}
+            facts |= {"cached": self.usage.cached}
+        return {name: value for name, value in facts.items() if value is not None}
+
+
+def write_line(ledger: Ledger, out: TextIO) -> None:
+    """Write the exchange's line; a log that cannot be written is no reason to fail."""
+    try:
+        out.write(orjson.dumps(ledger.line()).decode() + "\n")
+        out.flush()
+    except OSError:
+        return
