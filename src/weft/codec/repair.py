@@ -18,7 +18,7 @@ A body that goes back to the protocol it came from is not touched: its vendor ju
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from msgspec import Struct
 
@@ -36,7 +36,6 @@ from weft.model import (
     Text,
     ToolCall,
     ToolResult,
-    Wire,
     is_system,
     side,
     texts,
@@ -116,17 +115,18 @@ def refuse_non_text(request: Request, turn: Turn) -> None:
     losses = Losses(request)
     for block, place in zip(turn.blocks, turn.places, strict=True):
         if not isinstance(block, SYSTEM_TEXT):
-            refuse_system_block(block, turn.message.role, losses.path(place), request.wire)
+            name_of = request.wire.part_name if request.wire is not None else _tag
+            refuse_system_block(block, turn.message.role, losses.path(place), name_of)
 
 
-def refuse_system_block(block: Block, role: str, path: str, wire: Wire | None) -> None:
-    """Raise `Refused` where a block of a system message is not text."""
-    if not isinstance(block, SYSTEM_TEXT):
-        name = wire.part_name(block) if wire is not None else _tag(block)
-        raise Refused(
-            f"invalid {name!r} content part in a {role} message: only text can be said there",
-            param=path,
-        )
+def refuse_system_block(
+    block: Block, role: str, path: str, name_of: Callable[[Block], str]
+) -> NoReturn:
+    """Refuse a block of a system message that is not text, in the caller's own words."""
+    raise Refused(
+        f"invalid {name_of(block)!r} content part in a {role} message: only text can be said there",
+        param=path,
+    )
 
 
 def _turn(number: int, message: Message) -> Turn:

@@ -15,10 +15,13 @@ EPHEMERAL = {"type": "ephemeral"}
 CACHEABLE = frozenset({"text", "image", "document", "tool_use", "tool_result"})
 
 
-def apply_last_system_cache_breakpoint(system: list[JsonObject] | None) -> None:
-    """Mark the last system block; nothing, or no block, stays as it is."""
+def apply_last_system_cache_breakpoint(
+    system: list[JsonObject] | None,
+) -> list[JsonObject] | None:
+    """Mark the last system block, in place; nothing, or no block, stays as it is."""
     if system:
         system[-1]["cache_control"] = dict(EPHEMERAL)
+    return system
 
 
 def apply_last_tool_cache_breakpoint(tools: list[JsonObject] | None) -> None:

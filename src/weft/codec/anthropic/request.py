@@ -6,7 +6,7 @@ inline where the model allows it (see `codec.repair`). Breakpoints (`cache_contr
 the blocks, in `Request.marks`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from weft.codec.base import Encoded, Losses, Target, members
@@ -30,6 +30,7 @@ from weft.model import (
     Tool,
     Wire,
     is_system,
+    texts,
 )
 
 from .blocks import (
@@ -197,9 +198,7 @@ def _write_system(
     arranged: Arranged, writer: Writer, target: Target, marks: Mapping[Place, Any], native: bool
 ) -> Any:
     if target.system == "merge":
-        from weft.codec.system import merge_system_text
-
-        return merge_system_text([turn.message for turn in arranged.system])
+        return join_system(turn.message for turn in arranged.system)
     turns = arranged.system
     if native and len(turns) == 1 and turns[0].message.form != "list":
         message = turns[0].message
@@ -279,6 +278,12 @@ def _place_marks(body: JsonObject) -> None:
         apply_last_system_cache_breakpoint(cast(list[JsonObject], system))
     apply_last_tool_cache_breakpoint(body.get("tools"))
     apply_last_message_cache_breakpoint(body["messages"])
+
+
+def join_system(messages: Iterable[Message]) -> str | None:
+    """System messages as one string: a blank line between them, a newline between their blocks."""
+    parts = ("\n".join(text for text in texts(message.blocks) if text) for message in messages)
+    return "\n\n".join(part for part in parts if part) or None
 
 
 def write_message(message: Message) -> JsonObject:
