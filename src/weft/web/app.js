@@ -154,12 +154,25 @@ function receive(frame) {
   if (frame.thread !== undefined && frame.thread !== at.thread) return;
   if (chat.receive(frame)) return;
   const take = {
-    started: () => running(true),
+    started: () => began(),
     message_complete: () => ended(),
     interrupted: () => ended("Stopped."),
-    error: () => ended(null, frame),
+    error: () => (frame.scope === "frame" ? refused(frame) : ended(null, frame)),
   }[frame.type];
   take?.();
+}
+
+function began() {
+  const field = byId("words");
+  field.value = "";
+  grow(field);
+  running(true);
+}
+
+/** The server did not take a frame: the words stay in the box. */
+function refused(frame) {
+  byId("send").disabled = false;
+  say(frame.place ? `${frame.message} (${frame.place})` : frame.message, true);
 }
 
 async function ended(words = null, failure = null) {
@@ -175,6 +188,7 @@ async function ended(words = null, failure = null) {
 
 function running(is) {
   at.running = is;
+  byId("send").disabled = false;
   byId("send").hidden = is;
   byId("stop").hidden = !is;
   document.body.classList.toggle("running", is);
@@ -193,15 +207,13 @@ function send(event) {
   event?.preventDefault();
   const field = byId("words");
   const text = field.value;
-  if (!text.trim() || at.running) return;
+  if (!text.trim() || at.running || byId("send").disabled) return;
   const frame = { type: "say", thread: at.thread, branch: at.branch, model: byId("model").value || null, text };
   if (!line.send(frame)) {
     say("No connection yet: your words are still in the box.", true);
     return;
   }
-  field.value = "";
-  grow(field);
-  running(true);
+  byId("send").disabled = true;
 }
 
 function grow(field) {
@@ -256,6 +268,7 @@ function wire() {
       button.setAttribute("aria-expanded", String(open));
     });
   }
+  addEventListener("focus", () => at.running || reload()); // another tab may have gone on
   addEventListener("popstate", () => {
     const { thread, branch } = place();
     if (thread) open(thread, branch);

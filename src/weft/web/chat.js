@@ -38,7 +38,7 @@ export class Chat {
   row(row) {
     const panels = row.parts.filter((part) => part.type === "result" && this.panels.has(part.call_id));
     for (const part of panels) this.finishTool(part.call_id, part.content, part.is_error);
-    const rest = row.parts.filter((part) => !panels.includes(part));
+    const rest = row.parts.filter((part) => !panels.includes(part) && part.type !== "checkpoint");
     if (!rest.length) return el("li", { class: "row merged", "data-id": row.id, hidden: true });
     const body = el("div", { class: "body" }, ...rest.map((part) => this.part(part)));
     return el(

@@ -1,0 +1,84 @@
+"""The tools that lie ready for the agent behind the page: harmless, and useful without a key."""
+
+import ast
+import operator
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from weft.errors import ThreadError
+from weft.store import Store
+from weft.thread import open as open_thread
+
+LARGEST = 10**100
+HITS = 5
+LENGTH = 300
+
+BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: lambda a, b: a / b,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Mod: operator.mod,
+}
+UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.UAdd: operator.pos,
+    ast.USub: operator.neg,
+}
+
+
+def desk_tools(store: Store) -> Sequence[Callable[..., Any]]:
+    """The functions that an agent over this store may call."""
+
+    def search_threads(words: str) -> str:
+        """Find messages in all threads of this store, folded ones included.
+
+        Args:
+            words: words that stand in the message
+        """
+        found = [
+            f"{record.name}: {' '.join(hit.text.split())[:LENGTH]}"
+            for record in store.threads()
+            for hit in open_thread(store, record.name).search(words)[:HITS]
+        ]
+        return "\n".join(found[:HITS]) or f"no message has the words {words!r}"
+
+    return (calculate, now, search_threads)
+
+
+def calculate(expression: str) -> str:
+    """Work out an expression of numbers, brackets and + - * / // %.
+
+    Args:
+        expression: for instance (12 + 30) * 2
+    """
+    try:
+        tree = ast.parse(expression.strip(), mode="eval")
+        return str(_value(tree.body))
+    except SyntaxError:
+        raise ThreadError(f"{expression!r} is not an expression of numbers") from None
+    except ZeroDivisionError:
+        raise ThreadError(f"{expression!r} divides by zero") from None
+    except RecursionError:
+        raise ThreadError("the expression is nested too deeply") from None
+
+
+def now() -> str:
+    """The date and time here."""
+    return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def _value(node: ast.expr) -> Any:
+    match node:
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            return value
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in BINARY:
+            result = BINARY[type(op)](_value(left), _value(right))
+            if abs(result) > LARGEST:
+                raise ThreadError("the result is too large")
+            return result
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in UNARY:
+            return UNARY[type(op)](_value(operand))
+        case _:
+            raise ThreadError(f"{ast.unparse(node)!r} is not an expression of numbers")

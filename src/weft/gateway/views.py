@@ -1,0 +1,231 @@
+"""What the page is told of a thread: rows, commits and changes as JSON, text beside safe HTML.
+
+Everything here is made of values: a walk of stored commits goes in, plain JSON comes out. A
+compaction is shown where it stands: the row that it put in carries how many it took out
+(`fold`), and a commit that changed earlier rows can be opened to both sides of the change.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import orjson
+from msgspec import Struct
+
+from weft.history import Count, Row, View, shows
+from weft.ids import Id
+from weft.model import (
+    Audio,
+    Block,
+    Checkpoint,
+    File,
+    Image,
+    JsonObject,
+    Message,
+    Opaque,
+    Redacted,
+    Refusal,
+    Reminder,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    texts,
+)
+from weft.store import Step
+from weft.thread import CommitInfo
+
+from .render import render
+
+EXCERPT = 120
+REWRITES = frozenset({"compact", "edit", "merge", "revert", "splice"})
+
+
+class Change(Struct, frozen=True):
+    """What one commit did to the rows that stood before it."""
+
+    commit: Id
+    before: tuple[Row, ...]
+    after: tuple[Row, ...]
+
+    @property
+    def removed(self) -> list[Row]:
+        """Rows that are gone, and the old words of those that were reworded."""
+        now = {row.id: row.message for row in self.after}
+        return [row for row in self.before if now.get(row.id) != row.message]
+
+    @property
+    def added(self) -> list[Row]:
+        """Rows that are new, and the new words of those that were reworded."""
+        was = {row.id: row.message for row in self.before}
+        return [row for row in self.after if was.get(row.id) != row.message]
+
+    @property
+    def pins(self) -> list[Row]:
+        """Pinned rows that came through, standing among those that did not."""
+        gone = {row.id for row in self.removed}
+        places = [place for place, row in enumerate(self.before) if row.id in gone]
+        if not places:
+            return []
+        touched = self.before[places[0] : places[-1] + 1]
+        return [row for row in touched if row.priority == "pinned" and row.id not in gone]
+
+
+def read_changes(steps: Iterable[Step]) -> tuple[View, list[Change]]:
+    """The rows after all steps, and each change to earlier rows on the way."""
+    view, changes, plain = View(), list[Change](), list[Step]()
+    for step in steps:
+        if step.commit.kind not in REWRITES:
+            plain.append(step)
+            continue
+        view, plain = view.extend(plain), []
+        before = tuple(view.rows)
+        view = view.extend([step])
+        changes.append(Change(step.commit.id, before, tuple(view.rows)))
+    return view.extend(plain), changes
+
+
+def thread_json(
+    view: View, changes: Sequence[Change], compactions: set[Id], count: Count
+) -> JsonObject:
+    """The rows a page shows, hidden ones included, and what a model would be sent in tokens."""
+    folds = {
+        row.id: fold_json(change, count)
+        for change in changes
+        if change.commit in compactions
+        for row in change.added
+        if row.kind == "summary"
+    }
+    rows = [{**row_json(row, count), "fold": folds.get(row.id)} for row in view.rows]
+    return {"rows": rows, "tokens": view.tokens(count)}
+
+
+def row_json(row: Row, count: Count) -> JsonObject:
+    """One row with its blocks; `id` is what pin, skip and edit take."""
+    parts = [part for block in row.message.blocks for part in part_json(block)]
+    return {
+        "id": _hex(row.id),
+        "role": row.message.role,
+        "name": row.message.name,
+        "kind": row.kind,
+        "priority": row.priority,
+        "tokens": count(row.message),
+        "parts": parts,
+    }
+
+
+def part_json(block: Block) -> list[JsonObject]:
+    """How the page shows a block."""
+    match block:
+        case Text(text=text) | Refusal(text=text):
+            return [{"type": "text", "text": text, "html": render(text)}] if text else []
+        case Thinking(text=text):
+            return [{"type": "thinking", "text": text}] if text else []
+        case ToolCall(id=id, name=name, arguments=arguments):
+            return [{"type": "call", "id": id, "name": name, "input": read_input(arguments)}]
+        case ToolResult(call_id=call_id, is_error=is_error):
+            content = result_text(block)
+            return [
+                {
+                    "type": "result",
+                    "call_id": call_id,
+                    "content": content,
+                    "is_error": is_error is True,
+                }
+            ]
+        case Checkpoint(id=id):
+            return [{"type": "checkpoint", "id": id}]
+        case Reminder(text=text):
+            return [{"type": "note", "text": f"Reminder: {text}"}]
+        case Redacted():
+            return [{"type": "note", "text": "Sealed reasoning"}]
+        case Image() | File() | Audio():
+            return [{"type": "note", "text": f"[{block.__struct_config__.tag}]"}]
+        case Opaque(raw=raw):
+            return [{"type": "note", "text": f"[{raw.get('type', 'block')}]"}]
+
+
+def read_input(arguments: str) -> Any:
+    """A call's arguments as the object they spell, else as the text they are."""
+    try:
+        return orjson.loads(arguments or "{}")
+    except orjson.JSONDecodeError:
+        return arguments
+
+
+def result_text(result: ToolResult) -> str:
+    """What a person reads of a result; media by their names."""
+    lines = list(texts(result.content))
+    lines += [
+        f"[{block.__struct_config__.tag}]"
+        for block in result.content
+        if isinstance(block, Image | File | Audio)
+    ]
+    return "\n".join(lines)
+
+
+def brief_json(row: Row, count: Count) -> JsonObject:
+    """A row in a few words, with the whole behind them."""
+    words = message_text(row.message)
+    flat = " ".join(words.split())
+    return {
+        "id": _hex(row.id),
+        "role": "summary" if row.kind == "summary" else row.message.role,
+        "excerpt": flat if len(flat) <= EXCERPT else flat[: EXCERPT - 1] + "…",
+        "html": render(words),
+        "tokens": count(row.message),
+    }
+
+
+def message_text(message: Message) -> str:
+    """All a person reads of a message, its calls named; markers of the loop left out."""
+    lines = list(texts(block for block in message.blocks if not isinstance(block, Checkpoint)))
+    calls = (block for block in message.blocks if isinstance(block, ToolCall))
+    return "\n\n".join([*lines, *(f"`{call.name}` {call.arguments}" for call in calls)])
+
+
+def fold_json(change: Change, count: Count) -> JsonObject:
+    return {
+        "commit": change.commit.hex(),
+        "dropped": len(change.removed),
+        **tokens_json(change.before, change.after, count),
+    }
+
+
+def change_json(change: Change, count: Count) -> JsonObject:
+    """Both sides of a change, and the pins that came through it."""
+    return {
+        "removed": [brief_json(row, count) for row in change.removed],
+        "added": [brief_json(row, count) for row in change.added],
+        "pins": [brief_json(row, count) for row in change.pins],
+        **tokens_json(change.before, change.after, count),
+    }
+
+
+def tokens_json(before: Sequence[Row], after: Sequence[Row], count: Count) -> JsonObject:
+    return {"before": count_rows(before, count), "after": count_rows(after, count)}
+
+
+def count_rows(rows: Iterable[Row], count: Callable[[Message], int]) -> int:
+    return sum(count(row.message) for row in rows if shows(row))
+
+
+def commit_json(info: CommitInfo, change: Change | None, count: Count) -> JsonObject:
+    """One line of the log."""
+    compaction = (
+        tokens_json(change.before, change.after, count)
+        if change is not None and info.kind == "compact"
+        else None
+    )
+    return {
+        "id": info.id,
+        "parents": list(info.parents),
+        "kind": info.kind,
+        "message": info.message,
+        "created": info.created.timestamp(),
+        "rewrites": info.kind in REWRITES,
+        "compaction": compaction,
+    }
+
+
+def _hex(id: Id | None) -> str:
+    return "" if id is None else id.hex()
