@@ -69,12 +69,16 @@ class Other(Struct, frozen=True, gc=False):
     """An event nobody here knows: re-emitted in place towards its own protocol, a loss elsewhere.
 
     `index` is the open block it belongs to, if it names one. It never changes what may follow.
+    A frame of a wire that says one thing in many words has `says`: the next so many events carry
+    its meaning, so its own protocol writes the frame instead of them, and nothing is lost
+    elsewhere. `None` is a frame whose meaning no event carries.
     """
 
     protocol: str
     kind: str
     raw: Any
     index: int | None = None
+    says: int | None = None
 
 
 Event = Start | Open | Delta | Close | Finish | End | Fail | Other

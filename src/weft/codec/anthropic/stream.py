@@ -76,6 +76,8 @@ class StreamDecoder:
             case "error":
                 self._ended = True
                 return [Fail(decode_error(raw, 0))]
+            case "ping":
+                return [Other(PROTOCOL, "ping", raw, says=0)]
             case _:
                 return [Other(PROTOCOL, str(kind), raw)]
 
@@ -183,12 +185,12 @@ class StreamEncoder:
                 return [*self._flush(), *self._owed(), _frame({"type": "message_stop"})]
             case Fail(error=error):
                 return [_frame(encode_error(error)[1])]
-            case Other(protocol=protocol, kind=kind, raw=raw, index=index):
+            case Other(protocol=protocol, kind=kind, raw=raw, index=index, says=says):
                 if protocol == PROTOCOL:
                     if index is not None and index != self._current:
                         return self._content(index, event)
                     return [_frame(self._renumbered(raw, index))]
-                if kind != "ping":
+                if says is None:
                     self.losses.add("", f"a {kind} event", "only its own protocol knows it", "form")
                 return []
 
