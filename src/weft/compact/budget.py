@@ -31,6 +31,7 @@ from .plan import (
     describe_pin,
     describe_stripped,
     leading_system,
+    slot,
     strippable,
     with_blocks,
 )
@@ -168,13 +169,13 @@ def _plan(folding: Folding, border: int, budget: int) -> Plan:
     room = budget - _cost(kept, folding.count)
     message = extract_summary(source, room, folding.count) if source else None
     summary = [Row(id=None, message=message, kind="summary")] if message else []
-    gone = {rows[i].id for i in folded}
+    gone = {slot(rows[i]) for i in folded}
     return Plan(
         rows=(*kept[:lead], *summary, *kept[lead:]),
         ranges=(
             Range(
-                first=rows[folded[0]].id,
-                last=rows[folded[-1]].id,
+                first=slot(rows[folded[0]]),
+                last=slot(rows[folded[-1]]),
                 messages=len(folded),
                 blocks=sum(len(rows[i].message.blocks) for i in folded),
                 summary=message.text if message else "",

@@ -2,7 +2,8 @@
 
 They are what a summary most often loses and an agent most often needs. Recognition is one
 regular expression, so that a long thread is read once; what it finds is always a verbatim part
-of the text.
+of the text. Each alternative can begin only where a word or path begins, so that no text, however
+made, is read more than a fixed number of times.
 """
 
 import re
@@ -16,17 +17,17 @@ WEIGHTS = {"path": 3.0, "error": 3.0, "symbol": 2.0, "hash": 2.0, "number": 1.5}
 _ENTITY = re.compile(
     r"""
       (?P<path> https?://[^\s<>"'`)\]]+[^\s<>"'`)\].,;:!?]
-              | (?<![\w/.]) (?:~|\.{1,2}|[A-Za-z]:)? (?:[\w.@+-]*/)+ [\w@+-][\w.@+-]* [\w/]
-              | (?<![\w/.]) [\w-]+ \. (?:py|pyi|js|mjs|ts|tsx|jsx|json|jsonl|toml|yaml|yml|md|rst
+              | (?<![\w/.@+-]) (?:~|[A-Za-z]:)? (?:[\w.@+-]*/)+ [\w@+-] (?:[\w.@+-]*[\w/])?
+              | (?<![\w/.@+-]) [\w-]+ \. (?:py|pyi|js|mjs|ts|tsx|jsx|json|jsonl|toml|yaml|yml|md|rst
                     |txt|rs|go|c|h|cc|cpp|hpp|java|kt|rb|php|sh|sql|html|css|csv|lock|cfg|ini|log
                     |db|ipynb)
                 \b (?! \( ) )
     | (?P<error> \b [A-Z]\w* (?:Error|Exception|Warning|Failure|Refused|Timeout) \b
               | \b E[A-Z]{4,} \b | \b [A-Z]{1,3} \d{3,4} \b | \b SIG[A-Z]{3,} \b )
-    | (?P<hash> \b (?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f]) [0-9a-f]{7,64} \b
-              | \b [0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12} \b )
+    | (?P<hash> \b [0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12} \b
+              | \b (?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f]) [0-9a-f]{7,64} \b )
     | (?P<symbol> ` [^`\n]{2,60} `
-              | \b [A-Za-z]\w* (?:\.[A-Za-z_]\w*)+ (?= \( )
+              | (?<![\w.]) [A-Za-z]\w*+ (?:\.[A-Za-z_]\w*+)++ (?= \( )
               | \b [A-Za-z_]\w*_\w+ \b
               | \b [a-z]+ (?:[A-Z][a-z0-9]+)+ \b
               | \b (?:[A-Z][a-z0-9]+){2,} \b

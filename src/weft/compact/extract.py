@@ -25,8 +25,8 @@ from weft.model import Block, Message, Refusal, Text, ToolCall, ToolResult, side
 from .entities import KINDS, WEIGHTS, find_entities
 
 HEADER = (
-    "[Summary of earlier messages, made by the engine from their own sentences; "
-    "not written by the user. The originals stay in the thread's history.]"
+    "[Summary of earlier messages by the engine, in their own sentences; "
+    "not written by the user. The originals stay in history.]"
 )
 LABELS = {
     "path": "Paths",

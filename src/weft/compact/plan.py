@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct, structs
 
 from weft.history import Row
-from weft.ids import Id
 from weft.model import (
     Block,
     Form,
@@ -34,12 +33,12 @@ STRIPPED: dict[str, tuple[type, ...]] = {
 
 
 class Range(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One folded range, by its checkpoints where a model named them and by its slots."""
+    """One folded range, by its checkpoints where a model named them and by its slots, in hex."""
 
     from_: str | None = None
     to: str | None = None
-    first: Id | None = None
-    last: Id | None = None
+    first: str | None = None
+    last: str | None = None
     messages: int = 0
     blocks: int = 0
     summary: str = ""
@@ -48,14 +47,14 @@ class Range(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Pin(Struct, frozen=True):
     """A pinned message that stood in a folded range and is still there, byte by byte."""
 
-    id: Id | None
+    id: str | None
     preview: str
 
 
 class Stripped(Struct, frozen=True):
     """One block that left a kept message: its slot and place there, its kind, how it began."""
 
-    id: Id | None
+    id: str | None
     block: int
     type: str
     preview: str
@@ -75,9 +74,9 @@ class Plan(Struct, frozen=True, kw_only=True):
         """The plan without its rows, as JSON for the commit's metadata."""
         return {
             "ranges": [_range_json(folded) for folded in self.ranges],
-            "pins": [{"id": _hex(pin.id), "preview": pin.preview} for pin in self.pins_kept],
+            "pins": [{"id": pin.id, "text": pin.preview} for pin in self.pins_kept],
             "stripped": [
-                {"id": _hex(gone.id), "block": gone.block, "type": gone.type, "text": gone.preview}
+                {"id": gone.id, "block": gone.block, "type": gone.type, "text": gone.preview}
                 for gone in self.stripped
             ],
             "dropped_calls": list(self.dropped_calls),
@@ -101,18 +100,23 @@ def describe_stripped(row: Row, number: int) -> Stripped:
     """The record of one block that leaves its row."""
     block = row.message.blocks[number]
     text = block.text if isinstance(block, Reminder | Thinking) else ""
-    return Stripped(row.id, number, block_kind(block), preview(text))
+    return Stripped(slot(row), number, block_kind(block), preview(text))
 
 
 def describe_pin(row: Row) -> Pin:
     """The record of a pinned row."""
-    return Pin(row.id, preview(row.message.text))
+    return Pin(slot(row), preview(row.message.text))
 
 
 def with_blocks(message: Message, blocks: Iterable[Block]) -> Message:
     """The message with other blocks, and a `form` that can still be written for them."""
     left = tuple(blocks)
     return structs.replace(message, blocks=left, form=_form(message.form, left))
+
+
+def slot(row: Row) -> str | None:
+    """A row's slot as people see it."""
+    return None if row.id is None else row.id.hex()
 
 
 def preview(text: str) -> str:
@@ -138,11 +142,11 @@ def _form(form: Form, blocks: tuple[Block, ...]) -> Form:
 
 
 def _range_json(folded: Range) -> JsonObject:
-    names = {"from": folded.from_, "to": folded.to}
-    slots = {"first": _hex(folded.first), "last": _hex(folded.last)}
-    present = {key: value for key, value in (names | slots).items() if value is not None}
+    names = {
+        "from": folded.from_,
+        "to": folded.to,
+        "first": folded.first,
+        "last": folded.last,
+    }
+    present = {key: value for key, value in names.items() if value is not None}
     return {**present, "messages": folded.messages, "blocks": folded.blocks}
-
-
-def _hex(id: Id | None) -> str | None:
-    return None if id is None else id.hex()

@@ -32,6 +32,7 @@ from .plan import (
     describe_pin,
     describe_stripped,
     leading_system,
+    slot,
     strippable,
     with_blocks,
 )
@@ -282,12 +283,12 @@ def _split(
     """A row that lost blocks or has a summary inside: its first part keeps the slot."""
     out: list[Row] = []
     blocks = row.message.blocks
-    slot, start = row.id, 0
+    id, start = row.id, 0
     for cut in (*cuts, len(blocks)):
         kept = [swapped.get((i, j), blocks[j]) for j in range(start, cut) if (i, j) not in removed]
         if kept:
-            out.append(structs.replace(row, id=slot, message=with_blocks(row.message, kept)))
-            slot = None
+            out.append(structs.replace(row, id=id, message=with_blocks(row.message, kept)))
+            id = None
         if cut in cuts and cut != start:
             out.extend(landings[(i, cut)])
         start = cut
@@ -299,8 +300,8 @@ def _describe(rows: Sequence[Row], span: Span, pinned: set[int]) -> Range:
     return Range(
         from_=span.replacement.from_,
         to=span.replacement.to,
-        first=rows[folded[0]].id if folded else None,
-        last=rows[folded[-1]].id if folded else None,
+        first=slot(rows[folded[0]]) if folded else None,
+        last=slot(rows[folded[-1]]) if folded else None,
         messages=len(folded),
         blocks=sum(
             i not in pinned and bool(rows[i].message.blocks) for i, _ in _places(rows, span)

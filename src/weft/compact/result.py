@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from weft.history import Row
-from weft.ids import Id
 
 from .plan import Pin, Plan, Range, Stripped
 
@@ -13,20 +12,25 @@ from .plan import Pin, Plan, Range, Stripped
 class CompactResult(Struct, frozen=True, kw_only=True):
     """Tokens before and after, the ranges, the pins that stood in them. `str()` is one line.
 
-    `commit` is absent for a preview, and where nothing had to change. `rows` is what the thread
-    compiles to afterwards, hidden rows included. `dropped_calls` are calls that a range took
-    before their results came: a loop must not commit those results any more.
+    Ids are in hex. `commit` is absent for a preview, and where nothing had to change. `rows` is
+    what the thread compiles to afterwards, hidden rows included. `dropped_calls` are calls that a
+    range took before their results came: a loop must not commit those results any more.
     """
 
     tokens_before: int
     tokens_after: int
     ranges: tuple[Range, ...] = ()
-    pins_kept: tuple[Pin, ...] = ()
+    pins: tuple[Pin, ...] = ()
     stripped: tuple[Stripped, ...] = ()
     dropped_calls: tuple[str, ...] = ()
     rows: tuple[Row, ...] = ()
-    commit: Id | None = None
+    commit: str | None = None
     preview: bool = False
+
+    @property
+    def pins_kept(self) -> tuple[str, ...]:
+        """The ids of the pinned messages that stood in a range."""
+        return tuple(pin.id for pin in self.pins if pin.id is not None)
 
     @property
     def messages(self) -> int:
@@ -38,8 +42,8 @@ class CompactResult(Struct, frozen=True, kw_only=True):
             return f"nothing to compact: {self.tokens_before:,} tokens"
         verb = "would compact" if self.preview else "compacted"
         parts = [f"{verb} {_many(self.messages, 'message')}: {self._tokens()}"]
-        if self.pins_kept:
-            parts.append(f"{_many(len(self.pins_kept), 'pin')} kept ({_names(self.pins_kept)})")
+        if self.pins:
+            parts.append(f"{_many(len(self.pins), 'pin')} kept ({_names(self.pins)})")
         if self.stripped:
             parts.append(f"{_many(len(self.stripped), 'reminder or thinking block')} stripped")
         return ", ".join(parts)
@@ -51,14 +55,14 @@ class CompactResult(Struct, frozen=True, kw_only=True):
 
 
 def compact_result(
-    plan: Plan, before: int, after: int, *, commit: Id | None = None, preview: bool = False
+    plan: Plan, before: int, after: int, *, commit: str | None = None, preview: bool = False
 ) -> CompactResult:
     """The result of a plan whose rows were counted before and after."""
     return CompactResult(
         tokens_before=before,
         tokens_after=after,
         ranges=plan.ranges,
-        pins_kept=plan.pins_kept,
+        pins=plan.pins_kept,
         stripped=plan.stripped,
         dropped_calls=plan.dropped_calls,
         rows=plan.rows,
@@ -69,7 +73,7 @@ def compact_result(
 
 def _names(pins: Sequence[Pin]) -> str:
     return "; ".join(
-        f"{pin.id.hex()[:8]} {pin.preview!r}" if pin.id else repr(pin.preview) for pin in pins
+        f"{pin.id[:8]} {pin.preview!r}" if pin.id else repr(pin.preview) for pin in pins
     )
 
 

@@ -10,7 +10,7 @@ a model reads.
 """
 
 import json
-import re
+import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import Literal
@@ -52,13 +52,6 @@ SMALL_IMAGE = 85  # `detail: low`: https://platform.openai.com/docs/guides/image
 PAGE = 2000  # a page of a document, text and picture of it
 PAGE_BYTES = 50_000
 AUDIO_BYTES_PER_TOKEN = 1600  # 16 kHz, 16 bit, 20 tokens a second
-
-PIECE = 40_000
-"""The wheel refuses a text of more than 200,000 tokens; no piece of this many characters has as
-many, at four bytes a character and a token a byte."""
-
-_SEAM = re.compile(r"(?<=[^\W\d_]) (?=[^\W\d_])")
-"""Where every vocabulary's pattern splits anyway: before the blank between two words."""
 
 
 class Counter(Struct, frozen=True):
@@ -120,29 +113,21 @@ _COUNTS: dict[str, Callable[[str], int]] = {
 }
 
 
-def _count(encode: Callable[[str], list[int]], text: str) -> int:
-    total = 0
-    while len(text) > PIECE:
-        cut = _seam(text)
-        total += len(encode(text[:cut]))
-        text = text[cut:]
-    return total + len(encode(text))
-
-
-def _seam(text: str) -> int:
-    """The last place in the first piece where cutting changes no count, or the piece's end."""
-    for start in (PIECE - 1000, PIECE // 2):
-        seams = [match.start() for match in _SEAM.finditer(text, start, PIECE)]
-        if seams:
-            return seams[-1]
-    return PIECE
+def _count(count: Callable[[str], int], text: str) -> int:
+    try:
+        return count(text)
+    except UnicodeEncodeError:  # lone surrogates, which JSON lets through and UTF-8 does not
+        return count(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
 
 @cache
-def _vocabulary(name: str) -> Callable[[str], list[int]]:
-    from bpe_openai import get_encoding  # the wheel loads its tables for most of a second
+def _vocabulary(name: str) -> Callable[[str], int]:
+    """The wheel's own engine: its outer layer has no count, and refuses long texts."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # how 0.1.4 opens its tables
+        from bpe_openai._bindings import tokenizer_for_encoding  # loads for a second
 
-    return get_encoding(name).encode_ordinary  # a special token's name in a text is only text
+    return tokenizer_for_encoding(name).count
 
 
 def _pages(source: Source) -> int:

@@ -1,0 +1,242 @@
+"""Compaction to a budget: what stays, what is folded, and what the summary says."""
+
+from time import perf_counter
+
+import pytest
+
+from compact_rows import broken_pairs, rows, write
+from weft.compact import plan_budget
+from weft.compact.entities import find_entities
+from weft.compact.extract import HEADER, LABELS
+from weft.errors import BudgetExceeded, CompactRefused
+from weft.history import Row
+from weft.model import Message, Text
+from weft.tokens import counter_for
+
+count = counter_for("estimate").message
+
+
+def words(message: Message) -> int:
+    """One token a block: budgets in the tables can be counted by hand."""
+    return len(message.blocks)
+
+
+def cost(made) -> int:  # type: ignore[no-untyped-def]
+    return sum(count(row.message) for row in made)
+
+
+def said(role: str, text: str, **fields) -> Row:  # type: ignore[no-untyped-def]
+    fields.setdefault("id", text.encode()[:20].ljust(20))
+    return Row(message=Message(role, (Text(text),)), **fields)
+
+
+@pytest.mark.parametrize(
+    ("thread", "budget", "kept"),
+    [
+        (("u:a", "a:b", "u:c"), 3, "u:a|a:b|u:c"),  # it fits: nothing is done
+        (("s:r", "u:a", "a:b", "u:c"), 2, "s:r|u:c"),  # system and the last request, no more
+        (("s:r", "*a:p", "u:a", "a:b", "u:c"), 3, "s:r|a:p|u:c"),  # and the pins
+        (("s:r", "u:a", "u:c", "a:!c1", "t:=c1", "a:z"), 4, "s:r|u:SUMMARY|u:c|a:z"),
+        (("u:a", "*a:!c1", "t:=c1", "a:x", "u:c"), 3, "a:!c1|t:=c1|u:c"),  # a pin's own result
+        (("u:a", "a:b", "u:c", "a:!c1"), 2, "u:c|a:!c1"),  # a call that still waits
+        (("u:a", "-a:b", "u:c"), 2, "u:a|a:b|u:c"),  # a skipped row costs nothing
+        (("u:a", "a:?t b", "u:c ~r"), 4, "u:SUMMARY|a:b|u:c ~r"),  # thinking behind a fold leaves
+    ],
+)
+def test_what_must_stay_stays_and_recent_messages_fill_the_rest(
+    thread: tuple[str, ...], budget: int, kept: str
+) -> None:
+    planned = plan_budget(rows(*thread), budget, count=words)
+    shown = ["u:SUMMARY" if row.kind == "summary" else write([row])[0] for row in planned.rows]
+    assert shown == kept.split("|")
+
+
+@pytest.mark.parametrize(
+    ("thread", "needed"),
+    [
+        (("s:r", "u:a", "a:b", "u:c"), 2),
+        (("s:r", "*a:p q", "u:a", "a:b", "u:c"), 4),
+        (("u:a", "*a:!c1", "t:=c1", "u:c"), 3),
+    ],
+)
+def test_a_budget_below_what_must_stay_is_refused_with_what_it_takes(
+    thread: tuple[str, ...], needed: int
+) -> None:
+    made = rows(*thread)
+    with pytest.raises(BudgetExceeded, match=f"needs {needed} tokens") as refused:
+        plan_budget(made, needed - 1, count=words)
+    assert (refused.value.needed, refused.value.budget) == (needed, needed - 1)
+    assert cost_of(plan_budget(made, needed, count=words).rows) <= needed
+
+
+def cost_of(made) -> int:  # type: ignore[no-untyped-def]
+    return sum(words(row.message) for row in made)
+
+
+@pytest.mark.parametrize(
+    ("keep", "kept"),
+    [
+        (0, "s:r|u:SUMMARY|u:c"),
+        (1, "s:r|u:SUMMARY|u:c|a:d"),
+        (2, "s:r|u:SUMMARY|u:b|a:!c1|t:=c1|u:c|a:d"),
+        (9, "s:r|u:a|u:b|a:!c1|t:=c1|u:c|a:d"),
+    ],
+)
+def test_keep_is_the_number_of_turns_that_stay(keep: int, kept: str) -> None:
+    made = rows("s:r", "u:a", "u:b", "a:!c1", "t:=c1", "u:c", "a:d")
+    planned = plan_budget(made, 100, keep=keep, count=words)
+    shown = ["u:SUMMARY" if row.kind == "summary" else write([row])[0] for row in planned.rows]
+    assert shown == kept.split("|")
+
+
+def test_kept_turns_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(BudgetExceeded, match="needs 4"):
+        plan_budget(rows("u:a", "a:b", "u:c", "a:d"), 3, keep=2, count=words)
+
+
+@pytest.mark.parametrize(
+    ("thread", "keep", "field"),
+    [((), None, "budget"), (("s:x",), None, "budget"), (("u:a",), -1, "keep")],
+)
+def test_there_must_be_something_to_compact(
+    thread: tuple[str, ...], keep: int | None, field: str
+) -> None:
+    with pytest.raises(CompactRefused) as refused:
+        plan_budget(rows(*thread), 10, keep=keep, count=words)
+    assert refused.value.field == field
+
+
+STORY = [
+    said("system", "You repair programs."),
+    said("user", "The build of src/app/main.py fails. You must never touch vendor/lib.js."),
+    said("assistant", "I will look at the traceback first. Let me see what happens there."),
+    said("user", "ImportError: cannot import name 'parse_row' from app.rows, exit status 117."),
+    said("assistant", "The function parse_row was renamed in commit 9f3ac21d. I changed main.py."),
+    said("user", "Fine. The budget for this is $47,500 and 1,234 tests must pass."),
+    *[said("assistant", f"Step number {word} is done and nothing else happened.") for word in
+      ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")],
+    said("user", "Now write the release note."),
+    said("assistant", "Of course."),
+]  # fmt: skip
+
+
+def story_summary(budget: int) -> str:
+    planned = plan_budget(STORY, budget, keep=1, count=count)
+    assert cost(planned.rows) <= budget
+    summary = [row for row in planned.rows if row.kind == "summary"]
+    assert [planned.rows.index(row) for row in summary] == [1]
+    return summary[0].message.text
+
+
+def test_the_summary_keeps_constraints_errors_hashes_and_figures() -> None:
+    text = story_summary(230)
+    for needed in ("must never touch vendor/lib.js", "ImportError", "parse_row", "$47,500"):
+        assert needed in text
+
+
+def test_every_sentence_of_the_summary_is_verbatim_and_in_order() -> None:
+    source = "\n".join(row.message.text for row in STORY)
+    sentences = [line[2:] for line in story_summary(230).splitlines() if line.startswith("- ")]
+    places = [source.index(sentence) for sentence in sentences]
+    assert len(sentences) > 3
+    assert places == sorted(places)
+
+
+def test_nothing_named_in_the_summary_is_missing_from_the_source() -> None:
+    source = "\n".join(row.message.text for row in STORY)
+    body = story_summary(230).removeprefix(HEADER)
+    assert [name for _, name in find_entities(body) if name not in source] == []
+
+
+def test_the_summary_says_that_no_user_wrote_it_and_ends_with_an_index() -> None:
+    lines = story_summary(230).splitlines()
+    assert lines[0] == HEADER
+    assert "not written by the user" in HEADER
+    index = [line for line in lines if line.split(":")[0] in LABELS.values()]
+    assert index
+    assert lines[-len(index) :] == index
+
+
+def test_a_summary_of_a_summary_keeps_the_first_ones_sentences() -> None:
+    first = plan_budget(STORY, 230, count=count).rows
+    longer = [*first, *[said("assistant", f"Turn {n} went by quietly.") for n in range(30)]]
+    second = plan_budget([*longer, said("user", "And now?")], 240, count=count).rows
+    texts = [row.message.text for row in second if row.kind == "summary"]
+    assert len(texts) == 1
+    assert texts[0].count(HEADER) == 1
+    assert "must never touch vendor/lib.js" in texts[0]
+
+
+def test_pins_and_the_last_request_survive_five_compactions_byte_by_byte() -> None:
+    rules = [said("user", f"Rule {n}: keep file_{n}.py.", priority="pinned") for n in range(5)]
+    thread: list[Row] = [said("system", "s"), *rules]
+    request = said("user", "Please do A, then B,\n  then C.")
+    for round in range(5):
+        thread += [said("assistant", f"Round {round}: " + "work " * 40, id=b"%20d" % round)]
+        thread = [row for row in thread if row != request] + [request]
+        thread = list(plan_budget(thread, 200, count=count).rows)
+        assert [row for row in thread if row.priority == "pinned"] == rules
+        assert thread[-1] == request
+
+
+def test_a_thread_of_one_request_and_many_tool_rounds_still_compacts() -> None:
+    rounds = [line for n in range(200) for line in (f"a:!c{n}", f"t:=c{n}")]
+    made = rows("s:r", "u:fix_it", *rounds)
+    planned = plan_budget(made, 300, count=count)
+    assert cost(planned.rows) <= 300
+    assert broken_pairs(planned.rows) == []
+    assert planned.rows[-1] == made[-1]
+    assert planned.ranges[0].messages > 300
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("see src/weft/ids.py and ./a/b", {"path": ["src/weft/ids.py", "./a/b"]}),
+        ("open https://x.org/a?b=1, please", {"path": ["https://x.org/a?b=1"]}),
+        ("raise KeyError or HTTP E501", {"error": ["KeyError", "E501"]}),
+        ("commit 9f3ac21d", {"hash": ["9f3ac21d"]}),
+        ("call read_file, readFile and `ls -l`", {"symbol": ["read_file", "readFile", "ls -l"]}),
+        ("about 1,234 of $47,500 in 3.5ms", {"number": ["1,234", "$47,500", "3.5ms"]}),
+        ("and a or b / c", {}),
+    ],
+)
+def test_entities_are_found_as_they_are_spelt(text: str, found: dict[str, list[str]]) -> None:
+    names: dict[str, list[str]] = {}
+    for kind, name in find_entities(text):
+        names.setdefault(kind, []).append(name)
+    assert names == found
+
+
+HOSTILE = [
+    "a/",
+    "a.",
+    "a_",
+    "`",
+    "1,",
+    "1.",
+    "-",
+    "--a",
+    "aB",
+    "Aa",
+    "@",
+    "a-",
+    "0a",
+    "http://",
+    ".",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_reading_a_hostile_text_takes_linear_time(text: str) -> None:
+    short, long = _seconds(text * 2_000), _seconds(text * 20_000)
+    assert long < 60 * max(short, 0.001)  # ten times the text; a hundred would be quadratic
+
+
+def _seconds(text: str) -> float:
+    best = 9.0
+    for _ in range(3):
+        start = perf_counter()
+        sum(1 for _ in find_entities(text))
+        best = min(best, perf_counter() - start)
+    return best
