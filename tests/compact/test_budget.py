@@ -78,7 +78,7 @@ def cost_of(made) -> int:  # type: ignore[no-untyped-def]
     [
         (0, "s:r|u:SUMMARY|u:c"),
         (1, "s:r|u:SUMMARY|u:c|a:d"),
-        (2, "s:r|u:SUMMARY|u:b|a:!c1|t:=c1|u:c|a:d"),
+        (2, "s:r|u:a|u:b|a:!c1|t:=c1|u:c|a:d"),  # a summary of one message would save nothing
         (9, "s:r|u:a|u:b|a:!c1|t:=c1|u:c|a:d"),
     ],
 )
@@ -87,6 +87,12 @@ def test_keep_is_the_number_of_turns_that_stay(keep: int, kept: str) -> None:
     planned = plan_budget(made, 100, keep=keep, count=words)
     shown = ["u:SUMMARY" if row.kind == "summary" else write([row])[0] for row in planned.rows]
     assert shown == kept.split("|")
+
+
+def test_a_summary_is_at_most_a_quarter_of_what_it_stands_for() -> None:
+    old = [said("user", f"Fact {n}: file_{n}.py has {n}{n} lines.") for n in range(200)]
+    planned = plan_budget([*old, said("user", "Go on.")], 100_000, keep=1, count=count)
+    assert cost(planned.rows[:1]) <= cost(old) / 4
 
 
 def test_kept_turns_that_do_not_fit_are_refused() -> None:

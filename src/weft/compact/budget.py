@@ -6,8 +6,9 @@ than the budget, the plan is refused with the number that it takes: nothing is c
 
 What is left is shared. Three quarters go to the most recent messages, taken from the end by whole
 units (a call and all its results are one unit, so no pair is ever split); everything older is
-folded into one summary, which gets the rest. The summary is a `user` message of kind `summary`
-behind the setup: it rewrites no system message and is valid first for every vendor.
+folded into one summary, which gets the rest. A fold that saves nothing is not made. The summary
+is a `user` message of kind `summary` behind the setup: it rewrites no system message and is valid
+first for every vendor.
 
 Everything behind a fold has another past than when it was written, so its thinking leaves, as it
 does for the agent's own compaction, and reminders with it; the last request stays as it is.
@@ -37,6 +38,9 @@ from .plan import (
 )
 
 SUMMARY_SHARE = 0.25
+SUMMARY_CEILING = 0.25
+SUMMARY_LEAST = 300
+"""A summary is at most a quarter of what it stands for, or this many tokens."""
 
 Count = Callable[[Message], int]
 
@@ -166,9 +170,12 @@ def _plan(folding: Folding, border: int, budget: int) -> Plan:
     if not folded:
         return _unfolded(folding, kept, budget)
     source = [rows[i] for i in folded if shows(rows[i])]
-    room = budget - _cost(kept, folding.count)
+    ceiling = max(SUMMARY_LEAST, int(_cost(source, folding.count) * SUMMARY_CEILING))
+    room = min(ceiling, budget - _cost(kept, folding.count))
     message = extract_summary(source, room, folding.count) if source else None
     summary = [Row(id=None, message=message, kind="summary")] if message else []
+    if _cost(rows, folding.count) <= min(budget, _cost([*kept, *summary], folding.count)):
+        return Plan(rows=tuple(rows))
     gone = {slot(rows[i]) for i in folded}
     return Plan(
         rows=(*kept[:lead], *summary, *kept[lead:]),
