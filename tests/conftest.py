@@ -1,10 +1,12 @@
-"""What several folders of tests share."""
+"""What several folders of tests share: a browser, and a real server."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from browser import chromium
+from serving import serving
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +17,10 @@ def browser() -> Iterator[Any]:
             yield started
     except LookupError as reason:
         pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a server with nothing but the sample thread; one for each module of tests."""
+    with serving(tmp_path_factory.mktemp("served")) as url:
+        yield url

@@ -102,3 +102,57 @@ def test_V5_the_page_s_filter_equals_the_server_s():
     ]
     assert note == skip_note("init")
     assert page == server
+
+
+@pytest.fixture(scope="module")
+def page(browser, served):
+    """The page, with what it logs kept in `page.logged`."""
+    page = browser.new_page()
+    page.logged = []
+    page.on("console", lambda message: page.logged.append(message.text))
+    page.goto(served)
+    page.wait_for_selector("#conversation .row")
+    yield page
+    page.close()
+
+
+RECEIVE = "(event) => import('/static/app.js').then((page) => page.receive(event))"
+BOXES = "#conversation .system-message"
+
+
+@pytest.mark.xdist_group("browser")
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+def test_V2_to_V5_the_page_shows_a_frame_past_the_server_by_the_same_rules(page, row):
+    before = page.locator(BOXES).count()
+    page.logged.clear()
+    page.evaluate(RECEIVE, event_of(row))
+    boxes = page.locator(BOXES)
+    if row[2] is None:
+        assert boxes.count() == before
+        assert page.logged == [skip_note(row[1]["subtype"])]
+        return
+    look = LOOKS[row[2][0]]
+    assert boxes.count() == before + 1
+    assert boxes.last.locator(".icon").inner_text() == look.icon
+    assert look.tone in boxes.last.get_attribute("class").split()
+
+
+@pytest.mark.xdist_group("browser")
+def test_V3_the_page_shows_a_compaction_as_markdown(page):
+    page.evaluate(RECEIVE, {"type": "system", "subtype": "compaction_start"})
+    box = page.locator(BOXES).last
+    box.locator("strong").wait_for()
+    assert box.locator("strong").inner_text() == "Auto-Compaction Started"
+
+
+@pytest.mark.xdist_group("browser")
+@pytest.mark.parametrize(
+    "event", [{"type": "system", **event} for event in BROKEN] + [{}, {"type": 7}]
+)
+def test_V5_nothing_unknown_breaks_the_page(page, event):
+    errors = []
+    page.on("pageerror", errors.append)
+    page.evaluate(RECEIVE, event)
+    page.evaluate(RECEIVE, {"type": "system", "subtype": "warning", "content": "still here"})
+    assert not errors
+    assert "still here" in page.locator(BOXES).last.inner_text()

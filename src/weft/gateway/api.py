@@ -124,7 +124,6 @@ def show_thread(ask: Ask) -> JsonObject:
     head = refs.get(thread.current)
     steps = [] if head is None else ask.store.walk(record.name, head)
     view, changes = read_changes(steps)
-    compactions = {step.commit.id for step in steps if step.commit.kind == "compact"}
     count = counter_for("o200k").message
     return {
         "name": record.name,
@@ -133,7 +132,7 @@ def show_thread(ask: Ask) -> JsonObject:
         "head": None if head is None else head.hex(),
         "sample": record.name == SAMPLE,
         "window": window,
-        **thread_json(view, changes, compactions, count),
+        **thread_json(view, changes, count),
     }
 
 
@@ -155,13 +154,13 @@ def show_commit(ask: Ask) -> JsonObject:
     change = _changes(ask, thread).get(info.id)
     count = counter_for("o200k").message
     shown = commit_json(info, change, count)
-    return {"commit": shown, **change_json(change or Change(b"", (), ()), count)}
+    return {"commit": shown, **change_json(change or Change((), ()), count)}
 
 
 def _changes(ask: Ask, thread: Thread) -> dict[str, Change]:
     head = ask.store.read_ref(thread.name, thread.current)
     steps = [] if head is None else ask.store.walk(thread.name, head)
-    return {change.commit.hex(): change for change in read_changes(steps)[1]}
+    return {commit.hex(): change for commit, change in read_changes(steps)[1].items()}
 
 
 def show_diff(ask: Ask) -> JsonObject:
@@ -213,7 +212,7 @@ def compact(ask: Ask) -> JsonObject:
     old = _rows(ask, thread)
     result = thread.compact(**wish)
     count = counter_for("o200k").message
-    change = Change(b"", tuple(old), result.rows or tuple(old))
+    change = Change(tuple(old), result.rows or tuple(old))
     events = [to_json(event) for event in heard]
     return {
         **change_json(change, count),

@@ -17,7 +17,7 @@ from weft.store import Store
 from weft.thread import CommitInfo, Thread
 from weft.thread import open as open_thread
 
-SAMPLE = "sample: nightly export"
+SAMPLE = "sample-nightly-export"
 MARK = {"sample": True}
 
 

@@ -5,7 +5,7 @@ compaction is shown where it stands: the row that it put in carries how many it 
 (`fold`), and a commit that changed earlier rows can be opened to both sides of the change.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -37,27 +37,34 @@ from weft.thread import CommitInfo
 from .render import render
 
 EXCERPT = 120
+SUMMARY = "summary"
 REWRITES = frozenset({"compact", "edit", "merge", "revert", "splice"})
 
 
 class Change(Struct, frozen=True):
     """What one commit did to the rows that stood before it."""
 
-    commit: Id
     before: tuple[Row, ...]
     after: tuple[Row, ...]
 
     @property
     def removed(self) -> list[Row]:
-        """Rows that are gone, and the old words of those that were reworded."""
-        now = {row.id: row.message for row in self.after}
-        return [row for row in self.before if now.get(row.id) != row.message]
+        """Rows that are gone."""
+        now = {row.id for row in self.after}
+        return [row for row in self.before if row.id not in now]
 
     @property
     def added(self) -> list[Row]:
-        """Rows that are new, and the new words of those that were reworded."""
-        was = {row.id: row.message for row in self.before}
-        return [row for row in self.after if was.get(row.id) != row.message]
+        """Rows that were not there; those of a preview have no id yet."""
+        was = {row.id for row in self.before}
+        return [row for row in self.after if row.id not in was]
+
+    @property
+    def reworded(self) -> list[tuple[Row, Row]]:
+        """Rows that stayed with other words: as they were, and as they are."""
+        was = {row.id: row for row in self.before}
+        pairs = ((was[row.id], row) for row in self.after if row.id in was)
+        return [(old, new) for old, new in pairs if old.message != new.message]
 
     @property
     def pins(self) -> list[Row]:
@@ -70,9 +77,9 @@ class Change(Struct, frozen=True):
         return [row for row in touched if row.priority == "pinned" and row.id not in gone]
 
 
-def read_changes(steps: Iterable[Step]) -> tuple[View, list[Change]]:
-    """The rows after all steps, and each change to earlier rows on the way."""
-    view, changes, plain = View(), list[Change](), list[Step]()
+def read_changes(steps: Iterable[Step]) -> tuple[View, dict[Id, Change]]:
+    """The rows after all steps, and by commit each change to earlier rows on the way."""
+    view, changes, plain = View(), dict[Id, Change](), list[Step]()
     for step in steps:
         if step.commit.kind not in REWRITES:
             plain.append(step)
@@ -80,20 +87,17 @@ def read_changes(steps: Iterable[Step]) -> tuple[View, list[Change]]:
         view, plain = view.extend(plain), []
         before = tuple(view.rows)
         view = view.extend([step])
-        changes.append(Change(step.commit.id, before, tuple(view.rows)))
+        changes[step.commit.id] = Change(before, tuple(view.rows))
     return view.extend(plain), changes
 
 
-def thread_json(
-    view: View, changes: Sequence[Change], compactions: set[Id], count: Count
-) -> JsonObject:
+def thread_json(view: View, changes: Mapping[Id, Change], count: Count) -> JsonObject:
     """The rows a page shows, hidden ones included, and what a model would be sent in tokens."""
     folds = {
-        row.id: fold_json(change, count)
-        for change in changes
-        if change.commit in compactions
+        row.id: fold_json(commit, change, count)
+        for commit, change in changes.items()
         for row in change.added
-        if row.kind == "summary"
+        if row.kind == SUMMARY and change.removed
     }
     rows = [{**row_json(row, count), "fold": folds.get(row.id)} for row in view.rows]
     return {"rows": rows, "tokens": view.tokens(count)}
@@ -169,7 +173,7 @@ def brief_json(row: Row, count: Count) -> JsonObject:
     flat = " ".join(words.split())
     return {
         "id": _hex(row.id),
-        "role": "summary" if row.kind == "summary" else row.message.role,
+        "role": SUMMARY if row.kind == SUMMARY else row.message.role,
         "excerpt": flat if len(flat) <= EXCERPT else flat[: EXCERPT - 1] + "…",
         "html": render(words),
         "tokens": count(row.message),
@@ -183,9 +187,10 @@ def message_text(message: Message) -> str:
     return "\n\n".join([*lines, *(f"`{call.name}` {call.arguments}" for call in calls)])
 
 
-def fold_json(change: Change, count: Count) -> JsonObject:
+def fold_json(commit: Id, change: Change, count: Count) -> JsonObject:
+    """What stands behind a summary."""
     return {
-        "commit": change.commit.hex(),
+        "commit": commit.hex(),
         "dropped": len(change.removed),
         **tokens_json(change.before, change.after, count),
     }
@@ -197,6 +202,10 @@ def change_json(change: Change, count: Count) -> JsonObject:
         "removed": [brief_json(row, count) for row in change.removed],
         "added": [brief_json(row, count) for row in change.added],
         "pins": [brief_json(row, count) for row in change.pins],
+        "reworded": [
+            {"old": brief_json(old, count), "new": brief_json(new, count)}
+            for old, new in change.reworded
+        ],
         **tokens_json(change.before, change.after, count),
     }
 

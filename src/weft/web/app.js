@@ -6,7 +6,7 @@
 import { byId, count, el, plural, refill, trusted } from "./dom.js";
 import { get, Line, post } from "./api.js";
 import { Chat } from "./chat.js";
-import { History, rows } from "./history.js";
+import { History, reworded, rows } from "./history.js";
 import { Threads } from "./threads.js";
 
 const HIGH = 0.8; // part of the window from which the gauge warns
@@ -73,7 +73,6 @@ function head(view) {
   byId("title").textContent = view.name;
   const branches = view.branches.map((name) => el("option", { value: name, selected: name === view.branch }, name));
   refill(byId("branch"), ...branches);
-  byId("sample").hidden = !view.sample;
   const part = view.window ? view.tokens / view.window : 0;
   const gauge = byId("gauge");
   gauge.value = Math.min(1, part);
@@ -128,6 +127,7 @@ async function previewCompaction() {
       rows("Taken out", plan.removed, "removed"),
       rows("Put in", plan.added, "added"),
       rows("Kept by pins", plan.pins, "pins"),
+      ...reworded(plan.reworded),
     );
     byId("compact-commit").disabled = !plan.removed.length;
     if (!plan.removed.length) byId("preview").append(el("p", {}, "Nothing would be taken out: the thread fits already."));

@@ -5,7 +5,7 @@
 import { ago, byId, count, el, plural, refill, trusted } from "./dom.js";
 import { get } from "./api.js";
 
-const SIGNS = { compact: "⚡", merge: "⑂", revert: "↺", edit: "✎", annotate: "✦", append: "•" };
+const SIGNS = { compact: "⚡", merge: "⋈", revert: "↺", edit: "✎", annotate: "✦", append: "•" };
 const QUIET = 3; // appended messages in a row beyond which they are shown as one line
 
 export class History {
@@ -65,6 +65,7 @@ export class History {
       rows("Taken out", change.removed, "removed"),
       rows("Put in", change.added, "added"),
       rows("Kept by pins", change.pins, "pins"),
+      ...reworded(change.reworded),
       el("p", { class: "muted" }, `${count(change.before)} → ${count(change.after)} tokens. Later messages stay when you take it back.`),
       back,
     ];
@@ -87,6 +88,14 @@ export function rows(title, list, name) {
     el("li", {}, el("details", {}, el("summary", {}, el("b", {}, row.role), ` ${row.excerpt}`, el("span", { class: "tokens" }, count(row.tokens))), trusted(el("div", { class: "prose" }), row.html))),
   );
   return el("section", { class: name }, el("h4", {}, `${title} (${count(list.length)})`), el("ul", { class: "rows" }, ...lines));
+}
+
+/** Messages that stayed with other words, before and after. */
+export function reworded(pairs) {
+  return [
+    rows("Changed, before", pairs.map((pair) => pair.old), "removed"),
+    rows("Changed, after", pairs.map((pair) => pair.new), "added"),
+  ];
 }
 
 /** Runs of plain appended messages go together; every other commit stands alone. */

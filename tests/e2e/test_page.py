@@ -1,0 +1,401 @@
+"""The page in a real browser, over a real server with its offline model."""
+
+import asyncio
+import json
+import re
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+import aiohttp
+import pytest
+
+from serving import serving
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+SAMPLE = "sample-nightly-export"
+RECEIVE = "(frame) => import('/static/app.js').then((page) => page.receive(frame))"
+
+
+@pytest.fixture
+def tab(browser, served):
+    """A function that opens a thread in a new tab; every tab notes scripts that should not run."""
+    contexts = []
+
+    def open_tab(thread=SAMPLE, width=1280, height=900):
+        context = browser.new_context(viewport={"width": width, "height": height})
+        contexts.append(context)
+        context.add_init_script("window.pwned = 0; window.alert = () => { window.pwned += 1; };")
+        page = context.new_page()
+        page.errors = []
+        page.on("pageerror", lambda error: page.errors.append(str(error)))
+        page.goto(f"{served}/#thread={quote(thread, safe='')}")
+        page.wait_for_function("document.title.endsWith('Weft') && document.title.length > 4")
+        page.wait_for_function("document.getElementById('offline').hidden")
+        return page
+
+    yield open_tab
+    for context in contexts:
+        context.close()
+
+
+def say(page, words):
+    """Send words and wait until the answer is written."""
+    page.fill("#words", words)
+    page.press("#words", "Enter")
+    page.wait_for_selector("#stop:not([hidden])")
+    page.wait_for_selector("#send:not([hidden])")
+    page.wait_for_selector("#conversation .row .acts button", state="attached")
+
+
+def ask(url, path, body=None):
+    """Status and JSON of a question to the API."""
+    data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+    headers = {} if body is None else {"content-type": "application/json"}
+    try:
+        with urlopen(Request(url + path, data=data, headers=headers)) as answer:
+            return answer.status, json.load(answer)
+    except HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def test_the_page_opens_on_the_sample(browser, served):
+    page = browser.new_page()
+    page.goto(served)
+    page.wait_for_selector(".fold")
+    assert page.inner_text("#title") == SAMPLE
+    assert "messages folded here" in page.inner_text(".fold > summary")
+    assert page.locator("#branch option").all_inner_texts() == ["main", "try-streaming"]
+    assert re.fullmatch(r"[\d,]+ of [\d,]+ tokens", page.inner_text("#gauge-text"))
+    assert page.locator(".row.pinned").count() == 2
+    page.close()
+
+
+def test_nothing_is_loaded_from_elsewhere(browser, served):
+    page = browser.new_page()
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    answer = page.goto(served)
+    page.wait_for_selector("#conversation .row")
+    assert "default-src 'self'" in answer.headers["content-security-policy"]
+    assert all(url.startswith(served) for url in asked)
+    page.close()
+
+
+def test_a_chat_streams_and_calls_a_tool(tab):
+    page = tab("chat")
+    page.fill("#words", 'Please use calculate on "6 * 7"')
+    page.press("#words", "Enter")
+    page.wait_for_selector(".streaming")
+    page.wait_for_selector(".tool.done")
+    page.wait_for_selector("#send:not([hidden])")
+    page.wait_for_selector(".row.assistant .acts button", state="attached")
+    page.click(".tool > summary")
+    assert page.inner_text(".tool .result") == "42"
+    assert '"6 * 7"' in page.inner_text(".tool .input")
+    assert page.locator(".row.assistant").last.inner_text().endswith("answered: 42")
+    assert page.errors == []
+
+
+def test_a_tool_that_fails_is_shown_as_an_error(tab):
+    page = tab("failing")
+    say(page, 'Please use calculate on "1 / 0"')
+    page.click(".tool.failed > summary")
+    assert page.inner_text(".tool .result-title") == "Error"
+    assert "divides by zero" in page.inner_text(".tool .result")
+
+
+def test_the_agent_compacts_and_the_log_takes_it_back(tab):
+    page = tab("long")
+    for number in range(4):
+        say(page, f"Remember the figure {number}{number}{number}, it is figure number {number}.")
+    rows = page.locator("#conversation > .row").count()
+    say(page, "Please compact the thread.")
+    assert "Compacted" in page.locator(".system-message.yellow").last.inner_text()
+    page.wait_for_selector(".fold")
+    page.click(".commit.compact summary")
+    page.wait_for_selector(".commit.compact .removed")
+    assert page.locator(".commit.compact .removed > ul > li").count() >= 4
+    page.click(".commit.compact button")
+    page.wait_for_selector(".commit.revert")
+    page.wait_for_function("!document.querySelector('.fold')")
+    assert page.locator("#conversation > .row").count() > rows
+    assert "figure number 0" in page.inner_text("#conversation")
+
+
+def test_the_compact_button_shows_before_it_does_and_undo_takes_it_back(tab):
+    page = tab("button")
+    for number in range(4):
+        say(page, f"Note {number}: " + "the quick brown fox jumps over the lazy dog. " * 20)
+    before = page.inner_text("#conversation")
+    page.click("#compact")
+    page.wait_for_selector("#preview .removed")
+    assert "→" in page.inner_text("#preview .big")
+    assert page.inner_text("#conversation") == before  # a preview changes nothing
+    page.click("#compact-commit")
+    page.wait_for_selector(".fold")
+    assert "Compacted" in page.locator(".system-message.yellow").last.inner_text()
+    page.click("#undo")
+    page.wait_for_function("!document.querySelector('.fold')")
+    assert page.locator("#conversation > .row.user").count() == 4
+
+
+def test_pins_and_skips_are_marked_and_taken_back(tab):
+    page = tab("marks")
+    say(page, "Keep this.")
+    page.click(".row.user .acts button:has-text('Pin')", force=True)
+    page.wait_for_selector(".row.user.pinned")
+    page.click(".row.user .acts button:has-text('Unpin')", force=True)
+    page.wait_for_selector(".row.user.normal")
+    page.click(".row.user .acts button:has-text('Skip')", force=True)
+    page.wait_for_selector(".row.user.skip")
+    page.click(".row.user .acts button:has-text('Bring back')", force=True)
+    page.wait_for_selector(".row.user.normal")
+
+
+def test_a_branch_is_made_switched_to_and_left(tab):
+    page = tab("branches")
+    say(page, "On the trunk.")
+    page.click("#new-branch")
+    page.fill("#branch-name", "idea")
+    page.press("#branch-name", "Enter")
+    page.wait_for_function("document.getElementById('branch').value === 'idea'")
+    say(page, "On the idea.")
+    page.select_option("#branch", "main")
+    page.wait_for_function("!document.getElementById('conversation').innerText.includes('idea')")
+    assert "On the trunk." in page.inner_text("#conversation")
+
+
+def test_the_search_finds_threads_by_what_was_said_in_them(tab):
+    page = tab("searched")
+    say(page, "The password of the vault is marzipan.")
+    page.fill("#search", "marzipan")
+    page.wait_for_selector(".hit")
+    assert page.locator(".thread").all_inner_texts()[0].startswith("searched")
+    page.fill("#search", "nowhere-to-be-found")
+    page.wait_for_selector("#threads .empty")
+
+
+def test_enter_sends_and_shift_enter_makes_a_line(tab):
+    page = tab("keys")
+    page.press("#words", "Enter")
+    assert page.locator(".row").count() == 0  # nothing to send
+    page.type("#words", "one")
+    page.press("#words", "Shift+Enter")
+    page.type("#words", "two")
+    assert page.input_value("#words") == "one\ntwo"
+    page.press("#words", "Enter")
+    page.wait_for_selector(".row.user")
+    assert page.locator(".row.user .prose").inner_text() == "one\ntwo"
+
+
+def test_stop_ends_a_run(tab):
+    page = tab("stopped")
+    page.fill("#words", "Say something long. " + "words and more words, " * 300)
+    page.press("#words", "Enter")
+    page.click("#stop")
+    page.wait_for_selector("#send:not([hidden])")
+    say(page, "Are you still there?")
+    assert page.errors == []
+
+
+ATTACK = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+LINK = "[press](javascript:alert(3)) <a href='javascript:alert(4)'>here</a>"
+
+
+@pytest.mark.parametrize("words", [ATTACK, LINK, f"```html\n{ATTACK}\n```", f"| {ATTACK} |\n|-|"])
+def test_a_message_cannot_run_anything(tab, words):
+    page = tab("attacked")
+    say(page, words)
+    for link in page.locator("#conversation a").all():
+        assert link.get_attribute("href").startswith(("http", "mailto"))
+    assert page.locator("#conversation img, #conversation script").count() == 0
+    assert page.evaluate("window.pwned") == 0
+
+
+def test_tool_output_cannot_run_anything(tab):
+    page = tab("attacked-tool")
+    say(page, f'Please use search_threads with "{ATTACK} zzz"')
+    page.click(".tool > summary")
+    assert "<img" in page.inner_text(".tool")
+    assert page.locator("#conversation img, #conversation script").count() == 0
+    assert page.evaluate("window.pwned") == 0
+
+
+def test_a_thread_s_name_cannot_run_anything(tab):
+    page = tab(f"name {ATTACK}")
+    say(page, "hello")
+    page.fill("#search", "hello")
+    page.wait_for_selector(".hit")
+    assert page.locator("body img:not(.brand img), #threads script").count() == 0
+    assert page.evaluate("window.pwned") == 0
+
+
+@pytest.mark.parametrize("key", ["content", "message", "text"])
+def test_a_system_event_cannot_run_anything(tab, key):
+    page = tab("attacked-system")
+    frame = {"type": "system", "subtype": "warning", key: ATTACK + LINK, "html": ATTACK}
+    page.evaluate(RECEIVE, frame)
+    page.wait_for_timeout(300)
+    assert "<img" in page.inner_text(".system-message")
+    assert page.locator("#conversation img, #conversation script").count() == 0
+    assert page.evaluate("window.pwned") == 0
+
+
+def test_two_tabs_never_hear_each_other(tab):
+    first, second = tab("tab-one"), tab("tab-two")
+    first.fill("#words", "The first tab speaks.")
+    second.fill("#words", "The second tab speaks.")
+    first.press("#words", "Enter")
+    second.press("#words", "Enter")
+    for page, own, other in ((first, "first", "second"), (second, "second", "first")):
+        page.wait_for_selector("#send:not([hidden])")
+        page.wait_for_selector(".row.assistant .acts button", state="attached")
+        said = page.inner_text("#conversation")
+        assert f"The {own} tab" in said
+        assert f"The {other} tab" not in said
+
+
+@pytest.mark.parametrize("width", [360, 768, 1024, 1920])
+def test_nothing_is_cut_off_at_any_width(tab, width):
+    page = tab(SAMPLE, width=width, height=740)
+    page.wait_for_selector(".fold")
+    assert page.evaluate("document.scrollingElement.scrollWidth") <= width
+    if width < 760:
+        page.click("#toggle-threads")
+        assert page.is_visible("#threads .thread")
+        page.click("#threads .thread")
+    if width < 1180:
+        page.click("#toggle-log")
+        assert page.is_visible(".commit.compact summary")
+
+
+def test_every_control_has_a_name(tab):
+    page = tab()
+    page.wait_for_selector(".fold")
+    unnamed = page.evaluate(
+        """() => [...document.querySelectorAll("button, input, select, textarea, meter")]
+            .filter((node) => !(node.innerText?.trim() || node.getAttribute("aria-label")
+                || node.title || node.labels?.length))
+            .map((node) => node.outerHTML)"""
+    )
+    assert unnamed == []
+
+
+def test_the_page_comes_back_after_the_server_did(browser, tmp_path):
+    page = browser.new_page()
+    with serving(tmp_path) as url:
+        page.goto(f"{url}/#thread=back")
+        page.wait_for_function("document.getElementById('offline').hidden")
+    page.wait_for_selector("#offline:not([hidden])")
+    with serving(tmp_path, "--port", url.rpartition(":")[2]):
+        page.wait_for_selector("#offline", state="hidden")
+        say(page, "Here again.")
+        assert "Here again." in page.inner_text("#conversation")
+    page.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "place"),
+    [
+        ("/api/thread", 400, "thread"),
+        ("/api/thread?thread=%20", 400, "thread"),
+        (f"/api/thread?thread={SAMPLE}&branch=nope", 404, "branch"),
+        (f"/api/log?thread={SAMPLE}&limit=-1", 400, "limit"),
+        (f"/api/log?thread={SAMPLE}&limit=many", 400, "limit"),
+        (f"/api/commit?thread={SAMPLE}&id=zz", 404, None),
+        ("/api/commit?thread=nobody&id=zz", 404, "thread"),
+        (f"/api/diff?thread={SAMPLE}&a=main", 400, "b"),
+        (f"/api/diff?thread={SAMPLE}&a=main&b=nope", 404, None),
+        (f"/api/search?thread={SAMPLE}", 400, "q"),
+    ],
+)
+def test_a_bad_question_is_refused_by_its_place(served, path, status, place):
+    code, body = ask(served, path)
+    assert (code, body["error"]["place"]) == (status, place)
+    assert "Traceback" not in body["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "place"),
+    [
+        ("/api/compact", b"{", 400, "body"),
+        ("/api/compact", b"[]", 400, "body"),
+        ("/api/compact", {}, 400, "thread"),
+        ("/api/compact", {"thread": "nobody"}, 404, "thread"),
+        ("/api/compact", {"thread": SAMPLE, "budget": "x"}, 400, "budget"),
+        ("/api/compact", {"thread": SAMPLE, "budget": 1}, 422, None),
+        ("/api/compact", {"thread": SAMPLE, "preview": "yes"}, 400, "preview"),
+        ("/api/compact", {"thread": SAMPLE, "replacements": [{}]}, 422, "replacements[0].summary"),
+        ("/api/revert", {"thread": SAMPLE, "id": "ffffffffffff"}, 404, None),
+        ("/api/annotate", {"thread": SAMPLE, "id": "ff", "priority": "loud"}, 400, "priority"),
+        ("/api/annotate", {"thread": SAMPLE, "id": 7, "priority": "pinned"}, 400, "id"),
+        ("/api/branch", {"thread": SAMPLE, "name": "main"}, 422, None),
+        ("/api/render", {"text": 7}, 400, "text"),
+    ],
+)
+def test_a_bad_wish_is_refused_and_changes_nothing(served, path, body, status, place):
+    before = ask(served, f"/api/thread?thread={SAMPLE}")[1]["head"]
+    code, answer = ask(served, path, body)
+    assert (code, answer["error"]["place"]) == (status, place)
+    assert ask(served, f"/api/thread?thread={SAMPLE}")[1]["head"] == before
+
+
+def talk(url, *frames, answers=1):
+    """Send frames over one socket; the first answers."""
+
+    async def conversation():
+        async with aiohttp.ClientSession() as session, session.ws_connect(url + "/ws") as socket:
+            for frame in frames:
+                if isinstance(frame, bytes):
+                    await socket.send_bytes(frame)
+                else:
+                    await socket.send_str(frame if isinstance(frame, str) else json.dumps(frame))
+            return [await socket.receive_json(timeout=20) for _ in range(answers)]
+
+    return asyncio.run(conversation())
+
+
+@pytest.mark.parametrize(
+    ("frame", "place"),
+    [
+        (b"\x00\x01", "frame"),
+        ("not json", "frame"),
+        ("[]", "frame"),
+        ("{}", "type"),
+        ({"type": "shout"}, "type"),
+        ({"type": ["say"]}, "type"),
+        ({"type": "interrupt"}, "type"),
+        ({"type": "say"}, "text"),
+        ({"type": "say", "text": "hi"}, "thread"),
+        ({"type": "say", "text": "  ", "thread": "x"}, "text"),
+        ({"type": "say", "text": 7, "thread": "x"}, "text"),
+        ({"type": "say", "text": "hi", "thread": "x", "model": "nobody-knows-it/x"}, "model"),
+        ({"type": "say", "text": "hi", "thread": SAMPLE, "branch": "nope"}, "branch"),
+        ({"type": "say", "text": "x" * 1_100_000, "thread": "x"}, "frame"),
+    ],
+)
+def test_a_bad_frame_is_answered_and_changes_nothing(served, frame, place):
+    before = ask(served, "/api/threads")[1]
+    [answer] = talk(served, frame)
+    assert (answer["type"], answer["scope"], answer["place"]) == ("error", "frame", place)
+    assert ask(served, "/api/threads")[1] == before
+
+
+def test_a_bad_frame_does_not_end_a_run(served):
+    frames = [{"type": "say", "text": "hello", "thread": "framed"}, "not json"]
+    types = {answer["type"] for answer in talk(served, *frames, answers=5)}
+    assert {"started", "error", "text_delta"} <= types
+
+
+def test_a_foreign_page_may_not_talk(served):
+    async def knock():
+        async with aiohttp.ClientSession() as session:
+            foreign = {"Origin": "https://evil.example"}
+            async with session.ws_connect(served + "/ws", headers=foreign) as socket:
+                return await socket.receive(timeout=10)
+
+    with pytest.raises(aiohttp.WSServerHandshakeError):
+        asyncio.run(knock())

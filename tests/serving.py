@@ -1,0 +1,29 @@
+"""A real `weft serve` in a process of its own."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+STOP_SECONDS = 20
+
+
+@contextmanager
+def serving(folder: Path, *options: str) -> Iterator[str]:
+    """`weft serve` in a process of its own, on a free port and a store in `folder`; its URL."""
+    weft = Path(sys.executable).with_name("weft")
+    command = [str(weft), "serve", "--store", str(folder / "weft.db")]
+    options = options if "--port" in options else ("--port", "0", *options)
+    with (folder / "stderr.txt").open("a+") as errors:
+        process = subprocess.Popen(
+            [*command, *options], stdout=subprocess.PIPE, stderr=errors, text=True, cwd=folder
+        )
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith("weft serves on "), (folder / "stderr.txt").read_text()
+            yield line.split()[-1]
+        finally:
+            process.terminate()
+            process.communicate(timeout=STOP_SECONDS)
