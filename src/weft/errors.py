@@ -7,6 +7,7 @@
     ├── ThreadError              a verb was asked for something the thread cannot do
     │   ├── NotFound             no commit, entry, branch or thread of that name
     │   ├── Ambiguous            an id prefix names more than one
+    │   ├── MergeConflict        both sides changed one line; carries the conflicts
     │   ├── BudgetExceeded       the compiled context would not fit
     │   └── CompactRefused       a compaction's input is wrong; carries the field
     ├── StoreError               the store could not do it; nothing was changed
@@ -16,6 +17,8 @@
 
 Lost information is not an error: encoders return `Loss` values instead.
 """
+
+from typing import Any
 
 
 class WeftError(Exception):
@@ -75,6 +78,14 @@ class Ambiguous(ThreadError):
         super().__init__(f"{prefix!r} names more than one: {', '.join(c[:12] for c in candidates)}")
         self.prefix = prefix
         self.candidates = candidates
+
+
+class MergeConflict(ThreadError):
+    """Both sides changed the same lines: `conflicts` says which, and how each side has them."""
+
+    def __init__(self, message: str, conflicts: tuple[Any, ...]) -> None:
+        super().__init__(message)
+        self.conflicts = conflicts
 
 
 class BudgetExceeded(ThreadError):

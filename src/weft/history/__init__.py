@@ -4,6 +4,12 @@ Everything here is a function of values; what it reads, it reads through the `St
 """
 
 from .compile import HIDDEN_KINDS, Count, View, show_rows, shows
+from .conflict import CHOICES, Choose, Conflict
+from .diff import Delta, Diff, diff_rows
+from .edit import edit_text
+from .graph import merge_base
+from .match import chain_message, chain_messages, first_link, match_key
+from .merge import Merged, merge3
 from .objects import (
     PRIORITIES,
     Append,
@@ -24,18 +30,28 @@ from .objects import (
     encode_entry,
     new_slot,
 )
+from .oplog import REDO, UNDO, plan_redo, plan_undo, read_operations
 from .rewrite import PlannedRewrite, apply_rewrite, plan_rewrite
+from .search import index_behind, search_commits
 
 __all__ = [
+    "CHOICES",
     "HIDDEN_KINDS",
     "PRIORITIES",
+    "REDO",
+    "UNDO",
     "Append",
     "Body",
     "Change",
+    "Choose",
     "CommitKind",
+    "Conflict",
     "Count",
+    "Delta",
+    "Diff",
     "Draft",
     "Insert",
+    "Merged",
     "Placed",
     "PlannedRewrite",
     "Priority",
@@ -44,13 +60,26 @@ __all__ = [
     "Setup",
     "View",
     "apply_rewrite",
+    "chain_message",
+    "chain_messages",
     "commit_id",
     "decode_body",
     "decode_entry",
+    "diff_rows",
+    "edit_text",
     "encode_commit",
     "encode_entry",
+    "first_link",
+    "index_behind",
+    "match_key",
+    "merge3",
+    "merge_base",
     "new_slot",
+    "plan_redo",
     "plan_rewrite",
+    "plan_undo",
+    "read_operations",
+    "search_commits",
     "show_rows",
     "shows",
 ]

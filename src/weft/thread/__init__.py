@@ -14,7 +14,11 @@ from .content import (
     extract_text_from_content,
 )
 from .info import CommitInfo
+from .looking import Hit, Stats
 from .open import open, threads
+from .params import VendorParams
+from .prefix import Prefix, find_prefix
+from .rewriting import MergePreview
 from .thread import Thread
 
 __all__ = [
@@ -24,13 +28,19 @@ __all__ = [
     "Content",
     "DialogueContent",
     "FreeformContent",
+    "Hit",
     "InstructionContent",
+    "MergePreview",
     "OutputContent",
+    "Prefix",
     "ReasoningContent",
     "SessionContent",
+    "Stats",
     "Thread",
     "ToolIOContent",
+    "VendorParams",
     "extract_text_from_content",
+    "find_prefix",
     "open",
     "threads",
 ]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from weft.compact import create_checkpoint_content, generate_checkpoint_id
 from weft.history import Append, Draft, Priority
 from weft.ids import Id
 from weft.model import Block, JsonObject, Message, Reminder, Text, ToolResult
@@ -75,7 +76,7 @@ def append_message(
     priority: Priority = "normal",
     turn: bool = False,
 ) -> CommitInfo:
-    """Commit one message as it is; a `turn` on a thread with checkpoints gets its own at the end."""
+    """Commit one message as it is; a `turn` on a thread with checkpoints ends with one."""
 
     def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
         said = checkpointed(handle, message, head) if turn and handle.checkpoints else message
@@ -88,8 +89,6 @@ def append_message(
 
 def checkpointed(handle: Handle, message: Message, head: Id | None) -> Message:
     """The message with a checkpoint behind everything else in it."""
-    from weft.compact import create_checkpoint_content, generate_checkpoint_id
-
     taken = TakenCheckpoints(handle.store, handle.name)
     parent = "" if head is None else head.hex()
     id = generate_checkpoint_id(parent, message.text, taken)

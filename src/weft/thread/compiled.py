@@ -5,14 +5,17 @@ they are asked for: a compile behind every commit of a long thread costs what ch
 here reads or writes a store.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+from weft.codec import SystemPolicy
 from weft.history import Count, Priority, Row, Setup, View, show_rows
 from weft.ids import Id
 from weft.model import Message, Tool
 
 from . import formats
+from .params import ToolLike, VendorParams, write_params
 
 
 class CompiledContext:
@@ -97,6 +100,37 @@ class CompiledContext:
     def to_text(self) -> str:
         """The conversation as a person reads it."""
         return formats.to_text(self.rows)
+
+    def to_openai_params(self, model: str | None = None, **options: Any) -> VendorParams:
+        """What `chat.completions.create(**...)` takes; `.losses` is what it could not say."""
+        return self._params("openai-chat", model, **options)
+
+    def to_anthropic_params(self, model: str | None = None, **options: Any) -> VendorParams:
+        """What `messages.create(**...)` takes."""
+        return self._params("anthropic", model, **options)
+
+    def to_responses_params(self, model: str | None = None, **options: Any) -> VendorParams:
+        """What `responses.create(**...)` takes."""
+        return self._params("openai-responses", model, **options)
+
+    def _params(
+        self,
+        protocol: str,
+        model: str | None,
+        *,
+        tools: Sequence[ToolLike] | None = None,
+        system: SystemPolicy = "auto",
+        max_tokens: int | None = None,
+    ) -> VendorParams:
+        return write_params(
+            protocol,
+            self.rows,
+            self.setup,
+            model=model,
+            tools=tools,
+            system=system,
+            max_tokens=max_tokens,
+        )
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -109,7 +109,7 @@ def content_type(content: Content) -> str:
 
 
 def read_content(content: Content | JsonObject) -> Content:
-    """The typed form; raises `ThreadError` naming the types there are, or the field that is wrong."""
+    """The typed form; raises `ThreadError` naming the types, or the field that is wrong."""
     if isinstance(content, get_args(Content)):
         return content  # pyright: ignore[reportReturnType] - the union's own members
     kind = content.get(TAG) if isinstance(content, dict) else None
@@ -117,7 +117,7 @@ def read_content(content: Content | JsonObject) -> Content:
         raise ThreadError(
             f"content of type {kind!r} is unknown; the types are {', '.join(ROLES)}"
             if isinstance(content, dict)
-            else f"a {type(content).__name__} is no content; give a ...Content or a dict with {TAG!r}"
+            else f"a {type(content).__name__} is no content: give a ...Content or a dict"
         )
     try:
         return msgspec.convert(content, Content)

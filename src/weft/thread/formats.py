@@ -211,7 +211,7 @@ def _anthropic_result(block: ToolResult, message: Message) -> Dict:
 
 
 def _continues_results(messages: Sequence[Dict], said: Dict) -> bool:
-    """Results of one turn must share a message: the API wants all of them right behind the calls."""
+    """Results of one turn share a message: the API wants all of them right behind the calls."""
     return bool(messages) and _only_results(messages[-1]) and _only_results(said)
 
 

@@ -10,21 +10,34 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from functools import partial
 from threading import RLock
 from time import time
-from typing import TYPE_CHECKING
 
+from msgspec import structs
+
+from weft.compact import SystemMessage
 from weft.errors import RefMoved, ThreadError
-from weft.history import Draft, View, encode_commit
+from weft.history import (
+    Append,
+    Draft,
+    Row,
+    Setup,
+    View,
+    chain_message,
+    chain_messages,
+    encode_commit,
+    first_link,
+    index_behind,
+    show_rows,
+    shows,
+)
 from weft.ids import Id
-from weft.model import Checkpoint, Message
+from weft.model import Checkpoint, Message, is_system
 from weft.store import CommitRecord, Landing, Step, Store, ThreadRecord
 from weft.tokens import Counter, counter_for
 
 from .info import CommitInfo, read_info
 
-if TYPE_CHECKING:
-    from weft.compact import SystemMessage
-
 KEPT_VIEWS = 16
+INDEX_EVERY = 100
 TRIES = 3
 DEFAULT_TOKENIZER = "o200k"
 
@@ -55,6 +68,8 @@ class Handle:
         self._counter = counter
         self._views: dict[Id, View] = {}
         self._empty = View()
+        self._chains: dict[Id, bytes | None] = {}
+        self._landed = 0
 
     def head(self) -> Id | None:
         """The commit that the branch points at now."""
@@ -94,7 +109,7 @@ class Handle:
             self._counter = counter_for(DEFAULT_TOKENIZER)
         return self._counter.message(message)
 
-    def emit(self, events: "Iterable[SystemMessage]") -> None:
+    def emit(self, events: Iterable[SystemMessage]) -> None:
         """Tell everybody who listens."""
         for event in events:
             for listener in tuple(self.listeners):
@@ -116,11 +131,42 @@ class Handle:
             raise ThreadError(f"commit {head.hex()} is not in this thread")
         return self._empty.extend(steps)
 
+    def _chain(self, head: Id | None, draft: Draft, step: Step) -> bytes | None:
+        """The chained match key of everything that shows after this commit."""
+        assert self.scope is not None
+        before = self._chain_at(head)
+        match draft.op:
+            case Setup():
+                return before
+            case Append(kind=kind, priority=priority):
+                said = draft.messages[0]
+                if not shows(Row(None, said, priority, kind)):
+                    return before
+                if before is None and is_system(said):
+                    return None
+                return chain_message(before or first_link(self.scope), said)
+            case _:
+                rows = show_rows(self.view(head).extend([step]).rows)
+                links = list(chain_messages(self.scope, (row.message for row in rows)))
+                return links[-1] if links else None
+
+    def _chain_at(self, head: Id | None) -> bytes | None:
+        if head is None:
+            return None
+        if head not in self._chains:
+            (step,) = self.store.read_commits(self.name, [head])
+            self._chains = {head: step.commit.chain}
+        return self._chains[head]
+
     def _land(self, verb: str, plan: Plan) -> CommitInfo:
         head = self.head()
         draft, others = plan(head)
         parents = (() if head is None else (head,)) + others
         record, entries = encode_commit(draft, parents, created=self.clock())
+        if self.scope is not None:
+            chain = self._chain(head, draft, _step(record, entries))
+            record = structs.replace(record, chain=chain)
+            self._chains = {record.id: chain}
         landing = Landing(
             verb=verb,
             ref=self.branch,
@@ -132,7 +178,14 @@ class Handle:
             checkpoints=tuple(_checkpoints(draft.messages)),
         )
         self.store.land(self.name, landing)
+        self._index()
         return read_info(_step(record, entries), self.count)
+
+    def _index(self) -> None:
+        """Full text follows behind: per commit it would halve the rate."""
+        self._landed += 1
+        if self._landed % INDEX_EVERY == 0:
+            index_behind(self.store)
 
 
 class TakenCheckpoints(Set[str]):

@@ -8,19 +8,26 @@ itself. Verbs that write give back the `CommitInfo` of what they wrote.
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Literal, Self, overload
 
-from weft.history import Priority
-from weft.model import Block, JsonObject, Message, Text, ToolResult
+from weft.compact import CompactResult, Strip, SystemMessage, Trigger
+from weft.errors import ThreadError
+from weft.history import Diff, Draft, Priority, Setup, diff_rows, index_behind
+from weft.model import Block, Checkpoint, JsonObject, Message, Params, Text, ToolResult
+from weft.store import Store
 
+from . import looking, moving, rewriting
+from .answers import describe_generation, read_answer
 from .append import append_content, append_message, append_results
+from .compacting import Replacements, compact
 from .compiled import CompiledContext
 from .content import Content, DialogueContent, InstructionContent
 from .handle import Handle
-from .info import CommitInfo, read_info
-
-if TYPE_CHECKING:
-    from weft.compact import SystemMessage
+from .info import CommitInfo, auto_note, read_info
+from .looking import Hit, Stats
+from .params import ToolLike, read_tool
+from .resolve import At, Name, require_commit, resolve_commit
+from .rewriting import MergePreview, Strategy
 
 
 class Thread:
@@ -33,6 +40,10 @@ class Thread:
     @property
     def name(self) -> str:
         return self._handle.name
+
+    @property
+    def store(self) -> Store:
+        return self._handle.store
 
     @property
     def current(self) -> str:
@@ -90,19 +101,28 @@ class Thread:
 
     def assistant(
         self,
-        text: Any,
+        answer: Any,
         *,
         name: str | None = None,
         message: str | None = None,
         metadata: JsonObject | None = None,
         generation_config: JsonObject | None = None,
     ) -> CommitInfo:
-        """Append what the model says."""
-        return self.commit(
-            DialogueContent("assistant", text, name),
-            message,
+        """Append what the model says: text, or any vendor's whole response with all it holds."""
+        if isinstance(answer, str):
+            content = DialogueContent("assistant", answer, name)
+            return self.commit(
+                content, message, metadata=metadata, generation_config=generation_config
+            )
+        response = read_answer(answer)
+        said = response.message
+        return append_message(
+            self._handle,
+            said,
+            note=auto_note("dialogue", said.text) if message is None else message,
             metadata=metadata,
-            generation_config=generation_config,
+            generation_config=generation_config or describe_generation(response),
+            usage=response.usage,
         )
 
     def tool_result(
@@ -157,12 +177,113 @@ class Thread:
             priority=priority,
         )
 
+    def setup(self, tools: Sequence[ToolLike] = (), params: Params | None = None) -> CommitInfo:
+        """The tools and parameters that requests made from here on carry."""
+        op = Setup(tuple(read_tool(tool) for tool in tools), params or Params())
+        return self._handle.land("setup", lambda _: (Draft("setup", op), ()))
+
+    def edit(
+        self,
+        id: Name,
+        text: str,
+        *,
+        message: str | None = None,
+        metadata: JsonObject | None = None,
+    ) -> CommitInfo:
+        """Give a message other words; its calls and media stay, and so does its id."""
+        return rewriting.edit(self._handle, id, text, note=message, metadata=metadata)
+
+    def annotate(self, id: Name, priority: Priority) -> CommitInfo:
+        """Give a message another priority, on this branch."""
+        return rewriting.annotate(self._handle, id, priority)
+
+    def pin(self, id: Name) -> CommitInfo:
+        """The message must survive every compaction, byte by byte."""
+        return self.annotate(id, "pinned")
+
+    def skip(self, id: Name) -> CommitInfo:
+        """Leave the message out of what is sent, until `annotate` says otherwise."""
+        return self.annotate(id, "skip")
+
+    def branch(self, name: str, at: At = None) -> CommitInfo:
+        """Give a commit a second name to go on from; does not switch."""
+        return moving.branch(self._handle, name, at)
+
+    def branches(self) -> dict[str, str]:
+        """Every branch and the id of its head."""
+        refs = self._handle.store.refs(self.name)
+        return {name: head.hex() for name, head in refs.items()}
+
+    def delete_branch(self, name: str) -> CommitInfo:
+        """Forget a branch's name; its commits stay."""
+        return moving.delete_branch(self._handle, name)
+
+    def switch(self, name: str) -> CommitInfo | None:
+        """Stand on another branch."""
+        return moving.switch(self._handle, name)
+
+    @overload
+    def merge(
+        self, branch: str, strategy: Strategy = None, preview: Literal[False] = False
+    ) -> CommitInfo: ...
+    @overload
+    def merge(
+        self, branch: str, strategy: Strategy = None, *, preview: Literal[True]
+    ) -> MergePreview: ...
+    def merge(
+        self, branch: str, strategy: Strategy = None, preview: bool = False
+    ) -> CommitInfo | MergePreview:
+        """Bring a branch home: our new messages, then theirs; raises `MergeConflict`.
+
+        `strategy` settles conflicts: `ours`, `theirs`, `concat`, or an answer for each by its id.
+        """
+        if preview:
+            return rewriting.preview_merge(self._handle, branch, strategy)
+        return rewriting.merge(self._handle, branch, strategy)
+
+    def revert(self, id: Name, strategy: Strategy = None) -> CommitInfo:
+        """Take back one compaction, edit or merge, and keep what came after."""
+        return rewriting.revert(self._handle, id, strategy)
+
+    def undo(self) -> CommitInfo | None:
+        """Take back the last operation; the result is the head it leaves."""
+        return moving.undo(self._handle)
+
+    def redo(self) -> CommitInfo | None:
+        """Take back the last undo."""
+        return moving.redo(self._handle)
+
+    def compact(
+        self,
+        replacements: Replacements | None = None,
+        *,
+        budget: int | None = None,
+        keep: int | None = None,
+        model: str | None = None,
+        strip: Strip = "all",
+        preview: bool = False,
+        call_id: str | None = None,
+        trigger: Trigger = "manual",
+    ) -> CompactResult:
+        """Fold ranges into summaries, or old turns into an extract that fits a budget."""
+        if model is not None:
+            raise ThreadError(f"no summariser is set up that could ask {model!r}")
+        return compact(
+            self._handle,
+            replacements,
+            budget=budget,
+            keep=keep,
+            strip=strip,
+            preview=preview,
+            call_id=call_id,
+            trigger=trigger,
+        )
+
     def compile(
-        self, at: object = None, *, last: int | None = None, reasoning: bool = False
+        self, at: At = None, *, last: int | None = None, reasoning: bool = False
     ) -> CompiledContext:
         """The messages that a commit means; the branch's head where none is named."""
-        head = self._handle.head()
-        view = self._handle.view(head)
+        view = self._handle.view(resolve_commit(self._handle, at))
         return CompiledContext(view, self._handle.count, last=last, reasoning=reasoning)
 
     def log(self, limit: int | None = None) -> list[CommitInfo]:
@@ -172,7 +293,32 @@ class Thread:
         steps = [] if head is None else handle.store.walk(handle.name, head, limit=limit)
         return [read_info(step, handle.count) for step in reversed(steps)]
 
-    def listen(self, callback: "Callable[[SystemMessage], None]") -> None:
+    def show(self, id: Name) -> CommitInfo:
+        """One commit with the messages it brought."""
+        return self._handle.info(require_commit(self._handle, id))
+
+    def diff(self, before: At, after: At = None) -> Diff:
+        """What changed between two commits or branches."""
+        old, new = (self._handle.view(resolve_commit(self._handle, at)) for at in (before, after))
+        return diff_rows(old.rows, new.rows, self._handle.count)
+
+    def search(self, query: str, limit: int = looking.LIMIT) -> list[Hit]:
+        """Everything ever said here that has all these words, live or not."""
+        return looking.search(self._handle, query, limit)
+
+    def recall(self, wanted: str, limit: int = looking.LIMIT) -> list[Hit]:
+        """The originals behind an id or checkpoint, or behind words."""
+        return looking.recall(self._handle, wanted, limit)
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """The checkpoints of the branch, oldest first."""
+        return looking.checkpoints(self._handle)
+
+    def stats(self) -> Stats:
+        """The thread in numbers."""
+        return looking.stats(self._handle)
+
+    def listen(self, callback: Callable[[SystemMessage], None]) -> None:
         """Call this with every event of the thread."""
         self._handle.listeners.append(callback)
 
@@ -181,16 +327,19 @@ class Thread:
         """Everything inside lands as one transaction; an exception takes all of it back."""
         handle = self._handle
         with handle.lock:
+            branch = handle.branch
             try:
                 with handle.store.transaction():
                     yield self
             except BaseException:
+                handle.branch = branch
                 handle.forget_views()
                 raise
 
     def close(self) -> None:
         """Let go of the store, if this handle opened it."""
         if self._owns_store:
+            index_behind(self._handle.store)
             self._handle.store.close()
 
     def __enter__(self) -> Self:

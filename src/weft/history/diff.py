@@ -1,0 +1,97 @@
+"""What changed between two compiled lists, line by line, matched by slot."""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from weft.ids import Id
+
+from .compile import Count, shows
+from .objects import Row
+
+
+class Delta(Struct, frozen=True):
+    """One line that is not the same in both lists."""
+
+    kind: Literal["added", "removed", "changed"]
+    slot: Id
+    before: Row | None
+    after: Row | None
+
+    @property
+    def id(self) -> str:
+        return self.slot.hex()
+
+
+class Diff(Struct, frozen=True):
+    """All differences, in the order in which a reader meets them."""
+
+    changes: tuple[Delta, ...]
+    tokens_before: int
+    tokens_after: int
+
+    @property
+    def tokens(self) -> int:
+        return self.tokens_after - self.tokens_before
+
+    @property
+    def added(self) -> tuple[Row, ...]:
+        return tuple(d.after for d in self.changes if d.kind == "added" and d.after)
+
+    @property
+    def removed(self) -> tuple[Row, ...]:
+        return tuple(d.before for d in self.changes if d.kind == "removed" and d.before)
+
+    @property
+    def changed(self) -> tuple[tuple[Row, Row], ...]:
+        return tuple((d.before, d.after) for d in self.changes if d.before and d.after)
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)
+
+    def __str__(self) -> str:
+        if not self.changes:
+            return "no difference"
+        return "\n".join([*_lines(self.changes), f"{self.tokens:+,} tokens"])
+
+
+def diff_rows(before: Sequence[Row], after: Sequence[Row], count: Count) -> Diff:
+    """The way from one list to the other; a line that is hidden counts as not there."""
+    old = {row.id: row for row in before if row.id is not None and shows(row)}
+    new = {row.id: row for row in after if row.id is not None and shows(row)}
+    changes: list[Delta] = []
+    gone = iter([(slot, row) for slot, row in old.items()])
+    for slot, row in new.items():
+        if slot not in old:
+            changes.append(Delta("added", slot, None, row))
+            continue
+        changes.extend(_gone_before(gone, slot, new))
+        if old[slot] != row:
+            changes.append(Delta("changed", slot, old[slot], row))
+    changes.extend(_gone_before(gone, None, new))
+    return Diff(
+        tuple(changes),
+        sum(count(row.message) for row in old.values()),
+        sum(count(row.message) for row in new.values()),
+    )
+
+
+def _gone_before(
+    old: Iterator[tuple[Id, Row]], until: Id | None, new: dict[Id, Row]
+) -> Iterator[Delta]:
+    """The lines that left, from where the reader stands up to the line `until`."""
+    for slot, row in old:
+        if slot == until:
+            return
+        if slot not in new:
+            yield Delta("removed", slot, row, None)
+
+
+def _lines(changes: Sequence[Delta]) -> Iterator[str]:
+    for delta in changes:
+        for row, sign in ((delta.before, "-"), (delta.after, "+")):
+            if row is not None:
+                mark = "" if row.priority == "normal" else f" [{row.priority}]"
+                text = row.message.text.replace("\n", f"\n{sign} ")
+                yield f"{sign} {delta.id[:12]} {row.message.role}{mark}: {text}"

@@ -1,0 +1,144 @@
+"""Three-way merge of compiled lists, line by line, with conflicts as values.
+
+Lines are matched by slot, never by text. What only one side changed is taken; what both added is
+kept, ours first and theirs behind it, each whole, so that tails never conflict. A conflict is one
+line that both sides treated differently: edited, folded away or skipped here, and edited or
+folded otherwise there. `choose` settles each; without it the conflicts are listed and our side
+stands in their place, which is what a preview shows.
+
+The same function takes a commit back: reverting is merging, onto the present list, the way from
+what the commit made to what it was made from.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct, structs
+
+from weft.ids import Id
+from weft.model import Block, Message, Refusal, Text
+
+from .conflict import Choose, Conflict
+from .edit import edit_text
+from .folds import settle_folds
+from .objects import PRIORITIES, Priority, Row
+from .weave import weave, without_results
+
+
+class Merged(Struct, frozen=True):
+    """The merged list, what could not be settled, and calls that both sides had answered.
+
+    Of two answers to one call ours is kept, because no vendor takes both.
+    """
+
+    rows: tuple[Row, ...]
+    conflicts: tuple[Conflict, ...] = ()
+    answered_twice: tuple[str, ...] = ()
+
+
+def merge3(
+    base: Sequence[Row],
+    ours: Sequence[Row],
+    theirs: Sequence[Row],
+    choose: Choose | None = None,
+) -> Merged:
+    """What both sides made of `base`, in one list."""
+    old, left, right = _lines(base), _lines(ours), _lines(theirs)
+    conflicts: list[Conflict] = []
+
+    def settle(conflict: Conflict) -> str:
+        if choose is None:
+            conflicts.append(conflict)
+            return "ours"
+        return choose(conflict)
+
+    lines: dict[Id, Row | None] = {}
+    for slot in {**old, **left, **right}:
+        lines[slot] = _merge_line(slot, old.get(slot), left.get(slot), right.get(slot), settle)
+    lines.update(settle_folds(old, left, right, settle))
+    order, twice = weave(old, left, right)
+    lines.update((slot, without_results(right[slot], calls)) for slot, calls in twice.items())
+    rows = [row for row in (lines[slot] for slot in order) if row is not None]
+    answered = sorted({call for calls in twice.values() for call in calls})
+    return Merged(tuple(rows), tuple(conflicts), tuple(answered))
+
+
+def _merge_line(
+    slot: Id,
+    base: Row | None,
+    ours: Row | None,
+    theirs: Row | None,
+    settle: Choose,
+) -> Row | None:
+    if ours == theirs or theirs == base:
+        return ours
+    if ours == base:
+        return theirs
+    if ours is None or theirs is None:
+        changed = ours or theirs
+        if changed is not None and changed.priority == "skip":
+            return None  # folded here, hidden there: nobody shows it
+        conflict = Conflict(slot, "folded", base, ours, theirs)
+        return _chosen(conflict, settle(conflict))
+    combined = _combine(base, ours, theirs)
+    if combined is not None:
+        return combined
+    skipped = "skip" in (ours.priority, theirs.priority) and ours.priority != theirs.priority
+    conflict = Conflict(slot, "skipped" if skipped else "edited", base, ours, theirs)
+    return _chosen(conflict, settle(conflict))
+
+
+def _combine(base: Row | None, ours: Row, theirs: Row) -> Row | None:
+    """One line of two that changed different things of it, or `None` where they collide."""
+    if base is None:
+        return None
+    if ours.priority != base.priority and theirs.priority != base.priority:
+        priority = _higher(ours.priority, theirs.priority)
+    else:
+        priority = theirs.priority if ours.priority == base.priority else ours.priority
+    hidden = {ours.priority, theirs.priority}
+    if len(hidden) == 2 and "skip" in hidden and ours.message != theirs.message:
+        return None
+    if len(hidden) == 2 and "skip" in hidden and base.priority not in hidden:
+        return None
+    if ours.message == theirs.message or theirs.message == base.message:
+        return structs.replace(ours, priority=priority)
+    if ours.message == base.message:
+        return structs.replace(theirs, priority=priority)
+    return None
+
+
+def _chosen(conflict: Conflict, choice: str) -> Row | None:
+    ours, theirs = conflict.ours, conflict.theirs
+    if choice == "ours":
+        return ours
+    if choice == "theirs":
+        return theirs
+    present = ours or theirs
+    assert present is not None
+    if choice != "concat":
+        base = conflict.ours or conflict.base or present
+        return structs.replace(base, message=edit_text(base.message, choice))
+    if ours is None or theirs is None:
+        return present
+    if ours.message == theirs.message or conflict.kind == "skipped":
+        shown = theirs if ours.priority == "skip" else ours
+        return structs.replace(shown, priority=_higher(ours.priority, theirs.priority))
+    more = tuple(b for b in theirs.message.blocks if isinstance(b, Text | Refusal))
+    blocks = _behind_text(ours.message, more)
+    message = structs.replace(ours.message, blocks=blocks, form="")
+    return structs.replace(ours, message=message)
+
+
+def _behind_text(message: Message, more: tuple[Text | Refusal, ...]) -> tuple[Block, ...]:
+    """The blocks with more text behind their last text."""
+    places = [i for i, b in enumerate(message.blocks) if isinstance(b, Text | Refusal)]
+    cut = places[-1] + 1 if places else 0
+    return (*message.blocks[:cut], *more, *message.blocks[cut:])
+
+
+def _higher(one: Priority, other: Priority) -> Priority:
+    return PRIORITIES[max(PRIORITIES.index(one), PRIORITIES.index(other))]
+
+
+def _lines(rows: Sequence[Row]) -> dict[Id, Row]:
+    return {row.id: row for row in rows if row.id is not None}

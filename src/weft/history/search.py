@@ -1,0 +1,62 @@
+"""Search over everything that was ever in context, live or not.
+
+Full text is filled behind the writing: `index_behind` takes up what came since, before a search,
+on close, and every so many commits. A query without a single word in it (a sign, a bracket) is
+looked for as it stands.
+"""
+
+import re
+from collections.abc import Iterator
+
+from weft.store import Step, Store
+
+from .objects import decode_entry
+
+PAGE = 500
+WORD = re.compile(r"\w", re.UNICODE)
+
+
+def index_behind(store: Store) -> int:
+    """Take up all commits that full text has not seen; the result is how many."""
+    taken = 0
+    while waiting := store.unindexed(PAGE):
+        store.index((item.key, _text(item.contents)) for item in waiting)
+        taken += len(waiting)
+    return taken
+
+
+def search_commits(store: Store, thread: str, query: str, limit: int) -> list[Step]:
+    """The commits that brought text with every word of the query, best first."""
+    index_behind(store)
+    words = [word for word in query.split() if WORD.search(word)]
+    if words:
+        return store.search(thread, words, limit)
+    return [step for step in _all(store, thread) if query in _text(step.contents)][:limit]
+
+
+def _all(store: Store, thread: str) -> Iterator[Step]:
+    seen: set[bytes] = set()
+    for head in store.refs(thread).values():
+        for step in reversed(store.walk(thread, head)):
+            if step.commit.id not in seen:
+                seen.add(step.commit.id)
+                yield step
+
+
+def _text(contents: tuple[bytes, ...]) -> str:
+    return "\n".join(spoken for spoken in map(_spoken, contents) if spoken)
+
+
+def _spoken(content: bytes) -> str:
+    """All the words of an entry: what is read, what is thought, what is asked of a tool."""
+    message = decode_entry(content)
+    words = [message.text]
+    for block in message.blocks:
+        match block.__struct_config__.tag:
+            case "thinking":
+                words.append(getattr(block, "text", ""))
+            case "call":
+                words += [getattr(block, "name", ""), getattr(block, "arguments", "")]
+            case _:
+                pass
+    return "\n".join(word for word in words if word)

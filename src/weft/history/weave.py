@@ -1,0 +1,90 @@
+"""The order of a merged list: ours, with what they added put behind what it stood behind.
+
+Where both sides added lines in one place, ours come first and theirs follow, each whole. One
+thing turns that round: if the place is between a call and its result, and they alone answered,
+their lines come first, because nothing may stand between a call and its result.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import structs
+
+from weft.ids import Id
+from weft.model import Checkpoint, Reminder, ToolCall, ToolResult
+
+from .conflict import Lines
+from .objects import Row
+
+
+def weave(old: Lines, left: Lines, right: Lines) -> tuple[list[Id], dict[Id, frozenset[str]]]:
+    """All slots of the merged list in order, and per slot of theirs the calls ours answered too."""
+    runs = _runs(old, left, right)
+    slots = list(left)
+    woven: list[Id] = []
+    twice: dict[Id, frozenset[str]] = {}
+    anchor: Id | None = None
+    position = 0
+    while True:
+        start = position
+        while position < len(slots) and slots[position] not in old and slots[position] not in right:
+            position += 1
+        mine, theirs = slots[start:position], runs.get(anchor, [])
+        if mine and theirs:
+            asked = _open_calls(left.get(slot) or right[slot] for slot in woven)
+            ours_answers = _answers([left[slot] for slot in mine], asked)
+            their_answers = _answers([right[slot] for slot in theirs], asked)
+            both = ours_answers & their_answers
+            twice.update((slot, both) for slot in theirs if _answers([right[slot]], both))
+            woven += [*theirs, *mine] if their_answers and not ours_answers else [*mine, *theirs]
+        else:
+            woven += [*mine, *theirs]
+        if position == len(slots):
+            return woven, twice
+        anchor = slots[position]
+        woven.append(anchor)
+        position += 1
+
+
+def without_results(row: Row, calls: frozenset[str]) -> Row | None:
+    """The line without its answers to these calls; `None` where nothing was said beside them."""
+    left = tuple(
+        block
+        for block in row.message.blocks
+        if not (isinstance(block, ToolResult) and block.call_id in calls)
+    )
+    if all(isinstance(block, Reminder | Checkpoint) for block in left):
+        return None
+    return structs.replace(row, message=structs.replace(row.message, blocks=left))
+
+
+def _runs(old: Lines, left: Lines, right: Lines) -> dict[Id | None, list[Id]]:
+    """Their new lines, by the nearest line before them that we have too."""
+    runs: dict[Id | None, list[Id]] = {}
+    anchor: Id | None = None
+    for slot in right:
+        if slot in left:
+            anchor = slot
+        elif slot not in old:
+            runs.setdefault(anchor, []).append(slot)
+    return runs
+
+
+def _open_calls(rows: Iterable[Row]) -> frozenset[str]:
+    """Ids of calls that nothing has answered yet."""
+    waiting: set[str] = set()
+    for row in rows:
+        for block in row.message.blocks:
+            if isinstance(block, ToolCall):
+                waiting.add(block.id)
+            elif isinstance(block, ToolResult):
+                waiting.discard(block.call_id)
+    return frozenset(waiting)
+
+
+def _answers(rows: Sequence[Row], asked: frozenset[str]) -> frozenset[str]:
+    return frozenset(
+        block.call_id
+        for row in rows
+        for block in row.message.blocks
+        if isinstance(block, ToolResult) and block.call_id in asked
+    )

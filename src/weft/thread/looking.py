@@ -1,0 +1,162 @@
+"""The verbs that look: search, recall, checkpoints, stats."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from weft.errors import NotFound
+from weft.history import (
+    Append,
+    Rewrite,
+    View,
+    decode_body,
+    decode_entry,
+    new_slot,
+    search_commits,
+    shows,
+)
+from weft.ids import Id
+from weft.model import Checkpoint, Message
+from weft.store import Step
+
+from .handle import Handle
+from .resolve import require_commit, resolve_row
+
+LIMIT = 50
+
+
+class Hit(Struct, frozen=True):
+    """A text that was once said: `id` names its line, `live` whether a model still sees it so."""
+
+    id: str
+    text: str
+    live: bool
+    role: str
+    commit: str
+
+
+class Stats(Struct, frozen=True, kw_only=True):
+    """A thread in numbers; `commits` counts every branch, and undone ones too."""
+
+    thread: str
+    branch: str
+    branches: int
+    commits: int
+    messages: int
+    hidden: int
+    tokens: int
+    priorities: dict[str, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__struct_fields__}
+
+
+def search(handle: Handle, query: str, limit: int = LIMIT) -> list[Hit]:
+    """Everything ever in context that has all these words, live first, then best first."""
+    if not query.strip():
+        return []
+    view = handle.view(handle.head())
+    words = query.split()
+    hits = [
+        hit
+        for step in search_commits(handle.store, handle.name, query, limit)
+        for hit in _hits(step, view)
+        if _fits(hit, words) or len(step.contents) == 1
+    ]
+    return sorted(hits, key=lambda hit: not hit.live)[:limit]
+
+
+def recall(handle: Handle, wanted: str, limit: int = LIMIT) -> list[Hit]:
+    """The originals behind an id or a checkpoint, folded or not; otherwise what the words find."""
+    view = handle.view(handle.head())
+    text = wanted.strip().removeprefix("<checkpoint:").removesuffix(">")
+    if handle.store.has_checkpoint(handle.name, text):
+        return [hit for hit in search(handle, text, limit) if text in hit.text]
+    try:
+        row = resolve_row(handle, view, text)
+    except NotFound:
+        pass
+    else:
+        assert row.id is not None
+        id = row.id.hex()
+        return [Hit(id, row.message.text, shows(row), row.message.role, id)]
+    try:
+        commit = require_commit(handle, text)
+    except NotFound:
+        return search(handle, wanted, limit)
+    (step,) = handle.store.read_commits(handle.name, [commit])
+    return _hits(step, view)
+
+
+def checkpoints(handle: Handle) -> list[Checkpoint]:
+    """The checkpoints of the branch as it is now, oldest first."""
+    return [
+        block
+        for row in handle.view(handle.head()).rows
+        for block in row.message.blocks
+        if isinstance(block, Checkpoint) and handle.store.has_checkpoint(handle.name, block.id)
+    ]
+
+
+def stats(handle: Handle) -> Stats:
+    """The branch as it is now, in numbers."""
+    view = handle.view(handle.head())
+    rows = view.rows
+    shown = [row for row in rows if shows(row)]
+    priorities: dict[str, int] = {}
+    for row in rows:
+        priorities[row.priority] = priorities.get(row.priority, 0) + 1
+    return Stats(
+        thread=handle.name,
+        branch=handle.branch,
+        branches=len(handle.store.refs(handle.name)),
+        commits=handle.store.count(handle.name),
+        messages=len(shown),
+        hidden=len(rows) - len(shown),
+        tokens=view.tokens(handle.count),
+        priorities=priorities,
+    )
+
+
+def _hits(step: Step, view: View) -> list[Hit]:
+    """What a commit said, line by line."""
+    messages = [decode_entry(content) for content in step.contents]
+    return [
+        Hit(
+            slot.hex(),
+            message.text,
+            _is_live(view, slot, message),
+            message.role,
+            step.commit.id.hex(),
+        )
+        for slot, message in _slots(step, messages)
+    ]
+
+
+def _slots(step: Step, messages: list[Message]) -> list[tuple[Id, Message]]:
+    """The lines that a commit wrote, and what it wrote there."""
+    op = decode_body(step).op
+    commit = step.commit.id
+    match op:
+        case Append():
+            return [(commit, messages[0])]
+        case Rewrite():
+            found = [(c.slot, messages[c.entry]) for c in op.change if c.entry is not None]
+            placed = [placed for insert in op.insert for placed in insert.rows]
+            found += [
+                (p.slot or new_slot(commit, number), messages[p.entry])
+                for number, p in enumerate(placed)
+            ]
+            return found
+        case _:
+            return []
+
+
+def _is_live(view: View, slot: Id, message: Message) -> bool:
+    row = view.find(slot)
+    return row is not None and shows(row) and row.message == message
+
+
+def _fits(hit: Hit, words: list[str]) -> bool:
+    folded = hit.text.casefold()
+    return all(word.casefold() in folded for word in words)

@@ -1,0 +1,108 @@
+"""From what a person types to the object that is meant."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from weft.errors import Ambiguous, NotFound, ThreadError
+from weft.history import Rewrite, Row, View, decode_body
+from weft.ids import SIZE, Id
+
+from .handle import Handle
+from .info import CommitInfo
+
+HEX = frozenset("0123456789abcdef")
+FULL = 2 * SIZE
+FORBIDDEN = frozenset(" ~^:?*[\\\t\n\r\x7f")
+
+Name = str | CommitInfo
+At = Name | datetime | float | None
+
+
+def resolve_commit(handle: Handle, at: At) -> Id | None:
+    """The commit of a branch's name, an id or its prefix, a time; the head where none is named."""
+    match at:
+        case None:
+            return handle.head()
+        case CommitInfo(id=id):
+            return _only(handle, id)
+        case str():
+            found = handle.store.read_ref(handle.name, at)
+            return found if found is not None else _only(handle, at)
+        case datetime():
+            return _commit_at(handle, at.timestamp())
+        case _:
+            return _commit_at(handle, float(at))
+
+
+def require_commit(handle: Handle, at: Name) -> Id:
+    """The commit that is meant; raises `NotFound` where the thread is empty."""
+    found = resolve_commit(handle, at)
+    if found is None:
+        raise NotFound("commit", str(at))
+    return found
+
+
+def resolve_row(handle: Handle, view: View, name: Name) -> Row:
+    """The line that is meant: by its own id, or by the commit that last edited it."""
+    typed = _typed(name)
+    slots = [row for row in view.rows if row.id is not None and row.id.hex().startswith(typed)]
+    commits = handle.store.find(handle.name, typed)
+    ids = {row.id.hex() for row in slots if row.id is not None} | {id.hex() for id in commits}
+    if len(ids) > 1:
+        raise Ambiguous(typed, tuple(sorted(ids)))
+    if slots:
+        return slots[0]
+    edited = _edited_slots(handle, commits)
+    row = view.find(edited[0]) if len(edited) == 1 else None
+    if row is None:
+        raise NotFound("message", str(name))
+    return row
+
+
+def check_branch_name(name: str) -> str:
+    """The name, if a branch may have it; the rules are git's."""
+    wrong = (
+        not name
+        or name == "HEAD"
+        or name.startswith((".", "-", "/"))
+        or name.endswith((".", ".lock", "/"))
+        or ".." in name
+        or any(sign in FORBIDDEN for sign in name)
+    )
+    if wrong:
+        raise ThreadError(f"{name!r} is not a name for a branch")
+    return name
+
+
+def _only(handle: Handle, name: str) -> Id:
+    typed = _typed(name)
+    found = handle.store.find(handle.name, typed)
+    if not found:
+        raise NotFound("commit", name)
+    if len(found) > 1:
+        raise Ambiguous(typed, tuple(id.hex() for id in found))
+    return found[0]
+
+
+def _typed(name: Name) -> str:
+    typed = (name.id if isinstance(name, CommitInfo) else name).strip().lower()
+    if not typed or len(typed) > FULL or not HEX.issuperset(typed):
+        raise NotFound("id", str(name))
+    return typed
+
+
+def _edited_slots(handle: Handle, commits: Sequence[Id]) -> list[Id]:
+    steps = handle.store.read_commits(handle.name, commits)
+    return [
+        change.slot
+        for op in (decode_body(step).op for step in steps)
+        if isinstance(op, Rewrite) and not op.drop and not op.insert
+        for change in op.change
+    ]
+
+
+def _commit_at(handle: Handle, moment: float) -> Id | None:
+    """The newest commit of the branch that was there at that time."""
+    head = handle.head()
+    steps = [] if head is None else handle.store.walk(handle.name, head)
+    return next((s.commit.id for s in reversed(steps) if s.commit.created <= moment), None)
