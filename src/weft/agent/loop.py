@@ -102,6 +102,8 @@ class Agent:
         self._pace = pace
         self._catalog = catalog or load_catalog()
         self._policy = policy
+        self._heard: list[SystemMessage] = []
+        thread.listen(self._heard.append)
 
     async def run(self, text: str) -> AsyncIterator[AgentEvent]:
         """Say something and watch what comes of it; ends with `MessageComplete` or `Failure`."""
@@ -138,7 +140,7 @@ class Agent:
     def _flow(self, text: str) -> Flow:
         if self._system is not None and not self.thread.compile().messages:
             self.thread.system(self._system)
-        return converse(self.thread, text, self._request, self.steps)
+        return converse(self.thread, text, self._request, self.steps, self._heard)
 
     def _request(self) -> Request:
         own = [COMPACT_TOOL.to_tool(), RECALL_TOOL.to_tool()]
@@ -176,8 +178,17 @@ def show_delta(event: Event, name: str) -> TextDelta | ThinkingDelta | None:
             return None
 
 
-def converse(thread: Thread, text: str, make_request: Callable[[], Request], steps: int) -> Flow:
-    """What the user said, and every turn until the model has nothing more to call."""
+def converse(
+    thread: Thread,
+    text: str,
+    make_request: Callable[[], Request],
+    steps: int,
+    heard: list[SystemMessage],
+) -> Flow:
+    """What the user said, and every turn until the model has nothing more to call.
+
+    `heard` is where the thread's own events are put by whoever listens to it.
+    """
     thread.user(text)
     for _ in range(steps):
         answer: Response | ApiError = yield Ask(make_request())
@@ -191,11 +202,11 @@ def converse(thread: Thread, text: str, make_request: Callable[[], Request], ste
         if not calls:
             yield Tell(MessageComplete(answer.stop.kind if answer.stop else "end"))
             return
-        yield from run_calls(thread, calls)
+        yield from run_calls(thread, calls, heard)
     yield Tell(Failure(f"the limit of {steps} steps was reached; say more to go on"))
 
 
-def run_calls(thread: Thread, calls: Sequence[ToolCall]) -> Flow:
+def run_calls(thread: Thread, calls: Sequence[ToolCall], heard: list[SystemMessage]) -> Flow:
     """Run the calls of one turn and commit their results as the next."""
     results: dict[str, ToolResult] = {}
     reminder: str | None = None
@@ -203,7 +214,7 @@ def run_calls(thread: Thread, calls: Sequence[ToolCall]) -> Flow:
     for call in sorted(calls, key=lambda call: call.name == COMPACT_TOOL.name):
         yield Tell(ToolStart(call.id, call.name, read_input(call.arguments)))
         if call.name == COMPACT_TOOL.name:
-            outcome, dropped = yield from compact(thread, call)
+            outcome, dropped = yield from compact(thread, call, heard)
             if not outcome.is_error:
                 gone |= {call.id, *dropped}
                 reminder = COMPACTED_NOTE.format(line=outcome.text)
@@ -219,16 +230,16 @@ def run_calls(thread: Thread, calls: Sequence[ToolCall]) -> Flow:
     thread.tool_results(kept, reminder=reminder)
 
 
-def compact(thread: Thread, call: ToolCall) -> Generator[Tell, None, tuple[Outcome, Sequence[str]]]:
+def compact(
+    thread: Thread, call: ToolCall, heard: list[SystemMessage]
+) -> Generator[Tell, None, tuple[Outcome, Sequence[str]]]:
     """The agent's own compaction: its one line, and the open calls that the range took."""
-    heard: list[SystemMessage] = []
-    stop = thread.listen(heard.append)
+    heard.clear()
     try:
-        result = thread.compact(validate_compact_input(call.arguments), call_id=call.id)
+        ranges = validate_compact_input(call.arguments)
+        result = thread.compact(ranges, call_id=call.id, trigger="tool")
     except ThreadError as error:
         return Outcome(str(error), is_error=True), ()
-    finally:
-        stop()
     for event in heard:
         yield Tell(event)
     return Outcome(str(result)), result.dropped_calls

@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 from granian.constants import Interfaces
 from granian.server.embed import Server
 from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp
 
 from weft.catalog import load_catalog
@@ -23,7 +22,7 @@ from weft.errors import ConfigError, Refused
 from weft.store import open_store
 
 from .api import routes
-from .asgi import Inbound, Outbound, Receive, Scope, Send, read_headers
+from .asgi import Inbound, Outbound, Receive, Scope, Send, plain_answers
 from .auth import admit
 from .endpoints import find_endpoint
 from .sessions import Recorder
@@ -39,34 +38,30 @@ def build(state: State) -> ASGIApp:
     control = Starlette(routes=routes(state))
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            endpoint = find_endpoint(scope["method"], scope["path"])
-            if endpoint is not None:
-                await endpoint(state, Inbound(scope, receive), Outbound(send))
-                return
-        if scope["type"] in ("http", "websocket"):
-            try:
-                admit(read_headers(scope), state.settings)
-            except Refused as error:
-                await _turn_away(error)(scope, receive, send)
-                return
+        if scope["type"] not in ("http", "websocket"):
+            await control(scope, receive, send)
+            return
+        inbound, outbound = Inbound(scope, receive), Outbound(plain_answers(scope, send))
+        endpoint = find_endpoint(inbound.method, inbound.path)
+        if endpoint is not None:
+            await endpoint(state, inbound, outbound)
+            return
+        try:
+            admit(inbound.headers, state.settings)
+        except Refused as error:
+            await _turn_away(error, outbound)
+            return
         await control(scope, receive, send)
 
     return application
 
 
-def _turn_away(error: Refused) -> ASGIApp:
+async def _turn_away(error: Refused, outbound: Outbound) -> None:
     """A browser is asked for the key; it answers as the password of HTTP's basic scheme."""
-    headers = {"www-authenticate": 'Basic realm="weft"'} if error.status == 401 else None
-
-    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket":
-            await receive()
-            await send({"type": "websocket.close", "code": 1008, "reason": str(error)})
-            return
-        await PlainTextResponse(f"{error}\n", error.status, headers)(scope, receive, send)
-
-    return refuse
+    headers = [("content-type", "text/plain; charset=utf-8")]
+    if error.status == 401:
+        headers.append(("www-authenticate", 'Basic realm="weft"'))
+    await outbound.send(error.status, f"{error}\n".encode(), headers)
 
 
 @asynccontextmanager

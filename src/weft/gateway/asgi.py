@@ -27,7 +27,7 @@ class Inbound:
     """What the caller sent."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
-        self.method: str = scope["method"]
+        self.method: str = scope.get("method", "GET")  # a WebSocket begins as one
         self.path: str = scope["path"]
         self.query: str = scope.get("query_string", b"").decode("latin-1")
         self.headers: Mapping[str, str] = read_headers(scope)
@@ -91,6 +91,20 @@ class Outbound:
             given.append(("content-type", JSON_TYPE))
         await self.start(status, [*given, ("content-length", str(len(body)))])
         await self.finish(body)
+
+
+def plain_answers(scope: Scope, send: Send) -> Send:
+    """How to answer with plain HTTP also who asked for a WebSocket.
+
+    https://asgi.readthedocs.io/en/latest/extensions.html#websocket-denial-response
+    """
+    if scope["type"] != "websocket":
+        return send
+
+    async def deny(message: MutableMapping[str, Any]) -> None:
+        await send({**message, "type": f"websocket.{message['type']}"})
+
+    return deny
 
 
 class ClientLeft(Exception):

@@ -265,4 +265,5 @@ async def _answer_error(codec: Codec, error: ApiError, outbound: Outbound, ledge
         return
     status, body = codec.encode_error(error)
     ledger.status = status
-    await outbound.send(status, orjson.dumps(body))
+    headers = [] if ledger.thread is None else [("x-weft-thread", ledger.thread)]
+    await outbound.send(status, orjson.dumps(body), headers)

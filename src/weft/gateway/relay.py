@@ -95,17 +95,14 @@ class Mirror:
 
     def close(self) -> Piece:
         tail = self._cutter.close()
-        if not self.readable:
+        if not self.readable or self.fold.error is not None:
             return Piece(tail)
-        piece = self._sort([tail]) if tail.strip() else Piece()
-        frames = self._parser.close()
-        self._take([event for frame in frames for event in self._decoder.feed(frame)])
-        if self.fold.ended:
-            return Piece(b"", piece.now + piece.last)
-        self._take(self._decoder.close())
-        if self.fold.error is None:
-            return Piece(b"", piece.now + piece.last)
-        return Piece(self.cut(self.fold.error))  # half a frame would spoil the error's own
+        self._read(tail)
+        if not self.fold.ended:
+            self._finish()
+        if self.fold.error is not None:  # half a frame would spoil the error's own
+            return Piece(self.cut(self.fold.error))
+        return Piece(b"", tail)
 
     def cut(self, error: ApiError) -> bytes:
         return write_cut(self._codec, self.fold, error, self._created)
@@ -128,6 +125,13 @@ class Mirror:
                 self._take(self._decoder.feed(frame))
         except UpstreamProtocolError:
             self.readable = False
+
+    def _finish(self) -> None:
+        """The bytes have ended: a last frame without its blank line counts, silence does not."""
+        for frame in self._parser.close():
+            self._take(self._decoder.feed(frame))
+        if not self.fold.ended:
+            self._take(self._decoder.close())
 
     def _take(self, events: list[Event]) -> None:
         for event in events:

@@ -1,0 +1,107 @@
+"""Plain functions as tools."""
+
+import asyncio
+from typing import Literal
+
+import pytest
+from msgspec import Struct
+
+from weft.agent import read_tool
+from weft.agent.tools import call_tool, read_tools
+from weft.errors import ConfigError
+
+
+class Place(Struct):
+    city: str
+    country: str = "FR"
+
+
+def weather(city: str, days: int = 1, unit: Literal["C", "F"] = "C") -> dict[str, object]:
+    """The weather of a city,
+    as it will be.
+
+    Args:
+        city: its name, in English
+        days (int): how many
+
+    Returns:
+        unit: not a parameter
+    """
+    return {"city": city, "days": days, "unit": unit}
+
+
+def near(place: Place) -> str:
+    return place.city.upper()
+
+
+async def later(text: str) -> str:
+    """Says it back."""
+    return text
+
+
+def broken() -> None:
+    raise ValueError("it broke")
+
+
+def test_the_schema_comes_from_the_signature_and_the_words_from_the_docstring():
+    tool = read_tool(weather).definition
+    assert tool.name == "weather"
+    assert tool.description == "The weather of a city, as it will be."
+    assert tool.parameters == {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string", "description": "its name, in English"},
+            "days": {"type": "integer", "description": "how many", "default": 1},
+            "unit": {"enum": ["C", "F"], "default": "C"},
+        },
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+
+
+def test_a_type_of_its_own_stands_in_defs():
+    schema = read_tool(near).definition.parameters
+    assert schema["properties"] == {"place": {"$ref": "#/$defs/Place"}}
+    assert set(schema["$defs"]) == {"Place"}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "text", "is_error"),
+    [
+        ("weather", '{"city": "Rome"}', '{"city":"Rome","days":1,"unit":"C"}', False),
+        ("near", '{"place": {"city": "Rome"}}', "ROME", False),
+        ("later", '{"text": "hi"}', "hi", False),
+        ("broken", "", "ValueError: it broke", True),
+        ("weather", '{"city": 7}', "the arguments do not fit: Expected `str`, got `int`", True),
+        ("weather", "{}", "missing required field `city`", True),
+        ("weather", '{"city": "x", "y": 1}', "unknown field `y`", True),
+        ("weather", '{"city', "the arguments are not JSON", True),
+        ("wether", "{}", "there is no tool 'wether'", True),
+    ],
+)
+def test_a_call_never_raises(name, arguments, text, is_error):
+    tools = read_tools([weather, near, later, broken])
+    outcome = asyncio.run(call_tool(tools, name, arguments))
+    assert text in outcome.text
+    assert outcome.is_error == is_error
+
+
+@pytest.mark.parametrize(
+    ("functions", "words"),
+    [
+        ([weather, weather], "two tools are named 'weather'"),
+        ([lambda x: x], "needs a function with a name"),
+        ([lambda *x: x], "needs a function with a name"),
+    ],
+)
+def test_what_cannot_be_a_tool_is_refused(functions, words):
+    with pytest.raises(ConfigError, match=words):
+        read_tools(functions)
+
+
+def test_a_parameter_without_a_name_is_refused():
+    def many(*texts: str) -> str:
+        return "".join(texts)
+
+    with pytest.raises(ConfigError, match="cannot be named"):
+        read_tool(many)

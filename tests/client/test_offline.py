@@ -1,0 +1,167 @@
+"""The model inside: deterministic, and able to walk every road of the product."""
+
+import orjson
+import pytest
+
+from weft.client import answer_offline
+from weft.model import (
+    Checkpoint,
+    Delta,
+    End,
+    Format,
+    Message,
+    Params,
+    Reasoning,
+    Reminder,
+    Request,
+    Text,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+    fold,
+)
+
+WEATHER = Tool(
+    "get_weather",
+    parameters={
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+        "required": ["city"],
+    },
+)
+COMPACT = Tool("compact", parameters={"type": "object"})
+
+
+def user(text, *blocks):
+    return Message("user", (Text(text), *blocks))
+
+
+def assistant(*blocks):
+    return Message("assistant", tuple(Text(b) if isinstance(b, str) else b for b in blocks))
+
+
+def ask(*messages, tools=(), **params):
+    return Request("weft-offline", messages, tools=tuple(tools), params=Params(**params))
+
+
+def words(request):
+    return fold(answer_offline(request)).message.text
+
+
+def calls(request):
+    blocks = fold(answer_offline(request)).message.blocks
+    return [(b.name, orjson.loads(b.arguments)) for b in blocks if isinstance(b, ToolCall)]
+
+
+@pytest.mark.parametrize(
+    ("messages", "said"),
+    [
+        ([user("hello")], "You said: “hello”"),
+        (
+            [user("I live in Lyon."), assistant("Nice."), user("Where do I live?")],
+            "I live in Lyon.",
+        ),
+        ([user("one"), assistant("two"), user("How many messages came before?")], "2 messages"),
+        ([user("one"), assistant("two"), user("What was my first message?")], "“one”"),
+        ([user("one"), assistant("two"), user("Summarise it.")], "- You said: one"),
+    ],
+)
+def test_it_answers_about_the_conversation_it_was_given(messages, said):
+    assert said in words(ask(*messages))
+
+
+def test_the_same_request_gives_the_same_events():
+    request = ask(user("hello"), tools=[WEATHER])
+    assert list(answer_offline(request)) == list(answer_offline(request))
+
+
+def test_it_streams_word_by_word_and_ends():
+    events = list(answer_offline(ask(user("hello there"))))
+    assert sum(isinstance(event, Delta) for event in events) > 10
+    assert isinstance(events[-1], End)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("Please use the tool to look up the weather in Paris", {"city": "Paris"}),
+        ('call get_weather with {"city": "Rome", "days": 3}', {"city": "Rome", "days": 3}),
+        ('use get_weather for "New York"', {"city": "New York"}),
+    ],
+)
+def test_it_calls_a_tool_that_the_user_asks_for(text, arguments):
+    request = ask(user(text), tools=[COMPACT, WEATHER] if "get_" in text else [WEATHER])
+    assert calls(request) == [("get_weather", arguments)]
+    assert fold(answer_offline(request)).stop.kind == "tool"
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        (ToolChoice("any"), ["get_weather"]),
+        (ToolChoice("tool", "get_weather"), ["get_weather"]),
+        (ToolChoice("none"), []),
+        (None, []),
+    ],
+)
+def test_tool_choice_is_kept(choice, expected):
+    request = ask(user("hello in Paris"), tools=[WEATHER], tool_choice=choice)
+    assert [name for name, _ in calls(request)] == expected
+
+
+def test_it_tells_what_a_tool_answered():
+    turn = assistant(ToolCall("c1", "get_weather", "{}"))
+    result = Message("tool", (ToolResult("c1", (Text("sunny"),)),))
+    assert words(ask(user("use it"), turn, result)) == "`get_weather` answered: sunny"
+
+
+def test_it_compacts_up_to_the_turn_before_the_last():
+    request = ask(
+        user("one", Checkpoint("aaaaaa")),
+        assistant("two"),
+        user("three"),
+        Message("user", (Text("<checkpoint:bbbbbb>"),)),
+        assistant("four"),
+        user("Please compact the thread.", Checkpoint("cccccc")),
+        tools=[WEATHER, COMPACT],
+    )
+    [(name, arguments)] = calls(request)
+    [replacement] = arguments["replacements"]
+    assert (name, replacement["to"]) == ("compact", "bbbbbb")
+    assert "one" in replacement["summary"]
+
+
+def test_a_turn_without_words_makes_it_go_on():
+    tail = Message("user", (Reminder("The thread was compacted."), Checkpoint("dddddd")))
+    assert words(ask(user("one"), assistant("two"), tail)).startswith("I go on")
+
+
+def test_a_demanded_schema_is_filled():
+    schema = {
+        "type": "object",
+        "properties": {"city": {"$ref": "#/$defs/C"}, "n": {"type": "integer"}},
+        "required": ["city", "n"],
+        "$defs": {"C": {"type": "string", "enum": ["Paris"]}},
+    }
+    request = ask(user("How is it on day 7?"), format=Format("schema", schema))
+    assert orjson.loads(words(request)) == {"city": "Paris", "n": 7}
+
+
+@pytest.mark.parametrize(
+    ("params", "kind"),
+    [
+        ({}, "end"),
+        ({"max_tokens": 3}, "length"),
+        ({"stop": ("This",)}, "sequence"),
+    ],
+)
+def test_the_answer_says_why_it_ends(params, kind):
+    assert fold(answer_offline(ask(user("hello"), **params))).stop.kind == kind
+
+
+def test_it_thinks_where_it_is_asked_to():
+    blocks = fold(answer_offline(ask(user("hi"), reasoning=Reasoning("on")))).message.blocks
+    assert isinstance(blocks[0], Thinking)
+    assert blocks[0].signature

@@ -1,0 +1,66 @@
+"""Who may call, and whose credentials travel on."""
+
+from base64 import b64encode
+from hashlib import sha256
+
+import pytest
+
+from weft.client import make_provider
+from weft.errors import Refused
+from weft.gateway import Settings
+from weft.gateway.auth import admit, upstream_credentials
+
+OPEN = Settings()
+KEYED = Settings(keys=frozenset({sha256(b"good").hexdigest()}))
+BASIC = b64encode(b"me:good").decode()
+LOCAL = {"host": "127.0.0.1:8787"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "headers", "status"),
+    [
+        (OPEN, LOCAL, None),
+        (OPEN, {"host": "localhost:8787", "origin": "http://localhost:8787"}, None),
+        (OPEN, {"host": "[::1]:8787"}, None),
+        (OPEN, {}, None),  # HTTP/1.0 has no host
+        (OPEN, {**LOCAL, "origin": "https://evil.example"}, 403),  # somebody else's page
+        (OPEN, {"host": "evil.example"}, 403),  # DNS rebinding
+        (OPEN, {**LOCAL, "origin": "null"}, 403),  # a sandboxed frame
+        (KEYED, LOCAL, 401),
+        (KEYED, {**LOCAL, "x-api-key": "bad"}, 401),
+        (KEYED, {**LOCAL, "x-api-key": "good"}, None),
+        (KEYED, {**LOCAL, "authorization": "Bearer good"}, None),
+        (KEYED, {**LOCAL, "authorization": f"Basic {BASIC}"}, None),  # a browser
+        (KEYED, {**LOCAL, "authorization": "Basic !!"}, 401),
+        (KEYED, {**LOCAL, "authorization": "Digest good"}, 401),
+        (KEYED, {"host": "weft.example", "x-api-key": "good"}, None),
+    ],
+)
+def test_a_caller_is_let_in_or_not(settings, headers, status):
+    if status is None:
+        admit(headers, settings)
+        return
+    with pytest.raises(Refused) as refused:
+        admit(headers, settings)
+    assert refused.value.status == status
+
+
+def test_threads_of_one_key_are_apart_from_anothers():
+    keys = frozenset(sha256(key).hexdigest() for key in (b"a", b"b"))
+    settings = Settings(keys=keys)
+    assert admit({"x-api-key": "a"}, settings) != admit({"x-api-key": "b"}, settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "protocol", "paid"),
+    [
+        (OPEN, None, "anthropic", {"x-api-key": "mine"}),  # passes through
+        (OPEN, "ours", "anthropic", {"x-api-key": "ours"}),  # a configured key wins
+        (OPEN, None, "openai-chat", {}),  # never to another vendor
+        (KEYED, None, "anthropic", {}),  # the caller's key is ours, not the vendor's
+        (Settings(host="0.0.0.0"), None, "anthropic", {}),
+    ],
+)
+def test_whose_credentials_pay_the_upstream(settings, key, protocol, paid):
+    provider = make_provider("x", "anthropic", "http://x", key=key)
+    assert upstream_credentials({"x-api-key": "mine"}, settings, provider, protocol) == paid

@@ -1,0 +1,125 @@
+"""An answer on its way: what passes, what waits, and what a cut looks like."""
+
+import orjson
+import pytest
+
+from weft.codec import CODECS
+from weft.gateway.relay import FrameCutter, Interpreter, Mirror, keepalive
+from weft.model import ApiError, Origin
+
+ORIGIN = Origin("anthropic", "test", "m")
+
+
+def frame(event, **data):
+    return f"event: {event}\ndata: {orjson.dumps({'type': event, **data}).decode()}\n\n".encode()
+
+
+START = frame(
+    "message_start",
+    message={
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": {"input_tokens": 3, "output_tokens": 1},
+    },
+)
+OPEN = frame("content_block_start", index=0, content_block={"type": "text", "text": ""})
+WORDS = frame("content_block_delta", index=0, delta={"type": "text_delta", "text": "héllo"})
+CLOSE = frame("content_block_stop", index=0)
+FINISH = frame("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 2})
+STOP = frame("message_stop")
+WHOLE = START + OPEN + WORDS + CLOSE + FINISH + STOP
+STRANGE = frame("content_block_delta", index=7, delta={"type": "text_delta", "text": "?"})
+
+
+def relays():
+    yield "mirror", lambda: Mirror(CODECS["anthropic"], ORIGIN, 0)
+    for name in CODECS:
+        codec = CODECS[name]
+        yield name, lambda codec=codec: Interpreter(CODECS["anthropic"], codec, ORIGIN, 0)
+
+
+RELAYS = pytest.mark.parametrize("make", [r[1] for r in relays()], ids=[r[0] for r in relays()])
+
+
+def play(relay, pieces):
+    now, last = b"", b""
+    for piece in [relay.feed(piece) for piece in pieces] + [relay.close()]:
+        assert not (last and piece.now), "nothing may pass after what waits"
+        now, last = now + piece.now, last + piece.last
+    return now, last
+
+
+def test_a_mirror_keeps_every_byte_and_holds_the_end():
+    now, last = play(Mirror(CODECS["anthropic"], ORIGIN, 0), [WHOLE])
+    assert (now + last, last) == (WHOLE, STOP)
+
+
+@RELAYS
+def test_any_cut_of_the_bytes_gives_the_same_answer(make):
+    expected = play(make(), [WHOLE])
+    assert expected[1], "the end waits for the answer's commit"
+    for place in range(1, len(WHOLE)):
+        assert play(make(), [WHOLE[:place], WHOLE[place:]]) == expected
+    assert play(make(), [bytes([byte]) for byte in WHOLE]) == expected
+
+
+@RELAYS
+def test_an_upstream_that_stops_early_is_never_a_success(make):
+    whole = play(make(), [WHOLE])[1]
+    for place in range(len(WHOLE) - len(STOP)):
+        relay = make()
+        now, last = play(relay, [WHOLE[:place]])
+        assert relay.fold.error is not None
+        assert not last
+        assert b"error" in now
+        assert whole not in now
+
+
+@RELAYS
+def test_the_answer_is_read_for_the_record(make):
+    relay = make()
+    play(relay, [WHOLE])
+    response = relay.fold.response()
+    assert (response.message.text, response.message.origin) == ("héllo", ORIGIN)
+    assert (response.usage.input, response.usage.output) == (3, 2)
+
+
+def test_a_mirror_passes_on_what_it_cannot_read():
+    relay = Mirror(CODECS["anthropic"], ORIGIN, 0)
+    now, last = play(relay, [START + STRANGE + STOP])
+    assert now + last == START + STRANGE + STOP
+
+
+def test_a_failure_inside_the_stream_is_passed_at_once():
+    error = frame("error", error={"type": "overloaded_error", "message": "busy"})
+    relay = Mirror(CODECS["anthropic"], ORIGIN, 0)
+    assert play(relay, [START + error]) == (START + error, b"")
+    assert relay.fold.error.kind == "overloaded"
+
+
+@RELAYS
+def test_a_cut_is_told_in_the_callers_own_form(make):
+    relay = make()
+    relay.feed(START + OPEN + WORDS)
+    assert b"it broke" in relay.cut(ApiError("server", "it broke", 502))
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r"])
+def test_frames_are_cut_at_any_kind_of_blank_line(end):
+    cutter = FrameCutter()
+    data = b"data: a" + end + b"data: b" + end + b"data: c"
+    assert cutter.feed(data) == [b"data: a" + end, b"data: b" + end]
+    assert cutter.close() == b"data: c"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "data"),
+    [("anthropic", b'event: ping\ndata: {"type": "ping"}\n\n'), ("openai-chat", b": keep-alive\n")],
+)
+def test_a_silence_is_filled_in_the_callers_own_form(protocol, data):
+    assert keepalive(protocol) == data

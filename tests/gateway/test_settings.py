@@ -1,0 +1,79 @@
+"""How a gateway runs: flags, file, environment, in that order."""
+
+from hashlib import sha256
+
+import pytest
+
+from weft.errors import ConfigError
+from weft.gateway import Flags, read_settings
+
+
+def config(folder, text):
+    path = folder / "weft.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_flags_overrule_the_file_and_the_file_the_environment(tmp_path):
+    path = config(tmp_path, 'port = 2\nstore = "file.db"\n')
+    environ = {"WEFT_PORT": "1", "WEFT_STORE": "env.db", "WEFT_HOST": "localhost"}
+    settings = read_settings(Flags(config=path, port=3), environ)
+    assert (settings.port, settings.store, settings.host) == (3, "file.db", "localhost")
+
+
+def test_the_vendors_stand_ready_with_the_keys_of_the_environment():
+    settings = read_settings(Flags(), {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o"})
+    assert [(p.name, p.protocol, p.key) for p in settings.providers] == [
+        ("anthropic", "anthropic", "a"),
+        ("openai", "openai-responses", "o"),
+        ("openai-chat", "openai-chat", "o"),
+    ]
+
+
+def test_upstreams_of_ones_own_stand_alone_and_find_their_key(tmp_path):
+    path = config(
+        tmp_path,
+        '[[upstream]]\nname = "a"\nprotocol = "anthropic"\nurl = "http://a"\nkey_env = "MINE"\n',
+    )
+    flags = Flags(config=path, upstreams=["my-box=anthropic:http://b"])
+    settings = read_settings(flags, {"MINE": "one", "MY_BOX_API_KEY": "two"})
+    assert [(p.name, p.key) for p in settings.providers] == [("a", "one"), ("my-box", "two")]
+
+
+def test_keys_are_kept_as_hashes_only(tmp_path):
+    digest = sha256(b"second").hexdigest()
+    path = config(tmp_path, f'keys = ["sha256:{digest}"]\n')
+    settings = read_settings(Flags(config=path), {"WEFT_API_KEYS": "first, "})
+    assert settings.keys == {sha256(b"first").hexdigest(), digest}
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "words"),
+    [
+        (Flags(port=99999), {}, "port 99999"),
+        (Flags(), {"WEFT_PORT": "soon"}, "'soon' is not a number"),
+        (Flags(host="0.0.0.0"), {}, "callers need keys"),
+        (Flags(config="/nowhere.toml"), {}, "'/nowhere.toml' cannot be read"),
+        (Flags(upstreams=["x"]), {}, "'x' is not of the form"),
+        (Flags(upstreams=["a=anthropic:http://x"] * 2), {}, "two upstreams are named 'a'"),
+        (Flags(), {"WEFT_OFFLINE_PACE": "slow"}, "WEFT_OFFLINE_PACE='slow'"),
+    ],
+)
+def test_a_wrong_setting_is_named(flags, environ, words):
+    with pytest.raises(ConfigError, match=words):
+        read_settings(flags, environ)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("port = ", "is not TOML"),
+        ('port = "x"', r"\$\.port"),
+        ("prot = 1", "unknown field `prot`"),
+        ('[[upstream]]\nname = "a"\n', r"\$\.upstream\[0\]"),
+        ('keys = ["secret"]', "sha256:<64 hex digits>"),
+    ],
+)
+def test_a_wrong_file_is_named_with_its_place(tmp_path, text, words):
+    with pytest.raises(ConfigError, match=words):
+        read_settings(Flags(config=config(tmp_path, text)), {})
