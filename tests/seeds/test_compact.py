@@ -370,6 +370,32 @@ def test_C5_on_failure_the_call_stays(abc: Named) -> None:
     assert t.compile().messages == before
 
 
+def test_C5_then_the_thread_goes_on_by_itself_with_no_word_the_user_did_not_say() -> None:
+    with weft.open(checkpoints=True) as thread:
+        agent = weft.Agent(thread)
+        agent.send("remember src/a.py")
+        agent.send("please compact the thread")
+        *_, call, turn, last = thread.compile().messages
+    assert call == Message("assistant", (Text(COMPACTED),), origin=call.origin)
+    assert [type(block) for block in turn.blocks] == [Reminder, Checkpoint]
+    assert last.role == "assistant"
+    assert last.text
+
+
+def test_C5_the_agent_sees_a_failure_as_an_error_result_that_names_the_field() -> None:
+    with weft.open(checkpoints=True) as thread:
+        foreign = (Text("hi"), Text("<checkpoint:zzzzzz>"))
+        thread.commit_message(Message("user", foreign))
+        thread.assistant("hello")
+        weft.Agent(thread).send("please compact the thread")
+        *_, call, turn, _ = thread.compile().messages
+    assert isinstance(call.blocks[-1], ToolCall)
+    result = turn.blocks[0]
+    assert isinstance(result, ToolResult)
+    assert result.is_error
+    assert "replacements[0].to: checkpoint 'zzzzzz' is not in this thread" in turn.text
+
+
 # C6
 
 
