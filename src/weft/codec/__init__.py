@@ -15,11 +15,13 @@ from .base import (
     parsed,
     verbatim,
 )
+from .chat import CODEC as CHAT
+from .responses import CODEC as RESPONSES
 from .sidecar import apply_sidecar, check_sidecar, make_answer_sidecar, make_sidecar
 from .sse import SseParser, write_frame
 from .system import build_anthropic_system_param, encode_message, merge_system_text
 
-CODECS: dict[str, Codec] = {codec.protocol: codec for codec in (ANTHROPIC,)}
+CODECS: dict[str, Codec] = {codec.protocol: codec for codec in (ANTHROPIC, CHAT, RESPONSES)}
 
 __all__ = [
     "CODECS",

@@ -1,0 +1,92 @@
+"""OpenAI's error envelope, both ways: https://platform.openai.com/docs/guides/error-codes"""
+
+from typing import Any
+
+from weft.codec.base import members
+from weft.codec.errors import KIND_STATUS, STATUS_KINDS, kind_of
+from weft.model import ApiError, ErrorKind, JsonObject
+
+from .wire import PROTOCOL
+
+CODES: dict[str, ErrorKind] = {
+    "context_length_exceeded": "context_length",
+    "insufficient_quota": "billing",
+    "invalid_api_key": "authentication",
+    "model_not_found": "not_found",
+    "rate_limit_exceeded": "rate_limit",
+    "server_is_overloaded": "overloaded",
+}
+
+TYPES: dict[str, ErrorKind] = {
+    "authentication_error": "authentication",
+    "insufficient_quota": "billing",
+    "invalid_request_error": "invalid_request",
+    "not_found_error": "not_found",
+    "permission_error": "permission",
+    "rate_limit_error": "rate_limit",
+    "rate_limit_exceeded": "rate_limit",
+    "requests": "rate_limit",
+    "server_error": "server",
+    "tokens": "rate_limit",
+}
+
+WORDS: dict[ErrorKind, tuple[str, str | None]] = {
+    "invalid_request": ("invalid_request_error", None),
+    "authentication": ("invalid_request_error", "invalid_api_key"),
+    "permission": ("permission_error", None),
+    "not_found": ("invalid_request_error", "model_not_found"),
+    "too_large": ("invalid_request_error", None),
+    "context_length": ("invalid_request_error", "context_length_exceeded"),
+    "rate_limit": ("rate_limit_error", "rate_limit_exceeded"),
+    "billing": ("insufficient_quota", "insufficient_quota"),
+    "overloaded": ("server_error", "server_is_overloaded"),
+    "timeout": ("server_error", None),
+    "server": ("server_error", None),
+}
+"""The type and code by which an OpenAI client knows each kind."""
+
+VAGUE: frozenset[ErrorKind] = frozenset({"invalid_request", "server"})
+"""Kinds whose word is used for much: the status says more where it says anything else."""
+
+
+def decode_error(body: Any, status: int) -> ApiError:
+    """An error body; anything that is none is an error of the server's all the same."""
+    envelope = members(body)
+    error = members((envelope or {}).get("error")) or {}
+    word, code = error.get("type"), error.get("code")
+    message = str(error.get("message") or (envelope or {}).get("error") or body or "")
+    said = status or _as_status(code)
+    named = CODES.get(str(code)) or TYPES.get(str(word))
+    if named is None or named in VAGUE:
+        named = STATUS_KINDS.get(said) or named
+    kind = kind_of(said, message, named)
+    return ApiError(
+        kind,
+        message or "the upstream gave no reason",
+        said or KIND_STATUS[kind],
+        None if word is None else str(word),
+        None if code is None else str(code),
+        None if error.get("param") is None else str(error["param"]),
+        ext=None if envelope is None else {PROTOCOL: envelope},
+    )
+
+
+def _as_status(code: Any) -> int:
+    """The HTTP status that some dialects put into `code`; 0 where it is a word."""
+    return code if isinstance(code, int) and 400 <= code <= 599 else 0
+
+
+def encode_error(error: ApiError) -> tuple[int, JsonObject]:
+    """The status and body that an OpenAI client understands."""
+    status = error.status or KIND_STATUS[error.kind]
+    if error.ext is not None and PROTOCOL in error.ext:
+        return status, error.ext[PROTOCOL]
+    word, code = WORDS[error.kind]
+    return status, {
+        "error": {
+            "message": error.message,
+            "type": word,
+            "param": error.param,
+            "code": code,
+        }
+    }

@@ -1,0 +1,211 @@
+"""Parameters, both ways: what this wire says, and what the others mean by theirs."""
+
+from typing import Any, cast
+
+from weft.codec.base import Losses, Target, members
+from weft.codec.params import lose_params
+from weft.codec.read import at, optional, optional_object, wrong
+from weft.model import Format, JsonObject, Params, Reasoning, Request, ToolChoice
+
+from .wire import PROTOCOL
+
+SAME = (
+    ("temperature", float),
+    ("top_p", float),
+    ("seed", int),
+    ("n", int),
+    ("presence_penalty", float),
+    ("frequency_penalty", float),
+    ("stream", bool),
+    ("parallel_tool_calls", bool),
+    ("verbosity", str),
+    ("service_tier", str),
+    ("user", str),
+    ("metadata", dict),
+    ("store", bool),
+    ("prompt_cache_key", str),
+    ("safety_identifier", str),
+)
+"""Parameters that this wire and the model call by one name."""
+
+READ = frozenset(
+    {
+        "function_call",
+        "functions",
+        "max_completion_tokens",
+        "max_tokens",
+        "messages",
+        "model",
+        "reasoning_effort",
+        "response_format",
+        "stop",
+        "stream_options",
+        "tool_choice",
+        "tools",
+        *(key for key, _ in SAME),
+    }
+)
+
+SAYABLE = frozenset(
+    {"format", "max_tokens", "reasoning", "stop", "tool_choice", *(key for key, _ in SAME)}
+)
+
+CHOICES = {"auto": ToolChoice("auto"), "none": ToolChoice("none"), "required": ToolChoice("any")}
+CHOICE_WORDS = {"auto": "auto", "none": "none", "any": "required"}
+
+EFFORTS = frozenset({"none", "minimal", "low", "medium", "high", "xhigh"})
+NEAREST_EFFORT = {"max": "xhigh"}
+
+
+def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
+    """The shared meaning of a body's parameters, and by path what it could not take up."""
+    rest = {key: value for key, value in body.items() if key not in READ}
+    limit = optional(body, "max_completion_tokens", int)
+    older = optional(body, "max_tokens", int)
+    if limit is not None and older is not None:
+        rest["max_tokens"] = older
+    effort = optional(body, "reasoning_effort", str)
+    for key, value in optional_object(body, "stream_options").items():
+        if key != "include_usage":  # every other wire reports usage unasked
+            rest[f"stream_options.{key}"] = value
+    fields: dict[str, Any] = {key: optional(body, key, kind) for key, kind in SAME}
+    params = Params(
+        max_tokens=older if limit is None else limit,
+        stop=_decode_stop(body),
+        tool_choice=_decode_choice(body, rest),
+        format=_decode_format(body, rest),
+        reasoning=Reasoning(effort=effort) if effort is not None else None,
+        **fields,
+    )
+    return params, rest
+
+
+def _decode_stop(body: JsonObject) -> tuple[str, ...] | None:
+    stop = body.get("stop")
+    if stop is None:
+        return None
+    if isinstance(stop, str):
+        return (stop,)
+    items = cast("list[Any]", stop) if isinstance(stop, list) else None
+    if items is None or not all(isinstance(item, str) for item in items):
+        raise wrong("stop", stop, "a string or a list of strings")
+    return tuple(items)
+
+
+def _decode_choice(body: JsonObject, rest: dict[str, Any]) -> ToolChoice | None:
+    key = "tool_choice" if body.get("tool_choice") is not None else "function_call"
+    choice = body.get(key)
+    if choice is None:
+        return None
+    match choice:
+        case str() if choice in CHOICES:
+            return CHOICES[choice]
+        case {"type": "function", "function": {"name": str(name)}}:
+            return ToolChoice("tool", name)
+        case {"type": "custom", "custom": {"name": str(name)}}:
+            return ToolChoice("tool", name)
+        case {"name": str(name)} if key == "function_call":
+            return ToolChoice("tool", name)
+        case _:
+            rest[key] = choice
+            return None
+
+
+def _decode_format(body: JsonObject, rest: dict[str, Any]) -> Format | None:
+    shape = optional_object(body, "response_format")
+    match shape.get("type"):
+        case None:
+            return None
+        case "text":
+            return Format("text")
+        case "json_object":
+            return Format("json")
+        case "json_schema":
+            with at("response_format"):
+                schema = optional_object(shape, "json_schema")
+                with at("json_schema"):
+                    return Format(
+                        "schema",
+                        members(schema.get("schema")),
+                        optional(schema, "name", str),
+                        optional(schema, "description", str),
+                        optional(schema, "strict", bool),
+                    )
+        case _:
+            rest["response_format"] = shape
+            return None
+
+
+def encode_params(request: Request, target: Target, tools: bool, losses: Losses) -> JsonObject:
+    """The members beside model, messages and tools; `tools` is whether any tool was written."""
+    if PROTOCOL in request.raw:
+        return {key: value for key, value in request.raw[PROTOCOL].items() if key != "tools"}
+    params = request.params
+    body: JsonObject = {}
+    for key, _ in SAME:
+        value = getattr(params, key)
+        if value is not None:
+            body[key] = value
+    if params.max_tokens is not None:
+        body[target.model.max_tokens_field] = params.max_tokens
+    if params.stop is not None:
+        body["stop"] = list(params.stop)
+    if params.format is not None:
+        body["response_format"] = _write_format(params.format, losses)
+    if params.reasoning is not None:
+        _write_reasoning(params.reasoning, body, losses)
+    if params.tool_choice is not None:
+        body["tool_choice"] = _write_choice(params.tool_choice, request)
+    if not tools:
+        _without_tools(body, losses)
+    lose_params(request, SAYABLE, losses)
+    return body
+
+
+def _write_choice(choice: ToolChoice, request: Request) -> Any:
+    if choice.kind != "tool":
+        return CHOICE_WORDS[choice.kind]
+    custom = any(tool.kind == "custom" and tool.name == choice.name for tool in request.tools)
+    kind = "custom" if custom else "function"
+    return {"type": kind, kind: {"name": choice.name}}
+
+
+def _without_tools(body: JsonObject, losses: Losses) -> None:
+    """Without tools this wire refuses to be told how to use them."""
+    for key in ("tool_choice", "parallel_tool_calls"):
+        if key in body:
+            del body[key]
+            losses.add(key, f"the parameter {key!r}", "the request has no tools", "form")
+
+
+def _write_format(shape: Format, losses: Losses) -> JsonObject:
+    if shape.kind != "schema":
+        return {"type": "json_object" if shape.kind == "json" else "text"}
+    if shape.name is None:
+        losses.add("", "nothing: the schema was named 'response'", "the target demands it", "form")
+    schema: JsonObject = {"name": shape.name or "response"}
+    for key, value in (
+        ("description", shape.description),
+        ("schema", shape.schema),
+        ("strict", shape.strict),
+    ):
+        if value is not None:
+            schema[key] = value
+    return {"type": "json_schema", "json_schema": schema}
+
+
+def _write_reasoning(reasoning: Reasoning, body: JsonObject, losses: Losses) -> None:
+    """This wire knows an effort and nothing else."""
+    effort = reasoning.effort
+    if effort is not None:
+        body["reasoning_effort"] = NEAREST_EFFORT.get(effort, effort)
+        if effort not in EFFORTS:
+            losses.add("reasoning", f"the effort {effort!r}", "the target has no such effort")
+    elif reasoning.mode in ("on", "adaptive"):
+        losses.add("reasoning", "the wish to think", "the target is told an effort, or nothing")
+    elif reasoning.mode == "off":
+        losses.add("reasoning", "the wish not to think", "the target has no word for it", "form")
+    if reasoning.budget is not None:
+        losses.add("reasoning", f"the budget {reasoning.budget}", "the target counts no thinking")
+    if reasoning.summary is not None:
+        losses.add("reasoning", "the wish for a summary", "the target shows no thinking")

@@ -1,0 +1,290 @@
+"""Content parts, both ways. Found by a table on `type`; an unknown one is carried whole.
+
+Cache marks (`cache_control`, which several vendors take on a part, and OpenAI's own
+`prompt_cache_breakpoint`) are hints for one request: the request keeps them beside the parts.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from weft.codec.base import members
+from weft.codec.read import inside, objects, optional, rest_of, text_of, wrong
+from weft.errors import Refused
+from weft.model import (
+    Audio,
+    Block,
+    Checkpoint,
+    Ext,
+    File,
+    FileRef,
+    Form,
+    Image,
+    Inline,
+    JsonObject,
+    Message,
+    Opaque,
+    Redacted,
+    Refusal,
+    Reminder,
+    Request,
+    Source,
+    Text,
+    Thinking,
+    Url,
+    checkpoint_text,
+    reminder_text,
+)
+
+from .wire import AUDIO_FORMATS, PROTOCOL
+
+MARKS = ("cache_control", "prompt_cache_breakpoint")
+
+TEXT = frozenset({"type", "text", *MARKS})
+REFUSAL = frozenset({"type", "refusal", *MARKS})
+IMAGE = frozenset({"type", "image_url", *MARKS})
+AUDIO = frozenset({"type", "input_audio", *MARKS})
+FILE = frozenset({"type", "file", *MARKS})
+
+
+def decode_content(raw: JsonObject) -> tuple[tuple[Block, ...], Form]:
+    """A content that is a string, a list of parts, null, or not there."""
+    content = raw.get("content")
+    if type(content) is str:
+        return ((Text(content),) if content else ()), "text"
+    if content is None:
+        return (), "null" if "content" in raw else "absent"
+    blocks: list[Block] = []
+    for number, item in enumerate(objects(content, "content")):
+        try:
+            blocks.append(PARTS.get(cast(str, item.get("type")), decode_opaque)(item))
+        except Refused as error:
+            raise inside(f"content[{number}]", error) from None
+    return tuple(blocks), "list"
+
+
+def decode_text(raw: JsonObject) -> Text:
+    return Text(text_of(raw, "text"), rest_of(raw, TEXT, PROTOCOL))
+
+
+def decode_refusal(raw: JsonObject) -> Refusal:
+    return Refusal(text_of(raw, "refusal"), rest_of(raw, REFUSAL, PROTOCOL))
+
+
+def decode_image(raw: JsonObject) -> Block:
+    """An image. A dialect's shorter or longer spelling of it stays beside what it means."""
+    image = raw.get("image_url")
+    if isinstance(image, str):
+        return Image(read_source(image), ext={PROTOCOL: {"image_url": image}})
+    fields = members(image)
+    if fields is None:
+        raise wrong("image_url", image, "an object")
+    try:
+        source, detail = read_source(text_of(fields, "url")), optional(fields, "detail", str)
+    except Refused as error:
+        raise inside("image_url", error) from None
+    ext = rest_of(raw, IMAGE, PROTOCOL)
+    if fields.keys() - {"url", "detail"} or (detail is None and "detail" in fields):
+        ext = {PROTOCOL: {**(ext or {}).get(PROTOCOL, {}), "image_url": fields}}
+    return Image(source, detail, ext)
+
+
+def decode_audio(raw: JsonObject) -> Block:
+    match raw.get("input_audio"):
+        case {"data": str(data), "format": str(form), **rest} if not rest:
+            return Audio(Inline(data, f"audio/{form}"), rest_of(raw, AUDIO, PROTOCOL))
+        case _:
+            return decode_opaque(raw)
+
+
+def decode_file(raw: JsonObject) -> Block:
+    ext = rest_of(raw, FILE, PROTOCOL)
+    match raw.get("file"):
+        case {"file_data": str(data), "filename": str(name), **rest} if not rest:
+            return File(read_inline(data), name, ext)
+        case {"file_data": str(data), **rest} if not rest:
+            return File(read_inline(data), None, ext)
+        case {"file_id": str(file_id), **rest} if not rest:
+            return File(FileRef(file_id), None, ext)
+        case _:
+            return decode_opaque(raw)
+
+
+def decode_opaque(raw: JsonObject) -> Opaque:
+    if type(raw.get("type")) is not str:
+        raise wrong("type", raw.get("type"), "a string")
+    return Opaque(PROTOCOL, {key: value for key, value in raw.items() if key not in MARKS})
+
+
+PARTS: dict[str, Callable[[JsonObject], Block]] = {
+    "text": decode_text,
+    "refusal": decode_refusal,
+    "image_url": decode_image,
+    "input_audio": decode_audio,
+    "file": decode_file,
+}
+
+
+def read_source(url: str) -> Source:
+    """A URL: the data itself where it carries it, else an address."""
+    return read_inline(url) if url.startswith("data:") and ";base64," in url else Url(url)
+
+
+def read_inline(text: str) -> Inline:
+    """The data of a `data:` URL and its type; bare base64 has none."""
+    if not text.startswith("data:"):
+        return Inline(text)
+    media_type, _, data = text[5:].partition(";base64,")
+    return Inline(data, media_type)
+
+
+def write_inline(source: Inline) -> str:
+    if not source.media_type:
+        return source.data
+    return f"data:{source.media_type};base64,{source.data}"
+
+
+def part_name(block: Block) -> str:
+    """This wire's own word for a block."""
+    if isinstance(block, Opaque):
+        return str(block.raw.get("type"))
+    return NAMES.get(type(block).__name__, "text")
+
+
+NAMES = {
+    "Refusal": "refusal",
+    "Thinking": "reasoning_content",
+    "Redacted": "reasoning_content",
+    "Image": "image_url",
+    "Audio": "input_audio",
+    "File": "file",
+    "ToolCall": "tool_calls",
+    "ToolResult": "tool",
+}
+
+
+def write_part(block: Block) -> JsonObject:
+    """One part on the wire. What this wire has no part for was left out before."""
+    return WRITERS[type(block)](block)
+
+
+def write_text(block: Text) -> JsonObject:
+    return _with_ext({"type": "text", "text": block.text}, block.ext)
+
+
+def write_refusal(block: Refusal) -> JsonObject:
+    return _with_ext({"type": "refusal", "refusal": block.text}, block.ext)
+
+
+def write_image(block: Image) -> JsonObject:
+    source = block.source
+    url = write_inline(source) if isinstance(source, Inline) else cast(Url, source).url
+    image = {"url": url} if block.detail is None else {"url": url, "detail": block.detail}
+    return _with_ext({"type": "image_url", "image_url": image}, block.ext)
+
+
+def write_audio(block: Audio) -> JsonObject:
+    source = cast(Inline, block.source)
+    form = AUDIO_FORMATS.get(source.media_type, source.media_type.removeprefix("audio/"))
+    part = {"type": "input_audio", "input_audio": {"data": source.data, "format": form}}
+    return _with_ext(part, block.ext)
+
+
+def write_file(block: File) -> JsonObject:
+    match block.source:
+        case FileRef(id=file_id):
+            file = {"file_id": file_id}
+        case Inline() as source:
+            file = {"file_data": write_inline(source)}
+        case Url(url=url):
+            file = {"file_data": url}
+    if block.name is not None:
+        file["filename"] = block.name
+    return _with_ext({"type": "file", "file": file}, block.ext)
+
+
+def write_checkpoint(block: Checkpoint) -> JsonObject:
+    return {"type": "text", "text": checkpoint_text(block)}
+
+
+def write_reminder(block: Reminder) -> JsonObject:
+    return {"type": "text", "text": reminder_text(block)}
+
+
+def write_opaque(block: Opaque) -> JsonObject:
+    return dict(block.raw)
+
+
+WRITERS: dict[type, Callable[[Any], JsonObject]] = {
+    Text: write_text,
+    Refusal: write_refusal,
+    Image: write_image,
+    Audio: write_audio,
+    File: write_file,
+    Checkpoint: write_checkpoint,
+    Reminder: write_reminder,
+    Opaque: write_opaque,
+}
+
+
+def _with_ext(body: JsonObject, ext: Ext | None) -> JsonObject:
+    if ext is not None:
+        own = ext.get(PROTOCOL)
+        if own:
+            body.update(own)
+            body.pop("item", None)
+    return body
+
+
+def write_content(blocks: Sequence[Block], form: Form) -> Any:
+    """A content as a string where it was one and still can be, else as a list."""
+    if form != "list" and len(blocks) <= 1:
+        if not blocks:
+            return ""
+        block = blocks[0]
+        if type(block) is Text and block.ext is None:
+            return block.text
+    return [WRITERS[type(block)](block) for block in blocks]
+
+
+def refuse_thinking(_block: Thinking, message: Message, request: Request) -> str | None:
+    """Thinking goes back only to the protocol that showed it."""
+    return None if made_here(message, request) else "thinking goes back to its own maker only"
+
+
+def refuse_redacted(_block: Redacted, _message: Message, _request: Request) -> str | None:
+    return "thinking goes back to its own maker only"
+
+
+def refuse_opaque(block: Opaque, _message: Message, _request: Request) -> str | None:
+    return None if block.protocol == PROTOCOL else "only its own protocol knows this block"
+
+
+def refuse_image(block: Image, message: Message, _request: Request) -> str | None:
+    if message.role == "assistant":
+        return "an assistant message holds text only here"
+    return "an image cannot be named by a file's id" if isinstance(block.source, FileRef) else None
+
+
+def refuse_file(block: File, message: Message, request: Request) -> str | None:
+    if message.role == "assistant":
+        return "an assistant message holds text only here"
+    if isinstance(block.source, Url):
+        return "a document cannot be named by its address here"
+    if isinstance(block.source, FileRef) and not made_here(message, request):
+        return "a stored file's id means nothing to another vendor"
+    return None
+
+
+def refuse_audio(block: Audio, message: Message, request: Request) -> str | None:
+    if isinstance(block.source, FileRef):
+        return None if made_here(message, request) else "its id means nothing to another vendor"
+    if isinstance(block.source, Url) or block.source.media_type not in AUDIO_FORMATS:
+        return "audio must be wav or mp3, and in the body"
+    return None
+
+
+def made_here(message: Message, request: Request) -> bool:
+    """Whether a message came from this protocol: by its origin, else by the wire it was read on."""
+    if message.origin is not None:
+        return message.origin.protocol == PROTOCOL
+    return request.wire is not None and request.wire.protocol == PROTOCOL

@@ -1,0 +1,175 @@
+"""Whole answers, both ways: https://platform.openai.com/docs/api-reference/chat/object
+
+The first choice is the answer. What has no field in the model is kept in the response's `ext` by
+its path in the body (`choices[0].logprobs`, `choices[1]`), so that the report of a loss can name
+it and the way back can put it where it was.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import structs
+
+from weft.codec.base import Encoded, Losses, members
+from weft.codec.read import inside, objects, wrong
+from weft.codec.repair import lose_ext
+from weft.errors import Refused, UpstreamFailed
+from weft.model import (
+    Audio,
+    Block,
+    File,
+    FileRef,
+    Image,
+    JsonObject,
+    Message,
+    Opaque,
+    Origin,
+    Redacted,
+    Response,
+    Thinking,
+    ToolCall,
+)
+
+from .errors import decode_error
+from .messages import decode_message, write_assistant
+from .usage import decode_stop, decode_usage, encode_usage, finish_word
+from .wire import COMPLETION, PROTOCOL
+
+CHOICE = "choices[0]"
+MESSAGE = "choices[0].message"
+
+ENVELOPE = frozenset({"id", "model", "choices", "usage"})
+
+
+def decode_response(body: JsonObject) -> Response:
+    """A whole answer; raises `UpstreamFailed` where it is an error in an answer's clothes."""
+    if body.get("error") and not body.get("choices"):
+        error = decode_error(body, 0)
+        raise UpstreamFailed(error.message, status=error.status)
+    choices = objects(body.get("choices"), "choices")
+    if not choices:
+        raise Refused("is empty: an answer has a choice", param="choices")
+    choice = choices[0]
+    raw = members(choice.get("message"))
+    if raw is None:
+        raise inside(CHOICE, wrong("message", choice.get("message"), "an object"))
+    try:
+        message = decode_message({"role": "assistant", **raw})
+    except Refused as error:
+        raise inside(MESSAGE, error) from None
+    model = body.get("model")
+    calls = any(isinstance(block, ToolCall) for block in message.blocks)
+    return Response(
+        structs.replace(
+            message,
+            role="assistant",
+            origin=Origin(PROTOCOL, model=model),
+            form="list" if message.form == "list" else "",
+            ext=None,
+        ),
+        id=body.get("id"),
+        model=model,
+        stop=decode_stop(choice.get("finish_reason"), calls=calls),
+        usage=decode_usage(body.get("usage")),
+        ext={PROTOCOL: _kept(body, choices, message, raw)},
+    )
+
+
+def _kept(
+    body: JsonObject, choices: Sequence[JsonObject], message: Message, raw: JsonObject
+) -> JsonObject:
+    """What no field holds, by its path."""
+    kept = {key: value for key, value in body.items() if key not in ENVELOPE}
+    if kept.get("object") == COMPLETION:
+        del kept["object"]
+    if "usage" in body and body["usage"] is None:
+        kept["usage"] = None
+    first = choices[0]
+    for key, value in first.items():
+        if key not in ("message", "finish_reason") and (key, value) != ("index", 0):
+            kept[f"{CHOICE}.{key}"] = value
+    if "finish_reason" in first and first["finish_reason"] is None:
+        kept[f"{CHOICE}.finish_reason"] = None
+    extra = (message.ext or {}).get(PROTOCOL, {})
+    for key, value in extra.items():
+        kept[f"{MESSAGE}.{key}"] = value
+    if "content" in raw and not raw["content"]:
+        kept[f"{MESSAGE}.content"] = raw["content"]
+    if raw.get("role") != "assistant":
+        kept[f"{MESSAGE}.role"] = raw.get("role")
+    for number, choice in enumerate(choices[1:], 1):
+        kept[f"choices[{number}]"] = choice
+    return kept
+
+
+def encode_response(response: Response, created: int) -> Encoded:
+    """A whole answer on this wire."""
+    losses = Losses()
+    native = response.ext is not None and PROTOCOL in response.ext
+    message = response.message
+    blocks = [
+        block
+        for number, block in enumerate(message.blocks)
+        if sayable(block, message.origin, (0, number), losses)
+    ]
+    said: JsonObject = {"role": "assistant"}
+    said.update(write_assistant(blocks, parts=message.form == "list"))
+    calls = any(isinstance(block, ToolCall) for block in blocks)
+    choice: JsonObject = {"index": 0, "message": said}
+    body: JsonObject = {
+        "id": "chatcmpl-weft" if response.id is None else response.id,
+        "object": COMPLETION,
+    }
+    if native:
+        if response.stop is not None and response.stop.raw is not None:
+            choice["finish_reason"] = response.stop.raw
+    else:
+        said.setdefault("content", None)
+        said.setdefault("refusal", None)
+        choice["logprobs"] = None
+        choice["finish_reason"] = finish_word(response.stop, losses, calls=calls)
+        body["created"] = created
+    body["model"] = response.model or ""
+    body["choices"] = [choice]
+    usage = encode_usage(response.usage)
+    if usage is not None:
+        body["usage"] = usage
+    if response.ext is not None:
+        lose_ext(response.ext, PROTOCOL, (), losses)
+        _put_back(body, response.ext.get(PROTOCOL, {}))
+    return Encoded(body, losses.items)
+
+
+def _put_back(body: JsonObject, kept: JsonObject) -> None:
+    """Put what was kept by path where it stood."""
+    choice = body["choices"][0]
+    for path, value in kept.items():
+        if path.startswith(MESSAGE):
+            choice["message"][path.removeprefix(f"{MESSAGE}.")] = value
+        elif path.startswith(CHOICE):
+            choice[path.removeprefix(f"{CHOICE}.")] = value
+        elif path.startswith("choices["):
+            body["choices"].append(value)
+        else:
+            body[path] = value
+
+
+def sayable(block: Block, origin: Origin | None, place: Any, losses: Losses) -> bool:
+    """Whether an answer's block can be shown to a client of this wire; what cannot is reported."""
+    made_here = origin is not None and origin.protocol == PROTOCOL
+    match block:
+        case Thinking() | Redacted():
+            if made_here:
+                return True
+            why = "this wire shows no thinking"
+        case Opaque(protocol=protocol) if protocol != PROTOCOL:
+            why = "only its own protocol knows it"
+        case Image() | File():
+            why = "an answer holds text here"
+        case Audio(source=source) if not isinstance(source, FileRef) or not made_here:
+            why = "an answer's audio has an id here"
+        case _:
+            return True
+    name = block.raw.get("type") if isinstance(block, Opaque) else type(block).__name__.lower()
+    losses.add(place, f"a {name} block", why)
+    return False

@@ -1,0 +1,346 @@
+"""Chunks become events: https://platform.openai.com/docs/api-reference/chat-streaming
+
+A chunk has no blocks, only members that grow. Prose (thinking, content, refusal) is one block
+until another kind of it begins; each tool call is a block of its own from the delta that makes its
+id and name known, and all of them are open until the finish, because their arguments interleave.
+
+One chunk may say many things, and dialects say them in many ways. So that the same wire gets back
+exactly what it sent, each chunk is handed on whole as well: a `Chunk` in front of its events.
+"""
+
+from typing import Any, Literal, cast
+
+import orjson
+
+from weft.codec.base import Frame, members
+from weft.codec.stream import cut_off, unreadable
+from weft.model import (
+    Audio,
+    Block,
+    Close,
+    Delta,
+    End,
+    Event,
+    Fail,
+    Finish,
+    JsonObject,
+    Open,
+    Other,
+    Refusal,
+    Start,
+    Text,
+    Thinking,
+    ToolCall,
+)
+
+from .errors import decode_error
+from .messages import decode_audio_answer
+from .usage import decode_stop, decode_usage
+from .wire import PROTOCOL, REASONING, REASONING_DETAILS, REASONING_PROOF
+
+DONE = "[DONE]"
+
+ENVELOPE = frozenset({"id", "model", "object", "choices", "usage", "error"})
+QUIET = frozenset({"created", "obfuscation", "service_tier", "system_fingerprint"})
+"""Members of every chunk that no other wire's client could miss."""
+
+CHOICE = frozenset({"index", "delta", "finish_reason"})
+DELTA = frozenset(
+    {
+        "role",
+        "content",
+        "refusal",
+        "tool_calls",
+        "function_call",
+        "audio",
+        REASONING_PROOF,
+        REASONING_DETAILS,
+        *REASONING,
+    }
+)
+
+PROSE: dict[str, type[Text] | type[Refusal]] = {"content": Text, "refusal": Refusal}
+
+
+class Chunk(Finish, frozen=True, gc=False, kw_only=True):
+    """The frame itself, in front of the events that it means.
+
+    It is a `Finish` that says nothing, so every other wire's encoder passes over it.
+    """
+
+    frame: Frame
+
+
+class _Call:
+    """A tool call while it arrives; `index` is its block's once it is open."""
+
+    def __init__(self, *, custom: bool = False, legacy: bool = False) -> None:
+        self.id = ""
+        self.name = ""
+        self.custom = custom
+        self.legacy = legacy
+        self.index: int | None = None
+        self.early: list[str] = []
+
+
+class StreamDecoder:
+    """Frames become events. `_prose` is the kind and index of the block of words that is open."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._prose: tuple[str, int] | None = None
+        self._thought: list[str] = []
+        self._proof: str | None = None
+        self._item = ""
+        self._details: list[JsonObject] = []
+        self._calls: dict[Any, _Call] = {}
+        self._audio: JsonObject = {}
+        self._kept: JsonObject = {}
+        self._seen: set[str] = set()
+        self._called = False
+        self._started = False
+        self._counted = False  # the usage of the whole comes only behind a whole answer
+        self._finished = False
+        self._ended = False
+
+    def feed(self, frame: Frame) -> list[Event]:
+        if frame.data == DONE:
+            return self._done(frame)
+        try:
+            raw = members(orjson.loads(frame.data))
+        except orjson.JSONDecodeError:
+            raw = None
+        if raw is None:
+            self._ended = True
+            return [Fail(unreadable(frame))]
+        events: list[Event] = []
+        if raw.get("error"):
+            self._ended = True
+            return [Chunk(frame=frame), Fail(decode_error(raw, 0))]
+        if not self._started:
+            self._started = True
+            events.append(self._start(raw))
+        events.append(Chunk(frame=frame))
+        self._keep(raw, ENVELOPE, "", events)
+        for choice in cast(list[JsonObject], raw.get("choices") or ()):
+            self._choice(choice, events)
+        usage = decode_usage(raw.get("usage"))
+        if usage is not None:
+            events.append(Finish(usage=usage))
+            self._counted = self._counted or not raw.get("choices")
+        return events
+
+    def close(self) -> list[Event]:
+        if self._ended:
+            return []
+        self._ended = True
+        return [Fail(cut_off("[DONE]" if self._finished else "a finish_reason"))]
+
+    def _done(self, frame: Frame) -> list[Event]:
+        if self._ended:
+            return [Chunk(frame=frame)]
+        self._ended = True
+        if not self._finished and not self._counted:
+            return [Fail(cut_off("a finish_reason"))]
+        events: list[Event] = []
+        self._close_all(events)
+        if not self._finished:
+            events.append(Finish(decode_stop(None, calls=self._called)))
+        if self._kept:
+            events.append(Finish(ext={PROTOCOL: self._kept}))
+        return [*events, End()]
+
+    def _start(self, raw: JsonObject) -> Start:
+        own = {key: value for key, value in raw.items() if key not in ENVELOPE}
+        return Start(raw.get("id"), raw.get("model"), ext={PROTOCOL: own})
+
+    def _choice(self, choice: JsonObject, events: list[Event]) -> None:
+        number = choice.get("index") or 0
+        if number:
+            self._other(f"choices[{number}]", choice, events)
+            return
+        self._keep(choice, CHOICE, "choices[0].", events)
+        delta = members(choice.get("delta"))
+        if delta:
+            self._delta(delta, events)
+        word = choice.get("finish_reason")
+        if word is not None:
+            self._finished = True
+            self._close_all(events)
+            events.append(Finish(decode_stop(word, calls=self._called)))
+
+    def _delta(self, delta: JsonObject, events: list[Event]) -> None:
+        self._thinking(delta, events)
+        for member, kind in PROSE.items():
+            text = delta.get(member)
+            if isinstance(text, list):
+                text = self._parts(cast(list[Any], text), events)
+            if text:
+                self._grow(member, kind(""), "text", text, events)
+        for entry in cast(list[JsonObject], delta.get("tool_calls") or ()):
+            self._call(entry, events)
+        legacy = members(delta.get("function_call"))
+        if legacy is not None:
+            call = self._calls.setdefault("function_call", _Call(legacy=True))
+            call.id = "function_call_0"
+            self._called = True
+            self._say(call, legacy, "arguments", events)
+        audio = members(delta.get("audio"))
+        if audio is not None:
+            _join(self._audio, audio)
+        if not delta.keys() <= DELTA:
+            self._keep(delta, DELTA, "choices[0].message.", events)
+
+    def _thinking(self, delta: JsonObject, events: list[Event]) -> None:
+        item = next((name for name in REASONING if delta.get(name)), None)
+        details = delta.get(REASONING_DETAILS)
+        proof = delta.get(REASONING_PROOF)
+        if item is None and not details and not proof:
+            return
+        own: JsonObject = {} if item is None else {"item": item}
+        block = Thinking("", ext={PROTOCOL: own} if own else None)
+        self._grow("thinking", block, "thinking", delta[item] if item else "", events)
+        index = cast("tuple[str, int]", self._prose)[1]
+        if item is not None:
+            self._thought.append(delta[item])
+            self._item = item
+        if proof:
+            events.append(Delta(index, "signature", str(proof)))
+            self._proof = str(proof)
+        if isinstance(details, list):
+            _join_details(self._details, cast(list[JsonObject], details))
+
+    def _parts(self, parts: list[Any], events: list[Event]) -> str:
+        """The text of a content that comes as parts, as one dialect writes it."""
+        words: list[str] = []
+        for part in parts:
+            fields = members(part) or {}
+            if fields.get("type") == "text":
+                words.append(str(fields.get("text", "")))
+            else:
+                self._other(f"content {fields.get('type')}", part, events)
+        return "".join(words)
+
+    def _grow(
+        self,
+        member: str,
+        block: Block,
+        kind: Literal["text", "thinking"],
+        text: str,
+        events: list[Event],
+    ) -> None:
+        if self._prose is None or self._prose[0] != member:
+            self._close_prose(events)
+            self._prose = member, self._open(block, events)
+        if text:
+            events.append(Delta(self._prose[1], kind, text))
+
+    def _open(self, block: Block, events: list[Event]) -> int:
+        index = self._count
+        self._count += 1
+        events.append(Open(index, block))
+        return index
+
+    def _call(self, entry: JsonObject, events: list[Event]) -> None:
+        custom = members(entry.get("custom"))
+        inner = custom or members(entry.get("function")) or {}
+        key = entry.get("index")
+        given = entry.get("id")
+        call = self._calls.get(key)
+        if call is not None and given and call.id and given != call.id and inner.get("name"):
+            # Some servers number all parallel calls 0.
+            self._calls[f"{key} {call.id}"] = self._calls.pop(key)
+            call = None
+        if call is None:
+            call = self._calls[key] = _Call(custom=custom is not None)
+        self._called = True
+        call.id = call.id or str(given or "")
+        self._say(call, inner, "input" if call.custom else "arguments", events)
+
+    def _say(self, call: _Call, inner: JsonObject, key: str, events: list[Event]) -> None:
+        """Take what a delta says of a call, and open it once its id and name are known."""
+        if call.index is None:
+            call.name += str(inner.get("name") or "")
+        text = str(inner.get(key) or "")
+        if text and call.index is None:
+            call.early.append(text)
+        elif text and call.index is not None:
+            events.append(Delta(call.index, "arguments", text))
+        if call.index is None and call.id and call.name:
+            self._open_call(call, events)
+
+    def _open_call(self, call: _Call, events: list[Event]) -> None:
+        self._close_prose(events)
+        ext = {PROTOCOL: {"item": "function_call"}} if call.legacy else None
+        call_id = call.id or f"call_{self._count}"
+        call.index = self._open(
+            ToolCall(call_id, call.name, "", custom=call.custom, ext=ext), events
+        )
+        events += [Delta(call.index, "arguments", text) for text in call.early]
+
+    def _close_prose(self, events: list[Event]) -> None:
+        if self._prose is None:
+            return
+        member, index = self._prose
+        self._prose = None
+        if member == "thinking" and self._details:
+            own: JsonObject = {"item": self._item} if self._item else {}
+            own[REASONING_DETAILS] = self._details
+            block = Thinking("".join(self._thought), self._proof, {PROTOCOL: own})
+            events.append(Close(index, block))
+        else:
+            events.append(Close(index))
+        if member == "thinking":
+            self._thought, self._details, self._proof, self._item = [], [], None, ""
+
+    def _close_all(self, events: list[Event]) -> None:
+        self._close_prose(events)
+        for call in self._calls.values():
+            if call.index is None:
+                self._open_call(call, events)
+            events.append(Close(cast(int, call.index)))
+        self._calls = {}
+        if self._audio.get("id"):
+            block: Audio = decode_audio_answer(self._audio)
+            events.append(Close(self._open(block, events)))
+            self._audio = {}
+
+    def _keep(self, raw: JsonObject, known: frozenset[str], path: str, events: list[Event]) -> None:
+        """Members without a home: the last word of each stays with the answer."""
+        for key, value in raw.items():
+            if key in known or value in (None, "", [], {}):
+                continue
+            _join(self._kept, {f"{path}{key}": value})
+            if key not in QUIET:
+                self._other(f"{path}{key}", value, events)
+
+    def _other(self, kind: str, raw: Any, events: list[Event]) -> None:
+        if kind not in self._seen:
+            self._seen.add(kind)
+            events.append(Other(PROTOCOL, kind, raw))
+
+
+def _join_details(old: list[JsonObject], new: list[JsonObject]) -> None:
+    """Grow the pieces of one detail into it: they repeat its type and index."""
+    for piece in new:
+        last = old[-1] if old else None
+        if last is None or any(last.get(key) != piece.get(key) for key in ("type", "index", "id")):
+            old.append(dict(piece))
+            continue
+        for key, value in piece.items():
+            was = last.get(key) if key in ("text", "summary", "data") else None
+            last[key] = was + value if isinstance(was, str) and isinstance(value, str) else value
+
+
+def _join(old: JsonObject, new: JsonObject) -> None:
+    """Grow partial members: text and lists by appending, objects member by member."""
+    for key, value in new.items():
+        was = old.get(key)
+        if isinstance(was, str) and isinstance(value, str) and key in ("data", "transcript"):
+            old[key] = was + value
+        elif isinstance(was, list) and isinstance(value, list):
+            old[key] = [*cast(list[Any], was), *cast(list[Any], value)]
+        elif isinstance(was, dict) and isinstance(value, dict):
+            _join(cast(JsonObject, was), cast(JsonObject, value))
+        elif value is not None:
+            old[key] = dict(cast(JsonObject, value)) if isinstance(value, dict) else value

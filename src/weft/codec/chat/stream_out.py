@@ -1,0 +1,179 @@
+"""Events become chunks: https://platform.openai.com/docs/api-reference/chat-streaming
+
+A stream of this wire is written back chunk by chunk, as it came. Any other is written from its
+events: words as they arrive, calls numbered in the order they open, and at the end the finish, the
+usage in a chunk without choices, and `[DONE]`, which never follows a failure.
+"""
+
+from typing import Any
+
+from weft.codec.base import Frame, Losses
+from weft.codec.stream import json_frame
+from weft.model import (
+    Block,
+    Close,
+    Delta,
+    End,
+    Event,
+    Fail,
+    Finish,
+    JsonObject,
+    Open,
+    Other,
+    Refusal,
+    Start,
+    Stop,
+    Text,
+    ToolCall,
+    Usage,
+    merge_usage,
+)
+
+from .errors import encode_error
+from .messages import write_call
+from .response import sayable
+from .stream import DONE, Chunk
+from .usage import encode_usage, finish_word
+from .wire import CHUNK, PROTOCOL
+
+
+class _Said:
+    """An open block: what it is, the number of a call, and how much of it was written."""
+
+    def __init__(self, block: Block, number: int) -> None:
+        self.block = block
+        self.number = number
+        self.length = 0
+
+
+class StreamEncoder:
+    """Events become frames."""
+
+    def __init__(self, created: int) -> None:
+        self.losses = Losses()
+        self._created = created
+        self._native = False
+        self._id = "chatcmpl-weft"
+        self._model = ""
+        self._open: dict[int, _Said] = {}
+        self._calls = 0
+        self._stop: Stop | None = None
+        self._usage: Usage | None = None
+        self._lost: set[str] = set()
+
+    def send(self, event: Event) -> list[Frame]:
+        if isinstance(event, Chunk):
+            self._native = True
+            return [event.frame]
+        if isinstance(event, Fail):
+            own = event.error.ext is not None and PROTOCOL in event.error.ext
+            return [] if self._native and own else [json_frame(encode_error(event.error)[1])]
+        if self._native:
+            return [Frame(DONE)] if isinstance(event, End) else []
+        return self._write(event)
+
+    def _write(self, event: Event) -> list[Frame]:
+        match event:
+            case Delta(index=index, text=text):
+                return self._grow(index, text)
+            case Open(index=index, block=block):
+                return self._opened(index, block)
+            case Close(index=index, block=block):
+                return self._closed(index, block)
+            case Start():
+                return self._start(event)
+            case Finish(stop=stop, usage=usage):
+                self._stop = stop or self._stop
+                self._usage = merge_usage(self._usage, usage)
+                return []
+            case End():
+                return self._end()
+            case Other(protocol=protocol, kind=kind):
+                self._lose(protocol, kind)
+                return []
+            case Fail():
+                return []
+
+    def _start(self, event: Start) -> list[Frame]:
+        if event.ext is not None and PROTOCOL in event.ext:
+            self._native = True
+            return []
+        self._id = event.id or self._id
+        self._model = event.model or ""
+        self._usage = event.usage
+        return [self._chunk({"role": "assistant"})]
+
+    def _opened(self, index: int, block: Block) -> list[Frame]:
+        if not sayable(block, None, (0, index), self.losses):
+            return []
+        said = self._open[index] = _Said(block, self._calls)
+        if not isinstance(block, ToolCall):
+            return self._grow(index, _words(block))
+        self._calls += 1
+        call = write_call(ToolCall(block.id, block.name, "", block.custom, block.namespace))
+        frames = [self._chunk({"tool_calls": [{"index": said.number, **call}]})]
+        return frames + self._grow(index, block.arguments)
+
+    def _grow(self, index: int, text: str) -> list[Frame]:
+        said = self._open.get(index)
+        if said is None or not text:
+            return []
+        said.length += len(text)
+        match said.block:
+            case ToolCall(custom=custom):
+                inner = {"custom": {"input": text}} if custom else {"function": {"arguments": text}}
+                return [self._chunk({"tool_calls": [{"index": said.number, **inner}]})]
+            case Refusal():
+                return [self._chunk({"refusal": text})]
+            case _:
+                return [self._chunk({"content": text})]
+
+    def _closed(self, index: int, block: Block | None) -> list[Frame]:
+        """Whatever the wire's last word says beyond the deltas; a call has arguments, if empty."""
+        said = self._open.get(index)
+        if said is None:
+            return []
+        whole = _words(block) if block is not None else ""
+        frames = self._grow(index, whole[said.length :])
+        if isinstance(said.block, ToolCall) and not said.length and not said.block.custom:
+            frames += self._grow(index, "{}")
+        del self._open[index]
+        return frames
+
+    def _end(self) -> list[Frame]:
+        frames: list[Frame] = []
+        for index in list(self._open):
+            frames += self._closed(index, None)
+        word = finish_word(self._stop, self.losses, calls=self._calls > 0)
+        frames.append(self._chunk({}, word))
+        usage = encode_usage(self._usage)
+        if usage is not None:
+            frames.append(json_frame({**self._envelope(), "choices": [], "usage": usage}))
+        return [*frames, Frame(DONE)]
+
+    def _lose(self, protocol: str, kind: str) -> None:
+        if protocol != PROTOCOL and kind != "ping" and kind not in self._lost:
+            self._lost.add(kind)
+            self.losses.add("", f"a {kind} event", "only its own protocol knows it", "form")
+
+    def _chunk(self, delta: JsonObject, finish: str | None = None) -> Frame:
+        choice: Any = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        return json_frame({**self._envelope(), "choices": [choice]})
+
+    def _envelope(self) -> JsonObject:
+        return {
+            "id": self._id,
+            "object": CHUNK,
+            "created": self._created,
+            "model": self._model,
+        }
+
+
+def _words(block: Block) -> str:
+    match block:
+        case Text(text=text) | Refusal(text=text):
+            return text
+        case ToolCall(arguments=arguments):
+            return arguments
+        case _:
+            return ""

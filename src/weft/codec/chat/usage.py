@@ -1,0 +1,82 @@
+"""Token counts and finish reasons, both ways.
+
+`prompt_tokens` counts all input, cached and written included, as the model does.
+"""
+
+from typing import Any
+
+from weft.codec.base import Losses, members
+from weft.model import JsonObject, Stop, Usage
+
+from .wire import FINISH_REASONS, FINISH_WORDS, PROTOCOL
+
+SAME_WORD = frozenset({"end", "length", "tool", "filter"})
+"""Stops that this wire has a word of its own for."""
+
+
+def decode_usage(raw: Any) -> Usage | None:
+    usage = members(raw)
+    if usage is None:
+        return None
+    prompt = members(usage.get("prompt_tokens_details")) or {}
+    completion = members(usage.get("completion_tokens_details")) or {}
+    return Usage(
+        input=_count(usage, "prompt_tokens"),
+        output=_count(usage, "completion_tokens"),
+        cached=_count(prompt, "cached_tokens"),
+        written=_count(prompt, "cache_write_tokens"),
+        reasoning=_count(completion, "reasoning_tokens"),
+        raw={PROTOCOL: usage},
+    )
+
+
+def encode_usage(usage: Usage | None) -> JsonObject | None:
+    """The counts as this wire writes them; `None` where nothing was counted."""
+    if usage is None:
+        return None
+    if usage.raw is not None and PROTOCOL in usage.raw:
+        return dict(usage.raw[PROTOCOL])
+    given, made = usage.input or 0, usage.output or 0
+    body: JsonObject = {
+        "prompt_tokens": given,
+        "completion_tokens": made,
+        "total_tokens": given + made,
+    }
+    details = {"cached_tokens": usage.cached, "cache_write_tokens": usage.written}
+    known = {key: value for key, value in details.items() if value is not None}
+    if known:
+        body["prompt_tokens_details"] = known
+    if usage.reasoning is not None:
+        body["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning}
+    return body
+
+
+def decode_stop(word: Any, *, calls: bool) -> Stop:
+    """Why a whole answer ended.
+
+    Some servers give no reason, and some say `stop` beside tool calls: the answer waits for their
+    results all the same.
+    """
+    kind = FINISH_REASONS.get(str(word), "other") if word else "end"
+    return Stop("tool" if calls and kind == "end" else kind, None if word is None else str(word))
+
+
+def finish_word(stop: Stop | None, losses: Losses, *, calls: bool) -> str:
+    """The nearest word for another wire's stop; what it does not say is reported."""
+    if stop is None:
+        return "tool_calls" if calls else "stop"
+    if stop.kind == "end" and calls:
+        return "tool_calls"
+    if stop.kind not in SAME_WORD:
+        losses.add(
+            "choices[0].finish_reason",
+            f"the stop {stop.raw or stop.kind!r}",
+            "this wire has no word for it",
+            "form" if stop.kind == "sequence" and not stop.sequence else "meaning",
+        )
+    return FINISH_WORDS[stop.kind]
+
+
+def _count(raw: JsonObject, key: str) -> int | None:
+    value = raw.get(key)
+    return value if isinstance(value, int) else None

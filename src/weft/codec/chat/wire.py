@@ -1,0 +1,46 @@
+"""OpenAI Chat Completions, in its own words: https://platform.openai.com/docs/api-reference/chat
+
+Many servers speak dialects of this wire. What they add is kept; what has a meaning that the model
+knows (reasoning in three spellings) is read as that, and written back as it was spelt.
+"""
+
+from weft.model import StopKind
+
+PROTOCOL = "openai-chat"
+
+CHUNK = "chat.completion.chunk"
+COMPLETION = "chat.completion"
+
+REQUEST_SETUP = frozenset({"model", "messages"})
+"""Members that the conversation is made of; `tools` joins them where it holds any."""
+
+CALL_ID_LENGTH = 40
+"""Longer ids of calls are refused ("string too long")."""
+
+REASONING = ("reasoning_content", "reasoning", "reasoning_text")
+"""The members in which dialects show thinking: DeepSeek; OpenRouter and Groq; Copilot."""
+
+REASONING_PROOF = "reasoning_opaque"
+REASONING_DETAILS = "reasoning_details"
+
+FINISH_REASONS: dict[str, StopKind] = {
+    "stop": "end",
+    "length": "length",
+    "tool_calls": "tool",
+    "function_call": "tool",
+    "content_filter": "filter",
+}
+
+FINISH_WORDS: dict[StopKind, str] = {
+    "end": "stop",
+    "length": "length",
+    "tool": "tool_calls",
+    "sequence": "stop",
+    "refusal": "content_filter",
+    "filter": "content_filter",
+    "pause": "stop",
+    "context": "length",
+    "other": "stop",
+}
+
+AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mp3": "mp3", "audio/mpeg": "mp3"}
