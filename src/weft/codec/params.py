@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from weft.errors import Refused
 from weft.model import Request, Tool
 
 from .base import Losses, members
@@ -10,8 +11,31 @@ DEFAULTS: dict[str, Any] = {"n": 1, "presence_penalty": 0, "frequency_penalty": 
 """Values that say what every target does anyway: leaving them out is a matter of form."""
 
 
+MISSING_CONTEXT = frozenset(
+    {"cachedContent", "conversation", "item_reference", "previous_response_id", "prompt"}
+)
+"""Members, and types of items, that stand for context which only their own vendor has."""
+
+
+def refuse_missing_context(request: Request) -> None:
+    """Raise `Refused` where a part of the conversation is not in the body itself."""
+    for path, value in request.rest.items():
+        kind = (members(value) or {}).get("type")
+        name = kind if kind in MISSING_CONTEXT else path
+        if name in MISSING_CONTEXT and value is not None:
+            raise Refused(
+                f"{name} stands for context that only its own vendor has, so it cannot be"
+                " translated: send the whole conversation",
+                param=path,
+            )
+
+
 def lose_params(request: Request, sayable: frozenset[str], losses: Losses) -> None:
-    """Report every parameter that the caller set and the target has no word for."""
+    """Report every parameter that the caller set and the target has no word for.
+
+    Raises `Refused` where what is missing is a part of the conversation itself.
+    """
+    refuse_missing_context(request)
     for key in request.params.__struct_fields__:
         value = getattr(request.params, key)
         if value is not None and key not in sayable:

@@ -48,7 +48,7 @@ EMPTY = "(empty)"
 NO_RESULT = "no result was recorded for this call"
 
 FORM_MEMBERS = frozenset(
-    {"id", "index", "item", "logprobs", "obfuscation", "phase", "status", "type"}
+    {"envelope", "id", "index", "item", "logprobs", "obfuscation", "phase", "status", "type"}
 )
 """Vendor members that neither the model nor the user could miss."""
 

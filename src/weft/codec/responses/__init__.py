@@ -1,1 +1,30 @@
+"""OpenAI Responses."""
 
+from weft.codec.base import Codec
+
+from .decoder import StreamDecoder
+from .encoder import StreamEncoder
+from .errors import decode_error, encode_error
+from .request import decode_request, encode_request
+from .response import decode_response, encode_response
+from .wire import PROTOCOL
+
+
+def request_path(_model: str, _stream: bool) -> str:
+    return "/v1/responses"
+
+
+CODEC = Codec(
+    protocol=PROTOCOL,
+    decode_request=decode_request,
+    encode_request=encode_request,
+    decode_response=decode_response,
+    encode_response=encode_response,
+    stream_decoder=StreamDecoder,
+    stream_encoder=StreamEncoder,
+    decode_error=decode_error,
+    encode_error=encode_error,
+    request_path=request_path,
+)
+
+__all__ = ["CODEC"]

@@ -1,0 +1,296 @@
+"""Events become a stream of this wire.
+
+Frames of this wire come along as they were (`Other` with `says`) and are repeated exactly; the
+events they mean are then not said again. What another wire streamed is written in full: every
+item with its beginning, its parts, its deltas and its end, numbered in order. Items may be open
+side by side, so nothing waits.
+"""
+
+from msgspec import Struct, structs
+
+from weft.codec.base import Frame, Losses
+from weft.codec.stream import json_frame
+from weft.model import (
+    Block,
+    Close,
+    Delta,
+    End,
+    Event,
+    Fail,
+    Finish,
+    JsonObject,
+    Opaque,
+    Open,
+    Other,
+    Redacted,
+    Refusal,
+    Start,
+    Stop,
+    Text,
+    Thinking,
+    ToolCall,
+    Usage,
+    merge_usage,
+)
+
+from .errors import encode_failure
+from .response import envelope, output_item, output_part, sayable
+from .usage import encode_status, encode_usage
+from .wire import PROTOCOL
+
+
+class Item(Struct):
+    """An item that is being written: the block it began as, and what has grown since."""
+
+    number: int
+    id: str
+    block: Block
+    said: list[str]
+    signature: str | None = None
+
+
+class StreamEncoder:
+    """Events become frames. `_output` are the finished items, by their number."""
+
+    def __init__(self, created: int) -> None:
+        self.losses = Losses()
+        self._created = created
+        self._sequence = 0
+        self._said = 0
+        self._started = False
+        self._id = "resp_weft"
+        self._model: str | None = None
+        self._open: dict[int, Item] = {}
+        self._count = 0
+        self._output: dict[int, JsonObject] = {}
+        self._stop: Stop | None = None
+        self._usage: Usage | None = None
+
+    def send(self, event: Event) -> list[Frame]:
+        if isinstance(event, Other):
+            return self._other(event)
+        said = self._said > 0
+        if said:
+            self._said -= 1
+            if not isinstance(event, Start):
+                return []
+        match event:
+            case Delta(index=index, kind=kind, text=text):
+                return self._delta(index, kind, text)
+            case Open(index=index, block=block):
+                return [*self._begin(), *self._added(index, block)]
+            case Close(index=index, block=block):
+                return self._done(index, block)
+            case Start():
+                return self._start(event, said=said)
+            case Finish(stop=stop, usage=usage):
+                self._stop = stop or self._stop
+                self._usage = merge_usage(self._usage, usage)
+                return []
+            case End():
+                return [*self._begin(), *self._end()]
+            case Fail():
+                return self._fail(event)
+
+    def _other(self, event: Other) -> list[Frame]:
+        if event.protocol != PROTOCOL:
+            if event.says is None:
+                what = f"a {event.kind} event"
+                self.losses.add("", what, "only its own protocol knows it", "form")
+            return []
+        self._said = event.says or 0
+        if isinstance(event.raw, str):
+            return [Frame(event.raw, event.kind or None)]
+        self._sequence = event.raw.get("sequence_number", self._sequence) + 1
+        return [json_frame(event.raw, event.kind or None)]
+
+    def _start(self, event: Start, *, said: bool) -> list[Frame]:
+        if self._started:
+            return []
+        self._started = True
+        self._id = event.id or self._id
+        self._model = event.model
+        self._usage = event.usage
+        if said:
+            return []
+        body = self._response("in_progress")
+        return [
+            self._frame("response.created", response=body),
+            self._frame("response.in_progress", response=body),
+        ]
+
+    def _begin(self) -> list[Frame]:
+        """A stream whose own wire announced nothing still begins."""
+        return self._start(Start(), said=False)
+
+    def _response(self, status: str) -> JsonObject:
+        output = [item for _, item in sorted(self._output.items())]
+        body = envelope(self._id, self._model, self._created, status, output)
+        body["usage"] = encode_usage(self._usage) if status != "in_progress" else None
+        return body
+
+    def _added(self, index: int, block: Block) -> list[Frame]:
+        if not sayable(block, (0, index), self.losses, beginning=True):
+            return []
+        number, self._count = self._count, self._count + 1
+        begun = _emptied(block)
+        body = output_item(begun, self._id, number, "in_progress")
+        item = self._open[index] = Item(number, str(body.get("id", "")), begun, [])
+        if isinstance(block, Text | Refusal):
+            body["content"] = []
+        frames = [self._frame("response.output_item.added", output_index=number, item=body)]
+        frames += self._part_added(item)
+        text = _text(block)
+        if isinstance(block, Thinking) and block.signature:
+            item.signature = block.signature
+        return frames + (self._grown(item, text) if text else [])
+
+    def _part_added(self, item: Item) -> list[Frame]:
+        match item.block:
+            case Text() | Refusal():
+                part = output_part(item.block)
+                return [self._of(item, "response.content_part.added", content_index=0, part=part)]
+            case _:
+                return []
+
+    def _delta(self, index: int, kind: str, text: str) -> list[Frame]:
+        item = self._open.get(index)
+        if item is None:
+            return []
+        if kind == "signature":
+            item.signature = (item.signature or "") + text
+            return []
+        return self._grown(item, text)
+
+    def _grown(self, item: Item, text: str) -> list[Frame]:
+        frames: list[Frame] = []
+        match item.block:
+            case Text():
+                frame = self._of(
+                    item, "response.output_text.delta", content_index=0, delta=text, logprobs=[]
+                )
+            case Refusal():
+                frame = self._of(item, "response.refusal.delta", content_index=0, delta=text)
+            case Thinking():
+                if not item.said:
+                    frames.append(self._summary(item, "reasoning_summary_part.added", ""))
+                frame = self._of(
+                    item, "response.reasoning_summary_text.delta", summary_index=0, delta=text
+                )
+            case ToolCall(custom=custom):
+                frame = self._of(item, f"response.{CALLS[custom]}.delta", delta=text)
+            case _:
+                return []
+        item.said.append(text)
+        return [*frames, frame]
+
+    def _summary(self, item: Item, name: str, text: str) -> Frame:
+        part = {"type": "summary_text", "text": text}
+        return self._of(item, f"response.{name}", summary_index=0, part=part)
+
+    def _done(self, index: int, last: Block | None) -> list[Frame]:
+        item = self._open.pop(index, None)
+        if item is None:
+            return []
+        block = _whole(item, last)
+        missed = _text(block)[len("".join(item.said)) :]
+        frames = self._grown(item, missed) if missed and last is not None else []
+        body = output_item(block, self._id, item.number)
+        self._output[item.number] = body
+        done = self._frame("response.output_item.done", output_index=item.number, item=body)
+        return [*frames, *self._part_done(item, block), done]
+
+    def _part_done(self, item: Item, block: Block) -> list[Frame]:
+        text = _text(block)
+        match block:
+            case Text():
+                name, said = "response.output_text.done", {"text": text, "logprobs": []}
+            case Refusal():
+                name, said = "response.refusal.done", {"refusal": text}
+            case Thinking() if item.said:
+                name = "response.reasoning_summary_text.done"
+                return [
+                    self._of(item, name, summary_index=0, text=text),
+                    self._summary(item, "reasoning_summary_part.done", text),
+                ]
+            case ToolCall(custom=custom, name=tool):
+                name = f"response.{CALLS[custom]}.done"
+                if custom:
+                    return [self._of(item, name, input=text)]
+                return [self._of(item, name, name=tool, arguments=text)]
+            case _:
+                return []
+        return [
+            self._of(item, name, content_index=0, **said),
+            self._of(item, "response.content_part.done", content_index=0, part=output_part(block)),
+        ]
+
+    def _end(self) -> list[Frame]:
+        frames = [frame for index in list(self._open) for frame in self._done(index, None)]
+        status, incomplete = encode_status(self._stop)
+        body = self._response(status)
+        body["incomplete_details"] = incomplete
+        return [*frames, self._frame(f"response.{status}", response=body)]
+
+    def _fail(self, event: Fail) -> list[Frame]:
+        error = event.error
+        failure = encode_failure(error)
+        if not self._started:
+            return [self._frame("error", **failure, param=error.param)]
+        body = self._response("failed")
+        body["error"] = failure
+        return [self._frame("response.failed", response=body)]
+
+    def _of(self, item: Item, kind: str, **members: object) -> Frame:
+        return self._frame(kind, item_id=item.id, output_index=item.number, **members)
+
+    def _frame(self, kind: str, **members: object) -> Frame:
+        body = {"type": kind, "sequence_number": self._sequence, **members}
+        self._sequence += 1
+        return json_frame(body, kind)
+
+
+CALLS = {False: "function_call_arguments", True: "custom_tool_call_input"}
+"""What a call's deltas are called, by whether it is a custom one."""
+
+
+def _text(block: Block) -> str:
+    """The part of a block that grows by deltas."""
+    match block:
+        case Text(text=text) | Refusal(text=text) | Thinking(text=text):
+            return text
+        case ToolCall(arguments=arguments):
+            return arguments
+        case _:
+            return ""
+
+
+def _emptied(block: Block) -> Block:
+    """A block as it begins: what this wire sends as deltas, or at the end, taken out."""
+    match block:
+        case Text() | Refusal():
+            return structs.replace(block, text="")
+        case Thinking():
+            return structs.replace(block, text="", signature=None)
+        case ToolCall():
+            return structs.replace(block, arguments="")
+        case _:
+            return block
+
+
+def _whole(item: Item, last: Block | None) -> Block:
+    """The finished block: its own wire's last word, else what has grown."""
+    if last is not None and type(last) is type(item.block):
+        return last
+    said = "".join(item.said)
+    match item.block:
+        case Text() | Refusal():
+            return structs.replace(item.block, text=said)
+        case Thinking():
+            return structs.replace(item.block, text=said, signature=item.signature)
+        case ToolCall():
+            return structs.replace(item.block, arguments=said)
+        case Redacted() | Opaque():
+            return item.block
+        case _:
+            return item.block

@@ -1,0 +1,35 @@
+"""The error envelope is OpenAI's one for all its wires; a stream has two forms of its own.
+
+`error` stands for itself; `response.failed` puts the reason into the response:
+https://platform.openai.com/docs/api-reference/responses-streaming/response/failed
+"""
+
+from typing import Any
+
+from weft.codec.base import members
+from weft.codec.chat.errors import decode_error, encode_error
+from weft.model import ApiError, ErrorKind, JsonObject
+
+CODES: dict[ErrorKind, str] = {
+    "context_length": "context_length_exceeded",
+    "rate_limit": "rate_limit_exceeded",
+    "billing": "insufficient_quota",
+    "invalid_request": "invalid_prompt",
+    "overloaded": "server_is_overloaded",
+}
+"""The code by which a client of the stream knows each kind; all others are `server_error`."""
+
+
+def decode_failure(error: Any) -> ApiError:
+    """The reason of a failed response, or the members of an `error` event."""
+    fields = members(error) or {}
+    named = members(fields.get("error")) or fields
+    return decode_error({"error": {**named, "type": named.get("error_type")}}, 0)
+
+
+def encode_failure(error: ApiError) -> JsonObject:
+    """The `error` of a failed response."""
+    return {"code": CODES.get(error.kind, "server_error"), "message": error.message}
+
+
+__all__ = ["decode_error", "decode_failure", "encode_error", "encode_failure"]

@@ -1,0 +1,306 @@
+"""Parameters and tools, both ways: what Responses says, and what the others mean by theirs."""
+
+from typing import Any, Literal
+
+from weft.codec.base import Losses, members
+from weft.codec.params import lose_params, tool_losses
+from weft.codec.read import at, objects, optional, optional_object, text_of
+from weft.model import Format, JsonObject, Params, Reasoning, Request, Tool, ToolChoice
+
+from .wire import PROTOCOL
+
+CHOICES: dict[str, Literal["auto", "any", "none"]] = {
+    "auto": "auto",
+    "required": "any",
+    "none": "none",
+}
+CHOICE_WORDS = {kind: word for word, kind in CHOICES.items()}
+
+READ = frozenset(
+    {
+        "input",
+        "instructions",
+        "max_output_tokens",
+        "metadata",
+        "model",
+        "parallel_tool_calls",
+        "prompt_cache_key",
+        "reasoning",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "stream",
+        "temperature",
+        "text",
+        "tool_choice",
+        "tools",
+        "top_p",
+        "user",
+    }
+)
+
+SAYABLE = frozenset(
+    {
+        "format",
+        "max_tokens",
+        "metadata",
+        "parallel_tool_calls",
+        "prompt_cache_key",
+        "reasoning",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "stream",
+        "temperature",
+        "tool_choice",
+        "top_p",
+        "user",
+        "verbosity",
+    }
+)
+
+FORMAT_NAME = "response"
+"""The name of a schema that came without one: the vendor demands some name."""
+
+
+def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
+    """The shared meaning of a body's parameters, and by path what it could not take up."""
+    rest = {key: value for key, value in body.items() if key not in READ}
+    text = optional_object(body, "text")
+    _keep_rest(text, {"format", "verbosity"}, "text", rest)
+    with at("text"):
+        verbosity = optional(text, "verbosity", str)
+    params = Params(
+        max_tokens=optional(body, "max_output_tokens", int),
+        temperature=optional(body, "temperature", float),
+        top_p=optional(body, "top_p", float),
+        stream=optional(body, "stream", bool),
+        tool_choice=_decode_choice(body, rest),
+        parallel_tool_calls=optional(body, "parallel_tool_calls", bool),
+        format=_decode_format(text, rest),
+        reasoning=_decode_reasoning(body, rest),
+        verbosity=verbosity,
+        service_tier=optional(body, "service_tier", str),
+        user=optional(body, "user", str),
+        metadata=members(body.get("metadata")),
+        store=optional(body, "store", bool),
+        prompt_cache_key=optional(body, "prompt_cache_key", str),
+        safety_identifier=optional(body, "safety_identifier", str),
+    )
+    return params, rest
+
+
+def _decode_choice(body: JsonObject, rest: dict[str, Any]) -> ToolChoice | None:
+    choice = body.get("tool_choice")
+    if isinstance(choice, str) and choice in CHOICES:
+        return ToolChoice(CHOICES[choice])
+    match choice:
+        case {"type": "function" | "custom", "name": str(name)}:
+            return ToolChoice("tool", name)
+        case None:
+            return None
+        case _:
+            rest["tool_choice"] = choice
+            return None
+
+
+def _decode_format(text: JsonObject, rest: dict[str, Any]) -> Format | None:
+    shape = members(text.get("format"))
+    if shape is None:
+        return None
+    kind = shape.get("type")
+    if kind == "json_schema":
+        known = {"type", "name", "schema", "strict", "description"}
+        _keep_rest(shape, known, "text.format", rest)
+        return Format(
+            "schema",
+            members(shape.get("schema")),
+            shape.get("name"),
+            shape.get("description"),
+            shape.get("strict"),
+        )
+    if kind in ("text", "json_object"):
+        _keep_rest(shape, {"type"}, "text.format", rest)
+        return Format("text" if kind == "text" else "json")
+    rest["text.format"] = shape
+    return None
+
+
+def _decode_reasoning(body: JsonObject, rest: dict[str, Any]) -> Reasoning | None:
+    reasoning = optional_object(body, "reasoning")
+    if not reasoning:
+        return None
+    _keep_rest(reasoning, {"effort", "summary"}, "reasoning", rest)
+    with at("reasoning"):
+        effort = optional(reasoning, "effort", str)
+        summary = optional(reasoning, "summary", str)
+    if effort is None and summary is None:
+        return None
+    return Reasoning(effort=effort, summary=summary)
+
+
+def _keep_rest(raw: JsonObject, known: set[str], step: str, rest: dict[str, Any]) -> None:
+    for key, value in raw.items():
+        if key not in known:
+            rest[f"{step}.{key}"] = value
+
+
+def encode_params(request: Request, losses: Losses) -> JsonObject:
+    """The members beside model, input, instructions and tools."""
+    if PROTOCOL in request.raw:
+        own = dict(request.raw[PROTOCOL])
+        for key in ("input", "instructions"):
+            if own.get(key) == "":
+                del own[key]
+        return own
+    params = request.params
+    body: JsonObject = {}
+    for key, value in (
+        ("max_output_tokens", params.max_tokens),
+        ("temperature", params.temperature),
+        ("top_p", params.top_p),
+        ("stream", params.stream),
+        ("tool_choice", _write_choice(request)),
+        ("parallel_tool_calls", params.parallel_tool_calls),
+        ("text", _write_text(params, losses)),
+        ("reasoning", _write_reasoning(params, losses)),
+        ("service_tier", params.service_tier),
+        ("user", params.user),
+        ("metadata", params.metadata),
+        ("store", params.store),
+        ("prompt_cache_key", params.prompt_cache_key),
+        ("safety_identifier", params.safety_identifier),
+    ):
+        if value is not None:
+            body[key] = value
+    lose_params(request, SAYABLE, losses)
+    return body
+
+
+def _write_choice(request: Request) -> str | JsonObject | None:
+    choice = request.params.tool_choice
+    if choice is None:
+        return None
+    if choice.kind != "tool":
+        return CHOICE_WORDS[choice.kind]
+    custom = any(tool.kind == "custom" and tool.name == choice.name for tool in request.tools)
+    return {"type": "custom" if custom else "function", "name": choice.name}
+
+
+def _write_text(params: Params, losses: Losses) -> JsonObject | None:
+    body: JsonObject = {}
+    if params.format is not None:
+        body["format"] = _write_format(params.format, losses)
+    if params.verbosity is not None:
+        body["verbosity"] = params.verbosity
+    return body or None
+
+
+def _write_format(shape: Format, losses: Losses) -> JsonObject:
+    if shape.kind != "schema":
+        return {"type": "text" if shape.kind == "text" else "json_object"}
+    body: JsonObject = {"type": "json_schema", "name": shape.name, "schema": shape.schema or {}}
+    if shape.name is None:
+        body["name"] = FORMAT_NAME
+        losses.add(
+            "text.format.name",
+            f"nothing: the schema's name {FORMAT_NAME!r} was added",
+            "the target demands it",
+            "form",
+        )
+    if shape.description is not None:
+        body["description"] = shape.description
+    if shape.strict is not None:
+        body["strict"] = shape.strict
+    return body
+
+
+def _write_reasoning(params: Params, losses: Losses) -> JsonObject | None:
+    """An effort is said as it was; a budget, or bare thinking, has no word here."""
+    reasoning = params.reasoning
+    if reasoning is None:
+        return None
+    body: JsonObject = {}
+    if reasoning.mode == "off":
+        body["effort"] = "none"
+    elif reasoning.effort is not None:
+        body["effort"] = reasoning.effort
+    if reasoning.summary is not None:
+        body["summary"] = reasoning.summary
+    if reasoning.budget is not None:
+        losses.add(
+            "reasoning.budget", f"the budget {reasoning.budget}", "only an effort can be said here"
+        )
+    elif reasoning.mode in ("on", "adaptive") and reasoning.effort is None:
+        losses.add(
+            "reasoning", f"the mode {reasoning.mode!r}", "only an effort can be said here", "form"
+        )
+    return body or None
+
+
+def decode_tools(raws: Any, path: str) -> list[Tool]:
+    """Tool definitions; raises `Refused` with the path of one that cannot be read."""
+    tools: list[Tool] = []
+    for number, raw in enumerate(objects(raws, path)):
+        with at(f"{path}[{number}]"):
+            kind = text_of(raw, "type")
+            name = text_of(raw, "name") if kind in ("function", "custom") else raw.get("name")
+        tools.append(
+            Tool(
+                str(name or kind),
+                _description(raw, kind),
+                FREEFORM if kind == "custom" else members(raw.get("parameters")),
+                raw.get("strict"),
+                kind,
+                {PROTOCOL: raw},
+            )
+        )
+    return tools
+
+
+FREEFORM: JsonObject = {
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+}
+"""What a custom tool takes, for wires whose tools all take an object."""
+
+
+def _description(raw: JsonObject, kind: str) -> str | None:
+    """A tool's description; a grammar is quoted in it, for wires that cannot enforce one."""
+    description = raw.get("description")
+    shape = members(raw.get("format")) or {}
+    if kind != "custom" or "definition" not in shape:
+        return description
+    quoted = f"The input follows this {shape.get('syntax')} grammar:\n{shape['definition']}"
+    return f"{description}\n\n{quoted}" if description else quoted
+
+
+def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
+    """A tool definition, or `None` where the target has no such kind of tool."""
+    if tool.raw is not None and PROTOCOL in tool.raw:
+        return dict(tool.raw[PROTOCOL])
+    if tool.kind not in ("function", "custom"):
+        losses.add(("tools", number), f"the tool {tool.name!r}", f"{tool.kind} is not known here")
+        return None
+    tool_losses(tool, number, losses)
+    body: JsonObject = {"type": tool.kind, "name": tool.name}
+    if tool.description is not None:
+        body["description"] = tool.description
+    if tool.kind == "custom":
+        return body | _grammar(tool)
+    body["parameters"] = tool.parameters or {"type": "object", "properties": {}}
+    if tool.strict is not None:
+        body["strict"] = tool.strict
+    return body
+
+
+def _grammar(tool: Tool) -> JsonObject:
+    """The format of a custom tool that another wire defined: `{"custom": {"format": ...}}`."""
+    for fields in (tool.raw or {}).values():
+        shape = members((members(fields.get("custom")) or fields).get("format"))
+        if shape is None:
+            continue
+        inner = members(shape.get("grammar"))
+        return {"format": {"type": shape.get("type"), **inner} if inner is not None else shape}
+    return {}

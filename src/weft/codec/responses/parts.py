@@ -1,0 +1,236 @@
+"""Content parts, both ways: what stands in a message's `content` and a result's `output`.
+
+The same words are `input_text` where a client says them and `output_text` where the model did. A
+part whose type is not the one its place leads to expect keeps it in `ext`, as it keeps every
+member that has no field; a part nobody knows is carried whole.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.codec.base import Losses
+from weft.codec.read import inside, objects, text_of, wrong
+from weft.errors import Refused
+from weft.model import (
+    Block,
+    Checkpoint,
+    Ext,
+    File,
+    FileRef,
+    Form,
+    Image,
+    Inline,
+    JsonObject,
+    Opaque,
+    Refusal,
+    Reminder,
+    Source,
+    Text,
+    Url,
+    checkpoint_text,
+    reminder_text,
+)
+
+from .wire import PROTOCOL
+
+INPUT = "input_text"
+OUTPUT = "output_text"
+
+TEXT = frozenset({"type", "text"})
+REFUSAL = frozenset({"type", "refusal"})
+
+
+def decode_part(raw: JsonObject, expected: str) -> Block:
+    """One part; `expected` is the type that plain text has in this place."""
+    return PARTS.get(raw.get("type", ""), decode_opaque)(raw, expected)
+
+
+def decode_text(raw: JsonObject, expected: str) -> Text:
+    text = text_of(raw, "text")
+    if raw["type"] == expected:
+        return Text(text, _rest(raw, TEXT) if len(raw) > 2 else None)
+    rest = {key: value for key, value in raw.items() if key not in TEXT}
+    return Text(text, {PROTOCOL: {"type": raw["type"], **rest}})
+
+
+def decode_refusal(raw: JsonObject, _expected: str) -> Refusal:
+    return Refusal(text_of(raw, "refusal"), _rest(raw, REFUSAL))
+
+
+def decode_image(raw: JsonObject, _expected: str) -> Block:
+    taken = {"type"}
+    url, file_id, detail = raw.get("image_url"), raw.get("file_id"), raw.get("detail")
+    if type(url) is str:
+        taken.add("image_url")
+        source: Source = data_source(url) or Url(url)
+    elif type(file_id) is str:
+        taken.add("file_id")
+        source = FileRef(file_id)
+    else:
+        return decode_opaque(raw, "")
+    if type(detail) is str:
+        taken.add("detail")
+    return Image(source, detail if type(detail) is str else None, _rest(raw, taken))
+
+
+def decode_file(raw: JsonObject, _expected: str) -> Block:
+    taken = {"type"}
+    for member, make in FILE_SOURCES.items():
+        value = raw.get(member)
+        if type(value) is str:
+            taken.add(member)
+            source = make(value)
+            break
+    else:
+        return decode_opaque(raw, "")
+    name = raw.get("filename")
+    if type(name) is str:
+        taken.add("filename")
+    return File(source, name if type(name) is str else None, _rest(raw, taken))
+
+
+def decode_opaque(raw: JsonObject, _expected: str) -> Opaque:
+    if type(raw.get("type")) is not str:
+        raise wrong("type", raw.get("type"), "a string")
+    return Opaque(PROTOCOL, raw)
+
+
+PARTS: dict[str, Callable[[JsonObject, str], Block]] = {
+    "input_text": decode_text,
+    "output_text": decode_text,
+    "refusal": decode_refusal,
+    "input_image": decode_image,
+    "input_file": decode_file,
+}
+
+
+def data_source(url: str) -> Inline | None:
+    """The media of a base64 data URL, or `None` where the text is no such URL."""
+    if not url.startswith("data:"):
+        return None
+    head, comma, data = url.partition(",")
+    media_type = head[5:].removesuffix(";base64")
+    if not comma or not media_type or not head.endswith(";base64"):
+        return None
+    return Inline(data, media_type)
+
+
+FILE_SOURCES: dict[str, Callable[[str], Source]] = {
+    "file_data": lambda data: data_source(data) or Inline(data),
+    "file_url": Url,
+    "file_id": FileRef,
+}
+
+
+def decode_content(raw: JsonObject, key: str, expected: str) -> tuple[tuple[Block, ...], Form]:
+    """A content that is a string, a list of parts, null, or not there."""
+    content = raw.get(key)
+    if type(content) is str:
+        return ((Text(content),) if content else ()), "text"
+    if content is None:
+        return (), "null" if key in raw else "absent"
+    blocks: list[Block] = []
+    for number, part in enumerate(objects(content, key)):
+        try:
+            blocks.append(PARTS.get(part.get("type", ""), decode_opaque)(part, expected))
+        except Refused as error:
+            raise inside(f"{key}[{number}]", error) from None
+    return tuple(blocks), "list"
+
+
+def _rest(raw: JsonObject, taken: frozenset[str] | set[str]) -> Ext | None:
+    rest = {key: value for key, value in raw.items() if key not in taken}
+    return {PROTOCOL: rest} if rest else None
+
+
+def write_part(block: Block, kind: str, place: Any, losses: Losses) -> JsonObject | None:
+    """A part on the wire, or `None`, reported, where the wire has none for this block."""
+    match block:
+        case Text(text=text, ext=ext):
+            body: JsonObject = {"type": kind, "text": text}
+        case Refusal(text=text, ext=ext):
+            body = {"type": "refusal", "refusal": text}
+        case Image(source=source, detail=detail, ext=ext):
+            body = {"type": "input_image", **_write_image(source)}
+            if detail is not None:
+                body["detail"] = detail
+        case File(source=source, name=name, ext=ext):
+            body = {"type": "input_file", **_write_file(source)}
+            if name is not None:
+                body["filename"] = name
+        case Checkpoint():
+            return {"type": kind, "text": checkpoint_text(block)}
+        case Reminder():
+            return {"type": kind, "text": reminder_text(block)}
+        case Opaque(protocol=protocol, raw=raw) if protocol == PROTOCOL:
+            return raw
+        case _:
+            losses.add(place, f"a {part_name(block)} block", "this wire has no such part here")
+            return None
+    own = ext.get(PROTOCOL) if ext is not None else None
+    if own:
+        body.update(own)
+        body.pop("item", None)
+    return body
+
+
+def _write_image(source: Source) -> JsonObject:
+    match source:
+        case Inline(data=data, media_type=media_type):
+            return {"image_url": f"data:{media_type};base64,{data}"}
+        case Url(url=url):
+            return {"image_url": url}
+        case FileRef(id=file_id):
+            return {"file_id": file_id}
+
+
+def _write_file(source: Source) -> JsonObject:
+    match source:
+        case Inline(data=data, media_type=""):
+            return {"file_data": data}
+        case Inline(data=data, media_type=media_type):
+            return {"file_data": f"data:{media_type};base64,{data}"}
+        case Url(url=url):
+            return {"file_url": url}
+        case FileRef(id=file_id):
+            return {"file_id": file_id}
+
+
+def write_content(
+    blocks: tuple[Block, ...] | list[Block], form: Form, kind: str, place: Any, losses: Losses
+) -> Any:
+    """A content as a string where it was one and still can be, else as a list."""
+    if form in ("text", "") and len(blocks) <= 1:
+        if not blocks:
+            return ""
+        first = blocks[0]
+        if type(first) is Text and _plain(first.ext):
+            return first.text
+    parts = [
+        write_part(block, kind, (*place, number), losses) for number, block in enumerate(blocks)
+    ]
+    return [part for part in parts if part is not None]
+
+
+def _plain(ext: Ext | None) -> bool:
+    """Whether no member but the item's own border would be written beside the text."""
+    return ext is None or not (ext.get(PROTOCOL, {}).keys() - {"item"})
+
+
+def part_name(block: Block) -> str:
+    """The vendor's own word for a block."""
+    if isinstance(block, Opaque):
+        return str(block.raw.get("type"))
+    return NAMES.get(type(block).__name__, "input_text")
+
+
+NAMES = {
+    "Image": "input_image",
+    "File": "input_file",
+    "Audio": "input_audio",
+    "Refusal": "refusal",
+    "Thinking": "reasoning",
+    "Redacted": "reasoning",
+    "ToolCall": "function_call",
+    "ToolResult": "function_call_output",
+}

@@ -1,0 +1,283 @@
+"""Requests to and from Responses: https://platform.openai.com/docs/api-reference/responses/create
+
+`instructions` is the first system message of the model's list; a string `input` is one message of
+the user's. Both are remembered in `Request.raw` (an empty string stands for "was a string"), so
+the same protocol gets them back in their place. From elsewhere, a leading run that is one system
+message with one text becomes `instructions`; anything richer stays in the list, its borders kept.
+
+Tools that stand inside the list (`additional_tools`) are setup: their item goes back where it was,
+and other protocols find them among the tools.
+"""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from msgspec import structs
+
+from weft.codec.base import Encoded, Losses, Target
+from weft.codec.read import objects, text_of
+from weft.codec.repair import Arranged, Rules, Turn, arrange
+from weft.codec.system import merge_system_text
+from weft.model import (
+    Audio,
+    Block,
+    File,
+    FileRef,
+    Image,
+    JsonObject,
+    Message,
+    Opaque,
+    Place,
+    Redacted,
+    Request,
+    Text,
+    Thinking,
+    Tool,
+    Wire,
+)
+
+from .items import decode_items
+from .params import decode_params, decode_tools, encode_params, encode_tool
+from .parts import part_name
+from .wire import PROTOCOL
+from .write import Writer
+
+SETUP = frozenset({"model", "input", "instructions"})
+
+ADDITIONAL = f"{PROTOCOL}:additional_tools"
+"""Under this name a tool keeps its definition that stands inside the list."""
+
+
+def decode_request(body: JsonObject, model: str | None = None) -> Request:
+    """A request body; raises `Refused` with the path of whatever cannot be read."""
+    raw = {key: value for key, value in body.items() if key not in SETUP}
+    messages: list[Message] = []
+    if "instructions" in body:
+        raw["instructions"] = body["instructions"]
+        if body["instructions"] is not None:
+            messages.append(_plain("system", text_of(body, "instructions")))
+            raw["instructions"] = ""
+    offset = len(messages)
+    params, rest = decode_params(body)
+    starts: list[int] = []
+    items = body.get("input")
+    if type(items) is str:
+        messages.append(_plain("user", items))
+        raw["input"] = ""
+    elif items is not None:
+        grouping = decode_items(objects(items, "input"))
+        messages += grouping.messages
+        starts = grouping.starts
+        for number in grouping.references:
+            rest[f"input[{number}]"] = items[number]
+    elif "input" in body:
+        raw["input"] = None
+    if raw.get("tools"):
+        del raw["tools"]
+    return Request(
+        model=text_of(body, "model") if model is None else model,
+        messages=tuple(messages),
+        tools=_decode_tools(body),
+        params=params,
+        raw={PROTOCOL: raw},
+        rest=rest,
+        wire=Wire(PROTOCOL, _locator(body, starts, offset), part_name),
+    )
+
+
+def _plain(role: str, text: str) -> Message:
+    return Message(role, (Text(text),) if text else (), form="text")
+
+
+def _decode_tools(body: JsonObject) -> tuple[Tool, ...]:
+    tools = decode_tools(body["tools"], "tools") if body.get("tools") else []
+    for number, item in _additional(body):
+        for tool in decode_tools(item.get("tools") or [], f"input[{number}].tools"):
+            tools.append(structs.replace(tool, raw={ADDITIONAL: (tool.raw or {})[PROTOCOL]}))
+    return tuple(tools)
+
+
+def _additional(body: JsonObject) -> list[tuple[int, JsonObject]]:
+    items = body.get("input")
+    if not isinstance(items, list):
+        return []
+    return [
+        (number, item)
+        for number, item in enumerate(cast(list[JsonObject], items))
+        if item.get("type") == "additional_tools"
+    ]
+
+
+def _locator(body: JsonObject, starts: list[int], offset: int) -> Callable[[Place], str]:
+    """Paths of the caller's body; worked out only when something has to be said about it."""
+
+    def locate(place: Place) -> str:
+        match place:
+            case ("tools", int(number)):
+                return _tool_path(body, number)
+            case (int(number), *steps):
+                if number < offset:
+                    return "instructions"
+                if not starts:
+                    return "input"
+                return _item_path(body["input"], starts[number - offset], steps)
+            case _:
+                return ""
+
+    return locate
+
+
+def _tool_path(body: JsonObject, number: int) -> str:
+    own = len(body.get("tools") or ())
+    if number < own:
+        return f"tools[{number}]"
+    number -= own
+    for at_item, item in _additional(body):
+        count = len(item.get("tools") or ())
+        if number < count:
+            return f"input[{at_item}].tools[{number}]"
+        number -= count
+    return "tools"
+
+
+def _item_path(items: list[JsonObject], number: int, steps: list[int | str]) -> str:
+    if not steps:
+        return f"input[{number}]"
+    block = cast(int, steps[0])
+    while block >= (size := _size(items[number])) and number + 1 < len(items):
+        block -= size
+        number += 1
+    item = items[number]
+    key = "output" if "output" in item and len(steps) > 1 else "content"
+    step = steps[1] if key == "output" else block
+    if key not in item:
+        return f"input[{number}]"
+    inner = f"[{step}]" if isinstance(item[key], list) else ""
+    return f"input[{number}].{key}{inner}"
+
+
+def _size(item: JsonObject) -> int:
+    """How many blocks an item became."""
+    content: Any = item.get("content")
+    if item.get("type", "message") != "message" or not isinstance(content, list):
+        return 1
+    parts = cast(list[JsonObject], content)
+    if item.get("role") == "assistant" and any(part.get("type") not in WORDS for part in parts):
+        return 1
+    return max(1, len(parts))
+
+
+WORDS = frozenset({"input_text", "output_text", "refusal"})
+
+
+def encode_request(request: Request, target: Target) -> Encoded:
+    """The body for Responses, and what it could not say."""
+    losses = Losses(request)
+    native = PROTOCOL in request.raw
+    arranged = arrange(request, RULES, target.model, target.system, losses)
+    writer = Writer(losses, native=native)
+    body: JsonObject = {"model": request.model}
+    body.update(encode_params(request, losses))
+    instructions, turns = _take_instructions(request, arranged, target, losses)
+    if instructions is not None:
+        body["instructions"] = instructions
+    written = _write_input(request, turns, writer)
+    if written or "input" not in body:
+        body["input"] = written
+    tools = _write_tools(request, losses)
+    if tools:
+        body["tools"] = tools
+    for place in request.marks:
+        losses.add(place, "a cache breakpoint", "this wire has none", "form")
+    return Encoded(body, losses.items)
+
+
+def _take_instructions(
+    request: Request, arranged: Arranged, target: Target, losses: Losses
+) -> tuple[str | None, list[Turn]]:
+    """The text that becomes `instructions`, and the turns that are left for the list."""
+    system, turns = arranged.system, arranged.turns
+    if target.system == "merge":
+        return merge_system_text([turn.message for turn in system]), turns
+    own = request.raw.get(PROTOCOL)
+    first = system[0] if system else None
+    if first is None or not _is_instructions(first):
+        return None, system + turns
+    if own is not None:
+        if own.get("instructions") is None or first.message.form != "text":
+            return None, system + turns
+        return first.message.text, system[1:] + turns
+    if len(system) != 1 or first.message.role != "system":
+        return None, system + turns
+    if first.message.form == "list":
+        losses.add(first.at, "the list around one text", "instructions are a string", "form")
+    return first.message.text, turns
+
+
+def _is_instructions(turn: Turn) -> bool:
+    """Whether a system message is one text and nothing more."""
+    return turn.message.form != "absent" and len(turn.blocks) <= 1
+
+
+def _write_input(request: Request, turns: list[Turn], writer: Writer) -> Any:
+    own = request.raw.get(PROTOCOL, {})
+    if own.get("input") == "" and len(turns) == 1:
+        message = turns[0].message
+        if message.role == "user" and message.form == "text" and message.ext is None:
+            return message.text
+    items: list[JsonObject] = []
+    for turn in turns:
+        items += writer.turn(turn)
+    return items
+
+
+def _write_tools(request: Request, losses: Losses) -> list[JsonObject]:
+    tools: list[JsonObject] = []
+    for number, tool in enumerate(request.tools):
+        if tool.raw is not None and ADDITIONAL in tool.raw:
+            continue
+        body = encode_tool(tool, number, losses)
+        if body is not None:
+            tools.append(body)
+    return tools
+
+
+def made_here(message: Message, request: Request) -> bool:
+    """Whether a message came from this protocol: by its origin, else by the wire it was read on."""
+    if message.origin is not None:
+        return message.origin.protocol == PROTOCOL
+    return request.wire is not None and request.wire.protocol == PROTOCOL
+
+
+def refuse_thinking(_block: Thinking | Redacted, message: Message, request: Request) -> str | None:
+    return None if made_here(message, request) else "thinking goes back to its own maker only"
+
+
+def refuse_opaque(block: Opaque, _message: Message, _request: Request) -> str | None:
+    return None if block.protocol == PROTOCOL else "only its own protocol knows this block"
+
+
+def refuse_media(block: Image | File, message: Message, request: Request) -> str | None:
+    if isinstance(block.source, FileRef) and not made_here(message, request):
+        return "a stored file's id means nothing to another vendor"
+    return None
+
+
+def refuse_audio(_block: Block, _message: Message, _request: Request) -> str | None:
+    return "this wire has no audio"
+
+
+RULES = Rules(
+    protocol=PROTOCOL,
+    roles=frozenset({"user", "assistant"}),
+    inline_system="native",
+    checks={
+        Thinking: refuse_thinking,
+        Redacted: refuse_thinking,
+        Opaque: refuse_opaque,
+        Image: refuse_media,
+        File: refuse_media,
+        Audio: refuse_audio,
+    },
+    hoists=True,
+)

@@ -1,0 +1,190 @@
+"""Whole answers, both ways. A decoded body is the fold of the events that it means.
+
+The envelope repeats the whole request beside the answer. It is kept as one member of `ext`, so
+that the same protocol gets it back; other wires have no place for it.
+"""
+
+from typing import Any
+
+from weft.codec.base import Encoded, Losses
+from weft.codec.read import at, objects, text_of
+from weft.codec.repair import lose_ext
+from weft.model import (
+    Audio,
+    Block,
+    Checkpoint,
+    Close,
+    End,
+    Event,
+    Ext,
+    File,
+    Finish,
+    Image,
+    JsonObject,
+    Opaque,
+    Open,
+    Origin,
+    Redacted,
+    Refusal,
+    Reminder,
+    Response,
+    Start,
+    Text,
+    Thinking,
+    ToolCall,
+    fold,
+)
+
+from .items import decode_output_item
+from .usage import decode_stop, decode_usage, encode_status, encode_usage
+from .wire import PROTOCOL, item_id
+from .write import Writer, reasoning
+
+ENVELOPE = frozenset({"id", "model", "output"})
+
+
+def decode_response(body: JsonObject) -> Response:
+    """A whole answer; raises `Refused` with the path of whatever cannot be read."""
+    events: list[Event] = [decode_start(body)]
+    blocks: list[Block] = []
+    for number, raw in enumerate(objects(body.get("output"), "output")):
+        with at(f"output[{number}]"):
+            blocks += decode_output_item(raw)
+    for number, block in enumerate(blocks):
+        events += (Open(number, block), Close(number))
+    events += (decode_finish(body, called=_any(blocks, ToolCall), refused=_any(blocks, Refusal)),)
+    return fold([*events, End()], Origin(PROTOCOL, model=body.get("model")))
+
+
+def decode_start(body: JsonObject) -> Start:
+    """What the envelope says before any content."""
+    return Start(text_of(body, "id"), body.get("model"), ext=_envelope(body))
+
+
+def decode_finish(body: JsonObject, *, called: bool, refused: bool) -> Finish:
+    """What the envelope says when all is done."""
+    return Finish(
+        decode_stop(body, called=called, refused=refused),
+        decode_usage(body.get("usage")),
+        _envelope(body),
+    )
+
+
+def _envelope(body: JsonObject) -> Ext:
+    kept = {key: value for key, value in body.items() if key not in ENVELOPE}
+    if kept.get("usage") is not None:
+        del kept["usage"]
+    return {PROTOCOL: {"envelope": kept}}
+
+
+def _any(blocks: list[Block], kind: type) -> bool:
+    return any(isinstance(block, kind) for block in blocks)
+
+
+def encode_response(response: Response, created: int) -> Encoded:
+    """A whole answer on this wire."""
+    losses = Losses()
+    own = (response.ext or {}).get(PROTOCOL)
+    if response.ext is not None:
+        lose_ext(response.ext, PROTOCOL, (), losses)
+    if own is not None:
+        return Encoded(_written_back(response, own["envelope"], losses), losses.items)
+    identity = response.id or "resp_weft"
+    output: list[JsonObject] = []
+    for number, block in enumerate(response.message.blocks):
+        if sayable(block, (0, number), losses):
+            output.append(output_item(block, identity, len(output)))
+    status, incomplete = encode_status(response.stop)
+    body = envelope(identity, response.model, created, status, output)
+    body["incomplete_details"] = incomplete
+    body["usage"] = encode_usage(response.usage)
+    return Encoded(body, losses.items)
+
+
+def _written_back(response: Response, envelope: JsonObject, losses: Losses) -> JsonObject:
+    blocks = list(response.message.blocks)
+    writer = Writer(losses, native=True)
+    places: list[Any] = [(0, number) for number in range(len(blocks))]
+    body: JsonObject = {**envelope, "id": response.id}
+    if response.model is not None:
+        body["model"] = response.model
+    body["output"] = writer.assistant(response.message, blocks, places) if blocks else []
+    if response.usage is not None:
+        body["usage"] = encode_usage(response.usage)
+    return body
+
+
+def envelope(
+    identity: str, model: str | None, created: int, status: str, output: list[JsonObject]
+) -> JsonObject:
+    """A response object with every member that the vendor's schema demands, and no more."""
+    return {
+        "id": identity,
+        "object": "response",
+        "created_at": created,
+        "status": status,
+        "error": None,
+        "incomplete_details": None,
+        "instructions": None,
+        "metadata": None,
+        "model": model or "",
+        "output": output,
+        "parallel_tool_calls": True,
+        "temperature": None,
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": None,
+    }
+
+
+def output_item(
+    block: Block, response_id: str, number: int, status: str = "completed"
+) -> JsonObject:
+    """One block of another wire's answer as an item of its own."""
+    match block:
+        case ToolCall():
+            body = Writer(Losses(), native=True).call(block)
+            body["status"] = status
+        case Thinking():
+            body = reasoning(block)
+        case Redacted(data=data):
+            body = {"type": "reasoning", "summary": [], "encrypted_content": data}
+        case Opaque(raw=raw):
+            return raw
+        case _:
+            parts = [output_part(block)]
+            body = {"type": "message", "role": "assistant", "status": status, "content": parts}
+    return {"id": item_id(body["type"], response_id, number), **body}
+
+
+def output_part(block: Block) -> JsonObject:
+    """The part of a message item that says this block."""
+    match block:
+        case Refusal(text=text):
+            return {"type": "refusal", "refusal": text}
+        case Text(text=text):
+            return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+        case _:
+            raise TypeError(f"{type(block).__name__} is not said in words")
+
+
+SILENT = Audio | File | Image | Checkpoint | Reminder
+
+
+def sayable(
+    block: Block, place: tuple[int, int], losses: Losses, *, beginning: bool = False
+) -> bool:
+    """Whether an answer's block can be shown to a client of this wire; what cannot is reported.
+
+    Thinking is shown to every client: it is the answer's own. Its foreign signature goes along,
+    because the client hands it back and the way home needs it. Empty thinking says nothing, unless
+    it is only `beginning`.
+    """
+    if isinstance(block, Opaque) and block.protocol != PROTOCOL:
+        losses.add(place, f"a {block.raw.get('type')} block", "only its own protocol knows it")
+        return False
+    if isinstance(block, SILENT):
+        what = type(block).__name__.lower()
+        losses.add(place, f"a block of type {what}", "a model's answer has none on this wire")
+        return False
+    return beginning or block != Thinking("")

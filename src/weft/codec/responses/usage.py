@@ -1,0 +1,65 @@
+"""Token counts and why an answer ended, both ways."""
+
+from typing import Any
+
+from weft.codec.base import members
+from weft.model import JsonObject, Stop, Usage
+
+from .wire import INCOMPLETE, INCOMPLETE_WORDS, PROTOCOL
+
+
+def decode_usage(raw: Any) -> Usage | None:
+    usage = members(raw)
+    if usage is None:
+        return None
+    into = members(usage.get("input_tokens_details")) or {}
+    out = members(usage.get("output_tokens_details")) or {}
+    return Usage(
+        input=_count(usage, "input_tokens"),
+        output=_count(usage, "output_tokens"),
+        cached=_count(into, "cached_tokens"),
+        written=_count(into, "cache_write_tokens"),
+        reasoning=_count(out, "reasoning_tokens"),
+        raw={PROTOCOL: usage},
+    )
+
+
+def encode_usage(usage: Usage | None) -> JsonObject | None:
+    """The counts as this vendor writes them; its schema demands every one."""
+    if usage is None:
+        return None
+    if usage.raw is not None and PROTOCOL in usage.raw:
+        return usage.raw[PROTOCOL]
+    into = {"cached_tokens": usage.cached or 0, "cache_write_tokens": usage.written or 0}
+    return {
+        "input_tokens": usage.input or 0,
+        "input_tokens_details": into,
+        "output_tokens": usage.output or 0,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning or 0},
+        "total_tokens": (usage.input or 0) + (usage.output or 0),
+    }
+
+
+def decode_stop(response: JsonObject, *, called: bool, refused: bool) -> Stop | None:
+    """Why it ended. The wire says only `completed`; what was completed says the rest."""
+    status = response.get("status")
+    if status is None:
+        return None
+    if status == "completed":
+        return Stop("tool" if called else "refusal" if refused else "end", "completed")
+    details = members(response.get("incomplete_details")) or {}
+    reason = details.get("reason")
+    if status == "incomplete":
+        return Stop(INCOMPLETE.get(str(reason), "other"), reason or status)
+    return Stop("other", str(status))
+
+
+def encode_status(stop: Stop | None) -> tuple[str, JsonObject | None]:
+    """The words `status` and `incomplete_details` for an answer of another wire."""
+    reason = INCOMPLETE_WORDS.get(stop.kind) if stop is not None else None
+    return ("completed", None) if reason is None else ("incomplete", {"reason": reason})
+
+
+def _count(raw: JsonObject, key: str) -> int | None:
+    value = raw.get(key)
+    return value if isinstance(value, int) else None

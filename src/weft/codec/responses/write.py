@@ -1,0 +1,229 @@
+"""Turns of the model as items of this wire."""
+
+from hashlib import sha256
+from typing import Any
+
+from weft.codec.base import Losses
+from weft.codec.repair import Turn
+from weft.model import (
+    Block,
+    Checkpoint,
+    Ext,
+    Form,
+    JsonObject,
+    Message,
+    Opaque,
+    Redacted,
+    Refusal,
+    Reminder,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+
+from .items import summary_of
+from .parts import INPUT, OUTPUT, write_content, write_part
+from .wire import CALL_ID_LENGTH, PROTOCOL
+
+SPOKEN = frozenset({Text, Refusal, Checkpoint, Reminder})
+"""What the assistant says in message items; its other blocks are items by themselves."""
+
+
+class Writer:
+    """Writes the items of one request: knows which calls were custom, and what was lost."""
+
+    def __init__(self, losses: Losses, *, native: bool) -> None:
+        self.losses = losses
+        self.native = native
+        self._custom: set[str] = set()
+        self._last = ""
+
+    def turn(self, turn: Turn) -> list[JsonObject]:
+        """All items that one turn means."""
+        role = turn.role
+        if role == "assistant":
+            items = self.assistant(turn.message, turn.blocks, turn.places)
+            if not self.native and self._last == "assistant" and items:
+                self._border(turn)
+        else:
+            items = self._others(turn)
+        self._last = role
+        return items
+
+    def _border(self, turn: Turn) -> None:
+        if type(turn.blocks[0]) not in SPOKEN:
+            self.losses.add(
+                turn.at, "the border of two messages", "items of one side flow together", "form"
+            )
+
+    def _others(self, turn: Turn) -> list[JsonObject]:
+        """Results are items by themselves; all that stands between them is one message."""
+        items: list[JsonObject] = []
+        said: list[Block] = []
+        for block, place in zip(turn.blocks, turn.places, strict=True):
+            if isinstance(block, ToolResult) or (
+                isinstance(block, Opaque) and turn.message.form == "absent"
+            ):
+                if said:
+                    items.append(self._message(turn, said))
+                    said = []
+                items.append(self._single(block, place))
+            else:
+                said.append(block)
+        if said or not items:
+            items.append(self._message(turn, said))
+        return items
+
+    def _single(self, block: ToolResult | Opaque, place: Any) -> JsonObject:
+        return dict(block.raw) if isinstance(block, Opaque) else self.result(block, place)
+
+    def _message(self, turn: Turn, blocks: list[Block]) -> JsonObject:
+        message = turn.message
+        own = (message.ext or {}).get(PROTOCOL, {})
+        if not blocks and "item" in own:
+            return own["item"]
+        role = "user" if turn.role == "tool" else turn.role
+        body: JsonObject = {"role": role}
+        body.update(self._content(message.form, blocks, INPUT, turn.at))
+        body.update(own)
+        return body
+
+    def _content(self, form: Form, blocks: list[Block], kind: str, at: Any) -> JsonObject:
+        if not blocks and form in ("null", "absent"):
+            if self.native:
+                return {"content": None} if form == "null" else {}
+            self.losses.add(at, "nothing: an empty content was added", "it is needed here", "form")
+            return {"content": ""}
+        return {"content": write_content(blocks, form, kind, at, self.losses)}
+
+    def assistant(
+        self, message: Message, blocks: list[Block], places: list[Any]
+    ) -> list[JsonObject]:
+        """The items of an assistant's turn; words next to each other are one message item."""
+        if not blocks:
+            body: JsonObject = {"role": "assistant"}
+            body.update(self._content(message.form, blocks, OUTPUT, ()))
+            body.update((message.ext or {}).get(PROTOCOL, {}))
+            return [body]
+        items: list[JsonObject] = []
+        run: list[Block] = []
+        for number, block in enumerate(blocks):
+            if type(block) in SPOKEN:
+                if run and _item(block) is not None:
+                    items.append(self._said(message.form, run, places[number - len(run)]))
+                    run = []
+                run.append(block)
+                continue
+            if run:
+                items.append(self._said(message.form, run, places[number - len(run)]))
+                run = []
+            items.append(self._silent(block, places[number]))
+        if run:
+            items.append(self._said(message.form, run, places[len(blocks) - len(run)]))
+        return items
+
+    def _said(self, form: Form, run: list[Block], place: Any) -> JsonObject:
+        item = _item(run[0])
+        body: JsonObject = {"role": "assistant"}
+        if item is not None:
+            body.update(item)
+            form = "text" if item.get("content") == "" else "list"
+            if body.pop("content", "") != "" and len(run) == 1 and _is_empty(run[0]):
+                body["content"] = item["content"]
+                return body
+        body["content"] = write_content(run, form, OUTPUT, place[:-1], self.losses)
+        if item is None and not self.native and type(body["content"]) is list:
+            body["type"] = "message"
+        return body
+
+    def _silent(self, block: Block, place: Any) -> JsonObject:
+        match block:
+            case ToolCall():
+                return self.call(block)
+            case Thinking():
+                return reasoning(block)
+            case Redacted(data=data):
+                return {"type": "reasoning", "summary": [], "encrypted_content": data}
+            case Opaque(raw=raw):
+                return raw
+            case ToolResult():
+                return self.result(block, place)
+            case _:
+                part = write_part(block, INPUT, place, self.losses)
+                return {"role": "assistant", "content": [part]}
+
+    def call(self, block: ToolCall) -> JsonObject:
+        call_id = block.id if self.native else legal_id(block.id)
+        if block.custom:
+            self._custom.add(block.id)
+            body: JsonObject = {"type": "custom_tool_call", "input": block.arguments}
+        else:
+            body = {"type": "function_call", "arguments": block.arguments}
+        body["call_id"] = call_id
+        body["name"] = block.name
+        if block.namespace is not None:
+            body["namespace"] = block.namespace
+        return _with_ext(body, block.ext)
+
+    def result(self, block: ToolResult, place: Any) -> JsonObject:
+        """A call's result. The wire has no word for an error, so it is reported, not invented."""
+        custom = block.custom or block.call_id in self._custom
+        body: JsonObject = {
+            "type": "custom_tool_call_output" if custom else "function_call_output",
+            "call_id": block.call_id if self.native else legal_id(block.call_id),
+        }
+        if self.native and not block.content and block.form in ("null", "absent"):
+            if block.form == "null":
+                body["output"] = None
+        else:
+            body["output"] = write_content(
+                block.content, _result_form(block), INPUT, place, self.losses
+            )
+        if block.is_error is not None:
+            self.losses.add(
+                place,
+                f"that is_error is {str(block.is_error).lower()}",
+                "a result has no error mark on this wire",
+                "meaning" if block.is_error else "form",
+            )
+        if block.name is not None:
+            self.losses.add(place, f"the name {block.name!r}", "a result has no name here", "form")
+        return _with_ext(body, block.ext)
+
+
+def _result_form(block: ToolResult) -> Form:
+    return "text" if block.form in ("null", "absent") else block.form
+
+
+def _is_empty(block: Block) -> bool:
+    return isinstance(block, Text) and not block.text
+
+
+def _item(block: Block) -> JsonObject | None:
+    """The border of a message item, where this block begins one."""
+    ext: Ext | None = getattr(block, "ext", None)
+    own = ext.get(PROTOCOL) if ext is not None else None
+    return own.get("item") if own is not None else None
+
+
+def reasoning(block: Thinking) -> JsonObject:
+    """The reasoning item that a thinking block of this wire was, or would be."""
+    body: JsonObject = {"type": "reasoning", "summary": summary_of(block.text)}
+    if block.signature is not None:
+        body["encrypted_content"] = block.signature
+    return _with_ext(body, block.ext)
+
+
+def _with_ext(body: JsonObject, ext: Ext | None) -> JsonObject:
+    if ext is not None:
+        body.update(ext.get(PROTOCOL, ()))
+    return body
+
+
+def legal_id(call_id: str) -> str:
+    """The id within the vendor's length: the same every turn, and two ids never become one."""
+    if len(call_id) <= CALL_ID_LENGTH:
+        return call_id
+    digest = sha256(call_id.encode()).hexdigest()[:16]
+    return f"{call_id[: CALL_ID_LENGTH - 17]}_{digest}"
