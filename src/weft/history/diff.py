@@ -61,15 +61,17 @@ def diff_rows(before: Sequence[Row], after: Sequence[Row], count: Count) -> Diff
     old = {row.id: row for row in before if row.id is not None and shows(row)}
     new = {row.id: row for row in after if row.id is not None and shows(row)}
     changes: list[Delta] = []
-    gone = iter([(slot, row) for slot, row in old.items()])
+    came: list[Delta] = []
+    gone = iter(list(old.items()))
     for slot, row in new.items():
         if slot not in old:
-            changes.append(Delta("added", slot, None, row))
+            came.append(Delta("added", slot, None, row))
             continue
-        changes.extend(_gone_before(gone, slot, new))
+        changes += [*_gone_before(gone, slot, new), *came]
+        came.clear()
         if old[slot] != row:
             changes.append(Delta("changed", slot, old[slot], row))
-    changes.extend(_gone_before(gone, None, new))
+    changes += [*_gone_before(gone, None, new), *came]
     return Diff(
         tuple(changes),
         sum(count(row.message) for row in old.values()),

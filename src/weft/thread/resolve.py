@@ -12,6 +12,7 @@ from .info import CommitInfo
 
 HEX = frozenset("0123456789abcdef")
 FULL = 2 * SIZE
+MICROSECOND = 1e-6
 FORBIDDEN = frozenset(" ~^:?*[\\\t\n\r\x7f")
 
 Name = str | CommitInfo
@@ -105,4 +106,5 @@ def _commit_at(handle: Handle, moment: float) -> Id | None:
     """The newest commit of the branch that was there at that time."""
     head = handle.head()
     steps = [] if head is None else handle.store.walk(handle.name, head)
-    return next((s.commit.id for s in reversed(steps) if s.commit.created <= moment), None)
+    until = moment + MICROSECOND  # a `datetime` is no finer, and may have been rounded down
+    return next((s.commit.id for s in reversed(steps) if s.commit.created < until), None)

@@ -1,0 +1,451 @@
+"""Every verb, judged by what the thread compiles to afterwards."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft.errors import Ambiguous, MergeConflict, NotFound, ThreadError
+from weft.model import Image, Inline, Message, Text, Thinking, ToolCall
+from weft.thread import Thread
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def t(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Thread]:
+    target = None if request.param == "memory" else tmp_path / "chat.db"
+    with weft.open(target) as thread:
+        yield thread
+
+
+def said(thread: Thread, at: str | None = None) -> list[str]:
+    """The compiled list as `u:text`, and the incremental compile checked on the way."""
+    compiled = thread.compile(at)
+    thread._handle.forget_views()  # pyright: ignore[reportPrivateUsage]
+    again = thread.compile(at)
+    assert again == compiled
+    assert again.tokens == compiled.tokens
+    return [f"{row['role'][0]}:{row['content']}" for row in compiled.to_dicts()]
+
+
+def talk(thread: Thread, words: str) -> list[str]:
+    return [thread.user(word).id for word in words.split()]
+
+
+def call(thread: Thread, text: str = "") -> str:
+    blocks = (Text(text),) if text else ()
+    message = Message("assistant", (*blocks, ToolCall("c1", "add", '{"a": 1}')))
+    return thread.commit_message(message).id
+
+
+def test_an_empty_thread_compiles_to_nothing(t: Thread) -> None:
+    assert t.compile().to_dicts() == []
+    assert t.compile().tokens == 0
+    assert t.log() == []
+
+
+def test_log_is_newest_first_and_limited(t: Thread) -> None:
+    talk(t, "a b c")
+    assert [info.text for info in t.log()] == ["c", "b", "a"]
+    assert [info.text for info in t.log(2)] == ["c", "b"]
+
+
+def test_an_edit_keeps_place_and_id(t: Thread) -> None:
+    ids = talk(t, "a b c")
+    info = t.edit(ids[1], "B")
+    assert said(t) == ["u:a", "u:B", "u:c"]
+    assert t.compile().ids == tuple(ids)
+    t.edit(info, "BB")  # the edit's own id names the same line
+    assert said(t) == ["u:a", "u:BB", "u:c"]
+    assert len(t.log()) == 5
+
+
+def test_an_edit_keeps_calls_and_media_and_drops_thinking(t: Thread) -> None:
+    image = Image(Inline("AAAA", "image/png"))
+    asked = ToolCall("c1", "add", "{}")
+    blocks = (Thinking("hm", "sig"), image, Text("one"), asked)
+    id = t.commit_message(Message("assistant", blocks)).id
+    t.edit(id, "two")
+    assert t.compile().messages[0].blocks == (image, Text("two"), asked)
+
+
+def test_an_edit_of_a_tool_result_changes_its_answer(t: Thread) -> None:
+    call(t)
+    id = t.tool_result("c1", "4").id
+    t.edit(id, "5")
+    assert t.compile().to_openai()[1] == {"role": "tool", "tool_call_id": "c1", "content": "5"}
+
+
+def test_skip_hides_and_annotate_brings_back(t: Thread) -> None:
+    ids = talk(t, "a b c")
+    t.skip(ids[1])
+    assert said(t) == ["u:a", "u:c"]
+    t.annotate(ids[1], "normal")
+    assert said(t) == ["u:a", "u:b", "u:c"]
+
+
+def test_priorities_belong_to_the_branch(t: Thread) -> None:
+    ids = talk(t, "a b")
+    t.branch("f")
+    t.switch("f")
+    t.skip(ids[0])
+    assert said(t) == ["u:b"]
+    t.switch("main")
+    assert said(t) == ["u:a", "u:b"]
+
+
+def test_branch_does_not_switch(t: Thread) -> None:
+    talk(t, "a")
+    t.branch("x")
+    talk(t, "b")
+    assert said(t) == ["u:a", "u:b"]
+    assert said(t, "x") == ["u:a"]
+
+
+@pytest.mark.parametrize("name", ["", "a..b", "x.lock", ".a", "a.", "a b", "a~", "a^", "a:b", "a?"])
+def test_a_bad_branch_name_is_refused(t: Thread, name: str) -> None:
+    talk(t, "a")
+    with pytest.raises(ThreadError):
+        t.branch(name)
+
+
+def test_a_branch_that_is_there_or_of_nothing_is_refused(t: Thread) -> None:
+    with pytest.raises(ThreadError):
+        t.branch("x")
+    talk(t, "a")
+    t.branch("x")
+    with pytest.raises(ThreadError):
+        t.branch("x")
+    with pytest.raises(NotFound):
+        t.switch("nowhere")
+
+
+def test_merge_puts_theirs_behind_ours(t: Thread) -> None:
+    talk(t, "a")
+    t.branch("f")
+    talk(t, "m1 m2")
+    t.switch("f")
+    talk(t, "f1 f2")
+    t.switch("main")
+    info = t.merge("f")
+    assert len(info.parents) == 2
+    assert said(t) == ["u:a", "u:m1", "u:m2", "u:f1", "u:f2"]
+    assert t.merge("f") == info  # nothing is left to merge
+
+
+def test_a_merge_of_a_merge_keeps_everything(t: Thread) -> None:
+    talk(t, "a")
+    for name in ("A", "B"):
+        t.branch(name)
+    t.switch("B")
+    talk(t, "b1")
+    t.switch("A")
+    talk(t, "a1")
+    t.merge("B")
+    t.switch("main")
+    talk(t, "m1")
+    t.merge("A")
+    assert said(t) == ["u:a", "u:m1", "u:a1", "u:b1"]
+
+
+def test_a_merge_of_what_comes_after_moves_the_branch(t: Thread) -> None:
+    talk(t, "a")
+    t.branch("f")
+    t.switch("f")
+    ids = talk(t, "f1")
+    t.switch("main")
+    assert t.merge("f").id == ids[0]
+    assert said(t) == ["u:a", "u:f1"]
+
+
+def conflicted(t: Thread) -> str:
+    (id,) = talk(t, "a")
+    t.branch("f")
+    t.edit(id, "ours")
+    t.switch("f")
+    t.edit(id, "theirs")
+    talk(t, "tail")
+    t.switch("main")
+    return id
+
+
+def test_a_conflict_is_raised_as_a_value_and_changes_nothing(t: Thread) -> None:
+    id = conflicted(t)
+    before = t.head
+    with pytest.raises(MergeConflict) as raised:
+        t.merge("f")
+    (conflict,) = raised.value.conflicts
+    assert (conflict.id, conflict.kind) == (id, "edited")
+    assert [row.message.text for row in (conflict.ours, conflict.theirs)] == ["ours", "theirs"]
+    assert t.head == before
+
+
+@pytest.mark.parametrize(
+    ("strategy", "first"),
+    [("ours", "u:ours"), ("theirs", "u:theirs"), ("concat", "u:ours\ntheirs")],
+)
+def test_a_strategy_settles_a_conflict(t: Thread, strategy: str, first: str) -> None:
+    conflicted(t)
+    t.merge("f", strategy)
+    assert said(t) == [first, "u:tail"]
+
+
+def test_a_person_settles_a_conflict(t: Thread) -> None:
+    id = conflicted(t)
+    t.merge("f", {id[:10]: "RESOLVED"})
+    assert said(t) == ["u:RESOLVED", "u:tail"]
+
+
+def test_a_preview_of_a_merge_writes_nothing(t: Thread) -> None:
+    conflicted(t)
+    before = t.head
+    preview = t.merge("f", preview=True)
+    assert [message.text for message in preview.messages] == ["ours", "tail"]
+    assert [conflict.kind for conflict in preview.conflicts] == ["edited"]
+    assert t.head == before
+
+
+def test_a_tail_does_not_split_a_call_from_its_result(t: Thread) -> None:
+    call(t)
+    t.branch("f")
+    talk(t, "mine")
+    t.switch("f")
+    t.tool_result("c1", "2")
+    t.switch("main")
+    t.merge("f")
+    assert said(t) == ["a:", "t:2", "u:mine"]
+
+
+def test_a_call_that_both_sides_answered_has_one_answer(t: Thread) -> None:
+    call(t)
+    t.branch("f")
+    t.tool_result("c1", "mine")
+    t.switch("f")
+    t.tool_result("c1", "theirs")
+    talk(t, "more")
+    t.switch("main")
+    info = t.merge("f")
+    assert said(t) == ["a:", "t:mine", "u:more"]
+    assert info.metadata == {"answered_twice": ["c1"]}
+
+
+def test_a_compaction_merges_with_a_tail(t: Thread) -> None:
+    talk(t, "a b c")
+    t.branch("f")
+    t.compact([{"summary": "S"}])
+    t.switch("f")
+    talk(t, "d")
+    t.switch("main")
+    t.merge("f")
+    assert said(t) == ["a:S", "u:d"]
+
+
+def test_undo_and_redo_walk_through_every_kind_of_operation(t: Thread) -> None:
+    states = [said(t)]
+    ids = talk(t, "a")
+    states.append(said(t))
+    t.edit(ids[0], "A")
+    states.append(said(t))
+    t.pin(ids[0])
+    states.append(said(t))
+    t.user("b")
+    states.append(said(t))
+    t.compact([{"summary": "S"}])
+    states.append(said(t))
+    for state in reversed(states[:-1]):
+        t.undo()
+        assert said(t) == state
+    with pytest.raises(ThreadError):
+        t.undo()
+    for state in states[1:]:
+        t.redo()
+        assert said(t) == state
+    with pytest.raises(ThreadError):
+        t.redo()
+
+
+def test_undo_after_new_work_takes_the_new_work_first(t: Thread) -> None:
+    talk(t, "a b")
+    t.undo()
+    talk(t, "c")
+    with pytest.raises(ThreadError):
+        t.redo()
+    t.undo()
+    assert said(t) == ["u:a"]
+    t.undo()
+    assert said(t) == []
+
+
+def test_undo_takes_back_branch_switch_and_merge(t: Thread) -> None:
+    talk(t, "a")
+    t.branch("f")
+    t.switch("f")
+    talk(t, "f1")
+    t.switch("main")
+    t.merge("f")
+    t.undo()
+    assert said(t) == ["u:a"]
+    t.undo()
+    assert t.current == "f"
+    t.undo()
+    t.undo()
+    t.undo()
+    assert t.current == "main"
+    assert list(t.branches()) == ["main"]
+
+
+def test_revert_of_a_compaction_keeps_later_turns(t: Thread) -> None:
+    talk(t, "a b c")
+    result = t.compact([{"summary": "S"}])
+    talk(t, "d e")
+    assert said(t) == ["a:S", "u:d", "u:e"]
+    assert result.commit is not None
+    t.revert(result.commit)
+    assert said(t) == ["u:a", "u:b", "u:c", "u:d", "u:e"]
+
+
+def test_revert_of_an_edit_and_of_a_merge_keep_later_turns(t: Thread) -> None:
+    ids = talk(t, "a")
+    edit = t.edit(ids[0], "A")
+    t.branch("f")
+    talk(t, "m")
+    t.switch("f")
+    talk(t, "f1")
+    t.switch("main")
+    merge = t.merge("f")
+    talk(t, "later")
+    t.revert(merge)
+    assert said(t) == ["u:A", "u:m", "u:later"]
+    t.revert(edit.id[:12])
+    assert said(t) == ["u:a", "u:m", "u:later"]
+
+
+def test_revert_of_what_was_changed_since_is_refused_and_changes_nothing(t: Thread) -> None:
+    ids = talk(t, "a")
+    edit = t.edit(ids[0], "A")
+    t.edit(ids[0], "AA")
+    with pytest.raises(MergeConflict):
+        t.revert(edit)
+    assert said(t) == ["u:AA"]
+
+
+def test_revert_twice_has_nothing_left(t: Thread) -> None:
+    ids = talk(t, "a")
+    edit = t.edit(ids[0], "A")
+    t.revert(edit)
+    with pytest.raises(ThreadError):
+        t.revert(edit)
+
+
+def test_a_pin_survives_two_compactions(t: Thread) -> None:
+    ids = talk(t, "a b c")
+    t.pin(ids[1])
+    t.compact([{"summary": "S"}])
+    talk(t, "d")
+    t.compact([{"summary": "T"}])
+    assert "u:b" in said(t)
+    assert t.compile().ids[said(t).index("u:b")] == ids[1]
+
+
+def test_compile_at_an_id_a_branch_and_a_time(t: Thread) -> None:
+    ids = talk(t, "a b c")
+    t.branch("x", ids[0])
+    assert said(t, ids[1]) == ["u:a", "u:b"]
+    assert said(t, "x") == ["u:a"]
+    moment = t.log()[1].created
+    assert t.compile(moment).to_dicts()[-1]["content"] in ("b", "c")
+    assert t.compile(0.0).to_dicts() == []
+    with pytest.raises(NotFound):
+        t.compile("deadbeef")
+
+
+def test_compile_last_shows_the_newest(t: Thread) -> None:
+    talk(t, "a b c")
+    assert [row["content"] for row in t.compile(last=2).to_dicts()] == ["b", "c"]
+    assert t.compile(last=0).to_dicts() == []
+
+
+def test_an_ambiguous_prefix_names_its_candidates(t: Thread) -> None:
+    talk(t, " ".join(f"m{n}" for n in range(40)))
+    firsts = [info.id[0] for info in t.log()]
+    double = next(first for first in firsts if firsts.count(first) > 1)
+    with pytest.raises(Ambiguous) as raised:
+        t.show(double)
+    assert len(raised.value.candidates) > 1
+
+
+def test_diff_names_what_changed(t: Thread) -> None:
+    ids = talk(t, "a b")
+    t.branch("x")
+    t.edit(ids[0], "A")
+    t.skip(ids[1])
+    talk(t, "c")
+    diff = t.diff("x", "main")
+    assert [delta.kind for delta in diff.changes] == ["changed", "removed", "added"]
+    assert diff.tokens == t.compile().tokens - t.compile("x").tokens
+    assert not t.diff("main", "main")
+
+
+def test_search_finds_what_is_folded_edited_and_live(t: Thread) -> None:
+    ids = talk(t, "alpha beta")
+    t.user('she said "price: $4,500"\nand left')
+    t.edit(ids[0], "omega")
+    hits = {hit.text: hit.live for hit in t.search("alpha") + t.search("omega") + t.search("beta")}
+    assert hits == {"alpha": False, "omega": True, "beta": True}
+    assert t.search('"price: $4,500"')[0].live
+    t.compact([{"summary": "S"}])
+    assert not t.search("beta")[0].live
+    assert t.search("beta")[0].id == ids[1]
+    assert t.search("nothing-like-it") == []
+
+
+def test_recall_gives_the_original_of_a_folded_id(t: Thread) -> None:
+    ids = talk(t, "alpha beta")
+    t.compact([{"summary": "S"}])
+    (hit,) = t.recall(ids[0])
+    assert (hit.text, hit.live) == ("alpha", False)
+    assert t.recall("beta")[0].text == "beta"
+
+
+def test_a_batch_lands_whole_or_not_at_all(t: Thread) -> None:
+    talk(t, "a")
+    with t.batch():
+        talk(t, "b c")
+        assert said(t) == ["u:a", "u:b", "u:c"]
+    with pytest.raises(ZeroDivisionError), t.batch():
+        talk(t, "d")
+        assert said(t)[-1] == "u:d"
+        raise ZeroDivisionError
+    assert said(t) == ["u:a", "u:b", "u:c"]
+
+
+def test_stats_count_what_is_there(t: Thread) -> None:
+    ids = talk(t, "a b")
+    t.skip(ids[0])
+    stats = t.stats()
+    assert (stats.commits, stats.messages, stats.hidden, stats.branches) == (3, 1, 1, 1)
+
+
+def test_text_that_looks_like_a_special_token_is_stored_and_counted(t: Thread) -> None:
+    t.user("<|endoftext|>")
+    assert t.compile().tokens > 0
+    assert said(t) == ["u:<|endoftext|>"]
+
+
+def test_what_is_no_json_is_refused_and_nothing_is_written(t: Thread) -> None:
+    with pytest.raises(ThreadError):
+        t.user("a", metadata={"x": object()})
+    assert t.log() == []
+
+
+def test_a_reopened_file_has_its_thread_and_its_branch(tmp_path: Path) -> None:
+    with weft.open(tmp_path / "a.db") as t:
+        talk(t, "a")
+        t.branch("f")
+        t.switch("f")
+        talk(t, "b")
+    with weft.open(tmp_path / "a.db") as t:
+        assert t.current == "f"
+        assert said(t) == ["u:a", "u:b"]
+    assert [record.name for record in weft.threads(tmp_path / "a.db")] == ["default"]
+    assert (tmp_path / "a.db").stat().st_mode & 0o777 == 0o600
