@@ -136,8 +136,10 @@ def _decode_format(body: JsonObject, rest: dict[str, Any]) -> Format | None:
             return None
 
 
-def encode_params(request: Request, target: Target, tools: bool, losses: Losses) -> JsonObject:
-    """The members beside model, messages and tools; `tools` is whether any tool was written."""
+def encode_params(
+    request: Request, target: Target, tools: list[JsonObject], losses: Losses
+) -> JsonObject:
+    """The members beside model, messages and tools; `tools` are those that were written."""
     if PROTOCOL in request.raw:
         return {key: value for key, value in request.raw[PROTOCOL].items() if key != "tools"}
     params = request.params
@@ -155,19 +157,25 @@ def encode_params(request: Request, target: Target, tools: bool, losses: Losses)
     if params.reasoning is not None:
         _write_reasoning(params.reasoning, body, losses)
     if params.tool_choice is not None:
-        body["tool_choice"] = _write_choice(params.tool_choice, request)
+        _write_choice(params.tool_choice, tools, body, losses)
     if not tools:
         _without_tools(body, losses)
     lose_params(request, SAYABLE, losses)
     return body
 
 
-def _write_choice(choice: ToolChoice, request: Request) -> Any:
+def _write_choice(
+    choice: ToolChoice, tools: list[JsonObject], body: JsonObject, losses: Losses
+) -> None:
     if choice.kind != "tool":
-        return CHOICE_WORDS[choice.kind]
-    custom = any(tool.kind == "custom" and tool.name == choice.name for tool in request.tools)
-    kind = "custom" if custom else "function"
-    return {"type": kind, kind: {"name": choice.name}}
+        body["tool_choice"] = CHOICE_WORDS[choice.kind]
+        return
+    for tool in tools:
+        kind = "custom" if tool.get("type") == "custom" else "function"
+        if tool.get(kind, {}).get("name") == choice.name:
+            body["tool_choice"] = {"type": kind, kind: {"name": choice.name}}
+            return
+    losses.add("tool_choice", f"the choice of {choice.name!r}", "no such tool is in the request")
 
 
 def _without_tools(body: JsonObject, losses: Losses) -> None:

@@ -241,7 +241,7 @@ def write_content(blocks: Sequence[Block], form: Form) -> Any:
         if not blocks:
             return ""
         block = blocks[0]
-        if type(block) is Text and block.ext is None:
+        if type(block) is Text and (block.ext is None or PROTOCOL not in block.ext):
             return block.text
     return [WRITERS[type(block)](block) for block in blocks]
 

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from weft.codec.base import Encoded, Losses, Target
 from weft.codec.read import inside, objects, text_of
-from weft.codec.repair import Rules, Turn, arrange, lose_ext
+from weft.codec.repair import NO_RESULT, Rules, Turn, arrange, lose_ext
 from weft.codec.system import merge_system_text
 from weft.errors import Refused
 from weft.model import (
@@ -71,6 +71,8 @@ RULES = Rules(
 )
 
 TEXTUAL = (Text, Refusal, Checkpoint, Reminder)
+SPOKEN = frozenset({*TEXTUAL, Thinking, ToolCall, Audio, Opaque})
+HEARD = frozenset({*TEXTUAL, Image, File, Audio, ToolResult, Opaque})
 
 
 def decode_request(body: JsonObject, model: str | None = None) -> Request:
@@ -176,7 +178,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     turns = arranged.turns
     tools = write_tools(request, losses)
     body: JsonObject = {"model": request.model}
-    body.update(encode_params(request, target, tools is not None, losses))
+    body.update(encode_params(request, target, tools or [], losses))
     if tools is not None or "tools" in request.raw.get(PROTOCOL, ()):
         body["tools"] = tools
     messages: list[JsonObject] = []
@@ -256,6 +258,7 @@ class Writer:
 
     def turn(self, turn: Turn) -> list[JsonObject]:
         """The messages that one turn becomes."""
+        self._leave_out(turn)
         if turn.role == "assistant":
             return [self._assistant(turn)]
         results = [
@@ -273,6 +276,22 @@ class Writer:
         if lifted:
             messages.append({"role": "user", "content": write_content(lifted, "list")})
         return messages + (self._said(turn, rest) if rest else [])
+
+    def _leave_out(self, turn: Turn) -> None:
+        """Drop what this side of a conversation cannot say here: a call by the user, say."""
+        sayable = SPOKEN if turn.role == "assistant" else HEARD
+        if all(type(block) in sayable for block in turn.blocks):
+            return
+        kept: list[tuple[Block, Place]] = []
+        for block, place in zip(turn.blocks, turn.places, strict=True):
+            if type(block) in sayable:
+                kept.append((block, place))
+            else:
+                self.losses.add(
+                    place, f"a {self._name(block)} block", f"not for {turn.role!r} here"
+                )
+        turn.blocks = [block for block, _ in kept]
+        turn.places = [place for _, place in kept]
 
     def _said(self, turn: Turn, blocks: list[Block]) -> list[JsonObject]:
         role = "user" if turn.role == "tool" else turn.role
@@ -318,7 +337,7 @@ class Writer:
         self, block: ToolResult, place: Place, message: Message, lifted: list[Block]
     ) -> JsonObject:
         """One `tool` message; what it cannot hold is put into `lifted`."""
-        if block.is_error is not None:
+        if block.is_error is not None and block.content != (Text(NO_RESULT),):
             self.losses.add(
                 place,
                 "that the tool failed" if block.is_error else "that the tool did not fail",

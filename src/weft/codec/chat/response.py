@@ -107,13 +107,11 @@ def encode_response(response: Response, created: int) -> Encoded:
     losses = Losses()
     native = response.ext is not None and PROTOCOL in response.ext
     message = response.message
-    blocks = [
-        block
-        for number, block in enumerate(message.blocks)
-        if sayable(block, message.origin, (0, number), losses)
-    ]
+    blocks = _shown(message, losses)
     said: JsonObject = {"role": "assistant"}
     said.update(write_assistant(blocks, parts=message.form == "list"))
+    if message.form != "list" and isinstance(said.get("content"), list):
+        _join_texts(said, losses)
     calls = any(isinstance(block, ToolCall) for block in blocks)
     choice: JsonObject = {"index": 0, "message": said}
     body: JsonObject = {
@@ -138,6 +136,27 @@ def encode_response(response: Response, created: int) -> Encoded:
         lose_ext(response.ext, PROTOCOL, (), losses)
         _put_back(body, response.ext.get(PROTOCOL, {}))
     return Encoded(body, losses.items)
+
+
+def _shown(message: Message, losses: Losses) -> list[Block]:
+    """The blocks that a client of this wire can be shown."""
+    blocks: list[Block] = []
+    for number, block in enumerate(message.blocks):
+        if not sayable(block, message.origin, (0, number), losses):
+            continue
+        ext = getattr(block, "ext", None)
+        if ext is not None:
+            lose_ext(ext, PROTOCOL, (0, number), losses)
+        blocks.append(block)
+    return blocks
+
+
+def _join_texts(said: JsonObject, losses: Losses) -> None:
+    """An answer's content is one string here. Nothing goes between: a text may end mid-sentence."""
+    said["content"] = "".join(part.get("text", "") for part in said["content"])
+    losses.add(
+        f"{MESSAGE}.content", "the borders between texts", "they are one string here", "form"
+    )
 
 
 def _put_back(body: JsonObject, kept: JsonObject) -> None:
