@@ -37,6 +37,7 @@ LABELS = {
 }
 
 BULLET = "- "
+INDEX = "index"
 LONGEST = 300
 SHORTEST = 12
 INDEX_SHARE = 0.3
@@ -96,21 +97,25 @@ def extract_summary(
 def read_source(rows: Sequence[Row]) -> Source:
     """The sentences and entities of rows; reminders, checkpoints and thinking are not read."""
     counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
-    pieces: list[tuple[str, str, float]] = []
+    entities: dict[str, tuple[tuple[str, str], ...]] = {}
+    sentences: list[Sentence] = []
     for row in rows:
         factor = IMPORTANT if row.priority == "important" else 1.0
-        for speaker, text in _spoken(row):
-            for kind, name in find_entities(text):
+        for speaker, piece in _spoken(row):
+            again = piece in entities
+            found = entities[piece] if again else tuple(find_entities(piece))
+            for kind, name in found:
                 counts[kind][name] += 1
-            said = _resaid(text) if text.startswith(HEADER) else ((speaker, text),)
-            for who, words in said:
-                pieces.extend((who, piece, factor) for piece in _sentences(words))
+            if not again:
+                entities[piece] = found
+                if speaker != INDEX and len(piece) >= SHORTEST:
+                    sentences.append(_weigh(len(sentences), speaker, piece, found, factor))
     index = {
         kind: tuple(name for name, _ in found.most_common(INDEX_EACH))
         for kind, found in counts.items()
         if found
     }
-    return Source(_weighed(pieces), index)
+    return Source(tuple(sentences), index)
 
 
 def rank_sentences(sentences: Sequence[Sentence]) -> list[Sentence]:
@@ -147,30 +152,25 @@ def _worth(name: str) -> float:
     return WEIGHTS.get(kind, WORD_WORTH)
 
 
-def _weighed(pieces: Iterable[tuple[str, str, float]]) -> tuple[Sentence, ...]:
-    seen: set[str] = set()
-    sentences: list[Sentence] = []
-    for speaker, text, factor in pieces:
-        if text in seen:
-            continue
-        seen.add(text)
-        covers = {f"{kind}:{name}" for kind, name in find_entities(text)}
-        covers.update(word.lower() for word in _WORD.findall(text))
-        decisive = DECISIVE if _DECISIVE.search(text) else 1.0
-        factor *= WORTH.get(speaker.partition(" ")[0], 1.0) * decisive
-        sentences.append(Sentence(len(sentences), speaker, text, frozenset(covers), factor))
-    return tuple(sentences)
+def _weigh(
+    number: int, speaker: str, text: str, entities: Iterable[tuple[str, str]], factor: float
+) -> Sentence:
+    covers = {f"{kind}:{name}" for kind, name in entities}
+    covers.update(word.lower() for word in _WORD.findall(text))
+    decisive = DECISIVE if _DECISIVE.search(text) else 1.0
+    factor *= WORTH.get(speaker.partition(" ")[0], 1.0) * decisive
+    return Sentence(number, speaker, text, frozenset(covers), factor)
 
 
-def _spoken(row: Row) -> list[tuple[str, str]]:
-    """Who says what in a row: words, calls with their arguments, results."""
+def _spoken(row: Row) -> Iterable[tuple[str, str]]:
+    """Who says what in a row, sentence by sentence: words, arguments of calls, results."""
     speaker = "summary" if row.kind == "summary" else side(row.message.role)
-    return [
-        (_speaker(block, speaker), text)
-        for block in row.message.blocks
-        for text in _said(block)
-        if text.strip()
-    ]
+    for block in row.message.blocks:
+        for text in _said(block):
+            who = _speaker(block, speaker)
+            for teller, words in _resaid(text) if text.startswith(HEADER) else ((who, text),):
+                for piece in _sentences(words):
+                    yield teller, piece
 
 
 def _speaker(block: Block, speaker: str) -> str:
@@ -196,29 +196,33 @@ def _said(block: Block) -> Iterable[str]:
 
 
 def _resaid(summary: str) -> Iterable[tuple[str, str]]:
-    """An earlier summary of this engine, read back: who said what; its index is left out."""
+    """An earlier summary of this engine, read back: who said what, and its index."""
     speaker = "summary"
-    for line in summary.splitlines():
+    for line in summary.splitlines()[1:]:
         if line.startswith(BULLET):
             yield speaker, line.removeprefix(BULLET)
         elif line.endswith(":"):
             speaker = line.removesuffix(":")
+        else:
+            yield INDEX, line
 
 
 def _sentences(text: str) -> Iterable[str]:
     for line in text.splitlines():
         for sentence in _SENTENCE.split(line.strip()):
-            yield from (piece for piece in _pieces(sentence) if len(piece) >= SHORTEST)
+            if sentence:
+                yield from _pieces(sentence)
 
 
 def _pieces(sentence: str) -> Iterable[str]:
     """A sentence, or what a very long one comes to when cut at its blanks."""
-    while len(sentence) > LONGEST:
-        cut = sentence.rfind(" ", LONGEST // 2, LONGEST)
-        cut = LONGEST if cut < 0 else cut
-        yield sentence[:cut]
-        sentence = sentence[cut:].lstrip()
-    yield sentence
+    start = 0
+    while len(sentence) - start > LONGEST:
+        cut = sentence.rfind(" ", start + LONGEST // 2, start + LONGEST)
+        end = start + LONGEST if cut < 0 else cut
+        yield sentence[start:end]
+        start = end if cut < 0 else end + 1
+    yield sentence[start:]
 
 
 def _message(sentences: Sequence[Sentence], names: Sequence[tuple[str, str]]) -> Message:

@@ -1,0 +1,98 @@
+"""What planning a compaction costs on a thread of 2,000 messages.
+
+Run it with `python bench/compact.py [MESSAGES]`. The thread is made here, by rule and without
+chance: user turns, calls, results of forty lines, answers. Printed: the best of three for each
+plan, the tokens before and after, and how the cost grows when the thread is ten times as long
+as the shortest (linear is 10).
+"""
+
+import sys
+from collections.abc import Callable
+from time import perf_counter
+
+from weft.compact import Plan, Replacement, plan_budget, plan_replacements
+from weft.history import Row
+from weft.ids import object_id
+from weft.model import Block, Checkpoint, Message, Text, Thinking, ToolCall, ToolResult
+from weft.tokens import Counter, counter_for
+
+ROUNDS = 3
+
+
+def make_thread(size: int) -> list[Row]:
+    """A coding session: five messages a turn."""
+    messages = [Message("system", (Text("You repair programs."),))]
+    for turn in range(size // 5):
+        path = f"src/module_{turn % 97}/part_{turn}.py"
+        call = ToolCall(f"call_{turn}", "read_file", f'{{"path": "{path}"}}')
+        lines = "\n".join(
+            f"{n:4} def handle_{turn}_{n}(row): return row[{n}] + {turn * n}" for n in range(40)
+        )
+        thought = Thinking(f"Part {turn} may be the one.", signature="sealed")
+        messages += [
+            _say("user", Text(f"Please look at {path}. It must not import os."), _mark(2 * turn)),
+            _say("assistant", thought, Text(f"I read {path} first."), call),
+            _say("tool", ToolResult(call.id, (Text(lines),)), _mark(2 * turn + 1)),
+            _say(
+                "assistant", Text(f"handle_{turn}_7 raises ValueError for {turn * 7}. I fixed it.")
+            ),
+            _say("assistant", Text(f"All {turn + 11} tests of part_{turn} pass now.")),
+        ]
+    return [
+        Row(object_id("slot", b"%d" % number), message, "pinned" if number % 400 == 1 else "normal")
+        for number, message in enumerate(messages)
+    ]
+
+
+def _say(role: str, *blocks: Block) -> Message:
+    return Message(role, blocks)
+
+
+def _mark(number: int) -> Checkpoint:
+    return Checkpoint(f"{number:06d}")
+
+
+def measure(name: str, plan: Callable[[], Plan], rows: list[Row], counter: Counter) -> float:
+    """Print one line; the best time in seconds."""
+    best = float("inf")
+    for _ in range(ROUNDS):
+        start = perf_counter()
+        planned = plan()
+        best = min(best, perf_counter() - start)
+    before, after = (sum(counter.message(row.message) for row in r) for r in (rows, planned.rows))
+    print(f"  {name:<34} {best * 1000:9.1f} ms   {before:>9,} → {after:>7,} tokens")
+    return best
+
+
+def run(size: int, counter: Counter) -> dict[str, float]:
+    """All plans on one thread."""
+    rows = make_thread(size)
+    last = size // 5 * 2 - 1
+    known = {f"{number:06d}" for number in range(last + 1)}
+    middle = Replacement(summary="It works.", from_=f"{last // 4:06d}", to=f"{last * 3 // 4:06d}")
+    many = [
+        Replacement(summary="Done.", from_=f"{n:06d}", to=f"{n + 3:06d}")
+        for n in range(0, last - 3, 4)
+    ]
+    plans: dict[str, Callable[[], Plan]] = {
+        "one range": lambda: plan_replacements(rows, [middle], known=known),
+        f"{len(many)} ranges": lambda: plan_replacements(rows, many, known=known),
+        "budget 20,000": lambda: plan_budget(rows, 20_000, count=counter.message),
+        "keep 5 turns": lambda: plan_budget(rows, 10**9, keep=5, count=counter.message),
+    }
+    print(f"{len(rows):,} messages, {counter.tokenizer}")
+    return {name: measure(name, plan, rows, counter) for name, plan in plans.items()}
+
+
+def main() -> None:
+    size = int(sys.argv[1]) if len(sys.argv) > 1 else 2_000
+    for tokenizer in ("estimate", "o200k"):
+        counter = counter_for(tokenizer)
+        counter.text("the vocabulary loads before the clock runs")
+        short, long = run(size // 10, counter), run(size, counter)
+        growth = [new / old for old, new in zip(short.values(), long.values(), strict=True)]
+        print("  growth at ten times the length:", ", ".join(f"{g:.1f}" for g in growth))
+
+
+if __name__ == "__main__":
+    main()
