@@ -4,9 +4,9 @@ import asyncio
 
 import orjson
 import pytest
-from servers import Scripted, scripted_upstream
 
 import weft.thread
+from servers import Scripted, scripted_upstream
 from weft.agent import (
     Agent,
     Failure,
@@ -29,7 +29,7 @@ def weather(city: str) -> str:
 
 def failing(city: str) -> str:
     """Fails."""
-    raise RuntimeError("no sky")
+    raise RuntimeError(f"no sky over {city}")
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_send_gives_the_words_of_the_last_answer(thread):
 
 @pytest.mark.parametrize(
     ("tool", "content", "is_error"),
-    [(weather, "sunny in Lyon", False), (failing, "RuntimeError: no sky", True)],
+    [(weather, "sunny in Lyon", False), (failing, "RuntimeError: no sky over Lyon", True)],
 )
 def test_a_tool_runs_and_its_result_goes_back(thread, tool, content, is_error):
     events = watch(Agent(thread, tools=[tool]), f"use {tool.__name__} for Lyon")

@@ -164,8 +164,8 @@ def _fill(schema: JsonObject, root: JsonObject, source: _Source) -> Any:
 
 def _kind(schema: JsonObject) -> str:
     """The type, the first where several are allowed."""
-    kind: Any = schema.get("type", "object")
-    return cast(list[str], kind)[0] if isinstance(kind, list) and kind else str(kind)
+    kind = cast("str | list[str]", schema.get("type") or "object")
+    return kind if isinstance(kind, str) else kind[0]
 
 
 def _resolve(schema: JsonObject, root: JsonObject) -> JsonObject:

@@ -1,0 +1,254 @@
+"""The official SDKs against `weft serve`, unchanged but for the base URL."""
+
+import os
+import signal
+
+import anthropic
+import openai
+import orjson
+import pytest
+
+import weft.thread
+from servers import Scripted, scripted_upstream, weft_serve
+
+MODEL = "weft-offline"
+ASK = "Please use the tool to look up the weather in Paris."
+ANSWER = "sunny in Paris"
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+MODES = pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+
+
+def weather(city):
+    return f"sunny in {city}"
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory):
+    with weft_serve(tmp_path_factory.mktemp("sdks")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def claude(gateway):
+    with anthropic.Anthropic(base_url=gateway.url, api_key="none", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def gpt(gateway):
+    url = f"{gateway.url}/v1"
+    with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
+        yield client
+
+
+def ask_messages(client, messages, streams, *, model=MODEL, **more):
+    given = {"model": model, "max_tokens": 500, "messages": messages, **more}
+    if not streams:
+        return client.messages.create(**given)
+    with client.messages.stream(**given) as stream:
+        return stream.get_final_message()
+
+
+def ask_chat(client, messages, streams, **more):
+    given = {"model": MODEL, "messages": messages, **more}
+    if not streams:
+        return client.chat.completions.create(**given).choices[0]
+    with client.chat.completions.stream(**given) as stream:
+        return stream.get_final_completion().choices[0]
+
+
+def ask_responses(client, items, streams, **more):
+    given = {"model": MODEL, "input": items, "store": False, **more}
+    if not streams:
+        return client.responses.create(**given)
+    with client.responses.stream(**given) as stream:
+        for _ in stream:
+            pass
+        return stream.get_final_response()
+
+
+@MODES
+def test_anthropic_answers_and_calls_a_tool(claude, streams):
+    tools = [{"name": "weather", "input_schema": SCHEMA}]
+    messages = [{"role": "user", "content": ASK}]
+    call = ask_messages(claude, messages, streams, tools=tools, system="Be brief.")
+    assert call.stop_reason == "tool_use"
+    [use] = [block for block in call.content if block.type == "tool_use"]
+    result = {"type": "tool_result", "tool_use_id": use.id, "content": weather(**use.input)}
+    messages += [
+        {"role": "assistant", "content": call.content},
+        {"role": "user", "content": [result]},
+    ]
+    final = ask_messages(claude, messages, streams, tools=tools, system="Be brief.")
+    assert ANSWER in final.content[0].text
+    assert (final.stop_reason, final.usage.input_tokens > 0) == ("end_turn", True)
+
+
+@MODES
+def test_openai_chat_answers_and_calls_a_tool(gpt, streams):
+    tools = [
+        {"type": "function", "function": {"name": "weather", "parameters": SCHEMA, "strict": True}}
+    ]
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": ASK}]
+    choice = ask_chat(gpt, messages, streams, tools=tools)
+    assert choice.finish_reason == "tool_calls"
+    [call] = choice.message.tool_calls
+    given = orjson.loads(call.function.arguments)
+    answered = choice.message.to_dict()
+    answered["tool_calls"] = [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": "weather", "arguments": orjson.dumps(given).decode()},
+        }
+    ]
+    result = {"role": "tool", "tool_call_id": call.id, "content": weather(**given)}
+    final = ask_chat(gpt, [*messages, answered, result], streams, tools=tools)
+    assert ANSWER in final.message.content
+    assert final.finish_reason == "stop"
+
+
+@MODES
+def test_openai_responses_answers_and_calls_a_tool(gpt, streams):
+    tools = [{"type": "function", "name": "weather", "parameters": SCHEMA, "strict": True}]
+    items = [{"role": "user", "content": ASK}]
+    first = ask_responses(gpt, items, streams, tools=tools, instructions="Be brief.")
+    [call] = [item for item in first.output if item.type == "function_call"]
+    given = orjson.loads(call.arguments)
+    items += [item.to_dict() for item in first.output]
+    items.append(
+        {"type": "function_call_output", "call_id": call.call_id, "output": weather(**given)}
+    )
+    final = ask_responses(gpt, items, streams, tools=tools, instructions="Be brief.")
+    assert ANSWER in final.output_text
+    assert (final.status, final.usage.total_tokens > 0) == ("completed", True)
+
+
+def test_words_arrive_one_by_one(claude, gpt):
+    message = [{"role": "user", "content": "hello"}]
+    with claude.messages.stream(model=MODEL, max_tokens=500, messages=message) as stream:
+        words = list(stream.text_stream)
+    chunks = gpt.chat.completions.create(model=MODEL, messages=message, stream=True)
+    deltas = [chunk.choices[0].delta.content for chunk in chunks if chunk.choices]
+    events = gpt.responses.create(model=MODEL, input="hello", stream=True)
+    texts = [event.delta for event in events if event.type == "response.output_text.delta"]
+    assert len(words) > 10
+    assert "".join(words) == "".join(filter(None, deltas)) == "".join(texts)
+
+
+def test_tokens_are_counted_and_models_are_listed(claude, gpt):
+    message = [{"role": "user", "content": "hello"}]
+    assert claude.messages.count_tokens(model=MODEL, messages=message).input_tokens > 0
+    assert MODEL in [model.id for model in claude.models.list()]
+    assert MODEL in [model.id for model in gpt.models.list()]
+
+
+def test_a_conversation_may_change_its_protocol_and_stays_one_thread(gateway, claude, gpt):
+    said = [{"role": "user", "content": "I keep two cats, and it is Sunday."}]
+    first = claude.messages.with_raw_response.create(model=MODEL, max_tokens=500, messages=said)
+    text = first.parse().content[0].text
+    said += [{"role": "assistant", "content": text}, {"role": "user", "content": "How many cats?"}]
+    second = gpt.chat.completions.with_raw_response.create(model=MODEL, messages=said)
+    name = first.headers["x-weft-thread"]
+    assert second.headers["x-weft-thread"] == name
+    with weft.thread.open(gateway.store, name) as thread:
+        assert len(thread.compile().messages) == 4
+
+
+@pytest.mark.parametrize(
+    ("ask", "error"),
+    [
+        (
+            lambda claude, _: ask_messages(claude, [{"role": "user", "content": 7}], False),
+            anthropic.BadRequestError,
+        ),
+        (
+            lambda _, gpt: ask_chat(gpt, [{"role": "user", "content": 7}], False),
+            openai.BadRequestError,
+        ),
+        (
+            lambda _, gpt: ask_responses(gpt, [{"role": "user", "content": 7}], False),
+            openai.BadRequestError,
+        ),
+    ],
+    ids=["messages", "chat", "responses"],
+)
+def test_a_wrong_body_is_the_sdks_own_error(claude, gpt, ask, error):
+    with pytest.raises(error) as raised:
+        ask(claude, gpt)
+    assert "content" in str(raised.value)
+
+
+CUTS = {
+    "anthropic": b'event: message_start\ndata: {"type":"message_start","message":{"id":"m","type":'
+    b'"message","role":"assistant","model":"x","content":[],"stop_reason":null,"stop_sequence":null,'
+    b'"usage":{"input_tokens":1,"output_tokens":1}}}\n\nevent: content_block_start\ndata: {"type":'
+    b'"content_block_start","index":0,"content_block":{"type":"text","text":""}}\n\nevent: '
+    b'content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":'
+    b'"text_delta","text":"half"}}\n\n',
+    "openai-chat": b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"x",'
+    b'"choices":[{"index":0,"delta":{"role":"assistant","content":"half"},'
+    b'"finish_reason":null}]}\n\n',
+    "openai-responses": b'event: response.created\ndata: {"type":'
+    b'"response.created","sequence_number":0,'
+    b'"response":{"id":"r","object":"response","created_at":1,"status":"in_progress","model":"x",'
+    b'"output":[],"parallel_tool_calls":true,"tool_choice":"auto","tools":[]}}\n\n',
+}
+
+
+def stream_messages(url):
+    with anthropic.Anthropic(base_url=url, api_key="k", max_retries=0) as client:
+        ask_messages(client, [{"role": "user", "content": "hi"}], True, model="x")
+
+
+def stream_chat(url):
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0) as client:
+        given = [{"role": "user", "content": "hi"}]
+        for _ in client.chat.completions.create(model="x", messages=given, stream=True):
+            pass
+
+
+def stream_responses(url):
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0) as client:
+        kinds = [
+            event.type for event in client.responses.create(model="x", input="hi", stream=True)
+        ]
+    if kinds[-1] in ("error", "response.failed"):
+        raise openai.APIError("failed", request=None, body=None)  # the SDK hands it out as an event
+
+
+@pytest.mark.parametrize("protocol", CUTS)
+@pytest.mark.parametrize(
+    ("ask", "error"),
+    [
+        (stream_messages, anthropic.APIError),
+        (stream_chat, openai.APIError),
+        (stream_responses, openai.APIError),
+    ],
+    ids=["messages", "chat", "responses"],
+)
+def test_an_upstream_cut_in_the_middle_is_the_sdks_own_error(tmp_path, protocol, ask, error):
+    with scripted_upstream() as upstream:
+        upstream.then(Scripted(CUTS[protocol], cut=True))
+        flags = ("--upstream", f"up={protocol}:{upstream.url}")
+        with weft_serve(tmp_path, *flags) as gateway, pytest.raises(error):
+            ask(gateway.url)
+
+
+def test_kill_9_after_an_answer_loses_nothing(tmp_path):
+    with weft_serve(tmp_path) as gateway:
+        with anthropic.Anthropic(base_url=gateway.url, api_key="k", max_retries=0) as client:
+            said = [{"role": "user", "content": "Remember the number 1234."}]
+            with client.messages.stream(model=MODEL, max_tokens=500, messages=said) as stream:
+                text = "".join(stream.text_stream)
+                name = stream.response.headers["x-weft-thread"]
+        os.kill(gateway.process.pid, signal.SIGKILL)
+        gateway.process.wait()
+    with weft.thread.open(gateway.store, name) as thread:
+        rows = thread.compile().to_dicts()
+    assert [row["content"] for row in rows] == ["Remember the number 1234.", text]
