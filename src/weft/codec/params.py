@@ -3,13 +3,25 @@
 from typing import Any
 
 from weft.errors import Refused
-from weft.model import Request, Tool
+from weft.model import Ext, Loss, Place, Request, Tool
 
 from .base import Losses, members
 
-DEFAULTS: dict[str, Any] = {"n": 1, "presence_penalty": 0, "frequency_penalty": 0, "store": True}
+DEFAULTS: dict[str, Any] = {
+    "background": False,
+    "frequency_penalty": 0,
+    "include": ["reasoning.encrypted_content"],
+    "n": 1,
+    "presence_penalty": 0,
+    "store": True,
+    "truncation": "disabled",
+}
 """Values that say what every target does anyway: leaving them out is a matter of form."""
 
+FORM_MEMBERS = frozenset(
+    {"envelope", "id", "index", "item", "logprobs", "obfuscation", "phase", "status", "type"}
+)
+"""Vendor members that neither the model nor the user could miss."""
 
 MISSING_CONTEXT = frozenset(
     {"cachedContent", "conversation", "item_reference", "previous_response_id", "prompt"}
@@ -50,8 +62,31 @@ def lose_params(request: Request, sayable: frozenset[str], losses: Losses) -> No
             path,
             f"the member {path!r}",
             "it has no counterpart on the target's wire",
-            "form" if value in (None, [], {}, "") else "meaning",
+            "form" if value in (None, [], {}, "", DEFAULTS.get(path)) else "meaning",
         )
+
+
+def lose_ext(ext: Ext, protocol: str, place: Place, losses: Losses) -> None:
+    """Report the members of every other protocol than this one."""
+    for name, fields in ext.items():
+        if name == protocol:
+            continue
+        path = losses.path(place)
+        item = members(fields.get("item"))
+        if item is not None:  # a border: the members are those of the item around the parts
+            path = path.partition(".content")[0]
+            fields = {**fields, **item}
+        for key, value in fields.items():
+            if item is not None and key in ("item", "content"):
+                continue
+            losses.items.append(
+                Loss(
+                    f"{path}.{key}",
+                    f"the member {key!r}",
+                    "it has no counterpart on the target's wire",
+                    "form" if key in FORM_MEMBERS or value in (None, "", [], {}) else "meaning",
+                )
+            )
 
 
 def tool_losses(tool: Tool, number: int, losses: Losses) -> None:

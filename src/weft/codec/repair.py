@@ -28,7 +28,6 @@ from weft.model import (
     Block,
     Checkpoint,
     Ext,
-    Loss,
     Message,
     Place,
     Reminder,
@@ -42,15 +41,11 @@ from weft.model import (
 )
 
 from .base import Losses, SystemPolicy
+from .params import lose_ext
 
 CONTINUED = "(continued)"
 EMPTY = "(empty)"
 NO_RESULT = "no result was recorded for this call"
-
-FORM_MEMBERS = frozenset(
-    {"envelope", "id", "index", "item", "logprobs", "obfuscation", "phase", "status", "type"}
-)
-"""Vendor members that neither the model nor the user could miss."""
 
 SYSTEM_TEXT = Text | Checkpoint | Reminder
 """What may stand in a system message; reminders and checkpoints are text on every wire."""
@@ -94,7 +89,11 @@ def arrange(
 ) -> Arranged:
     """The turns of a request as this wire wants them; every change is reported."""
     native = request.wire is not None and request.wire.protocol == rules.protocol
-    turns = [_turn(number, message) for number, message in enumerate(request.messages)]
+    turns = [
+        _turn(number, message)
+        for number, message in enumerate(request.messages)
+        if native or not _says_nothing(message, number, losses)
+    ]
     system = _take_system(turns, policy)
     if not native:
         for turn in (*system, *(turn for turn in turns if is_system(turn.message))):
@@ -108,6 +107,14 @@ def arrange(
     if not native:
         _close_ends(turns, rules, model, losses)
     return Arranged(system, turns) if rules.hoists else Arranged([], system + turns)
+
+
+def _says_nothing(message: Message, number: int, losses: Losses) -> bool:
+    """Whether a message only holds the place of another wire's setup; reported if so."""
+    if message.blocks or message.form != "absent":
+        return False
+    losses.add((number,), f"a {message.role} message without content", "it says nothing", "form")
+    return True
 
 
 def refuse_non_text(request: Request, turn: Turn) -> None:
@@ -273,22 +280,6 @@ def _say_only(turns: Iterable[Turn], request: Request, rules: Rules, losses: Los
                 lose_ext(ext, rules.protocol, turn.places[number], losses)
         for number in reversed(refused):
             del turn.blocks[number], turn.places[number]
-
-
-def lose_ext(ext: Ext, protocol: str, place: Place, losses: Losses) -> None:
-    """Report the members of every other protocol than this one."""
-    for name, fields in ext.items():
-        if name == protocol:
-            continue
-        for key, value in fields.items():
-            losses.items.append(
-                Loss(
-                    f"{losses.path(place)}.{key}",
-                    f"the member {key!r}",
-                    "it has no counterpart on the target's wire",
-                    "form" if key in FORM_MEMBERS or value in (None, "", [], {}) else "meaning",
-                )
-            )
 
 
 def _tag(block: Block) -> str:

@@ -59,7 +59,7 @@ def make_sidecar(
         own = written.get("tools")
         sidecar["tools"] = {
             "key": _digest(echoed.tools),
-            "are": None if own == body.get("tools") else _tools(original, protocol),
+            "are": None if own == body.get("tools") else msgspec.to_builtins(original.tools),
         }
     if original.marks:
         sidecar["marks"] = [[list(place), value] for place, value in original.marks.items()]
@@ -150,15 +150,6 @@ def _no_name(block: Block) -> str:
 
 def _place(place: Sequence[int | str]) -> tuple[int | str, ...]:
     return tuple(place)
-
-
-def _tools(original: Request, protocol: str) -> Any:
-    return msgspec.to_builtins(
-        [
-            structs.replace(tool, raw={protocol: (tool.raw or {})[protocol]})
-            for tool in original.tools
-        ]
-    )
 
 
 def _digest(value: Any) -> str:

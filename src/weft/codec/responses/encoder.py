@@ -19,10 +19,8 @@ from weft.model import (
     Fail,
     Finish,
     JsonObject,
-    Opaque,
     Open,
     Other,
-    Redacted,
     Refusal,
     Start,
     Stop,
@@ -202,11 +200,14 @@ class StreamEncoder:
 
     def _part_done(self, item: Item, block: Block) -> list[Frame]:
         text = _text(block)
+        said: JsonObject
         match block:
             case Text():
-                name, said = "response.output_text.done", {"text": text, "logprobs": []}
+                name = "response.output_text.done"
+                said = {"text": text, "logprobs": []}
             case Refusal():
-                name, said = "response.refusal.done", {"refusal": text}
+                name = "response.refusal.done"
+                said = {"refusal": text}
             case Thinking() if item.said:
                 name = "response.reasoning_summary_text.done"
                 return [
@@ -290,7 +291,5 @@ def _whole(item: Item, last: Block | None) -> Block:
             return structs.replace(item.block, text=said, signature=item.signature)
         case ToolCall():
             return structs.replace(item.block, arguments=said)
-        case Redacted() | Opaque():
-            return item.block
         case _:
             return item.block

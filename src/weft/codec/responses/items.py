@@ -11,9 +11,8 @@ An item nobody knows is carried whole.
 """
 
 from collections.abc import Callable
-from typing import Any
 
-from weft.codec.read import inside, optional, rest_of, text_of, wrong
+from weft.codec.read import inside, objects, optional, rest_of, text_of
 from weft.errors import Refused
 from weft.model import (
     SYSTEM_ROLES,
@@ -223,12 +222,9 @@ def summary_of(text: str) -> list[JsonObject]:
 
 
 def _texts(raw: JsonObject, key: str) -> list[str]:
-    parts: Any = raw.get(key)
-    if parts is None:
+    if raw.get(key) is None:
         return []
-    if not isinstance(parts, list):
-        raise wrong(key, parts, "a list")
-    return [part["text"] for part in parts if isinstance(part, dict) and part.get("text")]  # pyright: ignore[reportUnknownVariableType]
+    return [str(part["text"]) for part in objects(raw[key], key) if part.get("text")]
 
 
 CALLS: dict[str, Callable[[JsonObject], Block]] = {

@@ -141,6 +141,7 @@ def output_item(
     block: Block, response_id: str, number: int, status: str = "completed"
 ) -> JsonObject:
     """One block of another wire's answer as an item of its own."""
+    body: JsonObject
     match block:
         case ToolCall():
             body = Writer(Losses(), native=True).call(block)

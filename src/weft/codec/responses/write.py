@@ -44,18 +44,34 @@ class Writer:
         role = turn.role
         if role == "assistant":
             items = self.assistant(turn.message, turn.blocks, turn.places)
-            if not self.native and self._last == "assistant" and items:
-                self._border(turn)
+            if not self.native and turn.blocks:
+                self._lose_form(turn)
         else:
             items = self._others(turn)
         self._last = role
         return items
 
-    def _border(self, turn: Turn) -> None:
-        if type(turn.blocks[0]) not in SPOKEN:
+    def _lose_form(self, turn: Turn) -> None:
+        """Report what a flat list of items does not say of an assistant's turn."""
+        if self._last == "assistant" and type(turn.blocks[0]) not in SPOKEN:
             self.losses.add(
                 turn.at, "the border of two messages", "items of one side flow together", "form"
             )
+        silent = True
+        for number, block in enumerate(turn.blocks):
+            spoken = type(block) in SPOKEN
+            if spoken and silent and number:
+                self.losses.add(
+                    turn.places[number],
+                    "the unity of a message",
+                    "words behind a call are a message of their own",
+                    "form",
+                )
+            silent = not spoken
+        if turn.message.form in ("absent", "text") and not any(
+            type(block) in SPOKEN for block in turn.blocks
+        ):
+            self.losses.add(turn.at, "the form of an empty content", "calls have none", "form")
 
     def _others(self, turn: Turn) -> list[JsonObject]:
         """Results are items by themselves; all that stands between them is one message."""
