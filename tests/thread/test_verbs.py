@@ -374,6 +374,12 @@ def test_an_ambiguous_prefix_names_its_candidates(t: Thread) -> None:
     assert len(raised.value.candidates) > 1
 
 
+def test_show_finds_a_line_that_a_compaction_made(t: Thread) -> None:
+    talk(t, "a b")
+    result = t.compact([{"summary": "S"}])
+    assert t.show(t.compile().ids[0]).id == result.commit
+
+
 def test_diff_names_what_changed(t: Thread) -> None:
     ids = talk(t, "a b")
     t.branch("x")
@@ -407,15 +413,19 @@ def test_recall_gives_the_original_of_a_folded_id(t: Thread) -> None:
     assert t.recall("beta")[0].text == "beta"
 
 
+def fail_in_batch(t: Thread) -> None:
+    with t.batch():
+        talk(t, "d")
+        t.edit("deadbeef", "nobody")
+
+
 def test_a_batch_lands_whole_or_not_at_all(t: Thread) -> None:
     talk(t, "a")
     with t.batch():
         talk(t, "b c")
         assert said(t) == ["u:a", "u:b", "u:c"]
-    with pytest.raises(ZeroDivisionError), t.batch():
-        talk(t, "d")
-        assert said(t)[-1] == "u:d"
-        raise ZeroDivisionError
+    with pytest.raises(NotFound):
+        fail_in_batch(t)
     assert said(t) == ["u:a", "u:b", "u:c"]
 
 

@@ -20,7 +20,8 @@ from weft.model import Checkpoint, Message
 from weft.store import Step
 
 from .handle import Handle
-from .resolve import require_commit, resolve_row
+from .info import CommitInfo, read_info
+from .resolve import Name, require_commit, resolve_row
 
 LIMIT = 50
 
@@ -86,6 +87,21 @@ def recall(handle: Handle, wanted: str, limit: int = LIMIT) -> list[Hit]:
         return search(handle, wanted, limit)
     (step,) = handle.store.read_commits(handle.name, [commit])
     return _hits(step, view)
+
+
+def show(handle: Handle, name: Name) -> CommitInfo:
+    """The commit of that id, or the newest one of the branch that wrote the line of that id."""
+    try:
+        return handle.info(require_commit(handle, name))
+    except NotFound:
+        row = resolve_row(handle, handle.view(handle.head()), name)
+    head = handle.head()
+    steps = [] if head is None else handle.store.walk(handle.name, head)
+    for step in reversed(steps):
+        messages = [decode_entry(content) for content in step.contents]
+        if any(slot == row.id for slot, _ in _slots(step, messages)):
+            return read_info(step, handle.count)
+    raise NotFound("commit", str(name))
 
 
 def checkpoints(handle: Handle) -> list[Checkpoint]:

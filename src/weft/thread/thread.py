@@ -26,7 +26,7 @@ from .handle import Handle
 from .info import CommitInfo, auto_note, read_info
 from .looking import Hit, Stats
 from .params import ToolLike, read_tool
-from .resolve import At, Name, require_commit, resolve_commit
+from .resolve import At, Name, resolve_commit
 from .rewriting import MergePreview, Strategy
 
 
@@ -295,7 +295,7 @@ class Thread:
 
     def show(self, id: Name) -> CommitInfo:
         """One commit with the messages it brought."""
-        return self._handle.info(require_commit(self._handle, id))
+        return looking.show(self._handle, id)
 
     def diff(self, before: At, after: At = None) -> Diff:
         """What changed between two commits or branches."""

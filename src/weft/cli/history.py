@@ -1,0 +1,182 @@
+"""`weft branch`, `switch`, `merge`, `undo`, `redo`, `revert`, `compact`: what moves a thread."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from weft.compact import CompactResult, Replacement, validate_compact_input
+from weft.errors import ConfigError
+from weft.history import CHOICES
+from weft.thread import MergePreview, Thread
+
+from .threads import SHORT, Verb, add_options, print_info, print_json, run_on_thread
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The options of the command that the parser is for."""
+    add_options(parser)
+    OPTIONS[parser.get_default("command")](parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    return run_on_thread(args, VERBS[args.command])
+
+
+def branch(thread: Thread, args: argparse.Namespace) -> None:
+    if args.name is None:
+        _list_branches(thread, args)
+    elif args.delete:
+        print_info(args, thread.delete_branch(args.name))
+    else:
+        print_info(args, thread.branch(args.name, args.at))
+
+
+def switch(thread: Thread, args: argparse.Namespace) -> None:
+    print_info(args, thread.switch(args.name))
+
+
+def merge(thread: Thread, args: argparse.Namespace) -> None:
+    if not args.preview:
+        print_info(args, thread.merge(args.branch, args.strategy))
+        return
+    preview = thread.merge(args.branch, args.strategy, preview=True)
+    if args.json:
+        print_json(_preview_json(preview))
+    else:
+        print(preview)
+
+
+def undo(thread: Thread, args: argparse.Namespace) -> None:
+    print_info(args, thread.undo())
+
+
+def redo(thread: Thread, args: argparse.Namespace) -> None:
+    print_info(args, thread.redo())
+
+
+def revert(thread: Thread, args: argparse.Namespace) -> None:
+    print_info(args, thread.revert(args.id, args.strategy))
+
+
+def compact(thread: Thread, args: argparse.Namespace) -> None:
+    result = thread.compact(
+        _replacements(args),
+        budget=args.budget,
+        keep=args.keep,
+        strip=args.strip,
+        preview=args.preview,
+    )
+    if args.json:
+        print_json(_result_json(result))
+    else:
+        print(result)
+
+
+def _list_branches(thread: Thread, args: argparse.Namespace) -> None:
+    heads = thread.branches()
+    if args.json:
+        print_json({"current": thread.current, "branches": heads})
+        return
+    for name, head in heads.items():
+        print(f"{'*' if name == thread.current else ' '} {name} {head[:SHORT]}")
+
+
+def _replacements(args: argparse.Namespace) -> tuple[Replacement, ...] | None:
+    """The ranges from a file in the tool's own form, or the one that the options say."""
+    if args.replacements is not None:
+        try:
+            return validate_compact_input(orjson.loads(Path(args.replacements).read_bytes()))
+        except orjson.JSONDecodeError as error:
+            raise ConfigError(f"{args.replacements!r} is not JSON: {error}") from None
+    if args.summary is None:
+        return None
+    return (Replacement(summary=args.summary, from_=args.from_, to=args.to),)
+
+
+def _preview_json(preview: MergePreview) -> dict[str, Any]:
+    return {
+        "branch": preview.branch,
+        "fast_forward": preview.fast_forward,
+        "tokens": preview.diff.tokens,
+        "messages": [{"role": m.role, "content": m.text} for m in preview.messages],
+        "conflicts": [
+            {
+                "id": conflict.id,
+                "kind": conflict.kind,
+                "ours": None if conflict.ours is None else conflict.ours.message.text,
+                "theirs": None if conflict.theirs is None else conflict.theirs.message.text,
+            }
+            for conflict in preview.conflicts
+        ],
+    }
+
+
+def _result_json(result: CompactResult) -> dict[str, Any]:
+    return {
+        "commit": result.commit,
+        "preview": result.preview,
+        "tokens_before": result.tokens_before,
+        "tokens_after": result.tokens_after,
+        "messages": result.messages,
+        "pins_kept": list(result.pins_kept),
+        "line": str(result),
+    }
+
+
+def _branch_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", help="the new branch; without it, all are listed")
+    parser.add_argument("--at", help="where it begins: an id or another branch")
+    parser.add_argument("--delete", action="store_true", help="forget this branch's name")
+
+
+def _switch_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", help="the branch to stand on")
+
+
+def _merge_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("branch", help="the branch to bring home")
+    parser.add_argument("--strategy", choices=CHOICES, help="how conflicts are settled")
+    parser.add_argument("--preview", action="store_true", help="show what it would do")
+
+
+def _revert_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="the commit to take back")
+    parser.add_argument("--strategy", choices=CHOICES, help="how conflicts are settled")
+
+
+def _compact_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--budget", type=int, help="the tokens that the thread may have")
+    parser.add_argument("--keep", type=int, help="the recent turns that stay word for word")
+    parser.add_argument("--summary", help="what stands for the range")
+    parser.add_argument("--from", dest="from_", help="the checkpoint after which it begins")
+    parser.add_argument("--to", help="the checkpoint with which it ends")
+    parser.add_argument("--replacements", help="a JSON file with several ranges")
+    parser.add_argument("--strip", choices=("all", "after"), default="all")
+    parser.add_argument("--preview", action="store_true", help="show what it would do")
+
+
+def _no_options(parser: argparse.ArgumentParser) -> None:
+    """Undo and redo need to be told nothing."""
+
+
+OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+    "branch": _branch_options,
+    "switch": _switch_options,
+    "merge": _merge_options,
+    "undo": _no_options,
+    "redo": _no_options,
+    "revert": _revert_options,
+    "compact": _compact_options,
+}
+VERBS: dict[str, Verb] = {
+    "branch": branch,
+    "switch": switch,
+    "merge": merge,
+    "undo": undo,
+    "redo": redo,
+    "revert": revert,
+    "compact": compact,
+}

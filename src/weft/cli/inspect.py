@@ -1,0 +1,173 @@
+"""`weft log`, `show`, `diff`, `compile`, `search`, `recall`, `threads`, `stats` only look."""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from weft.history import Diff
+from weft.thread import CompiledContext, Hit, Thread, threads
+
+from .threads import (
+    SHORT,
+    Verb,
+    add_options,
+    describe,
+    existing_store,
+    print_json,
+    print_rows,
+    run_on_thread,
+)
+
+FORMATS: dict[str, Callable[[CompiledContext], Any]] = {
+    "dicts": CompiledContext.to_dicts,
+    "openai": CompiledContext.to_openai,
+    "anthropic": CompiledContext.to_anthropic,
+    "responses": CompiledContext.to_responses,
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The options of the command that the parser is for."""
+    add_options(parser)
+    OPTIONS[parser.get_default("command")](parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.command == "threads":
+        return list_threads(args)
+    return run_on_thread(args, VERBS[args.command])
+
+
+def list_threads(args: argparse.Namespace) -> int:
+    """Every thread of the store; `--thread` means nothing here."""
+    rows = [
+        {"name": record.name, "branch": record.head, "created": record.created}
+        for record in threads(existing_store(args))
+    ]
+    print_rows(args, rows, lambda row: f"{row['name']} ({row['branch']})")
+    return 0
+
+
+def log(thread: Thread, args: argparse.Namespace) -> None:
+    print_rows(args, thread.log(args.limit), describe)
+
+
+def show(thread: Thread, args: argparse.Namespace) -> None:
+    info = thread.show(args.id)
+    messages = [{"role": message.role, "content": message.text} for message in info.messages]
+    if args.json:
+        print_json({**info.to_dict(), "messages": messages})
+        return
+    print(f"commit {info.id}")
+    print(
+        f"kind   {info.kind}\ndate   {info.created:%Y-%m-%d %H:%M:%S}\nnote   {info.message or ''}"
+    )
+    for message in messages:
+        print(f"\n{message['role']}: {message['content']}")
+
+
+def diff(thread: Thread, args: argparse.Namespace) -> None:
+    found = thread.diff(args.before, args.after)
+    if args.json:
+        print_json(_diff_json(found))
+    else:
+        print(found)
+
+
+def compile_thread(thread: Thread, args: argparse.Namespace) -> None:
+    compiled = thread.compile(args.at, last=args.last, reasoning=args.reasoning)
+    if args.json or args.format is not None:
+        print_json(FORMATS[args.format or "dicts"](compiled))
+    elif len(compiled):
+        print(compiled.to_text())
+
+
+def search(thread: Thread, args: argparse.Namespace) -> None:
+    print_rows(args, [_hit_json(hit) for hit in thread.search(args.words, args.limit)], _hit_line)
+
+
+def recall(thread: Thread, args: argparse.Namespace) -> None:
+    print_rows(args, [_hit_json(hit) for hit in thread.recall(args.words, args.limit)], _hit_line)
+
+
+def stats(thread: Thread, args: argparse.Namespace) -> None:
+    found = thread.stats().to_dict()
+    if args.json:
+        print_json(found)
+        return
+    for name, value in found.items():
+        print(f"{name:<11}{value}")
+
+
+def _diff_json(found: Diff) -> dict[str, Any]:
+    return {
+        "tokens": found.tokens,
+        "changes": [
+            {
+                "kind": delta.kind,
+                "id": delta.id,
+                "before": None if delta.before is None else delta.before.message.text,
+                "after": None if delta.after is None else delta.after.message.text,
+            }
+            for delta in found.changes
+        ],
+    }
+
+
+def _hit_json(hit: Hit) -> dict[str, Any]:
+    return {"id": hit.id, "text": hit.text, "live": hit.live, "role": hit.role}
+
+
+def _hit_line(hit: dict[str, Any]) -> str:
+    state = "live" if hit["live"] else "gone"
+    return f"{hit['id'][:SHORT]} {state} {hit['role']}: {hit['text']}"
+
+
+def _log_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-n", "--limit", type=int, help="the newest that many")
+
+
+def _show_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a commit's id, a prefix of it, or a branch")
+
+
+def _diff_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("before", help="an id or a branch")
+    parser.add_argument("after", nargs="?", help="an id or a branch; without it, the head")
+
+
+def _compile_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("at", nargs="?", help="an id or a branch; without it, the head")
+    parser.add_argument("--last", type=int, help="the newest that many messages")
+    parser.add_argument("--format", choices=FORMATS, help="print JSON in this shape")
+    parser.add_argument("--reasoning", action="store_true", help="show reasoning too")
+
+
+def _search_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("words", help="the words to look for, or for recall also an id")
+    parser.add_argument("-n", "--limit", type=int, default=20, help="at most that many")
+
+
+def _no_options(parser: argparse.ArgumentParser) -> None:
+    """Stats and threads need to be told nothing."""
+
+
+OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+    "log": _log_options,
+    "show": _show_options,
+    "diff": _diff_options,
+    "compile": _compile_options,
+    "search": _search_options,
+    "recall": _search_options,
+    "stats": _no_options,
+    "threads": _no_options,
+}
+VERBS: dict[str, Verb] = {
+    "log": log,
+    "show": show,
+    "diff": diff,
+    "compile": compile_thread,
+    "search": search,
+    "recall": recall,
+    "stats": stats,
+}

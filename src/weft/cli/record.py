@@ -1,0 +1,91 @@
+"""`weft commit`, `edit`, `pin`, `skip`: what writes one message, or changes one."""
+
+import argparse
+from collections.abc import Callable
+
+from weft.thread import Thread
+from weft.thread import open as open_thread
+
+from .threads import Verb, add_options, print_info, read_text, run_on_thread, store_path
+
+TYPES = ("instruction", "dialogue", "reasoning", "artifact", "output", "session")
+TEXT_FIELD = {"artifact": "content", "session": "summary"}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The options of the command that the parser is for."""
+    add_options(parser)
+    OPTIONS[parser.get_default("command")](parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.command == "commit":
+        return commit(args)
+    return run_on_thread(args, VERBS[args.command])
+
+
+def commit(args: argparse.Namespace) -> int:
+    """Append one message; makes the store and the thread where they are not there yet."""
+    text = read_text(args.text)
+    with open_thread(store_path(args), args.thread, args.checkpoints) as thread:
+        if args.call_id is not None:
+            info = thread.tool_result(args.call_id, text, message=args.message)
+        else:
+            content = {"content_type": args.type, TEXT_FIELD.get(args.type, "text"): text}
+            if args.type == "dialogue":
+                content["role"] = args.role
+            if args.name is not None:
+                content["name"] = args.name
+            info = thread.commit(content, args.message)
+        print_info(args, info)
+    return 0
+
+
+def edit(thread: Thread, args: argparse.Namespace) -> None:
+    print_info(args, thread.edit(args.id, read_text(args.text), message=args.message))
+
+
+def pin(thread: Thread, args: argparse.Namespace) -> None:
+    print_info(args, thread.pin(args.id))
+
+
+def skip(thread: Thread, args: argparse.Namespace) -> None:
+    print_info(args, thread.annotate(args.id, "normal") if args.off else thread.skip(args.id))
+
+
+def _commit_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("text", nargs="?", help="what is said; without it, standard input")
+    parser.add_argument("--role", default="user", help="who says it")
+    parser.add_argument("--type", default="dialogue", choices=TYPES, help="what it is")
+    parser.add_argument("--name", help="the speaker's name")
+    parser.add_argument("--call-id", help="the call that this answers")
+    parser.add_argument("-m", "--message", help="the note beside the commit")
+    parser.add_argument("--checkpoints", action="store_true", help="user turns end with one")
+
+
+def _edit_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="the message's id, or a prefix of it")
+    parser.add_argument("text", nargs="?", help="the new words; without it, standard input")
+    parser.add_argument("-m", "--message", help="the note beside the commit")
+
+
+def _pin_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="the message's id, or a prefix of it")
+
+
+def _skip_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="the message's id, or a prefix of it")
+    parser.add_argument("--off", action="store_true", help="show it again")
+
+
+OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+    "commit": _commit_options,
+    "edit": _edit_options,
+    "pin": _pin_options,
+    "skip": _skip_options,
+}
+VERBS: dict[str, Verb] = {
+    "edit": edit,
+    "pin": pin,
+    "skip": skip,
+}

@@ -1,0 +1,288 @@
+"""What every store promises. A backend is one more row of `BACKENDS`."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from weft.errors import ConfigError, RefMoved, StoreError
+from weft.ids import Id, object_id
+from weft.store import CommitRecord, Landing, MemoryStore, SqliteStore, Store, open_store
+
+BACKENDS: dict[str, Callable[[Path], Store]] = {
+    "memory": lambda _: MemoryStore(),
+    "sqlite": lambda folder: SqliteStore(folder / "store.db"),
+}
+
+
+@pytest.fixture(params=BACKENDS)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    opened = BACKENDS[request.param](tmp_path)
+    opened.ensure_thread("t", created=1.0)
+    yield opened
+    opened.close()
+
+
+def commit(name: str, *parents: str, chain: bytes | None = None) -> CommitRecord:
+    return CommitRecord(
+        id_of(name), tuple(map(id_of, parents)), "append", (entry_of(name),), b"{}", 1.0,
+        None, chain,
+    )  # fmt: skip
+
+
+def id_of(name: str) -> Id:
+    return object_id("commit", name.encode())
+
+
+def entry_of(name: str) -> Id:
+    return object_id("entry", name.encode())
+
+
+def land(
+    store: Store,
+    name: str,
+    *parents: str,
+    ref: str = "main",
+    old: str | None = None,
+    thread: str = "t",
+    chain: bytes | None = None,
+) -> None:
+    landing = Landing(
+        verb="append",
+        ref=ref,
+        old=None if old is None else id_of(old),
+        new=id_of(name),
+        created=1.0,
+        entries=((entry_of(name), name.encode()),),
+        commits=(commit(name, *parents, chain=chain),),
+    )
+    store.land(thread, landing)
+
+
+def move(store: Store, ref: str, old: str | None, new: str | None, was: str | None = None) -> None:
+    ends = (None if old is None else id_of(old), None if new is None else id_of(new))
+    store.land("t", Landing(verb="move", ref=ref, old=ends[0], new=ends[1], created=2.0, was=was))
+
+
+def graph(store: Store, rows: str) -> None:
+    """`"a; b a; c a b"`: each commit and its parents, each on a branch of its own name."""
+    for row in rows.split("; "):
+        name, *parents = row.split()
+        land(store, name, *parents, ref=name)
+
+
+def names(steps: "list[object]") -> str:
+    return " ".join(step.contents[0].decode() for step in steps)  # pyright: ignore
+
+
+def test_a_chain_is_walked_oldest_first(store: Store) -> None:
+    graph(store, "a; b a; c b")
+    assert names(store.walk("t", id_of("c"))) == "a b c"
+    assert [step.depth for step in store.walk("t", id_of("c"))] == [1, 2, 3]
+    assert names(store.walk("t", id_of("c"), after=1)) == "b c"
+    assert names(store.walk("t", id_of("c"), limit=2)) == "b c"
+    assert names(store.walk("t", id_of("b"))) == "a b"
+
+
+@pytest.mark.parametrize(
+    ("rows", "head", "chain"),
+    [
+        ("a; b a; c a", "c", "a c"),  # a second child starts its own line
+        ("a; b a; c b; d a; e d; f d", "f", "a d f"),  # a line off a line
+        ("a; b a; c a; m b c; n m", "n", "a b m n"),  # first parents only
+        ("a; b a; c b; m a c; x m", "x", "a m x"),  # a merge stands deeper than its first parent
+        ("a; b a; c b; m a c; x a", "x", "a x"),
+    ],
+)
+def test_first_parents_are_followed(store: Store, rows: str, head: str, chain: str) -> None:
+    graph(store, rows)
+    steps = store.walk("t", id_of(head))
+    assert names(steps) == chain
+    for number in range(1, len(steps) + 1):
+        assert store.walk("t", id_of(head), limit=number) == steps[-number:]
+        assert store.walk("t", id_of(head), after=steps[number - 1].depth) == steps[number:]
+
+
+def test_depth_grows_along_every_parent(store: Store) -> None:
+    graph(store, "a; b a; c b; m a c")
+    (node,) = store.read_nodes("t", [id_of("m")])
+    assert (node.depth, node.parents) == (4, (id_of("a"), id_of("c")))
+
+
+def test_a_ref_moves_only_from_where_it_is(store: Store) -> None:
+    land(store, "a")
+    with pytest.raises(RefMoved):
+        land(store, "b")
+    with pytest.raises(RefMoved):
+        land(store, "b", "a", old="zzz")
+    assert store.read_ref("t", "main") == id_of("a")
+    assert store.read_commits("t", [id_of("b")]) == []
+    land(store, "b", "a", old="a")
+    assert store.refs("t") == {"main": id_of("b")}
+
+
+def test_what_names_nothing_is_refused_and_leaves_nothing(store: Store) -> None:
+    with pytest.raises(StoreError):
+        land(store, "b", "nowhere")
+    with pytest.raises(StoreError):
+        move(store, "main", None, "nowhere")
+    with pytest.raises(StoreError):
+        store.refs("no such thread")
+    assert store.refs("t") == {}
+    assert store.operations("t") == []
+    assert store.count("t") == 0
+
+
+def test_a_commit_that_is_there_is_not_written_twice(store: Store) -> None:
+    land(store, "a")
+    land(store, "a", ref="other")
+    assert store.count("t") == 1
+    assert store.refs("t") == {"main": id_of("a"), "other": id_of("a")}
+
+
+def test_threads_do_not_see_each_others_commits(store: Store) -> None:
+    store.ensure_thread("u", created=2.0)
+    land(store, "a")
+    assert store.find("u", "") == []
+    assert store.read_commits("u", [id_of("a")]) == []
+    land(store, "a", thread="u")
+    assert (store.count("t"), store.count("u")) == (1, 1)
+    assert [record.name for record in store.threads()] == ["t", "u"]
+
+
+def test_the_log_is_newest_first_and_paged(store: Store) -> None:
+    land(store, "a")
+    move(store, "x", None, "a")
+    move(store, "x", "a", "a", was="main")
+    move(store, "x", "a", None)
+    log = store.operations("t")
+    assert [(o.ref, o.old, o.new, o.was) for o in log] == [
+        ("x", id_of("a"), None, None),
+        ("x", id_of("a"), id_of("a"), "main"),
+        ("x", None, id_of("a"), None),
+        ("main", None, id_of("a"), None),
+    ]
+    assert store.operations("t", before=log[1].seq, limit=1) == [log[2]]
+    record = store.read_thread("t")
+    assert record is not None
+    assert record.head == "x"
+
+
+def test_a_prefix_finds_its_ids_in_order(store: Store) -> None:
+    graph(store, "; ".join(f"m{n}" for n in range(30)))
+    every = store.find("t", "", limit=100)
+    assert every == sorted(every)
+    assert len(every) == 30
+    digit = every[0].hex()[0]
+    assert store.find("t", digit, 100) == [id for id in every if id.hex()[0] == digit]
+    assert store.find("t", every[3].hex()) == [every[3]]
+    assert len(store.find("t", "", limit=4)) == 4
+
+
+def test_a_transaction_is_taken_back_whole(store: Store) -> None:
+    land(store, "a")
+    with pytest.raises(RefMoved), store.transaction():
+        land(store, "wrong", "a", old="zzz")
+    with pytest.raises(KeyError):
+        _fail_after_landing(store)
+    assert store.refs("t") == {"main": id_of("a")}
+    assert store.count("t") == 1
+    assert len(store.operations("t")) == 1
+
+
+def _fail_after_landing(store: Store) -> None:
+    with store.transaction():
+        land(store, "b", "a", old="a")
+        with store.transaction():
+            land(store, "c", "b", old="b")
+        assert store.count("t") == 3
+        raise KeyError
+
+
+def test_full_text_is_filled_behind_and_finds_all_words(store: Store) -> None:
+    store.ensure_thread("u", created=1.0)
+    land(store, "red fox")
+    land(store, "red hen", "red fox", old="red fox")
+    land(store, "red fox", thread="u")
+    waiting = store.unindexed(10)
+    assert [item.contents for item in waiting] == [(b"red fox",), (b"red hen",), (b"red fox",)]
+    store.index((item.key, item.contents[0].decode()) for item in waiting)
+    assert store.unindexed(10) == []
+    assert names(store.search("t", ["RED", "fox"], 10)) == "red fox"
+    assert len(store.search("t", ["red"], 10)) == 2
+    assert len(store.search("t", ["red"], 1)) == 1
+    assert store.search("t", ['fo"x'], 10) == []
+
+
+def test_chained_keys_are_found_newest_first(store: Store) -> None:
+    land(store, "a", chain=b"k1")
+    land(store, "b", "a", old="a", chain=b"k2")
+    land(store, "c", "a", ref="x", chain=b"k2")
+    found = store.match([b"k1", b"k2", b"k3"])
+    assert {(m.chain, m.commit) for m in found} == {
+        (b"k1", id_of("a")),
+        (b"k2", id_of("b")),
+        (b"k2", id_of("c")),
+    }
+    assert [m.commit for m in found if m.chain == b"k2"] == [id_of("c"), id_of("b")]
+
+
+def test_a_thread_keeps_its_settings(store: Store) -> None:
+    store.ensure_thread("u", created=5.0, checkpoints=True, scope="key")
+    again = store.ensure_thread("u", created=9.0, scope="other")
+    assert (again.checkpoints, again.scope, again.created, again.head) == (True, "key", 5.0, "main")
+    assert store.ensure_thread("t", created=9.0, checkpoints=True).checkpoints
+
+
+def test_checkpoints_are_remembered_by_thread(store: Store) -> None:
+    store.ensure_thread("u", created=1.0)
+    land(store, "a")
+    head = id_of("a")
+    landing = Landing(
+        verb="x", ref="main", old=head, new=head, created=1.0, checkpoints=("abc123",)
+    )
+    store.land("t", landing)
+    assert store.has_checkpoint("t", "abc123")
+    assert not store.has_checkpoint("u", "abc123")
+
+
+def test_many_threads_of_a_process_share_a_store(store: Store) -> None:
+    def write(name: str) -> None:
+        previous = None
+        for number in range(25):
+            label = f"{name}{number}"
+            land(store, label, *([previous] if previous else []), ref=name, old=previous)
+            previous = label
+
+    workers = [threading.Thread(target=write, args=(f"w{n}",)) for n in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert store.count("t") == 100
+    assert all(len(store.walk("t", head)) == 25 for head in store.refs("t").values())
+
+
+def test_a_file_is_private_and_reopens(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "store.db"
+    first = SqliteStore(path)
+    first.ensure_thread("t", created=1.0)
+    land(first, "a")
+    assert path.stat().st_mode & 0o777 == 0o600
+    second = SqliteStore(path)
+    assert second.refs("t") == {"main": id_of("a")}
+    land(second, "b", "a", old="a")
+    assert first.read_ref("t", "main") == id_of("b")
+    first.close()
+    second.close()
+
+
+def test_what_is_no_store_is_refused_clearly(tmp_path: Path) -> None:
+    (tmp_path / "text.db").write_text("this is no database, it only looks like a file" * 40)
+    with pytest.raises(StoreError, match=r"text\.db"):
+        open_store(tmp_path / "text.db")
+    with pytest.raises(StoreError):
+        open_store(tmp_path)
+    with pytest.raises(ConfigError, match="mysql"):
+        open_store("mysql://there")
