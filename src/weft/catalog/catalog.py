@@ -29,7 +29,9 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     `inline_system` says where a system message may stand after the first: `anywhere` the vendor's
     placement law allows, only `after_user`, or `never`. `prefill` is whether the list may end with
-    the assistant. `output` is the most tokens it writes in one answer.
+    the assistant. `output` is the most tokens it writes in one answer. `signed_calls` is whether a
+    call must carry the signature of its thinking, `media_results` whether a tool's result may hold
+    media.
     """
 
     name: str = ""
@@ -41,6 +43,8 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tokenizer: Literal["o200k", "cl100k", "estimate"] = "estimate"
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_completion_tokens"
     thinking: Literal["none", "budget", "adaptive", "effort"] = "none"
+    signed_calls: bool = False
+    media_results: bool = True
     price: Price | None = None
 
 

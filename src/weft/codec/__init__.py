@@ -16,12 +16,13 @@ from .base import (
     verbatim,
 )
 from .chat import CODEC as CHAT
+from .gemini import CODEC as GEMINI
 from .responses import CODEC as RESPONSES
 from .sidecar import apply_sidecar, check_sidecar, make_answer_sidecar, make_sidecar
 from .sse import SseParser, write_frame
 from .system import build_anthropic_system_param, encode_message, merge_system_text
 
-CODECS: dict[str, Codec] = {codec.protocol: codec for codec in (ANTHROPIC, CHAT, RESPONSES)}
+CODECS: dict[str, Codec] = {codec.protocol: codec for codec in (ANTHROPIC, CHAT, RESPONSES, GEMINI)}
 
 __all__ = [
     "CODECS",

@@ -1,0 +1,31 @@
+"""Gemini's generateContent."""
+
+from weft.codec.base import Codec
+
+from .errors import decode_error, encode_error
+from .request import decode_request, encode_request
+from .response import decode_response, encode_response
+from .stream import StreamDecoder, StreamEncoder
+from .wire import PROTOCOL
+
+
+def request_path(model: str, stream: bool) -> str:
+    """The address names the model, and whether the answer is streamed."""
+    verb = "streamGenerateContent?alt=sse" if stream else "generateContent"
+    return f"/v1beta/models/{model.removeprefix('models/')}:{verb}"
+
+
+CODEC = Codec(
+    protocol=PROTOCOL,
+    decode_request=decode_request,
+    encode_request=encode_request,
+    decode_response=decode_response,
+    encode_response=encode_response,
+    stream_decoder=StreamDecoder,
+    stream_encoder=StreamEncoder,
+    decode_error=decode_error,
+    encode_error=encode_error,
+    request_path=request_path,
+)
+
+__all__ = ["CODEC"]

@@ -1,0 +1,112 @@
+"""Google's error envelope, both ways: https://cloud.google.com/apis/design/errors
+
+`status` is a name of google.rpc.Code, `code` the HTTP status; `details` says which field was wrong,
+or that it was the key.
+"""
+
+from typing import Any, cast
+
+from weft.codec.base import members
+from weft.codec.errors import KIND_STATUS, STATUS_KINDS, kind_of
+from weft.model import ApiError, ErrorKind, JsonObject
+
+from .wire import PROTOCOL
+
+STATUSES: dict[str, ErrorKind] = {
+    "INVALID_ARGUMENT": "invalid_request",
+    "FAILED_PRECONDITION": "invalid_request",
+    "OUT_OF_RANGE": "invalid_request",
+    "ALREADY_EXISTS": "invalid_request",
+    "ABORTED": "server",
+    "CANCELLED": "timeout",
+    "UNAUTHENTICATED": "authentication",
+    "PERMISSION_DENIED": "permission",
+    "NOT_FOUND": "not_found",
+    "RESOURCE_EXHAUSTED": "rate_limit",
+    "INTERNAL": "server",
+    "UNKNOWN": "server",
+    "DATA_LOSS": "server",
+    "UNIMPLEMENTED": "invalid_request",
+    "UNAVAILABLE": "overloaded",
+    "DEADLINE_EXCEEDED": "timeout",
+}
+"""https://github.com/googleapis/googleapis/blob/master/google/rpc/code.proto"""
+
+WORDS: dict[ErrorKind, str] = {
+    "invalid_request": "INVALID_ARGUMENT",
+    "context_length": "INVALID_ARGUMENT",
+    "too_large": "INVALID_ARGUMENT",
+    "authentication": "UNAUTHENTICATED",
+    "permission": "PERMISSION_DENIED",
+    "billing": "FAILED_PRECONDITION",
+    "not_found": "NOT_FOUND",
+    "rate_limit": "RESOURCE_EXHAUSTED",
+    "overloaded": "UNAVAILABLE",
+    "timeout": "DEADLINE_EXCEEDED",
+    "server": "INTERNAL",
+}
+
+BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
+TOO_LONG = "the input token count exceeds the maximum number of tokens allowed"
+
+
+def decode_error(body: Any, status: int) -> ApiError:
+    """An error body; anything that is none is an error of the server's all the same."""
+    items = cast("list[Any]", body) if isinstance(body, list) else []
+    if items:  # a stream without SSE is a JSON array
+        return decode_error(items[0], status)
+    envelope = members(body) or {}
+    error = members(envelope.get("error")) or {}
+    word = error.get("status")
+    message = str(error.get("message") or cast(Any, body) or "the upstream gave no reason")
+    code = error.get("code")
+    status = status or (code if isinstance(code, int) else 0)
+    details = _details(error)
+    named = STATUSES.get(str(word))
+    if any(detail.get("reason") == "API_KEY_INVALID" for detail in details):
+        named = "authentication"
+    if named == "invalid_request" and status in STATUS_KINDS:
+        named = STATUS_KINDS[status]
+    kind = kind_of(status, message, named)
+    rest = {key: value for key, value in error.items() if key not in ("code", "message", "status")}
+    return ApiError(
+        kind,
+        message,
+        status or KIND_STATUS[kind],
+        word if isinstance(word, str) else None,
+        param=_field(details),
+        ext={PROTOCOL: rest} if rest else None,
+    )
+
+
+def _details(error: JsonObject) -> list[JsonObject]:
+    details = error.get("details")
+    if not isinstance(details, list):
+        return []
+    return [detail for item in cast(list[Any], details) if (detail := members(item)) is not None]
+
+
+def _field(details: list[JsonObject]) -> str | None:
+    """The path of the member that was wrong, where the error names one."""
+    for detail in details:
+        violations = detail.get("fieldViolations")
+        for item in cast(list[Any], violations) if isinstance(violations, list) else ():
+            field = (members(item) or {}).get("field")
+            if isinstance(field, str) and field:
+                return field
+    return None
+
+
+def encode_error(error: ApiError) -> tuple[int, JsonObject]:
+    """The status and body that a Gemini client understands."""
+    own = (error.ext or {}).get(PROTOCOL, {})
+    status = error.status or KIND_STATUS[error.kind]
+    message = error.message
+    if error.kind == "context_length" and "token count" not in message:
+        message = f"{TOO_LONG}: {message}"
+    word = error.type if error.type in STATUSES else WORDS[error.kind]
+    body: JsonObject = {"code": status, "message": message, "status": word, **own}
+    if error.param is not None and "details" not in body:
+        violation = {"field": error.param, "description": error.message}
+        body["details"] = [{"@type": BAD_REQUEST, "fieldViolations": [violation]}]
+    return status, {"error": body}

@@ -1,0 +1,237 @@
+"""Parameters, both ways: https://ai.google.dev/api/generate-content#generationconfig"""
+
+from typing import Any, cast
+
+from weft.codec.base import Losses, Target, members
+from weft.codec.params import lose_params
+from weft.codec.read import at, optional, optional_object
+from weft.errors import Refused
+from weft.model import Format, JsonObject, Params, Reasoning, Request, ToolChoice
+
+from .schema import json_schema
+from .spelling import camel, camel_members
+from .wire import FORM, PROTOCOL, REQUEST_SETUP
+
+SAME: tuple[tuple[str, str, type[Any]], ...] = (
+    ("temperature", "temperature", float),
+    ("top_p", "topP", float),
+    ("top_k", "topK", int),
+    ("max_tokens", "maxOutputTokens", int),
+    ("n", "candidateCount", int),
+    ("seed", "seed", int),
+    ("presence_penalty", "presencePenalty", float),
+    ("frequency_penalty", "frequencyPenalty", float),
+)
+"""The model's name for a parameter, this wire's, and its type."""
+
+READ_CONFIG = frozenset({name for _, name, _ in SAME} | {"stopSequences", "thinkingConfig"})
+FORMAT = frozenset({"responseMimeType", "responseSchema", "responseJsonSchema"})
+SAYABLE = frozenset(
+    {"format", "reasoning", "stop", "stream", "tool_choice", *(name for name, _, _ in SAME)}
+)
+
+MODES = {"AUTO": "auto", "ANY": "any", "NONE": "none", "VALIDATED": "auto"}
+MODE_WORDS = {"auto": "AUTO", "any": "ANY", "none": "NONE", "tool": "ANY"}
+
+LEVELS = {"minimal": "minimal", "low": "low", "medium": "medium", "high": "high"}
+HIGHEST = "high"
+BUDGETS = {"minimal": 1024, "low": 1024, "medium": 8192, "high": 24576}
+"""What Google itself makes of an effort, for models that count tokens instead:
+https://ai.google.dev/gemini-api/docs/openai#thinking"""
+
+Rest = dict[str, Any]
+
+
+def decode_params(body: JsonObject) -> tuple[Params, Rest]:
+    """The shared meaning of a body's parameters, and by path what it could not take up."""
+    rest: Rest = {}
+    fields: dict[str, Any] = {}
+    for key, value in body.items():
+        match camel(key):
+            case "generationConfig":
+                with at(key):
+                    fields |= _decode_config(optional_object(body, key), key, rest)
+            case "toolConfig":
+                with at(key):
+                    fields["tool_choice"] = _decode_choice(optional_object(body, key), key, rest)
+            case "cachedContent":
+                rest["cachedContent"] = value
+            case "model":
+                pass
+            case _:
+                if key not in REQUEST_SETUP:
+                    rest[key] = value
+    return Params(**fields), rest
+
+
+def _decode_config(raw: JsonObject, step: str, rest: Rest) -> dict[str, Any]:
+    config = camel_members(raw)
+    stops = cast("list[str] | None", optional(config, "stopSequences", list))
+    fields: dict[str, Any] = {name: _number(config, word, kind) for name, word, kind in SAME}
+    fields["stop"] = tuple(stops) if stops is not None else None
+    fields["reasoning"] = _decode_reasoning(config, step, rest)
+    fields["format"] = shape = _decode_format(config)
+    known = READ_CONFIG if shape is None else READ_CONFIG | FORMAT
+    for key, value in raw.items():
+        if camel(key) not in known:
+            rest[f"{step}.{key}"] = value
+    return fields
+
+
+def _number(config: JsonObject, word: str, kind: type[Any]) -> Any:
+    """A number; protocol buffers read `40.0` as an integer, too."""
+    value = config.get(word)
+    if kind is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    return optional(config, word, kind)
+
+
+def _decode_format(config: JsonObject) -> Format | None:
+    """The shape of an answer; `None` where it is one that only this wire knows."""
+    match config.get("responseMimeType"):
+        case "text/plain":
+            return Format("text")
+        case "application/json":
+            schema = members(config.get("responseJsonSchema"))
+            if schema is not None:
+                return Format("schema", schema)
+            schema = members(config.get("responseSchema"))
+            return Format("json") if schema is None else Format("schema", json_schema(schema))
+        case _:
+            return None
+
+
+def _decode_reasoning(config: JsonObject, step: str, rest: Rest) -> Reasoning | None:
+    raw = optional_object(config, "thinkingConfig")
+    if not raw:
+        return None
+    thinking = camel_members(raw)
+    with at("thinkingConfig"):
+        budget = optional(thinking, "thinkingBudget", int)
+        level = optional(thinking, "thinkingLevel", str)
+        shown = optional(thinking, "includeThoughts", bool)
+    for key, value in raw.items():
+        known = camel(key) in ("thinkingBudget", "thinkingLevel", "includeThoughts")
+        if not known or (shown is False and camel(key) == "includeThoughts"):
+            rest[f"{step}.thinkingConfig.{key}"] = value
+    mode = None if budget is None else "off" if budget == 0 else "on" if budget > 0 else "adaptive"
+    return Reasoning(
+        mode,
+        level.lower() if level is not None else None,
+        budget if budget is not None and budget > 0 else None,
+        "auto" if shown else None,
+    )
+
+
+def _decode_choice(raw: JsonObject, step: str, rest: Rest) -> ToolChoice | None:
+    key = next((key for key in raw if camel(key) == "functionCallingConfig"), None)
+    for other, value in raw.items():
+        if other != key:
+            rest[f"{step}.{other}"] = value
+    if key is None:
+        return None
+    with at(key):
+        config = optional_object(raw, key)
+        mode = (optional(camel_members(config), "mode", str) or "").upper()
+        names = cast(
+            "list[Any] | None", optional(camel_members(config), "allowedFunctionNames", list)
+        )
+    kind = MODES.get(mode)
+    named = kind == "any" and names is not None and len(names) == 1
+    for other, value in config.items():
+        known = camel(other) == "mode" and kind is not None and mode != "VALIDATED"
+        if not known and not (named and camel(other) == "allowedFunctionNames"):
+            rest[f"{step}.{key}.{other}"] = value
+    if kind is None:
+        return None
+    return ToolChoice("tool", str(names[0])) if named and names else ToolChoice(cast(Any, kind))
+
+
+def encode_params(request: Request, target: Target, losses: Losses) -> JsonObject:
+    """The members beside contents, systemInstruction and tools."""
+    if PROTOCOL in request.raw:
+        return {key: value for key, value in request.raw[PROTOCOL].items() if key != FORM}
+    params = request.params
+    config: JsonObject = {}
+    for name, word, _ in SAME:
+        value = getattr(params, name)
+        if value is not None:
+            config[word] = value
+    if params.stop is not None:
+        config["stopSequences"] = list(params.stop)
+    if params.format is not None:
+        _write_format(params.format, config, losses)
+    if params.reasoning is not None:
+        thinking = _write_thinking(params.reasoning, target, losses)
+        if thinking:
+            config["thinkingConfig"] = thinking
+    body: JsonObject = {"generationConfig": config} if config else {}
+    if params.tool_choice is not None:
+        body["toolConfig"] = {"functionCallingConfig": _write_choice(params.tool_choice)}
+    lose_params(request, SAYABLE, losses)
+    return body
+
+
+def _write_format(shape: Format, config: JsonObject, losses: Losses) -> None:
+    config["responseMimeType"] = "text/plain" if shape.kind == "text" else "application/json"
+    if shape.kind == "schema" and shape.schema is not None:
+        config["responseJsonSchema"] = shape.schema
+    for key in ("name", "description", "strict"):
+        if getattr(shape, key) is not None:
+            level = "meaning" if key == "description" else "form"
+            losses.add("format", f"the {key} of the schema", "a schema has none here", level)
+
+
+def _write_choice(choice: ToolChoice) -> JsonObject:
+    body: JsonObject = {"mode": MODE_WORDS[choice.kind]}
+    if choice.kind == "tool" and choice.name is not None:
+        body["allowedFunctionNames"] = [choice.name]
+    return body
+
+
+def _write_thinking(reasoning: Reasoning, target: Target, losses: Losses) -> JsonObject:
+    """One of budget and level: a model takes the one or the other, never both."""
+    levels = target.model.thinking == "effort"
+    body: JsonObject = {}
+    if reasoning.mode == "off" or reasoning.effort == "none":
+        body = {"thinkingLevel": "low"} if levels else {"thinkingBudget": 0}
+        if levels:
+            losses.add("reasoning", "the wish not to think", f"{target.model.name} always thinks")
+    elif reasoning.effort is not None and (levels or reasoning.budget is None):
+        body = _write_effort(reasoning.effort, levels, losses)
+        if reasoning.budget is not None:
+            losses.add("reasoning", f"the budget {reasoning.budget}", "an effort was given, too")
+    elif reasoning.budget is not None:
+        body = {"thinkingBudget": reasoning.budget}
+        if reasoning.effort is not None:
+            losses.add("reasoning", f"the effort {reasoning.effort!r}", "a budget was given, too")
+    elif reasoning.mode == "adaptive" and not levels:
+        body = {"thinkingBudget": -1}
+    elif reasoning.mode is not None:
+        losses.add("reasoning", "the wish to think", "the model decides that by itself", "form")
+    if reasoning.summary is not None:
+        body["includeThoughts"] = True
+        if reasoning.summary != "auto":
+            losses.add(
+                "reasoning", f"a {reasoning.summary} summary", "thoughts are shown or not", "form"
+            )
+    return body
+
+
+def _write_effort(effort: str, levels: bool, losses: Losses) -> JsonObject:
+    level = LEVELS.get(effort, HIGHEST)
+    if level != effort:
+        losses.add("reasoning", f"the effort {effort!r}, now {level!r}", "it is not known here")
+    if levels:
+        return {"thinkingLevel": level}
+    losses.add(
+        "reasoning", f"the effort {level!r}, now a budget", "the model counts tokens", "form"
+    )
+    return {"thinkingBudget": BUDGETS[level]}
+
+
+def require_model(model: str | None) -> str:
+    """The model's name, which stands in the address; raises `Refused` where nobody gave it."""
+    if not model:
+        raise Refused("is missing: a Gemini body does not name its model", param="model")
+    return model

@@ -1,0 +1,219 @@
+"""Whole answers, both ways: https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse
+
+The first candidate is the answer; others are carried. A prompt that was blocked has no candidate,
+only `promptFeedback`, and is an answer that a filter stopped. What a candidate says beside its
+content stands in the response's `ext`; what the envelope says, under `envelope` there.
+"""
+
+from typing import Any, cast
+
+from weft.codec.base import Encoded, Losses, members
+from weft.codec.params import lose_ext
+from weft.codec.read import at, inside, objects, wrong
+from weft.errors import Refused
+from weft.model import (
+    Block,
+    Close,
+    End,
+    Event,
+    Finish,
+    JsonObject,
+    Opaque,
+    Open,
+    Origin,
+    Redacted,
+    Response,
+    Start,
+    Stop,
+    Thinking,
+    ToolCall,
+    fold,
+)
+
+from .parts import PartReader
+from .spelling import read_spelling
+from .usage import decode_block, decode_stop, decode_usage, encode_usage, finish_word
+from .wire import PROTOCOL
+from .write import Writer, own_ext
+
+ENVELOPE = frozenset(
+    {"candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId"}
+)
+CANDIDATE = frozenset({"content", "finishReason", "finishMessage"})
+CONTENT = {"role": "model"}
+
+
+def decode_response(body: JsonObject) -> Response:
+    """A whole answer; raises `Refused` with the path of whatever cannot be read."""
+    if body.keys().isdisjoint(ENVELOPE):
+        raise wrong("candidates", body.get("candidates"), "a list")
+    events: list[Event] = [decode_start(body)]
+    candidate = first_candidate(body)
+    reader = PartReader(str(body.get("responseId") or "answer"))
+    called = False
+    for number, raw in enumerate(answer_parts(candidate)):
+        block = decode_part(reader, raw, number)
+        called = called or isinstance(block, ToolCall)
+        events += (Open(number, block), Close(number))
+    events += (decode_finish(body, candidate, called), End())
+    return fold(events, Origin(PROTOCOL, model=body.get("modelVersion")))
+
+
+def decode_start(body: JsonObject) -> Start:
+    """Who answers."""
+    return Start(body.get("responseId"), body.get("modelVersion"))
+
+
+def first_candidate(body: JsonObject) -> JsonObject:
+    """The candidate that is the answer; empty where there is none."""
+    raws = body.get("candidates")
+    if raws is None:
+        return {}
+    candidates = objects(raws, "candidates")
+    for candidate in candidates:
+        if not candidate.get("index"):
+            return candidate
+    return {}
+
+
+def answer_parts(candidate: JsonObject) -> list[JsonObject]:
+    content = members(candidate.get("content")) or {}
+    parts = content.get("parts")
+    if parts is None:
+        return []
+    with at("candidates[0].content"):
+        return objects(parts, "parts")
+
+
+def decode_part(reader: PartReader, raw: JsonObject, number: int) -> Block:
+    """One part of an answer; raises `Refused` with its path."""
+    plain, spelling = read_spelling(raw)
+    try:
+        block = reader.part(plain, 0, number)
+    except Refused as error:
+        raise inside(f"candidates[0].content.parts[{number}]", error) from None
+    return Opaque(PROTOCOL, raw) if spelling is not None and isinstance(block, Opaque) else block
+
+
+def decode_finish(body: JsonObject, candidate: JsonObject, called: bool) -> Finish:
+    """Why it ended, what it cost, and what else was said about it."""
+    ext = {key: value for key, value in candidate.items() if key not in CANDIDATE}
+    stop = decode_stop(candidate, called)
+    if stop is None and "finishMessage" in candidate:
+        ext["finishMessage"] = candidate["finishMessage"]
+    content = _content_form(candidate)
+    if content is not None:
+        ext["content"] = content.get("is")
+    envelope = {key: value for key, value in body.items() if key not in ENVELOPE}
+    others = _other_candidates(body, candidate)
+    if others is not None:
+        ext["candidates"] = others
+    if "promptFeedback" in body:
+        if not candidate and (blocked := decode_block(body["promptFeedback"])) is not None:
+            stop = blocked
+            del ext["candidates"]
+        else:
+            envelope["promptFeedback"] = body["promptFeedback"]
+    if envelope:
+        ext["envelope"] = envelope
+    return Finish(stop, decode_usage(body.get("usageMetadata")), {PROTOCOL: ext} if ext else None)
+
+
+def _content_form(candidate: JsonObject) -> JsonObject | None:
+    """How a content is written that is not simply parts of the role `model`."""
+    if not candidate:
+        return None
+    content = members(candidate.get("content"))
+    if content is None:
+        return {"is": candidate.get("content")}
+    rest = {key: value for key, value in content.items() if key != "parts" or not value}
+    return None if rest == CONTENT else {"is": rest}
+
+
+def _other_candidates(body: JsonObject, candidate: JsonObject) -> Any:
+    """The candidates that are not the answer; `None` where there are no others."""
+    raws = body.get("candidates")
+    if not candidate:
+        return [] if raws is None else ["none", *cast(list[Any], raws)]
+    others = [item for item in cast(list[Any], raws) if item is not candidate]
+    return others or None
+
+
+def encode_response(response: Response, _created: int) -> Encoded:
+    """A whole answer on Gemini's wire."""
+    losses = Losses()
+    writer = Writer(None, losses)
+    message = response.message
+    parts = [
+        writer.part(shown, (0, number))
+        for number, block in enumerate(message.blocks)
+        if (shown := show(block, message.origin, (0, number), losses)) is not None
+    ]
+    own = own_ext(response.ext)
+    if response.ext is not None:
+        lose_ext(response.ext, PROTOCOL, (), losses)
+    body = write_answer(parts, response.stop, own)
+    usage = encode_usage(response.usage)
+    if usage is not None:
+        body["usageMetadata"] = usage
+    if response.model is not None:
+        body["modelVersion"] = response.model
+    if response.id is not None:
+        body["responseId"] = response.id
+    return Encoded(body, losses.items)
+
+
+def write_answer(parts: list[JsonObject], stop: Stop | None, own: JsonObject) -> JsonObject:
+    """The candidates, and what the envelope says beside them."""
+    own = dict(own)
+    envelope = own.pop("envelope", {})
+    others = own.pop("candidates", None)
+    feedback = _block_feedback(stop)
+    if feedback is not None and not parts:
+        return {"promptFeedback": feedback, **envelope}
+    if others == []:
+        return dict(envelope)
+    if others and others[0] == "none":
+        return {"candidates": others[1:], **envelope}
+    candidate = _write_candidate(parts, stop, own)
+    return {"candidates": [candidate, *(others or ())], **envelope}
+
+
+def _block_feedback(stop: Stop | None) -> JsonObject | None:
+    """What was said about a prompt that was refused before any answer."""
+    details = members(stop.details) if stop is not None else None
+    return details if details is not None and "blockReason" in details else None
+
+
+def _write_candidate(parts: list[JsonObject], stop: Stop | None, own: JsonObject) -> JsonObject:
+    content: Any = own.pop("content", CONTENT) if "content" in own else dict(CONTENT)
+    candidate: JsonObject = {}
+    if content is not None or parts:
+        candidate["content"] = {**(content or {}), **({"parts": parts} if parts else {})}
+    if stop is not None:
+        candidate["finishReason"] = finish_word(stop)
+        if isinstance(stop.details, str):
+            candidate["finishMessage"] = stop.details
+    candidate.update(own)
+    return candidate
+
+
+def show(
+    block: Block, origin: Origin | None, place: tuple[int, int], losses: Losses
+) -> Block | None:
+    """What a client of this wire sees of an answer's block; what it cannot see is reported.
+
+    Thoughts are shown to every client. The seal of another maker is not: this wire's clients decode
+    and re-encode it, so it would come back broken.
+    """
+    if isinstance(block, Opaque) and block.protocol != PROTOCOL:
+        losses.add(place, f"a {block.raw.get('type')} block", "only its own protocol knows it")
+        return None
+    if isinstance(block, Redacted):
+        losses.add(place, "sealed thinking", "this wire has no place for it")
+        return None
+    if isinstance(block, Thinking) and origin is not None and origin.protocol != PROTOCOL:
+        if block.signature is not None:
+            losses.add(place, "the signature of thinking", "it is its maker's only", "form")
+        return Thinking(block.text) if block.text else None
+    return block

@@ -1,0 +1,97 @@
+"""Two spellings of every name: protocol buffers take `file_uri` and `fileUri` alike.
+
+Clients mix them inside one body, so names are read in one spelling, and how the body wrote them is
+remembered by path, only where it differs. Members that hold the caller's own data (arguments,
+results, schemas) are never touched.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, cast
+
+from weft.model import JsonObject
+
+NESTED = frozenset({"functionCall", "functionResponse", "inlineData", "fileData", "parts"})
+"""Members of a part whose own members are the wire's."""
+
+Spelling = dict[str, str]
+"""By path inside a part, in camel case: the name that the wire wrote."""
+
+
+@lru_cache(maxsize=1024)
+def camel(name: str) -> str:
+    """`file_uri` as `fileUri`; a name without an inner underscore stays."""
+    head, *tail = name.split("_")
+    return head + "".join(word.capitalize() for word in tail) if head and all(tail) else name
+
+
+def camel_members(raw: JsonObject) -> JsonObject:
+    """The members under their names in camel case, one level deep."""
+    return {camel(key): value for key, value in raw.items()}
+
+
+def read_spelling(raw: JsonObject) -> tuple[JsonObject, Spelling | None]:
+    """A part in camel case, and what was spelt otherwise; the part itself where nothing was."""
+    if not _differs(raw):
+        return raw, None
+    spelling: Spelling = {}
+    return _read(raw, "", spelling), spelling
+
+
+def _differs(raw: JsonObject) -> bool:
+    for key, value in raw.items():
+        if "_" in key:
+            return True
+        if key in NESTED and any(_differs(inner) for inner in _objects(value)):
+            return True
+    return False
+
+
+def _objects(value: Any) -> list[JsonObject]:
+    if isinstance(value, dict):
+        return [cast(JsonObject, value)]
+    if isinstance(value, list):
+        return [cast(JsonObject, item) for item in cast(list[Any], value) if isinstance(item, dict)]
+    return []
+
+
+def _read(raw: JsonObject, trail: str, spelling: Spelling) -> JsonObject:
+    read: JsonObject = {}
+    for key, value in raw.items():
+        name = camel(key)
+        if name != key:
+            spelling[trail + name] = key
+        if name in NESTED:
+            value = _inner(value, f"{trail}{name}.", _read, spelling)
+        read[name] = value
+    return read
+
+
+def write_spelling(body: JsonObject, spelling: Spelling) -> JsonObject:
+    """A part as the wire spelt it."""
+    return _write(body, "", spelling)
+
+
+def _write(body: JsonObject, trail: str, spelling: Spelling) -> JsonObject:
+    written: JsonObject = {}
+    for name, value in body.items():
+        if name in NESTED:
+            value = _inner(value, f"{trail}{name}.", _write, spelling)
+        written[spelling.get(trail + name, name)] = value
+    return written
+
+
+Change = Callable[[JsonObject, str, Spelling], JsonObject]
+
+
+def _inner(value: Any, trail: str, change: Change, spelling: Spelling) -> Any:
+    if isinstance(value, dict):
+        return change(cast(JsonObject, value), trail, spelling)
+    if isinstance(value, list):
+        return [
+            change(cast(JsonObject, item), f"{trail}{number}.", spelling)
+            if isinstance(item, dict)
+            else item
+            for number, item in enumerate(cast(list[Any], value))
+        ]
+    return value

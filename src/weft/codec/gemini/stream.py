@@ -1,0 +1,301 @@
+"""Streams, both ways: https://ai.google.dev/api/generate-content#method:-models.streamgeneratecontent
+
+Every frame is a whole `GenerateContentResponse`: some parts, the counts so far, and at last a
+finish reason. Nothing marks the end but the end of the bytes. Texts of one kind that follow each
+other are one block, as they are in an answer that is not streamed; a call comes whole.
+
+The decoder puts each frame before the events it means, so that a client of this wire gets the
+frames as they were.
+"""
+
+from typing import Any
+
+import orjson
+
+from weft.codec.base import Frame, Losses, members
+from weft.codec.stream import cut_off, json_frame, unreadable
+from weft.errors import Refused
+from weft.model import (
+    ApiError,
+    Block,
+    Close,
+    Delta,
+    End,
+    Event,
+    Fail,
+    Finish,
+    JsonObject,
+    Open,
+    Origin,
+    Other,
+    Refusal,
+    Start,
+    Text,
+    Thinking,
+    ToolCall,
+    merge_usage,
+)
+
+from .errors import decode_error, encode_error
+from .parts import PartReader
+from .response import (
+    answer_parts,
+    decode_finish,
+    decode_part,
+    decode_start,
+    first_candidate,
+    show,
+    write_answer,
+)
+from .usage import encode_usage
+from .wire import PROTOCOL
+from .write import Writer, own_ext
+
+SIGNATURE = "thoughtSignature"
+
+
+class StreamDecoder:
+    """Frames become events. `_said` is what has arrived of the text that is open."""
+
+    def __init__(self) -> None:
+        self._reader: PartReader | None = None
+        self._index = -1
+        self._open: Text | Thinking | None = None
+        self._said: list[str] = []
+        self._signature: str | None = None
+        self._called = False
+        self._finished = False
+        self._failed = False
+
+    def feed(self, frame: Frame) -> list[Event]:
+        try:
+            raw = members(orjson.loads(frame.data))
+        except orjson.JSONDecodeError:
+            raw = None
+        if raw is None:
+            return self._fail(unreadable(frame))
+        if "error" in raw:
+            return self._fail(decode_error(raw, 0))
+        try:
+            events = self._events(raw)
+        except Refused as error:
+            return self._fail(ApiError("server", str(error), 502, "INTERNAL"))
+        return [Other(PROTOCOL, "frame", raw, says=len(events)), *events]
+
+    def close(self) -> list[Event]:
+        if self._failed:
+            return []
+        return [End()] if self._finished else [Fail(cut_off("a finishReason"))]
+
+    def _fail(self, error: ApiError) -> list[Event]:
+        self._failed = True
+        return [Fail(error)]
+
+    def _events(self, raw: JsonObject) -> list[Event]:
+        events: list[Event] = []
+        if self._reader is None:
+            self._reader = PartReader(str(raw.get("responseId") or "answer"))
+            events.append(decode_start(raw))
+        candidate = first_candidate(raw)
+        for number, part in enumerate(answer_parts(candidate)):
+            events += self._part(decode_part(self._reader, part, number))
+        finish = decode_finish(raw, candidate, self._called)
+        if finish.stop is not None:
+            self._finished = True
+            events += self._close()
+        return [*events, Finish(finish.stop, finish.usage, _lasting(finish, candidate))]
+
+    def _part(self, block: Block) -> list[Event]:
+        match block:
+            case Text() | Thinking():
+                return self._text(block)
+            case ToolCall():
+                self._called = True
+            case _:
+                pass
+        events = self._close()
+        self._index += 1
+        return [*events, Open(self._index, block), Close(self._index)]
+
+    def _text(self, block: Text | Thinking) -> list[Event]:
+        """A piece of text: more of the open block, or the beginning of another."""
+        signature = _signature(block)
+        events: list[Event] = []
+        if not self._joins(block, signature):
+            if isinstance(block, Text) and not block.text and block.ext is None:
+                return []  # it keeps its place in the frame, and says nothing
+            events += self._close()
+            self._index += 1
+            self._open = Thinking("") if isinstance(block, Thinking) else Text("", _rest(block))
+            events.append(Open(self._index, self._open))
+        if block.text:
+            self._said.append(block.text)
+            kind = "thinking" if isinstance(block, Thinking) else "text"
+            events.append(Delta(self._index, kind, block.text))
+        if signature is not None:
+            self._signature = signature
+            if isinstance(block, Thinking):
+                events.append(Delta(self._index, "signature", signature))
+        return events
+
+    def _joins(self, block: Text | Thinking, signature: str | None) -> bool:
+        """Two signatures are never one, and a block with members of its own stands alone."""
+        if type(self._open) is not type(block) or _rest(block) is not None:
+            return False
+        if self._open is not None and self._open.ext is not None:
+            return False
+        return signature is None or self._signature is None
+
+    def _close(self) -> list[Event]:
+        block, signature, said = self._open, self._signature, "".join(self._said)
+        self._open, self._signature, self._said = None, None, []
+        if block is None:
+            return []
+        if signature is None or isinstance(block, Thinking):
+            return [Close(self._index)]
+        ext = {PROTOCOL: {**own_ext(block.ext), SIGNATURE: signature}}
+        return [Close(self._index, Text(said, ext))]
+
+
+def _signature(block: Text | Thinking) -> str | None:
+    if isinstance(block, Thinking):
+        return block.signature
+    value = own_ext(block.ext).get(SIGNATURE)
+    return value if isinstance(value, str) else None
+
+
+def _rest(block: Text | Thinking) -> Any:
+    """The members of a part beside its text and signature, as an `ext`."""
+    fields = {key: value for key, value in own_ext(block.ext).items() if key != SIGNATURE}
+    return {PROTOCOL: fields} if fields else None
+
+
+def _lasting(finish: Finish, candidate: JsonObject) -> Any:
+    """What a frame says about the whole answer; that it holds no content says nothing of it."""
+    fields = dict(own_ext(finish.ext))
+    fields.pop("content", None)
+    if not candidate:
+        fields.pop("candidates", None)
+    return {PROTOCOL: fields} if fields else None
+
+
+class StreamEncoder:
+    """Events become frames. Calls are written when they are whole; `_skip` counts the events that
+    a frame of this wire's own has already said."""
+
+    def __init__(self, _created: int) -> None:
+        self.losses = Losses()
+        self._writer = Writer(None, self.losses)
+        self._start = Start()
+        self._finish = Finish()
+        self._skip = 0
+        self._own = False
+        self._blocks: dict[int, Block] = {}
+        self._arguments: dict[int, list[str]] = {}
+        self._kinds: set[str] = set()
+
+    def send(self, event: Event) -> list[Frame]:
+        if self._skip:
+            self._skip -= 1
+            return []
+        match event:
+            case Delta(index=index, kind=kind, text=text):
+                return self._delta(index, kind, text)
+            case Open(index=index, block=block):
+                return self._opened(index, block)
+            case Close(index=index, block=block):
+                return self._closed(index, block)
+            case Start():
+                self._start = event
+                return []
+            case Finish(stop=stop, usage=usage):
+                old = self._finish
+                self._finish = Finish(stop or old.stop, merge_usage(old.usage, usage))
+                return []
+            case End():
+                return [] if self._own else self._end()
+            case Fail(error=error):
+                return [json_frame(encode_error(error)[1])]
+            case Other():
+                return self._other(event)
+
+    def _other(self, event: Other) -> list[Frame]:
+        if event.protocol == PROTOCOL:
+            self._own = True
+            self._skip = event.says or 0
+            return [json_frame(event.raw)]
+        if event.says is None and event.kind not in self._kinds:
+            self._kinds.add(event.kind)
+            self.losses.add("", f"a {event.kind} event", "only its own protocol knows it", "form")
+        return []
+
+    def _opened(self, index: int, block: Block) -> list[Frame]:
+        shown = show(block, FOREIGN, (0, index), self.losses)
+        if isinstance(block, Thinking):
+            shown = Thinking(block.text)
+        if shown is None:
+            return []
+        self._blocks[index] = shown
+        self._arguments[index] = []
+        match shown:
+            case Text(text=text) | Thinking(text=text) | Refusal(text=text):
+                return [self._frame(shown, index)] if text else []
+            case ToolCall():
+                return []
+            case _:
+                return [self._frame(shown, index)]
+
+    def _delta(self, index: int, kind: str, text: str) -> list[Frame]:
+        block = self._blocks.get(index)
+        if block is None:
+            return []
+        if kind == "arguments":
+            self._arguments[index].append(text)
+            return []
+        if kind == "signature":
+            if kind not in self._kinds:
+                self._kinds.add(kind)
+                self.losses.add("", "the signature of thinking", "it is its maker's only", "form")
+            return []
+        return [self._frame(Thinking(text) if kind == "thinking" else Text(text), index)]
+
+    def _closed(self, index: int, final: Block | None) -> list[Frame]:
+        block = self._blocks.pop(index, None)
+        written = "".join(self._arguments.pop(index, ()))
+        if not isinstance(block, ToolCall):
+            return []
+        if isinstance(final, ToolCall):
+            return [self._frame(final, index)]
+        call = ToolCall(
+            block.id,
+            block.name,
+            block.arguments + written,
+            block.custom,
+            block.namespace,
+        )
+        return [self._frame(call, index)]
+
+    def _end(self) -> list[Frame]:
+        """The last frame; its text is empty, as Gemini's, for clients drop a turn without parts."""
+        frames: list[Frame] = []
+        for index in sorted(self._blocks):
+            frames += self._closed(index, None)
+        return [*frames, self._written([{"text": ""}], self._finish)]
+
+    def _frame(self, block: Block, index: int) -> Frame:
+        return self._written([self._writer.part(block, (0, index))], Finish())
+
+    def _written(self, parts: list[JsonObject], finish: Finish) -> Frame:
+        body = write_answer(parts, finish.stop, {"index": 0})
+        usage = encode_usage(finish.usage)
+        if usage is not None:
+            body["usageMetadata"] = usage
+        if self._start.model is not None:
+            body["modelVersion"] = self._start.model
+        if self._start.id is not None:
+            body["responseId"] = self._start.id
+        return json_frame(body)
+
+
+FOREIGN = Origin("")
+"""Whoever's events come without a frame of this wire's own."""

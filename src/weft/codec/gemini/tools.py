@@ -1,0 +1,146 @@
+"""Tools, both ways: https://ai.google.dev/api/caching#Tool
+
+One entry of `tools` holds many function declarations, and may hold Google's own tools beside them.
+Each declaration is a tool of ours; how the entries were laid out is remembered, because a body
+must go back as it came.
+"""
+
+from typing import Any, cast
+
+import orjson
+
+from weft.codec.base import Losses, members
+from weft.codec.params import tool_losses
+from weft.codec.read import at, objects, optional, text_of
+from weft.model import JsonObject, Request, Tool
+
+from .schema import json_schema
+from .spelling import camel, camel_members
+from .wire import FORM, PROTOCOL
+
+DECLARATIONS = "functionDeclarations"
+
+Layout = list[dict[str, int]]
+"""By entry: each member in the wire's spelling, and how many tools it holds."""
+
+
+def decode_tools(body: JsonObject, form: JsonObject) -> tuple[Tool, ...]:
+    """The tools of a body; `form` learns their layout."""
+    raws = body.get("tools")
+    if raws is None:
+        return ()
+    single = members(raws)  # the wire takes one entry for a list of it
+    if single is not None:
+        form["tools.single"] = True
+        raws = [single]
+    tools: list[Tool] = []
+    layout: Layout = []
+    for number, entry in enumerate(objects(raws, "tools")):
+        holds: dict[str, int] = {}
+        for key, value in entry.items():
+            if camel(key) != DECLARATIONS:
+                holds[key] = 1
+                tools.append(Tool(camel(key), kind=camel(key), raw={PROTOCOL: {key: value}}))
+                continue
+            with at(f"tools[{number}]"):
+                declarations = objects(value, key)
+            holds[key] = len(declarations)
+            for inner, raw in enumerate(declarations):
+                with at(f"tools[{number}].{key}[{inner}]"):
+                    tools.append(_decode_declaration(raw))
+        layout.append(holds)
+    form["tools"] = layout
+    return tuple(tools)
+
+
+def _decode_declaration(raw: JsonObject) -> Tool:
+    fields = camel_members(raw)
+    schema = members(fields.get("parametersJsonSchema"))
+    if schema is None and (own := members(fields.get("parameters"))) is not None:
+        schema = json_schema(own)
+    return Tool(
+        text_of(fields, "name"),
+        optional(fields, "description", str),
+        schema,
+        raw={PROTOCOL: raw},
+    )
+
+
+def tool_path(layout: Layout, number: int) -> str:
+    """Where the caller wrote the tool of that number."""
+    for entry, holds in enumerate(layout):
+        for key, count in holds.items():
+            if number < count:
+                return f"tools[{entry}].{key}" + (
+                    f"[{number}]" if camel(key) == DECLARATIONS else ""
+                )
+            number -= count
+    return "tools"
+
+
+def write_tools(request: Request, losses: Losses) -> Any:
+    """The `tools` member, or `None` where the body has none."""
+    form = request.raw.get(PROTOCOL, {}).get(FORM, {})
+    layout = cast("Layout | None", form.get("tools"))
+    if layout is not None and sum(sum(holds.values()) for holds in layout) == len(request.tools):
+        entries = _lay_out(request.tools, layout)
+        return entries[0] if form.get("tools.single") and len(entries) == 1 else entries
+    declarations: list[JsonObject] = []
+    others: list[JsonObject] = []
+    for number, tool in enumerate(request.tools):
+        own = (tool.raw or {}).get(PROTOCOL)
+        if own is not None:
+            (declarations if tool.kind == "function" else others).append(dict(own))
+        elif (written := _declare(tool, number, losses)) is not None:
+            declarations.append(written)
+    entries = [{DECLARATIONS: declarations}] if declarations else []
+    return entries + others or None
+
+
+def _lay_out(tools: tuple[Tool, ...], layout: Layout) -> list[JsonObject]:
+    entries: list[JsonObject] = []
+    done = 0
+    for holds in layout:
+        entry: JsonObject = {}
+        for key, count in holds.items():
+            raws = [(tool.raw or {})[PROTOCOL] for tool in tools[done : done + count]]
+            entry[key] = raws if camel(key) == DECLARATIONS else raws[0][key]
+            done += count
+        entries.append(entry)
+    return entries
+
+
+def _declare(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
+    if tool.kind not in ("function", "custom"):
+        losses.add(("tools", number), f"the tool {tool.name!r}", f"{tool.kind} is not known here")
+        return None
+    tool_losses(tool, number, losses)
+    if tool.strict is not None:
+        losses.add(("tools", number), "whether its schema is strict", "it is not said here", "form")
+    if tool.kind == "custom":
+        return _declare_custom(tool, number, losses)
+    body: JsonObject = {"name": tool.name}
+    if tool.description is not None:
+        body["description"] = tool.description
+    if tool.parameters:
+        body["parametersJsonSchema"] = tool.parameters
+    return body
+
+
+def _declare_custom(tool: Tool, number: int, losses: Losses) -> JsonObject:
+    """A tool that takes free text, as a function of one string; a grammar is told in words."""
+    losses.add(("tools", number), "a custom tool, now a function", "it has one input here", "form")
+    words = tool.description or ""
+    for fields in (tool.raw or {}).values():
+        form = fields.get("format") or (members(fields.get("custom")) or {}).get("format")
+        if form:
+            words += f"\n\nThe input has this format: {orjson.dumps(form).decode()}"
+    body: JsonObject = {"name": tool.name}
+    if words:
+        body["description"] = words.strip()
+    body["parametersJsonSchema"] = {
+        "type": "object",
+        "properties": {"input": {"type": "string"}},
+        "required": ["input"],
+    }
+    return body

@@ -1,0 +1,48 @@
+"""Gemini's generateContent, in its own words: https://ai.google.dev/api/generate-content"""
+
+from weft.model import StopKind
+
+PROTOCOL = "gemini"
+
+FORM = "@form"
+"""Where `Request.raw` keeps how a body was spelt; never written to any wire."""
+
+REQUEST_SETUP = frozenset({"contents", "systemInstruction", "system_instruction", "tools", FORM})
+"""Members that the conversation and the tools are made of; the rest are parameters."""
+
+ROLES = {"user": "user", "model": "assistant", "function": "user"}
+ROLE_WORDS = {"user": "user", "assistant": "model", "tool": "user"}
+
+STORED = ("gs://", "https://generativelanguage.googleapis.com/")
+"""How the address of a file begins that only Google can open; any other is a public URL."""
+
+UNSIGNED = "skip_thought_signature_validator"
+"""The signature of a call that another model made, for models which demand one:
+https://ai.google.dev/gemini-api/docs/thought-signatures"""
+
+FINISH_REASONS: dict[str, StopKind] = {
+    "STOP": "end",
+    "MAX_TOKENS": "length",
+    "SAFETY": "filter",
+    "RECITATION": "filter",
+    "LANGUAGE": "filter",
+    "BLOCKLIST": "filter",
+    "PROHIBITED_CONTENT": "filter",
+    "SPII": "filter",
+    "IMAGE_SAFETY": "filter",
+    "IMAGE_PROHIBITED_CONTENT": "filter",
+    "IMAGE_RECITATION": "filter",
+}
+"""https://ai.google.dev/api/generate-content#FinishReason; the others are `other`."""
+
+FINISH_WORDS: dict[StopKind, str] = {
+    "end": "STOP",
+    "tool": "STOP",
+    "sequence": "STOP",
+    "length": "MAX_TOKENS",
+    "context": "MAX_TOKENS",
+    "filter": "SAFETY",
+    "refusal": "SAFETY",
+    "pause": "OTHER",
+    "other": "OTHER",
+}

@@ -1,0 +1,260 @@
+"""Parts, written: https://ai.google.dev/api/caching#Part
+
+Whatever other wires say by an id, this one says by a name and a place: a result names its function,
+and the results of parallel calls stand in the order of the calls.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from weft.codec.base import Losses, Target
+from weft.codec.params import lose_ext
+from weft.model import (
+    Audio,
+    Block,
+    Checkpoint,
+    Ext,
+    File,
+    FileRef,
+    Image,
+    Inline,
+    JsonObject,
+    Message,
+    Opaque,
+    Place,
+    Redacted,
+    Refusal,
+    Reminder,
+    Request,
+    Source,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    checkpoint_text,
+    reminder_text,
+)
+
+from .wire import PROTOCOL
+
+NOTES = frozenset({"id", "item", "displayName", "functionCall", "functionResponse"})
+"""Members of an `ext` that do not stand beside the data, but inside it or nowhere."""
+
+Media = Image | File | Audio
+
+
+class Writer:
+    """Writes parts for one body: knows how calls are embedded and named, and what was lost."""
+
+    def __init__(
+        self,
+        target: Target | None,
+        losses: Losses,
+        names: Mapping[str, str] | None = None,
+    ) -> None:
+        self.embed = target.embed if target is not None else orjson.loads
+        self.losses = losses
+        self.names = names or {}
+
+    def part(self, block: Block, place: Place) -> JsonObject:
+        """One block on the wire."""
+        return WRITERS[type(block)](self, block, place)
+
+    def text(self, block: Text, _place: Place) -> JsonObject:
+        return _with_ext({"text": block.text}, block.ext)
+
+    def refusal(self, block: Refusal, _place: Place) -> JsonObject:
+        return {"text": block.text}
+
+    def thinking(self, block: Thinking, _place: Place) -> JsonObject:
+        body: JsonObject = {"text": block.text, "thought": True}
+        if block.signature is not None:
+            body["thoughtSignature"] = block.signature
+        return _with_ext(body, block.ext)
+
+    def call(self, block: ToolCall, place: Place) -> JsonObject:
+        own = own_ext(block.ext)
+        call: JsonObject = {"name": call_name(block)}
+        if block.arguments.strip() or block.custom:
+            call["args"] = self._arguments(block, place)
+        if own.get("id", block.id) is not None:
+            call["id"] = block.id
+        call.update(own.get("functionCall", ()))
+        return _with_ext({"functionCall": call}, block.ext)
+
+    def _arguments(self, block: ToolCall, place: Place) -> Any:
+        if block.custom:
+            return {"input": block.arguments}
+        if block.arguments.lstrip().startswith("{"):
+            try:
+                return self.embed(block.arguments)
+            except ValueError:
+                pass
+        self.losses.add(place, "the arguments as written", "they are not a JSON object")
+        return {"_raw": block.arguments}
+
+    def result(self, block: ToolResult, place: Place) -> JsonObject:
+        own = own_ext(block.ext)
+        answer: JsonObject = {}
+        name = block.name or self.names.get(block.call_id)
+        if name is not None:
+            answer["name"] = name
+        if own.get("id", block.call_id) is not None:
+            answer["id"] = block.call_id
+        if block.form != "absent" or block.content:
+            answer["response"] = self._response(block, own.get("item"))
+        media = [part for part in block.content if isinstance(part, Media | Opaque)]
+        if media:
+            answer["parts"] = [self.part(part, place) for part in media]
+        answer.update(own.get("functionResponse", ()))
+        return _with_ext({"functionResponse": answer}, block.ext)
+
+    def _response(self, block: ToolResult, item: str | None) -> Any:
+        """The object that a tool's words become; an object that was one stays one."""
+        words = [words_of(part) for part in block.content if isinstance(part, WORDS)]
+        text = "\n".join(words)
+        if item == "":
+            if not words:
+                return {}
+            if text.startswith("{"):
+                try:
+                    return self.embed(text)
+                except ValueError:
+                    pass
+        if block.is_error:
+            return {"error": text}
+        return {item or "output": text}
+
+    def media(self, block: Media, _place: Place) -> JsonObject:
+        name = own_ext(block.ext).get("displayName")
+        if isinstance(block, File):
+            name = block.name
+        return _with_ext(write_source(block.source, name), block.ext)
+
+    def checkpoint(self, block: Checkpoint, _place: Place) -> JsonObject:
+        return {"text": checkpoint_text(block)}
+
+    def reminder(self, block: Reminder, _place: Place) -> JsonObject:
+        return {"text": reminder_text(block)}
+
+    def opaque(self, block: Opaque, _place: Place) -> JsonObject:
+        return dict(block.raw)
+
+
+WRITERS: dict[type, Callable[[Writer, Any, Place], JsonObject]] = {
+    Text: Writer.text,
+    Refusal: Writer.refusal,
+    Thinking: Writer.thinking,
+    ToolCall: Writer.call,
+    ToolResult: Writer.result,
+    Image: Writer.media,
+    File: Writer.media,
+    Audio: Writer.media,
+    Checkpoint: Writer.checkpoint,
+    Reminder: Writer.reminder,
+    Opaque: Writer.opaque,
+}
+
+WORDS = Text | Refusal | Checkpoint | Reminder
+
+
+def words_of(block: Text | Refusal | Checkpoint | Reminder) -> str:
+    if isinstance(block, Checkpoint):
+        return checkpoint_text(block)
+    return reminder_text(block) if isinstance(block, Reminder) else block.text
+
+
+def own_ext(ext: Ext | None) -> JsonObject:
+    """What this wire itself said beside the fields."""
+    return ext.get(PROTOCOL, {}) if ext is not None else {}
+
+
+def _with_ext(body: JsonObject, ext: Ext | None) -> JsonObject:
+    for key, value in own_ext(ext).items():
+        if key not in NOTES:
+            body[key] = value
+    return body
+
+
+def call_name(block: ToolCall) -> str:
+    """A call's name; names are flat here, so a namespace becomes part of it."""
+    return block.name if block.namespace is None else f"{block.namespace}__{block.name}"
+
+
+def write_source(source: Source, name: Any = None) -> JsonObject:
+    match source:
+        case Inline(data=data, media_type=kind):
+            key, body = "inlineData", {"mimeType": kind, "data": data}
+        case FileRef(id=uri, media_type=kind):
+            key, body = "fileData", {"fileUri": uri}
+        case _:
+            key, body = "fileData", {"fileUri": source.url}
+    if source.media_type:
+        body["mimeType"] = source.media_type
+    if name is not None:
+        body["displayName"] = name
+    return {key: body}
+
+
+def refuse_thinking(_block: Any, message: Message, request: Request) -> str | None:
+    return None if made_here(message, request) else "thinking goes back to its own maker only"
+
+
+def refuse_redacted(_block: Any, _message: Message, _request: Request) -> str | None:
+    return "sealed thinking goes back to its own maker only"
+
+
+def refuse_opaque(block: Opaque, _message: Message, _request: Request) -> str | None:
+    return None if block.protocol == PROTOCOL else "only its own protocol knows this block"
+
+
+def refuse_media(block: Media, message: Message, request: Request) -> str | None:
+    if isinstance(block.source, FileRef) and not made_here(message, request):
+        return "a stored file's id means nothing to another vendor"
+    if isinstance(block.source, Inline) and not block.source.media_type:
+        return "media without a type cannot be said here"
+    return None
+
+
+def made_here(message: Message, request: Request) -> bool:
+    """Whether a message came from this protocol: by its origin, else by the wire it was read on."""
+    if message.origin is not None:
+        return message.origin.protocol == PROTOCOL
+    return request.wire is not None and request.wire.protocol == PROTOCOL
+
+
+CHECKS: dict[type, Callable[[Any, Message, Request], str | None]] = {
+    Thinking: refuse_thinking,
+    Redacted: refuse_redacted,
+    Opaque: refuse_opaque,
+    Image: refuse_media,
+    File: refuse_media,
+    Audio: refuse_media,
+}
+
+
+def sift_result(
+    block: ToolResult, place: Place, message: Message, request: Request, losses: Losses
+) -> tuple[Block, ...]:
+    """What a foreign result can say here: words and media; whatever else is reported."""
+    kept: list[Block] = []
+    words = 0
+    for number, part in enumerate(block.content):
+        check = CHECKS.get(type(part))
+        why = check(part, message, request) if check is not None else None
+        if why is not None:
+            name = request.wire.part_name(part) if request.wire is not None else type(part).__name__
+            losses.add((*place, number), f"a {name} block", why)
+            continue
+        ext = getattr(part, "ext", None)
+        if ext is not None:
+            lose_ext(ext, PROTOCOL, (*place, number), losses)
+        words += isinstance(part, WORDS)
+        kept.append(part)
+    if words > 1:
+        losses.add(place, "the borders between its texts", "a result has one text here", "form")
+    if block.is_error is False:
+        losses.add(place, "that the tool did not fail", "only failing is said here", "form")
+    return tuple(kept)
