@@ -204,6 +204,9 @@ def test_a_thread_of_one_request_and_many_tool_rounds_still_compacts() -> None:
         ("commit 9f3ac21d", {"hash": ["9f3ac21d"]}),
         ("call read_file, readFile and `ls -l`", {"symbol": ["read_file", "readFile", "ls -l"]}),
         ("about 1,234 of $47,500 in 3.5ms", {"number": ["1,234", "$47,500", "3.5ms"]}),
+        ("on 2026-11-15, 40 % or 404", {"number": ["2026-11-15", "40 %", "404"]}),
+        ("12 or 3 things", {}),
+        ("123→ code", {}),  # the number of a line
         ("and a or b / c", {}),
     ],
 )

@@ -20,13 +20,13 @@ from weft.model import Checkpoint, Message, Redacted, Reminder, Thinking
 from weft.tokens import counter_for
 
 count = counter_for("estimate").message
-NAMES = [letter * 6 for letter in "abcdefghijkl"]
+NAMES = [letter * 6 for letter in "abcdefghijklmnopqrstuvwxyz"]
 
 
 @st.composite
 def threads(draw: st.DrawFn) -> list[Row]:
     """A valid thread: setup, then turns with reminders, thinking, parallel calls whose results
-    come in one message or several, system messages between, and any row pinned or skipped."""
+    come in one message or several, system messages between, and any row pinned."""
     lines = ["s:rules"] * draw(st.integers(0, 2))
     marks = iter(NAMES)
     for turn in range(draw(st.integers(1, 5))):

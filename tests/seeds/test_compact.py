@@ -1,6 +1,7 @@
 """Seed 001, rows C1-C9: compaction by the agent, through `weft.open` and `Thread.compact`."""
 
 import re
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -23,6 +24,13 @@ from weft.model import (
 )
 
 Thread = Any
+
+MODELS = {
+    "anthropic": "claude-sonnet-4-5",
+    "openai-chat": "gpt-5",
+    "openai-responses": "gpt-5",
+    "gemini": "gemini-2.5-pro",
+}
 
 
 @pytest.fixture
@@ -82,20 +90,28 @@ def assert_valid_for_every_vendor(thread: Thread) -> None:
     for pair in find_pairs(compiled.rows):
         assert pair.call is not None
         assert pair.results
-    writers = {
-        "anthropic": lambda: compiled.to_anthropic_params("claude-sonnet-4-5"),
-        "openai-chat": lambda: compiled.to_openai_params("gpt-5"),
-        "openai-responses": lambda: compiled.to_responses_params("gpt-5"),
-    }
     for protocol in CODECS:
-        body = writers[protocol]()
-        messages = body.get("messages") or body.get("input")
+        body = weft.encode(weft.Request(MODELS[protocol], compiled.messages), protocol).body
+        messages = next(body[key] for key in ("messages", "input", "contents") if key in body)
         assert messages
-        for message in messages:
-            assert message.get("content") != []
+        assert all(message.get("content", message.get("parts")) != [] for message in messages)
         if protocol == "anthropic":
-            roles = [message["role"] for message in messages]
-            assert set(roles) <= {"user", "assistant"}
+            assert messages[0]["role"] == "user"
+            assert {message["role"] for message in messages} <= {"user", "assistant"}
+            assert_results_follow_their_calls(messages)
+
+
+def assert_results_follow_their_calls(messages: list[dict[str, Any]]) -> None:
+    """Anthropic's law: the message behind a call begins with the results of exactly its calls."""
+    for before, after in pairwise([*messages, {"content": ""}]):
+        calls = [part["id"] for part in _parts(before) if part["type"] == "tool_use"]
+        results = [part["tool_use_id"] for part in _parts(after) if part["type"] == "tool_result"]
+        assert sorted(calls) == sorted(results)
+
+
+def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
+    content = message["content"]
+    return content if isinstance(content, list) else []
 
 
 # C1

@@ -3,7 +3,8 @@
 They are what a summary most often loses and an agent most often needs. Recognition is one
 regular expression, so that a long thread is read once; what it finds is always a verbatim part
 of the text. Each alternative can begin only where a word or path begins, so that no text, however
-made, is read more than a fixed number of times.
+made, is read more than a fixed number of times. A bare figure of one or two digits, or
+one that numbers a line, is no entity.
 """
 
 import re
@@ -32,10 +33,12 @@ _ENTITY = re.compile(
               | \b [a-z]+ (?:[A-Z][a-z0-9]+)+ \b
               | \b (?:[A-Z][a-z0-9]+){2,} \b
               | (?<!\w) --? [a-z][\w-]{2,} )
-    | (?P<number> (?<![\w.]) [$€£]? \d{1,3} (?:,\d{3})+ (?:\.\d+)? %? (?!\w)
-              | (?<![\w.,]) [$€£] \d+ (?:\.\d+)? \w? (?!\w)
+    | (?P<number> (?<![\w.,]) [$€£] \d[\d,]* (?:\.\d+)? [kKmMbB]? (?!\w)
+              | (?<![\w.-]) \d{4}-\d{2}-\d{2} (?![\w-])
+              | (?<![\w.]) \d{1,3} (?:,\d{3})+ (?:\.\d+)? %? (?!\w)
               | (?<![\w.]) \d+ (?:\.\d+)+ (?:%|ms|s|k|kb|mb|gb)? (?!\w)
-              | (?<![\w.]) \d{2,} (?:%|ms|s|k|kb|mb|gb|px)? (?![\w.]) )
+              | (?<![\w.]) \d+ \s? (?:%|ms|px|kb|mb|gb|KB|MB|GB) (?!\w)
+              | (?<![\w.]) \d{3,} (?![\w.→\t]) )
     """,
     re.VERBOSE,
 )

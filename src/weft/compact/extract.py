@@ -43,7 +43,9 @@ SHORTEST = 12
 INDEX_SHARE = 0.3
 INDEX_EACH = 60
 WORD_WORTH = 0.25
-WORTH = {"user": 2.0, "assistant": 1.0, "call": 0.6, "tool": 0.6, "summary": 1.5}
+WORTH = {"user": 6.0, "assistant": 3.0, "summary": 3.0, "call": 0.6, "tool": 0.4}
+"""What a speaker's words are worth: a tool's output can be had again, a wish cannot."""
+
 IMPORTANT = 2.0
 DECISIVE = 1.5
 
@@ -67,7 +69,7 @@ class Sentence(Struct, frozen=True):
 
 
 class Source(Struct, frozen=True):
-    """What rows say: their sentences in order, their entities by kind, commonest first."""
+    """What rows say: their sentences in order, their entities by kind, the most spoken of first."""
 
     sentences: tuple[Sentence, ...]
     index: dict[str, tuple[str, ...]]
@@ -96,22 +98,23 @@ def extract_summary(
 
 def read_source(rows: Sequence[Row]) -> Source:
     """The sentences and entities of rows; reminders, checkpoints and thinking are not read."""
-    counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
+    counts: dict[str, dict[str, float]] = {kind: {} for kind in KINDS}
     entities: dict[str, tuple[tuple[str, str], ...]] = {}
     sentences: list[Sentence] = []
+    called = _called(rows)
     for row in rows:
         factor = IMPORTANT if row.priority == "important" else 1.0
-        for speaker, piece in _spoken(row):
+        for speaker, piece in _spoken(row, called):
             again = piece in entities
             found = entities[piece] if again else tuple(find_entities(piece))
             for kind, name in found:
-                counts[kind][name] += 1
+                counts[kind][name] = counts[kind].get(name, 0.0) + _voice(speaker)
             if not again:
                 entities[piece] = found
                 if speaker != INDEX and len(piece) >= SHORTEST:
                     sentences.append(_weigh(len(sentences), speaker, piece, found, factor))
     index = {
-        kind: tuple(name for name, _ in found.most_common(INDEX_EACH))
+        kind: tuple(sorted(found, key=lambda name: -found[name])[:INDEX_EACH])
         for kind, found in counts.items()
         if found
     }
@@ -152,33 +155,43 @@ def _worth(name: str) -> float:
     return WEIGHTS.get(kind, WORD_WORTH)
 
 
+def _voice(speaker: str) -> float:
+    return WORTH.get(speaker.partition(" ")[0], 1.0)
+
+
 def _weigh(
     number: int, speaker: str, text: str, entities: Iterable[tuple[str, str]], factor: float
 ) -> Sentence:
     covers = {f"{kind}:{name}" for kind, name in entities}
     covers.update(word.lower() for word in _WORD.findall(text))
     decisive = DECISIVE if _DECISIVE.search(text) else 1.0
-    factor *= WORTH.get(speaker.partition(" ")[0], 1.0) * decisive
+    factor *= _voice(speaker) * decisive
     return Sentence(number, speaker, text, frozenset(covers), factor)
 
 
-def _spoken(row: Row) -> Iterable[tuple[str, str]]:
+def _called(rows: Sequence[Row]) -> dict[str, str]:
+    """The names of the tools by the ids of their calls: most wires leave them out of a result."""
+    blocks = (block for row in rows for block in row.message.blocks)
+    return {block.id: block.name for block in blocks if isinstance(block, ToolCall)}
+
+
+def _spoken(row: Row, called: dict[str, str]) -> Iterable[tuple[str, str]]:
     """Who says what in a row, sentence by sentence: words, arguments of calls, results."""
     speaker = "summary" if row.kind == "summary" else side(row.message.role)
     for block in row.message.blocks:
         for text in _said(block):
-            who = _speaker(block, speaker)
+            who = _speaker(block, speaker, called)
             for teller, words in _resaid(text) if text.startswith(HEADER) else ((who, text),):
                 for piece in _sentences(words):
                     yield teller, piece
 
 
-def _speaker(block: Block, speaker: str) -> str:
+def _speaker(block: Block, speaker: str, called: dict[str, str]) -> str:
     match block:
         case ToolCall(name=name):
             return f"call {name}"
-        case ToolResult(name=name):
-            return f"tool {name}" if name else "tool"
+        case ToolResult(call_id=id, name=name):
+            return f"tool {name or called.get(id, '')}".strip()
         case _:
             return speaker
 
@@ -215,13 +228,14 @@ def _sentences(text: str) -> Iterable[str]:
 
 
 def _pieces(sentence: str) -> Iterable[str]:
-    """A sentence, or what a very long one comes to when cut at its blanks."""
+    """A sentence, or what a very long one comes to when cut behind its blanks or commas."""
     start = 0
     while len(sentence) - start > LONGEST:
-        cut = sentence.rfind(" ", start + LONGEST // 2, start + LONGEST)
-        end = start + LONGEST if cut < 0 else cut
-        yield sentence[start:end]
-        start = end if cut < 0 else end + 1
+        window = (start + LONGEST // 2, start + LONGEST)
+        cut = max(sentence.rfind(mark, *window) for mark in " ,;") + 1
+        end = cut or start + LONGEST
+        yield sentence[start:end].strip()
+        start = end
     yield sentence[start:]
 
 
