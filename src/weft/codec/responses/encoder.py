@@ -191,12 +191,13 @@ class StreamEncoder:
         if item is None:
             return []
         block = _whole(item, last)
-        missed = _text(block)[len("".join(item.said)) :]
-        frames = self._grown(item, missed) if missed and last is not None else []
-        body = output_item(block, self._id, item.number)
-        self._output[item.number] = body
+        said, whole = "".join(item.said), _text(block)
+        missed = whole[len(said) :] if whole.startswith(said) else ""
+        frames = self._grown(item, missed) if missed else []
+        frames += self._part_done(item, block)
+        body = self._output[item.number] = output_item(block, self._id, item.number)
         done = self._frame("response.output_item.done", output_index=item.number, item=body)
-        return [*frames, *self._part_done(item, block), done]
+        return [*frames, done]
 
     def _part_done(self, item: Item, block: Block) -> list[Frame]:
         text = _text(block)

@@ -42,6 +42,9 @@ class Writer:
     def turn(self, turn: Turn) -> list[JsonObject]:
         """All items that one turn means."""
         role = turn.role
+        emptied = bool(turn.message.blocks) and not turn.blocks
+        if role == "assistant" and emptied:  # all it said is reported
+            return []
         if role == "assistant":
             items = self.assistant(turn.message, turn.blocks, turn.places)
             if not self.native and turn.blocks:
@@ -101,7 +104,8 @@ class Writer:
             return own["item"]
         role = "user" if turn.role == "tool" else turn.role
         body: JsonObject = {"role": role}
-        body.update(self._content(message.form, blocks, INPUT, turn.at))
+        form: Form = message.form if blocks or not message.blocks else "text"
+        body.update(self._content(form, blocks, INPUT, turn.at))
         body.update(own)
         return body
 
