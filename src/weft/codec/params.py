@@ -19,7 +19,20 @@ DEFAULTS: dict[str, Any] = {
 """Values that say what every target does anyway: leaving them out is a matter of form."""
 
 FORM_MEMBERS = frozenset(
-    {"envelope", "id", "index", "item", "logprobs", "obfuscation", "phase", "status", "type"}
+    {
+        "created",
+        "envelope",
+        "id",
+        "index",
+        "item",
+        "logprobs",
+        "obfuscation",
+        "object",
+        "phase",
+        "status",
+        "system_fingerprint",
+        "type",
+    }
 )
 """Vendor members that neither the model nor the user could miss."""
 
@@ -102,5 +115,16 @@ def tool_losses(tool: Tool, number: int, losses: Losses) -> None:
 
 
 TOOL_MEMBERS = frozenset(
-    {"type", "name", "description", "input_schema", "parameters", "strict", "function", "format"}
+    {
+        "type",
+        "name",
+        "description",
+        "input_schema",
+        "parameters",
+        "parametersJsonSchema",
+        "parameters_json_schema",
+        "strict",
+        "function",
+        "format",
+    }
 )

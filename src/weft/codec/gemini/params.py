@@ -30,6 +30,9 @@ SAYABLE = frozenset(
     {"format", "reasoning", "stop", "stream", "tool_choice", *(name for name, _, _ in SAME)}
 )
 
+PLAIN_TEXT = ["TEXT"]
+"""The `responseModalities` of every answer unless another is asked for."""
+
 MODES = {"AUTO": "auto", "ANY": "any", "NONE": "none", "VALIDATED": "auto"}
 MODE_WORDS = {"auto": "AUTO", "any": "ANY", "none": "NONE", "tool": "ANY"}
 
@@ -47,6 +50,9 @@ def decode_params(body: JsonObject) -> tuple[Params, Rest]:
     rest: Rest = {}
     fields: dict[str, Any] = {}
     for key, value in body.items():
+        if value == {} and key not in REQUEST_SETUP:
+            rest[key] = value
+            continue
         match camel(key):
             case "generationConfig":
                 with at(key):
@@ -74,7 +80,9 @@ def _decode_config(raw: JsonObject, step: str, rest: Rest) -> dict[str, Any]:
     known = READ_CONFIG if shape is None else READ_CONFIG | FORMAT
     for key, value in raw.items():
         if camel(key) not in known:
-            rest[f"{step}.{key}"] = value
+            rest[f"{step}.{key}"] = None if value == PLAIN_TEXT else value
+        elif camel(key) == "responseSchema":
+            rest[f"{step}.{key}"] = None  # the dialect, not the schema
     return fields
 
 
@@ -168,6 +176,8 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
     body: JsonObject = {"generationConfig": config} if config else {}
     if params.tool_choice is not None:
         body["toolConfig"] = {"functionCallingConfig": _write_choice(params.tool_choice)}
+    if params.stream is not None:
+        losses.add("stream", "the parameter 'stream'", "the address says it", "form")
     lose_params(request, SAYABLE, losses)
     return body
 

@@ -9,7 +9,7 @@ the oldest unanswered call of its name; `ext` notes that the wire had none (`"id
 """
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import orjson
 

@@ -40,6 +40,7 @@ from .wire import FORM, PROTOCOL, REQUEST_SETUP, ROLE_WORDS, ROLES, UNSIGNED
 from .write import CHECKS, Media, Writer, call_name, sift_result
 
 CONTENT = frozenset({"role", "parts"})
+USER = {"role": "user"}
 SYSTEM = ("systemInstruction", "system_instruction")
 
 RULES = Rules(
@@ -58,9 +59,12 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
     form: JsonObject = {}
     reader = PartReader()
     messages: list[Message] = []
+    params, rest = decode_params(body)
     system = next((key for key in SYSTEM if key in body), None)
     if system is not None:
         messages.append(_decode_system(body, system, reader, form))
+        if form.get(f"{SYSTEM[0]}.rest") is not None:
+            rest[f"{system}.role"] = None
     for number, raw in enumerate(_contents(body, form)):
         path = f"contents[{number}]"
         try:
@@ -75,8 +79,7 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
         word = "user" if role is None else ROLES.get(role, role)
         ext = None if len(raw) <= 2 else rest_of(raw, CONTENT, PROTOCOL)
         messages.append(Message(word, blocks, form=shape, ext=ext))
-    params, rest = decode_params(body)
-    tools = decode_tools(body, form)
+    tools = decode_tools(body, form, rest)
     own = {key: value for key, value in body.items() if key not in REQUEST_SETUP}
     if form:
         own[FORM] = form
@@ -112,7 +115,7 @@ def _decode_system(body: JsonObject, key: str, reader: PartReader, form: JsonObj
         blocks, shape = _decode_parts(content, 0, SYSTEM[0], reader, form)
     except Refused as error:
         raise inside(key, error) from None
-    if content.keys() - {"parts"}:
+    if {k: v for k, v in content.items() if k != "parts"} != USER:
         form[f"{SYSTEM[0]}.rest"] = {k: v for k, v in content.items() if k != "parts"}
     return Message("system", blocks, form=shape)
 
@@ -140,7 +143,7 @@ def _decode_parts(
             else:
                 form[f"{path}.parts[{at}]"] = spelling
         blocks.append(block)
-    return tuple(blocks), "list"
+    return tuple(blocks), ""
 
 
 def _locator(body: JsonObject, system: str | None, form: JsonObject) -> Any:
@@ -212,7 +215,7 @@ def _write_system(
     if target.system == "merge":
         text = merge_system_text(turn.message for turn in turns)
         if text is not None:
-            body[key] = {"parts": [{"text": text}]}
+            body[key] = {"parts": [{"text": text}], **USER}
         return
     message = turns[0].message
     if native and message.form == "text":
@@ -224,11 +227,25 @@ def _write_system(
         for at, (block, place) in enumerate(zip(turn.blocks, turn.places, strict=True))
         if native or not (isinstance(block, Text) and not block.text)
     ]
-    if not parts and not native:
-        return
-    content: JsonObject = dict(form.get(f"{SYSTEM[0]}.rest", ()))
+    if not native:
+        _report_system(turns, writer.losses)
+        if not parts:
+            return
+    content: JsonObject = dict(form.get(f"{SYSTEM[0]}.rest", USER))
     _put_parts(content, parts, message.form, form.get(f"{SYSTEM[0]}.parts"))
     body[key] = content
+
+
+def _report_system(turns: list[Turn], losses: Losses) -> None:
+    """Several messages are one instruction; what they were is a matter of form."""
+    for turn in turns:
+        role = turn.message.role
+        if not turn.blocks:
+            losses.add(turn.at, f"an empty {role} message", "it says nothing", "form")
+        elif role != "system":
+            losses.add(turn.at, f"the role {role!r}", "it is the system's here", "form")
+        elif turn is not turns[0]:
+            losses.add(turn.at, "the border to the message before", "they are one here", "form")
 
 
 def _write_own(turn: Turn, at: int, writer: Writer, form: Mapping[str, Any]) -> JsonObject:
@@ -284,11 +301,22 @@ class _Foreign:
                 if contents and contents[-1]["role"] == "model":
                     contents[-1]["parts"] += parts
                     self.losses.add(turn.at, "the border to the message before", JOINED, "form")
-                    continue
-                contents.append({"parts": parts, "role": "model"})
+                else:
+                    contents.append({"parts": parts, "role": "model"})
             else:
                 contents += self._user(turn)
+            self._report_form(turn)
         return contents
+
+    def _report_form(self, turn: Turn) -> None:
+        """A string and a list of one text are written alike; so are null and nothing."""
+        form, blocks = turn.message.form, turn.blocks
+        if form == "absent" or (
+            form == "list" and len(blocks) == 1 and isinstance(blocks[0], Text)
+        ):
+            self.losses.add(
+                turn.at, f"that its content was {FORMS[form]}", "it is parts here", "form"
+            )
 
     def _model(self, turn: Turn) -> list[JsonObject]:
         self._order = {}
@@ -355,6 +383,7 @@ class _Foreign:
         )
 
 
+FORMS = {"list": "a list", "absent": "not there"}
 JOINED = "a turn of the model is one content here"
 
 

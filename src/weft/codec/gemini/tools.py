@@ -24,8 +24,8 @@ Layout = list[dict[str, int]]
 """By entry: each member in the wire's spelling, and how many tools it holds."""
 
 
-def decode_tools(body: JsonObject, form: JsonObject) -> tuple[Tool, ...]:
-    """The tools of a body; `form` learns their layout."""
+def decode_tools(body: JsonObject, form: JsonObject, rest: dict[str, Any]) -> tuple[Tool, ...]:
+    """The tools of a body; `form` learns their layout, `rest` whose schemas are in a dialect."""
     raws = body.get("tools")
     if raws is None:
         return ()
@@ -46,8 +46,11 @@ def decode_tools(body: JsonObject, form: JsonObject) -> tuple[Tool, ...]:
                 declarations = objects(value, key)
             holds[key] = len(declarations)
             for inner, raw in enumerate(declarations):
-                with at(f"tools[{number}].{key}[{inner}]"):
+                path = f"tools[{number}].{key}[{inner}]"
+                with at(path):
                     tools.append(_decode_declaration(raw))
+                if members(raw.get("parameters")) is not None:
+                    rest[f"{path}.parameters"] = None  # the dialect, not the schema
         layout.append(holds)
     form["tools"] = layout
     return tuple(tools)
@@ -83,31 +86,41 @@ def write_tools(request: Request, losses: Losses) -> Any:
     form = request.raw.get(PROTOCOL, {}).get(FORM, {})
     layout = cast("Layout | None", form.get("tools"))
     if layout is not None and sum(sum(holds.values()) for holds in layout) == len(request.tools):
-        entries = _lay_out(request.tools, layout)
+        entries = _lay_out(request.tools, layout, losses)
         return entries[0] if form.get("tools.single") and len(entries) == 1 else entries
     declarations: list[JsonObject] = []
     others: list[JsonObject] = []
     for number, tool in enumerate(request.tools):
-        own = (tool.raw or {}).get(PROTOCOL)
-        if own is not None:
-            (declarations if tool.kind == "function" else others).append(dict(own))
-        elif (written := _declare(tool, number, losses)) is not None:
-            declarations.append(written)
+        written = _write_tool(tool, number, losses)
+        if written is not None:
+            (declarations if "name" in written else others).append(written)
     entries = [{DECLARATIONS: declarations}] if declarations else []
     return entries + others or None
 
 
-def _lay_out(tools: tuple[Tool, ...], layout: Layout) -> list[JsonObject]:
+def _lay_out(tools: tuple[Tool, ...], layout: Layout, losses: Losses) -> list[JsonObject]:
     entries: list[JsonObject] = []
     done = 0
     for holds in layout:
         entry: JsonObject = {}
         for key, count in holds.items():
-            raws = [(tool.raw or {})[PROTOCOL] for tool in tools[done : done + count]]
-            entry[key] = raws if camel(key) == DECLARATIONS else raws[0][key]
+            raws = [
+                raw
+                for number in range(done, done + count)
+                if (raw := _write_tool(tools[number], number, losses)) is not None
+            ]
             done += count
+            if camel(key) == DECLARATIONS:
+                entry[key] = raws
+            elif raws:
+                entry.update(raws[0])
         entries.append(entry)
     return entries
+
+
+def _write_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
+    own = (tool.raw or {}).get(PROTOCOL)
+    return dict(own) if own is not None else _declare(tool, number, losses)
 
 
 def _declare(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
