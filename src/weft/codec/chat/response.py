@@ -11,8 +11,8 @@ from typing import Any
 from msgspec import structs
 
 from weft.codec.base import Encoded, Losses, members
+from weft.codec.params import lose_ext
 from weft.codec.read import inside, objects, wrong
-from weft.codec.repair import lose_ext
 from weft.errors import Refused, UpstreamFailed
 from weft.model import (
     Audio,

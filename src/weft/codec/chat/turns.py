@@ -1,0 +1,251 @@
+"""Turns become messages.
+
+What this wire wrote itself goes back member by member. A turn of another wire may become several
+messages: each tool result is a `tool` message of its own, and what such a message cannot hold (an
+image, a document) follows the last of them in a `user` message that says whose it is.
+"""
+
+from hashlib import sha256
+from typing import Any
+
+from msgspec import structs
+
+from weft.codec.base import Losses
+from weft.codec.params import lose_ext
+from weft.codec.repair import NO_RESULT, Rules, Turn
+from weft.model import (
+    Audio,
+    Block,
+    Checkpoint,
+    File,
+    Image,
+    JsonObject,
+    Message,
+    Opaque,
+    Place,
+    Redacted,
+    Refusal,
+    Reminder,
+    Request,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    is_system,
+)
+
+from .messages import AUDIO_ANSWER, own, write_assistant
+from .parts import (
+    part_name,
+    refuse_audio,
+    refuse_file,
+    refuse_image,
+    refuse_opaque,
+    refuse_redacted,
+    refuse_thinking,
+    write_content,
+)
+from .wire import CALL_ID_LENGTH, PROTOCOL
+
+RULES = Rules(
+    protocol=PROTOCOL,
+    roles=frozenset({"user", "assistant"}),
+    inline_system="native",
+    checks={
+        Thinking: refuse_thinking,
+        Redacted: refuse_redacted,
+        Opaque: refuse_opaque,
+        Image: refuse_image,
+        File: refuse_file,
+        Audio: refuse_audio,
+    },
+    named=True,
+)
+
+TEXTUAL = (Text, Refusal, Checkpoint, Reminder)
+SPOKEN = frozenset({*TEXTUAL, Thinking, ToolCall, Audio, Opaque})
+HEARD = frozenset({*TEXTUAL, Image, File, Audio, ToolResult, Opaque})
+
+
+def write_message(message: Message, role: str | None = None) -> JsonObject:
+    """One message as this wire itself wrote it, or as a compiled thread has it."""
+    body: JsonObject = {"role": role or message.role}
+    blocks, form = message.blocks, message.form
+    if len(blocks) == 1 and isinstance(blocks[0], ToolResult):
+        result = blocks[0]
+        blocks, form = result.content, result.form
+        if own(message.ext).get("role") != "function":
+            body["tool_call_id"] = result.call_id
+        if result.name is not None:
+            body["name"] = result.name
+    elif message.role == "assistant":
+        body.update(write_assistant(blocks, parts=form == "list"))
+        blocks = () if form in ("text", "list") or "content" in body else blocks
+    if form == "null":
+        body["content"] = None
+    elif "content" not in body and form != "absent":
+        body["content"] = write_content(blocks, form)
+    if message.name is not None:
+        body["name"] = message.name
+    if message.ext is not None:
+        body.update(message.ext.get(PROTOCOL, ()))
+    return body
+
+
+class Writer:
+    """Writes the turns of another wire's request."""
+
+    def __init__(self, request: Request, losses: Losses) -> None:
+        self.request = request
+        self.losses = losses
+
+    def turn(self, turn: Turn) -> list[JsonObject]:
+        """The messages that one turn becomes."""
+        self._leave_out(turn)
+        if turn.role == "assistant":
+            return [self._assistant(turn)]
+        results = [
+            (block, place)
+            for block, place in zip(turn.blocks, turn.places, strict=True)
+            if isinstance(block, ToolResult)
+        ]
+        rest: list[Block] = [block for block in turn.blocks if not isinstance(block, ToolResult)]
+        if not results:
+            return self._said(turn, rest)
+        messages: list[JsonObject] = []
+        lifted: list[Block] = []
+        for block, place in results:
+            messages.append(self._result(block, place, turn.message, lifted))
+        if lifted:
+            messages.append({"role": "user", "content": write_content(lifted, "list")})
+        return messages + (self._said(turn, rest) if rest else [])
+
+    def _leave_out(self, turn: Turn) -> None:
+        """Drop what this side of a conversation cannot say here: a call by the user, say."""
+        sayable = SPOKEN if turn.role == "assistant" else HEARD
+        if all(type(block) in sayable for block in turn.blocks):
+            return
+        kept: list[tuple[Block, Place]] = []
+        for block, place in zip(turn.blocks, turn.places, strict=True):
+            if type(block) in sayable:
+                kept.append((block, place))
+            else:
+                self.losses.add(
+                    place, f"a {self._name(block)} block", f"not for {turn.role!r} here"
+                )
+        turn.blocks = [block for block, _ in kept]
+        turn.places = [place for _, place in kept]
+
+    def _said(self, turn: Turn, blocks: list[Block]) -> list[JsonObject]:
+        role = "user" if turn.role == "tool" else turn.role
+        message = turn.message
+        if is_system(message) and not blocks:
+            self.losses.add(turn.at, f"an empty {message.role} message", "it says nothing", "form")
+            return []
+        body: JsonObject = {"role": role, "content": write_content(blocks, message.form)}
+        return [_with_members(body, message)]
+
+    def _assistant(self, turn: Turn) -> JsonObject:
+        called = False
+        for number, block in enumerate(turn.blocks):
+            if isinstance(block, ToolCall):
+                called = True
+                turn.blocks[number] = self._call(block, turn.places[number])
+            elif called and isinstance(block, TEXTUAL):
+                self.losses.add(
+                    turn.places[number], "the place of a text behind a call", "calls come last here"
+                )
+        for number, block in enumerate(turn.blocks):
+            if isinstance(block, Audio) and block.ext is not None:
+                turn.blocks[number] = Audio(block.source, _spoken_ext(block))
+        form = turn.message.form
+        body: JsonObject = {"role": "assistant"}
+        body.update(write_assistant(turn.blocks, parts=form == "list"))
+        if "content" not in body:
+            body["content"] = None if body.keys() - {"role"} else ""
+        return _with_members(body, turn.message)
+
+    def _call(self, block: ToolCall, place: Place) -> ToolCall:
+        if block.namespace is not None:
+            self.losses.add(
+                place, "a namespace, now part of the name", "names are flat here", "form"
+            )
+        ext = (
+            None if own(block.ext).get("item") else block.ext
+        )  # the first API's call has an id now
+        arguments = block.arguments or ("" if block.custom else "{}")
+        return structs.replace(block, id=legal_id(block.id), arguments=arguments, ext=ext)
+
+    def _result(
+        self, block: ToolResult, place: Place, message: Message, lifted: list[Block]
+    ) -> JsonObject:
+        """One `tool` message; what it cannot hold is put into `lifted`."""
+        if block.is_error is not None and block.content != (Text(NO_RESULT),):
+            self.losses.add(
+                place,
+                "that the tool failed" if block.is_error else "that the tool did not fail",
+                "a tool message has no such member",
+                "meaning" if block.is_error else "form",
+            )
+        said: list[Block] = []
+        media: list[Block] = []
+        for number, part in enumerate(block.content):
+            self._sort(part, (*place, number), message, said, media)
+        if media:
+            lifted.append(Text(f"[from the result of {legal_id(block.call_id)}]"))
+            lifted += media
+        form = block.form if len(said) == len(block.content) else ""
+        return {
+            "role": "tool",
+            "tool_call_id": legal_id(block.call_id),
+            "content": write_content(said, form),
+        }
+
+    def _sort(
+        self, part: Block, place: Place, message: Message, said: list[Block], media: list[Block]
+    ) -> None:
+        """Text stays in the result; media moves behind it; the rest is lost."""
+        check = RULES.checks.get(type(part))
+        why = check(part, message, self.request) if check is not None else None
+        if why is not None:
+            self.losses.add(place, f"a {self._name(part)} block", why)
+            return
+        ext = getattr(part, "ext", None)
+        if ext is not None:
+            lose_ext(ext, PROTOCOL, place, self.losses)
+        if isinstance(part, TEXTUAL):
+            said.append(part)
+            return
+        media.append(part)
+        self.losses.add(
+            place,
+            f"the place of a {self._name(part)} block: it follows the results",
+            "a tool message holds text only",
+            "form",
+        )
+
+    def _name(self, block: Block) -> str:
+        wire = self.request.wire
+        return wire.part_name(block) if wire is not None else part_name(block)
+
+
+def _with_members(body: JsonObject, message: Message) -> JsonObject:
+    """The message with its name and what this wire itself once said beside it."""
+    if message.name is not None:
+        body["name"] = message.name
+    if message.ext is not None:
+        for key, value in own(message.ext).items():
+            body.setdefault(key, value)
+    return body
+
+
+def _spoken_ext(block: Audio) -> Any:
+    rest = {key: value for key, value in own(block.ext).items() if key not in AUDIO_ANSWER}
+    return {PROTOCOL: rest} if rest else None
+
+
+def legal_id(call_id: str) -> str:
+    """The id in the length this wire takes: the same every turn, and two never become one."""
+    if len(call_id) <= CALL_ID_LENGTH:
+        return call_id
+    return f"{call_id[: CALL_ID_LENGTH - 9]}_{sha256(call_id.encode()).hexdigest()[:8]}"
