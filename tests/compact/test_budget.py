@@ -21,11 +21,11 @@ def words(message: Message) -> int:
     return len(message.blocks)
 
 
-def cost(made) -> int:  # type: ignore[no-untyped-def]
+def cost(made) -> int:
     return sum(count(row.message) for row in made)
 
 
-def said(role: str, text: str, **fields) -> Row:  # type: ignore[no-untyped-def]
+def said(role: str, text: str, **fields) -> Row:
     fields.setdefault("id", text.encode()[:20].ljust(20))
     return Row(message=Message(role, (Text(text),)), **fields)
 
@@ -69,7 +69,7 @@ def test_a_budget_below_what_must_stay_is_refused_with_what_it_takes(
     assert cost_of(plan_budget(made, needed, count=words).rows) <= needed
 
 
-def cost_of(made) -> int:  # type: ignore[no-untyped-def]
+def cost_of(made) -> int:
     return sum(words(row.message) for row in made)
 
 

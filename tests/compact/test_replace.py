@@ -13,7 +13,7 @@ def fold(from_: str | None, to: str | None, summary: str = "S") -> Replacement:
     return Replacement(from_=from_, to=to, summary=summary)
 
 
-def plan(made: list[Row], *replacements: Replacement, **options):  # type: ignore[no-untyped-def]
+def plan(made: list[Row], *replacements: Replacement, **options):
     return plan_replacements(made, replacements, known=checkpoints(made), **options)
 
 

@@ -57,7 +57,7 @@ def test_input_may_be_the_text_that_the_model_wrote() -> None:
 
 
 @pytest.mark.parametrize("tool", [COMPACT_TOOL, RECALL_TOOL])
-def test_each_vendor_gets_its_own_definition(tool) -> None:  # type: ignore[no-untyped-def]
+def test_each_vendor_gets_its_own_definition(tool) -> None:
     name, schema = tool.name, tool.parameters
     assert tool.to_openai()["function"]["parameters"] is schema
     assert tool.to_anthropic()["input_schema"] is schema

@@ -6,17 +6,21 @@ budget and ends; a budget that is too small is refused with the number that is e
 """
 
 from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+import weft
 from compact_rows import broken_pairs, checkpoints, rows
+from weft.codec import CODECS
 from weft.compact import Plan, Replacement, plan_budget, plan_replacements
 from weft.errors import BudgetExceeded, CompactRefused
 from weft.history import Row
-from weft.model import Checkpoint, Message, Redacted, Reminder, Thinking
+from weft.model import Checkpoint, Message, Redacted, Reminder, Request, Thinking
 from weft.tokens import counter_for
 
 count = counter_for("estimate").message
@@ -48,14 +52,14 @@ THOUGHT = st.sampled_from(["", "?why", "#sealed", "?why #sealed"])
 
 
 @st.composite
-def answers(draw: st.DrawFn, calls: list[str], marks) -> list[str]:  # type: ignore[no-untyped-def]
+def answers(draw: st.DrawFn, calls: list[str], marks) -> list[str]:
     if draw(st.booleans()):
         results = " ".join("=" + id for id in draw(st.permutations(calls)))
         return [f"u:{results}{draw(REMINDER)}{mark(draw, marks)}"]
     return [f"t:={id}{mark(draw, marks)}" for id in calls]
 
 
-def mark(draw: st.DrawFn, marks) -> str:  # type: ignore[no-untyped-def]
+def mark(draw: st.DrawFn, marks) -> str:
     name = next(marks, None) if draw(st.booleans()) else None
     return f" @{name}" if name else ""
 
@@ -78,7 +82,7 @@ def compactions(draw: st.DrawFn) -> tuple[list[Row], list[Replacement]]:
     return thread, ranges
 
 
-def planned(thread: list[Row], ranges: list[Replacement], **options) -> Plan:  # type: ignore[no-untyped-def]
+def planned(thread: list[Row], ranges: list[Replacement], **options) -> Plan:
     try:
         return plan_replacements(thread, ranges, known=checkpoints(thread), **options)
     except CompactRefused as refused:
@@ -86,7 +90,7 @@ def planned(thread: list[Row], ranges: list[Replacement], **options) -> Plan:  #
         raise
 
 
-def pinned(made) -> list[Row]:  # type: ignore[no-untyped-def]
+def pinned(made) -> list[Row]:
     return [row for row in made if row.priority == "pinned"]
 
 
@@ -99,15 +103,37 @@ def bare(message: Message) -> Message:
 
 @given(compactions())
 @settings(max_examples=300, deadline=None)
-def test_law_8_every_replacement_leaves_whole_pairs_and_no_empty_message(case) -> None:  # type: ignore[no-untyped-def]
+def test_law_8_every_replacement_leaves_whole_pairs_and_no_empty_message(case) -> None:
     thread, ranges = case
     assert broken_pairs(thread) == []
     assert broken_pairs(planned(thread, ranges).rows) == []
 
 
 @given(compactions())
+@settings(max_examples=100, deadline=None)
+def test_law_8_every_replacement_encodes_with_results_behind_their_calls(case) -> None:
+    thread, ranges = case
+    left = planned(thread, ranges).rows
+    assume(any(row.message.role != "system" for row in left))
+    messages = tuple(row.message for row in left)
+    for protocol in CODECS:
+        body = weft.encode(Request("some-model", messages), protocol).body
+        if protocol == "anthropic":
+            assert body["messages"][0]["role"] == "user"
+            for before, after in pairwise([*body["messages"], {"content": ""}]):
+                assert _wire_ids(before, "tool_use", "id") == _wire_ids(
+                    after, "tool_result", "tool_use_id"
+                )
+
+
+def _wire_ids(message: dict[str, Any], kind: str, key: str) -> list[str]:
+    parts = message["content"] if isinstance(message["content"], list) else []
+    return sorted(part[key] for part in parts if part["type"] == kind)
+
+
+@given(compactions())
 @settings(max_examples=300, deadline=None)
-def test_law_6_what_stands_outside_every_range_is_as_it_was_but_for_stripping(case) -> None:  # type: ignore[no-untyped-def]
+def test_law_6_what_stands_outside_every_range_is_as_it_was_but_for_stripping(case) -> None:
     thread, ranges = case
     plan = planned(thread, ranges)
     new = {row.id: row for row in plan.rows}
@@ -128,7 +154,7 @@ def test_law_6_what_stands_outside_every_range_is_as_it_was_but_for_stripping(ca
 
 @given(compactions())
 @settings(max_examples=200, deadline=None)
-def test_law_6_strip_after_leaves_all_before_the_first_range_untouched(case) -> None:  # type: ignore[no-untyped-def]
+def test_law_6_strip_after_leaves_all_before_the_first_range_untouched(case) -> None:
     thread, ranges = case
     plan = planned(thread, ranges, strip="after")
     inside = _rows_of(thread, ranges)
@@ -142,7 +168,7 @@ def test_law_6_strip_after_leaves_all_before_the_first_range_untouched(case) -> 
 
 @given(compactions(), st.randoms())
 @settings(max_examples=200, deadline=None)
-def test_law_6_the_order_of_the_replacements_does_not_matter(case, random) -> None:  # type: ignore[no-untyped-def]
+def test_law_6_the_order_of_the_replacements_does_not_matter(case, random) -> None:
     thread, ranges = case
     shuffled = list(ranges)
     random.shuffle(shuffled)
@@ -151,7 +177,7 @@ def test_law_6_the_order_of_the_replacements_does_not_matter(case, random) -> No
 
 @given(compactions())
 @settings(max_examples=200, deadline=None)
-def test_law_6_pins_and_setup_survive_every_replacement(case) -> None:  # type: ignore[no-untyped-def]
+def test_law_6_pins_and_setup_survive_every_replacement(case) -> None:
     thread, ranges = case
     plan = planned(thread, ranges)
     assert pinned(plan.rows) == pinned(thread)

@@ -34,12 +34,12 @@ MODELS = {
 
 
 @pytest.fixture
-def t():  # type: ignore[no-untyped-def]
+def t():
     with weft.open(checkpoints=True) as thread:
         yield thread
 
 
-def answer(thread: Thread, text: str, *calls: str, thinking: bool = True):  # type: ignore[no-untyped-def]
+def answer(thread: Thread, text: str, *calls: str, thinking: bool = True):
     """What a model says: thinking, words, calls."""
     thought = (Thinking(f"about {text}", signature="sealed"), Redacted("x")) if thinking else ()
     asked = tuple(ToolCall(id, "read", '{"path": "a.py"}') for id in calls)
@@ -470,6 +470,23 @@ def test_C6_wrong_input_names_the_field_and_changes_nothing(
         t.compact(asked)
     assert refused.value.field == field
     assert (t.compile().messages, t.head) == (before, head)
+
+
+@pytest.mark.parametrize(
+    ("replacements", "field"),
+    [
+        (5, "replacements"),
+        ("bbbbbb", "replacements"),
+        ({"summary": "x"}, "replacements"),
+        ([weft.Replacement(summary=None)], "replacements[0].summary"),
+    ],
+)
+def test_C6_what_is_no_list_of_ranges_is_refused_too(
+    seed: Thread, replacements: Any, field: str
+) -> None:
+    with pytest.raises(CompactRefused) as refused:
+        seed.compact(replacements)
+    assert refused.value.field == field
 
 
 # C7

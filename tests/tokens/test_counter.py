@@ -42,7 +42,7 @@ NAMES = ["o200k", "cl100k", "estimate"]
         ("estimate", " ", 1),
     ],
 )
-def test_text_is_counted(tokenizer, text: str, tokens: int) -> None:  # type: ignore[no-untyped-def]
+def test_text_is_counted(tokenizer, text: str, tokens: int) -> None:
     assert counter_for(tokenizer).text(text) == tokens
 
 
@@ -65,7 +65,7 @@ def test_the_estimate_stands_near_the_exact_count(text: str, low: float, high: f
 @pytest.mark.parametrize("tokenizer", NAMES)
 @given(text=st.text(st.characters(exclude_categories=())))  # lone surrogates too
 @settings(max_examples=100, deadline=None)
-def test_no_text_makes_a_counter_raise(tokenizer, text: str) -> None:  # type: ignore[no-untyped-def]
+def test_no_text_makes_a_counter_raise(tokenizer, text: str) -> None:
     assert counter_for(tokenizer).text(text) >= (1 if text and tokenizer == "estimate" else 0)
 
 
@@ -87,7 +87,7 @@ BLOCKS: list[Block] = [
 
 @pytest.mark.parametrize("tokenizer", NAMES)
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: type(block).__name__)
-def test_every_kind_of_block_costs_something(tokenizer, block: Block) -> None:  # type: ignore[no-untyped-def]
+def test_every_kind_of_block_costs_something(tokenizer, block: Block) -> None:
     counter = counter_for(tokenizer)
     assert counter.message(Message("user", (block,))) > counter.message(Message("user"))
 
@@ -99,4 +99,4 @@ def test_media_cost_a_budget_of_their_own_and_not_their_base64() -> None:
 
 def test_a_name_that_is_no_tokenizer_is_refused() -> None:
     with pytest.raises(ConfigError, match="no tokenizer 'llama'"):
-        counter_for("llama")  # type: ignore[arg-type]
+        counter_for("llama")

@@ -71,17 +71,7 @@ def compact(
 def _read_replacements(replacements: Replacements | None) -> tuple[Replacement, ...] | None:
     if replacements is None:
         return None
-    if replacements and all(isinstance(item, Replacement) for item in replacements):
-        return tuple(item for item in replacements if isinstance(item, Replacement))
-    items = [_as_mapping(item) for item in replacements]
-    return validate_compact_input({"replacements": items})
-
-
-def _as_mapping(item: Replacement | Mapping[str, Any]) -> Any:
-    if not isinstance(item, Replacement):
-        return item
-    members = {"from": item.from_, "to": item.to, "summary": item.summary}
-    return {name: value for name, value in members.items() if value is not None}
+    return validate_compact_input({"replacements": replacements})
 
 
 def _plan_budget(handle: Handle, rows: list[Row], budget: int | None, keep: int | None) -> Plan:
