@@ -24,14 +24,20 @@ HIDDEN_KINDS = frozenset({"reasoning"})
 
 
 class Weave:
-    """The shared part of views: lines, where each stands, and running token sums."""
+    """The shared part of views: lines, where each stands, and running token sums.
 
-    __slots__ = ("places", "rows", "sums")
+    Lines from place `born` on were appended one commit each, so that every one of those commits
+    is a view of this weave; `marks` has the depth and the setup of each.
+    """
+
+    __slots__ = ("born", "marks", "places", "rows", "sums")
 
     def __init__(self, rows: list[Row]) -> None:
         self.rows = rows
         self.places = {row.id: place for place, row in enumerate(rows)}
         self.sums: list[int] = []
+        self.born = len(rows)
+        self.marks: list[tuple[int, Setup | None]] = []
 
 
 class View:
@@ -63,6 +69,15 @@ class View:
         place = self._weave.places.get(slot, self.length)
         return self._weave.rows[place] if place < self.length else None
 
+    def at(self, head: Id) -> "View | None":
+        """The view of another commit, if it is one that this weave went through."""
+        weave = self._weave
+        place = weave.places.get(head, -1)
+        if head == self.head or not weave.born <= place < len(weave.rows):
+            return self if head == self.head else None
+        depth, setup = weave.marks[place - weave.born]
+        return View(weave, place + 1, head, depth, setup)
+
     def tokens(self, count: Count) -> int:
         """The sum over the lines that show; counts only what no view of the weave has counted."""
         sums = self._weave.sums
@@ -88,6 +103,7 @@ class View:
                     row = Row(head, decode_entry(step.contents[0]), priority, kind)
                     weave.places[head] = length
                     weave.rows.append(row)
+                    weave.marks.append((depth, setup))
                     length += 1
                 case Rewrite():
                     messages = [decode_entry(content) for content in step.contents]
@@ -107,6 +123,8 @@ def _change_in_place(weave: Weave, op: Rewrite, messages: Sequence[Message]) -> 
     for change in op.change:
         place = weave.places[change.slot]
         weave.rows[place] = changed(weave.rows[place], change, messages)
+    weave.born = len(weave.rows)  # what stood here before the change is no view of it any more
+    weave.marks.clear()
 
 
 def shows(row: Row, *, reasoning: bool = False) -> bool:

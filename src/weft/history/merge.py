@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from msgspec import Struct, structs
 
 from weft.ids import Id
-from weft.model import Block, Message, Refusal, Text
+from weft.model import Block, Message, Refusal, Text, ToolCall
 
 from .conflict import Choose, Conflict
 from .edit import edit_text
@@ -42,7 +42,8 @@ def merge3(
     choose: Choose | None = None,
 ) -> Merged:
     """What both sides made of `base`, in one list."""
-    old, left, right = _lines(base), _lines(ours), _lines(theirs)
+    start = _untouched(base, ours, theirs)
+    old, left, right = (_lines(rows[start:]) for rows in (base, ours, theirs))
     conflicts: list[Conflict] = []
 
     def settle(conflict: Conflict) -> str:
@@ -57,7 +58,8 @@ def merge3(
     lines.update(settle_folds(old, left, right, settle))
     order, twice = weave(old, left, right)
     lines.update((slot, without_results(right[slot], calls)) for slot, calls in twice.items())
-    rows = [row for row in (lines[slot] for slot in order) if row is not None]
+    settled = (lines[slot] for slot in order)
+    rows = [*ours[:start], *(row for row in settled if row is not None)]
     answered = sorted({call for calls in twice.values() for call in calls})
     return Merged(tuple(rows), tuple(conflicts), tuple(answered))
 
@@ -138,6 +140,20 @@ def _behind_text(message: Message, more: tuple[Text | Refusal, ...]) -> tuple[Bl
 
 def _higher(one: Priority, other: Priority) -> Priority:
     return PRIORITIES[max(PRIORITIES.index(one), PRIORITIES.index(other))]
+
+
+def _untouched(base: Sequence[Row], ours: Sequence[Row], theirs: Sequence[Row]) -> int:
+    """How many lines at the start are of no interest: the same on all sides, with no call open."""
+    same = 0
+    for old, left, right in zip(base, ours, theirs, strict=False):
+        if not (old is left is right or old == left == right):
+            break
+        same += 1
+    start = max(0, same - 1)  # one line stays, for what comes behind it
+    for place in range(start, -1, -1):
+        if place < same and any(isinstance(b, ToolCall) for b in base[place].message.blocks):
+            return place
+    return start
 
 
 def _lines(rows: Sequence[Row]) -> dict[Id, Row]:

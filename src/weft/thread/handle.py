@@ -38,6 +38,8 @@ from .info import CommitInfo, read_info
 
 KEPT_VIEWS = 16
 INDEX_EVERY = 100
+NEARBY = (8, 256)  # how many of the newest commits to look through for a view to extend
+COUNTS_KEPT = 100_000
 TRIES = 3
 DEFAULT_TOKENIZER = "o200k"
 
@@ -67,6 +69,7 @@ class Handle:
         self.listeners: list[Callable[[SystemMessage], None]] = []
         self._counter = counter
         self._views: dict[Id, View] = {}
+        self._counts: dict[int, tuple[Message, int]] = {}
         self._empty = View()
         self._chains: dict[Id, bytes | None] = {}
         self._landed = 0
@@ -105,9 +108,16 @@ class Handle:
 
     def count(self, message: Message) -> int:
         """The tokens of a message; loads the vocabulary on the first call."""
+        counted = self._counts.get(id(message))
+        if counted is not None:
+            return counted[1]
         if self._counter is None:
             self._counter = counter_for(DEFAULT_TOKENIZER)
-        return self._counter.message(message)
+        if len(self._counts) >= COUNTS_KEPT:
+            self._counts.clear()
+        tokens = self._counter.message(message)
+        self._counts[id(message)] = (message, tokens)  # kept alive, so that its id stays its own
+        return tokens
 
     def emit(self, events: Iterable[SystemMessage]) -> None:
         """Tell everybody who listens."""
@@ -121,15 +131,29 @@ class Handle:
             self._views.clear()
 
     def _extended(self, head: Id) -> View:
-        for known in reversed(self._views.values()):
-            steps = self.store.walk(self.name, head, after=known.depth)
-            if steps and steps[0].commit.parents[:1] == (known.head,):
-                return known.extend(steps)
-            break  # only the last one used: trying all would cost more than a fresh walk
+        """The view of `head` from the nearest commit whose view is at hand, or from the start."""
+        known = self._known(head)
+        if known is not None:
+            return known
+        for limit in NEARBY if self._views else ():
+            steps = self.store.walk(self.name, head, limit=limit)
+            for place in range(len(steps) - 1, -1, -1):
+                parents = steps[place].commit.parents
+                known = self._known(parents[0]) if parents else self._empty
+                if known is not None:
+                    return known.extend(steps[place:])
         steps = self.store.walk(self.name, head)
         if not steps:
             raise ThreadError(f"commit {head.hex()} is not in this thread")
         return self._empty.extend(steps)
+
+    def _known(self, head: Id) -> View | None:
+        """The view of a commit that some view at hand is of, or went through."""
+        for view in reversed(self._views.values()):
+            found = view.at(head)
+            if found is not None:
+                return found
+        return None
 
     def _chain(self, head: Id | None, draft: Draft, step: Step) -> bytes | None:
         """The chained match key of everything that shows after this commit."""

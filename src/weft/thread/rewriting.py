@@ -226,8 +226,8 @@ def _unless(new: Priority, old: Priority) -> Priority | None:
 def _merged(
     handle: Handle, base: Id | None, ours: Id | None, theirs: Id, choose: Choose | None
 ) -> Merged:
-    old, left, right = (handle.view(id).rows for id in (base, ours, theirs))
-    return merge3(old, left, right, choose)
+    left, right = handle.view(ours).rows, handle.view(theirs).rows
+    return merge3(handle.view(base).rows, left, right, choose)
 
 
 def _draft(
