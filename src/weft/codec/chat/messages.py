@@ -31,6 +31,7 @@ from .parts import decode_content, write_content
 from .wire import PROTOCOL, REASONING, REASONING_DETAILS, REASONING_PROOF
 
 PLAIN = frozenset({"role", "content"})
+CALLING = PLAIN | {"tool_calls"}
 AUDIO_ANSWER = frozenset({"data", "expires_at", "transcript"})
 """Members of an answer's audio that a later request does not repeat: it names the id."""
 
@@ -79,8 +80,11 @@ def _decode_function(raw: JsonObject, role: str, number: int) -> Message:
 
 
 def _decode_assistant(raw: JsonObject, role: str, number: int) -> Message:
-    if raw.keys() <= PLAIN:
+    calls = raw.get("tool_calls")
+    if raw.keys() <= (CALLING if calls else PLAIN):  # nearly all: only text and calls
         blocks, form = decode_content(raw)
+        if calls:
+            blocks += tuple(call for _, call in _find_calls(calls))
         return Message(role, blocks, form=form)
     known = set(PLAIN)
     name = raw.get("name")
@@ -118,11 +122,7 @@ def find_blocks(raw: JsonObject, number: int, known: set[str]) -> Iterator[Found
     calls = raw.get("tool_calls")
     if calls:
         known.add("tool_calls")
-        for at, call in enumerate(objects(calls, "tool_calls")):
-            try:
-                yield f"tool_calls[{at}]", decode_call(call)
-            except Refused as error:
-                raise inside(f"tool_calls[{at}]", error) from None
+        yield from _find_calls(calls)
     legacy = members(raw.get("function_call"))
     if legacy is not None and legacy.get("name"):
         known.add("function_call")
@@ -132,6 +132,14 @@ def find_blocks(raw: JsonObject, number: int, known: set[str]) -> Iterator[Found
     if audio is not None and audio.get("id"):
         known.add("audio")
         yield "audio", decode_audio_answer(audio)
+
+
+def _find_calls(calls: Any) -> Iterator[Found]:
+    for at, call in enumerate(objects(calls, "tool_calls")):
+        try:
+            yield f"tool_calls[{at}]", decode_call(call)
+        except Refused as error:
+            raise inside(f"tool_calls[{at}]", error) from None
 
 
 def _find_thinking(raw: JsonObject, known: set[str]) -> Found | None:
@@ -161,6 +169,8 @@ def decode_call(raw: JsonObject) -> ToolCall:
     if inner is None:
         raise wrong(kind, raw.get(kind), "an object")
     name, arguments = _named(inner, key)
+    if len(raw) == 3 and len(inner) == 2 and "type" in raw:
+        return ToolCall(text_of(raw, "id"), name, arguments, custom=kind == "custom")
     rest = {member: value for member, value in raw.items() if member not in ("id", "type", kind)}
     if "type" not in raw:
         rest["type"] = None

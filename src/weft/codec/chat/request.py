@@ -24,10 +24,7 @@ from weft.model import (
 
 from .messages import decode_message, find_blocks
 from .params import decode_params, encode_params
-from .parts import (
-    MARKS,
-    part_name,
-)
+from .parts import MARKS, part_name
 from .tools import decode_tools, write_tools
 from .turns import RULES, Writer, write_message
 from .wire import PROTOCOL, REQUEST_SETUP
