@@ -200,6 +200,8 @@ def _take_instructions(
     if target.system == "merge":
         return merge_system_text([turn.message for turn in system]), turns
     own = request.raw.get(PROTOCOL)
+    if own is None:
+        system = _without_empty(system, losses)
     first = system[0] if system else None
     if first is None or not _is_instructions(first):
         return None, system + turns
@@ -209,9 +211,19 @@ def _take_instructions(
         return first.message.text, system[1:] + turns
     if len(system) != 1 or first.message.role != "system":
         return None, system + turns
+    if not first.message.text:
+        losses.add(first.at, "an empty system message", "it would say nothing", "form")
+        return None, turns
     if first.message.form == "list":
         losses.add(first.at, "the list around one text", "instructions are a string", "form")
     return first.message.text, turns
+
+
+def _without_empty(system: list[Turn], losses: Losses) -> list[Turn]:
+    for turn in system:
+        if not turn.blocks:
+            losses.add(turn.at, "an empty system message", "it says nothing", "form")
+    return [turn for turn in system if turn.blocks]
 
 
 def _is_instructions(turn: Turn) -> bool:
