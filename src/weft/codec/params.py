@@ -20,6 +20,7 @@ DEFAULTS: dict[str, Any] = {
 
 FORM_MEMBERS = frozenset(
     {
+        "avgLogprobs",
         "created",
         "envelope",
         "id",

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from weft.codec.base import Losses, Target, members
 from weft.codec.params import lose_params
-from weft.codec.read import at, optional, optional_object
+from weft.codec.read import at, optional, optional_object, wrong
 from weft.errors import Refused
 from weft.model import Format, JsonObject, Params, Reasoning, Request, ToolChoice
 
@@ -72,7 +72,10 @@ def decode_params(body: JsonObject) -> tuple[Params, Rest]:
 
 def _decode_config(raw: JsonObject, step: str, rest: Rest) -> dict[str, Any]:
     config = camel_members(raw)
-    stops = cast("list[str] | None", optional(config, "stopSequences", list))
+    stops = cast("list[Any] | None", optional(config, "stopSequences", list))
+    for number, stop in enumerate(stops or ()):
+        if not isinstance(stop, str):
+            raise wrong(f"stopSequences[{number}]", stop, "a string")
     fields: dict[str, Any] = {name: _number(config, word, kind) for name, word, kind in SAME}
     fields["stop"] = tuple(stops) if stops is not None else None
     fields["reasoning"] = _decode_reasoning(config, step, rest)
@@ -174,7 +177,9 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
         if thinking:
             config["thinkingConfig"] = thinking
     body: JsonObject = {"generationConfig": config} if config else {}
-    if params.tool_choice is not None:
+    if params.tool_choice is not None and not request.tools:
+        losses.add("tool_choice", "the choice of tools", "the request has no tools", "form")
+    elif params.tool_choice is not None:
         body["toolConfig"] = {"functionCallingConfig": _write_choice(params.tool_choice)}
     if params.stream is not None:
         losses.add("stream", "the parameter 'stream'", "the address says it", "form")

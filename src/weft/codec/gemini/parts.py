@@ -85,7 +85,7 @@ class PartReader:
         ext = _ext(raw, CALL, call, CALL_MEMBERS, "functionCall")
         if not call_id:
             call_id = self._call_id(place)
-            ext = _noted(ext, "id", None)
+            ext = noted(ext, "id", None)
         self._waiting.setdefault(name, []).append(call_id)
         written = "" if arguments is None else orjson.dumps(arguments).decode()
         return ToolCall(call_id, name, written, ext=ext)
@@ -108,14 +108,14 @@ class PartReader:
             raise inside("functionResponse", error) from None
         ext = _ext(raw, RESULT, answer, RESULT_MEMBERS, "functionResponse")
         if item is not None:
-            ext = _noted(ext, "item", item)
+            ext = noted(ext, "item", item)
         waiting = self._waiting.get(name)
         if call_id:
             if waiting and call_id in waiting:
                 waiting.remove(call_id)
         else:
             call_id = waiting.pop(0) if waiting else f"call_{place}"
-            ext = _noted(ext, "id", None)
+            ext = noted(ext, "id", None)
         form = "absent" if "response" not in answer else "list" if media else "text"
         return ToolResult(call_id, content + media, is_error, name or None, form=form, ext=ext)
 
@@ -172,11 +172,13 @@ def _ext(
     ext = rest_of(raw, known, PROTOCOL)
     if inner.keys() <= inside:
         return ext
-    return _noted(ext, key, {name: inner[name] for name in inner if name not in inside})
+    return noted(ext, key, {name: inner[name] for name in inner if name not in inside})
 
 
-def _noted(ext: Ext | None, key: str, value: Any) -> Ext:
-    return {PROTOCOL: {**(ext or {}).get(PROTOCOL, {}), key: value}}
+def noted(ext: Ext | None, key: str, value: Any) -> Ext:
+    """The `ext` with one more member of this wire's."""
+    ext = ext or {}
+    return {**ext, PROTOCOL: {**ext.get(PROTOCOL, {}), key: value}}
 
 
 def _decode_response(answer: JsonObject) -> tuple[tuple[Block, ...], bool | None, str | None]:
@@ -208,7 +210,7 @@ def _media_block(source: Source, raw: JsonObject, ext: Ext | None) -> Block:
     if kind not in ("image", "audio"):
         return File(source, name if isinstance(name, str) else None, ext)
     if name is not None:
-        ext = _noted(ext, "displayName", name)
+        ext = noted(ext, "displayName", name)
     return Image(source, ext=ext) if kind == "image" else Audio(source, ext=ext)
 
 

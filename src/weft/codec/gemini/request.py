@@ -33,11 +33,11 @@ from weft.model import (
 )
 
 from .params import decode_params, encode_params, require_model
-from .parts import PartReader, part_name
+from .parts import PartReader, noted, part_name
 from .spelling import read_spelling, write_spelling
 from .tools import decode_tools, tool_path, write_tools
 from .wire import FORM, PROTOCOL, REQUEST_SETUP, ROLE_WORDS, ROLES, UNSIGNED
-from .write import CHECKS, Media, Writer, call_name, sift_result
+from .write import CHECKS, Media, Writer, own_ext, sift_result
 
 CONTENT = frozenset({"role", "parts"})
 USER = {"role": "user"}
@@ -173,7 +173,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     form: Mapping[str, Any] = request.raw.get(PROTOCOL, {}).get(FORM, {})
     body = encode_params(request, target, losses)
     arranged = arrange(request, RULES, target.model, target.system, losses)
-    writer = Writer(target, losses, _call_names(request))
+    writer = Writer(target, losses, _calls(request))
     _write_system(arranged, writer, target, native, form, body)
     tools = write_tools(request, losses)
     if tools is not None:
@@ -190,10 +190,10 @@ def encode_request(request: Request, target: Target) -> Encoded:
     return Encoded(body, losses.items)
 
 
-def _call_names(request: Request) -> dict[str, str]:
-    """The name of every call by its id: a result must repeat it."""
+def _calls(request: Request) -> dict[str, ToolCall]:
+    """Every call by its id: a result must repeat its name."""
     return {
-        block.id: call_name(block)
+        block.id: block
         for message in request.messages
         for block in message.blocks
         if isinstance(block, ToolCall)
@@ -370,17 +370,22 @@ class _Foreign:
         )
         if media:
             content = tuple(part for part in content if not isinstance(part, Media))
-            name = self.writer.names.get(block.call_id, block.call_id)
+            name = self.writer.name_of(block.call_id)
             lifted.append({"text": f"[from the result of {name}]"})
             lifted += [self.writer.part(part, place) for part in media]
             self.losses.add(
                 place, "the place of its media: they follow the results", "they stand apart", "form"
             )
-        name = self.writer.names.get(block.call_id) or block.name
-        form: Form = "text" if block.form == "absent" else block.form
-        return self.writer.part(
-            structs.replace(block, content=content, name=name, form=form), place
+        answer = structs.replace(
+            block,
+            content=content,
+            name=self.writer.name_of(block.call_id) or block.name,
+            form="text" if block.form == "absent" else block.form,
         )
+        call = self.writer.calls.get(block.call_id)
+        if call is not None and own_ext(call.ext).get("id", "") is None:
+            answer = structs.replace(answer, ext=noted(block.ext, "id", None))
+        return self.writer.part(answer, place)
 
 
 FORMS = {"list": "a list", "absent": "not there"}

@@ -77,7 +77,10 @@ def first_candidate(body: JsonObject) -> JsonObject:
 
 
 def answer_parts(candidate: JsonObject) -> list[JsonObject]:
-    content = members(candidate.get("content")) or {}
+    raw = candidate.get("content")
+    content = {} if raw is None else members(raw)
+    if content is None:
+        raise wrong("candidates[0].content", raw, "an object")
     parts = content.get("parts")
     if parts is None:
         return []

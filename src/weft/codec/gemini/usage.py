@@ -67,9 +67,8 @@ def decode_block(feedback: Any) -> Stop | None:
 
 def finish_word(stop: Stop) -> str:
     """Gemini's own word where it was Gemini's, else the nearest one."""
-    word = stop.raw
-    own = word is not None and (word == word.upper())
-    if own and word is not None and FINISH_REASONS.get(word, "other") in (stop.kind, "end"):
+    word = stop.raw or ""
+    if word.isupper() and FINISH_REASONS.get(word, "other") in (stop.kind, "end"):
         return word
     return FINISH_WORDS[stop.kind]
 

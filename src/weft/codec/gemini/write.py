@@ -52,11 +52,11 @@ class Writer:
         self,
         target: Target | None,
         losses: Losses,
-        names: Mapping[str, str] | None = None,
+        calls: Mapping[str, ToolCall] | None = None,
     ) -> None:
         self.embed = target.embed if target is not None else orjson.loads
         self.losses = losses
-        self.names = names or {}
+        self.calls = calls or {}
 
     def part(self, block: Block, place: Place) -> JsonObject:
         """One block on the wire."""
@@ -98,7 +98,7 @@ class Writer:
     def result(self, block: ToolResult, place: Place) -> JsonObject:
         own = own_ext(block.ext)
         answer: JsonObject = {}
-        name = block.name or self.names.get(block.call_id)
+        name = block.name or self.name_of(block.call_id)
         if name is not None:
             answer["name"] = name
         if own.get("id", block.call_id) is not None:
@@ -110,6 +110,11 @@ class Writer:
             answer["parts"] = [self.part(part, place) for part in media]
         answer.update(own.get("functionResponse", ()))
         return _with_ext({"functionResponse": answer}, block.ext)
+
+    def name_of(self, call_id: str) -> str | None:
+        """The name of the call that a result answers."""
+        call = self.calls.get(call_id)
+        return None if call is None else call_name(call)
 
     def _response(self, block: ToolResult, item: str | None) -> Any:
         """The object that a tool's words become; an object that was one stays one."""
