@@ -27,3 +27,5 @@ def serving(folder: Path, *options: str) -> Iterator[str]:
         finally:
             process.terminate()
             process.communicate(timeout=STOP_SECONDS)
+        errors.seek(0)
+        assert "Traceback" not in (said := errors.read()), said

@@ -46,7 +46,7 @@ from weft.errors import (
 )
 from weft.history import PRIORITIES
 from weft.model import JsonObject
-from weft.store import Store, ThreadRecord
+from weft.store import Step, Store, ThreadRecord
 from weft.thread import Thread
 from weft.thread import open as open_thread
 from weft.tokens import counter_for
@@ -57,7 +57,14 @@ from .render import render
 from .sample import SAMPLE, ensure_sample
 from .socket import socket_route
 from .state import State
-from .views import Change, change_json, commit_json, read_changes, thread_json
+from .views import (
+    Change,
+    change_json,
+    commit_json,
+    read_annotation,
+    read_changes,
+    thread_json,
+)
 
 LOG_LIMIT = 500
 HIT_LIMIT = 20
@@ -65,6 +72,7 @@ HITS_SHOWN = 3
 HIT_LENGTH = 160
 BODY_LIMIT = 4 * 1024 * 1024
 MAIN = "main"
+TOKENIZER = "o200k"
 STATUS: dict[type[WeftError], int] = {
     NotFound: 404,
     Ambiguous: 409,
@@ -120,16 +128,13 @@ def show_thread(ask: Ask) -> JsonObject:
         empty = {"rows": [], "tokens": 0, "branch": MAIN, "branches": [MAIN], "head": None}
         return {"name": name, "sample": False, "window": window, **empty}
     thread = ask.thread()
-    refs = ask.store.refs(record.name)
-    head = refs.get(thread.current)
-    steps = [] if head is None else ask.store.walk(record.name, head)
-    view, changes = read_changes(steps)
-    count = counter_for("o200k").message
+    view, changes = read_changes(_steps(ask, thread))
+    count = counter_for(TOKENIZER).message
     return {
         "name": record.name,
         "branch": thread.current,
-        "branches": sorted({thread.current, *refs}),
-        "head": None if head is None else head.hex(),
+        "branches": sorted({thread.current, *ask.store.refs(record.name)}),
+        "head": None if view.head is None else view.head.hex(),
         "sample": record.name == SAMPLE,
         "window": window,
         **thread_json(view, changes, count),
@@ -141,26 +146,32 @@ def show_log(ask: Ask) -> JsonObject:
     if ask.record() is None:
         return {"commits": []}
     thread = ask.thread()
-    changes = _changes(ask, thread)
-    count = counter_for("o200k").message
+    steps = _steps(ask, thread)
+    changes = read_changes(steps)[1]
+    notes = {step.commit.id.hex(): read_annotation(step) for step in steps}
+    count = counter_for(TOKENIZER).message
     infos = thread.log(limit=ask.number("limit") or LOG_LIMIT)
-    return {"commits": [commit_json(info, changes.get(info.id), count) for info in infos]}
+    lines = [
+        commit_json(info, changes.get(bytes.fromhex(info.id)), count, notes.get(info.id))
+        for info in infos
+    ]
+    return {"commits": lines}
 
 
 def show_commit(ask: Ask) -> JsonObject:
     """What one commit did to the rows before it; nothing taken out where it only added."""
     thread = ask.thread()
     info = thread.show(ask.text("id"))
-    change = _changes(ask, thread).get(info.id)
-    count = counter_for("o200k").message
+    change = read_changes(_steps(ask, thread))[1].get(bytes.fromhex(info.id))
+    count = counter_for(TOKENIZER).message
     shown = commit_json(info, change, count)
     return {"commit": shown, **change_json(change or Change((), ()), count)}
 
 
-def _changes(ask: Ask, thread: Thread) -> dict[str, Change]:
+def _steps(ask: Ask, thread: Thread) -> list[Step]:
+    """The commits of the branch, oldest first."""
     head = ask.store.read_ref(thread.name, thread.current)
-    steps = [] if head is None else ask.store.walk(thread.name, head)
-    return {commit.hex(): change for commit, change in read_changes(steps)[1].items()}
+    return [] if head is None else ask.store.walk(thread.name, head)
 
 
 def show_diff(ask: Ask) -> JsonObject:
@@ -209,9 +220,9 @@ def compact(ask: Ask) -> JsonObject:
         wish["replacements"] = validate_compact_input(given)
     else:
         wish["budget"] = ask.number("budget") or max(1, before.tokens // 2)
-    old = _rows(ask, thread)
+    old = read_changes(_steps(ask, thread))[0].rows
     result = thread.compact(**wish)
-    count = counter_for("o200k").message
+    count = counter_for(TOKENIZER).message
     change = Change(tuple(old), result.rows or tuple(old))
     events = [to_json(event) for event in heard]
     return {
@@ -220,12 +231,6 @@ def compact(ask: Ask) -> JsonObject:
         "events": [event for event in events if present(event)],
         "message": str(result),
     }
-
-
-def _rows(ask: Ask, thread: Thread) -> list[Any]:
-    head = ask.store.read_ref(thread.name, thread.current)
-    steps = [] if head is None else ask.store.walk(thread.name, head)
-    return read_changes(steps)[0].rows
 
 
 def revert(ask: Ask) -> JsonObject:

@@ -55,7 +55,8 @@ def calculate(expression: str) -> str:
     """
     try:
         tree = ast.parse(expression.strip(), mode="eval")
-        return str(_value(tree.body))
+        value = _value(tree.body)
+        return str(int(value) if float(value).is_integer() else value)
     except SyntaxError:
         raise ThreadError(f"{expression!r} is not an expression of numbers") from None
     except ZeroDivisionError:

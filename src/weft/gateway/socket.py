@@ -16,6 +16,8 @@ stays.
 
 import asyncio
 import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from time import monotonic
 from typing import Any, cast
 
@@ -42,8 +44,10 @@ FRAME_LIMIT = 1024 * 1024
 RENDER_SECONDS = 0.15
 PACE_SECONDS = 0.02
 """Between the pieces of the offline model, which would otherwise all come at once."""
-PROTOCOL = "anthropic"
-"""Preferred where several upstreams serve one model."""
+NO_PROTOCOL = ""
+"""The agent speaks every protocol, and has no credentials of its own to pass through."""
+
+Events = AsyncGenerator[AgentEvent, None]
 
 _log = logging.getLogger(__name__)
 
@@ -97,22 +101,18 @@ class Connection:
         if self._run is not None and not self._run.done():
             raise Refused("an answer is still being written; interrupt it first", param="type")
         text = ask.text("text")
-        thread = writable_thread(ask)
-        agent = self._agent(ask, thread)
-        self._run = asyncio.create_task(self._tell(agent, thread.name, text))
-
-    def _agent(self, ask: Ask, thread: Thread) -> Agent:
-        state = self._state
         model = ask.text_or_none("model") or OFFLINE_MODEL
-        route = find_route(model, PROTOCOL, state.providers, state.catalog)
-        return Agent(
+        route = find_route(model, NO_PROTOCOL, self._state.providers, self._state.catalog)
+        thread = writable_thread(ask)  # last, because it makes a thread that is new
+        agent = Agent(
             thread,
             model=route.model,
             provider=route.provider,
-            tools=desk_tools(state.store),
+            tools=desk_tools(self._state.store),
             pace=PACE_SECONDS,
-            catalog=state.catalog,
+            catalog=self._state.catalog,
         )
+        self._run = asyncio.create_task(self._tell(agent, thread.name, text))
 
     async def _tell(self, agent: Agent, thread: str, text: str) -> None:
         """Send the events of one run."""
@@ -120,9 +120,10 @@ class Connection:
         try:
             await self._send({"type": "started", "thread": thread})
             await self._send({"type": "user_message", "html": render(text), "thread": thread})
-            async for event in agent.run(text):
-                for frame in scribe.write(event, monotonic()):
-                    await self._send({**frame, "thread": thread})
+            async with aclosing(cast(Events, agent.run(text))) as events:
+                async for event in events:
+                    for frame in scribe.write(event, monotonic()):
+                        await self._send({**frame, "thread": thread})
         except asyncio.CancelledError:
             await self._send({"type": "interrupted", "thread": thread})
             raise

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 from msgspec import Struct
 
-from weft.history import Count, Row, View, shows
+from weft.history import Count, Rewrite, Row, View, decode_body, shows
 from weft.ids import Id
 from weft.model import (
     Audio,
@@ -38,6 +38,12 @@ from .render import render
 
 EXCERPT = 120
 SUMMARY = "summary"
+ANNOTATIONS = {
+    "pinned": "Pinned a message",
+    "important": "Marked a message as important",
+    "normal": "Made a message ordinary again",
+    "skip": "Left a message out",
+}
 REWRITES = frozenset({"compact", "edit", "merge", "revert", "splice"})
 
 
@@ -170,14 +176,19 @@ def result_text(result: ToolResult) -> str:
 def brief_json(row: Row, count: Count) -> JsonObject:
     """A row in a few words, with the whole behind them."""
     words = message_text(row.message)
-    flat = " ".join(words.split())
     return {
         "id": _hex(row.id),
         "role": SUMMARY if row.kind == SUMMARY else row.message.role,
-        "excerpt": flat if len(flat) <= EXCERPT else flat[: EXCERPT - 1] + "…",
+        "excerpt": excerpt(words),
         "html": render(words),
         "tokens": count(row.message),
     }
+
+
+def excerpt(words: str) -> str:
+    """The beginning, on one line."""
+    flat = " ".join(words.split())
+    return flat if len(flat) <= EXCERPT else flat[: EXCERPT - 1] + "…"
 
 
 def message_text(message: Message) -> str:
@@ -218,8 +229,18 @@ def count_rows(rows: Iterable[Row], count: Callable[[Message], int]) -> int:
     return sum(count(row.message) for row in rows if shows(row))
 
 
-def commit_json(info: CommitInfo, change: Change | None, count: Count) -> JsonObject:
-    """One line of the log."""
+def read_annotation(step: Step) -> str | None:
+    """What an annotating commit did, in words; None for any other commit."""
+    op = decode_body(step).op if step.commit.kind == "annotate" else None
+    if not isinstance(op, Rewrite) or not op.change:
+        return None
+    return ANNOTATIONS.get(op.change[0].priority or "", "Marked a message")
+
+
+def commit_json(
+    info: CommitInfo, change: Change | None, count: Count, note: str | None = None
+) -> JsonObject:
+    """One line of the log; `note` where the commit itself has none."""
     compaction = (
         tokens_json(change.before, change.after, count)
         if change is not None and info.kind == "compact"
@@ -229,7 +250,7 @@ def commit_json(info: CommitInfo, change: Change | None, count: Count) -> JsonOb
         "id": info.id,
         "parents": list(info.parents),
         "kind": info.kind,
-        "message": info.message,
+        "message": info.message or note or excerpt(" ".join(map(message_text, info.messages))),
         "created": info.created.timestamp(),
         "rewrites": info.kind in REWRITES,
         "compaction": compaction,

@@ -11,7 +11,7 @@ import { Threads } from "./threads.js";
 
 const HIGH = 0.8; // part of the window from which the gauge warns
 
-const at = { thread: null, branch: null, running: false };
+const at = { thread: null, branch: null, head: null, running: false };
 let chat;
 let line;
 
@@ -20,7 +20,7 @@ const threads = new Threads({ onpick: (name) => go(name), onhit: (name, id) => g
 
 async function start() {
   const table = await get("/api/system-table");
-  const annotate = (priority) => (id) => change("/api/annotate", { id, priority });
+  const annotate = (priority) => (id) => change("/api/annotate", { id, priority }).then(() => focusRow(id));
   const actions = { pin: annotate("pinned"), skip: annotate("skip"), restore: annotate("normal"), openFold };
   chat = new Chat({ table, actions });
   line = new Line("/ws", { onframe: receive, onstate: connection });
@@ -40,7 +40,7 @@ function place() {
 function go(thread, branch = null, row = null) {
   const words = new URLSearchParams(branch ? { thread, branch } : { thread });
   window.history.pushState(null, "", `#${words}`);
-  document.body.classList.remove("show-threads");
+  drawer("threads", false);
   return open(thread, branch, row);
 }
 
@@ -48,28 +48,42 @@ async function open(thread, branch = null, row = null) {
   if (at.running && (thread !== at.thread || branch !== at.branch)) interrupt();
   Object.assign(at, { thread, branch });
   await reload();
-  if (row) document.querySelector(`#conversation [data-id="${CSS.escape(row)}"]`)?.focus();
+  if (row) focusRow(row, false);
 }
 
-/** Read the thread again and show it. */
-async function reload() {
+function focusRow(id, preventScroll = true) {
+  document.querySelector(`#conversation [data-id="${CSS.escape(id)}"]`)?.focus({ preventScroll });
+}
+
+/** Read the thread again and show it; a slower answer to an older question is left out. */
+async function reload(follow = true) {
   const query = { thread: at.thread, branch: at.branch };
+  const turn = (reload.turn = (reload.turn ?? 0) + 1);
   try {
     const [view, log] = await Promise.all([get("/api/thread", query), get("/api/log", query)]);
-    if (view.name !== at.thread) return; // another thread was picked meanwhile
-    at.branch = view.branch;
-    chat.show(view);
+    if (turn !== reload.turn) return;
+    Object.assign(at, { branch: view.branch, head: view.head });
+    chat.show(view, follow);
     head(view);
     history.show(view.name, view.branch, log.commits);
     threads.load(view.name);
   } catch (error) {
+    if (turn !== reload.turn) return;
     chat.clear();
     chat.fail(error.message, error.place);
   }
 }
 
+/** Another tab or program may have gone on; nothing moves if none did. */
+async function catchUp() {
+  if (at.running || !at.thread) return;
+  const view = await get("/api/thread", { thread: at.thread, branch: at.branch }).catch(() => at);
+  if (view.head !== at.head && !at.running) await reload(false);
+}
+
 function head(view) {
   document.title = `${view.name} · Weft`;
+  Object.assign(document.body.dataset, { thread: view.name, branch: view.branch });
   byId("title").textContent = view.name;
   const branches = view.branches.map((name) => el("option", { value: name, selected: name === view.branch }, name));
   refill(byId("branch"), ...branches);
@@ -85,7 +99,7 @@ function head(view) {
 async function change(path, body = {}) {
   try {
     const answer = await post(path, { thread: at.thread, branch: at.branch, ...body });
-    await reload();
+    await reload(false);
     say(answer.message);
     return answer;
   } catch (error) {
@@ -99,7 +113,7 @@ function revert(id) {
 }
 
 function openFold(commit) {
-  document.body.classList.add("show-log");
+  drawer("log", true);
   history.open(commit);
 }
 
@@ -200,6 +214,7 @@ function interrupt() {
 
 function connection(state) {
   byId("offline").hidden = state === "open";
+  if (state === "open") catchUp();
   if (state === "closed" && at.running) ended(null, { message: "the connection was lost; what was recorded stays" });
 }
 
@@ -208,7 +223,7 @@ function send(event) {
   const field = byId("words");
   const text = field.value;
   if (!text.trim() || at.running || byId("send").disabled) return;
-  const frame = { type: "say", thread: at.thread, branch: at.branch, model: byId("model").value || null, text };
+  const frame = { type: "say", thread: at.thread, branch: at.branch, model: byId("model").value.trim() || null, text };
   if (!line.send(frame)) {
     say("No connection yet: your words are still in the box.", true);
     return;
@@ -222,7 +237,7 @@ function grow(field) {
 
 async function loadModels() {
   const { models } = await get("/api/models").catch(() => ({ models: [] }));
-  refill(byId("model"), ...models.map((name) => el("option", { value: name }, name)));
+  refill(byId("models"), ...models.map((name) => el("option", { value: name })));
 }
 
 async function newThread(event) {
@@ -240,6 +255,12 @@ async function newBranch(event) {
   byId("branch-dialog").close();
   if (!name) return;
   if (await change("/api/branch", { name })) await go(at.thread, name);
+}
+
+/** On a narrow screen the lists lie over the conversation; wide ones show them always. */
+function drawer(side, open) {
+  const is = document.body.classList.toggle(`show-${side}`, open);
+  byId(`toggle-${side}`).setAttribute("aria-expanded", String(is));
 }
 
 function wire() {
@@ -262,13 +283,13 @@ function wire() {
     button.addEventListener("click", () => button.closest("dialog").close());
   }
   for (const side of ["threads", "log"]) {
-    const button = byId(`toggle-${side}`);
-    button.addEventListener("click", () => {
-      const open = document.body.classList.toggle(`show-${side}`);
-      button.setAttribute("aria-expanded", String(open));
-    });
+    byId(`toggle-${side}`).addEventListener("click", () => drawer(side));
+    document.querySelector(`[data-drawer=${side}]`).addEventListener("click", () => drawer(side, false));
   }
-  addEventListener("focus", () => at.running || reload()); // another tab may have gone on
+  addEventListener("keydown", (event) => {
+    if (event.key === "Escape") for (const side of ["threads", "log"]) drawer(side, false);
+  });
+  addEventListener("focus", catchUp);
   addEventListener("popstate", () => {
     const { thread, branch } = place();
     if (thread) open(thread, branch);

@@ -27,12 +27,15 @@ export class Chat {
     refill(this.list);
   }
 
-  /** Show a thread as the server compiled it. */
-  show(view) {
+  /** Show a thread as the server compiled it; where the reader stands, unless `follow`. */
+  show(view, follow) {
+    const scroll = byId("scroll").scrollTop;
     this.clear();
     for (const row of view.rows) this.list.append(this.row(row));
     if (!view.rows.length) this.list.append(emptyThread());
-    this.toEnd();
+    this.settlePanels("unanswered", "No result was recorded.");
+    if (follow) this.toEnd();
+    else byId("scroll").scrollTop = scroll;
   }
 
   row(row) {
@@ -127,6 +130,15 @@ export class Chat {
     return true;
   }
 
+  /** Nothing spins where nothing runs. */
+  settlePanels(state, words) {
+    for (const panel of this.panels.values()) {
+      if (!panel.classList.replace("running", state)) continue;
+      panel.querySelector(".state").setAttribute("aria-label", state);
+      panel.querySelector(".result").textContent = words;
+    }
+  }
+
   orphan(part) {
     const panel = this.startTool(part.call_id, "result", {});
     this.finishTool(part.call_id, part.content, part.is_error);
@@ -195,12 +207,14 @@ export class Chat {
     }
     const look = this.table.looks[shown.kind];
     const prose = el("div", { class: "prose" }, shown.text);
+    const icon = shown.text.startsWith(shown.icon) ? null : el("span", { class: "icon", "aria-hidden": "true" }, shown.icon);
     const box = el(
       "li",
-      { class: `system-message ${look.tone}`, "data-subtype": shown.subtype, role: "note" },
-      el("span", { class: "icon", "aria-hidden": "true" }, shown.icon),
-      el("div", {}, el("span", { class: "title" }, look.title), prose),
+      { class: `system-message ${look.tone}`, "data-subtype": shown.subtype, role: "note", "aria-label": look.title },
+      icon,
+      prose,
     );
+    if (shown.subtype === "compact_boundary") this.list.querySelector('[data-subtype="status"]')?.remove(); // it ran; now it is done
     this.list.append(box);
     this.answer = null;
     post("/api/render", { text: shown.text }).then(({ html }) => trusted(prose, html), () => {});
@@ -208,9 +222,7 @@ export class Chat {
 
   /** The run ended: nothing spins any more, and a reader's screen hears the answer once. */
   finish(words) {
-    for (const [id, panel] of this.panels) {
-      if (panel.classList.contains("running")) this.finishTool(id, "no result: the run ended first", true);
-    }
+    this.settlePanels("failed", "No result: the run ended first.");
     const said = [...this.blocks.values()].filter((block) => block.html).map((block) => block.text);
     this.live.textContent = words ?? said.join("\n");
     this.blocks.clear();
@@ -219,7 +231,8 @@ export class Chat {
 
   fail(message, place) {
     const where = place ? ` (${place})` : "";
-    this.list.append(el("li", { class: "system-message red", role: "alert" }, el("span", { class: "icon", "aria-hidden": "true" }, "✗"), el("div", {}, el("span", { class: "title" }, "Error"), el("div", { class: "prose" }, message + where))));
+    const icon = el("span", { class: "icon", "aria-hidden": "true" }, "✗");
+    this.list.append(el("li", { class: "system-message red", role: "alert" }, icon, el("div", { class: "prose" }, message + where)));
     this.answer = null;
     this.toEnd();
   }
@@ -261,5 +274,6 @@ function excerpt(input) {
 }
 
 function side(role) {
+  if (role === "tool") return "results";
   return Object.hasOwn(SPEAKERS, role) ? role : "other";
 }

@@ -36,7 +36,7 @@ export class History {
 
   commit(commit) {
     const sign = el("span", { class: "sign", "aria-hidden": "true" }, SIGNS[commit.kind] ?? "•");
-    const label = el("span", { class: "label" }, commit.message || commit.kind);
+    const label = el("span", { class: "label" }, commit.compaction ? "Compacted" : commit.message || commit.kind);
     const meta = el("span", { class: "meta" }, el("code", {}, commit.id.slice(0, 7)), ` ${ago(commit.created)}`);
     if (!commit.rewrites) {
       return el("li", { class: `commit ${commit.kind}`, "data-commit": commit.id }, sign, label, meta);

@@ -43,7 +43,7 @@ export class Threads {
     const pick = el(
       "button",
       { type: "button", class: "thread", "aria-current": thread.name === this.current ? "page" : null, onclick: () => this.onpick(thread.name) },
-      el("span", { class: "thread-name" }, thread.name, thread.sample ? el("span", { class: "badge" }, "sample") : null),
+      el("span", { class: "thread-name" }, thread.name),
       el("span", { class: "muted" }, facts),
     );
     const hits = (thread.hits ?? []).map((hit) =>
