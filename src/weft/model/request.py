@@ -7,9 +7,11 @@ what the shared meaning could not take up: each is a loss as soon as the protoco
 """
 
 from collections.abc import Callable, Mapping
+from sys import intern
 from typing import Any, Literal
 
 from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from .blocks import Block, Ext, JsonObject
 from .message import Message
@@ -30,6 +32,10 @@ class Tool(Struct, frozen=True, gc=False, omit_defaults=True):
     strict: bool | None = None
     kind: str = "function"
     raw: Ext | None = None
+
+    def __post_init__(self) -> None:
+        # Defaults are left out of the stored form by identity, so equal kinds must be one object.
+        force_setattr(self, "kind", intern(self.kind))
 
 
 class ToolChoice(Struct, frozen=True, gc=False, omit_defaults=True):

@@ -229,7 +229,7 @@ class Writer:
             "type": "tool_result",
             "tool_use_id": block.call_id if self.native else legal_id(block.call_id),
         }
-        if block.form == "null":
+        if block.form == "null" and not block.content:
             body["content"] = None
         elif block.form != "absent" or block.content:
             body["content"] = self.content(block.content, block.form, place)

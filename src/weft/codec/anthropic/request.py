@@ -6,7 +6,7 @@ inline where the model allows it (see `codec.repair`). Breakpoints (`cache_contr
 the blocks, in `Request.marks`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from weft.codec.base import Encoded, Losses, Target, members
@@ -203,6 +203,8 @@ def _write_system(
     if native and len(turns) == 1 and turns[0].message.form != "list":
         message = turns[0].message
         return None if message.form == "null" else message.text
+    if not native:
+        _lose_system_form(turns, writer.losses)
     blocks = [
         _marked(writer.block(block, place), place, marks)
         for turn in turns
@@ -212,15 +214,31 @@ def _write_system(
     return blocks if blocks or (native and turns) else None
 
 
+def _lose_system_form(turns: Sequence[Turn], losses: Losses) -> None:
+    """Report what a list of blocks does not tell of the messages it was made from."""
+    why = "the top-level system is one list of blocks"
+    for turn in turns:
+        if turn.message.form == "text":
+            losses.add(turn.at, "the string form", why, "form")
+        if turn.message.role != "system":
+            losses.add(turn.at, f"the role {turn.message.role!r}", why, "form")
+    for turn in turns[1:]:
+        losses.add(turn.at, "the border before this message", why, "form")
+
+
 def _write_turn(turn: Turn, writer: Writer, marks: Mapping[Place, Any]) -> JsonObject:
     message = turn.message
     inline = is_system(message) and turn.role != "user"
     role = "system" if inline else "user" if turn.role == "tool" else turn.role
     body: JsonObject = {"role": role}
-    form: Form = "list" if inline and not writer.native and turn.blocks else message.form
+    form = message.form
+    if inline and not writer.native and turn.blocks:
+        if form == "text":
+            writer.losses.add(turn.at, "the string form", "inline it is always a list", "form")
+        form = "list"
     if len(turn.blocks) != len(message.blocks) and form == "text":
         form = ""
-    if form == "null":
+    if form == "null" and not turn.blocks:
         body["content"] = None
     elif form != "absent" or turn.blocks:
         body["content"] = _write_content(turn, form, writer, marks)
