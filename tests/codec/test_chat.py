@@ -507,6 +507,21 @@ def test_thinking_goes_back_to_the_protocol_that_showed_it():
     assert written(message) == [{"role": "assistant", "reasoning_content": "t", "content": "a"}]
 
 
+@pytest.mark.parametrize(
+    ("message", "messages"),
+    [
+        (Message("assistant", (Thinking("t", "s"),), origin=Origin("anthropic")), []),
+        (Message("user", (Opaque("gemini", {"type": "x"}),)), []),
+        (Message("user", (ToolCall("a", "f", "{}"),)), []),  # nobody calls as the user
+        (Message("user", (), form="list"), [{"role": "user", "content": ""}]),
+    ],
+)
+def test_a_message_with_nothing_left_to_say_is_a_loss(message, messages):
+    done = encode(foreign(message))
+    assert done.body["messages"] == messages
+    assert done.losses
+
+
 def test_text_behind_a_call_loses_its_place_and_says_so():
     message = Message("assistant", (ToolCall("a", "f", "{}"), Text("after")))
     done = encode(foreign(message, Message("tool", (ToolResult("a", (Text("x"),)),))))

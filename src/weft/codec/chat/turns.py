@@ -102,6 +102,8 @@ class Writer:
     def turn(self, turn: Turn) -> list[JsonObject]:
         """The messages that one turn becomes."""
         self._leave_out(turn)
+        if not turn.blocks and turn.message.blocks:
+            return []  # all it said is reported as lost: an empty message would add nothing
         if turn.role == "assistant":
             return [self._assistant(turn)]
         results = [
@@ -142,7 +144,11 @@ class Writer:
         if is_system(message) and not blocks:
             self.losses.add(turn.at, f"an empty {message.role} message", "it says nothing", "form")
             return []
-        body: JsonObject = {"role": role, "content": write_content(blocks, message.form)}
+        form = message.form
+        if form == "list" and not blocks:
+            form = ""
+            self.losses.add(turn.at, "an empty list of parts, now a text", "it is refused", "form")
+        body: JsonObject = {"role": role, "content": write_content(blocks, form)}
         return [_with_members(body, message)]
 
     def _assistant(self, turn: Turn) -> JsonObject:
