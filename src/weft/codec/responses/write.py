@@ -42,6 +42,9 @@ class Writer:
     def turn(self, turn: Turn) -> list[JsonObject]:
         """All items that one turn means."""
         role = turn.role
+        if (text := _one_text(turn)) is not None:
+            self._last = role
+            return [{"role": "user" if role == "tool" else role, "content": text}]
         emptied = bool(turn.message.blocks) and not turn.blocks
         if role == "assistant" and emptied:  # all it said is reported
             return []
@@ -210,6 +213,15 @@ class Writer:
         if block.name is not None:
             self.losses.add(place, f"the name {block.name!r}", "a result has no name here", "form")
         return _with_ext(body, block.ext)
+
+
+def _one_text(turn: Turn) -> str | None:
+    """The text of a turn that is one plain string, as most are."""
+    message, blocks = turn.message, turn.blocks
+    if len(blocks) != 1 or message.ext is not None or message.form not in ("text", ""):
+        return None
+    block = blocks[0]
+    return block.text if type(block) is Text and block.ext is None else None
 
 
 def _result_form(block: ToolResult) -> Form:
