@@ -205,6 +205,7 @@ def test_a_thread_of_one_request_and_many_tool_rounds_still_compacts() -> None:
         ("call read_file, readFile and `ls -l`", {"symbol": ["read_file", "readFile", "ls -l"]}),
         ("about 1,234 of $47,500 in 3.5ms", {"number": ["1,234", "$47,500", "3.5ms"]}),
         ("on 2026-11-15, 40 % or 404", {"number": ["2026-11-15", "40 %", "404"]}),
+        ("from $5, to $1,200.50k.", {"number": ["$5", "$1,200.50k"]}),
         ("12 or 3 things", {}),
         ("123→ code", {}),  # the number of a line
         ("and a or b / c", {}),
