@@ -28,6 +28,8 @@ class PlannedRewrite(Struct, frozen=True):
 
 def plan_rewrite(old: Sequence[Row], new: Sequence[Row]) -> PlannedRewrite:
     """The smallest operation that makes `new` of `old`; false when they are the same."""
+    start = _same_start(old, new)
+    old, new = old[start:], new[start:]
     before = {row.id: position for position, row in enumerate(old) if row.id is not None}
     kept = _kept(new, before)
     messages: list[Message] = []
@@ -94,6 +96,16 @@ def changed(row: Row, change: Change, messages: Sequence[Message]) -> Row:
         row.priority if change.priority is None else change.priority,
         row.kind if change.kind is None else change.kind,
     )
+
+
+def _same_start(old: Sequence[Row], new: Sequence[Row]) -> int:
+    """How many lines at the start need no look; one stays, for what is put behind it."""
+    same = 0
+    for before, after in zip(old, new, strict=False):
+        if before is not after:
+            break
+        same += 1
+    return max(0, same - 1)
 
 
 def _kept(new: Sequence[Row], before: dict[Id, int]) -> set[Id]:

@@ -1,0 +1,396 @@
+"""Threads in tables: what a store means, said in SQL.
+
+A chain of first parents is read as ranges of the index `(line, depth)`: one statement finds the
+lines, one per line reads it in order. Nothing is read per commit. The schema, and why it is as it
+is, stands in `migrations/`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from weft.errors import RefMoved, StoreError
+from weft.ids import Id
+
+from .base import (
+    CommitRecord,
+    Landing,
+    Match,
+    Node,
+    Operation,
+    Step,
+    ThreadRecord,
+    Unindexed,
+)
+from .database import Database, Row
+
+CHUNK = 500  # ids per statement; SQLite takes at most 999 variables in old builds
+DEFAULT_BRANCH = "main"
+
+
+COLUMNS = """c.key, c.id, c.depth, c.kind, c.parent, c.second, c.data, c.created, c.usage,
+    c.chain, e.id, e.data"""
+JOINED = f"SELECT {COLUMNS} FROM commits c LEFT JOIN entry e ON e.key = c.entry"
+LINES = """
+    WITH RECURSIVE hop (line, depth) AS (
+        SELECT line, depth FROM commits WHERE thread = ? AND id = ?
+        UNION ALL
+        SELECT l.base_line, l.base_depth FROM hop JOIN line l ON l.key = hop.line
+        WHERE l.base_line IS NOT NULL AND l.base_depth > ?
+    )
+    SELECT line, depth FROM hop"""
+
+
+class SqlStore:
+    """A store over one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._keys: dict[str, int] = {}
+
+    def transaction(self) -> AbstractContextManager[None]:
+        return self._db.transaction()
+
+    def ensure_thread(
+        self, name: str, *, created: float, checkpoints: bool = False, scope: str | None = None
+    ) -> ThreadRecord:
+        found = self.read_thread(name)
+        settled = found is not None and not (
+            (checkpoints and not found.checkpoints) or (scope is not None and found.scope is None)
+        )
+        if found is not None and settled:
+            return found
+        with self._db.transaction():
+            self._db.write(
+                """INSERT INTO thread (name, head, checkpoints, scope, created)
+                VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (name) DO UPDATE
+                SET checkpoints = max(checkpoints, ?3), scope = coalesce(scope, ?4)""",
+                (name, DEFAULT_BRANCH, int(checkpoints), scope, created),
+            )
+        made = self.read_thread(name)
+        assert made is not None
+        return made
+
+    def read_thread(self, name: str) -> ThreadRecord | None:
+        rows = self._db.read(
+            "SELECT name, head, checkpoints, scope, created FROM thread WHERE name = ?", (name,)
+        )
+        return _thread(rows[0]) if rows else None
+
+    def threads(self) -> list[ThreadRecord]:
+        return [
+            _thread(row)
+            for row in self._db.read(
+                "SELECT name, head, checkpoints, scope, created FROM thread ORDER BY key"
+            )
+        ]
+
+    def refs(self, thread: str) -> dict[str, Id]:
+        return dict(
+            self._db.read(
+                """SELECT r.name, c.id FROM ref r JOIN commits c ON c.key = r.target
+                WHERE r.thread = ? ORDER BY r.key""",
+                (self._key(thread),),
+            )
+        )
+
+    def read_ref(self, thread: str, name: str) -> Id | None:
+        rows = self._db.read(
+            """SELECT c.id FROM ref r JOIN commits c ON c.key = r.target
+            WHERE r.thread = ? AND r.name = ?""",
+            (self._key(thread), name),
+        )
+        return rows[0][0] if rows else None
+
+    def land(self, thread: str, landing: Landing) -> None:
+        with self._db.transaction():
+            owner = self._key(thread)
+            ref, head = self._head(owner, landing)
+            entries = {id: self._put_entry(id, data) for id, data in landing.entries}
+            known = {} if landing.old is None or head is None else {landing.old: head}
+            for commit in landing.commits:
+                known[commit.id] = self._put_commit(owner, commit, entries, known)
+            self._db.write_many(
+                "INSERT INTO checkpoint VALUES (?, ?) ON CONFLICT DO NOTHING",
+                [(owner, name) for name in landing.checkpoints],
+            )
+            old = None if head is None else head[0]
+            new = None if landing.new is None else self._place(owner, landing.new, known)[0]
+            if landing.was is not None:
+                self._db.write("UPDATE thread SET head = ? WHERE key = ?", (landing.ref, owner))
+            if old != new:
+                self._db.write("UPDATE ref SET target = ? WHERE key = ?", (new, ref))
+            self._db.write(
+                """INSERT INTO operation (thread, verb, ref, old, new, was, created)
+                VALUES (?, ?, ?, ?, ?, ?, ?)""",
+                (owner, landing.verb, ref, old, new, landing.was, landing.created),
+            )
+
+    def walk(
+        self, thread: str, head: Id, *, after: int = 0, limit: int | None = None
+    ) -> list[Step]:
+        with self._db.lock:
+            hops = self._db.read(LINES, (self._key(thread), head, after))
+            rows: list[Row] = []
+            left = -1 if limit is None else limit
+            for line, depth in hops:
+                if left == 0:
+                    break
+                found = self._db.read(
+                    f"{JOINED} WHERE c.line = ? AND c.depth > ? AND c.depth <= ?"
+                    " ORDER BY c.depth DESC LIMIT ?",
+                    (line, after, depth, left),
+                )
+                rows.extend(found)
+                left = left if limit is None else left - len(found)
+            rows.reverse()
+            return self._steps(rows)
+
+    def read_commits(self, thread: str, ids: Sequence[Id]) -> list[Step]:
+        owner = self._key(thread)
+        found: dict[Id, Row] = {}
+        for chunk in _chunks(ids):
+            rows = self._db.read(
+                f"{JOINED} WHERE c.thread = ? AND c.id IN ({_marks(chunk)})", (owner, *chunk)
+            )
+            found.update((row[1], row) for row in rows)
+        return self._steps([found[id] for id in ids if id in found])
+
+    def read_nodes(self, thread: str, ids: Sequence[Id]) -> list[Node]:
+        nodes: list[Node] = []
+        for chunk in _chunks(ids):
+            rows = self._db.read(
+                f"""SELECT c.id, c.depth, p.id, s.id FROM commits c
+                LEFT JOIN commits p ON p.key = c.parent LEFT JOIN commits s ON s.key = c.second
+                WHERE c.thread = ? AND c.id IN ({_marks(chunk)})""",
+                (self._key(thread), *chunk),
+            )
+            nodes.extend(
+                Node(id, depth, tuple(parent for parent in parents if parent is not None))
+                for id, depth, *parents in rows
+            )
+        return nodes
+
+    def find(self, thread: str, prefix: str, limit: int = 8) -> list[Id]:
+        low, high = _bounds(prefix)
+        rows = self._db.read(
+            "SELECT id FROM commits WHERE thread = ? AND id >= ? AND id <= ? ORDER BY id LIMIT ?",
+            (self._key(thread), low, high, limit),
+        )
+        return [row[0] for row in rows]
+
+    def has_checkpoint(self, thread: str, name: str) -> bool:
+        sql = "SELECT 1 FROM checkpoint WHERE thread = ? AND name = ?"
+        return bool(self._db.read(sql, (self._key(thread), name)))
+
+    def count(self, thread: str) -> int:
+        rows = self._db.read("SELECT count(*) FROM commits WHERE thread = ?", (self._key(thread),))
+        return rows[0][0]
+
+    def operations(
+        self, thread: str, *, before: int | None = None, limit: int = 64
+    ) -> list[Operation]:
+        rows = self._db.read(
+            """SELECT o.key, o.verb, r.name, a.id, b.id, o.was, o.created
+            FROM operation o JOIN ref r ON r.key = o.ref
+            LEFT JOIN commits a ON a.key = o.old LEFT JOIN commits b ON b.key = o.new
+            WHERE o.thread = ? AND o.key < ? ORDER BY o.key DESC LIMIT ?""",
+            (self._key(thread), 2**62 if before is None else before, limit),
+        )
+        return [Operation(*row) for row in rows]
+
+    def match(self, chains: Sequence[bytes]) -> list[Match]:
+        rows: list[Row] = []
+        for chunk in _chunks(chains):
+            rows += self._db.read(
+                f"""SELECT c.key, c.chain, t.name, c.id FROM commits c
+                JOIN thread t ON t.key = c.thread WHERE c.chain IN ({_marks(chunk)})""",
+                tuple(chunk),
+            )
+        rows.sort(key=lambda row: -row[0])
+        return [Match(chain, thread, commit) for _, chain, thread, commit in rows]
+
+    def unindexed(self, limit: int) -> list[Unindexed]:
+        with self._db.lock:
+            rows = self._db.read(
+                f"{JOINED} WHERE c.key > (SELECT last FROM indexed) ORDER BY c.key LIMIT ?",
+                (limit,),
+            )
+            steps = self._steps(rows)
+        return [Unindexed(row[0], step.contents) for row, step in zip(rows, steps, strict=True)]
+
+    def index(self, texts: Iterable[tuple[int, str]]) -> None:
+        with self._db.transaction():
+            last = self._db.read("SELECT last FROM indexed")[0][0]
+            for key, text in texts:
+                if key > last:  # another process may have been here meanwhile
+                    self._db.write("INSERT INTO fulltext (rowid, text) VALUES (?, ?)", (key, text))
+                    last = key
+            self._db.write("UPDATE indexed SET last = ?", (last,))
+
+    def search(self, thread: str, words: Sequence[str], limit: int) -> list[Step]:
+        query = " ".join('"' + word.replace('"', '""') + '"' for word in words)
+        with self._db.lock:
+            rows = self._db.read(
+                f"""SELECT {COLUMNS} FROM fulltext f JOIN commits c ON c.key = f.rowid
+                LEFT JOIN entry e ON e.key = c.entry
+                WHERE fulltext MATCH ? AND c.thread = ? ORDER BY f.rank LIMIT ?""",
+                (query, self._key(thread), limit),
+            )
+            return self._steps(rows)
+
+    def _head(self, owner: int, landing: Landing) -> tuple[int, Row | None]:
+        """The ref's key and the place it points at; raises `RefMoved` if that is not `old`."""
+        rows = self._db.read(
+            """SELECT r.key, c.id, c.key, c.line, c.depth FROM ref r
+            LEFT JOIN commits c ON c.key = r.target WHERE r.thread = ? AND r.name = ?""",
+            (owner, landing.ref),
+        )
+        seen = rows[0][1] if rows else None
+        if seen != landing.old:
+            raise RefMoved(landing.ref)
+        if not rows:
+            cursor = self._db.write(
+                "INSERT INTO ref (thread, name) VALUES (?, ?)", (owner, landing.ref)
+            )
+            return cursor.lastrowid or 0, None
+        return rows[0][0], None if seen is None else rows[0][2:]
+
+    def _put_entry(self, id: Id, data: bytes) -> int:
+        cursor = self._db.write(
+            "INSERT INTO entry (id, data) VALUES (?, ?) ON CONFLICT (id) DO NOTHING", (id, data)
+        )
+        if cursor.rowcount == 1:
+            return cursor.lastrowid or 0
+        return self._entry_key(id)
+
+    def _put_commit(
+        self, owner: int, commit: CommitRecord, entries: dict[Id, int], known: dict[Id, Row]
+    ) -> Row:
+        """The place of this commit, which is written unless the thread has it."""
+        parents = [self._place(owner, parent, known) for parent in commit.parents]
+        line, depth = self._line(parents)
+        keys = [entries[id] if id in entries else self._entry_key(id) for id in commit.entries]
+        single = keys[0] if commit.kind == "append" and len(keys) == 1 else None
+        first, second, *_ = [place[0] for place in parents] + [None, None]
+        cursor = self._db.write(
+            """INSERT INTO commits
+            (thread, id, line, depth, kind, parent, second, entry, data, created, usage, chain)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (thread, id) DO NOTHING""",
+            (owner, commit.id, line, depth, commit.kind, first, second, single, *_outside(commit)),
+        )
+        if cursor.rowcount != 1:
+            return self._place(owner, commit.id, known)
+        key = cursor.lastrowid or 0
+        if single is None:
+            self._db.write_many(
+                "INSERT INTO commit_entry VALUES (?, ?, ?)",
+                [(key, position, entry) for position, entry in enumerate(keys)],
+            )
+        return key, line, depth
+
+    def _line(self, parents: list[Row]) -> tuple[int, int]:
+        """Where a child of these stands: on the first one's line while it is that line's tip."""
+        depth = 1 + max((place[2] for place in parents), default=0)
+        base_line, base_depth = parents[0][1:] if parents else (None, None)
+        if base_line is not None:
+            taken = self._first(
+                "SELECT 1 FROM commits WHERE line = ? AND depth > ? LIMIT 1",
+                (base_line, base_depth),
+            )
+            if taken is None:
+                return base_line, depth
+        cursor = self._db.write(
+            "INSERT INTO line (base_line, base_depth) VALUES (?, ?)", (base_line, base_depth)
+        )
+        return cursor.lastrowid or 0, depth
+
+    def _place(self, owner: int, id: Id, known: dict[Id, Row]) -> Row:
+        """A commit's key, line and depth."""
+        if id not in known:
+            row = self._first(
+                "SELECT key, line, depth FROM commits WHERE thread = ? AND id = ?", (owner, id)
+            )
+            if row is None:
+                raise StoreError(f"commit {id.hex()} is not in the store")
+            known[id] = row
+        return known[id]
+
+    def _entry_key(self, id: Id) -> int:
+        row = self._first("SELECT key FROM entry WHERE id = ?", (id,))
+        if row is None:
+            raise StoreError(f"entry {id.hex()} is not in the store")
+        return row[0]
+
+    def _steps(self, rows: list[Row]) -> list[Step]:
+        """Rows of `COLUMNS` as steps; parents are mostly each other, so few are looked up."""
+        ids: dict[int, Id] = {row[0]: row[1] for row in rows}
+        absent = {key for row in rows for key in row[4:6] if key is not None and key not in ids}
+        for chunk in _chunks(list(absent)):
+            sql = f"SELECT key, id FROM commits WHERE key IN ({_marks(chunk)})"
+            ids.update(self._db.read(sql, tuple(chunk)))
+        many = self._many([row[0] for row in rows if row[10] is None])
+        steps: list[Step] = []
+        for key, id, depth, kind, first, second, data, created, usage, chain, entry, text in rows:
+            parents = (
+                () if first is None else (ids[first],) if second is None
+                else (ids[first], ids[second])
+            )  # fmt: skip
+            pairs = ((entry, text),) if entry is not None else tuple(many.get(key, ()))
+            entries = tuple(pair[0] for pair in pairs)
+            record = CommitRecord(id, parents, kind, entries, data, created, usage, chain)
+            steps.append(Step(record, depth, tuple(pair[1] for pair in pairs)))
+        return steps
+
+    def _many(self, keys: list[int]) -> dict[int, list[tuple[Id, bytes]]]:
+        """The entries of commits that have other than one, in order."""
+        found: dict[int, list[tuple[Id, bytes]]] = {}
+        for chunk in _chunks(keys):
+            rows = self._db.read(
+                f"""SELECT m.commit_key, e.id, e.data FROM commit_entry m
+                JOIN entry e ON e.key = m.entry WHERE m.commit_key IN ({_marks(chunk)})
+                ORDER BY m.commit_key, m.position""",
+                tuple(chunk),
+            )
+            for key, id, data in rows:
+                found.setdefault(key, []).append((id, data))
+        return found
+
+    def _first(self, sql: str, values: Sequence[Any]) -> Row | None:
+        rows = self._db.read(sql, values)
+        return rows[0] if rows else None
+
+    def _key(self, thread: str) -> int:
+        key = self._keys.get(thread)
+        if key is None:
+            rows = self._db.read("SELECT key FROM thread WHERE name = ?", (thread,))
+            if not rows:
+                raise StoreError(f"thread {thread!r} is not in the store")
+            key = rows[0][0]
+            if not self._db.in_transaction:  # what a transaction may still take back is not kept
+                self._keys[thread] = key
+        return key
+
+
+def _thread(row: Row) -> ThreadRecord:
+    name, head, checkpoints, scope, created = row
+    return ThreadRecord(name, head, bool(checkpoints), scope, created)
+
+
+def _outside(commit: CommitRecord) -> Row:
+    """The columns that no key or place is made of."""
+    return commit.data, commit.created, commit.usage, commit.chain
+
+
+def _chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(values), CHUNK):
+        yield values[start : start + CHUNK]
+
+
+def _marks(values: Sequence[Any]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def _bounds(prefix: str) -> tuple[bytes, bytes]:
+    """The least and the greatest id that begins with these hex digits."""
+    return bytes.fromhex(prefix.ljust(40, "0")), bytes.fromhex(prefix.ljust(40, "f"))
