@@ -1,0 +1,82 @@
+"""How many of the names that a session needs later an extract of its beginning keeps.
+
+The first 70 % of a recorded session is folded. Needed are the entities that the agent itself
+writes afterwards and that stood in the folded part. Keeping the most recent messages of the same
+size is what an extract must beat.
+"""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft.compact import extract_summary
+from weft.compact.entities import find_entities
+from weft.history import Row
+from weft.model import Text, ToolCall, ToolResult, texts
+from weft.tokens import counter_for
+
+CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "transcripts"
+SESSIONS = ["258c7280", "8463c716"]
+
+count = counter_for("estimate").message
+
+
+def read_session(name: str) -> list[Row]:
+    path = CORPUS / f"claude-code-{name}.jsonl.gz"
+    if not path.exists():
+        pytest.skip("the corpus of transcripts is not beside the repository")
+    lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    kept = [line["message"] for line in lines if line.get("type") in {"user", "assistant"}]
+    messages = [{"role": message["role"], "content": message["content"]} for message in kept]
+    body = {"model": "claude-sonnet-4-5", "max_tokens": 1, "messages": messages}
+    request = weft.decode(body, "anthropic")
+    return [Row(b"%20d" % n, message) for n, message in enumerate(request.messages)]
+
+
+def names(rows: list[Row], *, written: bool = False) -> set[str]:
+    """The entities in rows; `written` leaves only what the agent wrote."""
+    found: set[str] = set()
+    for row in rows:
+        for block in row.message.blocks:
+            match block:
+                case ToolCall(arguments=arguments):
+                    said = [arguments]
+                case ToolResult(content=content) if not written:
+                    said = list(texts(content))
+                case Text(text=text) if not written or row.message.role == "assistant":
+                    said = [text]
+                case _:
+                    said = []
+            found.update(name for text in said for _, name in find_entities(text))
+    return found
+
+
+def newest(rows: list[Row], room: int) -> list[Row]:
+    kept: list[Row] = []
+    for row in reversed(rows):
+        room -= count(row.message)
+        if room < 0:
+            break
+        kept.append(row)
+    return kept
+
+
+@pytest.mark.parametrize("session", SESSIONS)
+@pytest.mark.parametrize(("share", "least"), [(0.02, 0.40), (0.05, 0.60), (0.10, 0.75)])
+def test_an_extract_keeps_more_needed_names_than_recency(
+    session: str, share: float, least: float
+) -> None:
+    rows = read_session(session)
+    border = len(rows) * 7 // 10
+    old, later = rows[:border], rows[border:]
+    needed = names(later, written=True) & names(old)
+    room = int(sum(count(row.message) for row in old) * share)
+    summary = extract_summary(old, room, count)
+    assert summary is not None
+    assert count(summary) <= room
+    kept = sum(name in summary.text for name in needed) / len(needed)
+    recent = len(needed & names(newest(old, room))) / len(needed)
+    assert kept > max(least, recent)
