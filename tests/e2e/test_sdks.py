@@ -129,6 +129,34 @@ def test_openai_responses_answers_and_calls_a_tool(gpt, streams):
     assert (final.status, final.usage.total_tokens > 0) == ("completed", True)
 
 
+def test_anthropics_own_tool_runner_goes_to_the_end(claude):
+    ran = []
+
+    @anthropic.beta_tool
+    def weather_of(city: str) -> str:
+        """Look up the weather."""
+        ran.append(city)
+        return weather(city)
+
+    messages = [{"role": "user", "content": ASK}]
+    given = {"model": MODEL, "max_tokens": 500, "tools": [weather_of], "messages": messages}
+    final = claude.beta.messages.tool_runner(**given).until_done()
+    assert ran == ["Paris"]
+    assert ANSWER in final.content[0].text
+
+
+def test_a_conversation_left_with_the_server_is_continued_by_its_id(gateway, gpt):
+    first = gpt.responses.create(model=MODEL, instructions="Be brief.", input="I keep two cats.")
+    given = {"model": MODEL, "input": "How many cats?", "previous_response_id": first.id}
+    second = gpt.responses.with_raw_response.create(**given)
+    assert "two cats" in second.parse().output_text
+    with weft.thread.open(gateway.store, second.headers["x-weft-thread"]) as thread:
+        roles = [message.role for message in thread.compile().messages]
+    assert roles[-4:] == ["user", "assistant", "user", "assistant"]
+    with pytest.raises(openai.BadRequestError, match="resp_unknown"):
+        gpt.responses.create(model=MODEL, input="x", previous_response_id="resp_unknown")
+
+
 def test_words_arrive_one_by_one(claude, gpt):
     message = [{"role": "user", "content": "hello"}]
     with claude.messages.stream(model=MODEL, max_tokens=500, messages=message) as stream:

@@ -14,7 +14,7 @@ from .events import (
     to_json,
 )
 from .loop import Agent
-from .system import Shown, present
+from .system import Shown, present, skip_note, table_json
 from .tools import FunctionTool, read_tool
 
 __all__ = [
@@ -32,6 +32,8 @@ __all__ = [
     "UsageReport",
     "present",
     "read_tool",
+    "skip_note",
     "system_json",
+    "table_json",
     "to_json",
 ]

@@ -18,7 +18,7 @@ LINE = 160
 _WORD = re.compile(r"[\w'-]{4,}")
 _QUOTED = re.compile(r"[\"“'`]([^\"”'`]+)[\"”'`]")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-_AFTER = re.compile(r"\b(?:in|for|of|about|named)\s+(?:the\s+)?([\w.-]+)", re.IGNORECASE)
+_AFTER = re.compile(r"\b(?:in|for|of|about|named)\s+(?:the\s+)?([\w.-]*\w)", re.IGNORECASE)
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]?")
 
 

@@ -31,11 +31,12 @@ from weft.errors import Refused, StoreError, UpstreamFailed, UpstreamProtocolErr
 from weft.model import ApiError, Loss, Origin, Request, Response
 
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
-from .auth import admit
+from .auth import Caller, admit
 from .errors import failure, refusal
 from .outgoing import Outgoing, is_direct, write_outgoing
 from .pump import pump
 from .relay import Interpreter, Mirror, Piece, Relay, keepalive
+from .resume import join, read_link, unknown_link, without_link
 from .routing import Route, find_route
 from .sessions import Ticket, read_hint
 from .state import State
@@ -99,9 +100,13 @@ async def _travel(
 ) -> None:
     caller = admit(inbound.headers, state.settings)
     body = await inbound.read(state.settings.max_body)
-    request = codec.decode_request(parse_body(body), None)
+    raw = parse_body(body)
+    request = codec.decode_request(without_link(codec.protocol, raw), None)
     route = find_route(request.model, codec.protocol, state.providers, state.catalog)
     ledger.model, ledger.upstream = request.model, route.provider.name
+    link = read_link(codec.protocol, raw)
+    if link is not None:
+        request = await _resume(state, codec, route, request, caller, link)
     outgoing = write_outgoing(state, codec, route, request, body, inbound)
     ticket = None
     if state.recorder is not None:
@@ -114,6 +119,21 @@ async def _travel(
         await _relay(journey, reply, inbound, outbound)
     finally:
         reply.close()
+
+
+async def _resume(
+    state: State, codec: Codec, route: Route, request: Request, caller: Caller, link: str
+) -> Request:
+    """The whole of a conversation that was left with the server.
+
+    An upstream that keeps it itself may know an id that we do not.
+    """
+    before = None if state.recorder is None else await state.recorder.before(caller, link)
+    if before is not None:
+        return join(codec.protocol, before, request)
+    if route.provider is OFFLINE or not is_direct(route, codec):
+        raise unknown_link(codec.protocol, link)
+    return request
 
 
 async def _ask(journey: Journey) -> Reply:

@@ -17,24 +17,33 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 import orjson
 from msgspec import Struct
 
-from weft.model import Message, Request, Response, Usage
+from weft.model import Message, Request, Response, Tool
 from weft.store import Store
 from weft.thread import Thread, find_prefix
 from weft.thread import open as open_thread
 
 from .auth import Caller
+from .resume import Before
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _SESSION = re.compile(r"session_([0-9a-f-]{8,})")
 
 NAME_LIMIT = 80
 THREADS_OF_SESSION = 1000
+THREADS_SEARCHED = 500
+REMEMBERED = 10_000
+
+ANSWER = "answer"
+"""The member of a commit's metadata that holds the id its answer went out with."""
+
+T = TypeVar("T")
+V = TypeVar("V")
 
 
 class Ticket(Struct, frozen=True):
@@ -99,16 +108,42 @@ class Recorder:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._line = ThreadPoolExecutor(1, thread_name_prefix="weft-recorder")
+        self._answers: dict[str, Ticket] = {}
+        self._setups: dict[str, tuple[Tool, ...]] = {}
 
     async def begin(self, caller: Caller, hint: str | None, request: Request) -> Ticket:
         """File what is new in a request."""
-        return await self._run(lambda: file_request(self.store, caller, hint, request))
+        return await self._run(lambda: self._begin(caller, hint, request))
 
     async def finish(self, ticket: Ticket, response: Response) -> Ticket:
         """File the answer behind its request."""
-        return await self._run(lambda: file_answer(self.store, ticket, response))
+        return await self._run(lambda: self._finish(ticket, response))
 
-    async def _run(self, job: Callable[[], Ticket]) -> Ticket:
+    async def before(self, caller: Caller, id: str) -> Before | None:
+        """The conversation up to the answer of that id; None where none of ours has it."""
+        return await self._run(lambda: self._before(caller, id))
+
+    def _begin(self, caller: Caller, hint: str | None, request: Request) -> Ticket:
+        ticket = file_request(self.store, caller, hint, request, self._setups.get)
+        _remember(self._setups, ticket.thread, request.tools)
+        return ticket
+
+    def _finish(self, ticket: Ticket, response: Response) -> Ticket:
+        filed = file_answer(self.store, ticket, response)
+        if response.id is not None:
+            _remember(self._answers, response.id, filed)
+        return filed
+
+    def _before(self, caller: Caller, id: str) -> Before | None:
+        ticket = self._answers.get(id) or find_answer(self.store, id)
+        record = None if ticket is None else self.store.read_thread(ticket.thread)
+        if ticket is None or record is None or not _owns(caller, record.scope):
+            return None
+        thread = open_thread(self.store, ticket.thread, branch=ticket.branch)
+        compiled = thread.compile(ticket.head)
+        return Before(compiled.messages, compiled.tools)
+
+    async def _run(self, job: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._line, job)
 
     def close(self) -> None:
@@ -116,19 +151,31 @@ class Recorder:
         self._line.shutdown()
 
 
-def file_request(store: Store, caller: Caller, hint: str | None, request: Request) -> Ticket:
-    """Commit the messages that no thread of this scope has yet."""
+def file_request(
+    store: Store,
+    caller: Caller,
+    hint: str | None,
+    request: Request,
+    offered: Callable[[str], tuple[Tool, ...] | None] = lambda _: None,
+) -> Ticket:
+    """Commit the messages that no thread of this scope has yet, and the tools where they changed.
+
+    `offered` is what is known of a thread's tools without compiling it.
+    """
     scope = caller.scope if hint is None else f"{caller.scope}/{hint}"
     known = find_prefix(store, scope, request.messages)
     if known is None:
         thread = open_thread(store, _free_name(store, hint), scope=scope)
-        return _append(thread, request.messages)
+        return _append(thread, request.messages, tools=request.tools or None)
     thread = open_thread(store, known.thread, branch=known.branch, scope=scope)
     commit = known.commit.hex()
     new = request.messages[known.length :]
     if not new:
         return Ticket(thread.name, thread.current, commit)
-    return _append(_stand_on(store, thread, commit), new)
+    thread = _stand_on(store, thread, commit)
+    tools = offered(thread.name)
+    known_tools = thread.compile().tools if tools is None else tools
+    return _append(thread, new, tools=None if request.tools == known_tools else request.tools)
 
 
 def file_answer(store: Store, ticket: Ticket, response: Response) -> Ticket:
@@ -136,15 +183,43 @@ def file_answer(store: Store, ticket: Ticket, response: Response) -> Ticket:
     thread = open_thread(store, ticket.thread, branch=ticket.branch)
     if ticket.head is not None:
         thread = _stand_on(store, thread, ticket.head)
-    return _append(thread, (response.message,), usage=response.usage)
+    metadata = None if response.id is None else {ANSWER: response.id}
+    info = thread.commit_message(response.message, usage=response.usage, metadata=metadata)
+    return Ticket(thread.name, thread.current, info.id)
 
 
-def _append(thread: Thread, messages: Sequence[Message], *, usage: Usage | None = None) -> Ticket:
-    """Commit the messages together; the branch did not exist before a new thread's first."""
+def find_answer(store: Store, id: str) -> Ticket | None:
+    """The answer of that id among those that a branch ends in; newest threads first."""
+    for record in reversed(store.threads()[-THREADS_SEARCHED:]):
+        for branch in store.refs(record.name):
+            head = open_thread(store, record.name, branch=branch).head
+            if head is not None and head.metadata.get(ANSWER) == id:
+                return Ticket(record.name, branch, head.id)
+    return None
+
+
+def _owns(caller: Caller, scope: str | None) -> bool:
+    return scope is not None and scope.partition("/")[0] == caller.scope
+
+
+def _remember(known: dict[str, V], key: str, value: V) -> None:
+    """Keep the newest; a store that grows for years is no reason for memory to."""
+    known.pop(key, None)
+    known[key] = value
+    if len(known) > REMEMBERED:
+        del known[next(iter(known))]
+
+
+def _append(
+    thread: Thread, messages: Sequence[Message], *, tools: tuple[Tool, ...] | None
+) -> Ticket:
+    """Commit the messages together, behind the tools where these are given."""
     head: str | None = None
     with thread.batch():
+        if tools is not None:
+            thread.setup(tools)
         for message in messages:
-            head = thread.commit_message(message, usage=usage).id
+            head = thread.commit_message(message).id
     return Ticket(thread.name, thread.current, head)
 
 

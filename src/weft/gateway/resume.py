@@ -1,0 +1,88 @@
+"""Conversations that a client leaves with the server, and continues by the id of an answer.
+
+OpenAI's `previous_response_id` and Anthropic's `thread` send only what is new; the rest is context
+that is not in the body. An upstream of the same protocol that gave the id out knows it. Where the
+answer came from here, or goes somewhere else now, the store gives the conversation back: the
+client may even have changed its model in between.
+
+https://platform.openai.com/docs/guides/conversation-state
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from msgspec import Struct, structs
+
+from weft.errors import Refused
+from weft.model import JsonObject, Message, Request, Tool, is_system
+
+
+class Before(Struct, frozen=True):
+    """The conversation up to an answer: what was said, and the tools that were offered."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...]
+
+
+class Link(Struct, frozen=True):
+    """How a protocol names the answer that a request continues.
+
+    `setup` is whether system and tools of the earlier request hold on as well.
+    """
+
+    member: str
+    read: Callable[[Any], str | None]
+    setup: bool
+
+
+def _id(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _thread_id(value: Any) -> str | None:
+    return (
+        _id(cast(JsonObject, value).get("previous_message_id")) if isinstance(value, dict) else None
+    )
+
+
+LINKS: Mapping[str, Link] = {
+    "anthropic": Link("thread", _thread_id, setup=True),
+    "openai-responses": Link("previous_response_id", _id, setup=False),
+}
+
+
+def read_link(protocol: str, body: JsonObject) -> str | None:
+    """The id of the answer that this body continues, if it names one."""
+    link = LINKS.get(protocol)
+    return None if link is None else link.read(body.get(link.member))
+
+
+def without_link(protocol: str, body: JsonObject) -> JsonObject:
+    """The body as if it were whole."""
+    link = LINKS.get(protocol)
+    if link is None or link.member not in body:
+        return body
+    return {name: value for name, value in body.items() if name != link.member}
+
+
+def join(protocol: str, before: Before, request: Request) -> Request:
+    """The whole conversation that a continuing request means."""
+    link = LINKS[protocol]
+    run = _leading(request.messages)
+    said = before.messages
+    if run or not link.setup:  # the request's own system run stands for the earlier one
+        said = said[len(_leading(said)) :]
+    tools = request.tools if request.tools or not link.setup else before.tools
+    return structs.replace(
+        request, messages=(*run, *said, *request.messages[len(run) :]), tools=tools
+    )
+
+
+def unknown_link(protocol: str, id: str) -> Refused:
+    """Nothing here answered with that id."""
+    return Refused(f"no answer {id!r} is known here", param=LINKS[protocol].member)
+
+
+def _leading(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    count = next((i for i, m in enumerate(messages) if not is_system(m)), len(messages))
+    return messages[:count]

@@ -1,0 +1,118 @@
+"""`weft serve`, `weft run` and `weft chat` as a person calls them."""
+
+import os
+import socket
+import subprocess
+import sys
+
+import orjson
+import pytest
+
+import weft.thread
+from servers import LAUNCH, SECRETS, weft_serve
+
+SHOW = "import os; print(os.environ['ANTHROPIC_BASE_URL'], os.environ['OPENAI_BASE_URL'])"
+
+
+def weft_command(folder, *words, stdin=""):
+    environ = {name: value for name, value in os.environ.items() if name not in SECRETS}
+    return subprocess.run(
+        [sys.executable, "-c", LAUNCH, *words],
+        cwd=folder,
+        env=environ,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_a_port_in_use_is_one_clear_line(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = weft_command(tmp_path, "serve", "--port", str(port))
+    assert done.returncode == 1
+    assert done.stderr == f"weft: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--config", "missing.toml"], "'missing.toml' cannot be read"),
+        (["--upstream", "nonsense"], "'nonsense' is not of the form NAME=PROTOCOL:URL"),
+        (["--host", "0.0.0.0"], "callers need keys"),
+        (["--store", "."], "'.'"),
+    ],
+)
+def test_a_wrong_setting_is_one_clear_line(tmp_path, flags, words):
+    done = weft_command(tmp_path, "serve", "--port", "0", *flags)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert words in done.stderr
+
+
+def test_run_starts_a_gateway_for_one_program_alone(tmp_path):
+    done = weft_command(tmp_path, "run", "--store", "s.db", "--", sys.executable, "-c", SHOW)
+    anthropic, openai = done.stdout.split()
+    assert done.returncode == 0
+    assert openai == f"{anthropic}/v1"
+    port = int(anthropic.rpartition(":")[2])
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0, "the gateway ends with the program"
+
+
+def test_run_uses_a_gateway_that_is_there(tmp_path):
+    with weft_serve(tmp_path) as gateway:
+        words = ["run", "--url", gateway.url, "--", sys.executable, "-c", SHOW]
+        assert weft_command(tmp_path, *words).stdout.split()[0] == gateway.url
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--url", "http://127.0.0.1:1", "--", sys.executable, "-c", "raise SystemExit(7)"], 7),
+        (["--url", "http://127.0.0.1:1", "--", "no-such-program"], 127),
+        (["--"], 2),
+    ],
+)
+def test_run_ends_as_its_program_ends(tmp_path, words, code):
+    assert weft_command(tmp_path, "run", *words).returncode == code
+
+
+def test_chat_says_one_thing_and_keeps_it(tmp_path):
+    done = weft_command(tmp_path, "chat", "--store", "c.db", "hello", "there")
+    assert done.returncode == 0
+    assert "You said: “hello there”" in done.stdout
+    with weft.thread.open(tmp_path / "c.db") as thread:
+        assert [message.role for message in thread.compile().messages] == ["user", "assistant"]
+
+
+def test_chat_reads_lines_and_shows_what_happens(tmp_path):
+    lines = "I live in Lyon.\nWhat else?\nPlease compact the thread.\n"
+    done = weft_command(tmp_path, "chat", "--store", "c.db", stdin=lines)
+    assert done.returncode == 0
+    assert "[compact " in done.stdout
+    assert "compacted" in done.stdout.lower()
+
+
+def test_chat_prints_events_as_json(tmp_path):
+    done = weft_command(tmp_path, "chat", "--store", "c.db", "--json", "hello")
+    events = [orjson.loads(line) for line in done.stdout.splitlines()]
+    assert {event["type"] for event in events} == {"text_delta", "usage", "message_complete"}
+
+
+def test_chat_with_an_upstream_that_is_not_there_fails(tmp_path):
+    words = [
+        "--store",
+        "c.db",
+        "--upstream",
+        "u=anthropic:http://127.0.0.1:1",
+        "--model",
+        "m",
+        "hi",
+    ]
+    done = weft_command(tmp_path, "chat", *words)
+    assert done.returncode == 1
+    assert "cannot be reached" in done.stdout
