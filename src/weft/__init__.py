@@ -5,7 +5,153 @@ The public names, explicit and sorted. Each is imported when it is first used, s
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
+    from weft.agent import (
+        Agent as Agent,
+    )
+    from weft.codec import (
+        apply_last_system_cache_breakpoint as apply_last_system_cache_breakpoint,
+    )
+    from weft.codec import (
+        build_anthropic_system_param as build_anthropic_system_param,
+    )
+    from weft.codec import (
+        encode_message as encode_message,
+    )
+    from weft.compact import (
+        COMPACT_TOOL as COMPACT_TOOL,
+    )
+    from weft.compact import (
+        RECALL_TOOL as RECALL_TOOL,
+    )
+    from weft.compact import (
+        CompactResult as CompactResult,
+    )
+    from weft.compact import (
+        Replacement as Replacement,
+    )
+    from weft.compact import (
+        ToolDefinition as ToolDefinition,
+    )
+    from weft.compact import (
+        create_checkpoint_content as create_checkpoint_content,
+    )
+    from weft.compact import (
+        generate_checkpoint_id as generate_checkpoint_id,
+    )
+    from weft.compact import (
+        validate_compact_input as validate_compact_input,
+    )
+    from weft.errors import (
+        Ambiguous as Ambiguous,
+    )
+    from weft.errors import (
+        BudgetExceeded as BudgetExceeded,
+    )
+    from weft.errors import (
+        CompactRefused as CompactRefused,
+    )
+    from weft.errors import (
+        ConfigError as ConfigError,
+    )
+    from weft.errors import (
+        NotFound as NotFound,
+    )
+    from weft.errors import (
+        Refused as Refused,
+    )
+    from weft.errors import (
+        StoreError as StoreError,
+    )
+    from weft.errors import (
+        ThreadError as ThreadError,
+    )
+    from weft.errors import (
+        WeftError as WeftError,
+    )
+    from weft.model import (
+        Checkpoint as Checkpoint,
+    )
+    from weft.model import (
+        Loss as Loss,
+    )
+    from weft.model import (
+        Message as Message,
+    )
+    from weft.model import (
+        Reminder as Reminder,
+    )
+    from weft.model import (
+        Request as Request,
+    )
+    from weft.model import (
+        Response as Response,
+    )
+    from weft.thread import (
+        ArtifactContent as ArtifactContent,
+    )
+    from weft.thread import (
+        CommitInfo as CommitInfo,
+    )
+    from weft.thread import (
+        CompiledContext as CompiledContext,
+    )
+    from weft.thread import (
+        DialogueContent as DialogueContent,
+    )
+    from weft.thread import (
+        FreeformContent as FreeformContent,
+    )
+    from weft.thread import (
+        InstructionContent as InstructionContent,
+    )
+    from weft.thread import (
+        OutputContent as OutputContent,
+    )
+    from weft.thread import (
+        ReasoningContent as ReasoningContent,
+    )
+    from weft.thread import (
+        SessionContent as SessionContent,
+    )
+    from weft.thread import (
+        Thread as Thread,
+    )
+    from weft.thread import (
+        ToolIOContent as ToolIOContent,
+    )
+    from weft.thread import (
+        extract_text_from_content as extract_text_from_content,
+    )
+    from weft.thread import (
+        open as open,
+    )
+    from weft.thread import (
+        threads as threads,
+    )
+    from weft.thread.translate import (
+        StreamTranslator as StreamTranslator,
+    )
+    from weft.thread.translate import (
+        Translation as Translation,
+    )
+    from weft.thread.translate import (
+        decode as decode,
+    )
+    from weft.thread.translate import (
+        encode as encode,
+    )
+    from weft.thread.translate import (
+        translate as translate,
+    )
+    from weft.thread.translate import (
+        translate_error as translate_error,
+    )
+    from weft.thread.translate import (
+        translate_response as translate_response,
+    )
 
 _NAMES: dict[str, str] = {
     "Agent": "weft.agent",

@@ -1,0 +1,41 @@
+"""The README's recipes, pasted and run."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parents[1] / "README.md"
+RECIPES = dict(
+    re.findall(r"^## (Recipe: [^\n]+)\n+```python\n(.*?)```", README.read_text(), re.M | re.S)
+)
+
+
+def test_there_are_two_recipes():
+    assert list(RECIPES) == [
+        "Recipe: a thread in Python, for any vendor",
+        "Recipe: it got too long",
+    ]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_runs_as_it_stands(name, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", RECIPES[name]],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_the_translation_snippet_is_true(tmp_path):
+    snippet = re.search(r"```python\n(there = .*?)```", README.read_text(), re.S)
+    assert snippet is not None
+    body = '{"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}'
+    code = f"import weft\nbody = {body}\n{snippet.group(1)}"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, check=True)
