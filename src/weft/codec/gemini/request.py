@@ -77,8 +77,7 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
         if role not in ("user", "model"):
             form[f"{path}.role"] = [role] if "role" in raw else []
         word = "user" if role is None else ROLES.get(role, role)
-        ext = None if len(raw) <= 2 else rest_of(raw, CONTENT, PROTOCOL)
-        messages.append(Message(word, blocks, form=shape, ext=ext))
+        messages.append(Message(word, blocks, form=shape, ext=rest_of(raw, CONTENT, PROTOCOL)))
     tools = decode_tools(body, form, rest)
     own = {key: value for key, value in body.items() if key not in REQUEST_SETUP}
     if form:
@@ -173,7 +172,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     form: Mapping[str, Any] = request.raw.get(PROTOCOL, {}).get(FORM, {})
     body = encode_params(request, target, losses)
     arranged = arrange(request, RULES, target.model, target.system, losses)
-    writer = Writer(target, losses, _calls(request))
+    writer = Writer(target, losses, {} if native else _calls(request))
     _write_system(arranged, writer, target, native, form, body)
     tools = write_tools(request, losses)
     if tools is not None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 from weft.codec.base import Encoded, Losses, members
 from weft.codec.params import lose_ext
 from weft.codec.read import at, inside, objects, wrong
-from weft.errors import Refused
+from weft.errors import Refused, UpstreamFailed
 from weft.model import (
     Block,
     Close,
@@ -30,6 +30,7 @@ from weft.model import (
     fold,
 )
 
+from .errors import decode_error
 from .parts import PartReader
 from .spelling import read_spelling
 from .usage import decode_block, decode_stop, decode_usage, encode_usage, finish_word
@@ -44,7 +45,10 @@ CONTENT = {"role": "model"}
 
 
 def decode_response(body: JsonObject) -> Response:
-    """A whole answer; raises `Refused` with the path of whatever cannot be read."""
+    """A whole answer; raises `UpstreamFailed` where it is an error in an answer's clothes."""
+    if "error" in body:
+        error = decode_error(body, 0)
+        raise UpstreamFailed(error.message, status=error.status)
     if body.keys().isdisjoint(ENVELOPE):
         raise wrong("candidates", body.get("candidates"), "a list")
     events: list[Event] = [decode_start(body)]
