@@ -56,7 +56,7 @@ def merge3(
     for slot in {**old, **left, **right}:
         lines[slot] = _merge_line(slot, old.get(slot), left.get(slot), right.get(slot), settle)
     lines.update(settle_folds(old, left, right, settle))
-    order, twice = weave(old, left, right)
+    order, twice = weave(old, left, right, lines)
     lines.update((slot, without_results(right[slot], calls)) for slot, calls in twice.items())
     settled = (lines[slot] for slot in order)
     rows = [*ours[:start], *(row for row in settled if row is not None)]

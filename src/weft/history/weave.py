@@ -5,7 +5,7 @@ thing turns that round: if the place is between a call and its result, and they 
 their lines come first, because nothing may stand between a call and its result.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import structs
 
@@ -16,9 +16,15 @@ from .conflict import Lines
 from .objects import Row
 
 
-def weave(old: Lines, left: Lines, right: Lines) -> tuple[list[Id], dict[Id, frozenset[str]]]:
-    """All slots of the merged list in order, and per slot of theirs the calls ours answered too."""
-    runs = _runs(old, left, right)
+def weave(
+    old: Lines, left: Lines, right: Lines, settled: Mapping[Id, Row | None]
+) -> tuple[list[Id], dict[Id, frozenset[str]]]:
+    """All slots of the merged list in order, and per slot of theirs the calls ours answered too.
+
+    `settled` is what each line came to: one that we had dropped and that is kept after all comes
+    back where they have it.
+    """
+    runs = _runs(old, left, right, settled)
     slots = list(left)
     woven: list[Id] = []
     twice: dict[Id, frozenset[str]] = {}
@@ -57,14 +63,16 @@ def without_results(row: Row, calls: frozenset[str]) -> Row | None:
     return structs.replace(row, message=structs.replace(row.message, blocks=left))
 
 
-def _runs(old: Lines, left: Lines, right: Lines) -> dict[Id | None, list[Id]]:
-    """Their new lines, by the nearest line before them that we have too."""
+def _runs(
+    old: Lines, left: Lines, right: Lines, settled: Mapping[Id, Row | None]
+) -> dict[Id | None, list[Id]]:
+    """The lines that only they have, by the nearest line before them that we have too."""
     runs: dict[Id | None, list[Id]] = {}
     anchor: Id | None = None
     for slot in right:
         if slot in left:
             anchor = slot
-        elif slot not in old:
+        elif slot not in old or settled.get(slot) is not None:
             runs.setdefault(anchor, []).append(slot)
     return runs
 
