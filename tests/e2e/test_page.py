@@ -408,3 +408,23 @@ def test_a_foreign_page_may_not_talk(served):
 
     with pytest.raises(aiohttp.WSServerHandshakeError):
         apart(knock)
+
+
+def test_a_very_long_thread_opens_on_its_end_and_shows_the_rest_when_asked(tab, served):
+    body = {"model": "weft-offline", "max_tokens": 50, "messages": []}
+    for number in range(230):
+        body["messages"] += [
+            {"role": "user", "content": f"question {number}"},
+            {"role": "assistant", "content": f"answer {number}"},
+        ]
+    body["messages"].append({"role": "user", "content": "the last question"})
+    data = json.dumps(body).encode()
+    headers = {"content-type": "application/json", "x-claude-code-session-id": "very-long-one"}
+    with urlopen(Request(served + "/v1/messages", data=data, headers=headers)) as answer:
+        thread = answer.headers["x-weft-thread"]
+    page = tab(thread)
+    page.wait_for_selector(".earlier button")
+    assert "question 0" not in page.locator("#conversation .prose").all_inner_texts()
+    page.click(".earlier button")
+    page.wait_for_selector(".earlier", state="detached")
+    assert "question 0" in page.locator("#conversation .prose").all_inner_texts()

@@ -6,7 +6,7 @@ one, so that a page can open a name before its first message. Writing goes throu
 `Thread` and answers with one sentence for people.
 
     GET  /api/threads?q=                      the list; with words, only threads that have them
-    GET  /api/thread?thread=&branch=          rows with ids, priorities, kinds, tokens; branches
+    GET  /api/thread?thread=&branch=&last=    rows with ids, priorities, kinds, tokens; branches
     GET  /api/log?thread=&branch=&limit=      commits, newest first
     GET  /api/commit?thread=&branch=&id=      what one commit took out, put in, and what pins kept
     GET  /api/diff?thread=&a=&b=              two branches or commits against each other
@@ -30,8 +30,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from weft.agent.events import to_json
-from weft.agent.system import present, table_json
+from weft.agent import present, table_json, to_json
 from weft.client import OFFLINE_MODEL
 from weft.compact import SystemMessage, validate_compact_input
 from weft.errors import (
@@ -67,6 +66,8 @@ from .views import (
 )
 
 LOG_LIMIT = 500
+ROW_LIMIT = 400
+THREAD_LIMIT = 500
 HIT_LIMIT = 20
 HITS_SHOWN = 3
 HIT_LENGTH = 160
@@ -91,7 +92,8 @@ Answer = Callable[[Ask], JsonObject]
 def list_threads(ask: Ask) -> JsonObject:
     """The newest first; with words, those whose name or messages have them."""
     words = ask.text_or_none("q")
-    rows = [_thread_line(ask.store, record) for record in ask.store.threads()]
+    newest = ask.store.threads()[-THREAD_LIMIT:]
+    rows = [_thread_line(ask.store, record) for record in newest]
     if words:
         rows = [row for row in (_with_hits(ask.store, row, words) for row in rows) if row]
     return {"threads": sorted(rows, key=lambda row: row["updated"], reverse=True)}
@@ -125,7 +127,14 @@ def show_thread(ask: Ask) -> JsonObject:
     window = ask.state.catalog.find(model).window
     if record is None:
         name = ask.text("thread")
-        empty = {"rows": [], "tokens": 0, "branch": MAIN, "branches": [MAIN], "head": None}
+        empty = {
+            "rows": [],
+            "earlier": 0,
+            "tokens": 0,
+            "branch": MAIN,
+            "branches": [MAIN],
+            "head": None,
+        }
         return {"name": name, "sample": False, "window": window, **empty}
     thread = ask.thread()
     view, changes = read_changes(_steps(ask, thread))
@@ -137,7 +146,7 @@ def show_thread(ask: Ask) -> JsonObject:
         "head": None if view.head is None else view.head.hex(),
         "sample": record.name == SAMPLE,
         "window": window,
-        **thread_json(view, changes, count),
+        **thread_json(view, changes, count, ask.number("last") or ROW_LIMIT),
     }
 
 

@@ -73,13 +73,17 @@ def now() -> str:
 def _value(node: ast.expr) -> Any:
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
-            return value
+            return _bounded(value)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in BINARY:
-            result = BINARY[type(op)](_value(left), _value(right))
-            if abs(result) > LARGEST:
-                raise ThreadError("the result is too large")
-            return result
+            return _bounded(BINARY[type(op)](_value(left), _value(right)))
         case ast.UnaryOp(op=op, operand=operand) if type(op) in UNARY:
             return UNARY[type(op)](_value(operand))
         case _:
             raise ThreadError(f"{ast.unparse(node)!r} is not an expression of numbers")
+
+
+def _bounded(value: Any) -> Any:
+    """A number that a person could still read."""
+    if abs(value) > LARGEST:
+        raise ThreadError("the numbers get too large")
+    return value

@@ -27,10 +27,13 @@ ELEMENTS = {
 }
 ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}, "span": {"class"}, "code": {"class"}}
 SCHEMES = {"http", "https", "mailto"}
+CACHED = 2048
+"""A thread is shown again after every turn, and most of it is as it was."""
 HIGHLIGHT_LIMIT = 50_000
 """Characters of one code block beyond which colours cost more than they help."""
 
 
+@lru_cache(maxsize=CACHED)
 def render(text: str) -> str:
     """Safe HTML for markdown that nobody vouches for."""
     return _CLEANER.clean(_parser().render(text))

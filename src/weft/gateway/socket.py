@@ -25,8 +25,15 @@ import orjson
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from weft.agent import Agent, AgentEvent, SystemMessage, TextDelta, ThinkingDelta, to_json
-from weft.agent.system import present
+from weft.agent import (
+    Agent,
+    AgentEvent,
+    SystemMessage,
+    TextDelta,
+    ThinkingDelta,
+    present,
+    to_json,
+)
 from weft.client import OFFLINE_MODEL
 from weft.errors import Refused, WeftError
 from weft.model import JsonObject

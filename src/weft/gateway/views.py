@@ -97,16 +97,17 @@ def read_changes(steps: Iterable[Step]) -> tuple[View, dict[Id, Change]]:
     return view.extend(plain), changes
 
 
-def thread_json(view: View, changes: Mapping[Id, Change], count: Count) -> JsonObject:
-    """The rows a page shows, hidden ones included, and what a model would be sent in tokens."""
+def thread_json(view: View, changes: Mapping[Id, Change], count: Count, last: int) -> JsonObject:
+    """The last rows, hidden ones included, and what a model would be sent in tokens."""
     folds = {
         row.id: fold_json(commit, change, count)
         for commit, change in changes.items()
         for row in change.added
         if row.kind == SUMMARY and change.removed
     }
-    rows = [{**row_json(row, count), "fold": folds.get(row.id)} for row in view.rows]
-    return {"rows": rows, "tokens": view.tokens(count)}
+    rows = view.rows
+    shown = [{**row_json(row, count), "fold": folds.get(row.id)} for row in rows[-last:]]
+    return {"rows": shown, "earlier": len(rows) - len(shown), "tokens": view.tokens(count)}
 
 
 def row_json(row: Row, count: Count) -> JsonObject:

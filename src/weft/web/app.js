@@ -9,6 +9,7 @@ import { Chat } from "./chat.js";
 import { History, reworded, rows } from "./history.js";
 import { Threads } from "./threads.js";
 
+const WHOLE = 1_000_000; // rows: all there are
 const HIGH = 0.8; // part of the window from which the gauge warns
 
 const at = { thread: null, branch: null, head: null, running: false };
@@ -21,7 +22,7 @@ const threads = new Threads({ onpick: (name) => go(name), onhit: (name, id) => g
 async function start() {
   const table = await get("/api/system-table");
   const annotate = (priority) => (id) => change("/api/annotate", { id, priority }).then(() => focusRow(id));
-  const actions = { pin: annotate("pinned"), skip: annotate("skip"), restore: annotate("normal"), openFold };
+  const actions = { pin: annotate("pinned"), skip: annotate("skip"), restore: annotate("normal"), openFold, showAll };
   chat = new Chat({ table, actions });
   line = new Line("/ws", { onframe: receive, onstate: connection });
   wire();
@@ -58,9 +59,10 @@ function focusRow(id, preventScroll = true) {
 /** Read the thread again and show it; a slower answer to an older question is left out. */
 async function reload(follow = true) {
   const query = { thread: at.thread, branch: at.branch };
+  const last = at.whole === at.thread ? WHOLE : null;
   const turn = (reload.turn = (reload.turn ?? 0) + 1);
   try {
-    const [view, log] = await Promise.all([get("/api/thread", query), get("/api/log", query)]);
+    const [view, log] = await Promise.all([get("/api/thread", { ...query, last }), get("/api/log", query)]);
     if (turn !== reload.turn) return;
     Object.assign(at, { branch: view.branch, head: view.head });
     chat.show(view, follow);
@@ -110,6 +112,11 @@ async function change(path, body = {}) {
 
 function revert(id) {
   return change("/api/revert", { id });
+}
+
+function showAll() {
+  at.whole = at.thread;
+  return reload(false);
 }
 
 function openFold(commit) {

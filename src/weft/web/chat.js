@@ -12,7 +12,7 @@ const EXCERPT = 90;
 const SPEAKERS = { user: "You", assistant: "Assistant", system: "System", developer: "System", tool: "Tool" };
 
 export class Chat {
-  /** `actions`: {pin, skip, restore, openFold} for a row. */
+  /** `actions`: {pin, skip, restore} for a row, {openFold} for a commit, {showAll}. */
   constructor({ table, actions }) {
     this.table = table;
     this.actions = actions;
@@ -24,6 +24,7 @@ export class Chat {
   clear() {
     this.panels = new Map();
     this.blocks = new Map();
+    this.said = [];
     refill(this.list);
   }
 
@@ -31,11 +32,17 @@ export class Chat {
   show(view, follow) {
     const scroll = byId("scroll").scrollTop;
     this.clear();
+    if (view.earlier) this.list.append(this.earlier(view.earlier));
     for (const row of view.rows) this.list.append(this.row(row));
     if (!view.rows.length) this.list.append(emptyThread());
     this.settlePanels("unanswered", "No result was recorded.");
     if (follow) this.toEnd();
     else byId("scroll").scrollTop = scroll;
+  }
+
+  earlier(number) {
+    const words = `Show ${plural(number, "earlier message")}`;
+    return el("li", { class: "earlier" }, el("button", { type: "button", class: "quiet", onclick: this.actions.showAll }, words));
   }
 
   row(row) {
@@ -152,7 +159,7 @@ export class Chat {
       text_delta: () => this.grow(frame.id, "text", frame.text),
       thinking_delta: () => this.grow(frame.id, "thinking", frame.text),
       rendered: () => this.settle(frame.id, frame.html, frame.length),
-      tool_start: () => this.liveBody().append(this.startTool(frame.id, frame.name, frame.input)),
+      tool_start: () => this.callTool(frame),
       tool_end: () => this.finishTool(frame.id, frame.content, frame.is_error),
       system: () => this.system(frame),
     }[frame.type];
@@ -161,6 +168,16 @@ export class Chat {
     take();
     if (follow) this.toEnd();
     return true;
+  }
+
+  callTool(frame) {
+    this.closeBlocks(); // the next step may use their ids again
+    this.liveBody().append(this.startTool(frame.id, frame.name, frame.input));
+  }
+
+  closeBlocks() {
+    for (const block of this.blocks.values()) if (block.html) this.said.push(block.text);
+    this.blocks.clear();
   }
 
   userSaid(frame) {
@@ -223,9 +240,9 @@ export class Chat {
   /** The run ended: nothing spins any more, and a reader's screen hears the answer once. */
   finish(words) {
     this.settlePanels("failed", "No result: the run ended first.");
-    const said = [...this.blocks.values()].filter((block) => block.html).map((block) => block.text);
-    this.live.textContent = words ?? said.join("\n");
-    this.blocks.clear();
+    this.closeBlocks();
+    this.live.textContent = words ?? this.said.join("\n");
+    this.said = [];
     this.list.querySelectorAll(".streaming").forEach((row) => row.classList.remove("streaming"));
   }
 

@@ -1,0 +1,98 @@
+"""The sample thread, and the tools that lie ready beside it."""
+
+import pytest
+
+from weft.errors import ThreadError
+from weft.gateway.desk import calculate, desk_tools
+from weft.gateway.sample import SAMPLE, ensure_sample, read_script
+from weft.store import open_store
+from weft.thread import open as open_thread
+
+
+def test_an_empty_store_gets_the_sample():
+    store = open_store(None)
+    ensure_sample(store)
+    thread = open_thread(store, SAMPLE)
+    compiled = thread.compile()
+    assert thread.current == "main"
+    assert sorted(thread.branches()) == ["main", "try-streaming"]
+    assert list(compiled.priorities).count("pinned") == 2
+    assert [info.kind for info in thread.log()].count("compact") == 1
+    assert "summary" in compiled.kinds
+    assert thread.log()[-1].metadata == {"sample": True}
+
+
+def test_the_sample_s_pins_came_through_its_compaction_word_for_word():
+    store = open_store(None)
+    ensure_sample(store)
+    said = [message.text for message in open_thread(store, SAMPLE).compile().messages]
+    pinned = [step for step in read_script().step if step.pin]
+    for step in pinned:
+        words = (step.user or step.say or "").strip()
+        assert any(words in text for text in said)
+
+
+def test_what_the_sample_folded_can_be_taken_back():
+    store = open_store(None)
+    ensure_sample(store)
+    thread = open_thread(store, SAMPLE)
+    folded = len(thread.compile())
+    (compaction,) = [info for info in thread.log() if info.kind == "compact"]
+    thread.revert(compaction)
+    assert len(thread.compile()) > folded
+    assert "longest page query" in thread.compile().to_text()
+
+
+def test_a_store_that_holds_a_thread_is_left_alone():
+    store = open_store(None)
+    open_thread(store, "mine").user("hi")
+    ensure_sample(store)
+    ensure_sample(store)
+    assert [record.name for record in store.threads()] == ["mine"]
+
+
+def test_the_script_is_named_as_the_thread():
+    assert read_script().name == SAMPLE
+
+
+@pytest.mark.parametrize(
+    ("expression", "result"),
+    [
+        ("6 * 7", "42"),
+        ("4200 / 12", "350"),
+        ("-(1 + 2) % 5", "2"),
+        ("7 // 2", "3"),
+        ("1 / 8", "0.125"),
+    ],
+)
+def test_calculate_works_out_arithmetic(expression, result):
+    assert calculate(expression) == result
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "",
+        "1 +",
+        "1 / 0",
+        "9 ** 9 ** 9",
+        "__import__('os')",
+        "x",
+        "'a' * 3",
+        "True + 1",
+        "1e400",
+        "9" * 99 + "*" + "9" * 99,
+        "(" * 500 + "1" + ")" * 500,
+    ],
+)
+def test_calculate_refuses_anything_else(expression):
+    with pytest.raises(ThreadError):
+        calculate(expression)
+
+
+def test_search_threads_finds_what_was_said_anywhere():
+    store = open_store(None)
+    open_thread(store, "one").user("the vault's word is marzipan")
+    search = next(tool for tool in desk_tools(store) if tool.__name__ == "search_threads")
+    assert "marzipan" in search("marzipan")
+    assert "no message" in search("nougat")

@@ -1,0 +1,108 @@
+"""What goes over the page's socket: frames that are read, and events that become frames."""
+
+import pytest
+
+from weft.agent import (
+    MessageComplete,
+    SystemMessage,
+    TextDelta,
+    ThinkingDelta,
+    ToolEnd,
+    ToolStart,
+)
+from weft.errors import Refused
+from weft.gateway.socket import FRAME_LIMIT, Scribe, read_frame
+
+LATER = 1.0
+
+
+def write(*events, step=0.0):
+    scribe = Scribe()
+    return [frame for n, event in enumerate(events) for frame in scribe.write(event, n * step)]
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (None, "frame"),  # bytes
+        ("", "frame"),
+        ("{", "frame"),
+        ("null", "frame"),
+        ("[1]", "frame"),
+        ('"say"', "frame"),
+        ("{}", "type"),
+        ('{"type": null}', "type"),
+        ('{"type": "SAY"}', "type"),
+        ('{"type": {"a": 1}}', "type"),
+        ('{"type": "say"' + " " * FRAME_LIMIT + "}", "frame"),
+    ],
+)
+def test_a_frame_that_cannot_be_read_is_refused_by_its_place(text, place):
+    with pytest.raises(Refused) as refused:
+        read_frame(text)
+    assert refused.value.param == place
+
+
+@pytest.mark.parametrize("frame", ['{"type": "interrupt"}', '{"type": "say", "text": "x", "n": 1}'])
+def test_a_frame_of_a_known_type_is_read_whole(frame):
+    assert read_frame(frame)["type"] in ("say", "interrupt")
+
+
+@pytest.mark.parametrize(
+    ("event", "types"),
+    [
+        (SystemMessage("init", {"tools": []}), []),
+        (SystemMessage("INIT", {"content": "x"}), []),
+        (SystemMessage("thinking_tokens", {"estimated_tokens": 3}), []),
+        (SystemMessage("status", {"status": "requesting"}), []),
+        (SystemMessage("warning", {"content": " "}), []),
+        (SystemMessage("warning", {"content": "x"}), ["system"]),
+        (SystemMessage("compaction_start", {}), ["system"]),
+    ],
+)
+def test_V2_the_server_drops_metadata_before_the_socket(event, types):
+    assert [frame["type"] for frame in write(event)] == types
+
+
+def test_a_text_is_rendered_now_and_then_and_at_its_end():
+    frames = write(
+        TextDelta("a", "**b"), TextDelta("a", "old**"), MessageComplete(), step=LATER / 20
+    )
+    assert [frame["type"] for frame in frames] == [
+        "text_delta",
+        "text_delta",
+        "rendered",
+        "message_complete",
+    ]
+    assert frames[2]["html"] == "<p><strong>bold</strong></p>\n"
+    assert frames[2]["length"] == len("**bold**")
+
+
+def test_a_slow_text_is_rendered_as_it_grows():
+    frames = write(TextDelta("a", "x"), TextDelta("a", "y"), TextDelta("a", "z"), step=LATER)
+    assert [frame.get("length") for frame in frames] == [None, None, 2, None, 3]
+
+
+def test_lengths_are_counted_as_a_browser_counts():
+    frames = write(TextDelta("a", "😀é"), MessageComplete())
+    assert frames[1]["length"] == 3
+
+
+def test_blocks_and_tools_settle_what_was_written_before_them():
+    frames = write(
+        ThinkingDelta("t", "hm"),
+        TextDelta("a", "one"),
+        TextDelta("b", "two"),
+        ToolStart("c", "calculate", {}),
+        ToolEnd("c", "42"),
+    )
+    told = [(frame["type"], frame["id"]) for frame in frames]
+    assert told == [
+        ("thinking_delta", "t"),
+        ("text_delta", "a"),
+        ("rendered", "a"),
+        ("text_delta", "b"),
+        ("rendered", "b"),
+        ("tool_start", "c"),
+        ("tool_end", "c"),
+    ]
