@@ -11,8 +11,6 @@ role) says nothing to anybody: it is kept in `raw`, beside the parameters, under
 from collections.abc import Mapping
 from typing import Any, cast
 
-from msgspec import structs
-
 from weft.codec.base import Encoded, Losses, Target, members
 from weft.codec.read import inside, objects, rest_of, wrong
 from weft.codec.repair import Arranged, Rules, Turn, arrange
@@ -28,18 +26,19 @@ from weft.model import (
     Request,
     Text,
     ToolCall,
-    ToolResult,
     Wire,
 )
 
+from .foreign import Foreign
 from .params import decode_params, encode_params, require_model
-from .parts import PartReader, noted, part_name
+from .parts import PartReader, part_name
 from .spelling import read_spelling, write_spelling
 from .tools import decode_tools, tool_path, write_tools
-from .wire import FORM, PROTOCOL, REQUEST_SETUP, ROLE_WORDS, ROLES, UNSIGNED
-from .write import CHECKS, Media, Writer, own_ext, sift_result
+from .wire import FORM, PROTOCOL, REQUEST_SETUP, ROLE_WORDS, ROLES
+from .write import CHECKS, Writer
 
 CONTENT = frozenset({"role", "parts"})
+PLAIN_ROLES = ("user", "model")
 USER = {"role": "user"}
 SYSTEM = ("systemInstruction", "system_instruction")
 
@@ -66,18 +65,10 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
         if form.get(f"{SYSTEM[0]}.rest") is not None:
             rest[f"{system}.role"] = None
     for number, raw in enumerate(_contents(body, form)):
-        path = f"contents[{number}]"
         try:
-            blocks, shape = _decode_parts(raw, number, path, reader, form)
-            role = raw.get("role")
-            if role is not None and not isinstance(role, str):
-                raise wrong("role", role, "a string")
+            messages.append(_decode_content(raw, number, reader, form))
         except Refused as error:
-            raise inside(path, error) from None
-        if role not in ("user", "model"):
-            form[f"{path}.role"] = [role] if "role" in raw else []
-        word = "user" if role is None else ROLES.get(role, role)
-        messages.append(Message(word, blocks, form=shape, ext=rest_of(raw, CONTENT, PROTOCOL)))
+            raise inside(f"contents[{number}]", error) from None
     tools = decode_tools(body, form, rest)
     own = {key: value for key, value in body.items() if key not in REQUEST_SETUP}
     if form:
@@ -99,6 +90,19 @@ def _contents(body: JsonObject, form: JsonObject) -> list[JsonObject]:
         form["contents"] = "single"
         return [cast(JsonObject, contents)]
     return objects(contents, "contents")
+
+
+def _decode_content(raw: JsonObject, number: int, reader: PartReader, form: JsonObject) -> Message:
+    path = f"contents[{number}]"
+    blocks, shape = _decode_parts(raw, number, path, reader, form)
+    role = raw.get("role")
+    word = ROLES.get(role) if isinstance(role, str) else "user"
+    if word is None or role not in PLAIN_ROLES:
+        if role is not None and not isinstance(role, str):
+            raise wrong("role", role, "a string")
+        form[f"{path}.role"] = [role] if "role" in raw else []
+        word = word or cast(str, role)
+    return Message(word, blocks, form=shape, ext=rest_of(raw, CONTENT, PROTOCOL))
 
 
 def _decode_system(body: JsonObject, key: str, reader: PartReader, form: JsonObject) -> Message:
@@ -131,6 +135,9 @@ def _decode_parts(
         parts = [single]
     blocks: list[Block] = []
     for at, part in enumerate(objects(parts, "parts")):
+        if len(part) == 1 and type(text := part.get("text")) is str:
+            blocks.append(Text(text))
+            continue
         plain, spelling = read_spelling(part)
         try:
             block = reader.part(plain, number, at)
@@ -181,7 +188,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     if native:
         contents = [_write_own(turn, at, writer, form) for at, turn in enumerate(arranged.turns)]
     else:
-        contents = _Foreign(request, target, writer, losses).contents(arranged.turns)
+        contents = Foreign(request, target, writer, losses).contents(arranged.turns)
         for place in request.marks:
             losses.add(place, "a cache breakpoint", "the target caches by itself", "form")
     single = form.get("contents") == "single" and len(contents) == 1
@@ -260,7 +267,8 @@ def _write_own(turn: Turn, at: int, writer: Writer, form: Mapping[str, Any]) -> 
     ]
     if form:
         parts = [_spelt(part, f"{path}.parts[{at}]", form) for at, part in enumerate(parts)]
-    _put_parts(body, parts, message.form, form.get(f"{path}.parts"))
+    single = form.get(f"{path}.parts") if form else None
+    _put_parts(body, parts, message.form, single)
     if message.ext is not None:
         body.update(message.ext.get(PROTOCOL, ()))
     return body
@@ -276,119 +284,6 @@ def _put_parts(body: JsonObject, parts: list[JsonObject], form: Form, single: An
 def _spelt(part: JsonObject, path: str, form: Mapping[str, Any]) -> JsonObject:
     spelling = form.get(path)
     return part if spelling is None else write_spelling(part, spelling)
-
-
-class _Foreign:
-    """Writes the turns of another wire's request.
-
-    A function call must directly follow the user's turn, so neighbours of the model's side are
-    one content; results stand alone in theirs, in the order of the calls.
-    """
-
-    def __init__(self, request: Request, target: Target, writer: Writer, losses: Losses) -> None:
-        self.request = request
-        self.model = target.model
-        self.writer = writer
-        self.losses = losses
-        self._order: dict[str, int] = {}
-
-    def contents(self, turns: list[Turn]) -> list[JsonObject]:
-        contents: list[JsonObject] = []
-        for turn in turns:
-            if turn.role == "assistant":
-                parts = self._model(turn)
-                if contents and contents[-1]["role"] == "model":
-                    contents[-1]["parts"] += parts
-                    self.losses.add(turn.at, "the border to the message before", JOINED, "form")
-                else:
-                    contents.append({"parts": parts, "role": "model"})
-            else:
-                contents += self._user(turn)
-            self._report_form(turn)
-        return contents
-
-    def _report_form(self, turn: Turn) -> None:
-        """A string and a list of one text are written alike; so are null and nothing."""
-        form, blocks = turn.message.form, turn.blocks
-        if form == "absent" or (
-            form == "list" and len(blocks) == 1 and isinstance(blocks[0], Text)
-        ):
-            self.losses.add(
-                turn.at, f"that its content was {FORMS[form]}", "it is parts here", "form"
-            )
-
-    def _model(self, turn: Turn) -> list[JsonObject]:
-        self._order = {}
-        parts: list[JsonObject] = []
-        for block, place in zip(turn.blocks, turn.places, strict=True):
-            part = self.writer.part(block, place)
-            if isinstance(block, ToolCall):
-                self._report_call(block, place)
-                if not self._order and self.model.signed_calls:
-                    part.setdefault("thoughtSignature", UNSIGNED)
-                self._order[block.id] = len(self._order)
-            parts.append(part)
-        return parts
-
-    def _report_call(self, block: ToolCall, place: Place) -> None:
-        if block.namespace is not None:
-            self.losses.add(
-                place, "a namespace, now part of the name", "names are flat here", "form"
-            )
-        if block.custom:
-            self.losses.add(place, "a custom call, now a function's", "it has one input", "form")
-
-    def _user(self, turn: Turn) -> list[JsonObject]:
-        pairs = list(zip(turn.blocks, turn.places, strict=True))
-        answers = [(block, place) for block, place in pairs if isinstance(block, ToolResult)]
-        others = [
-            self.writer.part(block, place)
-            for block, place in pairs
-            if not isinstance(block, ToolResult)
-        ]
-        contents: list[JsonObject] = []
-        if answers:
-            ordered = sorted(answers, key=lambda pair: self._order.get(pair[0].call_id, 0))
-            if ordered != answers:
-                self.losses.add(turn.at, "the order of results", "it is that of the calls", "form")
-            lifted: list[JsonObject] = []
-            results = [self._result(block, place, turn, lifted) for block, place in ordered]
-            contents.append({"parts": results, "role": "user"})
-            others = lifted + others
-        if others or not answers:
-            contents.append({"parts": others, "role": "user"})
-        return contents
-
-    def _result(
-        self, block: ToolResult, place: Place, turn: Turn, lifted: list[JsonObject]
-    ) -> JsonObject:
-        """One result; media that the model does not take inside of it is put into `lifted`."""
-        content = sift_result(block, place, turn.message, self.request, self.losses)
-        media = (
-            () if self.model.media_results else tuple(b for b in content if isinstance(b, Media))
-        )
-        if media:
-            content = tuple(part for part in content if not isinstance(part, Media))
-            name = self.writer.name_of(block.call_id)
-            lifted.append({"text": f"[from the result of {name}]"})
-            lifted += [self.writer.part(part, place) for part in media]
-            self.losses.add(
-                place, "the place of its media: they follow the results", "they stand apart", "form"
-            )
-        answer = structs.replace(
-            block,
-            content=content,
-            name=self.writer.name_of(block.call_id) or block.name,
-            form="text" if block.form == "absent" else block.form,
-        )
-        call = self.writer.calls.get(block.call_id)
-        if call is not None and own_ext(call.ext).get("id", "") is None:
-            answer = structs.replace(answer, ext=noted(block.ext, "id", None))
-        return self.writer.part(answer, place)
-
-
-FORMS = {"list": "a list", "absent": "not there"}
-JOINED = "a turn of the model is one content here"
 
 
 def write_message(message: Message) -> JsonObject:
