@@ -33,12 +33,13 @@ from weft.model import ApiError, Loss, Origin, Request, Response
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
 from .auth import Caller, admit
 from .errors import failure, refusal
+from .hints import read_hint
 from .outgoing import Outgoing, is_direct, write_outgoing
 from .pump import pump
 from .relay import Interpreter, Mirror, Piece, Relay, keepalive
 from .resume import join, read_link, unknown_link, without_link
 from .routing import Route, find_route
-from .sessions import Ticket, read_hint
+from .sessions import Ticket
 from .state import State
 from .usage import Ledger
 

@@ -1,0 +1,183 @@
+"""Who gets in, what is kept, and other protocols' upstreams: gateways with other settings."""
+
+import stat
+from base64 import b64encode
+from concurrent.futures import ThreadPoolExecutor
+
+import orjson
+import pytest
+
+import weft.thread
+from servers import Scripted, post, scripted_upstream, weft_serve
+
+MESSAGES = {
+    "model": "weft-offline",
+    "max_tokens": 100,
+    "messages": [{"role": "user", "content": "hi"}],
+}
+CHAT_ANSWER = {
+    "id": "chatcmpl-1",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "gpt-x",
+    "choices": [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "content": "Hello."},
+            "finish_reason": "stop",
+        }
+    ],
+    "usage": {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7},
+}
+
+
+def chat_error(status, **error):
+    body = orjson.dumps({"error": {"param": None, "code": None, **error}})
+    return Scripted(body, status=status, kind="application/json", headers=[("retry-after", "9")])
+
+
+@pytest.fixture(scope="module")
+def upstream():
+    with scripted_upstream() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def translated(tmp_path_factory, upstream):
+    """A gateway whose upstream speaks another protocol, with a key of its own."""
+    flags = ("--upstream", f"up=openai-chat:{upstream.url}/v1")
+    with weft_serve(tmp_path_factory.mktemp("doors"), *flags, UP_API_KEY="sk-up") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory):
+    with weft_serve(tmp_path_factory.mktemp("keyed"), WEFT_API_KEYS="one,two") as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/v1/messages", {}, 401),
+        ("/v1/messages", {"x-api-key": "three"}, 401),
+        ("/v1/messages", {"x-api-key": "one"}, 200),
+        ("/v1/messages", {"authorization": "Bearer two"}, 200),
+        ("/v1/messages/count_tokens", {}, 401),
+        ("/v1/messages/count_tokens", {"x-api-key": "one"}, 200),
+        ("/api/undo", {}, 401),
+        ("/", {}, 401),
+    ],
+)
+def test_with_keys_every_door_asks_for_one(keyed, path, headers, status):
+    assert post(keyed.url + path, MESSAGES, headers)[0] == status
+
+
+def test_a_refused_caller_is_told_in_its_dialect_and_a_browser_how_to_show_its_key(keyed):
+    _, _, body = post(f"{keyed.url}/v1/messages", MESSAGES)
+    assert orjson.loads(body)["error"]["type"] == "authentication_error"
+    _, headers, _ = post(keyed.url, b"")
+    assert headers["www-authenticate"].startswith("Basic")
+    shown = {"authorization": "Basic " + b64encode(b":one").decode()}
+    assert post(keyed.url, b"", shown)[0] == 405  # let in, and `/` is not posted to
+
+
+def test_threads_of_two_keys_stay_apart(keyed):
+    names = [
+        post(f"{keyed.url}/v1/messages", MESSAGES, {"x-api-key": key})[1]["x-weft-thread"]
+        for key in ("one", "two", "one")
+    ]
+    assert names[0] == names[2] != names[1]
+
+
+def test_nothing_is_kept_where_nothing_is_to_be_kept(tmp_path):
+    with weft_serve(tmp_path, "--no-record") as gateway:
+        status, headers, _ = post(f"{gateway.url}/v1/messages", MESSAGES)
+        assert (status, "x-weft-thread" in headers) == (200, False)
+    assert "hi" not in [
+        message.text
+        for record in weft.thread.threads(gateway.store)
+        for message in weft.thread.open(gateway.store, record.name).compile().messages
+    ]
+
+
+def test_the_store_is_private_to_its_owner(translated):
+    assert stat.S_IMODE(translated.store.stat().st_mode) & 0o077 == 0
+
+
+def test_another_protocols_upstream_is_asked_in_its_own_words(translated, upstream):
+    upstream.then(Scripted(orjson.dumps(CHAT_ANSWER), kind="application/json"))
+    body = {**MESSAGES, "model": "gpt-x", "system": "Be brief.", "top_k": 3}
+    headers = {"x-api-key": "sk-mine", "anthropic-beta": "b1"}
+    status, given, data = post(f"{translated.url}/v1/messages?beta=true", body, headers)
+    [seen] = upstream.seen
+    assert status == 200
+    assert orjson.loads(data)["content"] == [{"type": "text", "text": "Hello."}]
+    assert seen["path"] == "/v1/chat/completions"
+    assert seen["headers"]["authorization"] == "Bearer sk-up"
+    assert "sk-mine" not in str(seen)
+    assert "anthropic-beta" not in seen["headers"]
+    assert [m["role"] for m in orjson.loads(seen["body"])["messages"]] == ["system", "user"]
+    assert "top_k" in given["x-weft-losses"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "kind", "words"),
+    [
+        (
+            chat_error(
+                400,
+                message="too long",
+                code="context_length_exceeded",
+                type="invalid_request_error",
+            ),
+            400,
+            "invalid_request_error",
+            "prompt is too long",
+        ),
+        (
+            chat_error(429, message="slow down", type="rate_limit"),
+            429,
+            "rate_limit_error",
+            "slow down",
+        ),
+        (chat_error(401, message="bad key", type="auth"), 401, "authentication_error", "bad key"),
+        (Scripted(b"<html>bad gateway</html>", status=502, kind="text/html"), 502, "api_error", ""),
+        (Scripted(b"<html>fine</html>", kind="text/html"), 502, "api_error", "unreadable"),
+        (Scripted(b"", status=302, headers=[("location", "http://x")]), 502, "api_error", "302"),
+    ],
+    ids=["context", "rate", "auth", "page", "nonsense", "redirect"],
+)
+def test_an_upstreams_error_is_told_in_the_callers_dialect(
+    translated, upstream, answer, status, kind, words
+):
+    upstream.then(answer)
+    given, headers, data = post(f"{translated.url}/v1/messages", {**MESSAGES, "model": "gpt-x"})
+    error = orjson.loads(data)["error"]
+    assert (given, error["type"]) == (status, kind)
+    assert words in error["message"]
+    if status == 429:
+        assert headers["retry-after"] == "9"
+
+
+def test_many_callers_at_once_are_each_answered_and_each_kept(translated):
+    def talk(number):
+        said = [{"role": "user", "content": f"caller {number}"}]
+        for _ in range(3):
+            body = {**MESSAGES, "messages": said, "stream": False}
+            _, headers, data = post(f"{translated.url}/v1/messages", body)
+            text = orjson.loads(data)["content"][0]["text"]
+            said = [
+                *said,
+                {"role": "assistant", "content": text},
+                {"role": "user", "content": "go on"},
+            ]
+        return headers["x-weft-thread"], said[:-1]
+
+    with ThreadPoolExecutor(8) as pool:
+        talks = list(pool.map(talk, range(16)))
+    assert len({name for name, _ in talks}) == 16
+    for name, said in talks:
+        with weft.thread.open(translated.store, name) as thread:
+            rows = thread.compile().to_dicts()
+        assert [row["content"] for row in rows] == [turn["content"] for turn in said]

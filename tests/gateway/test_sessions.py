@@ -1,0 +1,142 @@
+"""Which thread a stateless request belongs to."""
+
+import pytest
+
+import weft.thread
+from weft.gateway.auth import Caller
+from weft.gateway.hints import read_hint
+from weft.gateway.sessions import file_answer, file_request, find_answer
+from weft.model import Message, Params, Request, Response, Text, Tool
+from weft.store import open_store
+
+ME = Caller()
+
+
+def said(*texts):
+    """Turns that alternate between user and assistant."""
+    roles = ("user", "assistant")
+    return tuple(Message(roles[i % 2], (Text(text),)) for i, text in enumerate(texts))
+
+
+def request(*texts, system=None, **more):
+    lead = () if system is None else (Message("system", (Text(system),)),)
+    return Request("m", (*lead, *said(*texts)), **more)
+
+
+def answer(text, id=None):
+    return Response(Message("assistant", (Text(text),)), id=id)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request, tmp_path):
+    opened = open_store(None if request.param == "memory" else tmp_path / "weft.db")
+    yield opened
+    opened.close()
+
+
+def file(store, req, reply=None, *, caller=ME, hint=None, id=None):
+    ticket = file_request(store, caller, hint, req, {})
+    return ticket if reply is None else file_answer(store, ticket, answer(reply, id))
+
+
+def texts(store, ticket):
+    compiled = weft.thread.open(store, ticket.thread, branch=ticket.branch).compile()
+    return [message.text for message in compiled.messages]
+
+
+def test_only_the_new_suffix_is_committed(store):
+    file(store, request("a"), "b")
+    ticket = file(store, request("a", "b", "c"), "d")
+    thread = weft.thread.open(store, ticket.thread)
+    assert texts(store, ticket) == ["a", "b", "c", "d"]
+    assert len(thread.log()) == 4
+    assert len(store.threads()) == 1
+
+
+def test_a_divergence_becomes_a_branch_and_each_branch_goes_on(store):
+    file(store, request("a"), "b")
+    first = file(store, request("a", "b", "c"), "d")
+    second = file(store, request("a", "b", "x"), "y")
+    assert (first.branch, second.branch) == ("main", "branch-2")
+    again = file(store, request("a", "b", "x", "y", "z"), "!")
+    assert (again.thread, again.branch) == (first.thread, "branch-2")
+    assert texts(store, again) == ["a", "b", "x", "y", "z", "!"]
+    assert texts(store, first) == ["a", "b", "c", "d"]
+
+
+def test_two_answers_to_one_request_are_two_branches(store):
+    tickets = [file(store, request("a")) for _ in range(2)]
+    assert tickets[0] == tickets[1]
+    filed = [file_answer(store, ticket, answer(f"b{n}")) for n, ticket in enumerate(tickets)]
+    assert [texts(store, ticket) for ticket in filed] == [["a", "b0"], ["a", "b1"]]
+
+
+def test_another_system_prompt_is_the_same_conversation(store):
+    first = file(store, request("a", system="one"), "b")
+    second = file(store, request("a", "b", "c", system="two"), "d")
+    assert (second.thread, second.branch) == (first.thread, first.branch)
+
+
+def test_nothing_in_common_is_a_new_thread(store):
+    assert file(store, request("a"), "b").thread != file(store, request("x"), "y").thread
+
+
+def test_one_callers_threads_are_not_found_by_another(store):
+    first = file(store, request("a"), "b", caller=Caller("k1"))
+    second = file(store, request("a", "b", "c"), "d", caller=Caller("k2"))
+    assert first.thread != second.thread
+
+
+def test_a_named_session_keeps_its_sub_agents_beside_it(store):
+    main = file(store, request("a"), "b", hint="claude-1")
+    helper = file(store, request("x"), "y", hint="claude-1")
+    assert (main.thread, helper.thread) == ("claude-1", "claude-1.2")
+    assert file(store, request("a", "b", "c"), hint="claude-1").thread == "claude-1"
+    assert file(store, request("x", "y", "z"), hint="claude-1").thread == "claude-1.2"
+    assert file(store, request("a", "b", "c")).thread not in ("claude-1", "claude-1.2")
+
+
+def test_tools_that_change_are_kept_with_the_branch(store):
+    file(store, request("a", tools=(Tool("t1"),)), "b")
+    ticket = file(store, request("a", "b", "c", tools=(Tool("t1"), Tool("t2"))), "d")
+    compiled = weft.thread.open(store, ticket.thread).compile()
+    assert [tool.name for tool in compiled.tools] == ["t1", "t2"]
+    assert [
+        tool.name for tool in weft.thread.open(store, ticket.thread).compile(at=ticket.head).tools
+    ] == [
+        "t1",
+        "t2",
+    ]
+
+
+def test_an_answer_is_found_by_its_id_by_its_own_caller(store):
+    ticket = file(store, request("a"), "b", id="msg_1")
+    assert find_answer(store, ME, "msg_1") == ticket
+    assert find_answer(store, Caller("other"), "msg_1") is None
+    assert find_answer(store, ME, "msg_2") is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "params", "name"),
+    [
+        ({"x-claude-code-session-id": "0a-1"}, Params(), "claude-0a-1"),
+        ({"session_id": "abc"}, Params(), "codex-abc"),
+        ({"x-session-id": "ses_1"}, Params(), "session-ses_1"),
+        ({}, Params(prompt_cache_key="01-ff"), "cache-01-ff"),
+        (
+            {},
+            Params(metadata={"user_id": "user_9_account__session_0a1b2c3d-4"}),
+            "claude-0a1b2c3d-4",
+        ),
+        ({}, Params(metadata={"user_id": '{"session_id": "s-3"}'}), "claude-s-3"),
+        ({}, Params(metadata={"user_id": "u1"}), None),  # a person, not a session
+        ({}, Params(metadata={"user_id": "[1]"}), None),
+        ({}, Params(user="u1"), None),
+        ({"x-weft-thread": "../../etc"}, Params(prompt_cache_key="x"), "etc"),
+        ({"x-weft-thread": "///"}, Params(), None),
+        ({"x-weft-thread": "n" * 500}, Params(), "n" * 80),
+        ({}, Params(), None),
+    ],
+)
+def test_a_session_is_read_from_what_clients_send(headers, params, name):
+    assert read_hint(headers, Request("m", (), params=params)) == name
