@@ -169,6 +169,7 @@ _NAMES: dict[str, str] = {
     "FreeformContent": "weft.thread",
     "InstructionContent": "weft.thread",
     "Loss": "weft.model",
+    "MergeConflict": "weft.errors",
     "Message": "weft.model",
     "NotFound": "weft.errors",
     "OutputContent": "weft.thread",

@@ -215,6 +215,30 @@ def test_full_text_is_filled_behind_and_finds_all_words(store: Store) -> None:
     assert store.search("t", ['fo"x'], 10) == []
 
 
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [
+        ("m3", True),
+        ("M3", True),
+        ("m", False),  # whole words
+        ("m39", False),
+        ("src/café.py", True),  # a word with signs in it is a phrase
+        ("cafe", True),  # accents do not matter
+        ("py.src", False),
+        ('"m3', True),
+        ("*", False),
+        ("m3*", True),  # signs mean nothing
+        ("NOT", False),
+    ],
+)
+def test_words_are_whole_words_whatever_signs_stand_around(
+    store: Store, word: str, found: bool
+) -> None:
+    land(store, "m3 (src/café.py)")
+    store.index((item.key, item.contents[0].decode()) for item in store.unindexed(10))
+    assert bool(store.search("t", [word], 10)) == found
+
+
 def test_chained_keys_are_found_newest_first(store: Store) -> None:
     land(store, "a", chain=b"k1")
     land(store, "b", "a", old="a", chain=b"k2")

@@ -459,3 +459,36 @@ def test_a_reopened_file_has_its_thread_and_its_branch(tmp_path: Path) -> None:
         assert said(t) == ["u:a", "u:b"]
     assert [record.name for record in weft.threads(tmp_path / "a.db")] == ["default"]
     assert (tmp_path / "a.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_handle_is_used_from_any_thread_and_closed_twice(tmp_path: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    t = weft.open(tmp_path / "a.db")
+    with ThreadPoolExecutor(4) as pool:
+        infos = list(pool.map(t.user, [f"m{n}" for n in range(40)]))
+        counts = set(pool.map(lambda _: t.compile().tokens, range(20)))
+    assert len({info.id for info in infos}) == len(t.compile()) == 40
+    assert len(counts) == 1
+    t.close()
+    t.close()
+
+
+def test_using_a_closed_thread_is_a_clear_error(tmp_path: Path) -> None:
+    t = weft.open(tmp_path / "a.db")
+    t.close()
+    with pytest.raises(weft.StoreError):
+        t.user("a")
+
+
+def test_two_processes_worth_of_handles_see_each_other(tmp_path: Path) -> None:
+    one, two = weft.open(tmp_path / "a.db"), weft.open(tmp_path / "a.db")
+    id = one.user("a").id
+    two.compile()
+    two.user("b")
+    one.edit(id, "A")
+    assert said(one) == said(two) == ["u:A", "u:b"]
+    two.undo()
+    assert said(one) == ["u:a", "u:b"]
+    one.close()
+    two.close()

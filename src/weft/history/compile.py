@@ -10,6 +10,7 @@ extension of the empty view, and an incremental one of the view before. They can
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from threading import Lock
 
 from weft.ids import Id
 from weft.model import Message
@@ -30,12 +31,13 @@ class Weave:
     is a view of this weave; `marks` has the depth and the setup of each.
     """
 
-    __slots__ = ("born", "marks", "places", "rows", "sums")
+    __slots__ = ("born", "counting", "marks", "places", "rows", "sums")
 
     def __init__(self, rows: list[Row]) -> None:
         self.rows = rows
         self.places = {row.id: place for place, row in enumerate(rows)}
         self.sums: list[int] = []
+        self.counting = Lock()
         self.born = len(rows)
         self.marks: list[tuple[int, Setup | None]] = []
 
@@ -81,10 +83,11 @@ class View:
     def tokens(self, count: Count) -> int:
         """The sum over the lines that show; counts only what no view of the weave has counted."""
         sums = self._weave.sums
-        total = sums[-1] if sums else 0
-        for row in self._weave.rows[len(sums) : self.length]:
-            total += count(row.message) if shows(row) else 0
-            sums.append(total)
+        with self._weave.counting:  # views are handed out, and may be asked from any thread
+            total = sums[-1] if sums else 0
+            for row in self._weave.rows[len(sums) : self.length]:
+                total += count(row.message) if shows(row) else 0
+                sums.append(total)
         return sums[self.length - 1] if self.length else 0
 
     def extend(self, steps: Iterable[Step]) -> "View":

@@ -4,10 +4,12 @@ A transaction takes a shallow copy of every table and puts it back on failure; t
 the size of the store, so a single landing, which cannot fail half way, takes none.
 """
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from threading import RLock
+from unicodedata import combining, normalize
 
 from msgspec import Struct, field, structs
 
@@ -26,6 +28,7 @@ from .base import (
 )
 
 DEFAULT_BRANCH = "main"
+WORD = re.compile(r"[^\W_]+")
 
 
 class Shelf(Struct):
@@ -210,13 +213,13 @@ class MemoryStore:
                 self._texts[self._order[key]] = text
 
     def search(self, thread: str, words: Sequence[str], limit: int) -> list[Step]:
-        wanted = [word.casefold() for word in words]
+        wanted = [_words(word) for word in words]
         with self._lock:
             commits = self._shelf(thread).commits
             return [
                 commits[id]
                 for (owner, id), text in reversed(self._texts.items())
-                if owner == thread and all(word in text.casefold() for word in wanted)
+                if owner == thread and all(word in _words(text) for word in wanted)
             ][:limit]
 
     def close(self) -> None:
@@ -251,3 +254,10 @@ class MemoryStore:
         if commit.chain is not None:
             match = Match(commit.chain, thread, commit.id)
             self._chains.setdefault(commit.chain, []).append(match)
+
+
+def _words(text: str) -> str:
+    """The words alone, in small letters without accents, each between spaces."""
+    plain = normalize("NFKD", text).casefold()
+    bare = "".join(sign for sign in plain if not combining(sign))
+    return f" {' '.join(WORD.findall(bare))} "

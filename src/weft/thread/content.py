@@ -90,6 +90,8 @@ Content = (
     | SessionContent
 )
 
+CONTENT_TYPES: tuple[type, ...] = get_args(Content)
+
 OWN = ""
 ROLES: dict[str, str] = {
     "instruction": "system",
@@ -110,7 +112,7 @@ def content_type(content: Content) -> str:
 
 def read_content(content: Content | JsonObject) -> Content:
     """The typed form; raises `ThreadError` naming the types, or the field that is wrong."""
-    if isinstance(content, get_args(Content)):
+    if isinstance(content, CONTENT_TYPES):
         return content  # pyright: ignore[reportReturnType] - the union's own members
     kind = content.get(TAG) if isinstance(content, dict) else None
     if kind not in ROLES:

@@ -74,6 +74,11 @@ class Handle:
         self._chains: dict[Id, bytes | None] = {}
         self._landed = 0
 
+    @property
+    def has_written(self) -> bool:
+        """Whether anything was committed through this handle."""
+        return self._landed > 0
+
     def head(self) -> Id | None:
         """The commit that the branch points at now."""
         return self.store.read_ref(self.name, self.branch)

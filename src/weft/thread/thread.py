@@ -36,6 +36,7 @@ class Thread:
     def __init__(self, handle: Handle, *, owns_store: bool = True) -> None:
         self._handle = handle
         self._owns_store = owns_store
+        self._closed = False
 
     @property
     def name(self) -> str:
@@ -337,10 +338,13 @@ class Thread:
                 raise
 
     def close(self) -> None:
-        """Let go of the store, if this handle opened it."""
-        if self._owns_store:
+        """Let go of the store, if this handle opened it; twice is the same as once."""
+        if not self._owns_store or self._closed:
+            return
+        self._closed = True
+        if self._handle.has_written:
             index_behind(self._handle.store)
-            self._handle.store.close()
+        self._handle.store.close()
 
     def __enter__(self) -> Self:
         return self
