@@ -21,6 +21,7 @@ from weft.model import (
     FileRef,
     Finish,
     Fold,
+    Format,
     Image,
     Inline,
     Message,
@@ -109,7 +110,7 @@ PARTS: list[tuple[dict[str, Any], Any]] = [
     ({"functionCall": {"name": "f", "id": "7"}}, ToolCall("7", "f", "")),  # no args at all
     (
         {"functionCall": {"name": "f", "args": {}}},  # no id: one from its place
-        ToolCall("call_0_0", "f", "{}", ext={"gemini": {"id": None}}),
+        ToolCall("gemini_call_0_0", "f", "{}", ext={"gemini": {"id": None}}),
     ),
     (
         {"functionResponse": {"name": "f", "id": "7", "response": {"output": "x"}}},
@@ -184,6 +185,7 @@ BODIES: list[dict[str, Any]] = [
             }
         }
     ),
+    {"generationConfig": {"temperature": 1}},  # whether that is enough, its vendor judges
     ask({"text": "x"}, tools=[]),
     ask({"text": "x"}, tools={"function_declarations": [{"name": "f"}]}),
     ask(
@@ -216,8 +218,8 @@ def test_results_without_ids_answer_the_oldest_call_of_their_name() -> None:
     }
     results = decode(body).messages[1].blocks
     assert [block.call_id for block in results if isinstance(block, ToolResult)] == [
-        "call_0_0",
-        "call_0_2",
+        "gemini_call_0_0",
+        "gemini_call_0_2",
     ]
     assert rewritten(body) == body
 
@@ -233,7 +235,7 @@ def test_an_edited_result_is_written_as_it_reads_now() -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({}, "contents"),
+    ({"contents": 5}, "contents"),
     ({"contents": [1]}, "contents[0]"),
     (ask({"text": 5}), "contents[0].parts[0].text"),
     (ask({"functionCall": {"args": {}}}), "contents[0].parts[0].functionCall.name"),
@@ -285,6 +287,11 @@ CONFIGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"thinkingConfig": {"thinking_budget": 100, "include_thoughts": True}},
         {"reasoning": Reasoning("on", None, 100, "auto")},
     ),
+    ({"responseMimeType": "application/json"}, {"format": Format("json")}),
+    ({"responseMimeType": "text/plain"}, {"format": Format("text")}),
+    ({"responseMimeType": "text/x.enum", "responseSchema": {}}, {"format": None}),
+    ({"responseSchema": {"type": "STRING"}}, {"format": Format("schema", {"type": "string"})}),
+    ({"response_json_schema": {"a": 1}}, {"format": Format("schema", {"a": 1})}),
     ({"thinkingConfig": {"thinkingLevel": "HIGH"}}, {"reasoning": Reasoning(effort="high")}),
 ]
 

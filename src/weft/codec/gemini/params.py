@@ -99,17 +99,16 @@ def _number(config: JsonObject, word: str, kind: type[Any]) -> Any:
 
 def _decode_format(config: JsonObject) -> Format | None:
     """The shape of an answer; `None` where it is one that only this wire knows."""
-    match config.get("responseMimeType"):
-        case "text/plain":
-            return Format("text")
-        case "application/json":
-            schema = members(config.get("responseJsonSchema"))
-            if schema is not None:
-                return Format("schema", schema)
-            schema = members(config.get("responseSchema"))
-            return Format("json") if schema is None else Format("schema", json_schema(schema))
-        case _:
-            return None
+    kind = config.get("responseMimeType")
+    if kind not in (None, "application/json"):
+        return Format("text") if kind == "text/plain" else None
+    schema = members(config.get("responseJsonSchema"))
+    if schema is not None:
+        return Format("schema", schema)
+    schema = members(config.get("responseSchema"))
+    if schema is not None:
+        return Format("schema", json_schema(schema))
+    return None if kind is None else Format("json")
 
 
 def _decode_reasoning(config: JsonObject, step: str, rest: Rest) -> Reasoning | None:
@@ -123,12 +122,12 @@ def _decode_reasoning(config: JsonObject, step: str, rest: Rest) -> Reasoning | 
         shown = optional(thinking, "includeThoughts", bool)
     for key, value in raw.items():
         known = camel(key) in ("thinkingBudget", "thinkingLevel", "includeThoughts")
-        if not known or (shown is False and camel(key) == "includeThoughts"):
+        if not known or value is False or value == "":
             rest[f"{step}.thinkingConfig.{key}"] = value
     mode = None if budget is None else "off" if budget == 0 else "on" if budget > 0 else "adaptive"
     return Reasoning(
         mode,
-        level.lower() if level is not None else None,
+        level.lower() if level else None,
         budget if budget is not None and budget > 0 else None,
         "auto" if shown else None,
     )

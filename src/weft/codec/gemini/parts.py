@@ -93,7 +93,7 @@ class PartReader:
     def _call_id(self, place: str) -> str:
         """The same for a call whenever it is read; in an answer, apart from those of others."""
         if not self._scope:
-            return f"call_{place}"
+            return f"gemini_call_{place}"
         self._calls += 1
         return f"call_{self._scope}_{self._calls - 1}"
 
@@ -114,7 +114,7 @@ class PartReader:
             if waiting and call_id in waiting:
                 waiting.remove(call_id)
         else:
-            call_id = waiting.pop(0) if waiting else f"call_{place}"
+            call_id = waiting.pop(0) if waiting else f"gemini_call_{place}"
             ext = noted(ext, "id", None)
         form = "absent" if "response" not in answer else "list" if media else "text"
         return ToolResult(call_id, content + media, is_error, name or None, form=form, ext=ext)

@@ -85,7 +85,10 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
 
 
 def _contents(body: JsonObject, form: JsonObject) -> list[JsonObject]:
-    contents = body.get("contents")
+    if "contents" not in body:
+        form["contents"] = "absent"
+        return []
+    contents = body["contents"]
     if isinstance(contents, dict):  # the wire takes one content for a list of it
         form["contents"] = "single"
         return [cast(JsonObject, contents)]
@@ -192,7 +195,8 @@ def encode_request(request: Request, target: Target) -> Encoded:
         for place in request.marks:
             losses.add(place, "a cache breakpoint", "the target caches by itself", "form")
     single = form.get("contents") == "single" and len(contents) == 1
-    body["contents"] = contents[0] if single else contents
+    if contents or form.get("contents") != "absent":
+        body["contents"] = contents[0] if single else contents
     return Encoded(body, losses.items)
 
 
