@@ -751,6 +751,36 @@ def test_foreign_events_become_frames_that_the_sdk_reads() -> None:
         sdk.GenerateContentResponse.model_validate(body)
 
 
+def test_the_last_word_of_a_block_fills_in_what_its_deltas_missed() -> None:
+    bodies = frame_bodies(
+        [
+            Start("m", usage=Usage(5, 0)),
+            Open(0, Thinking("")),
+            Close(0, Thinking("trace")),
+            Open(1, Text("")),
+            Delta(1, "text", "ans"),
+            Close(1, Text("answer")),
+            Open(2, ToolCall("t", "f", "")),
+            Delta(2, "arguments", "{}"),
+            Close(2, ToolCall("t", "f", "")),
+            Finish(Stop("tool"), Usage(output=3)),
+            End(),
+        ]
+    )
+    assert [body["candidates"][0]["content"]["parts"][0] for body in bodies] == [
+        {"text": "trace", "thought": True},
+        {"text": "ans"},
+        {"text": "wer"},
+        {"functionCall": {"name": "f", "args": {}, "id": "t"}},
+        {"text": ""},
+    ]
+    assert bodies[-1]["usageMetadata"] == {
+        "promptTokenCount": 5,
+        "candidatesTokenCount": 3,
+        "totalTokenCount": 8,
+    }
+
+
 def test_a_cut_off_foreign_stream_ends_in_an_error_and_no_success() -> None:
     bodies = frame_bodies(
         [Start("m"), Open(0, Text("a")), Fail(ApiError("server", "gone", 502, "api_error"))]

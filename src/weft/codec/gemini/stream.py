@@ -11,6 +11,7 @@ frames as they were.
 from typing import Any
 
 import orjson
+from msgspec import structs
 
 from weft.codec.base import Frame, Losses, members
 from weft.codec.stream import cut_off, json_frame, unreadable
@@ -191,7 +192,7 @@ class StreamEncoder:
         self._skip = 0
         self._own = False
         self._blocks: dict[int, Block] = {}
-        self._arguments: dict[int, list[str]] = {}
+        self._grown: dict[int, list[str]] = {}
         self._kinds: set[str] = set()
 
     def send(self, event: Event) -> list[Frame]:
@@ -207,6 +208,7 @@ class StreamEncoder:
                 return self._closed(index, block)
             case Start():
                 self._start = event
+                self._finish = Finish(None, event.usage)
                 return []
             case Finish(stop=stop, usage=usage):
                 old = self._finish
@@ -236,11 +238,12 @@ class StreamEncoder:
         if shown is None:
             return []
         self._blocks[index] = shown
-        self._arguments[index] = []
         match shown:
             case Text(text=text) | Thinking(text=text) | Refusal(text=text):
+                self._grown[index] = [text]
                 return [self._frame(shown, index)] if text else []
-            case ToolCall():
+            case ToolCall(arguments=arguments):
+                self._grown[index] = [arguments]
                 return []
             case _:
                 return [self._frame(shown, index)]
@@ -249,31 +252,32 @@ class StreamEncoder:
         block = self._blocks.get(index)
         if block is None:
             return []
-        if kind == "arguments":
-            self._arguments[index].append(text)
-            return []
         if kind == "signature":
             if kind not in self._kinds:
                 self._kinds.add(kind)
                 self.losses.add("", "the signature of thinking", "it is its maker's only", "form")
             return []
+        self._grown[index].append(text)
+        if kind == "arguments":
+            return []
         return [self._frame(Thinking(text) if kind == "thinking" else Text(text), index)]
 
     def _closed(self, index: int, final: Block | None) -> list[Frame]:
+        """A call is whole now; of a text, what the wire's last word has beyond its deltas."""
         block = self._blocks.pop(index, None)
-        written = "".join(self._arguments.pop(index, ()))
-        if not isinstance(block, ToolCall):
-            return []
-        if isinstance(final, ToolCall):
-            return [self._frame(final, index)]
-        call = ToolCall(
-            block.id,
-            block.name,
-            block.arguments + written,
-            block.custom,
-            block.namespace,
-        )
-        return [self._frame(call, index)]
+        grown = "".join(self._grown.pop(index, ()))
+        match block:
+            case ToolCall():
+                call = final if isinstance(final, ToolCall) and final.arguments else block
+                arguments = grown if call is block else call.arguments
+                return [self._frame(structs.replace(call, arguments=arguments), index)]
+            case Text() | Thinking() | Refusal():
+                said = final.text if isinstance(final, Text | Thinking | Refusal) else grown
+                more = said.removeprefix(grown) if said.startswith(grown) else ""
+                kind = Thinking if isinstance(block, Thinking) else Text
+                return [self._frame(kind(more), index)] if more else []
+            case _:
+                return []
 
     def _end(self) -> list[Frame]:
         """The last frame; its text is empty, as Gemini's, for clients drop a turn without parts."""
