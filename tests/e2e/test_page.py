@@ -428,3 +428,48 @@ def test_a_very_long_thread_opens_on_its_end_and_shows_the_rest_when_asked(tab, 
     page.click(".earlier button")
     page.wait_for_selector(".earlier", state="detached")
     assert "question 0" in page.locator("#conversation .prose").all_inner_texts()
+
+
+def test_what_another_program_writes_appears_by_itself(tab, served):
+    page = tab("watched")
+    say(page, "I am watching.")
+    other = {"type": "say", "thread": "watched", "text": "Somebody else speaks."}
+    talk(served, other, answers=12)
+    page.wait_for_selector("#conversation :text('Somebody else speaks.')")
+
+
+CONTRAST = 4.5
+FAINT = """() => {
+  const light = (part) => part <= 10 ? part / 3294.6 : ((part / 255 + .055) / 1.055) ** 2.4;
+  const bright = ([r, g, b]) => .2126 * light(r) + .7152 * light(g) + .0722 * light(b);
+  const colour = (text) => text.match(/[\\d.]+/g).map(Number);
+  const ground = (node) => {
+    for (; node; node = node.parentElement) {
+      const found = colour(getComputedStyle(node).backgroundColor);
+      if ((found[3] ?? 1) > .9) return found;
+    }
+    return [255, 255, 255];
+  };
+  const isWord = (child) => child.nodeType === 3 && child.textContent.trim();
+  const speaks = (node) => [...node.childNodes].some(isWord);
+  return [...document.querySelectorAll("body *")]
+    .filter((node) => node.offsetParent && speaks(node))
+    .map((node) => {
+      const [a, b] = [bright(colour(getComputedStyle(node).color)), bright(ground(node))];
+      const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+      return [ratio, node.className, node.textContent.slice(0, 40)];
+    });
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_stands_out_from_its_ground(browser, served, scheme):
+    page = browser.new_page(color_scheme=scheme)
+    page.goto(f"{served}/#thread={SAMPLE}")
+    page.wait_for_selector(".fold")
+    page.click(".commit.compact summary")
+    page.wait_for_selector(".commit.compact .removed")
+    for subtype in ("warning", "compaction_start"):
+        page.evaluate(RECEIVE, {"type": "system", "subtype": subtype, "content": "x"})
+    assert [row for row in page.evaluate(FAINT) if row[0] < CONTRAST] == []
+    page.close()

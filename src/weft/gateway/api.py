@@ -1,12 +1,12 @@
 """What the page and other tools ask about threads: plain JSON over HTTP.
 
-Every question is a function of the open store and what was asked; one table says which path it
-stands under. Reading never makes anything: a thread that does not exist yet reads as an empty
-one, so that a page can open a name before its first message. Writing goes through the verbs of
-`Thread` and answers with one sentence for people.
+Every question (`reads`) and every wish (`writes`) is a function of the open store and what was
+asked; a table says which path it stands under. This module is the rim around them: it reads the
+fields, and turns every error into JSON.
 
     GET  /api/threads?q=                      the list; with words, only threads that have them
     GET  /api/thread?thread=&branch=&last=    rows with ids, priorities, kinds, tokens; branches
+    GET  /api/head?thread=&branch=            the newest commit, and how many threads there are
     GET  /api/log?thread=&branch=&limit=      commits, newest first
     GET  /api/commit?thread=&branch=&id=      what one commit took out, put in, and what pins kept
     GET  /api/diff?thread=&a=&b=              two branches or commits against each other
@@ -30,9 +30,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from weft.agent import present, table_json, to_json
-from weft.client import OFFLINE_MODEL
-from weft.compact import SystemMessage, validate_compact_input
 from weft.errors import (
     Ambiguous,
     BudgetExceeded,
@@ -43,37 +40,17 @@ from weft.errors import (
     ThreadError,
     WeftError,
 )
-from weft.history import PRIORITIES
 from weft.model import JsonObject
-from weft.store import Step, Store, ThreadRecord
-from weft.thread import Thread
-from weft.thread import open as open_thread
-from weft.tokens import counter_for
 
-from .fields import Ask
+from .fields import Answer, Ask
 from .page import HEADERS, page_routes
-from .render import render
-from .sample import SAMPLE, ensure_sample
+from .reads import QUESTIONS
+from .sample import ensure_sample
 from .socket import socket_route
 from .state import State
-from .views import (
-    Change,
-    change_json,
-    commit_json,
-    read_annotation,
-    read_changes,
-    thread_json,
-)
+from .writes import WISHES
 
-LOG_LIMIT = 500
-ROW_LIMIT = 400
-THREAD_LIMIT = 500
-HIT_LIMIT = 20
-HITS_SHOWN = 3
-HIT_LENGTH = 160
 BODY_LIMIT = 4 * 1024 * 1024
-MAIN = "main"
-TOKENIZER = "o200k"
 STATUS: dict[type[WeftError], int] = {
     NotFound: 404,
     Ambiguous: 409,
@@ -81,239 +58,21 @@ STATUS: dict[type[WeftError], int] = {
     CompactRefused: 422,
     ThreadError: 422,
     StoreError: 500,
+    WeftError: 500,
 }
+"""The first that fits."""
 
 _log = logging.getLogger(__name__)
-
-
-Answer = Callable[[Ask], JsonObject]
-
-
-def list_threads(ask: Ask) -> JsonObject:
-    """The newest first; with words, those whose name or messages have them."""
-    words = ask.text_or_none("q")
-    newest = ask.store.threads()[-THREAD_LIMIT:]
-    rows = [_thread_line(ask.store, record) for record in newest]
-    if words:
-        rows = [row for row in (_with_hits(ask.store, row, words) for row in rows) if row]
-    return {"threads": sorted(rows, key=lambda row: row["updated"], reverse=True)}
-
-
-def _thread_line(store: Store, record: ThreadRecord) -> JsonObject:
-    refs = store.refs(record.name)
-    last = store.operations(record.name, limit=1)
-    return {
-        "name": record.name,
-        "branches": max(1, len(refs)),
-        "updated": last[0].created if last else record.created,
-        "sample": record.name == SAMPLE,
-    }
-
-
-def _with_hits(store: Store, row: JsonObject, words: str) -> JsonObject | None:
-    hits = open_thread(store, row["name"]).search(words)[:HITS_SHOWN]
-    named = words.lower() in row["name"].lower()
-    return {**row, "hits": [_hit_json(hit) for hit in hits]} if hits or named else None
-
-
-def _hit_json(hit: Any) -> JsonObject:
-    return {"id": hit.id, "text": " ".join(hit.text.split())[:HIT_LENGTH], "live": hit.live}
-
-
-def show_thread(ask: Ask) -> JsonObject:
-    """One thread, compiled."""
-    record = ask.record()
-    model = ask.text_or_none("model") or OFFLINE_MODEL
-    window = ask.state.catalog.find(model).window
-    if record is None:
-        name = ask.text("thread")
-        empty = {
-            "rows": [],
-            "earlier": 0,
-            "tokens": 0,
-            "branch": MAIN,
-            "branches": [MAIN],
-            "head": None,
-        }
-        return {"name": name, "sample": False, "window": window, **empty}
-    thread = ask.thread()
-    view, changes = read_changes(_steps(ask, thread))
-    count = counter_for(TOKENIZER).message
-    return {
-        "name": record.name,
-        "branch": thread.current,
-        "branches": sorted({thread.current, *ask.store.refs(record.name)}),
-        "head": None if view.head is None else view.head.hex(),
-        "sample": record.name == SAMPLE,
-        "window": window,
-        **thread_json(view, changes, count, ask.number("last") or ROW_LIMIT),
-    }
-
-
-def show_log(ask: Ask) -> JsonObject:
-    """The commits of a branch."""
-    if ask.record() is None:
-        return {"commits": []}
-    thread = ask.thread()
-    steps = _steps(ask, thread)
-    changes = read_changes(steps)[1]
-    notes = {step.commit.id.hex(): read_annotation(step) for step in steps}
-    count = counter_for(TOKENIZER).message
-    infos = thread.log(limit=ask.number("limit") or LOG_LIMIT)
-    lines = [
-        commit_json(info, changes.get(bytes.fromhex(info.id)), count, notes.get(info.id))
-        for info in infos
-    ]
-    return {"commits": lines}
-
-
-def show_commit(ask: Ask) -> JsonObject:
-    """What one commit did to the rows before it; nothing taken out where it only added."""
-    thread = ask.thread()
-    info = thread.show(ask.text("id"))
-    change = read_changes(_steps(ask, thread))[1].get(bytes.fromhex(info.id))
-    count = counter_for(TOKENIZER).message
-    shown = commit_json(info, change, count)
-    return {"commit": shown, **change_json(change or Change((), ()), count)}
-
-
-def _steps(ask: Ask, thread: Thread) -> list[Step]:
-    """The commits of the branch, oldest first."""
-    head = ask.store.read_ref(thread.name, thread.current)
-    return [] if head is None else ask.store.walk(thread.name, head)
-
-
-def show_diff(ask: Ask) -> JsonObject:
-    """Two branches or commits against each other, as text for people."""
-    return {"text": str(ask.thread().diff(ask.text("a"), ask.text("b")))}
-
-
-def search_thread(ask: Ask) -> JsonObject:
-    return {"hits": [_hit_json(hit) for hit in ask.thread().search(ask.text("q"))[:HIT_LIMIT]]}
-
-
-def list_checkpoints(ask: Ask) -> JsonObject:
-    return {"checkpoints": [str(checkpoint) for checkpoint in ask.thread().checkpoints()]}
-
-
-def list_models(ask: Ask) -> JsonObject:
-    """The models that can be named without asking anybody: the one inside, and configured ones."""
-    named = [
-        model
-        for provider in ask.state.providers
-        for model in getattr(provider, "models", ())
-        if not set("*?[") & set(model)
-    ]
-    return {"models": [OFFLINE_MODEL, *dict.fromkeys(named)]}
-
-
-def show_system_table(_: Ask) -> JsonObject:
-    return table_json()
-
-
-def render_text(ask: Ask) -> JsonObject:
-    """Markdown as safe HTML: for words that did not come with theirs."""
-    return {"html": render(ask.text("text"))}
-
-
-def compact(ask: Ask) -> JsonObject:
-    """Fold old rows, to half of now where no budget is given; a `preview` changes nothing."""
-    thread = ask.thread()
-    heard: list[SystemMessage] = []
-    thread.listen(heard.append)
-    preview = ask.flag("preview")
-    before = thread.compile()
-    wish: JsonObject = {"keep": ask.number("keep"), "preview": preview}
-    if ask.fields.get("replacements") is not None:
-        given = {"replacements": ask.fields["replacements"]}
-        wish["replacements"] = validate_compact_input(given)
-    else:
-        wish["budget"] = ask.number("budget") or max(1, before.tokens // 2)
-    old = read_changes(_steps(ask, thread))[0].rows
-    result = thread.compact(**wish)
-    count = counter_for(TOKENIZER).message
-    change = Change(tuple(old), result.rows or tuple(old))
-    events = [to_json(event) for event in heard]
-    return {
-        **change_json(change, count),
-        "commit": result.commit,
-        "events": [event for event in events if present(event)],
-        "message": str(result),
-    }
-
-
-def revert(ask: Ask) -> JsonObject:
-    info = ask.thread().revert(ask.text("id"))
-    return {"commit": info.id, "message": "Taken back; what came after stays."}
-
-
-def annotate(ask: Ask) -> JsonObject:
-    """Pin a row, leave it out, or make it ordinary again."""
-    priority = ask.text("priority")
-    if priority not in PRIORITIES:
-        known = ", ".join(PRIORITIES)
-        raise Refused(f"{priority!r} is no priority: {known}", param="priority")
-    info = ask.thread().annotate(ask.text("id"), cast(Any, priority))
-    said = {"pinned": "Pinned.", "skip": "Left out.", "normal": "Back to normal."}
-    return {"commit": info.id, "message": said.get(priority, f"Now {priority}.")}
-
-
-def edit(ask: Ask) -> JsonObject:
-    info = ask.thread().edit(ask.text("id"), ask.text("text"))
-    return {"commit": info.id, "message": "Edited."}
-
-
-def branch(ask: Ask) -> JsonObject:
-    name = ask.text("name")
-    ask.thread().branch(name)
-    return {"branch": name, "message": f"Branch {name} starts here."}
-
-
-def merge(ask: Ask) -> JsonObject:
-    info = ask.thread().merge(ask.text("name"))
-    return {"commit": getattr(info, "id", None), "message": f"Merged {ask.text('name')}."}
-
-
-def undo(ask: Ask) -> JsonObject:
-    ask.thread().undo()
-    return {"message": "Undone."}
-
-
-def redo(ask: Ask) -> JsonObject:
-    ask.thread().redo()
-    return {"message": "Done again."}
-
-
-GET: dict[str, Answer] = {
-    "/api/threads": list_threads,
-    "/api/thread": show_thread,
-    "/api/log": show_log,
-    "/api/commit": show_commit,
-    "/api/diff": show_diff,
-    "/api/search": search_thread,
-    "/api/checkpoints": list_checkpoints,
-    "/api/models": list_models,
-    "/api/system-table": show_system_table,
-}
-POST: dict[str, Answer] = {
-    "/api/compact": compact,
-    "/api/revert": revert,
-    "/api/annotate": annotate,
-    "/api/edit": edit,
-    "/api/branch": branch,
-    "/api/merge": merge,
-    "/api/undo": undo,
-    "/api/redo": redo,
-    "/api/render": render_text,
-}
 
 
 def routes(state: State) -> list[BaseRoute]:
     """The page, its questions and its socket; an empty store gets the sample thread first."""
     ensure_sample(state.store)
-    asked = [Route(path, _endpoint(state, answer), methods=["GET"]) for path, answer in GET.items()]
+    asked = [
+        Route(path, _endpoint(state, answer), methods=["GET"]) for path, answer in QUESTIONS.items()
+    ]
     told = [
-        Route(path, _endpoint(state, answer), methods=["POST"]) for path, answer in POST.items()
+        Route(path, _endpoint(state, answer), methods=["POST"]) for path, answer in WISHES.items()
     ]
     return [*page_routes(), *asked, *told, socket_route(state)]
 

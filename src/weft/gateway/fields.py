@@ -3,12 +3,13 @@
 A field that is missing or of another kind is refused by its name, before anything is done.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from weft.errors import Refused
+from weft.model import JsonObject
 from weft.store import Store, ThreadRecord
 from weft.thread import Thread
 from weft.thread import open as open_thread
@@ -65,6 +66,10 @@ class Ask(Struct, frozen=True):
         if branch != record.head and branch not in self.store.refs(record.name):
             raise Refused(f"no branch {branch!r}", param="branch", status=404)
         return open_thread(self.store, record.name, branch=branch)
+
+
+Answer = Callable[[Ask], JsonObject]
+"""A question or a wish: from what was asked to what is answered."""
 
 
 def _shown(value: object) -> str:

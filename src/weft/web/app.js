@@ -10,6 +10,7 @@ import { History, reworded, rows } from "./history.js";
 import { Threads } from "./threads.js";
 
 const WHOLE = 1_000_000; // rows: all there are
+const LOOK_AGAIN = 3000; // milliseconds between looks for what other programs wrote
 const HIGH = 0.8; // part of the window from which the gauge warns
 
 const at = { thread: null, branch: null, head: null, running: false };
@@ -17,12 +18,22 @@ let chat;
 let line;
 
 const history = new History({ actions: { revert } });
-const threads = new Threads({ onpick: (name) => go(name), onhit: (name, id) => go(name, null, id) });
+const threads = new Threads({
+  onpick: (name) => go(name),
+  onhit: (name, id) => go(name, null, id),
+});
 
 async function start() {
   const table = await get("/api/system-table");
-  const annotate = (priority) => (id) => change("/api/annotate", { id, priority }).then(() => focusRow(id));
-  const actions = { pin: annotate("pinned"), skip: annotate("skip"), restore: annotate("normal"), openFold, showAll };
+  const annotate = (priority) => (id) =>
+    change("/api/annotate", { id, priority }).then(() => focusRow(id));
+  const actions = {
+    pin: annotate("pinned"),
+    skip: annotate("skip"),
+    restore: annotate("normal"),
+    openFold,
+    showAll,
+  };
   chat = new Chat({ table, actions });
   line = new Line("/ws", { onframe: receive, onstate: connection });
   wire();
@@ -62,7 +73,10 @@ async function reload(follow = true) {
   const last = at.whole === at.thread ? WHOLE : null;
   const turn = (reload.turn = (reload.turn ?? 0) + 1);
   try {
-    const [view, log] = await Promise.all([get("/api/thread", { ...query, last }), get("/api/log", query)]);
+    const [view, log] = await Promise.all([
+      get("/api/thread", { ...query, last }),
+      get("/api/log", query),
+    ]);
     if (turn !== reload.turn) return;
     Object.assign(at, { branch: view.branch, head: view.head });
     chat.show(view, follow);
@@ -78,23 +92,31 @@ async function reload(follow = true) {
 
 /** Another tab or program may have gone on; nothing moves if none did. */
 async function catchUp() {
-  if (at.running || !at.thread) return;
-  const view = await get("/api/thread", { thread: at.thread, branch: at.branch }).catch(() => at);
-  if (view.head !== at.head && !at.running) await reload(false);
+  if (at.running || !at.thread || document.hidden) return;
+  const now = await get("/api/head", { thread: at.thread, branch: at.branch }).catch(() => null);
+  if (!now || at.running) return;
+  if (now.head !== at.head) await reload(chat.atEnd());
+  else if (now.threads !== at.threads) threads.load();
+  at.threads = now.threads;
 }
 
 function head(view) {
   document.title = `${view.name} · Weft`;
   Object.assign(document.body.dataset, { thread: view.name, branch: view.branch });
   byId("title").textContent = view.name;
-  const branches = view.branches.map((name) => el("option", { value: name, selected: name === view.branch }, name));
+  const branches = view.branches.map((name) =>
+    el("option", { value: name, selected: name === view.branch }, name),
+  );
   refill(byId("branch"), ...branches);
   const part = view.window ? view.tokens / view.window : 0;
   const gauge = byId("gauge");
   gauge.value = Math.min(1, part);
   gauge.classList.toggle("high", part >= HIGH);
-  byId("gauge-text").textContent = view.window ? `${count(view.tokens)} of ${count(view.window)} tokens` : plural(view.tokens, "token");
-  for (const id of ["compact", "undo", "redo"]) byId(id).disabled = !view.rows.length && id === "compact";
+  byId("gauge-text").textContent = view.window
+    ? `${count(view.tokens)} of ${count(view.window)} tokens`
+    : plural(view.tokens, "token");
+  for (const id of ["compact", "undo", "redo"])
+    byId(id).disabled = !view.rows.length && id === "compact";
 }
 
 /** Ask for a change, then show what it made of the thread. */
@@ -151,7 +173,8 @@ async function previewCompaction() {
       ...reworded(plan.reworded),
     );
     byId("compact-commit").disabled = !plan.removed.length;
-    if (!plan.removed.length) byId("preview").append(el("p", {}, "Nothing would be taken out: the thread fits already."));
+    if (!plan.removed.length)
+      byId("preview").append(el("p", {}, "Nothing would be taken out: the thread fits already."));
   } catch (error) {
     refill(byId("preview"), el("p", { class: "error" }, error.message));
   }
@@ -222,7 +245,8 @@ function interrupt() {
 function connection(state) {
   byId("offline").hidden = state === "open";
   if (state === "open") catchUp();
-  if (state === "closed" && at.running) ended(null, { message: "the connection was lost; what was recorded stays" });
+  if (state === "closed" && at.running)
+    ended(null, { message: "the connection was lost; what was recorded stays" });
 }
 
 function send(event) {
@@ -230,7 +254,13 @@ function send(event) {
   const field = byId("words");
   const text = field.value;
   if (!text.trim() || at.running || byId("send").disabled) return;
-  const frame = { type: "say", thread: at.thread, branch: at.branch, model: byId("model").value.trim() || null, text };
+  const frame = {
+    type: "say",
+    thread: at.thread,
+    branch: at.branch,
+    model: byId("model").value.trim() || null,
+    text,
+  };
   if (!line.send(frame)) {
     say("No connection yet: your words are still in the box.", true);
     return;
@@ -291,12 +321,15 @@ function wire() {
   }
   for (const side of ["threads", "log"]) {
     byId(`toggle-${side}`).addEventListener("click", () => drawer(side));
-    document.querySelector(`[data-drawer=${side}]`).addEventListener("click", () => drawer(side, false));
+    document
+      .querySelector(`[data-drawer=${side}]`)
+      .addEventListener("click", () => drawer(side, false));
   }
   addEventListener("keydown", (event) => {
     if (event.key === "Escape") for (const side of ["threads", "log"]) drawer(side, false);
   });
   addEventListener("focus", catchUp);
+  setInterval(catchUp, LOOK_AGAIN);
   addEventListener("popstate", () => {
     const { thread, branch } = place();
     if (thread) open(thread, branch);
@@ -305,7 +338,13 @@ function wire() {
 
 start().catch((error) => {
   trusted(byId("conversation"), "");
-  byId("conversation").append(el("li", { class: "system-message red", role: "alert" }, `The page could not start: ${error.message}`));
+  byId("conversation").append(
+    el(
+      "li",
+      { class: "system-message red", role: "alert" },
+      `The page could not start: ${error.message}`,
+    ),
+  );
 });
 
 /** For tests and for the console: hand the page a frame as if the server had sent it. */

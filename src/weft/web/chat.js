@@ -9,7 +9,13 @@ import { present, skipNote } from "./system.js";
 
 const NEAR = 120; // pixels from the bottom within which the view follows the stream
 const EXCERPT = 90;
-const SPEAKERS = { user: "You", assistant: "Assistant", system: "System", developer: "System", tool: "Tool" };
+const SPEAKERS = {
+  user: "You",
+  assistant: "Assistant",
+  system: "System",
+  developer: "System",
+  tool: "Tool",
+};
 
 export class Chat {
   /** `actions`: {pin, skip, restore} for a row, {openFold} for a commit, {showAll}. */
@@ -42,18 +48,28 @@ export class Chat {
 
   earlier(number) {
     const words = `Show ${plural(number, "earlier message")}`;
-    return el("li", { class: "earlier" }, el("button", { type: "button", class: "quiet", onclick: this.actions.showAll }, words));
+    return el(
+      "li",
+      { class: "earlier" },
+      el("button", { type: "button", class: "quiet", onclick: this.actions.showAll }, words),
+    );
   }
 
   row(row) {
-    const panels = row.parts.filter((part) => part.type === "result" && this.panels.has(part.call_id));
+    const panels = row.parts.filter(
+      (part) => part.type === "result" && this.panels.has(part.call_id),
+    );
     for (const part of panels) this.finishTool(part.call_id, part.content, part.is_error);
     const rest = row.parts.filter((part) => !panels.includes(part) && part.type !== "checkpoint");
     if (!rest.length) return el("li", { class: "row merged", "data-id": row.id, hidden: true });
     const body = el("div", { class: "body" }, ...rest.map((part) => this.part(part)));
     return el(
       "li",
-      { class: `row ${side(row.role)} ${row.kind} ${row.priority}`, "data-id": row.id, tabindex: -1 },
+      {
+        class: `row ${side(row.role)} ${row.kind} ${row.priority}`,
+        "data-id": row.id,
+        tabindex: -1,
+      },
       this.head(row),
       row.fold ? this.fold(row, body) : body,
     );
@@ -74,9 +90,19 @@ export class Chat {
 
   acts(row) {
     const act = (label, run, hint) =>
-      el("button", { type: "button", class: "quiet", title: hint, onclick: () => run(row.id) }, label);
+      el(
+        "button",
+        { type: "button", class: "quiet", title: hint, onclick: () => run(row.id) },
+        label,
+      );
     if (row.priority === "pinned" || row.priority === "skip") {
-      return [act(row.priority === "skip" ? "Bring back" : "Unpin", this.actions.restore, "Back to normal")];
+      return [
+        act(
+          row.priority === "skip" ? "Bring back" : "Unpin",
+          this.actions.restore,
+          "Back to normal",
+        ),
+      ];
     }
     return [
       act("Pin", this.actions.pin, "Every compaction keeps this message as it is"),
@@ -89,9 +115,17 @@ export class Chat {
     return el(
       "details",
       { class: "fold", open: true },
-      el("summary", {}, `⚡ ${plural(dropped, "message")} folded here · ${count(before)} → ${count(after)} tokens`),
+      el(
+        "summary",
+        {},
+        `⚡ ${plural(dropped, "message")} folded here · ${count(before)} → ${count(after)} tokens`,
+      ),
       body,
-      el("button", { type: "button", class: "quiet", onclick: () => this.actions.openFold(commit) }, "What was dropped, and take back"),
+      el(
+        "button",
+        { type: "button", class: "quiet", onclick: () => this.actions.openFold(commit) },
+        "What was dropped, and take back",
+      ),
     );
   }
 
@@ -183,7 +217,14 @@ export class Chat {
   userSaid(frame) {
     this.list.querySelector(".empty")?.remove();
     const body = el("div", { class: "body" }, trusted(el("div", { class: "prose" }), frame.html));
-    this.list.append(el("li", { class: "row user" }, el("header", { class: "who" }, el("span", { class: "name" }, "You")), body));
+    this.list.append(
+      el(
+        "li",
+        { class: "row user" },
+        el("header", { class: "who" }, el("span", { class: "name" }, "You")),
+        body,
+      ),
+    );
     this.answer = null;
   }
 
@@ -224,17 +265,28 @@ export class Chat {
     }
     const look = this.table.looks[shown.kind];
     const prose = el("div", { class: "prose" }, shown.text);
-    const icon = shown.text.startsWith(shown.icon) ? null : el("span", { class: "icon", "aria-hidden": "true" }, shown.icon);
+    const icon = shown.text.startsWith(shown.icon)
+      ? null
+      : el("span", { class: "icon", "aria-hidden": "true" }, shown.icon);
     const box = el(
       "li",
-      { class: `system-message ${look.tone}`, "data-subtype": shown.subtype, role: "note", "aria-label": look.title },
+      {
+        class: `system-message ${look.tone}`,
+        "data-subtype": shown.subtype,
+        role: "note",
+        "aria-label": look.title,
+      },
       icon,
       prose,
     );
-    if (shown.subtype === "compact_boundary") this.list.querySelector('[data-subtype="status"]')?.remove(); // it ran; now it is done
+    if (shown.subtype === "compact_boundary")
+      this.list.querySelector('[data-subtype="status"]')?.remove(); // it ran; now it is done
     this.list.append(box);
     this.answer = null;
-    post("/api/render", { text: shown.text }).then(({ html }) => trusted(prose, html), () => {});
+    post("/api/render", { text: shown.text }).then(
+      ({ html }) => trusted(prose, html),
+      () => {},
+    );
   }
 
   /** The run ended: nothing spins any more, and a reader's screen hears the answer once. */
@@ -249,7 +301,14 @@ export class Chat {
   fail(message, place) {
     const where = place ? ` (${place})` : "";
     const icon = el("span", { class: "icon", "aria-hidden": "true" }, "✗");
-    this.list.append(el("li", { class: "system-message red", role: "alert" }, icon, el("div", { class: "prose" }, message + where)));
+    this.list.append(
+      el(
+        "li",
+        { class: "system-message red", role: "alert" },
+        icon,
+        el("div", { class: "prose" }, message + where),
+      ),
+    );
     this.answer = null;
     this.toEnd();
   }
@@ -281,13 +340,26 @@ function thinking(text) {
 }
 
 function emptyThread() {
-  return el("li", { class: "empty" }, el("h2", {}, "Nothing said yet"), el("p", {}, "Write below. Every message becomes a commit that you can look up, fold and take back."));
+  return el(
+    "li",
+    { class: "empty" },
+    el("h2", {}, "Nothing said yet"),
+    el(
+      "p",
+      {},
+      "Write below. Every message becomes a commit that you can look up, fold and take back.",
+    ),
+  );
 }
 
 function excerpt(input) {
   if (typeof input === "string") return input.slice(0, EXCERPT);
-  const first = Object.values(input ?? {}).find((value) => ["string", "number"].includes(typeof value));
-  return String(first ?? "").replace(/\s+/g, " ").slice(0, EXCERPT);
+  const first = Object.values(input ?? {}).find((value) =>
+    ["string", "number"].includes(typeof value),
+  );
+  return String(first ?? "")
+    .replace(/\s+/g, " ")
+    .slice(0, EXCERPT);
 }
 
 function side(role) {

@@ -42,7 +42,11 @@ export function plural(number, one, many = `${one}s`) {
 export function ago(seconds) {
   if (!seconds) return "";
   const past = Math.max(0, Date.now() / 1000 - seconds);
-  for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
+  for (const [size, unit] of [
+    [86400, "d"],
+    [3600, "h"],
+    [60, "min"],
+  ]) {
     if (past >= size) return `${Math.floor(past / size)} ${unit} ago`;
   }
   return "just now";

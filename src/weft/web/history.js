@@ -28,31 +28,76 @@ export class History {
       return el(
         "li",
         { class: "commit run" },
-        el("details", {}, el("summary", {}, el("span", { class: "sign" }, "•"), `${plural(run.length, "message")} `, el("code", {}, `${oldest.id.slice(0, 7)}…${newest.id.slice(0, 7)}`)), el("ul", {}, ...run.map((commit) => this.commit(commit)))),
+        el(
+          "details",
+          {},
+          el(
+            "summary",
+            {},
+            el("span", { class: "sign" }, "•"),
+            `${plural(run.length, "message")} `,
+            el("code", {}, `${oldest.id.slice(0, 7)}…${newest.id.slice(0, 7)}`),
+          ),
+          el("ul", {}, ...run.map((commit) => this.commit(commit))),
+        ),
       );
     }
-    return run.length === 1 ? this.commit(run[0]) : el("li", { class: "commit run" }, el("ul", {}, ...run.map((commit) => this.commit(commit))));
+    return run.length === 1
+      ? this.commit(run[0])
+      : el(
+          "li",
+          { class: "commit run" },
+          el("ul", {}, ...run.map((commit) => this.commit(commit))),
+        );
   }
 
   commit(commit) {
     const sign = el("span", { class: "sign", "aria-hidden": "true" }, SIGNS[commit.kind] ?? "•");
-    const label = el("span", { class: "label" }, commit.compaction ? "Compacted" : commit.message || commit.kind);
-    const meta = el("span", { class: "meta" }, el("code", {}, commit.id.slice(0, 7)), ` ${ago(commit.created)}`);
+    const label = el(
+      "span",
+      { class: "label" },
+      commit.compaction ? "Compacted" : commit.message || commit.kind,
+    );
+    const meta = el(
+      "span",
+      { class: "meta" },
+      el("code", {}, commit.id.slice(0, 7)),
+      ` ${ago(commit.created)}`,
+    );
     if (!commit.rewrites) {
-      return el("li", { class: `commit ${commit.kind}`, "data-commit": commit.id }, sign, label, meta);
+      return el(
+        "li",
+        { class: `commit ${commit.kind}`, "data-commit": commit.id },
+        sign,
+        label,
+        meta,
+      );
     }
     const inside = el("div", { class: "change" }, el("p", { class: "muted" }, "Reading …"));
     const saved = commit.compaction
-      ? el("span", { class: "saved" }, `${count(commit.compaction.before)} → ${count(commit.compaction.after)} tokens`)
+      ? el(
+          "span",
+          { class: "saved" },
+          `${count(commit.compaction.before)} → ${count(commit.compaction.after)} tokens`,
+        )
       : null;
-    const details = el("details", { "data-change": commit.id }, el("summary", {}, sign, label, saved, meta), inside);
+    const details = el(
+      "details",
+      { "data-change": commit.id },
+      el("summary", {}, sign, label, saved, meta),
+      inside,
+    );
     details.addEventListener("toggle", () => details.open && this.fill(inside, commit));
     return el("li", { class: `commit ${commit.kind}`, "data-commit": commit.id }, details);
   }
 
   async fill(inside, commit) {
     try {
-      const change = await get("/api/commit", { thread: this.thread, branch: this.branch, id: commit.id });
+      const change = await get("/api/commit", {
+        thread: this.thread,
+        branch: this.branch,
+        id: commit.id,
+      });
       refill(inside, ...this.change(change, commit));
     } catch (error) {
       refill(inside, el("p", { class: "error" }, error.message));
@@ -60,13 +105,21 @@ export class History {
   }
 
   change(change, commit) {
-    const back = el("button", { type: "button", onclick: () => this.actions.revert(commit.id) }, "Take this back");
+    const back = el(
+      "button",
+      { type: "button", onclick: () => this.actions.revert(commit.id) },
+      "Take this back",
+    );
     return [
       rows("Taken out", change.removed, "removed"),
       rows("Put in", change.added, "added"),
       rows("Kept by pins", change.pins, "pins"),
       ...reworded(change.reworded),
-      el("p", { class: "muted" }, `${count(change.before)} → ${count(change.after)} tokens. Later messages stay when you take it back.`),
+      el(
+        "p",
+        { class: "muted" },
+        `${count(change.before)} → ${count(change.after)} tokens. Later messages stay when you take it back.`,
+      ),
       back,
     ];
   }
@@ -85,16 +138,44 @@ export class History {
 export function rows(title, list, name) {
   if (!list.length) return null;
   const lines = list.map((row) =>
-    el("li", {}, el("details", {}, el("summary", {}, el("b", {}, row.role), ` ${row.excerpt}`, el("span", { class: "tokens" }, count(row.tokens))), trusted(el("div", { class: "prose" }), row.html))),
+    el(
+      "li",
+      {},
+      el(
+        "details",
+        {},
+        el(
+          "summary",
+          {},
+          el("b", {}, row.role),
+          ` ${row.excerpt}`,
+          el("span", { class: "tokens" }, count(row.tokens)),
+        ),
+        trusted(el("div", { class: "prose" }), row.html),
+      ),
+    ),
   );
-  return el("section", { class: name }, el("h4", {}, `${title} (${count(list.length)})`), el("ul", { class: "rows" }, ...lines));
+  return el(
+    "section",
+    { class: name },
+    el("h4", {}, `${title} (${count(list.length)})`),
+    el("ul", { class: "rows" }, ...lines),
+  );
 }
 
 /** Messages that stayed with other words, before and after. */
 export function reworded(pairs) {
   return [
-    rows("Changed, before", pairs.map((pair) => pair.old), "removed"),
-    rows("Changed, after", pairs.map((pair) => pair.new), "added"),
+    rows(
+      "Changed, before",
+      pairs.map((pair) => pair.old),
+      "removed",
+    ),
+    rows(
+      "Changed, after",
+      pairs.map((pair) => pair.new),
+      "added",
+    ),
   ];
 }
 

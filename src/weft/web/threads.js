@@ -34,20 +34,38 @@ export class Threads {
   show(threads, words) {
     refill(this.list, ...threads.map((thread) => this.entry(thread)));
     if (!threads.length) {
-      refill(this.list, el("li", { class: "empty small" }, words ? `Nothing matches “${words}”.` : "No threads yet."));
+      refill(
+        this.list,
+        el(
+          "li",
+          { class: "empty small" },
+          words ? `Nothing matches “${words}”.` : "No threads yet.",
+        ),
+      );
     }
   }
 
   entry(thread) {
-    const facts = [plural(thread.branches, "branch", "branches"), ago(thread.updated)].filter(Boolean).join(" · ");
+    const facts = [plural(thread.branches, "branch", "branches"), ago(thread.updated)]
+      .filter(Boolean)
+      .join(" · ");
     const pick = el(
       "button",
-      { type: "button", class: "thread", "aria-current": thread.name === this.current ? "page" : null, onclick: () => this.onpick(thread.name) },
+      {
+        type: "button",
+        class: "thread",
+        "aria-current": thread.name === this.current ? "page" : null,
+        onclick: () => this.onpick(thread.name),
+      },
       el("span", { class: "thread-name" }, thread.name),
       el("span", { class: "muted" }, facts),
     );
     const hits = (thread.hits ?? []).map((hit) =>
-      el("button", { type: "button", class: "hit", onclick: () => this.onhit(thread.name, hit.id) }, hit.text),
+      el(
+        "button",
+        { type: "button", class: "hit", onclick: () => this.onhit(thread.name, hit.id) },
+        hit.text,
+      ),
     );
     return el("li", {}, pick, ...hits);
   }

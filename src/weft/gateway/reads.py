@@ -1,0 +1,188 @@
+"""The page's questions: each reads the store and changes nothing.
+
+A thread that does not exist yet reads as an empty one, so that a page can open a name before its
+first message.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.agent import table_json
+from weft.client import OFFLINE_MODEL
+from weft.history import Row
+from weft.model import JsonObject
+from weft.store import Step, Store, ThreadRecord
+from weft.thread import Thread
+from weft.thread import open as open_thread
+from weft.tokens import counter_for
+
+from .fields import Answer, Ask
+from .sample import SAMPLE
+from .views import (
+    Change,
+    change_json,
+    commit_json,
+    read_annotation,
+    read_changes,
+    thread_json,
+)
+
+LOG_LIMIT = 500
+ROW_LIMIT = 400
+THREAD_LIMIT = 500
+HIT_LIMIT = 20
+HITS_SHOWN = 3
+HIT_LENGTH = 160
+MAIN = "main"
+TOKENIZER = "o200k"
+
+
+def list_threads(ask: Ask) -> JsonObject:
+    """The newest first; with words, those whose name or messages have them."""
+    words = ask.text_or_none("q")
+    newest = ask.store.threads()[-THREAD_LIMIT:]
+    rows = [_thread_line(ask.store, record) for record in newest]
+    if words:
+        rows = [row for row in (_with_hits(ask.store, row, words) for row in rows) if row]
+    return {"threads": sorted(rows, key=lambda row: row["updated"], reverse=True)}
+
+
+def _thread_line(store: Store, record: ThreadRecord) -> JsonObject:
+    refs = store.refs(record.name)
+    last = store.operations(record.name, limit=1)
+    return {
+        "name": record.name,
+        "branches": max(1, len(refs)),
+        "updated": last[0].created if last else record.created,
+        "sample": record.name == SAMPLE,
+    }
+
+
+def _with_hits(store: Store, row: JsonObject, words: str) -> JsonObject | None:
+    hits = open_thread(store, row["name"]).search(words)[:HITS_SHOWN]
+    named = words.lower() in row["name"].lower()
+    return {**row, "hits": [_hit_json(hit) for hit in hits]} if hits or named else None
+
+
+def _hit_json(hit: Any) -> JsonObject:
+    return {"id": hit.id, "text": " ".join(hit.text.split())[:HIT_LENGTH], "live": hit.live}
+
+
+def show_thread(ask: Ask) -> JsonObject:
+    """One thread, compiled."""
+    record = ask.record()
+    if record is None:
+        name = ask.text("thread")
+        window = _window(ask, ())
+        empty = {
+            "rows": [],
+            "earlier": 0,
+            "tokens": 0,
+            "branch": MAIN,
+            "branches": [MAIN],
+            "head": None,
+        }
+        return {"name": name, "sample": False, "window": window, **empty}
+    thread = ask.thread()
+    view, changes = read_changes(read_steps(ask, thread))
+    count = counter_for(TOKENIZER).message
+    return {
+        "name": record.name,
+        "branch": thread.current,
+        "branches": sorted({thread.current, *ask.store.refs(record.name)}),
+        "head": None if view.head is None else view.head.hex(),
+        "sample": record.name == SAMPLE,
+        "window": _window(ask, view.rows),
+        **thread_json(view, changes, count, ask.number("last") or ROW_LIMIT),
+    }
+
+
+def _window(ask: Ask, rows: Sequence[Row]) -> int:
+    """How much fits the model that was named, else the one that spoke last."""
+    spoke = (row.message.origin for row in reversed(rows) if row.message.role == "assistant")
+    last = next((origin.model for origin in spoke if origin is not None), None)
+    model = ask.text_or_none("model") or last or OFFLINE_MODEL
+    return ask.state.catalog.find(model).window
+
+
+def show_head(ask: Ask) -> JsonObject:
+    """Whether anything is new: cheap enough to ask every few seconds."""
+    record = ask.record()
+    branch = ask.text_or_none("branch") or (record.head if record else MAIN)
+    head = None if record is None else ask.store.read_ref(record.name, branch)
+    return {"head": None if head is None else head.hex(), "threads": len(ask.store.threads())}
+
+
+def show_log(ask: Ask) -> JsonObject:
+    """The commits of a branch."""
+    if ask.record() is None:
+        return {"commits": []}
+    thread = ask.thread()
+    steps = read_steps(ask, thread)
+    changes = read_changes(steps)[1]
+    notes = {step.commit.id.hex(): read_annotation(step) for step in steps}
+    count = counter_for(TOKENIZER).message
+    infos = thread.log(limit=ask.number("limit") or LOG_LIMIT)
+    lines = [
+        commit_json(info, changes.get(bytes.fromhex(info.id)), count, notes.get(info.id))
+        for info in infos
+    ]
+    return {"commits": lines}
+
+
+def show_commit(ask: Ask) -> JsonObject:
+    """What one commit did to the rows before it; nothing taken out where it only added."""
+    thread = ask.thread()
+    info = thread.show(ask.text("id"))
+    change = read_changes(read_steps(ask, thread))[1].get(bytes.fromhex(info.id))
+    count = counter_for(TOKENIZER).message
+    shown = commit_json(info, change, count)
+    return {"commit": shown, **change_json(change or Change((), ()), count)}
+
+
+def read_steps(ask: Ask, thread: Thread) -> list[Step]:
+    """The commits of the branch, oldest first."""
+    head = ask.store.read_ref(thread.name, thread.current)
+    return [] if head is None else ask.store.walk(thread.name, head)
+
+
+def show_diff(ask: Ask) -> JsonObject:
+    """Two branches or commits against each other, as text for people."""
+    return {"text": str(ask.thread().diff(ask.text("a"), ask.text("b")))}
+
+
+def search_thread(ask: Ask) -> JsonObject:
+    return {"hits": [_hit_json(hit) for hit in ask.thread().search(ask.text("q"))[:HIT_LIMIT]]}
+
+
+def list_checkpoints(ask: Ask) -> JsonObject:
+    return {"checkpoints": [str(checkpoint) for checkpoint in ask.thread().checkpoints()]}
+
+
+def list_models(ask: Ask) -> JsonObject:
+    """The models that can be named without asking anybody: the one inside, and configured ones."""
+    named = [
+        model
+        for provider in ask.state.providers
+        for model in getattr(provider, "models", ())
+        if not set("*?[") & set(model)
+    ]
+    return {"models": [OFFLINE_MODEL, *dict.fromkeys(named)]}
+
+
+def show_system_table(_: Ask) -> JsonObject:
+    return table_json()
+
+
+QUESTIONS: dict[str, Answer] = {
+    "/api/threads": list_threads,
+    "/api/thread": show_thread,
+    "/api/head": show_head,
+    "/api/log": show_log,
+    "/api/commit": show_commit,
+    "/api/diff": show_diff,
+    "/api/search": search_thread,
+    "/api/checkpoints": list_checkpoints,
+    "/api/models": list_models,
+    "/api/system-table": show_system_table,
+}

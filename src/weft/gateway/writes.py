@@ -1,0 +1,101 @@
+"""The page's wishes: each is one verb of `Thread`, answered with one sentence for people."""
+
+from typing import Any, cast
+
+from weft.agent import present, to_json
+from weft.compact import SystemMessage, validate_compact_input
+from weft.errors import Refused
+from weft.history import PRIORITIES
+from weft.model import JsonObject
+from weft.tokens import counter_for
+
+from .fields import Answer, Ask
+from .reads import TOKENIZER, read_steps
+from .render import render
+from .views import Change, change_json, read_changes
+
+
+def render_text(ask: Ask) -> JsonObject:
+    """Markdown as safe HTML: for words that did not come with theirs."""
+    return {"html": render(ask.text("text"))}
+
+
+def compact(ask: Ask) -> JsonObject:
+    """Fold old rows, to half of now where no budget is given; a `preview` changes nothing."""
+    thread = ask.thread()
+    heard: list[SystemMessage] = []
+    thread.listen(heard.append)
+    preview = ask.flag("preview")
+    before = thread.compile()
+    wish: JsonObject = {"keep": ask.number("keep"), "preview": preview}
+    if ask.fields.get("replacements") is not None:
+        given = {"replacements": ask.fields["replacements"]}
+        wish["replacements"] = validate_compact_input(given)
+    else:
+        wish["budget"] = ask.number("budget") or max(1, before.tokens // 2)
+    old = read_changes(read_steps(ask, thread))[0].rows
+    result = thread.compact(**wish)
+    count = counter_for(TOKENIZER).message
+    change = Change(tuple(old), result.rows or tuple(old))
+    events = [to_json(event) for event in heard]
+    return {
+        **change_json(change, count),
+        "commit": result.commit,
+        "events": [event for event in events if present(event)],
+        "message": str(result),
+    }
+
+
+def revert(ask: Ask) -> JsonObject:
+    info = ask.thread().revert(ask.text("id"))
+    return {"commit": info.id, "message": "Taken back; what came after stays."}
+
+
+def annotate(ask: Ask) -> JsonObject:
+    """Pin a row, leave it out, or make it ordinary again."""
+    priority = ask.text("priority")
+    if priority not in PRIORITIES:
+        known = ", ".join(PRIORITIES)
+        raise Refused(f"{priority!r} is no priority: {known}", param="priority")
+    info = ask.thread().annotate(ask.text("id"), cast(Any, priority))
+    said = {"pinned": "Pinned.", "skip": "Left out.", "normal": "Back to normal."}
+    return {"commit": info.id, "message": said.get(priority, f"Now {priority}.")}
+
+
+def edit(ask: Ask) -> JsonObject:
+    info = ask.thread().edit(ask.text("id"), ask.text("text"))
+    return {"commit": info.id, "message": "Edited."}
+
+
+def branch(ask: Ask) -> JsonObject:
+    name = ask.text("name")
+    ask.thread().branch(name)
+    return {"branch": name, "message": f"Branch {name} starts here."}
+
+
+def merge(ask: Ask) -> JsonObject:
+    info = ask.thread().merge(ask.text("name"))
+    return {"commit": getattr(info, "id", None), "message": f"Merged {ask.text('name')}."}
+
+
+def undo(ask: Ask) -> JsonObject:
+    ask.thread().undo()
+    return {"message": "Undone."}
+
+
+def redo(ask: Ask) -> JsonObject:
+    ask.thread().redo()
+    return {"message": "Done again."}
+
+
+WISHES: dict[str, Answer] = {
+    "/api/compact": compact,
+    "/api/revert": revert,
+    "/api/annotate": annotate,
+    "/api/edit": edit,
+    "/api/branch": branch,
+    "/api/merge": merge,
+    "/api/undo": undo,
+    "/api/redo": redo,
+    "/api/render": render_text,
+}
