@@ -19,7 +19,16 @@ from weft.agent import (
 )
 from weft.client import make_provider
 from weft.errors import ConfigError
-from weft.model import Checkpoint, Reminder, Text, ToolCall, ToolResult
+from weft.model import (
+    Checkpoint,
+    Image,
+    Inline,
+    Message,
+    Reminder,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 
 
 def weather(city: str) -> str:
@@ -34,7 +43,7 @@ def failing(city: str) -> str:
 
 @pytest.fixture
 def thread():
-    with weft.thread.open(checkpoints=True) as opened:
+    with weft.thread.open() as opened:
         yield opened
 
 
@@ -154,6 +163,31 @@ def test_recall_finds_what_was_folded(thread):
     agent.send("Please compact the thread.")
     events = watch(agent, 'use recall for "tango-42"')
     assert "tango-42" in of(events, ToolEnd)[0].content
+
+
+def test_a_call_that_never_got_its_result_does_not_spoil_the_next_run(thread):
+    thread.user("look")
+    call = ToolCall("toolu_1", "weather", '{"city": "Rome"}')
+    thread.commit_message(Message("assistant", (call,)))
+    with scripted_upstream() as upstream:
+        upstream.then(streamed("Well."))
+        provider = make_provider("u", "anthropic", upstream.url)
+        assert Agent(thread, "claude-x", provider=provider).send("still there?") == "Well."
+        [seen] = upstream.seen
+    sent = orjson.loads(seen["body"])["messages"]
+    blocks = [block for message in sent for block in message["content"] if isinstance(block, dict)]
+    uses = [block["id"] for block in blocks if block["type"] == "tool_use"]
+    results = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
+    assert uses == results
+
+
+def test_what_cannot_be_said_to_the_model_ends_the_run_with_a_failure(thread):
+    picture = Image(Inline("AAAA", "image/png"))
+    thread.commit_message(Message("system", (picture,)))
+    provider = make_provider("u", "anthropic", "http://127.0.0.1:1")
+    events = watch(Agent(thread, "claude-x", provider=provider), "hello")
+    assert isinstance(events[-1], Failure)
+    assert events[-1].status == 400
 
 
 def test_the_step_limit_ends_a_run(thread):

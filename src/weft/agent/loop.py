@@ -35,6 +35,7 @@ from weft.model import (
     Usage,
 )
 from weft.thread import Thread
+from weft.thread import open as open_thread
 
 from .events import (
     AgentEvent,
@@ -54,9 +55,13 @@ COMPACTED_NOTE = "The thread was compacted as you asked ({line}). Go on with the
 
 
 class Ask(Struct, frozen=True):
-    """Ask the model; answered with a `Response`, or the `ApiError` that came instead."""
+    """Ask the model; answered with a `Response`, or the `ApiError` that came instead.
+
+    `name` tells the words of this answer from those of another.
+    """
 
     request: Request
+    name: str
 
 
 class Run(Struct, frozen=True):
@@ -103,7 +108,7 @@ class Agent:
         self._catalog = catalog or load_catalog()
         self._policy = policy
         self._heard: list[SystemMessage] = []
-        thread.listen(self._heard.append)
+        self._desk: Thread | None = None
 
     async def run(self, text: str) -> AsyncIterator[AgentEvent]:
         """Say something and watch what comes of it; ends with `MessageComplete` or `Failure`."""
@@ -117,10 +122,13 @@ class Agent:
                         yield event
                     case Run(call):
                         answer = await call_tool(self.tools, call.name, call.arguments)
-                    case Ask(request):
+                    case Ask(request, name):
                         folding = Fold(origin_of(self.provider, self.model))
-                        async for event in self._ask(wire, request, folding):
-                            yield event
+                        try:
+                            async for event in self._ask(wire, request, folding, name):
+                                yield event
+                        except UpstreamProtocolError as error:
+                            folding.error = ApiError("server", str(error), 502)
                         answer = folding.error or folding.response()
 
     def send(self, text: str) -> str:
@@ -138,21 +146,32 @@ class Agent:
         return "".join(block.text for block in last.blocks if isinstance(block, Text))
 
     def _flow(self, text: str) -> Flow:
-        if self._system is not None and not self.thread.compile().messages:
-            self.thread.system(self._system)
-        return converse(self.thread, text, self._request, self.steps, self._heard)
-
-    def _request(self) -> Request:
+        desk = self._sit_down()
+        if self._system is not None and not desk.compile().messages:
+            desk.system(self._system)
         own = [COMPACT_TOOL.to_tool(), RECALL_TOOL.to_tool()]
-        offered = [tool.definition for tool in self.tools.values()]
-        messages = self.thread.compile().messages
-        return Request(self.model, messages, tools=tuple(own + offered))
+        offered = tuple(own + [tool.definition for tool in self.tools.values()])
+
+        def ask() -> Ask:
+            context = desk.compile()
+            request = Request(self.model, context.messages, tools=offered)
+            return Ask(request, (context.head or "")[:12])
+
+        return converse(desk, text, ask, self.steps, self._heard)
+
+    def _sit_down(self) -> Thread:
+        """A handle of our own where the caller's stands, with checkpoints turned on."""
+        if self._desk is None or self._desk.current != self.thread.current:
+            self._desk = open_thread(
+                self.thread.store, self.thread.name, True, branch=self.thread.current
+            )
+            self._desk.listen(self._heard.append)
+        return self._desk
 
     async def _ask(
-        self, wire: Wire, request: Request, folding: Fold
+        self, wire: Wire, request: Request, folding: Fold, name: str
     ) -> AsyncIterator[TextDelta | ThinkingDelta]:
         """Fold the answer, and pass on its words as they come."""
-        name = f"step-{len(request.messages)}"
         arriving = stream(
             wire,
             self.provider,
@@ -181,7 +200,7 @@ def show_delta(event: Event, name: str) -> TextDelta | ThinkingDelta | None:
 def converse(
     thread: Thread,
     text: str,
-    make_request: Callable[[], Request],
+    ask: Callable[[], Ask],
     steps: int,
     heard: list[SystemMessage],
 ) -> Flow:
@@ -191,7 +210,7 @@ def converse(
     """
     thread.user(text)
     for _ in range(steps):
-        answer: Response | ApiError = yield Ask(make_request())
+        answer: Response | ApiError = yield ask()
         if isinstance(answer, ApiError):
             yield Tell(Failure(answer.message, status=answer.status))
             return

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from weft.catalog import Catalog
 from weft.codec import CODECS, Codec, SseParser, Target, verbatim
-from weft.errors import UpstreamFailed
+from weft.errors import Refused, UpstreamFailed, UpstreamProtocolError
 from weft.model import ApiError, End, Event, Fail, Fold, Origin, Request, Response
 
 from .http import Wire
@@ -21,6 +21,8 @@ from .offline import answer
 from .provider import OFFLINE, Provider
 from .reply import Reply, read_all
 from .retry import LOOP, Policy
+
+BAD_GATEWAY = 502
 
 
 async def stream(
@@ -46,8 +48,11 @@ async def stream(
                 yield event
         finally:
             reply.close()
-    except UpstreamFailed as error:
-        yield Fail(ApiError("server", str(error), error.status))
+    except Refused as error:
+        yield Fail(ApiError("invalid_request", str(error), error.status, param=error.param))
+    except UpstreamProtocolError as error:
+        status = error.status if isinstance(error, UpstreamFailed) else BAD_GATEWAY
+        yield Fail(ApiError("server", str(error), status))
 
 
 async def send(
