@@ -1,6 +1,7 @@
-"""Laws 6, 7, 9 and 10 of history, over random sequences of every operation on every store."""
+"""Laws 6 to 10 of history, over random sequences of every operation on every store."""
 
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -162,10 +163,34 @@ class History(RuleBasedStateMachine):
             assert scratch.tokens == kept.tokens == self.pair[1].compile().tokens
 
     @invariant()
+    def every_vendor_can_be_sent_it(self) -> None:
+        """Law 8: calls and results stand in pairs, whatever was edited, skipped, folded, merged."""
+        compiled = self.pair[0].compile()
+        sent = compiled.to_openai_params(model="gpt-5")["messages"]
+        waiting: set[str] = set()
+        for row in sent:
+            if row["role"] == "tool":
+                waiting.remove(row["tool_call_id"])
+                continue
+            assert not waiting
+            waiting = {call["id"] for call in row.get("tool_calls", [])}
+        assert not waiting
+        turns = compiled.to_anthropic_params(model="claude-sonnet-4-5")["messages"]
+        for turn, following in pairwise([*turns, {"content": []}]):
+            answered = ids_of(following, "tool_result", "tool_use_id")
+            assert sorted(ids_of(turn, "tool_use", "id")) == sorted(answered)
+
+    @invariant()
     def what_was_reachable_stays_so(self) -> None:
         for head, lines in self.heads[-3:]:
             if head is not None:
                 assert list(self.pair[1]._handle.view(bytes.fromhex(head)).rows) == lines
+
+
+def ids_of(turn: dict[str, Any], kind: str, field: str) -> list[str]:
+    content = turn["content"]
+    blocks = [] if isinstance(content, str) else content
+    return [block[field] for block in blocks if block["type"] == kind]
 
 
 def rows(thread: Thread) -> list[Row]:
@@ -174,7 +199,7 @@ def rows(thread: Thread) -> list[Row]:
 
 
 History.TestCase.settings = STEPS
-test_laws_6_7_9_10_hold_over_any_sequence = History.TestCase
+test_laws_6_to_10_hold_over_any_sequence = History.TestCase
 
 
 def test_law_9_no_update_is_lost_between_handles(tmp_path: Path) -> None:

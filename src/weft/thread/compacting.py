@@ -55,17 +55,23 @@ def compact(
     if preview or not plan_rewrite(rows, planned.rows):
         return compact_result(planned, before, after, preview=preview)
     handle.emit([compaction_started()])
-    landed = [planned]
+    record = planned.record()
 
     def fold(present: list[Row]) -> Sequence[Row]:
-        if present != rows:
-            landed[0] = plan(present)
-        return landed[0].rows
+        nonlocal planned, before, after
+        if present != rows:  # another writer was here: its turns belong into the plan
+            planned = plan(present)
+            before, after = _tokens(handle, present), _tokens(handle, planned.rows)
+            record.update(planned.record())
+        return planned.rows
 
-    note = f"compact {before} to {after} tokens"
-    info = commit_rows(handle, "compact", fold, note=note, metadata=planned.record())
+    info = commit_rows(handle, "compact", fold, note=_note(before, after), metadata=record)
     handle.emit([compaction_ended(trigger, before, after)])
-    return compact_result(landed[0], before, after, commit=info.id)
+    return compact_result(planned, before, after, commit=info.id)
+
+
+def _note(before: int, after: int) -> str:
+    return f"compact {before} to {after} tokens"
 
 
 def _read_replacements(replacements: Replacements | None) -> tuple[Replacement, ...] | None:
