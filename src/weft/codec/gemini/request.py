@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from weft.codec.base import Encoded, Losses, Target, members
-from weft.codec.read import inside, objects, rest_of, wrong
+from weft.codec.read import inside, objects, optional, rest_of, wrong
 from weft.codec.repair import Arranged, Rules, Turn, arrange
 from weft.codec.system import merge_system_text
 from weft.errors import Refused
@@ -98,13 +98,10 @@ def _contents(body: JsonObject, form: JsonObject) -> list[JsonObject]:
 def _decode_content(raw: JsonObject, number: int, reader: PartReader, form: JsonObject) -> Message:
     path = f"contents[{number}]"
     blocks, shape = _decode_parts(raw, number, path, reader, form)
-    role = raw.get("role")
-    word = ROLES.get(role) if isinstance(role, str) else "user"
-    if word is None or role not in PLAIN_ROLES:
-        if role is not None and not isinstance(role, str):
-            raise wrong("role", role, "a string")
+    role = optional(raw, "role", str)
+    if role not in PLAIN_ROLES:
         form[f"{path}.role"] = [role] if "role" in raw else []
-        word = word or cast(str, role)
+    word = "user" if role is None else ROLES.get(role, role)
     return Message(word, blocks, form=shape, ext=rest_of(raw, CONTENT, PROTOCOL))
 
 
@@ -288,10 +285,3 @@ def _put_parts(body: JsonObject, parts: list[JsonObject], form: Form, single: An
 def _spelt(part: JsonObject, path: str, form: Mapping[str, Any]) -> JsonObject:
     spelling = form.get(path)
     return part if spelling is None else write_spelling(part, spelling)
-
-
-def write_message(message: Message) -> JsonObject:
-    """One message by itself, as a compiled thread writes it."""
-    blocks = list(message.blocks)
-    turn = Turn(message.role, message, blocks, [(0, at) for at in range(len(blocks))], (0,))
-    return _write_own(turn, 0, Writer(None, Losses()), {})

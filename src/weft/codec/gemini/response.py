@@ -2,10 +2,11 @@
 
 The first candidate is the answer; others are carried. A prompt that was blocked has no candidate,
 only `promptFeedback`, and is an answer that a filter stopped. What a candidate says beside its
-content stands in the response's `ext`; what the envelope says, under `envelope` there.
+content stands in the response's `ext`; what the envelope says, under `envelope` there; a frame
+that only counts has its candidates, or their absence, under `unanswered`.
 """
 
-from typing import Any, cast
+from typing import Any
 
 from weft.codec.base import Encoded, Losses, members
 from weft.codec.params import lose_ext
@@ -112,15 +113,15 @@ def decode_finish(body: JsonObject, candidate: JsonObject, called: bool) -> Fini
     if content is not None:
         ext["content"] = content.get("is")
     envelope = {key: value for key, value in body.items() if key not in ENVELOPE}
-    others = _other_candidates(body, candidate)
-    if others is not None:
+    blocked = None if candidate else decode_block(body.get("promptFeedback"))
+    if blocked is not None:
+        stop = blocked
+    elif "promptFeedback" in body:
+        envelope["promptFeedback"] = body["promptFeedback"]
+    if not candidate and blocked is None:
+        ext["unanswered"] = body.get("candidates")
+    elif others := [item for item in body.get("candidates") or () if item is not candidate]:
         ext["candidates"] = others
-    if "promptFeedback" in body:
-        if not candidate and (blocked := decode_block(body["promptFeedback"])) is not None:
-            stop = blocked
-            del ext["candidates"]
-        else:
-            envelope["promptFeedback"] = body["promptFeedback"]
     if envelope:
         ext["envelope"] = envelope
     return Finish(stop, decode_usage(body.get("usageMetadata")), {PROTOCOL: ext} if ext else None)
@@ -135,15 +136,6 @@ def _content_form(candidate: JsonObject) -> JsonObject | None:
         return {"is": candidate.get("content")}
     rest = {key: value for key, value in content.items() if key != "parts" or not value}
     return None if rest == CONTENT else {"is": rest}
-
-
-def _other_candidates(body: JsonObject, candidate: JsonObject) -> Any:
-    """The candidates that are not the answer; `None` where there are no others."""
-    raws = body.get("candidates")
-    if not candidate:
-        return [] if raws is None else ["none", *cast(list[Any], raws)]
-    others = [item for item in cast(list[Any], raws) if item is not candidate]
-    return others or None
 
 
 def encode_response(response: Response, _created: int) -> Encoded:
@@ -173,17 +165,17 @@ def encode_response(response: Response, _created: int) -> Encoded:
 def write_answer(parts: list[JsonObject], stop: Stop | None, own: JsonObject) -> JsonObject:
     """The candidates, and what the envelope says beside them."""
     own = dict(own)
-    envelope = own.pop("envelope", {})
-    others = own.pop("candidates", None)
+    envelope = dict(own.pop("envelope", ()))
+    others = own.pop("candidates", ())
     feedback = _block_feedback(stop)
     if feedback is not None and not parts:
         return {"promptFeedback": feedback, **envelope}
-    if others == []:
-        return dict(envelope)
-    if others and others[0] == "none":
-        return {"candidates": others[1:], **envelope}
+    if "unanswered" in own:
+        candidates = own.pop("unanswered")
+        if not parts:
+            return envelope if candidates is None else {"candidates": candidates, **envelope}
     candidate = _write_candidate(parts, stop, own)
-    return {"candidates": [candidate, *(others or ())], **envelope}
+    return {"candidates": [candidate, *others], **envelope}
 
 
 def _block_feedback(stop: Stop | None) -> JsonObject | None:
@@ -193,7 +185,7 @@ def _block_feedback(stop: Stop | None) -> JsonObject | None:
 
 
 def _write_candidate(parts: list[JsonObject], stop: Stop | None, own: JsonObject) -> JsonObject:
-    content: Any = own.pop("content", CONTENT) if "content" in own else dict(CONTENT)
+    content: Any = own.pop("content", CONTENT)
     candidate: JsonObject = {}
     if content is not None or parts:
         candidate["content"] = {**(content or {}), **({"parts": parts} if parts else {})}

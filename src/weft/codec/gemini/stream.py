@@ -104,7 +104,7 @@ class StreamDecoder:
         if finish.stop is not None:
             self._finished = True
             events += self._close()
-        return [*events, Finish(finish.stop, finish.usage, _lasting(finish, candidate))]
+        return [*events, Finish(finish.stop, finish.usage, _lasting(finish))]
 
     def _part(self, block: Block) -> list[Event]:
         match block:
@@ -171,12 +171,11 @@ def _rest(block: Text | Thinking) -> Any:
     return {PROTOCOL: fields} if fields else None
 
 
-def _lasting(finish: Finish, candidate: JsonObject) -> Any:
+def _lasting(finish: Finish) -> Any:
     """What a frame says about the whole answer; that it holds no content says nothing of it."""
     fields = dict(own_ext(finish.ext))
     fields.pop("content", None)
-    if not candidate:
-        fields.pop("candidates", None)
+    fields.pop("unanswered", None)
     return {PROTOCOL: fields} if fields else None
 
 
