@@ -9,9 +9,13 @@ from browser import chromium
 from serving import serving
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A headless Chromium, one for the whole run; skips with the reason where there is none."""
+    """A headless Chromium; skips with the reason where there is none.
+
+    One for each module and not for the whole run: its driver keeps an event loop running in this
+    thread, in which no test could start another.
+    """
     try:
         with chromium() as started:
             yield started
