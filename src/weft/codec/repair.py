@@ -234,8 +234,11 @@ class _Pairing:
         if self.group is None:
             self.group = Turn(turn.role, turn.message, [], [], turn.at)
             self.turns.append(self.group)
-        self.group.blocks += [block for block, _ in items]
-        self.group.places += [place for _, place in items]
+        at = len(self.group.blocks)
+        if isinstance(items[0][0], ToolResult):  # results stand before any words of their turn
+            at = sum(isinstance(block, ToolResult) for block in self.group.blocks)
+        self.group.blocks[at:at] = [block for block, _ in items]
+        self.group.places[at:at] = [place for _, place in items]
 
     def _orphan(self, block: ToolResult, place: Place) -> list[tuple[Block, Place]]:
         self.losses.add(place, "a tool result, now text", "its call is not in the conversation")

@@ -1,0 +1,27 @@
+"""A list made legal for its target, rule by rule."""
+
+import weft
+from weft.model import Message, Request, Text, ToolCall, ToolResult
+
+CALLS = Message("assistant", (ToolCall("a", "f", "{}"), ToolCall("b", "f", "{}")))
+
+
+def blocks_of(body, number):
+    return [block["type"] for block in body["messages"][number]["content"]]
+
+
+def test_an_added_result_stands_before_the_words_of_its_turn():
+    answered = Message("user", (ToolResult("a", (Text("1"),)), Text("and then?")))
+    request = Request("m", (Message("user", (Text("go"),)), CALLS, answered))
+    done = weft.encode(request, "anthropic")
+    assert blocks_of(done.body, 2) == ["tool_result", "tool_result", "text"]
+    assert [r["tool_use_id"] for r in done.body["messages"][2]["content"][:2]] == ["a", "b"]
+
+
+def test_results_of_parallel_calls_in_two_messages_are_one_turn():
+    first = Message("user", (ToolResult("a", (Text("1"),)), Text("one")))
+    second = Message("user", (ToolResult("b", (Text("2"),)), Text("two")))
+    request = Request("m", (Message("user", (Text("go"),)), CALLS, first, second))
+    done = weft.encode(request, "anthropic")
+    assert blocks_of(done.body, 2) == ["tool_result", "tool_result", "text", "text"]
+    assert len(done.body["messages"]) == 3
