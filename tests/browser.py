@@ -62,10 +62,14 @@ def chromium() -> "Iterator[Browser]":
     path = find()
     if path is None:
         raise LookupError("no chromium on this machine; tests/browser.py installs one as root")
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import Error, sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        try:
+            browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        except Error as error:
+            reason = error.message.splitlines()[0]
+            raise LookupError(f"{path} does not start: {reason}") from None
         try:
             yield browser
         finally:

@@ -399,6 +399,33 @@ def test_a_bad_frame_does_not_end_a_run(served):
     assert {"started", "error", "text_delta"} <= types
 
 
+LONG = "Say something long. " + "words and more words, " * 300
+
+
+def test_a_second_word_waits_for_the_end_of_the_first_answer(served):
+    frame = {"type": "say", "text": LONG, "thread": "twice"}
+    answers = talk(served, frame, frame, answers=4)
+    (refused,) = [answer for answer in answers if answer["type"] == "error"]
+    assert (refused["scope"], refused["place"]) == ("frame", "type")
+
+
+def test_an_interrupt_ends_the_run_and_the_connection_goes_on(served):
+    async def conversation():
+        async with aiohttp.ClientSession() as session, session.ws_connect(served + "/ws") as socket:
+            told = []
+            await socket.send_json({"type": "say", "text": LONG, "thread": "cut"})
+            while (frame := await socket.receive_json(timeout=20))["type"] != "interrupted":
+                told.append(frame["type"])
+                if frame["type"] == "text_delta" and told.count("text_delta") == 1:
+                    await socket.send_json({"type": "interrupt"})
+            await socket.send_json({"type": "say", "text": "And now?", "thread": "cut"})
+            while (frame := await socket.receive_json(timeout=20))["type"] != "message_complete":
+                assert frame["type"] != "error"
+            return told
+
+    assert "message_complete" not in apart(conversation)
+
+
 def test_a_foreign_page_may_not_talk(served):
     async def knock():
         async with aiohttp.ClientSession() as session:
