@@ -162,7 +162,7 @@ def test_words_arrive_one_by_one(claude, gpt):
     with claude.messages.stream(model=MODEL, max_tokens=500, messages=message) as stream:
         words = list(stream.text_stream)
     chunks = gpt.chat.completions.create(model=MODEL, messages=message, stream=True)
-    deltas = [chunk.choices[0].delta.content for chunk in chunks if chunk.choices]
+    deltas = [chunk.choices[0].delta.content for chunk in chunks]  # every chunk has a choice
     events = gpt.responses.create(model=MODEL, input="hello", stream=True)
     texts = [event.delta for event in events if event.type == "response.output_text.delta"]
     assert len(words) > 10

@@ -87,7 +87,7 @@ async def _post(
         cache="auto",
         embed=verbatim,
     )
-    body = orjson.dumps(codec.encode_request(wanted, target).body)
+    body = provider.write_body(codec.encode_request(wanted, target).body, streams=True)
     headers = {
         "content-type": "application/json",
         "accept": "text/event-stream",

@@ -6,10 +6,12 @@ Nothing asks for a provider's name to decide how to treat it: what differs is a 
 
 import re
 
+import orjson
 from msgspec import Struct
 
 from weft.codec import CODECS, SystemPolicy
 from weft.errors import ConfigError
+from weft.model import JsonObject
 
 _SPEC = re.compile(r"(?P<name>[A-Za-z0-9._-]+)=(?P<protocol>[a-z-]+):(?P<url>https?://\S+)")
 
@@ -34,6 +36,12 @@ HEADERS: dict[str, tuple[tuple[str, str], ...]] = {
 }
 """What a vendor demands of every request beside the key."""
 
+STREAM_MEMBERS: dict[str, JsonObject] = {
+    "openai-chat": {"stream_options": {"include_usage": True}},
+}
+"""What a request must say for its stream to tell what it cost, where that is not the default:
+https://platform.openai.com/docs/api-reference/chat/create#chat-create-stream_options"""
+
 HOMES: dict[str, str] = {
     "anthropic": "https://api.anthropic.com",
     "openai-chat": "https://api.openai.com",
@@ -45,7 +53,8 @@ class Provider(Struct, frozen=True, kw_only=True):
     """One upstream.
 
     `models` are patterns of the names it serves (none: it says nothing of itself), `vendor` the
-    maker whose models it serves, `keyed` whether it is of no use without a key, `system` the
+    maker whose models it serves, `stream_members` what a streamed request has to say there besides,
+    `keyed` whether it is of no use without a key, `system` the
     policy for system messages in the middle of a conversation.
     """
 
@@ -57,6 +66,7 @@ class Provider(Struct, frozen=True, kw_only=True):
     vendor: str = ""
     models: tuple[str, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
+    stream_members: JsonObject = {}
     system: SystemPolicy = "auto"
 
     def __repr__(self) -> str:
@@ -68,6 +78,10 @@ class Provider(Struct, frozen=True, kw_only=True):
         if base.endswith("/v1") and path.startswith("/v1/"):
             base = base.removesuffix("/v1")
         return base + path
+
+    def write_body(self, body: JsonObject, streams: bool) -> bytes:
+        """A body as it goes out; the caller's own members overrule ours."""
+        return orjson.dumps({**self.stream_members, **body} if streams else body)
 
     def auth_headers(self) -> dict[str, str]:
         """The key, in the header where this protocol wants it; empty without a key."""
@@ -109,5 +123,6 @@ def make_provider(
         key=key,
         models=models,
         headers=HEADERS.get(protocol, ()),
+        stream_members=STREAM_MEMBERS.get(protocol, {}),
         system=system,
     )

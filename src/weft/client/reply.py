@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
 import orjson
+from msgspec import structs
 
 from weft.codec import Codec, write_frame
-from weft.model import Request, fold
+from weft.model import Finish, Request, Start, fold
 
 from .offline import answer, origin
 
@@ -43,9 +44,14 @@ async def read_all(reply: Reply) -> bytes:
 
 
 class OfflineReply:
-    """The offline model's answer as bytes of a protocol; `pace` is seconds between two frames."""
+    """The offline model's answer as bytes of a protocol; `pace` is seconds between two frames.
 
-    def __init__(self, request: Request, codec: Codec, *, pace: float = 0.0) -> None:
+    `costs` is whether a stream says what it cost.
+    """
+
+    def __init__(
+        self, request: Request, codec: Codec, *, pace: float = 0.0, costs: bool = True
+    ) -> None:
         self.status = 200
         self.streamed = bool(request.params.stream)
         kind = STREAM_TYPE if self.streamed else "application/json"
@@ -53,6 +59,7 @@ class OfflineReply:
         self._request = request
         self._codec = codec
         self._pace = pace
+        self._costs = costs
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The frames one by one, or the body at once."""
@@ -62,6 +69,8 @@ class OfflineReply:
             return
         encoder = self._codec.stream_encoder(int(time.time()))
         for event in answer(self._request):
+            if not self._costs and isinstance(event, Start | Finish):
+                event = structs.replace(event, usage=None)
             for frame in encoder.send(event):
                 yield write_frame(frame)
             await asyncio.sleep(self._pace)

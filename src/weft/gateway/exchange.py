@@ -36,7 +36,7 @@ from .errors import failure, refusal
 from .hints import read_hint
 from .outgoing import Outgoing, is_direct, write_outgoing
 from .pump import pump
-from .relay import Interpreter, Mirror, Piece, Relay, keepalive
+from .relay import Interpreter, Mirror, Piece, Relay, asks_for_costs, keepalive
 from .resume import join, read_link, unknown_link, without_link
 from .routing import Route, find_route
 from .sessions import Ticket
@@ -60,6 +60,7 @@ class Journey(Struct, frozen=True):
     outgoing: Outgoing
     ticket: Ticket | None
     ledger: Ledger
+    costs: bool
 
     @property
     def direct(self) -> bool:
@@ -114,7 +115,8 @@ async def _travel(
         ticket = await state.recorder.begin(caller, read_hint(inbound.headers, request), request)
         ledger.thread, ledger.branch = ticket.thread, ticket.branch
     ledger.losses = len(outgoing.losses)
-    journey = Journey(state, codec, route, request, outgoing, ticket, ledger)
+    costs = asks_for_costs(codec.protocol, raw)
+    journey = Journey(state, codec, route, request, outgoing, ticket, ledger, costs)
     reply = await _ask(journey)
     try:
         await _relay(journey, reply, inbound, outbound)
@@ -141,7 +143,8 @@ async def _ask(journey: Journey) -> Reply:
     """Send the request to whoever answers it."""
     state, route, outgoing = journey.state, journey.route, journey.outgoing
     if route.provider is OFFLINE:
-        return OfflineReply(journey.request, journey.codec, pace=state.settings.offline_pace)
+        pace = state.settings.offline_pace
+        return OfflineReply(journey.request, journey.codec, pace=pace, costs=journey.costs)
     return await state.wire.post(
         route.provider, outgoing.path, outgoing.body, outgoing.headers, RELAY
     )
@@ -232,7 +235,8 @@ def _open_relay(journey: Journey) -> Relay:
     if journey.direct:
         return Mirror(journey.codec, _origin(journey), created)
     source = CODECS[journey.route.provider.protocol]
-    return Interpreter(source, journey.codec, _origin(journey), created)
+    origin, costs = _origin(journey), journey.costs
+    return Interpreter(source, journey.codec, origin, created, costs=costs)
 
 
 def _origin(journey: Journey) -> Origin:

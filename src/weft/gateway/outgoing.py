@@ -7,7 +7,6 @@ every header that speaks of the request rather than of the connection, goes on a
 from collections.abc import Mapping
 
 import msgspec
-import orjson
 from msgspec import Struct, structs
 
 from weft.client import OFFLINE
@@ -76,8 +75,11 @@ def write_outgoing(
         state.catalog.find(route.model, provider.name), provider.system, "auto", verbatim
     )
     encoded = writer.encode_request(structs.replace(request, model=route.model), target)
-    path = writer.request_path(route.model, bool(request.params.stream))
-    return Outgoing(path, orjson.dumps(encoded.body), {**base, **paid}, tuple(encoded.losses))
+    streams = bool(request.params.stream)
+    path = writer.request_path(route.model, streams)
+    return Outgoing(
+        path, provider.write_body(encoded.body, streams), {**base, **paid}, tuple(encoded.losses)
+    )
 
 
 def forwards(name: str) -> bool:

@@ -10,13 +10,14 @@ in the caller's own words; no road leads from a dead upstream to a success.
 """
 
 import re
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, cast
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from weft.codec import Codec, SseParser, write_frame
 from weft.errors import UpstreamProtocolError
-from weft.model import ApiError, End, Event, Fail, Fold, Loss, Origin, Start
+from weft.model import ApiError, End, Event, Fail, Finish, Fold, JsonObject, Loss, Origin, Start
 
 KEEPALIVE: dict[str, bytes] = {
     "anthropic": b'event: ping\ndata: {"type": "ping"}\n\n',
@@ -141,8 +142,11 @@ class Mirror:
 class Interpreter:
     """The upstream's events, in the caller's words."""
 
-    def __init__(self, source: Codec, target: Codec, origin: Origin, created: int) -> None:
+    def __init__(
+        self, source: Codec, target: Codec, origin: Origin, created: int, *, costs: bool = True
+    ) -> None:
         self.fold = Fold(origin)
+        self._costs = costs
         self._target = target
         self._parser = SseParser()
         self._decoder = source.stream_decoder()
@@ -171,9 +175,31 @@ class Interpreter:
         last: list[bytes] = []
         for event in events:
             self.fold.send(event)
-            frames = map(write_frame, self._encoder.send(event))
+            told = event if self._costs else without_usage(event)
+            frames = map(write_frame, self._encoder.send(told))
             (last if isinstance(event, End) else now).extend(frames)
         return Piece(b"".join(now), b"".join(last))
+
+
+def without_usage(event: Event) -> Event:
+    """The event for a caller who did not ask what the answer costs."""
+    if isinstance(event, Start | Finish) and event.usage is not None:
+        return structs.replace(event, usage=None)
+    return event
+
+
+def asks_for_costs(protocol: str, body: JsonObject) -> bool:
+    """Whether a streamed answer ends with its usage; most wires always say it."""
+    return protocol not in USAGE_OPTION or USAGE_OPTION[protocol](body)
+
+
+def _include_usage(body: JsonObject) -> bool:
+    options = body.get("stream_options")
+    return isinstance(options, dict) and bool(cast(JsonObject, options).get("include_usage"))
+
+
+USAGE_OPTION: dict[str, Callable[[JsonObject], bool]] = {"openai-chat": _include_usage}
+"""Wires that tell the usage of a stream only on demand; others would stumble over its frame."""
 
 
 def write_cut(codec: Codec, folding: Fold, error: ApiError, created: int) -> bytes:

@@ -3,7 +3,8 @@
 In this order: the offline model by its name; an upstream named before a slash
 (`openai/gpt-5`); with exactly one upstream, that one, the name unchanged; an upstream whose
 patterns match; an upstream of the vendor that the catalogue knows the model by. Among several,
-one that speaks the caller's protocol wins, because then the bytes need no translation.
+one that speaks the caller's protocol wins, because then the bytes need no translation. A model
+that is known to be another vendor's is never tried at a vendor's door.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +38,11 @@ def find_route(model: str, protocol: str, providers: Sequence[Provider], catalog
     for candidates in (
         [provider for provider in providers if _matches(provider, model)],
         [provider for provider in providers if vendor and provider.vendor == vendor],
-        [provider for provider in providers if provider.protocol == protocol],
+        [
+            p
+            for p in providers
+            if p.protocol == protocol and (not vendor or p.vendor in ("", vendor))
+        ],
     ):
         usable = [p for p in candidates if p.key or not p.keyed or p.protocol == protocol]
         if usable:
