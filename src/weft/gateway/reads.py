@@ -22,6 +22,7 @@ from .views import (
     Change,
     change_json,
     commit_json,
+    count_once,
     read_annotation,
     read_changes,
     thread_json,
@@ -85,7 +86,7 @@ def show_thread(ask: Ask) -> JsonObject:
         return {"name": name, "sample": False, "window": window, **empty}
     thread = ask.thread()
     view, changes = read_changes(read_steps(ask, thread))
-    count = counter_for(TOKENIZER).message
+    count = count_once(counter_for(TOKENIZER).message)
     return {
         "name": record.name,
         "branch": thread.current,
@@ -121,7 +122,7 @@ def show_log(ask: Ask) -> JsonObject:
     steps = read_steps(ask, thread)
     changes = read_changes(steps)[1]
     notes = {step.commit.id.hex(): read_annotation(step) for step in steps}
-    count = counter_for(TOKENIZER).message
+    count = count_once(counter_for(TOKENIZER).message)
     infos = thread.log(limit=ask.number("limit") or LOG_LIMIT)
     lines = [
         commit_json(info, changes.get(bytes.fromhex(info.id)), count, notes.get(info.id))
@@ -135,7 +136,7 @@ def show_commit(ask: Ask) -> JsonObject:
     thread = ask.thread()
     info = thread.show(ask.text("id"))
     change = read_changes(read_steps(ask, thread))[1].get(bytes.fromhex(info.id))
-    count = counter_for(TOKENIZER).message
+    count = count_once(counter_for(TOKENIZER).message)
     shown = commit_json(info, change, count)
     return {"commit": shown, **change_json(change or Change((), ()), count)}
 

@@ -83,6 +83,22 @@ class Change(Struct, frozen=True):
         return [row for row in touched if row.priority == "pinned" and row.id not in gone]
 
 
+def count_once(count: Count) -> Count:
+    """Counts each message object once: the two sides of a change share most of theirs.
+
+    For the length of one answer only, while the messages are held by the rows.
+    """
+    known: dict[int, int] = {}
+
+    def counted(message: Message) -> int:
+        key = id(message)
+        if key not in known:
+            known[key] = count(message)
+        return known[key]
+
+    return counted
+
+
 def read_changes(steps: Iterable[Step]) -> tuple[View, dict[Id, Change]]:
     """The rows after all steps, and by commit each change to earlier rows on the way."""
     view, changes, plain = View(), dict[Id, Change](), list[Step]()

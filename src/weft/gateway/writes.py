@@ -12,7 +12,7 @@ from weft.tokens import counter_for
 from .fields import Answer, Ask
 from .reads import TOKENIZER, read_steps
 from .render import render
-from .views import Change, change_json, read_changes
+from .views import Change, change_json, count_once, read_changes
 
 
 def render_text(ask: Ask) -> JsonObject:
@@ -35,7 +35,7 @@ def compact(ask: Ask) -> JsonObject:
         wish["budget"] = ask.number("budget") or max(1, before.tokens // 2)
     old = read_changes(read_steps(ask, thread))[0].rows
     result = thread.compact(**wish)
-    count = counter_for(TOKENIZER).message
+    count = count_once(counter_for(TOKENIZER).message)
     change = Change(tuple(old), result.rows or tuple(old))
     events = [to_json(event) for event in heard]
     return {
