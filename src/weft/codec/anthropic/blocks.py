@@ -1,5 +1,6 @@
 """Content blocks, both ways. Found by a table on `type`; an unknown one is carried whole."""
 
+from base64 import b64decode
 from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, cast
@@ -43,6 +44,11 @@ TOOL_USE = frozenset({"type", "id", "name", "input", "cache_control"})
 TOOL_RESULT = frozenset({"type", "tool_use_id", "content", "is_error", "cache_control"})
 IMAGE = frozenset({"type", "source", "cache_control"})
 DOCUMENT = frozenset({"type", "source", "title", "cache_control"})
+
+IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+DOCUMENT_TYPES = frozenset({"application/pdf"})
+PLAIN_TEXT = ("text/", "application/json")
+"""Media that can be sent in the body: https://platform.claude.com/docs/en/build-with-claude/files"""
 
 
 def decode_block(raw: JsonObject) -> Block:
@@ -250,7 +256,14 @@ class Writer:
         return self._with_ext({"type": "image", "source": write_source(block.source)}, block.ext)
 
     def document(self, block: File, _place: Any) -> JsonObject:
-        body: JsonObject = {"type": "document", "source": write_source(block.source)}
+        source = block.source
+        words = None
+        if isinstance(source, Inline) and not self.native:
+            words = read_plain_text(source)
+        if words is None:
+            body: JsonObject = {"type": "document", "source": write_source(source)}
+        else:
+            body = {"type": "document", "source": {**PLAIN_SOURCE, "data": words}}
         if block.name is not None:
             body["title"] = block.name
         return self._with_ext(body, block.ext)
@@ -283,6 +296,9 @@ WRITERS: dict[type, Callable[[Writer, Any, Any], JsonObject]] = {
     Reminder: Writer.reminder,
     Opaque: Writer.opaque,
 }
+
+
+PLAIN_SOURCE = {"type": "text", "media_type": "text/plain"}
 
 
 def write_source(source: Source) -> JsonObject:
@@ -318,10 +334,32 @@ def refuse_opaque(block: Opaque, _message: Message, _request: Request) -> str | 
     return None if block.protocol == PROTOCOL else "only its own protocol knows this block"
 
 
-def refuse_media(block: Image | File, _message: Message, _request: Request) -> str | None:
-    if isinstance(block.source, FileRef):
+def refuse_image(block: Image, _message: Message, _request: Request) -> str | None:
+    return _refuse_source(block.source, IMAGE_TYPES)
+
+
+def refuse_document(block: File, _message: Message, _request: Request) -> str | None:
+    if isinstance(block.source, Inline) and read_plain_text(block.source) is not None:
+        return None
+    return _refuse_source(block.source, DOCUMENT_TYPES)
+
+
+def _refuse_source(source: Source, known: frozenset[str]) -> str | None:
+    if isinstance(source, FileRef):
         return "a stored file's id means nothing to another vendor"
-    return None
+    if source.media_type in known or (isinstance(source, Url) and not source.media_type):
+        return None
+    return f"media of the type {source.media_type!r} is not known here"
+
+
+def read_plain_text(source: Inline) -> str | None:
+    """The words of a text document, which this wire takes as they are; `None` for all others."""
+    if not source.media_type.startswith(PLAIN_TEXT):
+        return None
+    try:
+        return b64decode(source.data, validate=True).decode()
+    except ValueError:
+        return None
 
 
 def refuse_audio(_block: Any, _message: Message, _request: Request) -> str | None:

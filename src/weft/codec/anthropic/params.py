@@ -5,6 +5,7 @@ from typing import Any, Literal, cast
 from weft.codec.base import Losses, Target, members
 from weft.codec.params import lose_params, tool_losses
 from weft.codec.read import at, optional, optional_object, wrong
+from weft.codec.tools import is_offered
 from weft.model import Format, JsonObject, Params, Reasoning, Request, Tool, ToolChoice
 
 from .wire import PROTOCOL
@@ -18,6 +19,9 @@ CHOICES: dict[str, Literal["auto", "any", "none", "tool"]] = {
 THINKING_MODES = {"enabled": "on", "disabled": "off", "adaptive": "adaptive"}
 THINKING_TYPES = {mode: name for name, mode in THINKING_MODES.items()}
 SERVICE_TIERS = {"auto": "auto", "standard_only": "default"}
+
+EFFORTS = frozenset({"low", "medium", "high", "xhigh", "max"})
+NEAREST_EFFORT = {"minimal": "low"}
 
 READ = frozenset(
     {
@@ -168,8 +172,8 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
         ("stream", params.stream),
         ("stop_sequences", list(params.stop) if params.stop is not None else None),
         ("tool_choice", _write_choice(params)),
-        ("thinking", _write_thinking(params, target)),
-        ("output_config", _write_config(params)),
+        ("thinking", _write_thinking(params, target, losses)),
+        ("output_config", _write_config(params, losses)),
         ("metadata", {"user_id": params.user} if params.user is not None else None),
     ):
         if value is not None:
@@ -177,6 +181,8 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
     tier = {name: word for word, name in SERVICE_TIERS.items()}.get(params.service_tier or "")
     if tier is not None:
         body["service_tier"] = tier
+    elif params.service_tier is not None:
+        losses.add("service_tier", f"the tier {params.service_tier!r}", "it is not known here")
     lose_params(request, SAYABLE, losses)
     return body
 
@@ -193,35 +199,55 @@ def _write_choice(params: Params) -> JsonObject | None:
     return body
 
 
-def _write_thinking(params: Params, target: Target) -> JsonObject | None:
+def _write_thinking(params: Params, target: Target, losses: Losses) -> JsonObject | None:
     reasoning = params.reasoning
     if reasoning is None:
         return None
+    if reasoning.summary is not None:
+        what = f"the wish for a summary, {reasoning.summary!r}"
+        losses.add("reasoning", what, "thinking is shown as its model decides", "form")
     if reasoning.mode == "off" or reasoning.effort == "none":
         return {"type": "disabled"}
     if reasoning.budget is not None:
         return {"type": "enabled", "budget_tokens": reasoning.budget}
     if reasoning.mode is not None and target.model.thinking == "adaptive":
         return {"type": "adaptive"}
+    if reasoning.mode is not None:
+        losses.add("reasoning", "the wish to think", f"{target.model.name} needs a budget for it")
     return None
 
 
-def _write_config(params: Params) -> JsonObject | None:
+def _write_config(params: Params, losses: Losses) -> JsonObject | None:
     body: JsonObject = {}
-    reasoning = params.reasoning
-    if reasoning is not None and reasoning.effort not in (None, "none"):
-        body["effort"] = reasoning.effort
-    if params.format is not None and params.format.schema is not None:
-        body["format"] = {"type": "json_schema", "schema": params.format.schema}
+    effort = params.reasoning.effort if params.reasoning is not None else None
+    if effort is not None and effort != "none":
+        body["effort"] = NEAREST_EFFORT.get(effort, effort)
+        if effort not in EFFORTS:
+            losses.add("reasoning", f"the effort {effort!r}", "it is not known here")
+        if body["effort"] not in EFFORTS:
+            del body["effort"]
+    if params.format is not None:
+        _write_format(params.format, body, losses)
     return body or None
+
+
+def _write_format(shape: Format, body: JsonObject, losses: Losses) -> None:
+    if shape.kind == "schema" and shape.schema is not None:
+        body["format"] = {"type": "json_schema", "schema": shape.schema}
+    else:
+        level = "form" if shape.kind == "text" else "meaning"
+        losses.add("format", f"the format {shape.kind!r}", "only a schema can be said here", level)
+    for key in ("name", "description", "strict"):
+        if getattr(shape, key) is not None:
+            level = "meaning" if key == "description" else "form"
+            losses.add("format", f"the {key} of the schema", "a schema has none here", level)
 
 
 def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
     """A tool definition, or `None` where the target has no such kind of tool."""
     if tool.raw is not None and PROTOCOL in tool.raw:
         return dict(tool.raw[PROTOCOL])
-    if tool.kind not in ("function", "custom"):
-        losses.add(("tools", number), f"the tool {tool.name!r}", f"{tool.kind} is not known here")
+    if not is_offered(tool, number, losses):
         return None
     tool_losses(tool, number, losses)
     body: JsonObject = {"name": tool.name}

@@ -9,9 +9,10 @@ the blocks, in `Request.marks`.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from weft.codec.base import Encoded, Losses, Target, members
+from weft.codec.base import Calls, Encoded, Losses, Target, members
 from weft.codec.read import at, inside, objects, rest_of, text_of
 from weft.codec.repair import Arranged, Rules, Turn, arrange
+from weft.codec.tools import flatten_tools
 from weft.errors import Refused
 from weft.model import (
     Audio,
@@ -38,7 +39,8 @@ from .blocks import (
     decode_content,
     part_name,
     refuse_audio,
-    refuse_media,
+    refuse_document,
+    refuse_image,
     refuse_opaque,
     refuse_redacted,
     refuse_thinking,
@@ -63,8 +65,8 @@ RULES = Rules(
         Thinking: refuse_thinking,
         Redacted: refuse_redacted,
         Opaque: refuse_opaque,
-        Image: refuse_media,
-        File: refuse_media,
+        Image: refuse_image,
+        File: refuse_document,
         Audio: refuse_audio,
     },
     hoists=True,
@@ -174,6 +176,9 @@ def encode_request(request: Request, target: Target) -> Encoded:
     """The body for Anthropic, and what it could not say."""
     losses = Losses(request)
     native = PROTOCOL in request.raw
+    calls: Calls = {}
+    if not native:
+        request, calls = flatten_tools(request, losses, custom=False, namespaces=False)
     arranged = arrange(request, RULES, target.model, target.system, losses)
     writer = Writer(target, losses, native)
     marks = request.marks
@@ -191,7 +196,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
         _place_marks(body)
     elif marks:
         limit_marks(body, losses)
-    return Encoded(body, losses.items)
+    return Encoded(body, losses.items, calls)
 
 
 def _write_system(
@@ -307,5 +312,5 @@ def join_system(messages: Iterable[Message]) -> str | None:
 def write_message(message: Message) -> JsonObject:
     """One message by itself, as a compiled thread writes it."""
     blocks = list(message.blocks)
-    turn = Turn(message.role, message, blocks, [(0, at) for at in range(len(blocks))], (0,))
+    turn = Turn(message.role, message, blocks, (0,))
     return _write_turn(turn, Writer(None, Losses(), native=False), {})

@@ -3,6 +3,8 @@
 from hashlib import sha256
 from typing import Any
 
+from msgspec import structs
+
 from weft.codec.base import Losses
 from weft.codec.repair import Turn
 from weft.model import (
@@ -10,6 +12,7 @@ from weft.model import (
     Checkpoint,
     Ext,
     Form,
+    Image,
     JsonObject,
     Message,
     Opaque,
@@ -20,6 +23,7 @@ from weft.model import (
     Thinking,
     ToolCall,
     ToolResult,
+    texts,
 )
 
 from .items import summary_of
@@ -63,17 +67,18 @@ class Writer:
             self.losses.add(
                 turn.at, "the border of two messages", "items of one side flow together", "form"
             )
-        silent = True
         for number, block in enumerate(turn.blocks):
-            spoken = type(block) in SPOKEN
-            if spoken and silent and number:
+            if type(block) not in SPOKEN:
+                continue
+            place = turn.places[number]
+            if number:
                 self.losses.add(
-                    turn.places[number],
-                    "the unity of a message",
-                    "words behind a call are a message of their own",
-                    "form",
+                    place, "the unity of a message", "each text is a message of its own", "form"
                 )
-            silent = not spoken
+            if turn.message.form == "list" and _item(block) is None:
+                self.losses.add(place, "the list around a text", "it is a string here", "form")
+            if isinstance(block, Refusal):
+                self.losses.add(place, "that it is a refusal", "it is plain text here", "form")
         if turn.message.form in ("absent", "text") and not any(
             type(block) in SPOKEN for block in turn.blocks
         ):
@@ -92,10 +97,17 @@ class Writer:
                     said = []
                 items.append(self._single(block, place))
             else:
-                said.append(block)
+                said.append(self._demanded(block, place))
         if said or not items:
             items.append(self._message(turn, said))
         return items
+
+    def _demanded(self, block: Block, place: Any) -> Block:
+        """An image of another wire, with the detail that this one demands."""
+        if self.native or not isinstance(block, Image) or block.detail is not None:
+            return block
+        self.losses.add(place, "nothing: detail 'auto' was added", "it is needed here", "form")
+        return structs.replace(block, detail="auto")
 
     def _single(self, block: ToolResult | Opaque, place: Any) -> JsonObject:
         return dict(block.raw) if isinstance(block, Opaque) else self.result(block, place)
@@ -133,7 +145,7 @@ class Writer:
         run: list[Block] = []
         for number, block in enumerate(blocks):
             if type(block) in SPOKEN:
-                if run and _item(block) is not None:
+                if run and (_item(block) is not None or self._stands_alone(run)):
                     items.append(self._said(message.form, run, places[number - len(run)]))
                     run = []
                 run.append(block)
@@ -146,9 +158,16 @@ class Writer:
             items.append(self._said(message.form, run, places[len(blocks) - len(run)]))
         return items
 
+    def _stands_alone(self, run: list[Block]) -> bool:
+        """Words that another wire's model said have no item id, so each text is one string."""
+        return not self.native and _item(run[0]) is None
+
     def _said(self, form: Form, run: list[Block], place: Any) -> JsonObject:
         item = _item(run[0])
         body: JsonObject = {"role": "assistant"}
+        if self._stands_alone(run):
+            body["content"] = "".join(texts(run))
+            return body
         if item is not None:
             body.update(item)
             form = "text" if item.get("content") == "" else "list"
@@ -156,8 +175,6 @@ class Writer:
                 body["content"] = item["content"]
                 return body
         body["content"] = write_content(run, form, OUTPUT, place[:-1], self.losses)
-        if item is None and not self.native and type(body["content"]) is list:
-            body["type"] = "message"
         return body
 
     def _silent(self, block: Block, place: Any) -> JsonObject:

@@ -1,0 +1,95 @@
+"""The official SDKs' own types as judges of a body, made able to fail.
+
+The SDKs type requests as `TypedDict`s and answers as models that let anything pass: `Iterable[X]`
+is checked only when somebody iterates, and unknown members are welcome. Here the same types are
+compiled again with two changes: an iterable is a list, and a member that the type does not name is
+an error. The types themselves are not touched.
+"""
+
+from functools import cache
+from typing import Any
+
+import anthropic.types as anthropic_types
+import anthropic.types.beta as anthropic_beta
+import openai.types.chat as chat_types
+import openai.types.responses as responses_types
+import orjson
+from google.genai import types as gemini_types
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic.alias_generators import to_camel
+from pydantic_core import SchemaValidator, ValidationError
+
+
+class GeminiRequest(BaseModel):
+    """The body of generateContent, which the SDK assembles from these types and never names."""
+
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid")
+
+    contents: list[gemini_types.Content]
+    system_instruction: gemini_types.Content | None = None
+    tools: list[gemini_types.Tool] | None = None
+    tool_config: gemini_types.ToolConfig | None = None
+    safety_settings: list[gemini_types.SafetySetting] | None = None
+    generation_config: gemini_types.GenerationConfig | None = None
+    cached_content: str | None = None
+    service_tier: gemini_types.ServiceTier | None = None
+
+
+REQUESTS: dict[str, Any] = {
+    "anthropic": anthropic_types.MessageCreateParams,
+    "openai-chat": chat_types.CompletionCreateParams,
+    "openai-responses": responses_types.ResponseCreateParams,
+    "gemini": GeminiRequest,
+}
+RESPONSES: dict[str, Any] = {
+    "anthropic": anthropic_types.Message,
+    "openai-chat": chat_types.ChatCompletion,
+    "openai-responses": responses_types.Response,
+    "gemini": gemini_types.GenerateContentResponse,
+}
+
+
+def faults(kind: dict[str, Any], protocol: str, body: Any) -> list[str]:
+    """What the SDK's type has against a body: path and reason of each complaint."""
+    try:
+        _judge(kind[protocol]).validate_json(orjson.dumps(body), strict=protocol != "gemini")
+    except ValidationError as error:
+        return [_complaint(found) for found in error.errors()]
+    return []
+
+
+def _complaint(found: Any) -> str:
+    path = ".".join(str(step) for step in found["loc"])
+    return f"{path}: {found['msg']} ({str(found['input'])[:120]!r})"
+
+
+@cache
+def _judge(kind: Any) -> SchemaValidator:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        kind.model_rebuild(force=True)  # the SDKs build their models when first used
+        return SchemaValidator(_tightened(kind.__pydantic_core_schema__))
+    return SchemaValidator(_tightened(TypeAdapter(kind).core_schema))
+
+
+def _tightened(schema: Any) -> Any:
+    """A compiled schema with lists for iterables, and no room for members it does not name."""
+    if isinstance(schema, list):
+        return [_tightened(item) for item in schema]
+    if isinstance(schema, tuple):
+        return tuple(_tightened(item) for item in schema)
+    if not isinstance(schema, dict):
+        return schema
+    match schema.get("type"):
+        case "generator":
+            return {"type": "list", "items_schema": _tightened(schema["items_schema"])}
+        case "is-instance":  # an open file: JSON has none
+            return {"type": "literal", "expected": [schema["type"]]}
+        case "typed-dict" | "model-fields":
+            tight = {key: _tightened(value) for key, value in schema.items()}
+            tight.pop("extras_schema", None)
+            return {**tight, "extra_behavior": "forbid"}
+        case _:
+            return {
+                key: value if key in ("config", "serialization") else _tightened(value)
+                for key, value in schema.items()
+            }
