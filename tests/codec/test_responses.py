@@ -360,17 +360,13 @@ WRITTEN: list[tuple[Message, list[dict[str, Any]], list[str]]] = [
     (said(Text("a"), form="text"), [{"role": "assistant", "content": "a"}], []),
     (
         said(Text("a"), Refusal("no")),
+        [{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "no"}],
         [
-            {
-                "type": "message",
-                "role": "assistant",
-                "content": [
-                    {"type": "output_text", "text": "a"},
-                    {"type": "refusal", "refusal": "no"},
-                ],
-            }
+            "the list around a text",
+            "the unity of a message",
+            "the list around a text",
+            "that it is a refusal",
         ],
-        [],
     ),
     (said(Thinking("hm", "sig", None)), [], ["a thinking block"]),
     (
@@ -410,7 +406,7 @@ def test_calls_and_results_of_another_wire() -> None:
     )
     body, losses = written(USER, call, results)
     _, message, first, second, failed, listed, user = body["input"]
-    assert message["content"] == [{"type": "output_text", "text": "look"}]
+    assert message["content"] == "look"
     assert len(first["call_id"]) == 64
     assert failed == {
         "type": "function_call_output",
@@ -474,10 +470,10 @@ def test_a_format_is_flat_and_has_a_name() -> None:
 
 def test_a_grammar_is_quoted_for_wires_without_one() -> None:
     grammar = {"type": "grammar", "syntax": "lark", "definition": "start: WORD"}
-    (tool,) = decoded(tools=[{"type": "custom", "name": "c", "format": grammar}]).tools
-    assert tool.description == "The input follows this lark grammar:\nstart: WORD"
-    assert tool.parameters is not None
-    assert tool.parameters["required"] == ["input"]
+    request = decoded(tools=[{"type": "custom", "name": "c", "format": grammar}])
+    (tool,) = ANTHROPIC.encode_request(request, MODEL).body["tools"]
+    assert tool["description"] == "The input follows this lark grammar:\nstart: WORD"
+    assert tool["input_schema"]["required"] == ["input"]
 
 
 def test_tools_inside_the_list_are_tools_elsewhere() -> None:

@@ -31,7 +31,7 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     placement law allows, only `after_user`, or `never`. `prefill` is whether the list may end with
     the assistant. `output` is the most tokens it writes in one answer. `signed_calls` is whether a
     call must carry the signature of its thinking, `media_results` whether a tool's result may hold
-    media.
+    media, `custom_tools` whether it takes tools of free text where its wire has them.
     """
 
     name: str = ""
@@ -45,6 +45,7 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     thinking: Literal["none", "budget", "adaptive", "effort"] = "none"
     signed_calls: bool = False
     media_results: bool = True
+    custom_tools: bool = False
     price: Price | None = None
 
 

@@ -143,7 +143,11 @@ def translate_stream_job(job: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(sse, str | bytes):
         raise Refused("a stream's text is needed", param="sse")
     text = stream.feed(sse.encode() if isinstance(sse, str) else sse) + stream.close()
-    return {"sse": text.decode(), "losses": losses_json(stream.losses), "sidecar": {}}
+    return {
+        "sse": text.decode(),
+        "losses": losses_json(stream.losses),
+        "sidecar": stream.answer_sidecar,
+    }
 
 
 JOBS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {

@@ -4,6 +4,7 @@ from .anthropic import CODEC as ANTHROPIC
 from .anthropic import apply_last_system_cache_breakpoint
 from .base import (
     CachePolicy,
+    Calls,
     Codec,
     Encoded,
     Frame,
@@ -15,10 +16,18 @@ from .base import (
     parsed,
     verbatim,
 )
+from .calls import CallRestorer, restore_calls
 from .chat import CODEC as CHAT
 from .gemini import CODEC as GEMINI
 from .responses import CODEC as RESPONSES
-from .sidecar import apply_sidecar, check_sidecar, make_answer_sidecar, make_sidecar
+from .sidecar import (
+    apply_sidecar,
+    calls_of,
+    check_sidecar,
+    make_answer_sidecar,
+    make_sidecar,
+    merge_answers,
+)
 from .sse import SseParser, write_frame
 from .system import build_anthropic_system_param, encode_message, merge_system_text
 
@@ -27,6 +36,8 @@ CODECS: dict[str, Codec] = {codec.protocol: codec for codec in (ANTHROPIC, CHAT,
 __all__ = [
     "CODECS",
     "CachePolicy",
+    "CallRestorer",
+    "Calls",
     "Codec",
     "Encoded",
     "Frame",
@@ -39,12 +50,15 @@ __all__ = [
     "apply_last_system_cache_breakpoint",
     "apply_sidecar",
     "build_anthropic_system_param",
+    "calls_of",
     "check_sidecar",
     "encode_message",
     "make_answer_sidecar",
     "make_sidecar",
+    "merge_answers",
     "merge_system_text",
     "parsed",
+    "restore_calls",
     "verbatim",
     "write_frame",
 ]

@@ -84,11 +84,16 @@ def thread_path(place: Place) -> str:
             return f"messages[{place[0]}].content[{place[1]}].content[{place[2]}]"
 
 
+Calls = dict[str, JsonObject]
+"""By the name that a target calls: the caller's own `name`, `namespace`, and whether `custom`."""
+
+
 class Encoded(Struct, frozen=True):
-    """A body, and all that it could not say."""
+    """A body, and all that it could not say. `calls` are the tools it had to give other names."""
 
     body: JsonObject
     losses: list[Loss]
+    calls: Calls = {}
 
 
 class StreamDecoder(Protocol):

@@ -8,6 +8,10 @@ said, message by message.
 Text is not stored twice: a message is rebuilt from references to the blocks that did travel, plus
 the few members that did not. Each region is bound to a digest of the messages it replaces, so a
 conversation that went on meanwhile keeps its new turns, and one that was edited is not overwritten.
+
+`calls` are the tools that the translation gave other names; the answer needs them, and so does
+every later call. An answer has a sidecar of its own: `answers` is what its maker wants back of it,
+found by what every client echoes.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,26 +30,35 @@ from weft.model import (
     Message,
     Origin,
     Request,
+    Text,
     Tool,
     ToolCall,
     Wire,
     texts,
 )
 
+from .base import Calls
+from .calls import restore_calls
+
 VERSION = 1
 
 
 def make_sidecar(
-    original: Request, echoed: Request, back: Callable[[Request], JsonObject], body: JsonObject
+    original: Request,
+    echoed: Request,
+    back: Callable[[Request], JsonObject],
+    body: JsonObject,
+    calls: Calls | None = None,
 ) -> JsonObject:
     """The difference between a request and what its translation says of it.
 
-    `echoed` is the translated body read again; `back` writes a request in the original's protocol.
-    Empty where the way back needs no help.
+    `echoed` is the translated body read again; `back` writes a request in the original's protocol;
+    `calls` are the tools that go by another name there. Empty where the way back needs no help.
     """
+    echoed = _with_calls(echoed, calls or {})
     written = back(echoed)
     if written == body:
-        return {}
+        return {"weft": VERSION, "calls": calls} if calls else {}
     protocol = original.wire.protocol if original.wire is not None else ""
     sidecar: JsonObject = {
         "weft": VERSION,
@@ -61,6 +74,8 @@ def make_sidecar(
             "key": _digest(echoed.tools),
             "are": None if own == body.get("tools") else msgspec.to_builtins(original.tools),
         }
+    if calls:
+        sidecar["calls"] = calls
     if original.marks:
         sidecar["marks"] = [[list(place), value] for place, value in original.marks.items()]
     return sidecar
@@ -72,6 +87,7 @@ def apply_sidecar(echoed: Request, sidecar: JsonObject) -> Request:
         return echoed
     check_sidecar(sidecar)
     try:
+        echoed = _with_calls(echoed, calls_of(sidecar))
         if "answers" in sidecar:
             echoed = _restore_answers(echoed, sidecar["answers"])
         return _apply(echoed, sidecar) if "messages" in sidecar else echoed
@@ -85,32 +101,90 @@ def check_sidecar(sidecar: Any) -> None:
         raise Refused("is not a sidecar of this version of weft", param="sidecar")
 
 
-def make_answer_sidecar(answer: Message, echoed: Message) -> JsonObject:
-    """What a client of another wire cannot hand back of an answer; empty where it can say it all.
-
-    Clients echo an answer whole, or only its text and calls: the key covers just those.
-    """
-    if structs.replace(answer, origin=None) == structs.replace(echoed, origin=None):
+def calls_of(sidecar: JsonObject | None) -> Calls:
+    """The tools that go by another name at the target; raises `Refused` where they are none."""
+    if not sidecar:
         return {}
-    kept = {"key": _echo_key(answer), "is": msgspec.to_builtins(answer)}
-    return {"weft": VERSION, "answers": [kept]}
+    check_sidecar(sidecar)
+    try:
+        return msgspec.convert(sidecar.get("calls", {}), Calls)
+    except msgspec.ValidationError as error:
+        raise Refused(f"is damaged: {error}", param="sidecar.calls") from None
 
 
-def _restore_answers(echoed: Request, answers: Any) -> Request:
-    kept = {str(answer["key"]): answer["is"] for answer in answers}
-    messages = tuple(
-        msgspec.convert(kept[key], Message)
-        if message.role == "assistant" and (key := _echo_key(message)) in kept
-        else message
-        for message in echoed.messages
-    )
+def _with_calls(echoed: Request, calls: Calls) -> Request:
+    if not calls:
+        return echoed
+    messages = tuple(restore_calls(message, calls) for message in echoed.messages)
     return structs.replace(echoed, messages=messages)
 
 
-def _echo_key(message: Message) -> str:
+def make_answer_sidecar(answer: Message, echoed: Message) -> JsonObject:
+    """What a client of another wire cannot hand back of an answer; empty where it can say it all.
+
+    `echoed` is the answer as that client sees it. Clients echo an answer whole, or only its text
+    and calls: the key covers just those, and thinking or a vendor's own member is always kept.
+    """
+    if _is_plain(answer) and structs.replace(answer, origin=None) == structs.replace(
+        echoed, origin=None
+    ):
+        return {}
+    kept = {"key": _echo_key(echoed.blocks), "is": msgspec.to_builtins(answer)}
+    return {"weft": VERSION, "answers": [kept]}
+
+
+def merge_answers(*sidecars: JsonObject) -> JsonObject:
+    """One sidecar for the answers of a whole conversation, oldest first."""
+    answers = [answer for sidecar in sidecars for answer in sidecar.get("answers", ())]
+    return {"weft": VERSION, "answers": answers} if answers else {}
+
+
+def _is_plain(answer: Message) -> bool:
+    """Whether an answer is nothing but words and calls."""
+    return all(
+        type(block) in (Text, ToolCall) and getattr(block, "ext", None) is None
+        for block in answer.blocks
+    )
+
+
+def _restore_answers(echoed: Request, answers: Any) -> Request:
+    """Put back what the makers of answers want; answers that read alike are taken in order."""
+    kept: dict[str, list[Any]] = {}
+    for answer in answers:
+        kept.setdefault(str(answer["key"]), []).append(answer["is"])
+    messages: list[Message] = []
+    given = echoed.messages
+    start = 0
+    while start < len(given):
+        found, count = _find_answer(given, start, kept)
+        messages += given[start : start + count] if found is None else (found,)
+        start += count
+    return structs.replace(echoed, messages=tuple(messages))
+
+
+def _find_answer(
+    given: Sequence[Message], start: int, kept: dict[str, list[Any]]
+) -> tuple[Message | None, int]:
+    """The answer that the messages from here on echo, and how many they are.
+
+    A wire without turns may have split one answer in several messages of the assistant's.
+    """
+    end = start
+    while end < len(given) and given[end].role == "assistant":
+        end += 1
+    for stop in range(end, start, -1):
+        blocks = [block for message in given[start:stop] for block in message.blocks]
+        answers = kept.get(_echo_key(blocks))
+        if answers:
+            whole = answers.pop(0) if len(answers) > 1 else answers[0]
+            return msgspec.convert(whole, Message), stop - start
+    return None, 1
+
+
+def _echo_key(blocks: Sequence[Block]) -> str:
     """A digest of what every client echoes: the words, and the calls by id, name and meaning."""
-    said: list[Any] = ["".join(texts(message.blocks))]
-    for block in message.blocks:
+    said: list[Any] = ["".join(texts(blocks))]
+    for block in blocks:
         if isinstance(block, ToolCall):
             said.append([block.id, block.name, canonical_arguments(block.arguments)])
     return _digest(said)

@@ -23,7 +23,8 @@ Place = tuple[int | str, ...]
 class Tool(Struct, frozen=True, gc=False, omit_defaults=True):
     """A tool the model may call. `kind` is `function`, `custom`, or the vendor's own type name.
 
-    `parameters` is the JSON schema of a function; `raw` the definition as its wire wrote it.
+    `parameters` is the JSON schema of a function; `raw` the definition as its wire wrote it;
+    `namespace` the group of tools that the name is looked up in.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Tool(Struct, frozen=True, gc=False, omit_defaults=True):
     strict: bool | None = None
     kind: str = "function"
     raw: Ext | None = None
+    namespace: str | None = None
 
     def __post_init__(self) -> None:
         # Defaults are left out of the stored form by identity, so equal kinds must be one object.

@@ -8,20 +8,23 @@ from functools import cached_property
 from typing import Any, cast
 
 import orjson
+from msgspec import structs
 
 from weft.catalog import Catalog, load_catalog
 from weft.codec import (
     CODECS,
     CachePolicy,
+    CallRestorer,
     Codec,
     SseParser,
     SystemPolicy,
     Target,
     apply_sidecar,
-    check_sidecar,
+    calls_of,
     make_answer_sidecar,
     make_sidecar,
     parsed,
+    restore_calls,
     verbatim,
     write_frame,
 )
@@ -96,6 +99,7 @@ def translate(
             writer.decode_request(wire, request.model),
             lambda echoed: reader.encode_request(echoed, home).body,
             raw,
+            encoded.calls,
         )
 
     path = writer.request_path(request.model, bool(request.params.stream))
@@ -107,21 +111,27 @@ def translate_response(
 ) -> Translation:
     """A whole answer of the upstream's protocol, for a client of another.
 
-    `sidecar` is the one that the request's translation left behind. The answer's own sidecar, given
-    with the client's next request, restores what the client could not hand back.
+    `sidecar` is the one that the request's translation left behind: by it the client's own tools
+    are called. The answer's own sidecar, given with the client's next request, restores what the
+    client could not hand back. Raises `UpstreamFailed` where the answer is a failure.
     """
     reader, writer = find_codec(source, "source"), find_codec(target, "target")
-    if sidecar:
-        check_sidecar(sidecar)
+    calls = calls_of(sidecar)
     raw, as_bytes = read_body(body)
     response = reader.decode_response(raw)
-    encoded = writer.encode_response(response, created)
+    shown = structs.replace(response, message=restore_calls(response.message, calls))
+    encoded = writer.encode_response(shown, created)
 
     def make() -> JsonObject:
-        wire = orjson.loads(orjson.dumps(encoded.body))
-        return make_answer_sidecar(response.message, writer.decode_response(wire).message)
+        return answer_sidecar(response, encoded.body, writer)
 
     return Translation(write_body(encoded.body, as_bytes), encoded.losses, make=make)
+
+
+def answer_sidecar(response: Response, shown: JsonObject, client: Codec) -> JsonObject:
+    """What the maker of an answer wants back of it, beside what its client was shown."""
+    wire = orjson.loads(orjson.dumps(shown))
+    return make_answer_sidecar(response.message, client.decode_response(wire).message)
 
 
 def translate_error(body: Any, status: int, source: str, target: str) -> Translation:
@@ -141,8 +151,9 @@ def translate_error(body: Any, status: int, source: str, target: str) -> Transla
 class StreamTranslator:
     """An upstream's stream becomes the client's, in whatever pieces the bytes arrive.
 
-    `response` is the answer so far. A stream that stops early, or breaks its own protocol, ends in
-    the client's own error form, never in a success.
+    `response` is the answer so far, as the client sees it. A stream that stops early, or breaks its
+    own protocol, ends in the client's own error form, never in a success. `sidecar` is the one that
+    the request's translation left behind; the answer's own is `answer_sidecar`.
     """
 
     def __init__(
@@ -154,8 +165,12 @@ class StreamTranslator:
     ) -> None:
         self._parser = SseParser()
         self._decoder = find_codec(source, "source").stream_decoder()
-        self._encoder = find_codec(target, "target").stream_encoder(created or 0)
+        self._client = find_codec(target, "target")
+        self._encoder = self._client.stream_encoder(created or 0)
         self._fold = Fold(Origin(source))
+        calls = calls_of(sidecar)
+        self._restorer = CallRestorer(calls) if calls else None
+        self._shown = Fold(Origin(source)) if calls else self._fold
         self.sidecar = sidecar
 
     @property
@@ -164,7 +179,16 @@ class StreamTranslator:
 
     @property
     def response(self) -> Response:
-        return self._fold.response()
+        return self._shown.response()
+
+    @property
+    def answer_sidecar(self) -> JsonObject:
+        """What the client cannot hand back of the answer, for the translation of its next request;
+        empty where it can, or where the stream has not come to a good end."""
+        if not self.ended or self.failed:
+            return {}
+        shown = self._client.encode_response(self.response, 0).body
+        return answer_sidecar(self._fold.response(), shown, self._client)
 
     @property
     def failed(self) -> bool:
@@ -198,7 +222,12 @@ class StreamTranslator:
             if self._fold.ended:
                 break
             self._fold.send(event)
-            out += [write_frame(frame) for frame in self._encoder.send(event)]
+            if self._restorer is None:
+                out += [write_frame(frame) for frame in self._encoder.send(event)]
+                continue
+            for known in self._restorer.send(event):
+                self._shown.send(known)
+                out += [write_frame(frame) for frame in self._encoder.send(known)]
         return out
 
 

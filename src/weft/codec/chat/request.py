@@ -6,10 +6,11 @@ Every message keeps its place, system and developer ones too; `turns` writes the
 from collections.abc import Callable
 from typing import Any, cast
 
-from weft.codec.base import Encoded, Losses, Target
+from weft.codec.base import Calls, Encoded, Losses, Target
 from weft.codec.read import inside, objects, text_of
 from weft.codec.repair import Turn, arrange
 from weft.codec.system import merge_system_text
+from weft.codec.tools import flatten_tools
 from weft.errors import Refused
 from weft.model import (
     JsonObject,
@@ -129,13 +130,18 @@ def _locator(raws: list[JsonObject]) -> Callable[[Place], str]:
 def encode_request(request: Request, target: Target) -> Encoded:
     """The body for this wire, and what it could not say."""
     losses = Losses(request)
+    calls: Calls = {}
+    if PROTOCOL not in request.raw:
+        request, calls = flatten_tools(
+            request, losses, custom=target.model.custom_tools, namespaces=False
+        )
     tools = write_tools(request, losses)
     body: JsonObject = {"model": request.model}
     body.update(encode_params(request, target, tools or [], losses))
     if tools is not None or "tools" in request.raw.get(PROTOCOL, ()):
         body["tools"] = tools
     body["messages"] = _write_messages(request, target, losses)
-    return Encoded(body, losses.items)
+    return Encoded(body, losses.items, calls)
 
 
 def _write_messages(request: Request, target: Target, losses: Losses) -> list[JsonObject]:

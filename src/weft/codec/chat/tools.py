@@ -8,6 +8,7 @@ from typing import Any
 from weft.codec.base import Losses, members
 from weft.codec.params import tool_losses
 from weft.codec.read import at, objects, optional, text_of
+from weft.codec.tools import format_of, grammar_of, is_offered
 from weft.model import JsonObject, Place, Request, Tool
 
 from .wire import PROTOCOL
@@ -74,8 +75,7 @@ def write_tools(request: Request, losses: Losses) -> list[JsonObject] | None:
 def _write_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
     if tool.raw is not None and PROTOCOL in tool.raw:
         return dict(tool.raw[PROTOCOL])
-    if tool.kind not in ("function", "custom"):
-        losses.add(("tools", number), f"the tool {tool.name!r}", f"{tool.kind} is not known here")
+    if not is_offered(tool, number, losses):
         return None
     tool_losses(tool, number, losses)
     fields: JsonObject = {"name": tool.name}
@@ -95,11 +95,8 @@ def _write_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
 
 def _custom_format(tool: Tool) -> JsonObject | None:
     """The format of a custom tool's input. Responses writes a grammar flat, this wire nested."""
-    for fields in (tool.raw or {}).values():
-        form = members(fields.get("format"))
-        if form is not None and form.get("type") == "grammar":
-            grammar = {key: value for key, value in form.items() if key != "type"}
-            return {"type": "grammar", "grammar": grammar}
-        if form is not None:
-            return form
-    return None
+    grammar = grammar_of(tool)
+    if grammar is None:
+        return format_of(tool)
+    nested = {key: value for key, value in grammar.items() if key != "type"}
+    return {"type": "grammar", "grammar": nested}

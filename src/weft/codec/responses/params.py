@@ -1,10 +1,12 @@
 """Parameters and tools, both ways: what Responses says, and what the others mean by theirs."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from weft.codec.base import Losses, members
 from weft.codec.params import lose_params, tool_losses
 from weft.codec.read import at, objects, optional, optional_object, text_of
+from weft.codec.tools import format_of, grammar_of, is_offered
 from weft.model import Format, JsonObject, Params, Reasoning, Request, Tool, ToolChoice
 
 from .wire import PROTOCOL
@@ -58,6 +60,8 @@ SAYABLE = frozenset(
         "verbosity",
     }
 )
+
+SERVICE_TIERS = frozenset({"auto", "default", "flex", "scale", "priority", "fast", "ultrafast"})
 
 FORMAT_NAME = "response"
 """The name of a schema that came without one: the vendor demands some name."""
@@ -164,7 +168,7 @@ def encode_params(request: Request, losses: Losses) -> JsonObject:
         ("parallel_tool_calls", params.parallel_tool_calls),
         ("text", _write_text(params, losses)),
         ("reasoning", _write_reasoning(params, losses)),
-        ("service_tier", params.service_tier),
+        ("service_tier", _write_tier(params, losses)),
         ("user", params.user),
         ("metadata", params.metadata),
         ("store", params.store),
@@ -175,6 +179,14 @@ def encode_params(request: Request, losses: Losses) -> JsonObject:
             body[key] = value
     lose_params(request, SAYABLE, losses)
     return body
+
+
+def _write_tier(params: Params, losses: Losses) -> str | None:
+    tier = params.service_tier
+    if tier is None or tier in SERVICE_TIERS:
+        return tier
+    losses.add("service_tier", f"the tier {tier!r}", "it is not known here")
+    return None
 
 
 def _write_choice(request: Request) -> str | JsonObject | None:
@@ -238,50 +250,54 @@ def _write_reasoning(params: Params, losses: Losses) -> JsonObject | None:
     return body or None
 
 
-def decode_tools(raws: Any, path: str) -> list[Tool]:
-    """Tool definitions; raises `Refused` with the path of one that cannot be read."""
+NAMESPACED = f"{PROTOCOL}:namespace"
+"""Under this name a tool keeps its definition that stands inside a namespace."""
+
+
+def decode_tools(raws: Any, path: str, namespace: str | None = None) -> list[Tool]:
+    """Tool definitions; raises `Refused` with the path of one that cannot be read.
+
+    The tools of a namespace follow it: they go back inside of it, and are tools elsewhere.
+    """
     tools: list[Tool] = []
     for number, raw in enumerate(objects(raws, path)):
         with at(f"{path}[{number}]"):
             kind = text_of(raw, "type")
             name = text_of(raw, "name") if kind in ("function", "custom") else raw.get("name")
+            description = optional(raw, "description", str)
+            strict = optional(raw, "strict", bool)
         tools.append(
             Tool(
                 str(name or kind),
-                _description(raw, kind),
-                FREEFORM if kind == "custom" else members(raw.get("parameters")),
-                raw.get("strict"),
+                description,
+                members(raw.get("parameters")),
+                strict,
                 kind,
-                {PROTOCOL: raw},
+                {PROTOCOL if namespace is None else NAMESPACED: raw},
+                namespace,
             )
         )
+        if kind == "namespace" and namespace is None and raw.get("tools"):
+            tools += decode_tools(raw["tools"], f"{path}[{number}].tools", str(name))
     return tools
 
 
-FREEFORM: JsonObject = {
-    "type": "object",
-    "properties": {"input": {"type": "string"}},
-    "required": ["input"],
-}
-"""What a custom tool takes, for wires whose tools all take an object."""
-
-
-def _description(raw: JsonObject, kind: str) -> str | None:
-    """A tool's description; a grammar is quoted in it, for wires that cannot enforce one."""
-    description = raw.get("description")
-    shape = members(raw.get("format")) or {}
-    if kind != "custom" or "definition" not in shape:
-        return description
-    quoted = f"The input follows this {shape.get('syntax')} grammar:\n{shape['definition']}"
-    return f"{description}\n\n{quoted}" if description else quoted
+def tool_paths(raws: Sequence[JsonObject], path: str) -> list[str]:
+    """Where each tool stands that `decode_tools` gives."""
+    paths: list[str] = []
+    for number, raw in enumerate(raws):
+        paths.append(f"{path}[{number}]")
+        if raw.get("type") == "namespace" and raw.get("tools"):
+            inner = range(len(raw["tools"]))
+            paths += [f"{path}[{number}].tools[{at_tool}]" for at_tool in inner]
+    return paths
 
 
 def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
     """A tool definition, or `None` where the target has no such kind of tool."""
     if tool.raw is not None and PROTOCOL in tool.raw:
         return dict(tool.raw[PROTOCOL])
-    if tool.kind not in ("function", "custom"):
-        losses.add(("tools", number), f"the tool {tool.name!r}", f"{tool.kind} is not known here")
+    if not is_offered(tool, number, losses):
         return None
     tool_losses(tool, number, losses)
     body: JsonObject = {"type": tool.kind, "name": tool.name}
@@ -290,17 +306,20 @@ def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
     if tool.kind == "custom":
         return body | _grammar(tool)
     body["parameters"] = tool.parameters or {"type": "object", "properties": {}}
-    if tool.strict is not None:
-        body["strict"] = tool.strict
+    body["strict"] = tool.strict or False
+    if tool.strict is None:
+        losses.add(
+            ("tools", number),
+            "nothing: strict false was added",
+            "left out, it would be true here",
+            "form",
+        )
     return body
 
 
 def _grammar(tool: Tool) -> JsonObject:
     """The format of a custom tool that another wire defined: `{"custom": {"format": ...}}`."""
-    for fields in (tool.raw or {}).values():
-        shape = members((members(fields.get("custom")) or fields).get("format"))
-        if shape is None:
-            continue
-        inner = members(shape.get("grammar"))
-        return {"format": {"type": shape.get("type"), **inner} if inner is not None else shape}
-    return {}
+    shape, grammar = format_of(tool), grammar_of(tool)
+    if shape is None:
+        return {}
+    return {"format": {"type": "grammar", **grammar} if grammar is not None else shape}

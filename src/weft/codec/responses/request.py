@@ -14,10 +14,11 @@ from typing import Any, cast
 
 from msgspec import structs
 
-from weft.codec.base import Encoded, Losses, Target
+from weft.codec.base import Calls, Encoded, Losses, Target
 from weft.codec.read import objects, text_of
 from weft.codec.repair import Arranged, Rules, Turn, arrange
 from weft.codec.system import merge_system_text
+from weft.codec.tools import flatten_tools
 from weft.model import (
     Audio,
     Block,
@@ -37,7 +38,14 @@ from weft.model import (
 )
 
 from .items import decode_items
-from .params import decode_params, decode_tools, encode_params, encode_tool
+from .params import (
+    NAMESPACED,
+    decode_params,
+    decode_tools,
+    encode_params,
+    encode_tool,
+    tool_paths,
+)
 from .parts import part_name
 from .wire import PROTOCOL
 from .write import Writer
@@ -93,7 +101,8 @@ def _decode_tools(body: JsonObject) -> tuple[Tool, ...]:
     tools = decode_tools(body["tools"], "tools") if body.get("tools") else []
     for number, item in _additional(body):
         for tool in decode_tools(item.get("tools") or [], f"input[{number}].tools"):
-            tools.append(structs.replace(tool, raw={ADDITIONAL: (tool.raw or {})[PROTOCOL]}))
+            (definition,) = (tool.raw or {}).values()
+            tools.append(structs.replace(tool, raw={ADDITIONAL: definition}))
     return tuple(tools)
 
 
@@ -128,16 +137,10 @@ def _locator(body: JsonObject, starts: list[int], offset: int) -> Callable[[Plac
 
 
 def _tool_path(body: JsonObject, number: int) -> str:
-    own = len(body.get("tools") or ())
-    if number < own:
-        return f"tools[{number}]"
-    number -= own
+    paths = tool_paths(body.get("tools") or (), "tools")
     for at_item, item in _additional(body):
-        count = len(item.get("tools") or ())
-        if number < count:
-            return f"input[{at_item}].tools[{number}]"
-        number -= count
-    return "tools"
+        paths += tool_paths(item.get("tools") or (), f"input[{at_item}].tools")
+    return paths[number] if number < len(paths) else "tools"
 
 
 def _item_path(items: list[JsonObject], number: int, steps: list[int | str]) -> str:
@@ -174,6 +177,9 @@ def encode_request(request: Request, target: Target) -> Encoded:
     """The body for Responses, and what it could not say."""
     losses = Losses(request)
     native = PROTOCOL in request.raw
+    calls: Calls = {}
+    if not native:
+        request, calls = flatten_tools(request, losses, custom=True, namespaces=True)
     arranged = arrange(request, RULES, target.model, target.system, losses)
     writer = Writer(losses, native=native)
     body: JsonObject = {"model": request.model}
@@ -189,7 +195,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
         body["tools"] = tools
     for place in request.marks:
         losses.add(place, "a cache breakpoint", "this wire has none", "form")
-    return Encoded(body, losses.items)
+    return Encoded(body, losses.items, calls)
 
 
 def _take_instructions(
@@ -246,7 +252,7 @@ def _write_input(request: Request, turns: list[Turn], writer: Writer) -> Any:
 def _write_tools(request: Request, losses: Losses) -> list[JsonObject]:
     tools: list[JsonObject] = []
     for number, tool in enumerate(request.tools):
-        if tool.raw is not None and ADDITIONAL in tool.raw:
+        if tool.raw is not None and (ADDITIONAL in tool.raw or NAMESPACED in tool.raw):
             continue
         body = encode_tool(tool, number, losses)
         if body is not None:

@@ -1,0 +1,146 @@
+"""A target's calls turned back into the caller's: its own names, its custom tools' raw text.
+
+The request's translation keeps, in its sidecar, the names it had to change (`codec.tools`). Here
+they are applied to the answer: to a whole message, and to a stream, where a custom call's text is
+taken out of `{"input": "..."}` while it arrives.
+"""
+
+import re
+from typing import Any, cast
+
+import orjson
+from msgspec import structs
+
+from weft.model import Block, Close, Delta, Event, Message, Open, ToolCall
+
+from .base import Calls, members
+
+OPENING = re.compile(r'\s*\{\s*"input"\s*:\s*"')
+CHARACTERS = re.compile(
+    r'(?:[^"\\]+'
+    r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    r"|\\u(?![dD][89abAB])[0-9a-fA-F]{4}"
+    r"|\\[^u])*"
+)
+"""Whole characters of a JSON string: no escape, and no surrogate pair, is cut in two."""
+
+
+def restore_call(call: ToolCall, calls: Calls) -> ToolCall:
+    """The call as the caller knows it; itself where its name was not changed."""
+    known = calls.get(call.name)
+    if known is None or call.custom or call.namespace is not None:
+        return call
+    custom = known.get("custom") is True
+    return structs.replace(
+        call,
+        name=str(known["name"]),
+        namespace=cast("str | None", known.get("namespace")),
+        custom=custom,
+        arguments=unwrap(call.arguments) if custom else call.arguments,
+    )
+
+
+def restore_calls(message: Message, calls: Calls) -> Message:
+    """The message with every call as the caller knows it."""
+    if not calls or not any(
+        isinstance(block, ToolCall) and block.name in calls for block in message.blocks
+    ):
+        return message
+    blocks: list[Block] = [
+        restore_call(block, calls) if isinstance(block, ToolCall) else block
+        for block in message.blocks
+    ]
+    return structs.replace(message, blocks=tuple(blocks))
+
+
+def unwrap(arguments: str) -> str:
+    """The text of `{"input": text}`; arguments of any other shape are the text themselves."""
+    try:
+        fields = members(orjson.loads(arguments))
+    except orjson.JSONDecodeError:
+        return arguments
+    if fields is None or fields.keys() != {"input"} or not isinstance(fields["input"], str):
+        return arguments
+    return fields["input"]
+
+
+class CallRestorer:
+    """Events of a stream, with its calls as the caller knows them."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._open: dict[int, tuple[ToolCall, _Input | None]] = {}
+
+    def send(self, event: Event) -> list[Event]:
+        """The events that say this one to the caller."""
+        match event:
+            case Open(index=index, block=ToolCall() as block):
+                return self._opened(index, block, event)
+            case Delta(index=index, kind="arguments", text=text) if index in self._open:
+                reader = self._open[index][1]
+                if reader is None:
+                    return [event]
+                said = reader.feed(text)
+                return [Delta(index, "arguments", said)] if said else []
+            case Close(index=index, block=block) if index in self._open:
+                return self._closed(index, block)
+            case _:
+                return [event]
+
+    def _opened(self, index: int, block: ToolCall, event: Event) -> list[Event]:
+        known = restore_call(block, self._calls)
+        if known is block:
+            return [event]
+        reader = _Input() if known.custom else None
+        self._open[index] = known, reader
+        if reader is not None:
+            known = structs.replace(known, arguments=reader.feed(block.arguments))
+        return [Open(index, known)]
+
+    def _closed(self, index: int, last: Block | None) -> list[Event]:
+        """The end of a renamed call, with whatever of its text is still unsaid."""
+        known, reader = self._open.pop(index)
+        if isinstance(last, ToolCall):
+            last = restore_call(last, self._calls)
+        if reader is None:
+            return [Close(index, last)]
+        whole = last.arguments if isinstance(last, ToolCall) else unwrap(reader.written)
+        final = last if last is not None else structs.replace(known, arguments=whole)
+        missed = whole[len(reader.said) :] if whole.startswith(reader.said) else ""
+        events: list[Event] = [Delta(index, "arguments", missed)] if missed else []
+        return [*events, Close(index, final)]
+
+
+class _Input:
+    """The text inside `{"input": "..."}` while it arrives; `said` is what was given out of it."""
+
+    def __init__(self) -> None:
+        self.written = ""
+        self.said = ""
+        self._inside = False
+        self._ended = False
+        self._rest = ""
+
+    def feed(self, text: str) -> str:
+        """The characters of the input that this piece completes."""
+        self.written += text
+        if self._ended:
+            return ""
+        self._rest += text
+        if not self._inside:
+            opening = OPENING.match(self._rest)
+            if opening is None:
+                return ""
+            self._inside = True
+            self._rest = self._rest[opening.end() :]
+        whole: Any = CHARACTERS.match(self._rest)
+        raw = str(whole.group())
+        self._rest = self._rest[len(raw) :]
+        self._ended = self._rest.startswith('"')
+        try:
+            said = str(orjson.loads(f'"{raw}"'))
+        except orjson.JSONDecodeError:  # no JSON after all: the end says it whole
+            self._ended = True
+            return ""
+        self.said += said
+        return said

@@ -1,0 +1,241 @@
+"""Tools as a target can be told of them, and its calls as the caller knows them.
+
+Two kinds of tools are not known everywhere: custom ones, which take free text by a grammar, and
+those of a namespace. Towards a wire without them a custom tool is a function of one string, its
+grammar quoted in the description, and a name in a namespace becomes one flat name. Names that a
+vendor would refuse are made legal in the same way. One name stands for a tool in its definition, in
+the choice of a tool and in history, the same every turn; `Calls` keeps what the caller calls it, so
+that an answer's calls are turned back (`codec.calls`).
+"""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import sha256
+
+import orjson
+from msgspec import structs
+
+from weft.model import (
+    JsonObject,
+    Message,
+    Params,
+    Request,
+    Tool,
+    ToolCall,
+    ToolChoice,
+)
+
+from .base import Calls, Losses, members
+
+LONGEST_NAME = 64
+"""https://platform.openai.com/docs/api-reference/chat/create#chat-create-tools"""
+
+LEGAL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+REFUSED = re.compile(r"[^a-zA-Z0-9_-]")
+SEPARATOR = "__"
+
+CALLABLE = frozenset({"function", "custom"})
+"""Kinds of tools that a caller runs itself; all others are a vendor's own."""
+
+FREEFORM: JsonObject = {
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+}
+"""What a custom tool takes, for wires whose tools all take an object."""
+
+
+def flatten_tools(
+    request: Request, losses: Losses, *, custom: bool, namespaces: bool
+) -> tuple[Request, Calls]:
+    """The request with tools, choice and calls in a target's terms, and how to turn them back.
+
+    `custom` and `namespaces` are whether the target has such tools. Nothing moves: every tool and
+    every block keeps its place.
+    """
+    names = _Names(request.tools, custom=custom, namespaces=namespaces)
+    tools = tuple(
+        names.tool(tool, number, losses) if names.is_odd(tool) else tool
+        for number, tool in enumerate(request.tools)
+    )
+    messages = tuple(
+        _flat_message(message, number, names, losses)
+        if message.role == "assistant" and _has_odd_call(message, names)
+        else message
+        for number, message in enumerate(request.messages)
+    )
+    params = _choose(request, names, losses)
+    if tools == request.tools and messages == request.messages and params is request.params:
+        return request, names.calls
+    flat = structs.replace(request, tools=tools, messages=messages, params=params)
+    return flat, names.calls
+
+
+def is_offered(tool: Tool, number: int, losses: Losses) -> bool:
+    """Whether a foreign tool can be defined on another wire; what cannot is reported."""
+    if tool.kind in CALLABLE:
+        return True
+    place = losses.path(("tools", number))
+    if tool.kind != "namespace":
+        losses.add(place, f"the tool {tool.name!r}", f"{tool.kind} is not known here")
+    elif tool.description:
+        what = f"the description of the namespace {tool.name!r}"
+        losses.add(f"{place}.description", what, "names are flat here")
+    return False
+
+
+@lru_cache(maxsize=4096)
+def flat_name(name: str, namespace: str | None = None, *, marked: bool = False) -> str:
+    """One legal name; `marked` by a digest of the whole where it was cut, changed, or is taken."""
+    flat = name
+    if namespace is not None:
+        flat = f"{namespace}{'' if namespace.endswith(SEPARATOR) else SEPARATOR}{name}"
+    if not marked and LEGAL_NAME.fullmatch(flat):
+        return flat
+    digest = sha256(f"{namespace}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{REFUSED.sub('_', flat)[: LONGEST_NAME - 9]}_{digest}"
+
+
+class _Names:
+    """The flat names of one request's tools. Plain names come first: they stay as they are."""
+
+    def __init__(self, tools: Sequence[Tool], *, custom: bool, namespaces: bool) -> None:
+        self.custom = custom
+        self.namespaces = namespaces
+        self.calls: Calls = {}
+        self._names: dict[tuple[str | None, str], str] = {}
+        self._kept: set[tuple[str | None, str]] = set()
+        odd: list[Tool] = []
+        for tool in tools:
+            if tool.kind in CALLABLE and self.is_odd(tool):
+                odd.append(tool)
+            else:
+                self._kept.add((tool.namespace, tool.name))
+        taken = {name for _, name in self._kept}
+        for tool in odd:
+            group = None if namespaces else tool.namespace
+            flat = flat_name(tool.name, group)
+            if flat in taken and flat != tool.name:
+                flat = flat_name(tool.name, group, marked=True)
+            taken.add(flat)
+            self._names[tool.namespace, tool.name] = flat
+            self._note(flat, tool.name, tool.namespace, tool.kind == "custom")
+
+    def is_odd(self, tool: Tool) -> bool:
+        """Whether a tool cannot be said as it is."""
+        return tool.kind in CALLABLE and self._odd(tool.name, tool.namespace, tool.kind == "custom")
+
+    def is_odd_call(self, call: ToolCall) -> bool:
+        return self._odd(call.name, call.namespace, call.custom)
+
+    def _odd(self, name: str, namespace: str | None, custom: bool) -> bool:
+        if (namespace is not None and not self.namespaces) or (custom and not self.custom):
+            return True
+        return flat_name(name) != name
+
+    def offers(self, name: str) -> str | None:
+        """The flat name of a tool that the caller chose by its own name; `None` if there is none.
+
+        A choice names no namespace, so the first tool of that name is meant.
+        """
+        for (namespace, known), flat in self._names.items():
+            if known == name and (namespace is None or (None, name) not in self._kept):
+                return flat
+        return name if any(known == name for _, known in self._kept) else None
+
+    def tool(self, tool: Tool, number: int, losses: Losses) -> Tool:
+        """A tool's definition in the target's terms, each change reported."""
+        flat = self._names[tool.namespace, tool.name]
+        place = losses.path(("tools", number))
+        kind, words, schema = tool.kind, tool.description, tool.parameters
+        if tool.kind == "custom" and not self.custom:
+            kind, words, schema = "function", quote_grammar(tool), FREEFORM
+            losses.add(place, "a custom tool, now a function", "it takes one text here", "form")
+        group = tool.namespace if self.namespaces else None
+        if group != tool.namespace:
+            what = f"the namespace {tool.namespace!r}, now part of the name"
+            losses.add(place, what, "names are flat here", "form")
+        elif flat != tool.name:
+            losses.add(place, f"the name {tool.name!r}, now {flat!r}", "it is refused", "form")
+        return Tool(flat, words, schema, tool.strict, kind, tool.raw, group)
+
+    def call(self, call: ToolCall) -> ToolCall:
+        """A call of history in the target's terms."""
+        flat = self._names.get((call.namespace, call.name))
+        if flat is None:  # its tool is no longer offered
+            flat = flat_name(call.name, None if self.namespaces else call.namespace)
+            self._note(flat, call.name, call.namespace, call.custom)
+        wrapped = call.custom and not self.custom
+        return ToolCall(
+            call.id,
+            flat,
+            orjson.dumps({"input": call.arguments}).decode() if wrapped else call.arguments,
+            custom=call.custom and not wrapped,
+            namespace=call.namespace if self.namespaces else None,
+            ext=call.ext,
+        )
+
+    def _note(self, flat: str, name: str, namespace: str | None, custom: bool) -> None:
+        known: JsonObject = {"name": name}
+        if namespace is not None and not self.namespaces:
+            known["namespace"] = namespace
+        if custom and not self.custom:
+            known["custom"] = True
+        if known != {"name": flat}:
+            self.calls.setdefault(flat, known)
+
+
+def _has_odd_call(message: Message, names: _Names) -> bool:
+    return any(type(block) is ToolCall and names.is_odd_call(block) for block in message.blocks)
+
+
+def _flat_message(message: Message, number: int, names: _Names, losses: Losses) -> Message:
+    blocks = list(message.blocks)
+    for at, block in enumerate(blocks):
+        if isinstance(block, ToolCall) and names.is_odd_call(block):
+            blocks[at] = flat = names.call(block)
+            what = "a custom call, now a function's" if flat.custom != block.custom else "its name"
+            losses.add((number, at), f"{what}: {flat.name!r}", "tools are plain here", "form")
+    return structs.replace(message, blocks=tuple(blocks))
+
+
+def _choose(request: Request, names: _Names, losses: Losses) -> Params:
+    """The parameters with the chosen tool's flat name, or without a choice that names none."""
+    params = request.params
+    choice = params.tool_choice
+    if choice is None or choice.kind != "tool" or choice.name is None:
+        return params
+    flat = names.offers(choice.name)
+    kinds = {tool.kind for tool in request.tools if tool.name == choice.name}
+    if flat is None or kinds.isdisjoint(CALLABLE):
+        what = f"the choice of {choice.name!r}"
+        losses.add("tool_choice", what, "no such tool is offered to the target")
+        return structs.replace(params, tool_choice=None)
+    return structs.replace(params, tool_choice=ToolChoice("tool", flat))
+
+
+def quote_grammar(tool: Tool) -> str | None:
+    """A custom tool's description with its grammar in words, for wires that cannot enforce one."""
+    grammar = grammar_of(tool)
+    if grammar is None or not grammar.get("definition"):
+        return tool.description
+    quoted = f"The input follows this {grammar.get('syntax')} grammar:\n{grammar['definition']}"
+    return f"{tool.description}\n\n{quoted}" if tool.description else quoted
+
+
+def grammar_of(tool: Tool) -> JsonObject | None:
+    """`syntax` and `definition` of a custom tool's input; Chat nests them, Responses does not."""
+    form = format_of(tool)
+    if form is None or form.get("type") != "grammar":
+        return None
+    return members(form.get("grammar")) or form
+
+
+def format_of(tool: Tool) -> JsonObject | None:
+    """The format of a custom tool's input, as its wire wrote it."""
+    for fields in (tool.raw or {}).values():
+        form = members((members(fields.get("custom")) or fields).get("format"))
+        if form is not None:
+            return form
+    return None
