@@ -17,7 +17,7 @@ place that every block came from. Each rule, and whose it is:
 A body that goes back to the protocol it came from is not touched: its vendor judges it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
 from msgspec import Struct
@@ -37,15 +37,17 @@ from weft.model import (
     ToolResult,
     is_system,
     side,
-    texts,
 )
 
 from .base import Losses, SystemPolicy
+from .pairing import NO_RESULT as NO_RESULT
+from .pairing import Pairing
 from .params import lose_ext
+from .turn import Turn as Turn
+from .turn import turn_of
 
 CONTINUED = "(continued)"
 EMPTY = "(empty)"
-NO_RESULT = "no result was recorded for this call"
 
 SYSTEM_TEXT = Text | Checkpoint | Reminder
 """What may stand in a system message; reminders and checkpoints are text on every wire."""
@@ -67,16 +69,6 @@ class Rules(Struct, frozen=True):
     empty_text: bool = True
 
 
-class Turn(Struct):
-    """One message to write: its blocks, and where each stood."""
-
-    role: str
-    message: Message
-    blocks: list[Block]
-    places: list[Place]
-    at: Place
-
-
 class Arranged(Struct, frozen=True):
     """The leading system run (empty where the wire keeps it in the list), then the turns."""
 
@@ -89,31 +81,79 @@ def arrange(
 ) -> Arranged:
     """The turns of a request as this wire wants them; every change is reported."""
     native = request.wire is not None and request.wire.protocol == rules.protocol
-    turns = [
-        _turn(number, message)
-        for number, message in enumerate(request.messages)
-        if native or not _says_nothing(message, number, losses)
-    ]
+    turns = [turn_of(number, message) for number, message in enumerate(request.messages)]
     system = _take_system(turns, policy)
-    if not native:
-        for turn in (*system, *(turn for turn in turns if is_system(turn.message))):
-            refuse_non_text(request, turn)
-        turns = _pair_results(turns, losses)
-        _say_only(system, request, rules, losses)
-        _say_only(turns, request, rules, losses)
-        turns = _without_empty(turns, rules, losses)
-        _speakable_roles(turns, rules, losses)
-    _place_system(turns, rules, model, policy, losses, native)
-    if not native:
+    if native:
+        _place_system(turns, rules, model, policy, losses, native)
+    else:
+        turns = _legal(system, turns, request, rules, losses)
+        if any(is_system(turn.message) for turn in turns):
+            _place_system(turns, rules, model, policy, losses, native)
         _close_ends(turns, rules, model, losses)
     return Arranged(system, turns) if rules.hoists else Arranged([], system + turns)
 
 
-def _says_nothing(message: Message, number: int, losses: Losses) -> bool:
+def _legal(
+    system: list[Turn], turns: list[Turn], request: Request, rules: Rules, losses: Losses
+) -> list[Turn]:
+    """What another wire said, as this one can take it: each turn is looked at once."""
+    system[:] = [turn for turn in system if not _says_nothing(turn, losses)]
+    for turn in system:
+        refuse_non_text(request, turn)
+        _say_only(turn, request, rules, losses)
+    pairing = Pairing(losses)
+    for turn in turns:
+        message = turn.message
+        if is_system(message):
+            if not _says_nothing(turn, losses):
+                refuse_non_text(request, turn)
+                _say_only(turn, request, rules, losses)
+                pairing.system(turn)
+            continue
+        if not _is_calm(turn, rules) and not _clear(turn, request, rules, losses):
+            continue
+        if message.role == "assistant":
+            pairing.assistant(turn)
+        else:
+            pairing.user(turn)
+    pairing.settle()
+    return pairing.turns
+
+
+PLAIN = frozenset({Text, ToolCall, ToolResult})
+
+
+def _is_calm(turn: Turn, rules: Rules) -> bool:
+    """Whether a turn holds only what every wire can say: nearly all do, and are passed on."""
+    message = turn.message
+    if message.ext is not None or message.name is not None or not turn.blocks:
+        return False
+    for block in turn.blocks:
+        kind = type(block)
+        if kind not in PLAIN or block.ext is not None:  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue] - PLAIN has it
+            return False
+        if kind is Text and not rules.empty_text and _is_blank(block):
+            return False
+    return turn.role in rules.roles or turn.role == "tool"
+
+
+def _clear(turn: Turn, request: Request, rules: Rules, losses: Losses) -> bool:
+    """Leave out of a turn what this wire cannot say; false where nothing is left of it."""
+    if _says_nothing(turn, losses):
+        return False
+    _say_only(turn, request, rules, losses)
+    if turn.role not in rules.roles and turn.role != "tool":
+        losses.add(turn.at, f"the role {turn.role!r}", "it speaks as `user` here")
+        turn.role = "user"
+    return rules.empty_text or _without_empty(turn, losses)
+
+
+def _says_nothing(turn: Turn, losses: Losses) -> bool:
     """Whether a message only holds the place of another wire's setup; reported if so."""
+    message = turn.message
     if message.blocks or message.form != "absent":
         return False
-    losses.add((number,), f"a {message.role} message without content", "it says nothing", "form")
+    losses.add(turn.at, f"a {message.role} message without content", "it says nothing", "form")
     return True
 
 
@@ -136,13 +176,6 @@ def refuse_system_block(
     )
 
 
-def _turn(number: int, message: Message) -> Turn:
-    blocks = list(message.blocks)
-    return Turn(
-        message.role, message, blocks, [(number, at) for at in range(len(blocks))], (number,)
-    )
-
-
 def _take_system(turns: list[Turn], policy: SystemPolicy) -> list[Turn]:
     """Remove the leading run from the turns, or, when merging, every system message."""
     if policy == "merge":
@@ -157,168 +190,54 @@ def _take_system(turns: list[Turn], policy: SystemPolicy) -> list[Turn]:
     return system
 
 
-class _Pairing:
-    """Puts results behind their calls. `waiting` are the calls that have none yet."""
-
-    def __init__(self, losses: Losses) -> None:
-        self.losses = losses
-        self.turns: list[Turn] = []
-        self.waiting: dict[str, Place] = {}
-        self.group: Turn | None = None
-        self.deferred: list[Turn] = []
-
-    def assistant(self, turn: Turn) -> None:
-        last = self.turns[-1] if self.turns else None
-        if self.waiting and self.group is None and last is not None and not self.deferred:
-            last.blocks += turn.blocks  # parallel calls in two messages are one turn
-            last.places += turn.places
-        else:
-            self.settle()
-            self.turns.append(turn)
-        for block, place in zip(turn.blocks, turn.places, strict=True):
-            if isinstance(block, ToolCall):
-                self.waiting[block.id] = place
-
-    def system(self, turn: Turn) -> None:
-        if self.waiting:
-            self.deferred.append(turn)
-            self.losses.add(
-                turn.at,
-                f"the place of a {turn.message.role} message",
-                "it stood between a call and its result, and now stands behind the result",
-                "form",
-            )
-        else:
-            self.turns.append(turn)
-
-    def user(self, turn: Turn) -> None:
-        results: list[tuple[Block, Place]] = []
-        others: list[tuple[Block, Place]] = []
-        for block, place in zip(turn.blocks, turn.places, strict=True):
-            if not isinstance(block, ToolResult):
-                others.append((block, place))
-            elif self.waiting.pop(block.call_id, None) is not None:
-                if others:
-                    self.losses.add(
-                        place, "the order of text and results", "results come first", "form"
-                    )
-                results.append((block, place))
-            else:
-                others += self._orphan(block, place)
-        if not results:
-            self.settle()
-            turn.blocks = [block for block, _ in others]
-            turn.places = [place for _, place in others]
-            self.turns.append(turn)
-            return
-        self._add(turn, results)
-        if others:
-            self._add(turn, others)
-        if not self.waiting:
-            self.turns += self.deferred
-            self.deferred = []
-
-    def settle(self) -> None:
-        """Answer what still waits, and let go of what was held back."""
-        for call_id, place in self.waiting.items():
-            self.losses.add(place, "nothing: an error result was added", "the call has no result")
-            answer = ToolResult(call_id, (Text(NO_RESULT),), is_error=True, form="text")
-            turn = Turn("tool", Message("tool", (answer,)), [], [], place[:1])
-            self._add(turn, [(answer, place)])
-        self.waiting = {}
-        self.group = None
-        self.turns += self.deferred
-        self.deferred = []
-
-    def _add(self, turn: Turn, items: list[tuple[Block, Place]]) -> None:
-        if self.group is None:
-            self.group = Turn(turn.role, turn.message, [], [], turn.at)
-            self.turns.append(self.group)
-        at = len(self.group.blocks)
-        if isinstance(items[0][0], ToolResult):  # results stand before any words of their turn
-            at = sum(isinstance(block, ToolResult) for block in self.group.blocks)
-        self.group.blocks[at:at] = [block for block, _ in items]
-        self.group.places[at:at] = [place for _, place in items]
-
-    def _orphan(self, block: ToolResult, place: Place) -> list[tuple[Block, Place]]:
-        self.losses.add(place, "a tool result, now text", "its call is not in the conversation")
-        words = "\n".join(texts(block.content))
-        media = [(part, place) for part in block.content if not isinstance(part, Text)]
-        return [(Text(f"[result of {block.call_id}]\n{words}"), place), *media]
-
-
-def _pair_results(turns: Sequence[Turn], losses: Losses) -> list[Turn]:
-    pairing = _Pairing(losses)
-    for turn in turns:
-        if is_system(turn.message):
-            pairing.system(turn)
-        elif turn.role == "assistant":
-            pairing.assistant(turn)
-        else:
-            pairing.user(turn)
-    pairing.settle()
-    return pairing.turns
-
-
-def _say_only(turns: Iterable[Turn], request: Request, rules: Rules, losses: Losses) -> None:
+def _say_only(turn: Turn, request: Request, rules: Rules, losses: Losses) -> None:
     """Leave out what the wire cannot say, and report members that belong to another wire."""
-    checks = rules.checks
-    for turn in turns:
-        message = turn.message
-        if message.ext is not None:
-            lose_ext(message.ext, rules.protocol, turn.at, losses)
-        if message.name is not None and not rules.named:
-            losses.add(turn.at, f"the name {message.name!r}", "messages have no name here", "form")
-        refused: list[int] = []
-        for number, block in enumerate(turn.blocks):
-            check = checks.get(type(block))
-            why = check(block, message, request) if check is not None else None
-            if why is not None:
-                what = request.wire.part_name(block) if request.wire is not None else _tag(block)
-                losses.add(turn.places[number], f"a {what} block", why)
-                refused.append(number)
-                continue
-            ext: Ext | None = getattr(block, "ext", None)
-            if ext is not None:
-                lose_ext(ext, rules.protocol, turn.places[number], losses)
-        for number in reversed(refused):
-            del turn.blocks[number], turn.places[number]
+    message = turn.message
+    if message.ext is not None:
+        lose_ext(message.ext, rules.protocol, turn.at, losses)
+    if message.name is not None and not rules.named:
+        losses.add(turn.at, f"the name {message.name!r}", "messages have no name here", "form")
+    kept: list[tuple[Block, Place]] = []
+    for block, place in zip(turn.blocks, turn.places, strict=True):
+        check = rules.checks.get(type(block))
+        why = check(block, message, request) if check is not None else None
+        if why is not None:
+            what = request.wire.part_name(block) if request.wire is not None else _tag(block)
+            losses.add(place, f"a {what} block", why)
+            continue
+        kept.append((block, place))
+        ext: Ext | None = getattr(block, "ext", None)
+        if ext is not None:
+            lose_ext(ext, rules.protocol, place, losses)
+    if len(kept) < len(turn.blocks):
+        turn.keep(kept)
 
 
 def _tag(block: Block) -> str:
     return type(block).__name__.lower()
 
 
-def _without_empty(turns: list[Turn], rules: Rules, losses: Losses) -> list[Turn]:
-    """Drop empty text where the wire refuses it, and turns that have nothing left to say."""
-    if rules.empty_text:
-        return turns
-    kept: list[Turn] = []
-    for turn in turns:
-        blank = [at for at, block in enumerate(turn.blocks) if _is_blank(block)]
-        for at in reversed(blank):
-            losses.add(turn.places[at], "an empty text", "empty text is refused here", "form")
-            del turn.blocks[at], turn.places[at]
-        if turn.blocks or is_system(turn.message):
-            kept.append(turn)
-        elif turn.role == "assistant":
-            losses.add(turn.at, "an empty message", "a message must say something here", "form")
+def _without_empty(turn: Turn, losses: Losses) -> bool:
+    """Drop empty text from a turn; false where it then has nothing to say."""
+    kept: list[tuple[Block, Place]] = []
+    for block, place in zip(turn.blocks, turn.places, strict=True):
+        if _is_blank(block):
+            losses.add(place, "an empty text", "empty text is refused here", "form")
         else:
-            losses.add(turn.at, f"an empty message, now {EMPTY!r}", "it must say something", "form")
-            turn.blocks, turn.places = [Text(EMPTY)], [turn.at]
-            kept.append(turn)
-    return kept
+            kept.append((block, place))
+    turn.keep(kept)
+    if kept:
+        return True
+    if turn.role == "assistant":
+        losses.add(turn.at, "an empty message", "a message must say something here", "form")
+        return False
+    losses.add(turn.at, f"an empty message, now {EMPTY!r}", "it must say something", "form")
+    turn.keep([(Text(EMPTY), turn.at)])
+    return True
 
 
 def _is_blank(block: Block) -> bool:
-    return isinstance(block, Text) and not block.text.strip()
-
-
-def _speakable_roles(turns: Iterable[Turn], rules: Rules, losses: Losses) -> None:
-    for turn in turns:
-        if turn.role not in rules.roles and not is_system(turn.message) and turn.role != "tool":
-            losses.add(turn.at, f"the role {turn.role!r}", "it speaks as `user` here")
-            turn.role = "user"
+    return isinstance(block, Text) and (not block.text or block.text.isspace())
 
 
 def _place_system(
@@ -390,4 +309,4 @@ def _close_ends(turns: list[Turn], rules: Rules, model: Model, losses: Losses) -
 
 def _filler(at: Place) -> Turn:
     message = Message("user", (Text(CONTINUED),), form="text")
-    return Turn("user", message, list(message.blocks), [at], at)
+    return Turn("user", message, list(message.blocks), at, [at])

@@ -1,0 +1,111 @@
+"""Calls and their results, side by side: no vendor takes them any other way."""
+
+from weft.model import (
+    Block,
+    Message,
+    Place,
+    Text,
+    ToolCall,
+    ToolResult,
+    texts,
+)
+
+from .base import Losses
+from .turn import Turn
+
+NO_RESULT = "no result was recorded for this call"
+
+
+class Pairing:
+    """Puts results behind their calls. `waiting` are the calls that have none yet."""
+
+    def __init__(self, losses: Losses) -> None:
+        self.losses = losses
+        self.turns: list[Turn] = []
+        self.waiting: dict[str, Place] = {}
+        self.group: Turn | None = None
+        self.deferred: list[Turn] = []
+
+    def assistant(self, turn: Turn) -> None:
+        last = self.turns[-1] if self.turns else None
+        if self.waiting and self.group is None and last is not None and not self.deferred:
+            places = last.places + turn.places  # parallel calls in two messages are one turn
+            last.keep(list(zip(last.blocks + turn.blocks, places, strict=True)))
+        else:
+            self.settle()
+            self.turns.append(turn)
+        number = turn.at[0]
+        for at, block in enumerate(turn.blocks):
+            if type(block) is ToolCall:
+                self.waiting[block.id] = turn.moved[at] if turn.moved else (number, at)
+
+    def system(self, turn: Turn) -> None:
+        if self.waiting:
+            self.deferred.append(turn)
+            self.losses.add(
+                turn.at,
+                f"the place of a {turn.message.role} message",
+                "it stood between a call and its result, and now stands behind the result",
+                "form",
+            )
+        else:
+            self.turns.append(turn)
+
+    def user(self, turn: Turn) -> None:
+        if not any(type(block) is ToolResult for block in turn.blocks):
+            if self.waiting or self.group is not None:
+                self.settle()
+            self.turns.append(turn)
+            return
+        results: list[tuple[Block, Place]] = []
+        others: list[tuple[Block, Place]] = []
+        for block, place in zip(turn.blocks, turn.places, strict=True):
+            if not isinstance(block, ToolResult):
+                others.append((block, place))
+            elif self.waiting.pop(block.call_id, None) is not None:
+                if others:
+                    self.losses.add(
+                        place, "the order of text and results", "results come first", "form"
+                    )
+                results.append((block, place))
+            else:
+                others += self._orphan(block, place)
+        if not results:
+            self.settle()
+            turn.keep(others)
+            self.turns.append(turn)
+            return
+        self._add(turn, results)
+        if others:
+            self._add(turn, others)
+        if not self.waiting:
+            self.turns += self.deferred
+            self.deferred = []
+
+    def settle(self) -> None:
+        """Answer what still waits, and let go of what was held back."""
+        for call_id, place in self.waiting.items():
+            self.losses.add(place, "nothing: an error result was added", "the call has no result")
+            answer = ToolResult(call_id, (Text(NO_RESULT),), is_error=True, form="text")
+            turn = Turn("tool", Message("tool", (answer,)), [], place[:1], [])
+            self._add(turn, [(answer, place)])
+        self.waiting = {}
+        self.group = None
+        self.turns += self.deferred
+        self.deferred = []
+
+    def _add(self, turn: Turn, items: list[tuple[Block, Place]]) -> None:
+        if self.group is None:
+            self.group = Turn(turn.role, turn.message, [], turn.at, [])
+            self.turns.append(self.group)
+        at = len(self.group.blocks)
+        if isinstance(items[0][0], ToolResult):  # results stand before any words of their turn
+            at = sum(isinstance(block, ToolResult) for block in self.group.blocks)
+        self.group.blocks[at:at] = [block for block, _ in items]
+        self.group.places[at:at] = [place for _, place in items]
+
+    def _orphan(self, block: ToolResult, place: Place) -> list[tuple[Block, Place]]:
+        self.losses.add(place, "a tool result, now text", "its call is not in the conversation")
+        words = "\n".join(texts(block.content))
+        media = [(part, place) for part in block.content if not isinstance(part, Text)]
+        return [(Text(f"[result of {block.call_id}]\n{words}"), place), *media]

@@ -1,0 +1,40 @@
+"""A message on its way to a wire: its blocks, and where each of them stood."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from weft.model import Block, Message, Place
+
+
+class Turn(Struct):
+    """One message to write. `places` is worked out when it is asked for: in a calm conversation
+    nobody asks, because nothing moved and nothing was lost."""
+
+    role: str
+    message: Message
+    blocks: list[Block]
+    at: Place
+    moved: list[Place] | None = None
+
+    @property
+    def places(self) -> list[Place]:
+        """Where each block stood in the request."""
+        if self.moved is None:
+            number = self.at[0]
+            self.moved = [(number, at) for at in range(len(self.blocks))]
+        return self.moved
+
+    @places.setter
+    def places(self, places: list[Place]) -> None:
+        self.moved = places
+
+    def keep(self, items: list[tuple[Any, Place]]) -> None:
+        """Hold just these blocks from now on."""
+        self.blocks = [block for block, _ in items]
+        self.moved = [place for _, place in items]
+
+
+def turn_of(number: int, message: Message) -> Turn:
+    """The turn of a message that stands at this place of the list."""
+    return Turn(message.role, message, list(message.blocks), (number,))
