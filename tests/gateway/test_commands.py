@@ -19,7 +19,7 @@ def weft_command(folder, *words, stdin=""):
     return subprocess.run(
         [sys.executable, "-c", LAUNCH, *words],
         cwd=folder,
-        env=environ,
+        env={**environ, "HOME": str(folder)},
         input=stdin,
         capture_output=True,
         text=True,

@@ -218,13 +218,8 @@ def test_a_silence_is_filled_with_pings(gateway, upstream):
     [
         (b"{", {}, 400, "not JSON"),
         (b"[1]", {}, 400, "not a JSON object"),
-        (b'{"model": "m"}', {}, 400, "messages"),
-        (
-            b'{"model":"m","max_tokens":1,"messages":[{"role":"user","content":7}]}',
-            {},
-            400,
-            "messages",
-        ),
+        (b'{"messages": []}', {}, 400, "model"),
+        (BODY.replace(b'"hi"', b"7").replace(b"claude-x", b"weft-offline"), {}, 400, "messages[0]"),
         (b" " * 20001, {}, 413, "20000"),
         (gzip.compress(b" " * 20001), {"content-encoding": "gzip"}, 413, "20000"),
         (b"plain text", {"content-encoding": "gzip"}, 400, "not gzip"),
@@ -241,6 +236,14 @@ def test_bad_input_is_refused_in_the_callers_dialect(
     assert given == status
     assert words in orjson.loads(data)["error"]["message"]
     assert not upstream.seen
+
+
+def test_a_body_that_we_cannot_read_is_left_to_its_own_vendor(gateway, upstream):
+    upstream.then(WHOLE)
+    body = BODY.replace(b'"hi"', b"7")
+    status, headers, data = post(f"{gateway.url}/v1/messages", body)
+    assert (status, data, upstream.seen[0]["body"]) == (200, WHOLE.pieces[0], body)
+    assert "x-weft-thread" not in headers
 
 
 def test_a_compressed_body_is_read(gateway, upstream):

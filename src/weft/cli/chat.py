@@ -18,7 +18,7 @@ LINE = 200
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Which thread, which model, and optionally what to say."""
-    parser.add_argument("--store", metavar="PATH", help="where threads are kept (default weft.db)")
+    parser.add_argument("--store", metavar="PATH", help="where threads are kept")
     parser.add_argument("--thread", default="default", metavar="NAME", help="the thread to talk in")
     parser.add_argument("--model", default="weft-offline", help="the model (default weft-offline)")
     parser.add_argument(

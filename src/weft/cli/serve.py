@@ -10,7 +10,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The options; what is left out comes from the config file, then from the environment."""
     parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=int, help="port to listen on; 0 takes any (default 8787)")
-    parser.add_argument("--store", metavar="PATH", help="where threads are kept (default weft.db)")
+    parser.add_argument("--store", metavar="PATH", help="where threads are kept")
     parser.add_argument("--config", metavar="FILE", help="a TOML file with these and more settings")
     parser.add_argument(
         "--upstream",

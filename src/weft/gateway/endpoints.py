@@ -22,9 +22,8 @@ from weft.tokens import counter_for
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
 from .auth import admit, upstream_credentials
 from .errors import internal_failure, refusal, upstream_failure
-from .exchange import converse
+from .exchange import converse, read_request
 from .outgoing import is_direct, write_outgoing
-from .routing import find_route
 from .state import State
 from .usage import Ledger, write_line
 
@@ -56,8 +55,7 @@ async def count_tokens(state: State, inbound: Inbound, outbound: Outbound) -> No
     try:
         admit(inbound.headers, state.settings)
         body = await inbound.read(state.settings.max_body)
-        request = codec.decode_request(parse_body(body), None)
-        route = find_route(request.model, codec.protocol, state.providers, state.catalog)
+        request, route, _ = read_request(state, codec, parse_body(body))
         if route.provider is OFFLINE or not is_direct(route, codec):
             count = count_request(state, request)
             await outbound.send(200, orjson.dumps({"input_tokens": count}))

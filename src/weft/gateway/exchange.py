@@ -28,7 +28,7 @@ from weft.client import (
 )
 from weft.codec import CODECS, Codec
 from weft.errors import Refused, StoreError, UpstreamFailed, UpstreamProtocolError
-from weft.model import ApiError, Loss, Origin, Request, Response
+from weft.model import ApiError, JsonObject, Loss, Origin, Request, Response
 
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
 from .auth import Caller, admit
@@ -103,15 +103,16 @@ async def _travel(
     caller = admit(inbound.headers, state.settings)
     body = await inbound.read(state.settings.max_body)
     raw = parse_body(body)
-    request = codec.decode_request(without_link(codec.protocol, raw), None)
-    route = find_route(request.model, codec.protocol, state.providers, state.catalog)
+    request, route, readable = read_request(state, codec, raw)
     ledger.model, ledger.upstream = request.model, route.provider.name
     link = read_link(codec.protocol, raw)
-    if link is not None:
+    if link is not None and readable:
         request = await _resume(state, codec, route, request, caller, link)
     outgoing = write_outgoing(state, codec, route, request, body, inbound)
     ticket = None
-    if state.recorder is not None:
+    if not readable:
+        ledger.outcome = "unread"
+    elif state.recorder is not None:
         ticket = await state.recorder.begin(caller, read_hint(inbound.headers, request), request)
         ledger.thread, ledger.branch = ticket.thread, ticket.branch
     ledger.losses = len(outgoing.losses)
@@ -122,6 +123,25 @@ async def _travel(
         await _relay(journey, reply, inbound, outbound)
     finally:
         reply.close()
+
+
+def read_request(state: State, codec: Codec, raw: JsonObject) -> tuple[Request, Route, bool]:
+    """The request, who answers it, and whether we could read it.
+
+    An upstream of the caller's own protocol judges its bodies itself: what we cannot read still
+    goes there, and is only not recorded. Anywhere else it is refused.
+    """
+    try:
+        request = codec.decode_request(without_link(codec.protocol, raw), None)
+    except Refused:
+        model = raw.get("model")
+        if not isinstance(model, str):
+            raise
+        route = find_route(model, codec.protocol, state.providers, state.catalog)
+        if route.provider is OFFLINE or not is_direct(route, codec):
+            raise
+        return Request(model, ()), route, False
+    return request, find_route(request.model, codec.protocol, state.providers, state.catalog), True
 
 
 async def _resume(
@@ -227,6 +247,7 @@ async def _relay_stream(
         await outbound.write(relay.cut(failure(error)))
     if relay.fold.error is not None:
         journey.ledger.outcome = "cut"
+    journey.ledger.losses += len(relay.losses)
     await outbound.finish()
 
 

@@ -43,6 +43,11 @@ class Relay(Protocol):
 
     fold: Fold
 
+    @property
+    def losses(self) -> list[Loss]:
+        """What the caller's wire could not say."""
+        ...
+
     def feed(self, chunk: bytes) -> Piece:
         """What this chunk lets pass."""
         ...
@@ -90,6 +95,10 @@ class Mirror:
         self._cutter = FrameCutter()
         self._parser = SseParser()
         self._decoder = codec.stream_decoder()
+
+    @property
+    def losses(self) -> list[Loss]:
+        return []
 
     def feed(self, chunk: bytes) -> Piece:
         return self._sort(self._cutter.feed(chunk))
@@ -154,7 +163,6 @@ class Interpreter:
 
     @property
     def losses(self) -> list[Loss]:
-        """What the caller's wire could not say."""
         return self._encoder.losses.items
 
     def feed(self, chunk: bytes) -> Piece:

@@ -36,7 +36,7 @@ from weft.errors import ConfigError
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8787
-DEFAULT_STORE = "weft.db"
+DEFAULT_STORE = "~/.local/share/weft/weft.db"
 MAX_BODY = 64 * 1024 * 1024
 PING_SECONDS = 15.0
 
@@ -111,7 +111,7 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     settings = Settings(
         host=_first(flags.host, file.host, environ.get("WEFT_HOST"), DEFAULT_HOST),
         port=_read_port(_first(flags.port, file.port, environ.get("WEFT_PORT"), DEFAULT_PORT)),
-        store=_first(flags.store, file.store, environ.get("WEFT_STORE"), DEFAULT_STORE),
+        store=_first(flags.store, file.store, environ.get("WEFT_STORE"), _home(DEFAULT_STORE)),
         record=_first(flags.record, file.record, None, True),
         keys=keys,
         providers=_read_providers(flags.upstreams, file.upstream, environ),
@@ -211,6 +211,10 @@ def _secret(environ: Mapping[str, str], variable: str) -> str | None:
 
 def _first(flag: Any, file: Any, environ: Any, default: Any) -> Any:
     return next((value for value in (flag, file, environ) if value not in (None, "")), default)
+
+
+def _home(path: str) -> str:
+    return str(Path(path).expanduser())
 
 
 def _read_port(value: int | str) -> int:
