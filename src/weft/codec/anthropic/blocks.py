@@ -2,12 +2,12 @@
 
 from base64 import b64decode
 from collections.abc import Callable
-from hashlib import sha256
 from typing import Any, cast
 
 import orjson
 
 from weft.codec.base import Losses, Target, members
+from weft.codec.callids import looks_marked, marked_id
 from weft.codec.read import at, inside, objects, optional, rest_of, text_of, wrong
 from weft.errors import Refused
 from weft.model import (
@@ -57,6 +57,9 @@ def decode_block(raw: JsonObject) -> Block:
 
 
 def decode_text(raw: JsonObject) -> Text:
+    text = raw.get("text")
+    if type(text) is str and len(raw) == 2:  # nearly all: a type and a text
+        return Text(text)
     return Text(text_of(raw, "text"), rest_of(raw, TEXT, PROTOCOL))
 
 
@@ -192,7 +195,7 @@ class Writer:
 
     def text(self, block: Text, _place: Any) -> JsonObject:
         body: JsonObject = {"type": "text", "text": block.text}
-        return self._with_ext(body, block.ext)
+        return body if block.ext is None else self._with_ext(body, block.ext)
 
     def refusal(self, block: Refusal, _place: Any) -> JsonObject:
         return {"type": "text", "text": block.text}
@@ -245,11 +248,12 @@ class Writer:
 
     def content(self, blocks: tuple[Block, ...] | list[Block], form: Form, place: Any) -> Any:
         """A content as a string where it was one and still can be, else as a list."""
-        if form in ("text", "") and all(type(block) is Text and not block.ext for block in blocks):
+        if form != "list" and len(blocks) <= 1:
             if not blocks:
                 return ""
-            if len(blocks) == 1:
-                return cast(Text, blocks[0]).text
+            block = blocks[0]
+            if type(block) is Text and block.ext is None:
+                return block.text
         return [self.block(block, (*place, at)) for at, block in enumerate(blocks)]
 
     def image(self, block: Image, _place: Any) -> JsonObject:
@@ -313,10 +317,9 @@ def write_source(source: Source) -> JsonObject:
 
 def legal_id(call_id: str) -> str:
     """The id in Anthropic's alphabet: the same every turn, and two ids never become one."""
-    if CALL_ID.match(call_id):
+    if CALL_ID.match(call_id) and not looks_marked(call_id):
         return call_id
-    plain = CALL_ID_REFUSES.sub("_", call_id)
-    return f"{plain}_{sha256(call_id.encode()).hexdigest()[:8]}"
+    return CALL_ID_REFUSES.sub("_", marked_id(call_id))
 
 
 def refuse_thinking(block: Thinking, message: Message, request: Request) -> str | None:

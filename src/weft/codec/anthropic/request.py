@@ -90,7 +90,8 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
             blocks, form = decode_content(raw, "content")
         except Refused as error:
             raise inside(f"messages[{number}]", error) from None
-        messages.append(Message(role, blocks, form=form, ext=rest_of(raw, MESSAGE, PROTOCOL)))
+        ext = None if len(raw) == 2 and form != "absent" else rest_of(raw, MESSAGE, PROTOCOL)
+        messages.append(Message(role, blocks, None, None, form, ext))
         if form == "list":
             _take_marks(raw["content"], number + offset, marks)
     params, rest = decode_params(body)
@@ -113,10 +114,12 @@ def _take_marks(content: Any, number: int, marks: dict[Place, Any]) -> None:
     if not isinstance(content, list):
         return
     for at_block, block in enumerate(cast(list[JsonObject], content)):
+        if len(block) == 2:
+            continue  # a type and a text
         if "cache_control" in block:
             marks[number, at_block] = block["cache_control"]
         inner = block.get("content")
-        if isinstance(inner, list):
+        if type(inner) is list:
             for deep, part in enumerate(cast(list[Any], inner)):
                 if isinstance(part, dict) and "cache_control" in part:
                     marks[number, at_block, deep] = cast(JsonObject, part)["cache_control"]
@@ -233,7 +236,12 @@ def _lose_system_form(turns: Sequence[Turn], losses: Losses) -> None:
 
 def _write_turn(turn: Turn, writer: Writer, marks: Mapping[Place, Any]) -> JsonObject:
     message = turn.message
+    blocks = turn.blocks
     inline = is_system(message) and turn.role != "user"
+    if len(blocks) == 1 and message.form == "text" and not inline and not marks:
+        block = blocks[0]
+        if type(block) is Text and block.ext is None and message.ext is None:  # nearly all
+            return {"role": turn.role, "content": block.text}
     role = "system" if inline else "user" if turn.role == "tool" else turn.role
     body: JsonObject = {"role": role}
     form = message.form
@@ -260,9 +268,10 @@ def _write_content(turn: Turn, form: Form, writer: Writer, marks: Mapping[Place,
         if type(blocks[0]) is Text and not blocks[0].ext and turn.places[0] not in marks:
             return blocks[0].text
     if not marks:
-        return [
-            writer.block(block, place) for block, place in zip(blocks, turn.places, strict=True)
-        ]
+        number = turn.at[0]
+        if turn.moved is None:
+            return [writer.block(block, (number, at)) for at, block in enumerate(blocks)]
+        return [writer.block(block, place) for block, place in zip(blocks, turn.moved, strict=True)]
     return [
         _marked(writer.block(block, place), place, marks)
         for block, place in zip(blocks, turn.places, strict=True)

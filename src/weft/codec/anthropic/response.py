@@ -9,7 +9,9 @@ from weft.model import (
     Close,
     End,
     Event,
+    File,
     Finish,
+    Image,
     JsonObject,
     Message,
     Opaque,
@@ -55,6 +57,8 @@ def decode_start(body: JsonObject) -> Start:
 def encode_response(response: Response, _created: int) -> Encoded:
     """A whole answer on Anthropic's wire."""
     losses = Losses()
+    origin = response.message.origin
+    native = origin is not None and origin.protocol == PROTOCOL
     writer = Writer(None, losses, native=True)
     body: JsonObject = {
         "id": response.id or "msg_weft",
@@ -66,7 +70,7 @@ def encode_response(response: Response, _created: int) -> Encoded:
             for number, block in enumerate(response.message.blocks)
             if sayable(block, response.message, (0, number), losses)
         ],
-        "stop_reason": stop_word(response.stop),
+        "stop_reason": stop_word(response.stop, losses, native=native),
         "stop_sequence": response.stop.sequence if response.stop is not None else None,
         "usage": encode_usage(response.usage),
     }
@@ -92,8 +96,9 @@ def sayable(block: Block, message: Message, place: tuple[int, int], losses: Loss
     if isinstance(block, Opaque) and block.protocol != PROTOCOL:
         losses.add(place, f"a {block.raw.get('type')} block", "only its own protocol knows it")
         return False
-    if isinstance(block, Audio):
-        losses.add(place, "an audio block", "this wire has no audio")
+    if isinstance(block, Audio | File | Image):
+        what = type(block).__name__.lower()
+        losses.add(place, f"a block of type {what}", "a model's answer has none on this wire")
         return False
     if isinstance(block, Redacted | Thinking):
         return message.origin is None or block != Thinking("")

@@ -288,7 +288,7 @@ class StreamEncoder:
         own = event.ext is not None and PROTOCOL in event.ext
         own = own or (event.usage is not None and PROTOCOL in (event.usage.raw or {}))
         if own:
-            return [*self._flush(), _frame(_message_delta(event))]
+            return [*self._flush(), _frame(self._message_delta(event, native=True))]
         old = self._finish
         self._finish = Finish(
             event.stop or (old.stop if old is not None else None),
@@ -298,25 +298,24 @@ class StreamEncoder:
 
     def _owed(self) -> list[Frame]:
         owed, self._finish = self._finish, None
-        return [] if owed is None else [_frame(_message_delta(owed))]
+        return [] if owed is None else [_frame(self._message_delta(owed, native=False))]
+
+    def _message_delta(self, event: Finish, *, native: bool) -> JsonObject:
+        stop = event.stop
+        delta: JsonObject = {
+            "stop_reason": stop_word(stop, self.losses, native=native),
+            "stop_sequence": stop.sequence if stop is not None else None,
+        }
+        body: JsonObject = {"type": "message_delta", "delta": delta}
+        for key, value in (event.ext or {}).get(PROTOCOL, {}).items():
+            (delta if key in ("stop_details", "container") else body)[key] = value
+        body["usage"] = encode_usage(event.usage, partial=True)
+        return body
 
     def _renumbered(self, raw: Any, index: int | None) -> JsonObject:
         if index is None or index not in self._numbers:
             return raw
         return {**raw, "index": self._numbers[index]}
-
-
-def _message_delta(event: Finish) -> JsonObject:
-    stop = event.stop
-    delta: JsonObject = {
-        "stop_reason": stop_word(stop),
-        "stop_sequence": stop.sequence if stop is not None else None,
-    }
-    body: JsonObject = {"type": "message_delta", "delta": delta}
-    for key, value in (event.ext or {}).get(PROTOCOL, {}).items():
-        (delta if key in ("stop_details", "container") else body)[key] = value
-    body["usage"] = encode_usage(event.usage, partial=True)
-    return body
 
 
 DELTAS = {

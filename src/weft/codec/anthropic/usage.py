@@ -5,10 +5,14 @@ Anthropic counts cached input beside `input_tokens`; the model counts all input 
 
 from typing import Any
 
-from weft.codec.base import members
+from weft.codec.base import Losses, members
+from weft.codec.params import lose_stop
 from weft.model import JsonObject, Stop, Usage
 
 from .wire import PROTOCOL, STOP_REASONS, STOP_WORDS
+
+SAME_WORD = frozenset(STOP_REASONS.values())
+"""Stops that this wire has a word of its own for."""
 
 
 def decode_usage(raw: Any) -> Usage | None:
@@ -59,12 +63,11 @@ def decode_stop(raw: JsonObject) -> Stop | None:
     )
 
 
-def stop_word(stop: Stop | None) -> str | None:
-    """Anthropic's own word where it was Anthropic's, else the nearest one."""
-    if stop is None:
-        return None
-    if stop.raw is not None and STOP_REASONS.get(stop.raw) == stop.kind:
-        return stop.raw
+def stop_word(stop: Stop | None, losses: Losses, *, native: bool) -> str | None:
+    """Anthropic's own word where it was Anthropic's, else the nearest one, reported."""
+    if stop is None or (native and stop.raw is not None):
+        return stop.raw if stop is not None else None
+    lose_stop(stop, SAME_WORD, "stop_reason", losses)
     return STOP_WORDS[stop.kind]
 
 

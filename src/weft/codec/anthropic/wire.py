@@ -10,7 +10,7 @@ VERSION = "2023-06-01"
 REQUEST_SETUP = frozenset({"model", "messages", "system", "tools"})
 """Members that the conversation and the tools are made of; the rest are parameters."""
 
-CALL_ID = re.compile(r"^[a-zA-Z0-9_-]+$")
+CALL_ID = re.compile(r"^[a-zA-Z0-9_-]+\Z")
 CALL_ID_REFUSES = re.compile(r"[^a-zA-Z0-9_-]")
 
 STOP_REASONS: dict[str, StopKind] = {

@@ -5,12 +5,12 @@ messages: each tool result is a `tool` message of its own, and what such a messa
 image, a document) follows the last of them in a `user` message that says whose it is.
 """
 
-from hashlib import sha256
 from typing import Any
 
 from msgspec import structs
 
 from weft.codec.base import Losses
+from weft.codec.callids import fitting_id
 from weft.codec.params import lose_ext
 from weft.codec.repair import NO_RESULT, Rules, Turn
 from weft.model import (
@@ -62,6 +62,7 @@ RULES = Rules(
     named=True,
 )
 
+PLAIN_ROLES = frozenset({"user", "assistant"})
 TEXTUAL = (Text, Refusal, Checkpoint, Reminder)
 SPOKEN = frozenset({*TEXTUAL, Thinking, ToolCall, Audio, Opaque})
 HEARD = frozenset({*TEXTUAL, Image, File, Audio, ToolResult, Opaque})
@@ -101,6 +102,11 @@ class Writer:
 
     def turn(self, turn: Turn) -> list[JsonObject]:
         """The messages that one turn becomes."""
+        message, blocks = turn.message, turn.blocks
+        if len(blocks) == 1 and message.form == "text" and message.ext is None:
+            block = blocks[0]
+            if type(block) is Text and block.ext is None and turn.role in PLAIN_ROLES:
+                return [_with_members({"role": turn.role, "content": block.text}, message)]
         self._leave_out(turn)
         if not turn.blocks and turn.message.blocks:
             return []  # all it said is reported as lost: an empty message would add nothing
@@ -252,6 +258,4 @@ def _spoken_ext(block: Audio) -> Any:
 
 def legal_id(call_id: str) -> str:
     """The id in the length this wire takes: the same every turn, and two never become one."""
-    if len(call_id) <= CALL_ID_LENGTH:
-        return call_id
-    return f"{call_id[: CALL_ID_LENGTH - 9]}_{sha256(call_id.encode()).hexdigest()[:8]}"
+    return fitting_id(call_id, CALL_ID_LENGTH)
