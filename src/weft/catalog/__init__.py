@@ -5,6 +5,6 @@ A model is found by the longest pattern that matches its name; what no row says 
 so an unknown model is a usable one. A user's own file may add rows or overrule ours.
 """
 
-from .catalog import Catalog, Model, Price, load_catalog
+from .catalog import Catalog, Model, Price, cost, load_catalog
 
-__all__ = ["Catalog", "Model", "Price", "load_catalog"]
+__all__ = ["Catalog", "Model", "Price", "cost", "load_catalog"]

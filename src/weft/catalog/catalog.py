@@ -24,6 +24,20 @@ class Price(Struct, frozen=True, kw_only=True):
     written: float | None = None
 
 
+def cost(price: Price, *, input: int, output: int, cached: int = 0, written: int = 0) -> float:
+    """What an answer cost, in dollars.
+
+    `input` counts all input, as `Usage` does: what was read from the cache or written to it is
+    taken out of it, so that no token is paid twice. Where the row has no price of its own for
+    those, they cost what any input costs.
+    """
+    fresh = max(0, input - cached - written)
+    rate_cached = price.input if price.cached is None else price.cached
+    rate_written = price.input if price.written is None else price.written
+    millions = fresh * price.input + cached * rate_cached + written * rate_written
+    return (millions + output * price.output) / 1_000_000
+
+
 class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is known of one model behind one upstream.
 

@@ -9,10 +9,13 @@ import re
 from weft.model import ErrorKind
 
 CONTEXT_LENGTH = re.compile(
-    r"prompt is too long|context[ _]length|maximum context|context window|"
-    r"input tokens exceed|exceed context limit|exceeds the maximum number of tokens|"
-    r"input length and `max_tokens` exceed|input token count .* exceeds|too large for model|"
-    r"model_max_prompt_tokens_exceeded",
+    r"prompt is too long|input is too long|context[ _]length|maximum context|context window|"
+    r"context size|input tokens exceed|exceeds? (?:the )?context|model's context|"
+    r"maximum number of (?:input )?tokens|maximum prompt length|maximum input length|"
+    r"input length and `max_tokens` exceed|input token count .{0,80}exceeds|"
+    r"tokens? limit exceeded|too large for model|too many input tokens|"
+    r"prompt contains \d+ tokens|model_max_prompt_tokens_exceeded|"
+    r"reduce the length of (?:the|your) (?:messages|prompt|input)",
     re.IGNORECASE,
 )
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from weft.errors import Refused
-from weft.model import Ext, Loss, Place, Request, Tool
+from weft.model import Ext, Loss, Place, Request, Stop, StopKind, Tool
 
 from .base import Losses, members
 
@@ -80,6 +80,17 @@ def lose_params(request: Request, sayable: frozenset[str], losses: Losses) -> No
         )
 
 
+def lose_stop(stop: Stop | None, words: frozenset[StopKind], path: str, losses: Losses) -> None:
+    """Report why an answer ended, where the target's wire has no word of its own for it."""
+    if stop is not None and stop.kind not in words:
+        losses.add(
+            path,
+            f"the stop {stop.raw or stop.kind!r}",
+            "this wire has no word for it",
+            "form" if stop.kind == "sequence" and not stop.sequence else "meaning",
+        )
+
+
 def lose_ext(ext: Ext, protocol: str, place: Place, losses: Losses) -> None:
     """Report the members of every other protocol than this one."""
     for name, fields in ext.items():
@@ -109,7 +120,7 @@ def tool_losses(tool: Tool, number: int, losses: Losses) -> None:
         inner = members(fields.get("function")) or {}
         for key in {**fields, **inner}.keys() - TOOL_MEMBERS:
             losses.add(
-                f"tools[{number}].{key}",
+                f"{losses.path(('tools', number))}.{key}",
                 f"the member {key!r} of the tool {tool.name!r}",
                 "it has no counterpart on the target's wire",
             )

@@ -6,11 +6,12 @@
 from typing import Any
 
 from weft.codec.base import Losses, members
-from weft.model import JsonObject, Stop, Usage
+from weft.codec.params import lose_stop
+from weft.model import JsonObject, Stop, StopKind, Usage
 
 from .wire import FINISH_REASONS, FINISH_WORDS, PROTOCOL
 
-SAME_WORD = frozenset({"end", "length", "tool", "filter"})
+SAME_WORD: frozenset[StopKind] = frozenset({"end", "length", "tool", "filter"})
 """Stops that this wire has a word of its own for."""
 
 
@@ -67,13 +68,7 @@ def finish_word(stop: Stop | None, losses: Losses, *, calls: bool) -> str:
         return "tool_calls" if calls else "stop"
     if stop.kind == "end" and calls:
         return "tool_calls"
-    if stop.kind not in SAME_WORD:
-        losses.add(
-            "choices[0].finish_reason",
-            f"the stop {stop.raw or stop.kind!r}",
-            "this wire has no word for it",
-            "form" if stop.kind == "sequence" and not stop.sequence else "meaning",
-        )
+    lose_stop(stop, SAME_WORD, "choices[0].finish_reason", losses)
     return FINISH_WORDS[stop.kind]
 
 

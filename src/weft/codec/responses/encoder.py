@@ -229,7 +229,7 @@ class StreamEncoder:
 
     def _end(self) -> list[Frame]:
         frames = [frame for index in list(self._open) for frame in self._done(index, None)]
-        status, incomplete = encode_status(self._stop)
+        status, incomplete = encode_status(self._stop, self.losses)
         body = self._response(status)
         body["incomplete_details"] = incomplete
         return [*frames, self._frame(f"response.{status}", response=body)]

@@ -9,6 +9,7 @@ from typing import Any
 from weft.codec.base import Encoded, Losses
 from weft.codec.read import at, objects, text_of
 from weft.codec.repair import lose_ext
+from weft.errors import UpstreamFailed
 from weft.model import (
     Audio,
     Block,
@@ -35,6 +36,7 @@ from weft.model import (
     fold,
 )
 
+from .errors import decode_failure
 from .items import decode_output_item
 from .usage import decode_stop, decode_usage, encode_status, encode_usage
 from .wire import PROTOCOL, item_id
@@ -42,9 +44,18 @@ from .write import Writer, reasoning
 
 ENVELOPE = frozenset({"id", "model", "output"})
 
+UNANSWERED = frozenset({"failed", "cancelled"})
+"""States of a response that is no answer."""
+
 
 def decode_response(body: JsonObject) -> Response:
-    """A whole answer; raises `Refused` with the path of whatever cannot be read."""
+    """A whole answer; raises `Refused` with the path of whatever cannot be read.
+
+    Raises `UpstreamFailed` where it says of itself that it failed.
+    """
+    if body.get("status") in UNANSWERED:
+        error = decode_failure(body.get("error"))
+        raise UpstreamFailed(error.message, status=error.status)
     events: list[Event] = [decode_start(body)]
     blocks: list[Block] = []
     for number, raw in enumerate(objects(body.get("output"), "output")):
@@ -94,7 +105,7 @@ def encode_response(response: Response, created: int) -> Encoded:
     for number, block in enumerate(response.message.blocks):
         if sayable(block, (0, number), losses):
             output.append(output_item(block, identity, len(output)))
-    status, incomplete = encode_status(response.stop)
+    status, incomplete = encode_status(response.stop, losses)
     body = envelope(identity, response.model, created, status, output)
     body["incomplete_details"] = incomplete
     body["usage"] = encode_usage(response.usage)

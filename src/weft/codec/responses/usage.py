@@ -2,10 +2,14 @@
 
 from typing import Any
 
-from weft.codec.base import members
-from weft.model import JsonObject, Stop, Usage
+from weft.codec.base import Losses, members
+from weft.codec.params import lose_stop
+from weft.model import JsonObject, Stop, StopKind, Usage
 
 from .wire import INCOMPLETE, INCOMPLETE_WORDS, PROTOCOL
+
+SAME_WORD: frozenset[StopKind] = frozenset({"end", "length", "tool", "filter"})
+"""Stops that this wire has a word of its own for, or that its items tell."""
 
 
 def decode_usage(raw: Any) -> Usage | None:
@@ -54,8 +58,9 @@ def decode_stop(response: JsonObject, *, called: bool, refused: bool) -> Stop | 
     return Stop("other", str(status))
 
 
-def encode_status(stop: Stop | None) -> tuple[str, JsonObject | None]:
+def encode_status(stop: Stop | None, losses: Losses) -> tuple[str, JsonObject | None]:
     """The words `status` and `incomplete_details` for an answer of another wire."""
+    lose_stop(stop, SAME_WORD, "status", losses)
     reason = INCOMPLETE_WORDS.get(stop.kind) if stop is not None else None
     return ("completed", None) if reason is None else ("incomplete", {"reason": reason})
 

@@ -1,11 +1,11 @@
 """Turns of the model as items of this wire."""
 
-from hashlib import sha256
 from typing import Any
 
 from msgspec import structs
 
 from weft.codec.base import Losses
+from weft.codec.callids import fitting_id
 from weft.codec.repair import Turn
 from weft.model import (
     Block,
@@ -271,8 +271,5 @@ def _with_ext(body: JsonObject, ext: Ext | None) -> JsonObject:
 
 
 def legal_id(call_id: str) -> str:
-    """The id within the vendor's length: the same every turn, and two ids never become one."""
-    if len(call_id) <= CALL_ID_LENGTH:
-        return call_id
-    digest = sha256(call_id.encode()).hexdigest()[:16]
-    return f"{call_id[: CALL_ID_LENGTH - 17]}_{digest}"
+    """The id in the length this wire takes: the same every turn, and two never become one."""
+    return fitting_id(call_id, CALL_ID_LENGTH)
