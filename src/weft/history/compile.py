@@ -18,6 +18,7 @@ from weft.store import Step
 
 from .objects import Append, Rewrite, Row, Setup, decode_body, decode_entry
 from .rewrite import apply_rewrite, changed
+from .seal import START, Seals, is_sealed
 
 Count = Callable[[Message], int]
 
@@ -28,18 +29,48 @@ class Weave:
     """The shared part of views: lines, where each stands, and running token sums.
 
     Lines from place `born` on were appended one commit each, so that every one of those commits
-    is a view of this weave; `marks` has the depth and the setup of each.
+    is a view of this weave; `marks` has the depth and the setup of each. `moved` has, for lines
+    that were said again under their old slot, the commit that did so.
     """
 
-    __slots__ = ("born", "counting", "marks", "places", "rows", "sums")
+    __slots__ = ("_traced", "born", "counting", "marks", "moved", "places", "rows", "seals", "sums")
 
-    def __init__(self, rows: list[Row]) -> None:
+    def __init__(self, rows: list[Row], of: "Weave | None" = None) -> None:
         self.rows = rows
+        self.seals = Seals() if of is None else of.seals
+        self.moved: dict[Id, Id] = {} if of is None else of.moved
+        self._traced = (0, START)
         self.places = {row.id: place for place, row in enumerate(rows)}
         self.sums: list[int] = []
         self.counting = Lock()
         self.born = len(rows)
         self.marks: list[tuple[int, Setup | None]] = []
+
+    def append(self, row: Row, depth: int, setup: Setup | None, commit: Id) -> None:
+        """Add the line that `commit` appends."""
+        assert row.id is not None
+        if is_sealed(row.message) and row.id == commit:
+            self.seals.bind(row.id, self._trace())
+        self.places[row.id] = len(self.rows)
+        self.rows.append(row)
+        if row.id == commit:
+            self.marks.append((depth, setup))
+        else:
+            self.moved[row.id] = commit
+            self.forget_past()
+
+    def forget_past(self) -> None:
+        """No commit before this one is a view of the weave any more."""
+        self.born = len(self.rows)
+        self.marks.clear()
+        self._traced = (0, START)
+
+    def _trace(self) -> int:
+        """The fingerprint of all that shows, counted on from the last time it was asked for."""
+        place, trace = self._traced
+        trace = self.seals.trace(show_rows(self.rows[place:]), trace)
+        self._traced = (len(self.rows), trace)
+        return trace
 
 
 class View:
@@ -65,6 +96,17 @@ class View:
     def rows(self) -> list[Row]:
         """Every line, hidden ones too; a list of the caller's own."""
         return self._weave.rows[: self.length]
+
+    def unbound(self) -> frozenset[Id]:
+        """The lines whose signed thinking stands behind another beginning than it was signed for.
+
+        Lines that another branch or a compaction brought are among them.
+        """
+        return self._weave.seals.unbound(show_rows(self.rows))
+
+    def commit_of(self, slot: Id) -> Id:
+        """The commit that appended the line in this slot, if an append did."""
+        return self._weave.moved.get(slot, slot)
 
     def find(self, slot: Id) -> Row | None:
         """The line in that slot."""
@@ -101,17 +143,19 @@ class View:
             match op:
                 case Append(kind=kind, priority=priority):
                     if length != len(weave.rows):
-                        weave = Weave(weave.rows[:length])
+                        weave = Weave(weave.rows[:length], weave)
                         shared = False
-                    row = Row(head, decode_entry(step.contents[0]), priority, kind)
-                    weave.places[head] = length
-                    weave.rows.append(row)
-                    weave.marks.append((depth, setup))
+                    row = Row(op.slot or head, decode_entry(step.contents[0]), priority, kind)
+                    weave.append(row, depth, setup, head)
                     length += 1
                 case Rewrite():
+                    setup = setup if op.setup is None else op.setup
+                    if not op.touches_lines:
+                        continue
                     messages = [decode_entry(content) for content in step.contents]
                     if shared or op.drop or op.insert or length != len(weave.rows):
-                        weave = Weave(apply_rewrite(weave.rows[:length], op, messages, head))
+                        rows = apply_rewrite(weave.rows[:length], op, messages, head)
+                        weave = Weave(rows, weave)
                         shared = False
                     else:
                         _change_in_place(weave, op, messages)
@@ -126,8 +170,7 @@ def _change_in_place(weave: Weave, op: Rewrite, messages: Sequence[Message]) -> 
     for change in op.change:
         place = weave.places[change.slot]
         weave.rows[place] = changed(weave.rows[place], change, messages)
-    weave.born = len(weave.rows)  # what stood here before the change is no view of it any more
-    weave.marks.clear()
+    weave.forget_past()
 
 
 def shows(row: Row, *, reasoning: bool = False) -> bool:

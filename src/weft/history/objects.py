@@ -7,7 +7,8 @@ to, and as large as the change, never as large as the list. `Setup` says which t
 parameters hold from here on and adds no line.
 
 A line of the compiled list is addressed by its *slot*: the id of the commit that appended it, or,
-for lines that a rewrite adds, a hash of that commit and a number. Edits keep the slot.
+for lines that a rewrite adds, a hash of that commit and a number. Edits keep the slot, and so
+does a line that is said again somewhere else (rebased, picked, merged): it stays the same line.
 
 Ids cover the canonical JSON of these values. Time, usage and tokens are not in them.
 """
@@ -25,7 +26,9 @@ from weft.store import CommitRecord, Step
 Priority = Literal["skip", "normal", "important", "pinned"]
 PRIORITIES: tuple[Priority, ...] = ("skip", "normal", "important", "pinned")
 
-CommitKind = Literal["append", "edit", "annotate", "compact", "merge", "revert", "setup", "splice"]
+CommitKind = Literal[
+    "append", "edit", "annotate", "compact", "merge", "revert", "setup", "splice", "note"
+]
 
 
 class Row(Struct, frozen=True):
@@ -38,10 +41,14 @@ class Row(Struct, frozen=True):
 
 
 class Append(Struct, frozen=True, omit_defaults=True, tag="append", tag_field="op"):
-    """One entry at the end; `kind` is its content type."""
+    """One entry at the end; `kind` is its content type.
+
+    `slot` is named where the line was said before on another branch.
+    """
 
     kind: str = "dialogue"
     priority: Priority = "normal"
+    slot: Id | None = None
 
 
 class Placed(Struct, frozen=True, omit_defaults=True):
@@ -72,22 +79,29 @@ class Change(Struct, frozen=True, omit_defaults=True):
     kind: str | None = None
 
 
-class Rewrite(Struct, frozen=True, omit_defaults=True, tag="rewrite", tag_field="op"):
-    """The difference between two lists: runs to drop (first and last slot), changes, inserts.
-
-    Inserts are anchored in the old list, so their order of application does not matter.
-    """
-
-    drop: tuple[tuple[Id, Id], ...] = ()
-    change: tuple[Change, ...] = ()
-    insert: tuple[Insert, ...] = ()
-
-
 class Setup(Struct, frozen=True, omit_defaults=True, tag="setup", tag_field="op"):
     """The tools and parameters that requests made from here on carry."""
 
     tools: tuple[Tool, ...] = ()
     params: Params = Params()
+
+
+class Rewrite(Struct, frozen=True, omit_defaults=True, tag="rewrite", tag_field="op"):
+    """The difference between two lists: runs to drop (first and last slot), changes, inserts.
+
+    Inserts are anchored in the old list, so their order of application does not matter. `setup`
+    is what a merge brings along, or a revert gives back.
+    """
+
+    drop: tuple[tuple[Id, Id], ...] = ()
+    change: tuple[Change, ...] = ()
+    insert: tuple[Insert, ...] = ()
+    setup: Setup | None = None
+
+    @property
+    def touches_lines(self) -> bool:
+        """Whether any line is another one afterwards; a note beside a commit touches none."""
+        return bool(self.drop or self.change or self.insert)
 
 
 Op = Append | Rewrite | Setup

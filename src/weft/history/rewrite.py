@@ -23,7 +23,7 @@ class PlannedRewrite(Struct, frozen=True):
     messages: tuple[Message, ...]
 
     def __bool__(self) -> bool:
-        return bool(self.op.drop or self.op.change or self.op.insert)
+        return self.op.touches_lines or self.op.setup is not None
 
 
 def plan_rewrite(old: Sequence[Row], new: Sequence[Row]) -> PlannedRewrite:

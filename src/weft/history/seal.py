@@ -1,0 +1,67 @@
+"""Thinking is bound to what was said before it: a signature never outlives its beginning.
+
+A maker signs its thinking for the conversation that led to it. Once a line before it is edited,
+hidden, folded or moved, the signature vouches for a conversation that is no longer there, and must
+not be sent. The line itself stays as it is stored: should the old beginning come back (a revert,
+an undo), the thinking may go out again.
+
+So each line with signed thinking is remembered with one number, the fingerprint of all that showed
+before it when it was appended. Threads without thinking pay nothing for this.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from weft.ids import Id
+from weft.model import Message, Redacted, Thinking
+
+from .objects import Row, encode_entry
+
+START = 0
+
+
+class Seals:
+    """What the thinking of each line was signed behind; shared by all views of one thread."""
+
+    __slots__ = ("_behind", "_prints")
+
+    def __init__(self) -> None:
+        self._behind: dict[Id, int] = {}
+        self._prints: dict[Id, tuple[Message, int]] = {}
+
+    def bind(self, slot: Id, behind: int) -> None:
+        """Remember what a line was appended behind; the first time counts."""
+        self._behind.setdefault(slot, behind)
+
+    def trace(self, rows: Iterable[Row], start: int = START) -> int:
+        """The fingerprint after these lines, which must be ones that show."""
+        for row in rows:
+            start = hash((start, self._print(row)))
+        return start
+
+    def unbound(self, rows: Sequence[Row]) -> frozenset[Id]:
+        """The lines among these whose signed thinking stands behind another beginning now."""
+        found: set[Id] = set()
+        done, trace = 0, START
+        for place in [place for place, row in enumerate(rows) if is_sealed(row.message)]:
+            done, trace = place, self.trace(rows[done:place], trace)
+            slot = rows[place].id
+            if slot is not None and self._behind.get(slot) != trace:
+                found.add(slot)
+        return frozenset(found)
+
+    def _print(self, row: Row) -> int:
+        assert row.id is not None
+        known = self._prints.get(row.id)
+        if known is not None and known[0] is row.message:
+            return known[1]
+        print = hash(encode_entry(row.message)[0])
+        self._prints[row.id] = (row.message, print)
+        return print
+
+
+def is_sealed(message: Message) -> bool:
+    """Whether a message has thinking that its maker signed."""
+    return any(
+        isinstance(block, Redacted) or (isinstance(block, Thinking) and block.signature is not None)
+        for block in message.blocks
+    )
