@@ -1,5 +1,7 @@
 """Calls and their results, side by side: no vendor takes them any other way."""
 
+from collections.abc import Sequence
+
 from weft.model import (
     Block,
     Message,
@@ -57,19 +59,25 @@ class Pairing:
                 self.settle()
             self.turns.append(turn)
             return
-        results: list[tuple[Block, Place]] = []
+        results: list[tuple[ToolResult, Place]] = []
         others: list[tuple[Block, Place]] = []
+        answered: dict[str, int] = {}
         for block, place in zip(turn.blocks, turn.places, strict=True):
             if not isinstance(block, ToolResult):
                 others.append((block, place))
+            elif block.call_id in answered and block.call_id not in self.waiting:
+                earlier, stood = results[answered[block.call_id]]
+                results[answered[block.call_id]] = block, place
+                others += self._as_text(earlier, stood, "a later result of its call follows")
             elif self.waiting.pop(block.call_id, None) is not None:
                 if others:
                     self.losses.add(
                         place, "the order of text and results", "results come first", "form"
                     )
+                answered[block.call_id] = len(results)
                 results.append((block, place))
             else:
-                others += self._orphan(block, place)
+                others += self._as_text(block, place, "its call is not in the conversation")
         if not results:
             self.settle()
             turn.keep(others)
@@ -94,7 +102,7 @@ class Pairing:
         self.turns += self.deferred
         self.deferred = []
 
-    def _add(self, turn: Turn, items: list[tuple[Block, Place]]) -> None:
+    def _add(self, turn: Turn, items: Sequence[tuple[Block, Place]]) -> None:
         if self.group is None:
             self.group = Turn(turn.role, turn.message, [], turn.at, [])
             self.turns.append(self.group)
@@ -104,8 +112,8 @@ class Pairing:
         self.group.blocks[at:at] = [block for block, _ in items]
         self.group.places[at:at] = [place for _, place in items]
 
-    def _orphan(self, block: ToolResult, place: Place) -> list[tuple[Block, Place]]:
-        self.losses.add(place, "a tool result, now text", "its call is not in the conversation")
+    def _as_text(self, block: ToolResult, place: Place, why: str) -> list[tuple[Block, Place]]:
+        self.losses.add(place, "a tool result, now text", why)
         words = "\n".join(texts(block.content))
         media = [(part, place) for part in block.content if not isinstance(part, Text)]
         return [(Text(f"[result of {block.call_id}]\n{words}"), place), *media]

@@ -12,7 +12,9 @@ place that every block came from. Each rule, and whose it is:
   id is a 400 everywhere.
 - Empty text is not sent: Anthropic says "text content blocks must be non-empty".
 - The list does not begin, and for some models not end, with the assistant: Anthropic.
-- What only its maker can read stays behind: signatures, file ids, foreign blocks.
+- What only its maker can read stays behind: signatures, file ids, foreign blocks; and so does the
+  line that Claude Code puts first for billing: it differs in every request, so no prefix that it
+  stands in is ever found in a cache (https://github.com/anthropics/claude-code/issues/68900).
 
 A body that goes back to the protocol it came from is not touched: its vendor judges it.
 """
@@ -20,7 +22,7 @@ A body that goes back to the protocol it came from is not touched: its vendor ju
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from weft.catalog import Model
 from weft.errors import Refused
@@ -48,6 +50,7 @@ from .turn import turn_of
 
 CONTINUED = "(continued)"
 EMPTY = "(empty)"
+BILLING = "x-anthropic-billing-header:"
 
 SYSTEM_TEXT = Text | Checkpoint | Reminder
 """What may stand in a system message; reminders and checkpoints are text on every wire."""
@@ -100,6 +103,7 @@ def _legal(
     system[:] = [turn for turn in system if not _says_nothing(turn, losses)]
     for turn in system:
         refuse_non_text(request, turn)
+        _leave_billing(turn, losses)
         _say_only(turn, request, rules, losses)
     pairing = Pairing(losses)
     for turn in turns:
@@ -118,6 +122,19 @@ def _legal(
             pairing.user(turn)
     pairing.settle()
     return pairing.turns
+
+
+def _leave_billing(turn: Turn, losses: Losses) -> None:
+    """Leave out the line a client writes for its own vendor's books."""
+    kept: list[tuple[Block, Place]] = []
+    for block, place in zip(turn.blocks, turn.places, strict=True):
+        if isinstance(block, Text) and block.text.startswith(BILLING):
+            losses.add(place, "a line for billing", "it is for its own vendor only", "form")
+        else:
+            kept.append((block, place))
+    if len(kept) < len(turn.blocks):
+        turn.keep(kept)
+        turn.message = structs.replace(turn.message, blocks=tuple(turn.blocks))
 
 
 PLAIN = frozenset({Text, ToolCall, ToolResult})
@@ -231,7 +248,7 @@ def _without_empty(turn: Turn, losses: Losses) -> bool:
     if turn.role == "assistant":
         losses.add(turn.at, "an empty message", "a message must say something here", "form")
         return False
-    losses.add(turn.at, f"an empty message, now {EMPTY!r}", "it must say something", "form")
+    losses.add(turn.at, f"an empty message, now {EMPTY!r}", "it must say something")
     turn.keep([(Text(EMPTY), turn.at)])
     return True
 
