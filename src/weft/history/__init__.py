@@ -7,9 +7,9 @@ from .compile import HIDDEN_KINDS, Count, View, show_rows, shows
 from .conflict import CHOICES, Choose, Conflict
 from .diff import Delta, Diff, diff_rows
 from .edit import edit_text
-from .graph import merge_base
+from .graph import TAG, merge_base, read_ancestors, read_branches, read_tags
 from .match import chain_message, chain_messages, first_link, match_key
-from .merge import Merged, merge3
+from .merge import Merged, merge3, merge_setup
 from .objects import (
     PRIORITIES,
     Append,
@@ -31,6 +31,7 @@ from .objects import (
     new_slot,
 )
 from .oplog import REDO, UNDO, plan_redo, plan_undo, read_operations
+from .replay import Again, Replayed, State, replay
 from .rewrite import PlannedRewrite, apply_rewrite, plan_rewrite
 from .search import index_behind, search_commits
 
@@ -39,7 +40,9 @@ __all__ = [
     "HIDDEN_KINDS",
     "PRIORITIES",
     "REDO",
+    "TAG",
     "UNDO",
+    "Again",
     "Append",
     "Body",
     "Change",
@@ -55,9 +58,11 @@ __all__ = [
     "Placed",
     "PlannedRewrite",
     "Priority",
+    "Replayed",
     "Rewrite",
     "Row",
     "Setup",
+    "State",
     "View",
     "apply_rewrite",
     "chain_message",
@@ -74,11 +79,16 @@ __all__ = [
     "match_key",
     "merge3",
     "merge_base",
+    "merge_setup",
     "new_slot",
     "plan_redo",
     "plan_rewrite",
     "plan_undo",
+    "read_ancestors",
+    "read_branches",
     "read_operations",
+    "read_tags",
+    "replay",
     "search_commits",
     "show_rows",
     "shows",

@@ -1,15 +1,31 @@
-"""The shape of history: who comes before whom.
+"""The shape of history: who comes before whom, and the names by which people point into it.
 
 Depth grows along every parent, so a walk that always takes the deepest commit next meets the best
 common ancestor first, having read no more than what the two sides do not share.
 """
 
+from collections.abc import Mapping
 from heapq import heappop, heappush
 
 from weft.ids import Id
-from weft.store import Store
+from weft.store import Step, Store
 
 OURS, THEIRS = 1, 2
+PAGE = 64
+TAG = "tag:"
+"""Before a tag's name among the refs; no branch may have a colon in its name."""
+
+
+def read_branches(store: Store, thread: str) -> dict[str, Id]:
+    """Every branch that points somewhere, by name."""
+    refs = store.refs(thread)
+    return {name: head for name, head in refs.items() if not name.startswith(TAG)}
+
+
+def read_tags(store: Store, thread: str) -> dict[str, Id]:
+    """Every tag and the commit it names."""
+    refs = store.refs(thread)
+    return {name.removeprefix(TAG): id for name, id in refs.items() if name.startswith(TAG)}
 
 
 def merge_base(store: Store, thread: str, ours: Id, theirs: Id) -> Id | None:
@@ -34,3 +50,28 @@ def merge_base(store: Store, thread: str, ours: Id, theirs: Id) -> Id | None:
         for parent in parents.pop(id):
             visit(parent, sides[id])
     return None
+
+
+def read_ancestors(store: Store, thread: str, head: Id) -> list[Step]:
+    """Every commit that `head` comes from, through all parents, the older before the newer."""
+    found: dict[Id, Step] = {}
+    waiting = [head]
+    while waiting:
+        steps = _unknown(store, thread, waiting.pop(), found)
+        found.update((step.commit.id, step) for step in steps)
+        waiting += [other for step in steps for other in step.commit.parents[1:]]
+    return sorted(found.values(), key=lambda step: step.depth)
+
+
+def _unknown(store: Store, thread: str, tip: Id, known: Mapping[Id, Step]) -> list[Step]:
+    """The chain of first parents down from `tip`, as far as it is not known yet."""
+    limit = PAGE
+    while known:
+        steps = store.walk(thread, tip, limit=limit)
+        for place in range(len(steps) - 1, -1, -1):
+            if steps[place].commit.id in known:
+                return steps[place + 1 :]
+        if len(steps) < limit:
+            return steps
+        limit *= PAGE
+    return store.walk(thread, tip)

@@ -20,7 +20,7 @@ from weft.model import Block, Message, Refusal, Text, ToolCall
 from .conflict import Choose, Conflict
 from .edit import edit_text
 from .folds import settle_folds
-from .objects import PRIORITIES, Priority, Row
+from .objects import PRIORITIES, Priority, Row, Setup
 from .weave import weave, without_results
 
 
@@ -62,6 +62,19 @@ def merge3(
     rows = [*ours[:start], *(row for row in settled if row is not None)]
     answered = sorted({call for calls in twice.values() for call in calls})
     return Merged(tuple(rows), tuple(conflicts), tuple(answered))
+
+
+def merge_setup(
+    base: Setup | None, ours: Setup | None, theirs: Setup | None, prefer: str = "ours"
+) -> Setup | None:
+    """The tools and parameters that hold after a merge: what one side alone changed is taken.
+
+    Where both changed them, ours stay unless `prefer` says `theirs`: half of one list of tools and
+    half of another is what nobody asked for.
+    """
+    if ours == base or (prefer == "theirs" and theirs != base):
+        return theirs
+    return ours
 
 
 def _merge_line(

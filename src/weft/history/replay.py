@@ -1,0 +1,135 @@
+"""Commits said again behind another list: what rebase and cherry-pick are made of.
+
+A line that is said again keeps its slot, so it stays the same line: its priority and the edits
+that follow find it, a later merge of the branch it came from does not bring it twice, and ids that
+people wrote down still name it. A rewrite is said again as a merge: the way from what it was made
+from to what it made, taken from the list that is there now.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from weft.ids import Id
+from weft.store import Step
+
+from .conflict import Choose, Conflict
+from .merge import merge3, merge_setup
+from .objects import Append, Body, Draft, Rewrite, Row, Setup, decode_body, decode_entry
+from .rewrite import apply_rewrite, plan_rewrite
+
+
+class State(Struct, frozen=True):
+    """What a commit means: its lines and its setup."""
+
+    rows: Sequence[Row] = ()
+    setup: Setup | None = None
+
+
+class Again(Struct, frozen=True):
+    """One commit said again, and the other parents that it keeps."""
+
+    of: Id
+    draft: Draft
+    others: tuple[Id, ...] = ()
+
+
+class Replayed(Struct, frozen=True):
+    """All that is to be said again, what it comes to, and what could not be settled.
+
+    `empty` are the commits that would change nothing here.
+    """
+
+    commits: tuple[Again, ...]
+    state: State
+    conflicts: tuple[Conflict, ...] = ()
+    empty: tuple[Id, ...] = ()
+
+
+def advance(state: State, step: Step) -> State:
+    """What a commit makes of the state before it."""
+    op = decode_body(step).op
+    messages = [decode_entry(content) for content in step.contents]
+    id = step.commit.id
+    match op:
+        case Append(kind=kind, priority=priority, slot=slot):
+            row = Row(slot or id, messages[0], priority, kind)
+            return State([*state.rows, row], state.setup)
+        case Rewrite():
+            setup = state.setup if op.setup is None else op.setup
+            return State(apply_rewrite(state.rows, op, messages, id), setup)
+        case Setup():
+            return State(state.rows, op)
+
+
+def replay(
+    steps: Iterable[Step], before: State, onto: State, choose: Choose | None = None
+) -> Replayed:
+    """`steps`, the first of which was made from `before`, said again behind `onto`.
+
+    Without `choose` conflicts are listed, and the lines stand as `onto` has them.
+    """
+    commits: list[Again] = []
+    conflicts: list[Conflict] = []
+    empty: list[Id] = []
+    for step in steps:
+        after = advance(before, step)
+        body = decode_body(step)
+        op = body.op
+        if isinstance(op, Append):
+            again, onto = _append_again(step, body, op, onto)
+        else:
+            again, onto = _rewrite_again(step, body, (before, onto, after), choose, conflicts)
+        if again is None:
+            empty.append(step.commit.id)
+        else:
+            commits.append(again)
+        before = after
+    return Replayed(tuple(commits), onto, tuple(conflicts), tuple(empty))
+
+
+def _append_again(step: Step, body: Body, op: Append, onto: State) -> tuple[Again | None, State]:
+    slot = op.slot or step.commit.id
+    if any(row.id == slot for row in onto.rows):
+        return None, onto
+    message = decode_entry(step.contents[0])
+    named = Append(op.kind, op.priority, slot)
+    draft = Draft(
+        "append", named, (message,), body.note, body.metadata, body.generation_config, _usage(step)
+    )
+    row = Row(slot, message, op.priority, op.kind)
+    return Again(step.commit.id, draft), State([*onto.rows, row], onto.setup)
+
+
+def _rewrite_again(
+    step: Step,
+    body: Body,
+    states: tuple[State, State, State],
+    choose: Choose | None,
+    conflicts: list[Conflict],
+) -> tuple[Again | None, State]:
+    before, onto, after = states
+    merged = merge3(before.rows, onto.rows, after.rows, choose)
+    conflicts += merged.conflicts
+    setup = merge_setup(before.setup, onto.setup, after.setup)
+    planned = plan_rewrite(onto.rows, merged.rows)
+    op = planned.op
+    if setup != onto.setup:
+        op = Rewrite(op.drop, op.change, op.insert, setup or Setup())
+    kind = step.commit.kind
+    if not op.touches_lines and op.setup is None and kind != "note":
+        return None, onto
+    draft = Draft(
+        kind,  # pyright: ignore[reportArgumentType] - a stored kind is one of the known
+        op.setup if kind == "setup" and op.setup is not None else op,
+        planned.messages,
+        body.note,
+        body.metadata,
+        body.generation_config,
+    )
+    return Again(step.commit.id, draft, step.commit.parents[1:]), State(merged.rows, setup)
+
+
+def _usage(step: Step) -> object:
+    return None if step.commit.usage is None else msgspec.Raw(step.commit.usage)
