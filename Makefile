@@ -2,11 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RUNS := $(VENV)/.runs
 STAMP := $(VENV)/.installed
 
 .PHONY: serve test check format torture bench images clean
 
-serve: $(STAMP)
+serve: $(RUNS)
 	$(BIN)/weft serve $(ARGS)
 
 test: $(STAMP)
@@ -27,10 +28,14 @@ images: $(STAMP)
 	$(BIN)/python tests/browser.py
 	$(BIN)/python docs/images/make.py
 
-$(STAMP): pyproject.toml
+$(RUNS): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable . --group dev
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $(RUNS)
+
+$(STAMP): $(RUNS)
+	$(BIN)/python -m pip install --quiet --group dev
 	touch $(STAMP)
 
 clean:
