@@ -1,11 +1,13 @@
 """What several folders of tests share: a browser, and a real server."""
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from browser import chromium
+from postgres import fresh_address, postgres_server
 from serving import serving
 
 
@@ -28,3 +30,21 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a server with nothing but the sample thread; one for each module of tests."""
     with serving(tmp_path_factory.mktemp("served")) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real PostgreSQL, one for the whole run; skips with the reason where none can start."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    try:
+        with postgres_server(shared / "postgres") as url:
+            yield url
+    except LookupError as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def postgres(postgres_url: str) -> str:
+    """The address of an empty store of its own in that server."""
+    return fresh_address(postgres_url)

@@ -10,15 +10,16 @@ from weft.errors import ConfigError, RefMoved, StoreError
 from weft.ids import Id, object_id
 from weft.store import CommitRecord, Landing, MemoryStore, SqliteStore, Store, open_store
 
-BACKENDS: dict[str, Callable[[Path], Store]] = {
+BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
     "memory": lambda _: MemoryStore(),
-    "sqlite": lambda folder: SqliteStore(folder / "store.db"),
+    "sqlite": lambda request: SqliteStore(request.getfixturevalue("tmp_path") / "store.db"),
+    "postgres": lambda request: open_store(request.getfixturevalue("postgres")),
 }
 
 
 @pytest.fixture(params=BACKENDS)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    opened = BACKENDS[request.param](tmp_path)
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    opened = BACKENDS[request.param](request)
     opened.ensure_thread("t", created=1.0)
     yield opened
     opened.close()

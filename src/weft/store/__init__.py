@@ -1,5 +1,6 @@
 """Bytes and names: where threads are kept. `open_store` picks the backend by its address."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from weft.errors import ConfigError
@@ -35,11 +36,34 @@ __all__ = [
 
 
 def open_store(target: str | Path | None = None) -> Store:
-    """The store at this address: nothing means this process's memory, a path means a file."""
+    """The store at this address: nothing means this process's memory, a path means a file.
+
+    `postgresql://...` is a database that many machines share; it needs `weft[postgres]`.
+    """
     if target is None:
         return MemoryStore()
     address = str(target)
-    if "://" in address and not address.startswith("sqlite://"):
-        scheme = address.partition("://")[0]
-        raise ConfigError(f"no store speaks {scheme!r}: give a file's path or sqlite://PATH")
+    scheme = address.partition("://")[0] if "://" in address else "sqlite"
+    if scheme not in OPENERS:
+        known = ", ".join(f"{name}://..." for name in OPENERS)
+        raise ConfigError(f"no store speaks {scheme!r}: give a file's path, or {known}")
+    return OPENERS[scheme](address)
+
+
+def _open_sqlite(address: str) -> Store:
     return SqliteStore(address.removeprefix("sqlite://"))
+
+
+def _open_postgres(address: str) -> Store:
+    try:
+        from .postgres import PostgresStore  # an optional extra
+    except ImportError:
+        raise ConfigError("a store in PostgreSQL needs psycopg: install weft[postgres]") from None
+    return PostgresStore(address)
+
+
+OPENERS: dict[str, Callable[[str], Store]] = {
+    "sqlite": _open_sqlite,
+    "postgresql": _open_postgres,
+    "postgres": _open_postgres,
+}

@@ -1,30 +1,79 @@
-"""What a store in tables asks of its database."""
+"""What a store in tables asks of its database, and how databases differ.
 
-from collections.abc import Iterable, Sequence
+Statements are written once, with `?` for values. Where databases really differ, the difference is
+a member of `Dialect`: a statement, or a function that makes one.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from threading import RLock
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 Row = tuple[Any, ...]
 
 
-class Done(Protocol):
-    """What a statement that writes came to."""
+class Found(Struct, frozen=True):
+    """What is a database's own in a search: how `commits c` is joined, chosen and ordered."""
 
-    @property
-    def rowcount(self) -> int: ...
-    @property
-    def lastrowid(self) -> int | None: ...
+    joins: str
+    where: str
+    order: str
+    values: tuple[Any, ...]
+    order_values: tuple[Any, ...] = ()
+
+
+class Dialect(Struct, frozen=True):
+    """How one database says what others say otherwise.
+
+    `hold_thread` keeps other landings of one thread out until the transaction ends; it is empty
+    where a transaction keeps everybody out anyway. `index` adds a text under a key, `unindex`
+    takes it out again, `find` looks words up.
+    """
+
+    name: str
+    hold_thread: str
+    index: Callable[["Database", int, str], None]
+    unindex: Callable[["Database", int, str], None]
+    find: Callable[[Sequence[str]], Found]
 
 
 class Database(Protocol):
-    """A connection that any thread may use; `lock` keeps several reads together."""
+    """Connections that any thread may use."""
 
-    lock: RLock
+    dialect: Dialect
 
     @property
-    def in_transaction(self) -> bool: ...
-    def transaction(self) -> AbstractContextManager[None]: ...
+    def in_transaction(self) -> bool:
+        """Whether the calling thread is inside one."""
+        ...
+
+    def transaction(self, *, alone: bool = True) -> AbstractContextManager[None]:
+        """Everything inside lands together. `alone` waits until nobody else writes. Nests."""
+        ...
+
+    def together(self) -> AbstractContextManager[Any]:
+        """Several reads on one connection."""
+        ...
+
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[Row]: ...
-    def write(self, sql: str, values: Sequence[Any] = ()) -> Done: ...
+    def write(self, sql: str, values: Sequence[Any] = ()) -> int:
+        """Run one statement inside a transaction; the result is how many rows it touched."""
+        ...
+
+    def insert(self, sql: str, values: Sequence[Any]) -> int | None:
+        """Insert one row; its `key`, or `None` where it was there."""
+        ...
+
     def write_many(self, sql: str, values: Iterable[Sequence[Any]]) -> None: ...
+    def scrub(self) -> None:
+        """Leave nothing of what was overwritten in the database's files, as far as it can."""
+        ...
+
+    def integrity(self) -> list[str]:
+        """What the database itself finds wrong with its files."""
+        ...
+
+    def size(self) -> int:
+        """The bytes that the store takes."""
+        ...

@@ -4,12 +4,10 @@ A transaction takes a shallow copy of every table and puts it back on failure; t
 the size of the store, so a single landing, which cannot fail half way, takes none.
 """
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from threading import RLock
-from unicodedata import combining, normalize
 
 from msgspec import Struct, field, structs
 
@@ -26,9 +24,9 @@ from .base import (
     ThreadRecord,
     Unindexed,
 )
+from .words import read_words
 
 DEFAULT_BRANCH = "main"
-WORD = re.compile(r"[^\W_]+")
 
 
 class Shelf(Struct):
@@ -257,7 +255,5 @@ class MemoryStore:
 
 
 def _words(text: str) -> str:
-    """The words alone, in small letters without accents, each between spaces."""
-    plain = normalize("NFKD", text).casefold()
-    bare = "".join(sign for sign in plain if not combining(sign))
-    return f" {' '.join(WORD.findall(bare))} "
+    """The words alone, each between spaces."""
+    return f" {' '.join(read_words(text))} "

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from weft.errors import RefMoved, StoreError
+from weft.errors import StoreError
 from weft.ids import Id
 
 from .base import (
@@ -23,9 +23,11 @@ from .base import (
     Unindexed,
 )
 from .database import Database, Row
+from .landing import write_landing
 
 CHUNK = 500  # ids per statement; SQLite takes at most 999 variables in old builds
 DEFAULT_BRANCH = "main"
+EVERYTHING = 2**62
 
 
 COLUMNS = """c.key, c.id, c.depth, c.kind, c.parent, c.second, c.data, c.created, c.usage,
@@ -38,7 +40,7 @@ LINES = """
         SELECT l.base_line, l.base_depth FROM hop JOIN line l ON l.key = hop.line
         WHERE l.base_line IS NOT NULL AND l.base_depth > ?
     )
-    SELECT line, depth FROM hop"""
+    SELECT line, depth FROM hop ORDER BY depth DESC"""
 
 
 class SqlStore:
@@ -60,11 +62,12 @@ class SqlStore:
         )
         if found is not None and settled:
             return found
-        with self._db.transaction():
+        with self._db.transaction(alone=False):
             self._db.write(
                 """INSERT INTO thread (name, head, checkpoints, scope, created)
-                VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (name) DO UPDATE
-                SET checkpoints = max(checkpoints, ?3), scope = coalesce(scope, ?4)""",
+                VALUES (?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET
+                checkpoints = thread.checkpoints | excluded.checkpoints,
+                scope = coalesce(thread.scope, excluded.scope)""",
                 (name, DEFAULT_BRANCH, int(checkpoints), scope, created),
             )
         made = self.read_thread(name)
@@ -103,36 +106,16 @@ class SqlStore:
         return rows[0][0] if rows else None
 
     def land(self, thread: str, landing: Landing) -> None:
-        with self._db.transaction():
-            owner = self._key(thread)
-            ref, head = self._head(owner, landing)
-            entries = {id: self._put_entry(id, data) for id, data in landing.entries}
-            known = {} if landing.old is None or head is None else {landing.old: head}
-            for commit in landing.commits:
-                known[commit.id] = self._put_commit(owner, commit, entries, known)
-            self._db.write_many(
-                "INSERT INTO checkpoint VALUES (?, ?) ON CONFLICT DO NOTHING",
-                [(owner, name) for name in landing.checkpoints],
-            )
-            old = None if head is None else head[0]
-            new = None if landing.new is None else self._place(owner, landing.new, known)[0]
-            if landing.was is not None:
-                self._db.write("UPDATE thread SET head = ? WHERE key = ?", (landing.ref, owner))
-            if old != new:
-                self._db.write("UPDATE ref SET target = ? WHERE key = ?", (new, ref))
-            self._db.write(
-                """INSERT INTO operation (thread, verb, ref, old, new, was, created)
-                VALUES (?, ?, ?, ?, ?, ?, ?)""",
-                (owner, landing.verb, ref, old, new, landing.was, landing.created),
-            )
+        with self._db.transaction(alone=False):
+            write_landing(self._db, self._key(thread), landing)
 
     def walk(
         self, thread: str, head: Id, *, after: int = 0, limit: int | None = None
     ) -> list[Step]:
-        with self._db.lock:
+        with self._db.together():
             hops = self._db.read(LINES, (self._key(thread), head, after))
             rows: list[Row] = []
-            left = -1 if limit is None else limit
+            left = EVERYTHING if limit is None else limit
             for line, depth in hops:
                 if left == 0:
                     break
@@ -142,7 +125,7 @@ class SqlStore:
                     (line, after, depth, left),
                 )
                 rows.extend(found)
-                left = left if limit is None else left - len(found)
+                left -= len(found)
             rows.reverse()
             return self._steps(rows)
 
@@ -191,11 +174,11 @@ class SqlStore:
         self, thread: str, *, before: int | None = None, limit: int = 64
     ) -> list[Operation]:
         rows = self._db.read(
-            """SELECT o.key, o.verb, r.name, a.id, b.id, o.was, o.created
+            """SELECT o.seq, o.verb, r.name, a.id, b.id, o.was, o.created
             FROM operation o JOIN ref r ON r.key = o.ref
             LEFT JOIN commits a ON a.key = o.old LEFT JOIN commits b ON b.key = o.new
-            WHERE o.thread = ? AND o.key < ? ORDER BY o.key DESC LIMIT ?""",
-            (self._key(thread), 2**62 if before is None else before, limit),
+            WHERE o.thread = ? AND o.seq < ? ORDER BY o.seq DESC LIMIT ?""",
+            (self._key(thread), EVERYTHING if before is None else before, limit),
         )
         return [Operation(*row) for row in rows]
 
@@ -211,7 +194,7 @@ class SqlStore:
         return [Match(chain, thread, commit) for _, chain, thread, commit in rows]
 
     def unindexed(self, limit: int) -> list[Unindexed]:
-        with self._db.lock:
+        with self._db.together():
             rows = self._db.read(
                 f"{JOINED} WHERE c.key > (SELECT last FROM indexed) ORDER BY c.key LIMIT ?",
                 (limit,),
@@ -220,107 +203,30 @@ class SqlStore:
         return [Unindexed(row[0], step.contents) for row, step in zip(rows, steps, strict=True)]
 
     def index(self, texts: Iterable[tuple[int, str]]) -> None:
+        given = dict(texts)
         with self._db.transaction():
-            last = self._db.read("SELECT last FROM indexed")[0][0]
-            for key, text in texts:
-                if key > last:  # another process may have been here meanwhile
-                    self._db.write("INSERT INTO fulltext (rowid, text) VALUES (?, ?)", (key, text))
-                    last = key
+            last: int = self._db.read("SELECT last FROM indexed")[0][0]
+            there = self._db.read(
+                "SELECT key FROM commits WHERE key > ? AND key <= ? ORDER BY key",
+                (last, max(given, default=0)),
+            )
+            for (key,) in there:
+                if key not in given:  # it landed behind a later one; the next round brings it
+                    break
+                self._db.dialect.index(self._db, key, given[key])
+                last = key
             self._db.write("UPDATE indexed SET last = ?", (last,))
 
     def search(self, thread: str, words: Sequence[str], limit: int) -> list[Step]:
-        query = " ".join('"' + word.replace('"', '""') + '"' for word in words)
-        with self._db.lock:
+        found = self._db.dialect.find(words)
+        with self._db.together():
             rows = self._db.read(
-                f"""SELECT {COLUMNS} FROM fulltext f JOIN commits c ON c.key = f.rowid
+                f"""SELECT {COLUMNS} FROM commits c {found.joins}
                 LEFT JOIN entry e ON e.key = c.entry
-                WHERE fulltext MATCH ? AND c.thread = ? ORDER BY f.rank LIMIT ?""",
-                (query, self._key(thread), limit),
+                WHERE {found.where} AND c.thread = ? ORDER BY {found.order} LIMIT ?""",
+                (*found.values, self._key(thread), *found.order_values, limit),
             )
             return self._steps(rows)
-
-    def _head(self, owner: int, landing: Landing) -> tuple[int, Row | None]:
-        """The ref's key and the place it points at; raises `RefMoved` if that is not `old`."""
-        rows = self._db.read(
-            """SELECT r.key, c.id, c.key, c.line, c.depth FROM ref r
-            LEFT JOIN commits c ON c.key = r.target WHERE r.thread = ? AND r.name = ?""",
-            (owner, landing.ref),
-        )
-        seen = rows[0][1] if rows else None
-        if seen != landing.old:
-            raise RefMoved(landing.ref)
-        if not rows:
-            cursor = self._db.write(
-                "INSERT INTO ref (thread, name) VALUES (?, ?)", (owner, landing.ref)
-            )
-            return cursor.lastrowid or 0, None
-        return rows[0][0], None if seen is None else rows[0][2:]
-
-    def _put_entry(self, id: Id, data: bytes) -> int:
-        cursor = self._db.write(
-            "INSERT INTO entry (id, data) VALUES (?, ?) ON CONFLICT (id) DO NOTHING", (id, data)
-        )
-        if cursor.rowcount == 1:
-            return cursor.lastrowid or 0
-        return self._entry_key(id)
-
-    def _put_commit(
-        self, owner: int, commit: CommitRecord, entries: dict[Id, int], known: dict[Id, Row]
-    ) -> Row:
-        """The place of this commit, which is written unless the thread has it."""
-        parents = [self._place(owner, parent, known) for parent in commit.parents]
-        line, depth = self._line(parents)
-        keys = [entries[id] if id in entries else self._entry_key(id) for id in commit.entries]
-        single = keys[0] if commit.kind == "append" and len(keys) == 1 else None
-        first, second, *_ = [place[0] for place in parents] + [None, None]
-        cursor = self._db.write(
-            """INSERT INTO commits
-            (thread, id, line, depth, kind, parent, second, entry, data, created, usage, chain)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (thread, id) DO NOTHING""",
-            (owner, commit.id, line, depth, commit.kind, first, second, single, *_outside(commit)),
-        )
-        if cursor.rowcount != 1:
-            return self._place(owner, commit.id, known)
-        key = cursor.lastrowid or 0
-        if single is None:
-            self._db.write_many(
-                "INSERT INTO commit_entry VALUES (?, ?, ?)",
-                [(key, position, entry) for position, entry in enumerate(keys)],
-            )
-        return key, line, depth
-
-    def _line(self, parents: list[Row]) -> tuple[int, int]:
-        """Where a child of these stands: on the first one's line while it is that line's tip."""
-        depth = 1 + max((place[2] for place in parents), default=0)
-        base_line, base_depth = parents[0][1:] if parents else (None, None)
-        if base_line is not None:
-            taken = self._first(
-                "SELECT 1 FROM commits WHERE line = ? AND depth > ? LIMIT 1",
-                (base_line, base_depth),
-            )
-            if taken is None:
-                return base_line, depth
-        cursor = self._db.write(
-            "INSERT INTO line (base_line, base_depth) VALUES (?, ?)", (base_line, base_depth)
-        )
-        return cursor.lastrowid or 0, depth
-
-    def _place(self, owner: int, id: Id, known: dict[Id, Row]) -> Row:
-        """A commit's key, line and depth."""
-        if id not in known:
-            row = self._first(
-                "SELECT key, line, depth FROM commits WHERE thread = ? AND id = ?", (owner, id)
-            )
-            if row is None:
-                raise StoreError(f"commit {id.hex()} is not in the store")
-            known[id] = row
-        return known[id]
-
-    def _entry_key(self, id: Id) -> int:
-        row = self._first("SELECT key FROM entry WHERE id = ?", (id,))
-        if row is None:
-            raise StoreError(f"entry {id.hex()} is not in the store")
-        return row[0]
 
     def _steps(self, rows: list[Row]) -> list[Step]:
         """Rows of `COLUMNS` as steps; parents are mostly each other, so few are looked up."""
@@ -356,10 +262,6 @@ class SqlStore:
                 found.setdefault(key, []).append((id, data))
         return found
 
-    def _first(self, sql: str, values: Sequence[Any]) -> Row | None:
-        rows = self._db.read(sql, values)
-        return rows[0] if rows else None
-
     def _key(self, thread: str) -> int:
         key = self._keys.get(thread)
         if key is None:
@@ -375,11 +277,6 @@ class SqlStore:
 def _thread(row: Row) -> ThreadRecord:
     name, head, checkpoints, scope, created = row
     return ThreadRecord(name, head, bool(checkpoints), scope, created)
-
-
-def _outside(commit: CommitRecord) -> Row:
-    """The columns that no key or place is made of."""
-    return commit.data, commit.created, commit.usage, commit.chain
 
 
 def _chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:

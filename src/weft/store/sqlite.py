@@ -7,19 +7,38 @@ serves all threads of a process behind a lock.
 
 import os
 import sqlite3
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from threading import RLock
+from types import TracebackType
 from typing import Any
 
 from weft.errors import StoreError
 
-from .database import Row
+from .database import Database, Dialect, Found, Row
 from .migrations import scripts
 from .relational import SqlStore
 
 BUSY_SECONDS = 60.0
+CHECKPOINT_PAGES = 4000
+
+
+def _index(db: Database, key: int, text: str) -> None:
+    db.write("INSERT INTO fulltext (rowid, text) VALUES (?, ?)", (key, text))
+
+
+def _unindex(db: Database, key: int, text: str) -> None:
+    sql = "INSERT INTO fulltext (fulltext, rowid, text) VALUES ('delete', ?, ?)"
+    db.write(sql, (key, text))
+
+
+def _find(words: Sequence[str]) -> Found:
+    query = " ".join('"' + word.replace('"', '""') + '"' for word in words)
+    join = "JOIN fulltext f ON f.rowid = c.key"
+    return Found(join, "fulltext MATCH ?", "f.rank", (query,))
+
+
+SQLITE = Dialect("sqlite", "", _index, _unindex, _find)
 
 
 class SqliteStore(SqlStore):
@@ -37,6 +56,7 @@ class SqliteFile:
     """The connection: transactions, locks, the schema's version."""
 
     def __init__(self, path: str) -> None:
+        self.dialect = SQLITE
         self.lock = RLock()
         self._nesting = 0
         self._path = path
@@ -48,6 +68,7 @@ class SqliteFile:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")
             self._db.execute("PRAGMA cache_size = -16384")
+            self._db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
             self._migrate()
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"the store {self._path!r} cannot be opened: {error}") from None
@@ -56,28 +77,42 @@ class SqliteFile:
     def in_transaction(self) -> bool:
         return self._nesting > 0
 
-    @contextmanager
-    def transaction(self) -> Generator[None]:
-        with self.lock:
-            if self._nesting:
-                yield
-                return
+    def transaction(self, *, alone: bool = True) -> "SqliteFile":  # noqa: ARG002 - always alone
+        return self
+
+    def together(self) -> RLock:
+        return self.lock
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+        if self._nesting == 0:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
             except sqlite3.Error as error:
+                self.lock.release()
                 raise self._failed(error) from None
-            self._nesting += 1
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except sqlite3.Error as error:
-                self._roll_back()
+        self._nesting += 1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._nesting -= 1
+        try:
+            if self._nesting:
+                if isinstance(error, sqlite3.Error):
+                    raise self._failed(error) from None
+                return
+            if error is None:
+                self._commit()
+                return
+            self._roll_back()
+            if isinstance(error, sqlite3.Error):
                 raise self._failed(error) from None
-            except BaseException:
-                self._roll_back()
-                raise
-            finally:
-                self._nesting -= 1
+        finally:
+            self.lock.release()
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         with self.lock:
@@ -86,20 +121,50 @@ class SqliteFile:
             except sqlite3.Error as error:
                 raise self._failed(error) from None
 
-    def write(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
-        """Run one statement inside a transaction; its failure takes the transaction back."""
-        return self._db.execute(sql, values)
+    def write(self, sql: str, values: Sequence[Any] = ()) -> int:
+        return self._db.execute(sql, values).rowcount
+
+    def insert(self, sql: str, values: Sequence[Any]) -> int | None:
+        cursor = self._db.execute(sql, values)
+        return cursor.lastrowid if cursor.rowcount == 1 else None
 
     def write_many(self, sql: str, values: Iterable[Sequence[Any]]) -> None:
         self._db.executemany(sql, values)
+
+    def scrub(self) -> None:
+        """Rewrite the file and empty the log beside it; freed pages would keep what they held."""
+        with self.lock:
+            try:
+                self._db.execute("VACUUM")
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            except sqlite3.Error as error:
+                raise self._failed(error) from None
+
+    def integrity(self) -> list[str]:
+        try:
+            found = [str(row[0]) for row in self.read("PRAGMA integrity_check")]
+        except StoreError as error:
+            return [str(error)]
+        return [] if found == ["ok"] else found
+
+    def size(self) -> int:
+        pages, size = (self.read(f"PRAGMA {name}")[0][0] for name in ("page_count", "page_size"))
+        return pages * size
 
     def close(self) -> None:
         with self.lock:
             self._db.close()
 
+    def _commit(self) -> None:
+        try:
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back()
+            raise self._failed(error) from None
+
     def _migrate(self) -> None:
         """Bring the schema to this version; another process may be doing the same."""
-        versions = scripts()
+        versions = scripts("sqlite")
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
         if version > len(versions):
             raise StoreError(f"the store {self._path!r} was written by a newer weft")
@@ -108,7 +173,7 @@ class SqliteFile:
         with self.transaction():
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             for script in versions[version:]:
-                for statement in script.split(";\n"):
+                for statement in script:
                     self._db.execute(statement)
             self._db.execute(f"PRAGMA user_version = {len(versions)}")
 

@@ -1,0 +1,301 @@
+"""The store of many machines: one PostgreSQL database.
+
+Connections wait in a pool; a thread holds one for the length of a transaction or a statement, so
+there are as many as threads at work at once, not as many as threads. Every statement sees what was
+committed before it (`READ COMMITTED`); what must not change under a landing is locked instead:
+
+- every landing holds a shared advisory lock, and its thread's row `FOR UPDATE`, so landings in one
+  thread queue and those of different threads do not;
+- an explicit transaction holds that advisory lock alone. It may land in several threads in any
+  order, and by being alone it cannot wait for somebody who waits for it.
+
+Full text is a `tsvector` made from the words that every store agrees on, not by a parser of
+PostgreSQL's: what a word is must not depend on where it is kept.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from threading import Lock, local
+from typing import Any, TypeVar
+
+import psycopg
+
+from weft.errors import StoreError
+
+from .database import Database, Dialect, Found, Row
+from .migrations import scripts
+from .relational import SqlStore
+from .words import read_words
+
+ADVISORY = 0x77656674  # one number for every weft store; the database's oid keeps stores apart
+BEGIN_SHARED = b"BEGIN; SELECT pg_advisory_xact_lock_shared(%d)" % ADVISORY
+BEGIN_ALONE = b"BEGIN; SELECT pg_advisory_xact_lock(%d)" % ADVISORY
+WORDS_A_ROW = 8000  # positions in a tsvector end at 16383, and its size at 1 MB
+LONGEST_WORD = 1000  # bytes; PostgreSQL's own limit is 2 KB
+CONNECT_SECONDS = 10
+
+Connection = psycopg.Connection[Row]
+T = TypeVar("T")
+
+
+class PostgresStore(SqlStore):
+    """A store in one PostgreSQL database, at a `postgresql://` address."""
+
+    def __init__(self, url: str) -> None:
+        self._server = PostgresServer(url)
+        super().__init__(self._server)
+
+    def close(self) -> None:
+        self._server.close()
+
+
+class PostgresServer:
+    """The pool of connections: transactions, locks, the schema's version."""
+
+    def __init__(self, url: str) -> None:
+        self.dialect = POSTGRES
+        self._url = url
+        self._idle: list[Connection] = []
+        self._guard = Lock()
+        self._closed = False
+        self._mine = _Mine()
+        try:
+            self._migrate()
+        except psycopg.Error as error:
+            self.close()
+            raise StoreError(f"the store {self._name()!r} cannot be opened: {error}") from None
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._mine.nesting > 0
+
+    @contextmanager
+    def transaction(self, *, alone: bool = True) -> Generator[None]:
+        mine = self._mine
+        if mine.nesting:
+            mine.nesting += 1
+            try:
+                yield
+            finally:
+                mine.nesting -= 1
+            return
+        with self.together():
+            try:
+                self._begin(alone)
+                mine.nesting = 1
+                yield
+                self._connection().execute("COMMIT")
+            except psycopg.Error as error:
+                self._roll_back()
+                raise self._failed(error) from None
+            except BaseException:
+                self._roll_back()
+                raise
+            finally:
+                mine.nesting = 0
+
+    @contextmanager
+    def together(self) -> Generator[None]:
+        mine = self._mine
+        if mine.connection is not None:
+            yield
+            return
+        mine.connection = self._take()
+        try:
+            yield
+        finally:
+            held = self._connection()  # another one by now, if the first had died
+            mine.connection = None
+            self._give_back(held)
+
+    def read(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        def fetch(connection: Connection) -> list[Row]:
+            return connection.execute(_spelt(sql), values).fetchall()
+
+        return self._run(fetch)
+
+    def write(self, sql: str, values: Sequence[Any] = ()) -> int:
+        return self._connection().execute(_spelt(sql), values).rowcount
+
+    def insert(self, sql: str, values: Sequence[Any]) -> int | None:
+        cursor = self._connection().execute(_spelt(sql + " RETURNING key"), values)
+        row = cursor.fetchone()
+        return None if row is None else row[0]
+
+    def write_many(self, sql: str, values: Iterable[Sequence[Any]]) -> None:
+        with self._connection().cursor() as cursor:
+            cursor.executemany(_spelt(sql), values)
+
+    def scrub(self) -> None:
+        """Rewrite the tables; the server's own log and backups are its keeper's to clear."""
+        with self.together():
+            for table in ("VACUUM FULL entry", "VACUUM FULL commits", "VACUUM FULL fulltext"):
+                self._run(lambda connection, name=table: connection.execute(_spelt(name)))
+
+    def integrity(self) -> list[str]:
+        return []
+
+    def size(self) -> int:
+        tables = "'thread entry line commits commit_entry ref operation checkpoint fulltext'"
+        rows = self.read(
+            f"""SELECT sum(pg_total_relation_size(name::regclass))::bigint
+            FROM unnest(string_to_array({tables}, ' ')) AS name"""
+        )
+        return rows[0][0]
+
+    def close(self) -> None:
+        with self._guard:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _run(self, ask: Callable[[Connection], T]) -> T:
+        """Ask outside a transaction or in one; a connection that died idle is replaced once."""
+        with self.together():
+            try:
+                return ask(self._connection())
+            except psycopg.OperationalError as error:
+                if self.in_transaction or not self._connection().closed:
+                    raise self._failed(error) from None
+            except psycopg.Error as error:
+                raise self._failed(error) from None
+            self._mine.connection = self._connect()
+            try:
+                return ask(self._connection())
+            except psycopg.Error as error:
+                raise self._failed(error) from None
+
+    def _begin(self, alone: bool) -> None:
+        begin = BEGIN_ALONE if alone else BEGIN_SHARED
+        try:
+            self._connection().execute(begin)
+        except psycopg.OperationalError:
+            if not self._connection().closed:
+                raise
+            self._mine.connection = self._connect()  # it died idle; nothing was begun on it
+            self._connection().execute(begin)
+
+    def _roll_back(self) -> None:
+        connection = self._connection()
+        try:
+            if not connection.closed:
+                connection.execute("ROLLBACK")
+        except psycopg.Error:
+            connection.close()  # a connection that cannot even roll back is not used again
+
+    def _connection(self) -> Connection:
+        connection = self._mine.connection
+        if connection is None:
+            raise StoreError("a store in PostgreSQL writes inside a transaction only")
+        return connection
+
+    def _take(self) -> Connection:
+        with self._guard:
+            if self._closed:
+                raise StoreError(f"the store {self._name()!r} is closed")
+            if self._idle:
+                return self._idle.pop()
+        return self._connect()
+
+    def _give_back(self, connection: Connection) -> None:
+        with self._guard:
+            if not self._closed and not connection.closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _connect(self) -> Connection:
+        try:
+            return psycopg.connect(
+                self._url, autocommit=True, connect_timeout=CONNECT_SECONDS, application_name="weft"
+            )
+        except psycopg.Error as error:
+            raise StoreError(f"the store {self._name()!r} cannot be reached: {error}") from None
+
+    def _migrate(self) -> None:
+        """Bring the schema to this version; another process may be doing the same."""
+        versions = scripts("postgres")
+        if self._version() == len(versions):
+            return
+        with self.transaction():
+            self.write("CREATE TABLE IF NOT EXISTS weft_schema (version INTEGER NOT NULL)")
+            version = self._version()
+            if version > len(versions):
+                raise StoreError(f"the store {self._name()!r} was written by a newer weft")
+            for script in versions[version:]:
+                for statement in script:
+                    self.write(statement)
+            self.write("DELETE FROM weft_schema")
+            self.write("INSERT INTO weft_schema VALUES (?)", (len(versions),))
+
+    def _version(self) -> int:
+        if self.read("SELECT to_regclass('weft_schema')")[0][0] is None:
+            return 0
+        rows = self.read("SELECT version FROM weft_schema")
+        return rows[0][0] if rows else 0
+
+    def _failed(self, error: psycopg.Error) -> StoreError:
+        return StoreError(f"the store {self._name()!r} failed: {str(error).strip()}")
+
+    def _name(self) -> str:
+        """The address without a password."""
+        scheme, _, rest = self._url.partition("://")
+        login, at, place = rest.rpartition("@")
+        return f"{scheme}://{login.partition(':')[0]}{at}{place}"
+
+
+class _Mine(local):
+    """What the calling thread holds."""
+
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
+        self.nesting = 0
+
+
+@lru_cache(maxsize=256)
+def _spelt(sql: str) -> bytes:
+    """The statement with values marked as psycopg marks them."""
+    return sql.replace("?", "%s").encode()
+
+
+def _index(db: Database, key: int, text: str) -> None:
+    words = read_words(text)
+    for start in range(0, len(words), WORDS_A_ROW):
+        # one word more than fits, so that a phrase over the edge is found in one of the rows
+        vector = _vector(words[start : start + WORDS_A_ROW + 64])
+        db.write("INSERT INTO fulltext VALUES (?, ?::tsvector)", (key, vector))
+
+
+def _unindex(db: Database, key: int, text: str) -> None:  # noqa: ARG001 - others need the text
+    db.write("DELETE FROM fulltext WHERE commit_key = ?", (key,))
+
+
+def _find(words: Sequence[str]) -> Found:
+    """Every word somewhere in the commit; a word with signs in it is a phrase."""
+    queries = [_query(word) for word in words]
+    each = "c.key IN (SELECT commit_key FROM fulltext WHERE words @@ ?::tsquery)"
+    rank = """(SELECT max(ts_rank(f.words, ?::tsquery)) FROM fulltext f
+        WHERE f.commit_key = c.key) DESC, c.key DESC"""
+    where = " AND ".join([each] * len(queries))
+    either = " | ".join(f"({query})" for query in queries if query)
+    return Found("", where, rank, tuple(queries), (either,))
+
+
+def _query(word: str) -> str:
+    return " <-> ".join(map(_quoted, read_words(word)))
+
+
+def _vector(words: Sequence[str]) -> str:
+    return " ".join(f"{_quoted(word)}:{place}" for place, word in enumerate(words, start=1))
+
+
+def _quoted(word: str) -> str:
+    cut = word.encode()[:LONGEST_WORD].decode(errors="ignore")
+    return f"'{cut}'"
+
+
+POSTGRES = Dialect(
+    "postgres", "SELECT key FROM thread WHERE key = ? FOR UPDATE", _index, _unindex, _find
+)
