@@ -11,6 +11,8 @@ from weft.history import decode_body, decode_entry
 from weft.model import JsonObject, Message, Usage
 from weft.store import Step
 
+from .attachments import spoken
+
 PREVIEW = 72
 
 Count = Callable[[Message], int]
@@ -79,7 +81,7 @@ def read_info(step: Step, count: Count) -> CommitInfo:
         created=datetime.fromtimestamp(commit.created, UTC),
         metadata=body.metadata or {},
         generation_config=body.generation_config,
-        messages=tuple(decode_entry(content) for content in step.contents),
+        messages=spoken(decode_entry(content) for content in step.contents),
         usage=None if commit.usage is None else msgspec.json.decode(commit.usage, type=Usage),
         count=count,
     )

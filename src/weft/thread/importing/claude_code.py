@@ -1,0 +1,226 @@
+"""Claude Code's session files: JSON lines, one a block, a result, a hook or a snapshot.
+
+The main conversation becomes `main`, ending with the last turn in the file. A sidechain (a
+subagent that spoke in the same file) and a turn that the user went back from become branches of
+their own. A `compact_boundary` with its summary becomes a compaction whose parent is everything
+before it, so that it can be taken back. Answers that report a failed request are kept and skipped:
+no model is ever shown them.
+
+Everything else - hooks, progress, snapshots, queue operations, attachments that Claude Code
+renders anew for each request - rides along with the next turn, byte by byte.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, cast
+
+import orjson
+
+from weft.codec import CODECS
+from weft.errors import WeftError
+from weft.model import JsonObject, Message, Response, Text
+from weft.thread.answers import describe_generation
+from weft.thread.attachments import Kept
+from weft.thread.info import auto_note
+
+from .claude_tree import Tree, Turn, call_ids, leaves, read_tree
+from .lines import Line, read_time, split_lines
+from .script import Aside, Folded, Remark, Said, Script, Step
+
+FORMAT = "claude-code"
+MAIN = "main"
+SHORT = 8
+
+
+def read_claude_code(data: bytes) -> Script:
+    """The conversation, its branches and all lines of a session file."""
+    lines = list(split_lines(data))
+    tree = read_tree(lines)
+    remarks = [*tree.remarks]
+    messages = _read_messages(tree, remarks)
+    carried, trailing = _carry(lines, tree)
+    ends = _branches(tree)
+    steps: list[Step] = [
+        _step(tree, turn, messages[turn.key], carried.get(turn.key, []))
+        for turn in tree.turns.values()
+    ]
+    if trailing:
+        parent = ends.get(MAIN)
+        stamp = next((t for line in reversed(trailing) if (t := _time(line)) is not None), None)
+        kept = tuple(Kept(line.number, line.text) for line in trailing)
+        steps.append(Aside(key="trailing", parent=parent, lines=kept, created=stamp))
+        ends[MAIN] = "trailing"
+    remarks += [
+        Remark("unread", line.number, "this line is no JSON object")
+        for line in lines
+        if line.value is None and line.text.strip()
+    ]
+    return Script(
+        format=FORMAT,
+        steps=tuple(steps),
+        branches=ends,
+        name=_session(lines),
+        lines=len(lines),
+        kept=_kinds(lines, tree),
+        remarks=tuple(sorted(remarks, key=lambda remark: remark.line)),
+    )
+
+
+def _read_messages(tree: Tree, remarks: list[Remark]) -> dict[str, Response]:
+    """What every turn says; one that no codec can read is told as it stands."""
+    found: dict[str, Response] = {}
+    for turn in tree.turns.values():
+        try:
+            found[turn.key] = _read_turn(turn)
+        except WeftError as error:
+            remarks.append(Remark("unread", turn.first.number, str(error)))
+            wire = _message(turn.first)
+            told = Text(orjson.dumps(wire["content"]).decode())
+            found[turn.key] = Response(Message(str(wire["role"]), (told,)))
+    return found
+
+
+def _read_turn(turn: Turn) -> Response:
+    wire: JsonObject = _message(turn.lines[-1])
+    if wire["role"] != "assistant":
+        body: JsonObject = {"messages": [{"role": wire["role"], "content": wire["content"]}]}
+        (said,) = CODECS["anthropic"].decode_request(body, "").messages
+        return Response(said)
+    content: list[Any] = []
+    for line in turn.lines:
+        part = _message(line)["content"]
+        content += [{"type": "text", "text": part}] if isinstance(part, str) else part
+    return CODECS["anthropic"].decode_response({**wire, "content": content})
+
+
+def _step(tree: Tree, turn: Turn, read: Response, before: list[Line]) -> Step:
+    first = cast(JsonObject, turn.first.value)
+    own = [Kept(line.number, line.text, True) for line in turn.lines]
+    kept = [Kept(line.number, line.text) for line in before]
+    lines = tuple(sorted([*kept, *own], key=lambda line: line.number))
+    created = read_time(first.get("timestamp"))
+    if turn.is_summary:
+        return _fold(tree, turn, read.message, before, lines, created)
+    answers = bool(call_ids(turn, "tool_result", "tool_use_id"))
+    kind = "tool_io" if answers else "dialogue"
+    return Said(
+        key=turn.key,
+        parent=turn.parent,
+        message=read.message,
+        kind=kind,
+        priority="skip" if first.get("isApiErrorMessage") else "normal",
+        note=auto_note(kind, read.message.text),
+        generation_config=describe_generation(read),
+        usage=read.usage,
+        created=created,
+        lines=lines,
+    )
+
+
+def _fold(
+    tree: Tree,
+    turn: Turn,
+    summary: Message,
+    before: list[Line],
+    lines: tuple[Kept, ...],
+    created: float | None,
+) -> Folded:
+    """The compaction that this summary ends; what Claude Code kept word for word stays."""
+    boundary = next((line for line in reversed(before) if is_boundary(line.value)), None)
+    said: JsonObject = {} if boundary is None else cast(JsonObject, boundary.value)
+    about: JsonObject = said.get("compactMetadata") or {}
+    preserved: JsonObject = about.get("preservedMessages") or {}
+    kept: list[str] = []
+    for uuid in cast(list[str], preserved.get("uuids") or []):
+        owner = tree.turn_of(uuid)
+        if owner is not None and owner.key not in kept:
+            kept.append(owner.key)
+    tokens = f" from {about['preTokens']} tokens" if "preTokens" in about else ""
+    return Folded(
+        key=turn.key,
+        parent=turn.parent,
+        rows=(summary, *kept),
+        note=f"Claude Code compacted{tokens}",
+        metadata={"trigger": about.get("trigger"), "by": FORMAT},
+        created=created,
+        lines=lines,
+    )
+
+
+def is_boundary(value: JsonObject | None) -> bool:
+    """Whether a line says that a compaction starts here."""
+    return value is not None and value.get("subtype") == "compact_boundary"
+
+
+def _carry(lines: Sequence[Line], tree: Tree) -> tuple[dict[str, list[Line]], list[Line]]:
+    """The lines that are no turn, by the turn that they come before; and the rest."""
+    carried: dict[str, list[Line]] = {}
+    waiting: list[Line] = []
+    turns = {line.number: turn.key for turn in tree.turns.values() for line in turn.lines}
+    for line in lines:
+        key = turns.get(line.number)
+        if key is None:
+            waiting.append(line)
+        else:
+            carried.setdefault(key, []).extend(waiting)
+            waiting = []
+    return carried, waiting
+
+
+def _branches(tree: Tree) -> dict[str, str]:
+    """The last turn is where `main` ends; every other end has a branch of its own."""
+    turns = list(tree.turns.values())
+    if not turns:
+        return {}
+    spoken = [turn for turn in turns if not turn.side] or turns
+    last = max(spoken, key=_last_number)
+    ends = leaves(tree)
+    main = max((leaf for leaf in ends if last.key in _line_of(tree, leaf)), key=_last_number)
+    names = {MAIN: main.key}
+    for leaf in ends:
+        if leaf is not main:
+            kind = f"sidechain-{leaf.side[:SHORT]}" if leaf.side else "rewind"
+            names[f"{kind}-{leaf.key[:SHORT]}"] = leaf.key
+    return names
+
+
+def _last_number(turn: Turn) -> int:
+    return turn.lines[-1].number
+
+
+def _line_of(tree: Tree, turn: Turn) -> set[str]:
+    found: set[str] = set()
+    key: str | None = turn.key
+    while key is not None:
+        found.add(key)
+        key = tree.turns[key].parent
+    return found
+
+
+def _kinds(lines: Sequence[Line], tree: Tree) -> dict[str, int]:
+    """How many lines of each type were kept aside."""
+    spoken = {line.number for turn in tree.turns.values() for line in turn.lines}
+    rest = [line for line in lines if line.number not in spoken and line.text.strip()]
+    names = ("unread" if line.value is None else _kind(line.value) for line in rest)
+    return dict(sorted(Counter(names).items()))
+
+
+def _kind(value: JsonObject) -> str:
+    kind, sub = str(value.get("type")), value.get("subtype")
+    return f"{kind} {sub}" if sub else kind
+
+
+def _session(lines: Sequence[Line]) -> str | None:
+    for line in lines:
+        name = None if line.value is None else line.value.get("sessionId")
+        if isinstance(name, str):
+            return name
+    return None
+
+
+def _message(line: Line) -> JsonObject:
+    return cast(JsonObject, cast(JsonObject, line.value)["message"])
+
+
+def _time(line: Line) -> float | None:
+    return None if line.value is None else read_time(line.value.get("timestamp"))

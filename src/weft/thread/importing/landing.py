@@ -1,0 +1,224 @@
+"""From a script to commits: the same script gives the same ids, on every store, at any time.
+
+All steps are planned and written in one transaction, one line in the log for each branch, so that
+one `undo` takes a branch's import back. A commit that the thread has already is not written again:
+importing twice moves nothing.
+
+A branch that grew since its last import moves on. One that the user has worked on is left alone,
+and the import lands beside it under another name.
+"""
+
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct, structs
+
+from weft.history import (
+    Append,
+    Draft,
+    Rewrite,
+    Row,
+    View,
+    chain_message,
+    chain_messages,
+    encode_commit,
+    first_link,
+    index_behind,
+    plan_rewrite,
+    show_rows,
+    shows,
+)
+from weft.ids import Id
+from weft.model import Checkpoint, Message, is_system
+from weft.store import CommitRecord, Landing
+from weft.store import Step as StoredStep
+from weft.thread.attachments import Attachment, read_attachment, write_attachment
+from weft.thread.handle import Handle
+
+from .script import Aside, Equipped, Folded, Said, Script, Step
+
+Progress = Callable[[int, int], None]
+"""Told, every so often, how many steps of how many are done."""
+
+PROGRESS_EVERY = 50
+
+
+class Made(Struct, frozen=True):
+    """A step as a commit, with what it compiles to."""
+
+    record: CommitRecord
+    entries: tuple[tuple[Id, bytes], ...]
+    view: View
+    messages: tuple[Message, ...]
+
+
+class Landed(Struct, frozen=True):
+    """Where an import's branches ended up; `new` counts commits that the thread did not have."""
+
+    branches: Mapping[str, str]
+    renamed: Mapping[str, str]
+    new: int
+
+
+def land_script(handle: Handle, script: Script, progress: Progress | None = None) -> Landed:
+    """Commit a script to the handle's thread; raises nothing that leaves half of it behind."""
+    source = script.name or ""
+    made: dict[str, Made] = {}
+    total = len(script.steps)
+    for number, step in enumerate(script.steps):
+        made[step.key] = _make(handle, script.format, source, step, made)
+        if progress is not None and number % PROGRESS_EVERY == 0:
+            progress(number, total)
+    with handle.lock, handle.store.transaction():
+        before = handle.store.count(handle.name)
+        branches: dict[str, str] = {}
+        renamed: dict[str, str] = {}
+        for name, key in script.branches.items():
+            target = made[key].record.id
+            chain = _chain_of(script, key)
+            landed = _land_branch(handle, name, target, [made[key] for key in chain], source)
+            branches[landed] = target.hex()
+            if landed != name:
+                renamed[name] = landed
+        new = handle.store.count(handle.name) - before
+    if progress is not None:
+        progress(total, total)
+    if new:
+        index_behind(handle.store)
+    return Landed(branches, renamed, new)
+
+
+def _make(handle: Handle, format: str, source: str, step: Step, made: Mapping[str, Made]) -> Made:
+    """The commit of a step, and the view behind it."""
+    above = None if step.parent is None else made[step.parent]
+    view = View() if above is None else above.view
+    draft = _draft(step, view, made)
+    if step.lines:
+        extra = write_attachment(Attachment(format, source, step.lines))
+        draft = structs.replace(draft, messages=(*draft.messages, extra))
+    created = handle.clock() if step.created is None else step.created
+    parents = () if above is None else (above.record.id,)
+    record, entries = encode_commit(draft, parents, created=created)
+    stored = StoredStep(record, view.depth + 1, tuple(data for _, data in entries))
+    after = view.extend([stored])
+    if handle.scope is not None:
+        before = None if above is None else above.record.chain
+        record = structs.replace(record, chain=_link(handle.scope, before, step, after))
+    return Made(record, entries, after, draft.messages)
+
+
+def _draft(step: Step, view: View, made: Mapping[str, Made]) -> Draft:
+    match step:
+        case Said():
+            return Draft(
+                "append",
+                Append(step.kind, step.priority),
+                (step.message,),
+                step.note,
+                step.metadata,
+                step.generation_config,
+                step.usage,
+            )
+        case Folded():
+            planned = plan_rewrite(view.rows, _folded_rows(step, view, made))
+            return Draft("compact", planned.op, planned.messages, step.note, step.metadata)
+        case Equipped():
+            return Draft("setup", step.setup)
+        case Aside():
+            return Draft("splice", Rewrite(), (), f"{len(step.lines)} lines kept aside")
+
+
+def _folded_rows(step: Folded, view: View, made: Mapping[str, Made]) -> list[Row]:
+    """The list that a compaction left; lines that it says again keep their slots."""
+    present = {row.id: row for row in view.rows}
+    free = list(view.rows)
+    rows: list[Row] = []
+    for wanted in step.rows:
+        if isinstance(wanted, str):
+            row = present.get(made[wanted].record.id)
+        else:
+            row = next((row for row in free if row.message == wanted), None)
+        if row is not None and row in free:
+            free.remove(row)
+            rows.append(row)
+        elif not isinstance(wanted, str):
+            rows.append(Row(None, wanted, "normal", "summary"))
+    return rows
+
+
+def _link(scope: str, before: bytes | None, step: Step, after: View) -> bytes | None:
+    """The chained match key behind a step, by which the gateway finds an imported conversation."""
+    match step:
+        case Said():
+            said = step.message
+            if not shows(Row(None, said, step.priority, step.kind)):
+                return before
+            if before is None and is_system(said):
+                return None
+            return chain_message(before or first_link(scope), said)
+        case Folded():
+            rows = show_rows(after.rows)
+            links = list(chain_messages(scope, (row.message for row in rows)))
+            return links[-1] if links else None
+        case _:
+            return before
+
+
+def _chain_of(script: Script, key: str) -> list[str]:
+    """The keys from the beginning to this step."""
+    parents = {step.key: step.parent for step in script.steps}
+    chain: list[str] = []
+    at: str | None = key
+    while at is not None:
+        chain.append(at)
+        at = parents[at]
+    return chain[::-1]
+
+
+def _land_branch(handle: Handle, name: str, target: Id, chain: list[Made], source: str) -> str:
+    """Point a branch at its last commit; the result is the name that it got."""
+    while True:
+        head = handle.store.read_ref(handle.name, name)
+        if head == target:
+            return name
+        if head is None or _may_move(handle, head, {made.record.id for made in chain}, source):
+            break
+        name = f"import-{target.hex()[:8]}" if not name.startswith("import-") else f"{name}-again"
+    handle.store.land(
+        handle.name,
+        Landing(
+            verb="import",
+            ref=name,
+            old=head,
+            new=target,
+            created=handle.clock(),
+            entries=tuple(entry for made in chain for entry in made.entries),
+            commits=tuple(made.record for made in chain),
+            checkpoints=tuple(
+                block.id
+                for made in chain
+                for message in made.messages
+                for block in message.blocks
+                if isinstance(block, Checkpoint)
+            ),
+        ),
+    )
+    return name
+
+
+def _may_move(handle: Handle, head: Id, coming: set[Id], source: str) -> bool:
+    """Whether all that the branch has beyond the import is an older import of the same source."""
+    if head in coming:
+        return True
+    if not source:
+        return False
+    for step in reversed(handle.store.walk(handle.name, head)):
+        if step.commit.id in coming:
+            return True
+        if not _came_from(step, source):
+            return False
+    return True
+
+
+def _came_from(step: StoredStep, source: str) -> bool:
+    carried = read_attachment(step)
+    return carried is not None and carried.source == source
