@@ -10,7 +10,6 @@ from functools import cache
 from typing import Any
 
 import anthropic.types as anthropic_types
-import anthropic.types.beta as anthropic_beta
 import openai.types.chat as chat_types
 import openai.types.responses as responses_types
 import orjson
@@ -47,10 +46,22 @@ RESPONSES: dict[str, Any] = {
     "openai-responses": responses_types.Response,
     "gemini": gemini_types.GenerateContentResponse,
 }
+OLDER: dict[str, dict[str, tuple[type, ...]]] = {
+    "anthropic": {"temperature": (int, float), "top_p": (int, float), "top_k": (int,)},
+}
+"""Members of the wire's version that we speak (`anthropic-version: 2023-06-01`), which the SDK,
+since its own version 2, no longer types because 2026-10-21 has them no more."""
 
 
 def faults(kind: dict[str, Any], protocol: str, body: Any) -> list[str]:
     """What the SDK's type has against a body: path and reason of each complaint."""
+    if kind is REQUESTS:
+        older = OLDER.get(protocol, {})
+        body = {
+            key: value
+            for key, value in body.items()
+            if key not in older or type(value) not in older[key]
+        }
     try:
         _judge(kind[protocol]).validate_json(orjson.dumps(body), strict=protocol != "gemini")
     except ValidationError as error:
@@ -88,6 +99,10 @@ def _tightened(schema: Any) -> Any:
             tight = {key: _tightened(value) for key, value in schema.items()}
             tight.pop("extras_schema", None)
             return {**tight, "extra_behavior": "forbid"}
+        case "model":
+            # Its members alone: the class would bring its own lenient validator along.
+            named = {"ref": schema["ref"]} if "ref" in schema else {}
+            return {**_tightened(schema["schema"]), **named}
         case _:
             return {
                 key: value if key in ("config", "serialization") else _tightened(value)

@@ -3,7 +3,9 @@
 import orjson
 from hypothesis import strategies as st
 
-PROTOCOLS = ("anthropic", "openai-chat", "openai-responses")
+PROTOCOLS = ("anthropic", "openai-chat", "openai-responses", "gemini")
+MODEL = {"gemini": "gemini-2.5-pro"}
+"""The model's name, where a protocol's body does not hold it."""
 
 words = st.text(min_size=1, max_size=12).filter(str.strip)
 names = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
@@ -194,6 +196,59 @@ def responses_bodies(draw):
 
 
 @st.composite
+def gemini_bodies(draw):
+    body = {"contents": []}
+    contents = body["contents"]
+    for kind, what in draw(turns()):
+        match kind:
+            case "system" if not contents:
+                body["systemInstruction"] = {"role": "user", "parts": draw(texts_of(what))}
+            case "user" | "system":
+                contents.append({"role": "user", "parts": draw(texts_of(what))})
+            case "assistant":
+                parts = draw(texts_of(what))
+                if draw(st.booleans()):
+                    parts.insert(0, {"text": "hm", "thought": True})
+                if draw(st.booleans()):
+                    parts[-1]["thoughtSignature"] = "c2ln"
+                contents.append({"role": "model", "parts": parts})
+            case "picture":
+                data = {"mimeType": "image/png", "data": PNG}
+                contents.append({"role": "user", "parts": [{"text": what}, {"inlineData": data}]})
+            case "calls":
+                text, calls = what
+                parts = [{"text": text}] if text else []
+                named = draw(st.booleans())
+                for call_id, name, args in calls:
+                    call = {"name": name, "args": args}
+                    parts.append({"functionCall": call | ({"id": call_id} if named else {})})
+                if draw(st.booleans()):
+                    parts[-1]["thoughtSignature"] = "c2ln"
+                contents.append({"role": "model", "parts": parts})
+                ids = {call_id: (name, named) for call_id, name, _ in calls}
+            case "results":
+                contents.append(
+                    {
+                        "role": "user",
+                        "parts": [_answered(*ids[key], key, text) for key, text in what],
+                    }
+                )
+    return body | draw(gemini_params)
+
+
+def _answered(name, named, call_id, text):
+    answer = {"name": name, "response": {"output": text}}
+    return {"functionResponse": answer | ({"id": call_id} if named else {})}
+
+
+def texts_of(text):
+    """A text as one part, or as two."""
+    return st.sampled_from([[{"text": text}], [{"text": text}, {"text": "and more"}]]).map(
+        lambda parts: [dict(part) for part in parts]
+    )
+
+
+@st.composite
 def content(draw, text, kind):
     """A text as a string, or as a list of one or two parts."""
     form = draw(st.sampled_from(["text", "one", "two"]))
@@ -268,9 +323,33 @@ responses_params = some(
         max_size=2,
     ),
 )
+gemini_params = some(
+    generationConfig=some(
+        temperature=number,
+        topP=number,
+        topK=st.integers(1, 99),
+        maxOutputTokens=st.integers(1, 999),
+        stopSequences=st.lists(words, min_size=1, max_size=2),
+        seed=st.integers(0, 99),
+        thinkingConfig=st.sampled_from(
+            [{"thinkingBudget": 2048}, {"thinkingLevel": "low", "includeThoughts": True}]
+        ),
+        responseMimeType=st.sampled_from(["text/plain", "application/json"]),
+    ),
+    safetySettings=st.just([{"category": "HARM_CATEGORY_HARASSMENT", "threshold": "BLOCK_NONE"}]),
+    toolConfig=st.sampled_from([{"functionCallingConfig": {"mode": "AUTO"}}]),
+    tools=st.lists(
+        st.fixed_dictionaries(
+            {"name": names, "parametersJsonSchema": schemas}, optional={"description": words}
+        ),
+        min_size=1,
+        max_size=2,
+    ).map(lambda declared: [{"functionDeclarations": declared}]),
+)
 
 BODIES = {
     "anthropic": anthropic_bodies(),
     "openai-chat": chat_bodies(),
     "openai-responses": responses_bodies(),
+    "gemini": gemini_bodies(),
 }

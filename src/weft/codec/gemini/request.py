@@ -253,6 +253,8 @@ def _report_system(turns: list[Turn], losses: Losses) -> None:
             losses.add(turn.at, f"the role {role!r}", "it is the system's here", "form")
         elif turn is not turns[0]:
             losses.add(turn.at, "the border to the message before", "they are one here", "form")
+        if turn.message.form == "text" and turn.blocks:
+            losses.add(turn.at, "the string form", "it is a list of parts here", "form")
 
 
 def _write_own(turn: Turn, at: int, writer: Writer, form: Mapping[str, Any]) -> JsonObject:
