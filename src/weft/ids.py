@@ -22,9 +22,7 @@ def canonical(value: Any) -> bytes:
 
 def object_id(kind: str, data: bytes) -> Id:
     """The id of canonical bytes as an object of this kind."""
-    digest = sha256(b"weft1:" + kind.encode() + b"\0")
-    digest.update(data)
-    return digest.digest()[:SIZE]
+    return sha256(b"weft1:%b\0%b" % (kind.encode(), data)).digest()[:SIZE]
 
 
 def canonical_arguments(text: str) -> str:

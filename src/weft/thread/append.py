@@ -84,7 +84,7 @@ def append_message(
         draft = Draft("append", op, (said,), note, metadata, generation_config, usage)
         return draft, ()
 
-    return handle.land("append", plan)
+    return handle.land("append", plan, anywhere=True)
 
 
 def checkpointed(handle: Handle, message: Message, head: Id | None) -> Message:

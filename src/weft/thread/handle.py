@@ -3,10 +3,12 @@
 Every verb is a function of a handle. `view` is compile, kept from call to call and extended by
 what came since. `land` is the only way to write: it plans against the head it sees, and where
 another writer was first it plans again against the new one, the last time while holding the
-store's write lock, so that it cannot lose for ever. A handle may be used from any thread.
+store's write lock, so that it cannot lose for ever. Before it lands, a change passes the hooks
+and the budget; one that they refuse leaves no trace. A handle may be used from any thread.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from contextlib import suppress
 from functools import partial
 from threading import RLock
 from time import time
@@ -16,11 +18,14 @@ from msgspec import structs
 from weft.compact import SystemMessage
 from weft.errors import RefMoved, ThreadError
 from weft.history import (
+    Again,
     Append,
     Draft,
     Row,
     Setup,
+    State,
     View,
+    advance,
     chain_message,
     chain_messages,
     encode_commit,
@@ -34,6 +39,7 @@ from weft.model import Checkpoint, Message, is_system
 from weft.store import CommitRecord, Landing, Step, Store, ThreadRecord
 from weft.tokens import Counter, counter_for
 
+from .budget import Budget
 from .info import CommitInfo, read_info
 
 KEPT_VIEWS = 16
@@ -45,6 +51,14 @@ DEFAULT_TOKENIZER = "o200k"
 
 Plan = Callable[[Id | None], tuple[Draft, tuple[Id, ...]]]
 """From the head that a writer sees to what it wants to land: a draft, and further parents."""
+
+Entries = tuple[tuple[Id, bytes], ...]
+
+Before = Callable[[Draft], Draft | None]
+"""Asked before a commit lands: raises to stop it, may answer with another draft."""
+
+After = Callable[[CommitInfo], None]
+"""Told of a commit that has landed."""
 
 
 class Handle:
@@ -58,6 +72,7 @@ class Handle:
         branch: str | None = None,
         clock: Callable[[], float] = time,
         counter: Counter | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.store = store
         self.name = record.name
@@ -66,13 +81,18 @@ class Handle:
         self.scope = record.scope
         self.clock = clock
         self.lock = RLock()
+        self.budget = budget
         self.listeners: list[Callable[[SystemMessage], None]] = []
+        self.before: list[Before] = []
+        self.after: list[After] = []
+        self._asking = False
         self._counter = counter
         self._views: dict[Id, View] = {}
         self._counts: dict[int, tuple[Message, int]] = {}
         self._empty = View()
         self._chains: dict[Id, bytes | None] = {}
         self._landed = 0
+        self._left: tuple[str, Id] | None = None
 
     @property
     def has_written(self) -> bool:
@@ -91,21 +111,60 @@ class Handle:
             found = self._views.pop(head, None)
             if found is None:
                 found = self._extended(head)
-            self._views[head] = found  # the most recently used stand last
-            if len(self._views) > KEPT_VIEWS:
-                del self._views[next(iter(self._views))]
+            self._keep(found)
             return found
 
-    def land(self, verb: str, plan: Plan) -> CommitInfo:
-        """Commit what `plan` makes of the head; plans again where another writer was first."""
+    def land(self, verb: str, plan: Plan, *, anywhere: bool = False) -> CommitInfo:
+        """Commit what `plan` makes of the head; plans again where another writer was first.
+
+        A plan that would say the same `anywhere` is first tried on the head that this handle left
+        behind, unread: if another writer has moved it, the store says so.
+        """
         with self.lock:
+            if anywhere and self._left is not None and self._left[0] == self.branch:
+                with suppress(RefMoved):
+                    return self._land(verb, plan, self._left[1])
             for _ in range(TRIES):
-                try:
-                    return self._land(verb, plan)
-                except RefMoved:
-                    continue
+                with suppress(RefMoved):
+                    return self._land(verb, plan, self.head())
             with self.store.transaction():
-                return self._land(verb, plan)
+                return self._land(verb, plan, self.head())
+
+    def land_series(self, verb: str, onto: Id, commits: Iterable[Again]) -> CommitInfo:
+        """Move the branch to `onto` with these commits behind it, as one operation."""
+        with self.lock:
+            head, tip = self.head(), onto
+            view = self.view(onto)
+            state, chain = State(view.rows, view.setup), self._chain_at(onto)
+            records: list[CommitRecord] = []
+            entries: list[tuple[Id, bytes]] = []
+            for again in commits:
+                draft = self._ask(again.draft)
+                parents = (tip, *again.others)
+                record, brought = encode_commit(draft, parents, created=self.clock())
+                state = advance(state, _step(record, brought))
+                chain = self._chain(chain, draft, state)
+                records.append(structs.replace(record, chain=chain))
+                entries += brought
+                tip = record.id
+            self.weigh(state.rows)
+            self._write(verb, head, tip, tuple(records), tuple(entries))
+            return self._tell(self.info(tip))
+
+    def foretell(self, plan: Plan) -> State:
+        """What the thread would compile to if this landed; nothing is written, no hook asked."""
+        head = self.head()
+        draft, others = plan(head)
+        parents = (() if head is None else (head,)) + others
+        record, entries = encode_commit(draft, parents, created=self.clock())
+        view = self.view(head)
+        return advance(State(view.rows, view.setup), _step(record, entries))
+
+    def weigh(self, rows: Sequence[Row]) -> None:
+        """Refuse, or warn of, a list that is above the budget."""
+        if self.budget is not None:
+            now = self.view(self.head()).tokens(self.count)
+            self.budget.judge(now, sum(self.count(row.message) for row in show_rows(rows)))
 
     def info(self, id: Id) -> CommitInfo:
         """The info of a commit that is known to exist."""
@@ -134,6 +193,14 @@ class Handle:
         """After a transaction was taken back, views of it mean nothing."""
         with self.lock:
             self._views.clear()
+            self._left = None
+
+    def _keep(self, view: View) -> None:
+        """Keep a view at hand; the most recently used stand last."""
+        if view.head is not None:
+            self._views[view.head] = view
+        if len(self._views) > KEPT_VIEWS:
+            del self._views[next(iter(self._views))]
 
     def _extended(self, head: Id) -> View:
         """The view of `head` from the nearest commit whose view is at hand, or from the start."""
@@ -160,10 +227,10 @@ class Handle:
                 return found
         return None
 
-    def _chain(self, head: Id | None, draft: Draft, step: Step) -> bytes | None:
+    def _chain(self, before: bytes | None, draft: Draft, after: State) -> bytes | None:
         """The chained match key of everything that shows after this commit."""
-        assert self.scope is not None
-        before = self._chain_at(head)
+        if self.scope is None:
+            return None
         match draft.op:
             case Setup():
                 return before
@@ -175,40 +242,89 @@ class Handle:
                     return None
                 return chain_message(before or first_link(self.scope), said)
             case _:
-                rows = show_rows(self.view(head).extend([step]).rows)
+                rows = show_rows(after.rows)
                 links = list(chain_messages(self.scope, (row.message for row in rows)))
                 return links[-1] if links else None
 
     def _chain_at(self, head: Id | None) -> bytes | None:
-        if head is None:
+        if head is None or self.scope is None:
             return None
         if head not in self._chains:
             (step,) = self.store.read_commits(self.name, [head])
             self._chains = {head: step.commit.chain}
         return self._chains[head]
 
-    def _land(self, verb: str, plan: Plan) -> CommitInfo:
-        head = self.head()
+    def _land(self, verb: str, plan: Plan, head: Id | None) -> CommitInfo:
         draft, others = plan(head)
+        draft = self._ask(draft)
         parents = (() if head is None else (head,)) + others
         record, entries = encode_commit(draft, parents, created=self.clock())
+        if self.budget is not None or self.scope is not None:
+            record = self._weighed(head, draft, record, entries)
+        self._write(verb, head, record.id, (record,), entries, _checkpoints(draft.messages))
+        return self._tell(read_info(_step(record, entries), self.count))
+
+    def _weighed(
+        self, head: Id | None, draft: Draft, record: CommitRecord, entries: Entries
+    ) -> CommitRecord:
+        """The commit with its match key, if the budget lets it pass."""
+        view = self.view(head)
+        if isinstance(draft.op, Append):
+            after = State()  # an append needs no list to be weighed or matched
+            if self.budget is not None and shows(Row(None, draft.messages[0], draft.op.priority)):
+                now = view.tokens(self.count)
+                self.budget.judge(now, now + self.count(draft.messages[0]))
+        else:
+            after = advance(State(view.rows, view.setup), _step(record, entries))
+            self.weigh(after.rows)
+        chain = self._chain(self._chain_at(head), draft, after)
         if self.scope is not None:
-            chain = self._chain(head, draft, _step(record, entries))
-            record = structs.replace(record, chain=chain)
             self._chains = {record.id: chain}
+        return structs.replace(record, chain=chain)
+
+    def _write(
+        self,
+        verb: str,
+        head: Id | None,
+        tip: Id,
+        commits: tuple[CommitRecord, ...],
+        entries: Entries,
+        checkpoints: Iterable[str] = (),
+    ) -> None:
         landing = Landing(
             verb=verb,
             ref=self.branch,
             old=head,
-            new=record.id,
-            created=record.created,
+            new=tip,
+            created=self.clock(),
             entries=entries,
-            commits=(record,),
-            checkpoints=tuple(_checkpoints(draft.messages)),
+            commits=commits,
+            checkpoints=tuple(checkpoints),
         )
         self.store.land(self.name, landing)
         self._index()
-        return read_info(_step(record, entries), self.count)
+
+    def _ask(self, draft: Draft) -> Draft:
+        """The draft that the hooks let through; what a hook does itself asks no hook again."""
+        if self._asking or not self.before:
+            return draft
+        self._asking = True
+        try:
+            for hook in tuple(self.before):
+                draft = hook(draft) or draft
+            return draft
+        finally:
+            self._asking = False
+
+    def _tell(self, info: CommitInfo) -> CommitInfo:
+        if not self._asking and self.after:
+            self._asking = True
+            try:
+                for hook in tuple(self.after):
+                    hook(info)
+            finally:
+                self._asking = False
+        return info
 
     def _index(self) -> None:
         """Full text follows behind: per commit it would halve the rate."""
@@ -242,5 +358,5 @@ def _checkpoints(messages: Iterable[Message]) -> Iterable[str]:
     )
 
 
-def _step(record: CommitRecord, entries: tuple[tuple[Id, bytes], ...]) -> Step:
+def _step(record: CommitRecord, entries: Entries) -> Step:
     return Step(record, 0, tuple(data for _, data in entries))

@@ -5,9 +5,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
-from weft.history import decode_body, decode_entry
+from weft.history import Body, decode_body, decode_entry
 from weft.model import JsonObject, Message, Usage
 from weft.store import Step
 
@@ -18,23 +17,60 @@ PREVIEW = 72
 Count = Callable[[Message], int]
 
 
-class CommitInfo(Struct, frozen=True, kw_only=True, eq=False):
+class CommitInfo:
     """One commit. `message` is the note beside it, `messages` are the entries it brings.
 
     `metadata` is what the caller gave, `usage` what a model reported. Two infos are equal when
-    they name the same commit.
+    they name the same commit. What a commit says is read when it is asked for: most callers of a
+    verb that writes look at the id, or at nothing.
     """
 
-    id: str
-    parents: tuple[str, ...]
-    kind: str
-    message: str | None
-    created: datetime
-    metadata: JsonObject
-    generation_config: JsonObject | None
-    messages: tuple[Message, ...]
-    usage: Usage | None
-    count: Count
+    __slots__ = ("_body", "_messages", "_step", "count")
+
+    def __init__(self, step: Step, count: Count) -> None:
+        self._step = step
+        self.count = count
+        self._body: Body | None = None
+        self._messages: tuple[Message, ...] | None = None
+
+    @property
+    def id(self) -> str:
+        return self._step.commit.id.hex()
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        return tuple(parent.hex() for parent in self._step.commit.parents)
+
+    @property
+    def kind(self) -> str:
+        return self._step.commit.kind
+
+    @property
+    def message(self) -> str | None:
+        return self._said.note
+
+    @property
+    def created(self) -> datetime:
+        return datetime.fromtimestamp(self._step.commit.created, UTC)
+
+    @property
+    def metadata(self) -> JsonObject:
+        return self._said.metadata or {}
+
+    @property
+    def generation_config(self) -> JsonObject | None:
+        return self._said.generation_config
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        if self._messages is None:
+            self._messages = spoken(map(decode_entry, self._step.contents))
+        return self._messages
+
+    @property
+    def usage(self) -> Usage | None:
+        usage = self._step.commit.usage
+        return None if usage is None else msgspec.json.decode(usage, type=Usage)
 
     @property
     def tokens(self) -> int:
@@ -45,6 +81,12 @@ class CommitInfo(Struct, frozen=True, kw_only=True, eq=False):
     def text(self) -> str:
         """What a person would read of the entries it brings."""
         return "\n".join(message.text for message in self.messages)
+
+    @property
+    def _said(self) -> Body:
+        if self._body is None:
+            self._body = decode_body(self._step)
+        return self._body
 
     def to_dict(self) -> dict[str, Any]:
         """The commit as JSON says it."""
@@ -68,23 +110,13 @@ class CommitInfo(Struct, frozen=True, kw_only=True, eq=False):
     def __str__(self) -> str:
         return self.id
 
+    def __repr__(self) -> str:
+        return f"CommitInfo(id={self.id!r}, kind={self.kind!r}, message={self.message!r})"
+
 
 def read_info(step: Step, count: Count) -> CommitInfo:
     """The info of a stored commit."""
-    body = decode_body(step)
-    commit = step.commit
-    return CommitInfo(
-        id=commit.id.hex(),
-        parents=tuple(parent.hex() for parent in commit.parents),
-        kind=commit.kind,
-        message=body.note,
-        created=datetime.fromtimestamp(commit.created, UTC),
-        metadata=body.metadata or {},
-        generation_config=body.generation_config,
-        messages=spoken(decode_entry(content) for content in step.contents),
-        usage=None if commit.usage is None else msgspec.json.decode(commit.usage, type=Usage),
-        count=count,
-    )
+    return CommitInfo(step, count)
 
 
 def auto_note(kind: str, text: str) -> str:
