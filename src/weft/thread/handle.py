@@ -262,19 +262,23 @@ class Handle:
         if self.budget is not None or self.scope is not None:
             record = self._weighed(head, draft, record, entries)
         self._write(verb, head, record.id, (record,), entries, _checkpoints(draft.messages))
-        return self._tell(read_info(_step(record, entries), self.count))
+        step = _step(record, entries)
+        seen = None if head is None else self._views.get(head)
+        if seen is not None and not others:  # whoever compiles behind every commit reads nothing
+            self._keep(seen.extend([structs.replace(step, depth=seen.depth + 1)]))
+        return self._tell(read_info(step, self.count))
 
     def _weighed(
         self, head: Id | None, draft: Draft, record: CommitRecord, entries: Entries
     ) -> CommitRecord:
         """The commit with its match key, if the budget lets it pass."""
-        view = self.view(head)
         if isinstance(draft.op, Append):
             after = State()  # an append needs no list to be weighed or matched
             if self.budget is not None and shows(Row(None, draft.messages[0], draft.op.priority)):
-                now = view.tokens(self.count)
+                now = self.view(head).tokens(self.count)
                 self.budget.judge(now, now + self.count(draft.messages[0]))
         else:
+            view = self.view(head)
             after = advance(State(view.rows, view.setup), _step(record, entries))
             self.weigh(after.rows)
         chain = self._chain(self._chain_at(head), draft, after)
@@ -302,6 +306,7 @@ class Handle:
             checkpoints=tuple(checkpoints),
         )
         self.store.land(self.name, landing)
+        self._left = (self.branch, tip)
         self._index()
 
     def _ask(self, draft: Draft) -> Draft:
