@@ -69,6 +69,9 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
         ThreadError as ThreadError,
     )
     from weft.errors import (
+        UpstreamFailed as UpstreamFailed,
+    )
+    from weft.errors import (
         WeftError as WeftError,
     )
     from weft.model import (
@@ -188,6 +191,7 @@ _NAMES: dict[str, str] = {
     "ToolDefinition": "weft.compact",
     "ToolIOContent": "weft.thread",
     "Translation": "weft.thread.translate",
+    "UpstreamFailed": "weft.errors",
     "WeftError": "weft.errors",
     "apply_last_system_cache_breakpoint": "weft.codec",
     "build_anthropic_system_param": "weft.codec",

@@ -3,11 +3,13 @@
 from typing import Any, Literal, cast
 
 from weft.codec.base import Losses, Target, members
+from weft.codec.hosted import is_search, search_members
 from weft.codec.params import lose_params, tool_losses
 from weft.codec.read import at, optional, optional_object, wrong
 from weft.codec.tools import is_offered
 from weft.model import Format, JsonObject, Params, Reasoning, Request, Tool, ToolChoice
 
+from .schema import enforceable
 from .wire import PROTOCOL
 
 CHOICES: dict[str, Literal["auto", "any", "none", "tool"]] = {
@@ -22,6 +24,9 @@ SERVICE_TIERS = {"auto": "auto", "standard_only": "default"}
 
 EFFORTS = frozenset({"low", "medium", "high", "xhigh", "max"})
 NEAREST_EFFORT = {"minimal": "low"}
+
+SEARCH: JsonObject = {"type": "web_search_20250305", "name": "web_search"}
+SEARCH_MEMBERS = frozenset({"allowed_domains", "blocked_domains", "user_location"})
 
 READ = frozenset(
     {
@@ -233,7 +238,8 @@ def _write_config(params: Params, losses: Losses) -> JsonObject | None:
 
 def _write_format(shape: Format, body: JsonObject, losses: Losses) -> None:
     if shape.kind == "schema" and shape.schema is not None:
-        body["format"] = {"type": "json_schema", "schema": shape.schema}
+        schema = enforceable(shape.schema, "format", losses)
+        body["format"] = {"type": "json_schema", "schema": schema}
     else:
         level = "form" if shape.kind == "text" else "meaning"
         losses.add("format", f"the format {shape.kind!r}", "only a schema can be said here", level)
@@ -247,6 +253,8 @@ def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
     """A tool definition, or `None` where the target has no such kind of tool."""
     if tool.raw is not None and PROTOCOL in tool.raw:
         return dict(tool.raw[PROTOCOL])
+    if is_search(tool):
+        return {**SEARCH, **search_members(tool, number, SEARCH_MEMBERS, losses)}
     if not is_offered(tool, number, losses):
         return None
     tool_losses(tool, number, losses)
@@ -254,6 +262,9 @@ def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
     if tool.description is not None:
         body["description"] = tool.description
     body["input_schema"] = tool.parameters or {"type": "object", "properties": {}}
+    if tool.strict:
+        path = f"{losses.path(('tools', number))}.parameters"
+        body["input_schema"] = enforceable(body["input_schema"], path, losses)
     if tool.strict is not None:
         body["strict"] = tool.strict
     return body

@@ -11,10 +11,11 @@ role) says nothing to anybody: it is kept in `raw`, beside the parameters, under
 from collections.abc import Mapping
 from typing import Any, cast
 
-from weft.codec.base import Encoded, Losses, Target, members
+from weft.codec.base import Calls, Encoded, Losses, Target, members
 from weft.codec.read import inside, objects, optional, rest_of, wrong
 from weft.codec.repair import Arranged, Rules, Turn, arrange
 from weft.codec.system import merge_system_text
+from weft.codec.tools import flatten_tools
 from weft.errors import Refused
 from weft.model import (
     Block,
@@ -176,6 +177,9 @@ def encode_request(request: Request, target: Target) -> Encoded:
     """The body for Gemini, and what it could not say."""
     losses = Losses(request)
     native = PROTOCOL in request.raw
+    calls: Calls = {}
+    if not native:
+        request, calls = flatten_tools(request, losses, custom=False, namespaces=False)
     form: Mapping[str, Any] = request.raw.get(PROTOCOL, {}).get(FORM, {})
     body = encode_params(request, target, losses)
     arranged = arrange(request, RULES, target.model, target.system, losses)
@@ -194,7 +198,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     single = form.get("contents") == "single" and len(contents) == 1
     if contents or form.get("contents") != "absent":
         body["contents"] = contents[0] if single else contents
-    return Encoded(body, losses.items)
+    return Encoded(body, losses.items, calls)
 
 
 def _calls(request: Request) -> dict[str, ToolCall]:

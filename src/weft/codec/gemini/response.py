@@ -9,7 +9,7 @@ that only counts has its candidates, or their absence, under `unanswered`.
 from typing import Any
 
 from weft.codec.base import Encoded, Losses, members
-from weft.codec.params import lose_ext
+from weft.codec.params import lose_ext, lose_stop
 from weft.codec.read import at, inside, objects, wrong
 from weft.errors import Refused, UpstreamFailed
 from weft.model import (
@@ -35,7 +35,7 @@ from .errors import decode_error
 from .parts import PartReader
 from .spelling import read_spelling
 from .usage import decode_block, decode_stop, decode_usage, encode_usage, finish_word
-from .wire import PROTOCOL
+from .wire import PROTOCOL, SAME_WORD
 from .write import Writer, own_ext
 
 ENVELOPE = frozenset(
@@ -149,6 +149,8 @@ def encode_response(response: Response, _created: int) -> Encoded:
         if (shown := show(block, message.origin, (0, number), losses)) is not None
     ]
     own = own_ext(response.ext)
+    if message.origin is None or message.origin.protocol != PROTOCOL:
+        lose_stop(response.stop, SAME_WORD, "candidates[0].finishReason", losses)
     if response.ext is not None:
         lose_ext(response.ext, PROTOCOL, (), losses)
     body = write_answer(parts, response.stop, own)

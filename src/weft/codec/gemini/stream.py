@@ -14,6 +14,7 @@ import orjson
 from msgspec import structs
 
 from weft.codec.base import Frame, Losses, members
+from weft.codec.params import lose_stop
 from weft.codec.stream import cut_off, json_frame, unreadable
 from weft.errors import Refused
 from weft.model import (
@@ -49,7 +50,7 @@ from .response import (
     write_answer,
 )
 from .usage import encode_usage
-from .wire import PROTOCOL
+from .wire import PROTOCOL, SAME_WORD
 from .write import Writer, own_ext
 
 SIGNATURE = "thoughtSignature"
@@ -280,6 +281,7 @@ class StreamEncoder:
 
     def _end(self) -> list[Frame]:
         """The last frame; its text is empty, as Gemini's, for clients drop a turn without parts."""
+        lose_stop(self._finish.stop, SAME_WORD, "candidates[0].finishReason", self.losses)
         frames: list[Frame] = []
         for index in sorted(self._blocks):
             frames += self._closed(index, None)

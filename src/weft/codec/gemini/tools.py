@@ -7,11 +7,10 @@ must go back as it came.
 
 from typing import Any, cast
 
-import orjson
-
 from weft.codec.base import Losses, members
 from weft.codec.params import tool_losses
 from weft.codec.read import at, objects, optional, text_of
+from weft.codec.tools import is_offered
 from weft.model import JsonObject, Request, Tool
 
 from .schema import json_schema
@@ -124,36 +123,14 @@ def _write_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
 
 
 def _declare(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
-    if tool.kind not in ("function", "custom"):
-        losses.add(("tools", number), f"the tool {tool.name!r}", f"{tool.kind} is not known here")
+    if not is_offered(tool, number, losses):
         return None
     tool_losses(tool, number, losses)
     if tool.strict is not None:
         losses.add(("tools", number), "whether its schema is strict", "it is not said here", "form")
-    if tool.kind == "custom":
-        return _declare_custom(tool, number, losses)
     body: JsonObject = {"name": tool.name}
     if tool.description is not None:
         body["description"] = tool.description
     if tool.parameters:
         body["parametersJsonSchema"] = tool.parameters
-    return body
-
-
-def _declare_custom(tool: Tool, number: int, losses: Losses) -> JsonObject:
-    """A tool that takes free text, as a function of one string; a grammar is told in words."""
-    losses.add(("tools", number), "a custom tool, now a function", "it has one input here", "form")
-    words = tool.description or ""
-    for fields in (tool.raw or {}).values():
-        form = fields.get("format") or (members(fields.get("custom")) or {}).get("format")
-        if form:
-            words += f"\n\nThe input has this format: {orjson.dumps(form).decode()}"
-    body: JsonObject = {"name": tool.name}
-    if words:
-        body["description"] = words.strip()
-    body["parametersJsonSchema"] = {
-        "type": "object",
-        "properties": {"input": {"type": "string"}},
-        "required": ["input"],
-    }
     return body

@@ -46,3 +46,6 @@ FINISH_WORDS: dict[StopKind, str] = {
     "pause": "OTHER",
     "other": "OTHER",
 }
+
+SAME_WORD: frozenset[StopKind] = frozenset({"end", "tool", "length", "filter"})
+"""Stops that this wire has a word of its own for, or that its parts tell."""

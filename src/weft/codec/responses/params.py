@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from weft.codec.base import Losses, members
+from weft.codec.hosted import is_search, search_members
 from weft.codec.params import lose_params, tool_losses
 from weft.codec.read import at, objects, optional, optional_object, text_of
 from weft.codec.tools import format_of, grammar_of, is_offered
@@ -297,6 +298,8 @@ def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
     """A tool definition, or `None` where the target has no such kind of tool."""
     if tool.raw is not None and PROTOCOL in tool.raw:
         return dict(tool.raw[PROTOCOL])
+    if is_search(tool):
+        return _write_search(tool, number, losses)
     if not is_offered(tool, number, losses):
         return None
     tool_losses(tool, number, losses)
@@ -315,6 +318,19 @@ def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
             "form",
         )
     return body
+
+
+def _write_search(tool: Tool, number: int, losses: Losses) -> JsonObject:
+    told = search_members(tool, number, SEARCH_MEMBERS, losses)
+    body: JsonObject = {"type": "web_search"}
+    if "allowed_domains" in told:
+        body["filters"] = {"allowed_domains": told["allowed_domains"]}
+    if "user_location" in told:
+        body["user_location"] = told["user_location"]
+    return body
+
+
+SEARCH_MEMBERS = frozenset({"allowed_domains", "user_location"})
 
 
 def _grammar(tool: Tool) -> JsonObject:

@@ -1,0 +1,69 @@
+"""The JSON schema that Anthropic enforces, where an answer or a strict tool must follow one:
+https://platform.claude.com/docs/en/build-with-claude/structured-outputs#json-schema-limitations
+
+What it refuses is taken out, by the name of its keyword; the others' enforcement is looser than
+the caller's then, so each is reported. Objects must be closed.
+"""
+
+from typing import Any, cast
+
+from weft.codec.base import Losses, members
+from weft.model import JsonObject
+
+REFUSED = frozenset(
+    {
+        "exclusiveMaximum",
+        "exclusiveMinimum",
+        "maxItems",
+        "maxLength",
+        "maxProperties",
+        "maximum",
+        "minLength",
+        "minProperties",
+        "minimum",
+        "multipleOf",
+        "uniqueItems",
+    }
+)
+NAMED = frozenset({"properties", "$defs", "definitions"})
+LISTS = frozenset({"anyOf", "allOf", "oneOf", "prefixItems"})
+FEWEST = (0, 1)
+"""The values of `minItems` that are enforced."""
+
+DEEPEST = 64
+"""How deep a schema is looked into; the vendor refuses far shallower ones."""
+
+
+def enforceable(schema: JsonObject, path: str, losses: Losses) -> JsonObject:
+    """The schema as it can be enforced; what had to go, or was closed, is reported at `path`."""
+    removed: dict[str, None] = {}
+    closed = _enforce(schema, removed, 0)
+    for keyword in removed:
+        what, why = f"the keyword {keyword!r} of the schema", "it is not enforced here"
+        losses.add(path, what, why, "form" if keyword == "additionalProperties" else "meaning")
+    return closed
+
+
+def _enforce(schema: JsonObject, removed: dict[str, None], depth: int) -> JsonObject:
+    if depth > DEEPEST:
+        return schema
+    kept: JsonObject = {}
+    for key, value in schema.items():
+        if key in REFUSED or (key == "minItems" and value not in FEWEST):
+            removed[key] = None
+        elif key in NAMED and isinstance(value, dict):
+            named = cast(JsonObject, value).items()
+            kept[key] = {name: _inner(item, removed, depth) for name, item in named}
+        elif key in LISTS and isinstance(value, list):
+            kept[key] = [_inner(item, removed, depth) for item in cast(list[Any], value)]
+        else:
+            kept[key] = _inner(value, removed, depth) if key == "items" else value
+    if "properties" in kept and kept.get("additionalProperties") is not False:
+        removed["additionalProperties"] = None
+        kept["additionalProperties"] = False
+    return kept
+
+
+def _inner(value: Any, removed: dict[str, None], depth: int) -> Any:
+    schema = members(value)
+    return value if schema is None else _enforce(schema, removed, depth + 1)

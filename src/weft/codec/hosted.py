@@ -1,0 +1,51 @@
+"""Tools that a vendor runs itself. Searching the web is the one that several have.
+
+Each wire has its own name and members for it; a wire without such a tool is told of none. All
+other hosted tools go back to their own vendor only.
+"""
+
+from typing import Any
+
+from weft.model import JsonObject, Tool
+
+from .base import Losses, members
+
+SEARCHES = ("web_search", "googleSearch")
+"""How the types begin by which vendors call it; some end in the date of a version."""
+
+NAMED = frozenset({"type", "name", "filters", *SEARCHES})
+
+
+def is_search(tool: Tool) -> bool:
+    """Whether a tool is some vendor's web search."""
+    return tool.kind.startswith(SEARCHES)
+
+
+def search_members(tool: Tool, number: int, sayable: frozenset[str], losses: Losses) -> JsonObject:
+    """What a search is limited to, in shared words; what the target cannot be told is reported.
+
+    The words are Anthropic's: `allowed_domains`, `blocked_domains`, `user_location`.
+    """
+    told: JsonObject = {}
+    for key, value in _written(tool).items():
+        if value in (None, [], {}):
+            continue
+        name = key.removeprefix("filters.")
+        if name in sayable:
+            told[name] = value
+            continue
+        path = f"{losses.path(('tools', number))}.{key}"
+        losses.add(path, f"the member {key!r} of the web search", "the target's has none")
+    return told
+
+
+def _written(tool: Tool) -> dict[str, Any]:
+    """The members of a search as its wire wrote them, by their path in the definition."""
+    for fields in (tool.raw or {}).values():
+        own = fields
+        for name in SEARCHES:
+            own = members(fields.get(name)) or own
+        found = {key: value for key, value in own.items() if key not in NAMED}
+        inner = members(own.get("filters")) or {}
+        return found | {f"filters.{key}": value for key, value in inner.items()}
+    return {}
