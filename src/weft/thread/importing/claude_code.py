@@ -135,6 +135,7 @@ def _fold(
         owner = tree.turn_of(uuid)
         if owner is not None and owner.key not in kept:
             kept.append(owner.key)
+    start = turn.first.number if boundary is None else boundary.number
     tokens = f" from {about['preTokens']} tokens" if "preTokens" in about else ""
     return Folded(
         key=turn.key,
@@ -143,7 +144,7 @@ def _fold(
         note=f"Claude Code compacted{tokens}",
         metadata={"trigger": about.get("trigger"), "by": FORMAT},
         created=created,
-        lines=lines,
+        lines=tuple(Kept(line.number, line.text, line.number >= start) for line in lines),
     )
 
 

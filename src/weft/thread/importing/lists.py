@@ -34,6 +34,7 @@ ANTHROPIC_BLOCKS = frozenset(
 )
 ITEM_TYPES = frozenset({"function_call", "function_call_output", "reasoning", "message"})
 TYPED = "dicts"
+NAMELESS = "model"  # for bodies that name none; a thread does not keep it
 
 
 def read_list(data: bytes, protocol: str) -> Script:
@@ -45,7 +46,7 @@ def read_list(data: bytes, protocol: str) -> Script:
     if not isinstance(body, dict):
         raise ThreadError(f"a {protocol} conversation is a list or an object")
     body = cast(JsonObject, body)
-    request = CODECS[protocol].decode_request(body, str(body.get("model") or ""))
+    request = CODECS[protocol].decode_request(body, str(body.get("model") or NAMELESS))
     return Script(format=protocol, **_request_steps(request))
 
 

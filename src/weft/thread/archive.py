@@ -1,0 +1,306 @@
+"""The portable archive: whole threads in one file, for any store, with the same ids.
+
+JSON lines. The first says `{"weft": "archive", "version": 1}`. Then, for each thread: its record,
+its commits in an order in which parents come first, each behind the entries that it is the first
+to bring, and its log. The last line has the number of lines before it and the SHA-256 of their
+bytes, so that a file cut short or changed is noticed before anything is written. `docs/archive.md`
+has every member.
+
+Entries and bodies stand in the file as the bytes that their ids cover; ids are checked on the way
+in. Refs, tags and the current branch are not written down apart: they are what the log leads to.
+Where a log no longer leads there (its oldest commits were collected), refs are restored by one
+`restore` each and the log begins anew.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from weft.errors import Damaged, ThreadError
+from weft.history import commit_id, decode_entry, read_operations
+from weft.ids import Id, object_id
+from weft.model import Checkpoint
+from weft.store import CommitRecord, Landing, Operation, Step, Store, ThreadRecord
+
+VERSION = 1
+MARK = b'{"weft":"archive"'
+CHUNK = 500
+RESTORE = "restore"
+
+
+class Head(Struct, frozen=True):
+    weft: str
+    version: int
+
+
+class EntryLine(Struct, frozen=True):
+    entry: str
+    data: Raw
+
+
+class CommitLine(Struct, frozen=True, omit_defaults=True):
+    commit: str
+    kind: str
+    parents: tuple[str, ...]
+    entries: tuple[str, ...]
+    data: Raw
+    created: float
+    usage: Raw | None = None
+    chain: str | None = None
+
+
+class LogLine(Struct, frozen=True, omit_defaults=True):
+    verb: str
+    ref: str
+    created: float
+    old: str | None = None
+    new: str | None = None
+    was: str | None = None
+
+
+class ThreadLine(Struct, frozen=True):
+    thread: ThreadRecord
+    refs: dict[str, str]
+
+
+class End(Struct, frozen=True):
+    end: int
+    sha256: str
+
+
+class Parcel(Struct):
+    """One thread of an archive, read and checked."""
+
+    record: ThreadRecord
+    refs: dict[str, Id]
+    commits: list[CommitRecord]
+    log: list[Operation]
+
+
+class Archive(Struct, frozen=True):
+    """A whole archive, read and checked."""
+
+    entries: Mapping[Id, bytes]
+    threads: tuple[Parcel, ...]
+
+
+def write_archive(store: Store, threads: Sequence[str]) -> Iterator[bytes]:
+    """The lines of an archive of these threads."""
+    digest = sha256()
+    count = 0
+    for line in _lines(store, threads):
+        data = msgspec.json.encode(line) + b"\n"
+        digest.update(data)
+        count += 1
+        yield data
+    yield msgspec.json.encode(End(count, digest.hexdigest())) + b"\n"
+
+
+def is_archive(data: bytes) -> bool:
+    """Whether a file says that it is one."""
+    return data.startswith(MARK)
+
+
+def read_archive(data: bytes) -> Archive:
+    """All of an archive; raises `Damaged` where a byte is not as it was written."""
+    lines = data.split(b"\n")
+    if lines.pop() != b"" or not lines:
+        raise Damaged("the archive ends in the middle of a line")
+    try:
+        head = msgspec.json.decode(lines[0], type=Head)
+        if head.version > VERSION:
+            raise ThreadError(f"this archive has version {head.version}; this weft reads {VERSION}")
+        end = msgspec.json.decode(lines[-1], type=End)
+    except msgspec.DecodeError as error:
+        raise Damaged(f"the archive does not begin or end as one: {error}") from None
+    body = b"".join(line + b"\n" for line in lines[:-1])
+    if end.end != len(lines) - 1 or end.sha256 != sha256(body).hexdigest():
+        raise Damaged("the archive's bytes do not match its checksum")
+    return _read_lines(lines[1:-1])
+
+
+def restore_archive(store: Store, archive: Archive, created: float) -> dict[str, int]:
+    """Put every thread of an archive into a store; the result is how many commits were new.
+
+    A thread that is there with the same log stays as it is, one whose log is a beginning of the
+    archive's goes on; any other raises `ThreadError`, and nothing is written.
+    """
+    found: dict[str, int] = {}
+    with store.transaction():
+        for parcel in archive.threads:
+            found[parcel.record.name] = _restore(store, parcel, archive.entries, created)
+    return found
+
+
+def _lines(store: Store, threads: Sequence[str]) -> Iterator[Any]:
+    yield Head("archive", VERSION)
+    written: set[Id] = set()
+    for name in threads:
+        record = store.read_thread(name)
+        if record is None:
+            raise ThreadError(f"there is no thread {name!r}")
+        refs = {ref: target.hex() for ref, target in store.refs(name).items()}
+        yield ThreadLine(record, refs)
+        for step in _all_commits(store, name):
+            commit = step.commit
+            for id, data in zip(commit.entries, step.contents, strict=True):
+                if id not in written:
+                    written.add(id)
+                    yield EntryLine(id.hex(), Raw(data))
+            yield CommitLine(
+                commit.id.hex(),
+                commit.kind,
+                tuple(parent.hex() for parent in commit.parents),
+                tuple(entry.hex() for entry in commit.entries),
+                Raw(commit.data),
+                commit.created,
+                None if commit.usage is None else Raw(commit.usage),
+                None if commit.chain is None else commit.chain.hex(),
+            )
+        for op in reversed(list(read_operations(store, name))):
+            yield LogLine(op.verb, op.ref, op.created, _hex(op.old), _hex(op.new), op.was)
+
+
+def _all_commits(store: Store, thread: str) -> Iterator[Step]:
+    """Every commit of a thread, undone ones included, parents first."""
+    ids = store.find(thread, "", store.count(thread) or 1)
+    nodes = sorted(
+        (node for chunk in _chunks(ids) for node in store.read_nodes(thread, chunk)),
+        key=lambda node: (node.depth, node.id),
+    )
+    for chunk in _chunks([node.id for node in nodes]):
+        yield from store.read_commits(thread, chunk)
+
+
+def _read_lines(lines: Sequence[bytes]) -> Archive:
+    entries: dict[Id, bytes] = {}
+    threads: list[Parcel] = []
+    for number, line in enumerate(lines, start=2):
+        try:
+            _read_line(line, entries, threads)
+        except (msgspec.DecodeError, ValueError, IndexError) as error:
+            raise Damaged(f"line {number} of the archive cannot be read: {error}") from None
+    return Archive(entries, tuple(threads))
+
+
+def _read_line(line: bytes, entries: dict[Id, bytes], threads: list[Parcel]) -> None:
+    if line.startswith(b'{"entry"'):
+        entry = msgspec.json.decode(line, type=EntryLine)
+        data = bytes(entry.data)
+        if object_id("entry", data).hex() != entry.entry:
+            raise ValueError(f"entry {entry.entry} is not what its id says")
+        entries[bytes.fromhex(entry.entry)] = data
+    elif line.startswith(b'{"commit"'):
+        threads[-1].commits.append(_commit(msgspec.json.decode(line, type=CommitLine)))
+    elif line.startswith(b'{"verb"'):
+        op = msgspec.json.decode(line, type=LogLine)
+        log = threads[-1].log
+        log.append(
+            Operation(len(log) + 1, op.verb, op.ref, _id(op.old), _id(op.new), op.was, op.created)
+        )
+    else:
+        opened = msgspec.json.decode(line, type=ThreadLine)
+        refs = {name: bytes.fromhex(target) for name, target in opened.refs.items()}
+        threads.append(Parcel(opened.thread, refs, [], []))
+
+
+def _commit(line: CommitLine) -> CommitRecord:
+    parents = tuple(bytes.fromhex(parent) for parent in line.parents)
+    entries = tuple(bytes.fromhex(entry) for entry in line.entries)
+    data = bytes(line.data)
+    if commit_id(line.kind, parents, entries, data).hex() != line.commit:
+        raise ValueError(f"commit {line.commit} is not what its id says")
+    return CommitRecord(
+        bytes.fromhex(line.commit),
+        parents,
+        line.kind,
+        entries,
+        data,
+        line.created,
+        None if line.usage is None else bytes(line.usage),
+        _id(line.chain),
+    )
+
+
+def _restore(store: Store, parcel: Parcel, entries: Mapping[Id, bytes], created: float) -> int:
+    record = parcel.record
+    store.ensure_thread(
+        record.name, created=record.created, checkpoints=record.checkpoints, scope=record.scope
+    )
+    present = [_same(op) for op in reversed(list(read_operations(store, record.name)))]
+    log = _leading_there(parcel, created)
+    if present != [_same(op) for op in log[: len(present)]]:
+        raise ThreadError(f"thread {record.name!r} is there already, and went another way")
+    before = store.count(record.name)
+    needed = {id: entries[id] for commit in parcel.commits for id in commit.entries}
+    for number, op in enumerate(log[len(present) :]):
+        brings = number == 0
+        store.land(
+            record.name,
+            Landing(
+                verb=op.verb,
+                ref=op.ref,
+                old=op.old,
+                new=op.new,
+                created=op.created,
+                was=op.was,
+                entries=tuple(needed.items()) if brings else (),
+                commits=tuple(parcel.commits) if brings else (),
+                checkpoints=tuple(_checkpoints(needed.values())) if brings else (),
+            ),
+        )
+    return store.count(record.name) - before
+
+
+def _leading_there(parcel: Parcel, created: float) -> list[Operation]:
+    """The log if it leads to the refs; otherwise the shortest one that does."""
+    known = {commit.id for commit in parcel.commits}
+    refs: dict[str, Id] = {}
+    for op in parcel.log:
+        named = {id for id in (op.old, op.new) if id is not None}
+        if not named <= known or refs.get(op.ref) != op.old:
+            break
+        if op.new is None:
+            refs.pop(op.ref, None)
+        else:
+            refs[op.ref] = op.new
+    else:
+        if refs == parcel.refs:
+            return parcel.log
+    anew = [
+        Operation(number, RESTORE, name, None, target, None, created)
+        for number, (name, target) in enumerate(parcel.refs.items(), start=1)
+    ]
+    head = parcel.record.head
+    if head != "main" and head in parcel.refs:
+        target = parcel.refs[head]
+        anew.append(Operation(len(anew) + 1, RESTORE, head, target, target, "main", created))
+    return anew
+
+
+def _same(op: Operation) -> tuple[Any, ...]:
+    """What two logs must agree on; times differ in their last bits from store to store."""
+    return op.verb, op.ref, op.old, op.new, op.was
+
+
+def _checkpoints(contents: Iterable[bytes]) -> Iterator[str]:
+    for content in contents:
+        if b'"checkpoint"' in content:
+            blocks = decode_entry(content).blocks
+            yield from (block.id for block in blocks if isinstance(block, Checkpoint))
+
+
+def _chunks(ids: Sequence[Id]) -> Iterator[Sequence[Id]]:
+    for start in range(0, len(ids), CHUNK):
+        yield ids[start : start + CHUNK]
+
+
+def _hex(id: Id | None) -> str | None:
+    return None if id is None else id.hex()
+
+
+def _id(text: str | None) -> Id | None:
+    return None if text is None else bytes.fromhex(text)

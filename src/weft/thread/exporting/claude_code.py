@@ -1,0 +1,191 @@
+"""A branch as a session file that Claude Code can resume.
+
+Lines that came in go out as the same bytes. Only a line that follows one which is gone is given
+another parent: the nearest line above it that is still there. New messages get lines of their
+own, with ids made from the thread's, in the words of the line before them (session, folder,
+version), so that `claude --resume` goes on from the last one.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import orjson
+from msgspec import Struct, field
+
+from weft.history import Row
+from weft.ids import Id, object_id
+from weft.model import JsonObject, Message, is_system
+from weft.thread import formats
+from weft.thread.handle import Handle
+from weft.thread.importing.lines import join_lines, read_object
+
+from .journal import Gone, Journal, New, Old, read_journal
+
+FORMAT = "claude-code"
+ENVELOPE = ("isSidechain", "userType", "cwd", "sessionId", "version", "gitBranch", "slug")
+LEAF = "leafUuid"
+
+
+def write_claude_code(handle: Handle) -> bytes:
+    """The branch as Claude Code's own JSON lines."""
+    journal = read_journal(handle, FORMAT)
+    if journal.is_untouched:
+        return join_lines(piece.line.text for piece in journal.pieces if isinstance(piece, Old))
+    return join_lines(_Writer(handle.name, journal).lines())
+
+
+class _Writer(Struct):
+    """The one pass over a journal; `instead` says whom to follow in place of a line."""
+
+    thread: str
+    journal: Journal
+    instead: dict[str, str | None] = field(default_factory=dict[str, str | None])
+    written: set[str] = field(default_factory=set[str])
+    envelope: JsonObject = field(default_factory=dict[str, Any])
+    tip: str | None = None
+    slot: Id | None = None
+
+    def lines(self) -> list[str]:
+        for piece in self.journal.pieces:
+            if isinstance(piece, Gone):
+                self._lose(piece)
+        texts: list[str] = []
+        for piece in self.journal.pieces:
+            match piece:
+                case Old():
+                    texts.append(self._old(piece))
+                case New():
+                    texts.append(self._new(piece))
+                case Gone():
+                    texts.append(self._beside(piece.line.text))
+        return texts
+
+    def _lose(self, piece: Gone) -> None:
+        value = _read(piece.line.text)
+        if value is not None and isinstance(value.get("uuid"), str):
+            above = value.get("parentUuid") or value.get("logicalParentUuid")
+            self.instead[value["uuid"]] = above
+
+    def _beside(self, text: str) -> str:
+        """Of what is gone, lines outside the chain stay: they say nothing to a model."""
+        value = _read(text)
+        return "" if value is None or "uuid" in value else self._pointing(text, value)
+
+    def _old(self, piece: Old) -> str:
+        text = piece.line.text
+        value = _read(text)
+        if value is None:
+            return text
+        uuid = value.get("uuid")
+        if not isinstance(uuid, str):
+            return self._pointing(text, value)
+        if piece.edited is not None and piece.slot == self.slot:  # said whole by its first line
+            self.instead[uuid] = self.tip
+            return ""
+        wanted = self._parent(value, piece)
+        changes: JsonObject = {}
+        if wanted != value.get("parentUuid"):
+            changes["parentUuid"] = wanted
+        if piece.edited is not None:
+            changes["message"] = {**value["message"], **_said(piece.edited)}
+        self.written.add(uuid)
+        if piece.line.is_turn and not value.get("isSidechain"):
+            self.envelope, self.tip = value, uuid
+        if piece.line.is_turn:
+            self.slot = piece.slot
+        return _changed(text, value, changes)
+
+    def _parent(self, value: JsonObject, piece: Old) -> str | None:
+        """Whom a line follows now."""
+        if self.journal.moved and piece.line.is_turn:
+            return self.tip
+        parent = value.get("parentUuid")
+        if isinstance(parent, str):
+            return self._standing(parent)
+        return parent if self.envelope else self.tip  # something new may stand before the first
+
+    def _standing(self, uuid: str | None) -> str | None:
+        """The line itself, or what stands in its place; the last turn where nothing does."""
+        seen: set[str] = set()
+        while uuid is not None and uuid in self.instead and uuid not in seen:
+            seen.add(uuid)
+            uuid = self.instead[uuid]
+        return uuid if uuid is None or uuid in self.written else self.tip
+
+    def _pointing(self, text: str, value: JsonObject) -> str:
+        """A line that names the conversation's end names one that is there."""
+        leaf = value.get(LEAF)
+        if not isinstance(leaf, str) or leaf not in self.instead:
+            return text
+        return _changed(text, value, {LEAF: self._standing(leaf)})
+
+    def _new(self, piece: New) -> str:
+        """A message in a line of its own, between its neighbours."""
+        uuid = str(UUID(bytes=piece.slot[:16], version=4))
+        said = _said(piece.message)
+        if said["role"] == "assistant":
+            said = _answer(piece, said)
+        value: JsonObject = {"parentUuid": self.tip, "isSidechain": False}
+        value |= _envelope(self.envelope, self.thread)
+        value |= {"type": said["role"], "message": said}
+        if is_system(piece.message):
+            value["isMeta"] = True
+        value |= {"uuid": uuid, "timestamp": _stamp(piece.created)}
+        if self.tip is not None:
+            self.instead[self.tip] = uuid
+            self.written.discard(self.tip)
+        self.written.add(uuid)
+        self.tip = uuid
+        return orjson.dumps(value).decode() + "\n"
+
+
+def _said(message: Message) -> JsonObject:
+    """The message in Anthropic's words; a file has no place for system text but a reminder."""
+    if is_system(message):
+        return {"role": "user", "content": f"<system-reminder>\n{message.text}\n</system-reminder>"}
+    (said,) = formats.to_anthropic([Row(None, message)])["messages"]
+    return {"role": said["role"], "content": said["content"]}
+
+
+def _answer(piece: New, said: JsonObject) -> JsonObject:
+    """An answer has the members of a response, and its content is always a list."""
+    content = said["content"]
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    origin = piece.message.origin
+    return {
+        "id": f"msg_{piece.slot.hex()[:24]}",
+        "type": "message",
+        "role": "assistant",
+        "model": (origin.model if origin is not None else None) or "<synthetic>",
+        "content": content,
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": {"input_tokens": 0, "output_tokens": 0},
+    }
+
+
+def _envelope(known: Mapping[str, Any], thread: str) -> JsonObject:
+    """What every line repeats about its session."""
+    if known:
+        return {name: known[name] for name in ENVELOPE if name in known}
+    session = UUID(bytes=object_id("session", thread.encode())[:16], version=4)
+    return {"userType": "external", "cwd": "/", "sessionId": str(session), "version": "2.1.0"}
+
+
+def _changed(text: str, value: JsonObject, changes: JsonObject) -> str:
+    """The line with other members; untouched bytes where nothing changes."""
+    if not changes:
+        return text
+    return orjson.dumps({**value, **changes}).decode() + "\n"
+
+
+def _read(text: str) -> JsonObject | None:
+    return read_object(text.encode(errors="replace"))
+
+
+def _stamp(created: float) -> str:
+    moment = datetime.fromtimestamp(created, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,191 @@
+"""A branch as the lines of a session file: those that came in, and the lines that are new.
+
+As long as nothing was done since the import, the journal is the file: every line of the source,
+on whichever branch it was filed, in its old order. Otherwise it follows what the branch compiles
+to now. A line whose message stands unchanged is taken as it came. What a compaction of the file's
+own had folded stays in the file as long as that compaction stands, and so does its boundary; if
+it was taken back, boundary and summary go and the turns are in force again. Lines that the file
+never had are asked for by `New`, behind the line they follow.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from weft.history import Append, Row, decode_body, decode_entry
+from weft.ids import Id
+from weft.model import Message
+from weft.store import Step
+from weft.thread.attachments import Attachment, Kept, read_attachment
+from weft.thread.handle import Handle
+
+
+class Old(Struct, frozen=True):
+    """A line of the source; `edited` is what its message says now, if it says something else."""
+
+    line: Kept
+    slot: Id | None = None
+    edited: Message | None = None
+
+
+class New(Struct, frozen=True):
+    """A message that the source never had."""
+
+    slot: Id
+    message: Message
+    created: float
+
+
+class Gone(Struct, frozen=True):
+    """A line of the source that is not in force any more."""
+
+    line: Kept
+
+
+Piece = Old | New | Gone
+
+
+class Journal(Struct, frozen=True):
+    """The pieces of a file in order. `moved`: messages stand in another order than their lines."""
+
+    source: str
+    pieces: tuple[Piece, ...]
+    is_untouched: bool = False
+    moved: bool = False
+
+
+def read_journal(handle: Handle, format: str) -> Journal:
+    """The lines of the handle's branch in a format; all are new where none came in that way."""
+    head = handle.head()
+    chain = [] if head is None else handle.store.walk(handle.name, head)
+    carried = _carried(chain, format)
+    source = next(iter(carried.values())).source if carried else ""
+    if chain and chain[-1].commit.id in carried:
+        return Journal(source, _whole_file(handle, format, source), is_untouched=True)
+    rows = handle.view(head).rows
+    steps = {step.commit.id: step for step in _steps_of(handle, chain, rows)}
+    carried = {
+        id: attached
+        for id, attached in _carried(steps.values(), format).items()
+        if attached.source == source
+    }
+    return _current(handle, chain, rows, steps, carried, source)
+
+
+def _whole_file(handle: Handle, format: str, source: str) -> tuple[Piece, ...]:
+    """Every line of a source, from all branches."""
+    lines: dict[int, Kept] = {}
+    for head in handle.store.refs(handle.name).values():
+        steps = handle.store.walk(handle.name, head)
+        for attached in _carried(steps, format).values():
+            if attached.source == source:
+                lines.update((line.number, line) for line in attached.lines)
+    return tuple(Old(lines[number]) for number in sorted(lines))
+
+
+def _current(
+    handle: Handle,
+    chain: Sequence[Step],
+    rows: Sequence[Row],
+    steps: Mapping[Id, Step],
+    carried: Mapping[Id, Attachment],
+    source: str,
+) -> Journal:
+    """What a branch means now, in lines."""
+    standing = {row.id: row for row in rows if row.id is not None}
+    folds = [step for step in chain if step.commit.id in carried and step.commit.kind == "compact"]
+    in_force = _in_force(handle, folds, set(standing))
+    pieces: list[tuple[float, Piece]] = []
+    starts: dict[Id, int] = {}
+    ends: dict[Id, float] = {}
+    for id, attached in carried.items():
+        step = steps[id]
+        is_kept = _keeps(step, standing, in_force)
+        said = standing.get(id)
+        edited = None if said is None or said.message == _first(step) else said.message
+        for line in attached.lines:
+            stays = is_kept or (step.commit.kind == "compact" and not line.is_turn)
+            piece = Old(line, id, edited if line.is_turn else None) if stays else Gone(line)
+            pieces.append((line.number, piece))
+            if line.is_turn:
+                starts.setdefault(id, line.number)
+                ends[id] = line.number
+        for slot in in_force.get(id, _Force()).summaries:
+            ends[slot] = max(line.number for line in attached.lines)
+    order = [starts[row.id] for row in rows if row.id in starts]
+    pieces += _new_pieces(rows, steps, ends)
+    pieces.sort(key=lambda placed: placed[0])
+    moved = order != sorted(order)
+    return Journal(source, tuple(piece for _, piece in pieces), moved=moved)
+
+
+class _Force(Struct, frozen=True):
+    """A compaction of the file's own that stands: what it folded, and what stands for it."""
+
+    folded: frozenset[Id] = frozenset()
+    summaries: tuple[Id, ...] = ()
+
+
+def _in_force(handle: Handle, folds: Sequence[Step], standing: set[Id]) -> dict[Id, _Force]:
+    """The compactions that stand, newest first: a newer one may have folded an older's summary."""
+    found: dict[Id, _Force] = {}
+    for step in reversed(folds):
+        before = [row.id for row in handle.view(step.commit.parents[0]).rows if row.id]
+        after = [row.id for row in handle.view(step.commit.id).rows if row.id]
+        summaries = tuple(slot for slot in after if slot not in before)
+        folded_again = any(force.folded.issuperset(summaries) for force in found.values())
+        if folded_again or standing.issuperset(summaries):
+            found[step.commit.id] = _Force(frozenset(before) - frozenset(after), summaries)
+    return found
+
+
+def _keeps(step: Step, standing: Mapping[Id, Row], in_force: Mapping[Id, _Force]) -> bool:
+    """Whether the lines of a commit still belong into the file."""
+    id = step.commit.id
+    if step.commit.kind == "compact":
+        return id in in_force
+    if step.commit.kind != "append":
+        return True
+    row = standing.get(id)
+    if row is None:
+        return any(id in force.folded for force in in_force.values())
+    op = decode_body(step).op
+    return row.priority != "skip" or (isinstance(op, Append) and op.priority == "skip")
+
+
+def _new_pieces(
+    rows: Sequence[Row], steps: Mapping[Id, Step], ends: Mapping[Id, float]
+) -> list[tuple[float, Piece]]:
+    """The lines to be written anew, each a hair behind what it follows."""
+    found: list[tuple[float, Piece]] = []
+    place, created = -1.0, 0.0
+    for row in rows:
+        assert row.id is not None
+        step = steps.get(row.id)
+        created = created if step is None else step.commit.created
+        if row.id in ends:
+            place = ends[row.id]
+        elif row.priority != "skip":
+            place += 1e-6
+            found.append((place, New(row.id, row.message, created)))
+    return found
+
+
+def _steps_of(handle: Handle, chain: Sequence[Step], rows: Sequence[Row]) -> list[Step]:
+    """The commits of a branch, and those that brought lines from elsewhere by a merge."""
+    known = {step.commit.id for step in chain}
+    foreign = [row.id for row in rows if row.id is not None and row.id not in known]
+    return [*chain, *handle.store.read_commits(handle.name, foreign)]
+
+
+def _carried(steps: Iterable[Step], format: str) -> dict[Id, Attachment]:
+    found: dict[Id, Attachment] = {}
+    for step in steps:
+        attached = read_attachment(step)
+        if attached is not None and attached.format == format:
+            found[step.commit.id] = attached
+    return found
+
+
+def _first(step: Step) -> Message:
+    return decode_entry(step.contents[0])
