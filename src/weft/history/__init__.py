@@ -31,8 +31,9 @@ from .objects import (
     new_slot,
 )
 from .oplog import REDO, UNDO, plan_redo, plan_undo, read_operations
-from .replay import Again, Replayed, State, replay
+from .replay import Again, Replayed, State, advance, replay
 from .rewrite import PlannedRewrite, apply_rewrite, plan_rewrite
+from .seal import is_sealed
 from .search import index_behind, search_commits
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "Setup",
     "State",
     "View",
+    "advance",
     "apply_rewrite",
     "chain_message",
     "chain_messages",
@@ -76,6 +78,7 @@ __all__ = [
     "encode_entry",
     "first_link",
     "index_behind",
+    "is_sealed",
     "match_key",
     "merge3",
     "merge_base",

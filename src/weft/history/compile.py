@@ -97,12 +97,13 @@ class View:
         """Every line, hidden ones too; a list of the caller's own."""
         return self._weave.rows[: self.length]
 
-    def unbound(self) -> frozenset[Id]:
+    def unbound(self, rows: Sequence[Row] | None = None) -> frozenset[Id]:
         """The lines whose signed thinking stands behind another beginning than it was signed for.
 
-        Lines that another branch or a compaction brought are among them.
+        Lines that another branch or a compaction brought are among them. With `rows`, as it would
+        be if these were the lines.
         """
-        return self._weave.seals.unbound(show_rows(self.rows))
+        return self._weave.seals.unbound(show_rows(self.rows if rows is None else rows))
 
     def commit_of(self, slot: Id) -> Id:
         """The commit that appended the line in this slot, if an append did."""

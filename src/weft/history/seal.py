@@ -50,12 +50,12 @@ class Seals:
         return frozenset(found)
 
     def _print(self, row: Row) -> int:
-        assert row.id is not None
-        known = self._prints.get(row.id)
+        known = None if row.id is None else self._prints.get(row.id)
         if known is not None and known[0] is row.message:
             return known[1]
         print = hash(encode_entry(row.message)[0])
-        self._prints[row.id] = (row.message, print)
+        if row.id is not None:
+            self._prints[row.id] = (row.message, print)
         return print
 
 

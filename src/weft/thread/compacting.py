@@ -1,11 +1,15 @@
 """`compact`: the one door by which a tool, a person, a command or the page folds old turns.
 
 The plan is made first and may refuse; only then do watchers hear that something begins. It is
-made again if another writer lands in between, so that no turn is lost under it.
+made again if another writer lands in between, so that no turn is lost under it, and the commit
+says what the plan that landed came to. What the caller wants retained is looked for in what the
+thread says afterwards: a summary that lost it is refused.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from msgspec import structs
 
 from weft.compact import (
     CompactResult,
@@ -21,10 +25,10 @@ from weft.compact import (
     validate_compact_input,
 )
 from weft.errors import CompactRefused
-from weft.history import Row, plan_rewrite, show_rows, shows
+from weft.history import Draft, Row, plan_rewrite, show_rows, shows
+from weft.ids import Id
 
 from .handle import Handle, TakenCheckpoints
-from .rewriting import commit_rows
 
 Replacements = Sequence[Replacement | Mapping[str, Any]]
 
@@ -39,6 +43,7 @@ def compact(
     preview: bool,
     call_id: str | None,
     trigger: Trigger,
+    retain: Sequence[str] = (),
 ) -> CompactResult:
     """Fold what `replacements` name, or whatever a budget asks for; a preview writes nothing."""
     typed = _read_replacements(replacements)
@@ -49,25 +54,44 @@ def compact(
             return plan_replacements(rows, typed, known=taken, strip=strip, call_id=call_id)
         return _plan_budget(handle, rows, budget, keep)
 
+    def weigh(rows: list[Row]) -> tuple[CompactResult, Plan]:
+        planned = plan(rows)
+        _check_retained(rows, planned.rows, retain)
+        before, after = _tokens(handle, rows), _tokens(handle, planned.rows)
+        return compact_result(planned, before, after, preview=preview), planned
+
     rows = handle.view(handle.head()).rows
-    planned = plan(rows)
-    before, after = _tokens(handle, rows), _tokens(handle, planned.rows)
+    result, planned = weigh(rows)
     if preview or not plan_rewrite(rows, planned.rows):
-        return compact_result(planned, before, after, preview=preview)
+        return result
     handle.emit([compaction_started()])
-    record = planned.record()
 
-    def fold(present: list[Row]) -> Sequence[Row]:
-        nonlocal planned, before, after
+    def draft(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
+        nonlocal result, planned
+        present = handle.view(head).rows
         if present != rows:  # another writer was here: its turns belong into the plan
-            planned = plan(present)
-            before, after = _tokens(handle, present), _tokens(handle, planned.rows)
-            record.update(planned.record())
-        return planned.rows
+            result, planned = weigh(present)
+        rewrite = plan_rewrite(present, planned.rows)
+        note = _note(result.tokens_before, result.tokens_after)
+        return Draft("compact", rewrite.op, rewrite.messages, note, planned.record()), ()
 
-    info = commit_rows(handle, "compact", fold, note=_note(before, after), metadata=record)
-    handle.emit([compaction_ended(trigger, before, after)])
-    return compact_result(planned, before, after, commit=info.id)
+    info = handle.land("compact", draft)
+    handle.emit([compaction_ended(trigger, result.tokens_before, result.tokens_after)])
+    return structs.replace(result, commit=info.id)
+
+
+def _check_retained(before: Sequence[Row], after: Sequence[Row], retain: Sequence[str]) -> None:
+    """Refuse a plan that loses a text which the thread has now and which must stay."""
+    said, left = (_read(rows) for rows in (before, after))
+    for text in retain:
+        if not text or text not in said:
+            raise CompactRefused(f"{text!r} is not in the thread", field="retain")
+        if text not in left:
+            raise CompactRefused(f"{text!r} would be lost; say it in the summary", field="retain")
+
+
+def _read(rows: Sequence[Row]) -> str:
+    return "\n".join(row.message.text for row in show_rows(rows))
 
 
 def _note(before: int, after: int) -> str:

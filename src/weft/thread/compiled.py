@@ -5,17 +5,21 @@ they are asked for: a compile behind every commit of a long thread costs what ch
 here reads or writes a store.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
 from weft.codec import SystemPolicy
 from weft.history import Count, Priority, Row, Setup, View, show_rows
 from weft.ids import Id
-from weft.model import Message, Tool
+from weft.model import JsonObject, Loss, Message, Tool
 
 from . import formats
-from .params import ToolLike, VendorParams, write_params
+from .params import GEMINI, Recipe, ToolLike, VendorParams, read_tool, write_params
+from .sealed import without_unbound
+
+Configs = Callable[[Sequence[Id]], dict[Id, JsonObject]]
+"""How the answers of these commits were made; reads the store."""
 
 
 class CompiledContext:
@@ -25,11 +29,27 @@ class CompiledContext:
     _count: Count
     _last: int | None
     _reasoning: bool
+    _configs: Configs | None
+    _source: str
 
     def __init__(
-        self, view: View, count: Count, *, last: int | None = None, reasoning: bool = False
+        self,
+        view: View,
+        count: Count,
+        *,
+        last: int | None = None,
+        reasoning: bool = False,
+        configs: Configs | None = None,
+        source: str = "",
     ) -> None:
-        vars(self).update(_view=view, _count=count, _last=last, _reasoning=reasoning)
+        vars(self).update(
+            _view=view,
+            _count=count,
+            _last=last,
+            _reasoning=reasoning,
+            _configs=configs,
+            _source=source,
+        )
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a compiled context is frozen: {name!r} cannot be set")
@@ -66,6 +86,27 @@ class CompiledContext:
         return tuple(row.kind for row in self.rows)
 
     @property
+    def generation_configs(self) -> tuple[JsonObject | None, ...]:
+        """How each message was made, where its commit says so; the one thing read when asked."""
+        commits = [b"" if row.id is None else self._view.commit_of(row.id) for row in self.rows]
+        found = {} if self._configs is None else self._configs(commits)
+        return tuple(found.get(commit) for commit in commits)
+
+    @property
+    def token_source(self) -> str:
+        """What `tokens` was counted with."""
+        return self._source
+
+    @cached_property
+    def sendable(self) -> tuple[Message, ...]:
+        """The messages as a vendor takes them: thinking whose beginning changed is left out."""
+        return tuple(row.message for row in self._sendable[0])
+
+    @cached_property
+    def _sendable(self) -> tuple[tuple[Row, ...], tuple[Loss, ...]]:
+        return without_unbound(self.rows, self._view.unbound())
+
+    @property
     def setup(self) -> Setup:
         """The tools and parameters that hold here."""
         return self._view.setup or Setup()
@@ -91,11 +132,15 @@ class CompiledContext:
 
     def to_anthropic(self) -> dict[str, Any]:
         """`{"system": str | None, "messages": [...]}`."""
-        return formats.to_anthropic(self.rows)
+        return formats.to_anthropic(self._sendable[0])
 
     def to_responses(self) -> list[dict[str, Any]]:
         """The Responses API's input items."""
         return formats.to_responses(self.rows)
+
+    def to_gemini(self) -> dict[str, Any]:
+        """`{"system_instruction": str | None, "contents": [...]}`."""
+        return formats.to_gemini(self._params(GEMINI, None, tools=()))
 
     def to_text(self) -> str:
         """The conversation as a person reads it."""
@@ -113,6 +158,14 @@ class CompiledContext:
         """What `responses.create(**...)` takes."""
         return self._params("openai-responses", model, **options)
 
+    def to_gemini_params(self, model: str | None = None, **options: Any) -> VendorParams:
+        """What `models.generate_content(**...)` takes."""
+        return self._params(GEMINI, model, **options)
+
+    def follow(self, recipe: Recipe) -> VendorParams:
+        """The request that a recipe makes of these messages."""
+        return write_params(recipe, self.sendable, self.setup, self._sendable[1])
+
     def _params(
         self,
         protocol: str,
@@ -122,15 +175,17 @@ class CompiledContext:
         system: SystemPolicy = "auto",
         max_tokens: int | None = None,
     ) -> VendorParams:
-        return write_params(
-            protocol,
-            self.rows,
-            self.setup,
+        recipe = Recipe(
+            head=self.head,
+            protocol=protocol,
             model=model,
-            tools=tools,
             system=system,
             max_tokens=max_tokens,
+            tools=None if tools is None else tuple(read_tool(tool) for tool in tools),
+            last=self._last,
+            reasoning=self._reasoning,
         )
+        return self.follow(recipe)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -5,7 +5,7 @@ a role that some vendor would refuse stays. What a vendor's `create(**...)` acce
 and with a report of what could not be said, is `params.py`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import orjson
@@ -94,6 +94,14 @@ def to_responses(rows: Iterable[Row]) -> list[Dict]:
             for c in calls
         )
     return items
+
+
+def to_gemini(params: Mapping[str, Any]) -> Dict:
+    """Exactly `system_instruction` and `contents`, out of what Google's SDK takes."""
+    config: Dict = params.get("config", {})
+    parts = config.get("systemInstruction", {}).get("parts", ())
+    system = "\n\n".join(part["text"] for part in parts if part.get("text"))
+    return {"system_instruction": system or None, "contents": params["contents"]}
 
 
 def to_text(rows: Iterable[Row]) -> str:

@@ -83,6 +83,7 @@ class Handle:
         self.lock = RLock()
         self.budget = budget
         self.listeners: list[Callable[[SystemMessage], None]] = []
+        self.tokenizer = DEFAULT_TOKENIZER if counter is None else type(counter).__name__
         self.before: list[Before] = []
         self.after: list[After] = []
         self._asking = False
@@ -234,9 +235,9 @@ class Handle:
         match draft.op:
             case Setup():
                 return before
-            case Append(kind=kind, priority=priority):
+            case Append():
                 said = draft.messages[0]
-                if not shows(Row(None, said, priority, kind)):
+                if not _is_shown(draft.op, said):
                     return before
                 if before is None and is_system(said):
                     return None
@@ -274,7 +275,7 @@ class Handle:
         """The commit with its match key, if the budget lets it pass."""
         if isinstance(draft.op, Append):
             after = State()  # an append needs no list to be weighed or matched
-            if self.budget is not None and shows(Row(None, draft.messages[0], draft.op.priority)):
+            if self.budget is not None and _is_shown(draft.op, draft.messages[0]):
                 now = self.view(head).tokens(self.count)
                 self.budget.judge(now, now + self.count(draft.messages[0]))
         else:
@@ -361,6 +362,10 @@ def _checkpoints(messages: Iterable[Message]) -> Iterable[str]:
         for block in message.blocks
         if isinstance(block, Checkpoint)
     )
+
+
+def _is_shown(op: Append, said: Message) -> bool:
+    return shows(Row(None, said, op.priority, op.kind))
 
 
 def _step(record: CommitRecord, entries: Entries) -> Step:

@@ -5,22 +5,14 @@ from typing import Any
 from msgspec import Struct
 
 from weft.errors import NotFound
-from weft.history import (
-    Append,
-    Rewrite,
-    View,
-    decode_body,
-    decode_entry,
-    new_slot,
-    search_commits,
-    shows,
-)
+from weft.history import View, read_branches, search_commits, shows
 from weft.ids import Id
 from weft.model import Checkpoint, Message
 from weft.store import Step
 
 from .handle import Handle
 from .info import CommitInfo, read_info
+from .lineage import written_lines
 from .resolve import Name, require_commit, resolve_row
 
 LIMIT = 50
@@ -98,8 +90,7 @@ def show(handle: Handle, name: Name) -> CommitInfo:
     head = handle.head()
     steps = [] if head is None else handle.store.walk(handle.name, head)
     for step in reversed(steps):
-        messages = [decode_entry(content) for content in step.contents]
-        if any(slot == row.id for slot, _ in _slots(step, messages)):
+        if any(slot == row.id for slot, _ in written_lines(step)):
             return read_info(step, handle.count)
     raise NotFound("commit", str(name))
 
@@ -125,7 +116,7 @@ def stats(handle: Handle) -> Stats:
     return Stats(
         thread=handle.name,
         branch=handle.branch,
-        branches=len(handle.store.refs(handle.name)),
+        branches=len(read_branches(handle.store, handle.name)),
         commits=handle.store.count(handle.name),
         messages=len(shown),
         hidden=len(rows) - len(shown),
@@ -136,7 +127,6 @@ def stats(handle: Handle) -> Stats:
 
 def _hits(step: Step, view: View) -> list[Hit]:
     """What a commit said, line by line."""
-    messages = [decode_entry(content) for content in step.contents]
     return [
         Hit(
             slot.hex(),
@@ -145,27 +135,8 @@ def _hits(step: Step, view: View) -> list[Hit]:
             message.role,
             step.commit.id.hex(),
         )
-        for slot, message in _slots(step, messages)
+        for slot, message in written_lines(step)
     ]
-
-
-def _slots(step: Step, messages: list[Message]) -> list[tuple[Id, Message]]:
-    """The lines that a commit wrote, and what it wrote there."""
-    op = decode_body(step).op
-    commit = step.commit.id
-    match op:
-        case Append():
-            return [(commit, messages[0])]
-        case Rewrite():
-            found = [(c.slot, messages[c.entry]) for c in op.change if c.entry is not None]
-            placed = [placed for insert in op.insert for placed in insert.rows]
-            found += [
-                (p.slot or new_slot(commit, number), messages[p.entry])
-                for number, p in enumerate(placed)
-            ]
-            return found
-        case _:
-            return []
 
 
 def _is_live(view: View, slot: Id, message: Message) -> bool:

@@ -1,17 +1,18 @@
-"""The verbs that move names: branch, switch, undo, redo."""
+"""The verbs that move names: branch, switch, reset, tags, undo, redo."""
 
 from weft.errors import NotFound, ThreadError
-from weft.history import REDO, UNDO, plan_redo, plan_undo, read_operations
+from weft.history import REDO, TAG, UNDO, plan_redo, plan_undo, read_operations
 from weft.store import Landing, Operation
 
 from .handle import Handle
 from .info import CommitInfo
-from .resolve import At, check_branch_name, resolve_commit
+from .preview import Preview, foresee
+from .resolve import At, check_name, resolve_commit
 
 
 def branch(handle: Handle, name: str, at: At = None) -> CommitInfo:
     """A new branch at this commit; the handle stays where it is."""
-    check_branch_name(name)
+    check_name(name)
     target = resolve_commit(handle, at)
     if target is None:
         raise ThreadError("an empty thread cannot be branched")
@@ -46,6 +47,42 @@ def switch(handle: Handle, name: str) -> CommitInfo | None:
             _land(handle, "switch", name, head, head, was=handle.branch)
             handle.branch = name
     return None if head is None else handle.info(head)
+
+
+def reset(handle: Handle, at: At, *, preview: bool = False) -> CommitInfo | Preview:
+    """Let the branch point at another commit; what it leaves stays reachable by `undo`."""
+    with handle.lock, handle.store.transaction():
+        target = resolve_commit(handle, at)
+        if target is None:
+            raise ThreadError("an empty thread cannot be reset")
+        if preview:
+            return foresee(handle, "reset", handle.view(target).rows)
+        if target != handle.head():
+            _land(handle, "reset", handle.branch, handle.head(), target)
+        return handle.info(target)
+
+
+def tag(handle: Handle, name: str, at: At = None) -> CommitInfo:
+    """Give a commit a name that does not move."""
+    check_name(name, "tag")
+    with handle.store.transaction():
+        target = resolve_commit(handle, at)
+        if target is None:
+            raise ThreadError("an empty thread cannot be tagged")
+        if handle.store.read_ref(handle.name, TAG + name) is not None:
+            raise ThreadError(f"tag {name!r} is there already")
+        _land(handle, "tag", TAG + name, None, target)
+    return handle.info(target)
+
+
+def untag(handle: Handle, name: str) -> CommitInfo:
+    """Forget a tag; its commit stays."""
+    with handle.store.transaction():
+        target = handle.store.read_ref(handle.name, TAG + name)
+        if target is None:
+            raise NotFound("tag", name)
+        _land(handle, "untag", TAG + name, target, None)
+    return handle.info(target)
 
 
 def undo(handle: Handle) -> CommitInfo | None:

@@ -7,54 +7,86 @@ model's name is left out where none was given, so that the caller may name it in
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from weft.catalog import load_catalog
 from weft.codec import CODECS, SystemPolicy, Target
 from weft.errors import ThreadError
-from weft.history import Row, Setup
-from weft.model import JsonObject, Loss, Request, Tool
+from weft.history import Setup
+from weft.model import JsonObject, Loss, Message, Request, Tool
+
+GEMINI = "gemini"
 
 ToolLike = Tool | Mapping[str, Any] | Any
 """A tool of the model, a vendor's dict, or anything with a name, a description and parameters."""
 
 
+class Recipe(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a request was made from a thread: which commit, for whom, by which policies.
+
+    `tools` is there where the caller gave others than the thread's own.
+    """
+
+    head: str | None
+    protocol: str
+    model: str | None = None
+    system: SystemPolicy = "auto"
+    max_tokens: int | None = None
+    tools: tuple[Tool, ...] | None = None
+    last: int | None = None
+    reasoning: bool = False
+
+
 class VendorParams(dict[str, Any]):
-    """A request's members; unpacks with `**`, and says beside it what was lost."""
+    """A request's members; unpacks with `**`, and says beside it what was lost.
+
+    Given back with the answer (`t.assistant(answer, sent=params)`), it lets the thread say later
+    what the model was sent.
+    """
 
     losses: tuple[Loss, ...] = ()
+    recipe: Recipe | None = None
+    written: frozenset[str] = frozenset()
 
 
 def write_params(
-    protocol: str,
-    rows: Sequence[Row],
-    setup: Setup,
-    *,
-    model: str | None,
-    tools: Sequence[ToolLike] | None,
-    system: SystemPolicy = "auto",
-    max_tokens: int | None = None,
+    recipe: Recipe, messages: Sequence[Message], setup: Setup, unsaid: Sequence[Loss] = ()
 ) -> VendorParams:
-    """The request that says these lines to this vendor."""
-    if protocol not in CODECS:
-        raise ThreadError(f"no codec speaks {protocol!r}")
-    params = setup.params
-    if max_tokens is not None:
-        params = structs.replace(params, max_tokens=max_tokens)
+    """The request that says these messages to this vendor; `unsaid` is what was left out before."""
+    if recipe.protocol not in CODECS:
+        raise ThreadError(f"no codec speaks {recipe.protocol!r}")
+    params, model = setup.params, recipe.model
+    if recipe.max_tokens is not None:
+        params = structs.replace(params, max_tokens=recipe.max_tokens)
     request = Request(
         model=model or "",
-        messages=tuple(row.message for row in rows),
-        tools=setup.tools if tools is None else tuple(read_tool(tool) for tool in tools),
+        messages=tuple(messages),
+        tools=setup.tools if recipe.tools is None else recipe.tools,
         params=params,
     )
-    target = Target(load_catalog().find(model or ""), system)
-    encoded = CODECS[protocol].encode_request(request, target)
+    target = Target(load_catalog().find(model or ""), recipe.system)
+    encoded = CODECS[recipe.protocol].encode_request(request, target)
     body = {key: value for key, value in encoded.body.items() if value is not None}
+    if recipe.protocol == GEMINI:
+        body = _gemini_arguments(body, model)
     if model is None:
         body.pop("model", None)
     found = VendorParams(body)
-    found.losses = tuple(encoded.losses)
+    found.losses = (*unsaid, *encoded.losses)
+    found.recipe = recipe
+    found.written = frozenset(found)
     return found
+
+
+def _gemini_arguments(body: JsonObject, model: str | None) -> JsonObject:
+    """Google's SDK takes `model`, `contents` and everything else as one `config`.
+
+    https://googleapis.github.io/python-genai/genai.html#genai.models.Models.generate_content
+    """
+    rest = {key: value for key, value in body.items() if key not in ("contents", "model")}
+    config = {**rest.pop("generationConfig", {}), **rest}
+    named = {"model": model} if model is not None else {}
+    return {**named, "contents": body["contents"], **({"config": config} if config else {})}
 
 
 def read_tool(tool: ToolLike) -> Tool:

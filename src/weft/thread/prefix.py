@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from weft.history import chain_messages
+from weft.history import chain_messages, read_branches
 from weft.ids import Id
 from weft.model import Message
 from weft.store import Store
@@ -38,7 +38,7 @@ def find_prefix(store: Store, scope: str, messages: Sequence[Message]) -> Prefix
     longest = max(lengths[match.chain] for match in matches)
     found = [match for match in matches if lengths[match.chain] == longest]
     for match in found:  # newest first; a branch's head needs no fork
-        for branch, head in store.refs(match.thread).items():
+        for branch, head in read_branches(store, match.thread).items():
             if head == match.commit:
                 return Prefix(match.thread, branch, match.commit, longest, True)
     for match in found:
@@ -53,7 +53,7 @@ def find_prefix(store: Store, scope: str, messages: Sequence[Message]) -> Prefix
 def _branch_through(store: Store, thread: str, commit: Id) -> str | None:
     """A branch whose chain of first parents has this commit."""
     (node,) = store.read_nodes(thread, [commit])
-    for branch, head in store.refs(thread).items():
+    for branch, head in read_branches(store, thread).items():
         steps = store.walk(thread, head, after=node.depth - 1)
         if steps and steps[0].commit.id == commit:
             return branch

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from weft.errors import Ambiguous, NotFound, ThreadError
-from weft.history import Rewrite, Row, View, decode_body
+from weft.history import TAG, Rewrite, Row, View, decode_body
 from weft.ids import SIZE, Id
 
 from .handle import Handle
@@ -20,15 +20,15 @@ At = Name | datetime | float | None
 
 
 def resolve_commit(handle: Handle, at: At) -> Id | None:
-    """The commit of a branch's name, an id or its prefix, a time; the head where none is named."""
+    """The commit of a branch, a tag, an id or its prefix, a time; the head where none is named."""
     match at:
         case None:
             return handle.head()
         case CommitInfo(id=id):
             return _only(handle, id)
         case str():
-            found = handle.store.read_ref(handle.name, at)
-            return found if found is not None else _only(handle, at)
+            names = (handle.store.read_ref(handle.name, name) for name in (at, TAG + at))
+            return next((id for id in names if id is not None), None) or _only(handle, at)
         case datetime():
             return _commit_at(handle, at.timestamp())
         case _:
@@ -60,8 +60,8 @@ def resolve_row(handle: Handle, view: View, name: Name) -> Row:
     return row
 
 
-def check_branch_name(name: str) -> str:
-    """The name, if a branch may have it; the rules are git's."""
+def check_name(name: str, kind: str = "branch") -> str:
+    """The name, if a branch or a tag may have it; the rules are git's."""
     wrong = (
         not name
         or name == "HEAD"
@@ -71,7 +71,7 @@ def check_branch_name(name: str) -> str:
         or any(sign in FORBIDDEN for sign in name)
     )
     if wrong:
-        raise ThreadError(f"{name!r} is not a name for a branch")
+        raise ThreadError(f"{name!r} is not a name for a {kind}")
     return name
 
 

@@ -5,11 +5,12 @@ from collections.abc import Callable
 import orjson
 
 from weft.errors import ThreadError
-from weft.history import Setup, show_rows
+from weft.history import show_rows
 from weft.model import Loss
+from weft.thread.compiled import CompiledContext
 from weft.thread.formats import to_dicts
 from weft.thread.handle import Handle
-from weft.thread.params import write_params
+from weft.thread.params import Recipe
 
 from .claude_code import write_claude_code
 from .codex import write_codex
@@ -37,12 +38,12 @@ def write_export(
     if format in LINES:
         return LINES[format](handle), ()
     view = handle.view(handle.head())
-    rows = show_rows(view.rows)
     if format == DICTS:
-        return _json(to_dicts(rows)), ()
+        return _json(to_dicts(show_rows(view.rows))), ()
     if format not in BODIES:
         raise ThreadError(f"no export writes {format!r}; there are {', '.join(EXPORTS)}")
-    body = write_params(format, rows, view.setup or Setup(), model=model, tools=None)
+    context = CompiledContext(view, handle.count)
+    body = context.follow(Recipe(head=context.head, protocol=format, model=model))
     return _json(body), body.losses
 
 

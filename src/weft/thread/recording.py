@@ -1,0 +1,185 @@
+"""`Recorder`: the verbs that append to a thread."""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+from weft.history import Draft, Priority, Setup
+from weft.model import Block, JsonObject, Message, Params, Text, ToolResult
+
+from .answers import describe_generation, read_answer
+from .append import append_content, append_message, append_results
+from .content import Content, DialogueContent, InstructionContent
+from .handle import After, Before
+from .info import CommitInfo, auto_note
+from .params import ToolLike, VendorParams, read_tool
+from .reading import Reader
+from .sent import with_receipt
+
+
+class Recorder(Reader):
+    """A thread as those use it who write it down.
+
+    Every verb lands by the same road: the hooks are asked, the budget is weighed, and a commit
+    that is refused leaves no trace.
+    """
+
+    def before(self, hook: Before) -> None:
+        """Ask this before every commit: it raises to stop one, or answers with another draft.
+
+        Hooks are asked in the order they came, and again where another writer was first. What a
+        hook itself commits asks no hook.
+        """
+        self._handle.before.append(hook)
+
+    def after(self, hook: After) -> None:
+        """Tell this of every commit that has landed here."""
+        self._handle.after.append(hook)
+
+    def commit(
+        self,
+        content: Content | JsonObject,
+        message: str | None = None,
+        *,
+        metadata: JsonObject | None = None,
+        generation_config: JsonObject | None = None,
+        priority: Priority = "normal",
+        reminder: str | None = None,
+    ) -> CommitInfo:
+        """Append one of the eight content types, or a dict with `content_type`.
+
+        Without `message` the note is `"<type>: <preview>"`; an empty one stays empty.
+        """
+        return append_content(
+            self._handle,
+            content,
+            note=message,
+            metadata=metadata,
+            generation_config=generation_config,
+            priority=priority,
+            reminder=reminder,
+        )
+
+    def system(
+        self, text: str, *, message: str | None = None, metadata: JsonObject | None = None
+    ) -> CommitInfo:
+        """Append an instruction."""
+        return self.commit(InstructionContent(text), message, metadata=metadata)
+
+    def user(
+        self,
+        text: str,
+        *,
+        name: str | None = None,
+        reminder: str | None = None,
+        message: str | None = None,
+        metadata: JsonObject | None = None,
+    ) -> CommitInfo:
+        """Append what the user says."""
+        content = DialogueContent("user", text, name)
+        return self.commit(content, message, metadata=metadata, reminder=reminder)
+
+    def assistant(
+        self,
+        answer: Any,
+        *,
+        name: str | None = None,
+        message: str | None = None,
+        metadata: JsonObject | None = None,
+        generation_config: JsonObject | None = None,
+        sent: VendorParams | None = None,
+    ) -> CommitInfo:
+        """Append what the model says: text, or any vendor's whole response with all it holds.
+
+        `sent` is the request it answers, as a compiled context wrote it: with it `show` can say
+        later what the model was sent.
+        """
+        metadata = with_receipt(metadata, sent)
+        if isinstance(answer, str):
+            content = DialogueContent("assistant", answer, name)
+            return self.commit(
+                content, message, metadata=metadata, generation_config=generation_config
+            )
+        response = read_answer(answer)
+        said = response.message
+        return append_message(
+            self._handle,
+            said,
+            note=auto_note("dialogue", said.text) if message is None else message,
+            metadata=metadata,
+            generation_config=generation_config or describe_generation(response),
+            usage=response.usage,
+        )
+
+    def tool_result(
+        self,
+        call_id: str,
+        content: str | Sequence[Block] = "",
+        is_error: bool = False,
+        *,
+        reminder: str | None = None,
+        message: str | None = None,
+        metadata: JsonObject | None = None,
+    ) -> CommitInfo:
+        """Append what one tool answered, as a turn of its own."""
+        blocks = (Text(content),) if isinstance(content, str) else tuple(content)
+        result = ToolResult(call_id, blocks, is_error or None)
+        return self.tool_results([result], reminder=reminder, message=message, metadata=metadata)
+
+    def tool_results(
+        self,
+        results: Sequence[ToolResult],
+        *,
+        text: str | None = None,
+        reminder: str | None = None,
+        message: str | None = None,
+        metadata: JsonObject | None = None,
+    ) -> CommitInfo:
+        """Append all answers of one turn as one message: results, text, reminder, checkpoint."""
+        return append_results(
+            self._handle, results, text=text, reminder=reminder, note=message, metadata=metadata
+        )
+
+    def commit_message(
+        self,
+        said: Message,
+        *,
+        message: str | None = None,
+        metadata: JsonObject | None = None,
+        generation_config: JsonObject | None = None,
+        usage: Any = None,
+        priority: Priority = "normal",
+        kind: str = "dialogue",
+        sent: VendorParams | None = None,
+    ) -> CommitInfo:
+        """Append one message of the model exactly as it is; adds no note and no checkpoint."""
+        metadata = with_receipt(metadata, sent)
+        return append_message(
+            self._handle,
+            said,
+            kind=kind,
+            note=message,
+            metadata=metadata,
+            generation_config=generation_config,
+            usage=usage,
+            priority=priority,
+        )
+
+    def setup(self, tools: Sequence[ToolLike] = (), params: Params | None = None) -> CommitInfo:
+        """The tools and parameters that requests made from here on carry."""
+        op = Setup(tuple(read_tool(tool) for tool in tools), params or Params())
+        return self._handle.land("setup", lambda _: (Draft("setup", op), ()))
+
+    @contextmanager
+    def batch(self) -> Generator[Self]:
+        """Everything inside lands as one transaction; an exception takes all of it back."""
+        handle = self._handle
+        with handle.lock:
+            branch = handle.branch
+            try:
+                with handle.store.transaction():
+                    yield self
+            except BaseException:
+                handle.branch = branch
+                handle.forget_views()
+                raise
