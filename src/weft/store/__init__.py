@@ -18,9 +18,12 @@ from .base import (
 )
 from .memory import MemoryStore
 from .sqlite import SqliteStore
+from .upkeep import Dropped, Flaw, Tombstone, Upkeep
 
 __all__ = [
     "CommitRecord",
+    "Dropped",
+    "Flaw",
     "Landing",
     "Match",
     "MemoryStore",
@@ -30,7 +33,9 @@ __all__ = [
     "Step",
     "Store",
     "ThreadRecord",
+    "Tombstone",
     "Unindexed",
+    "Upkeep",
     "open_store",
 ]
 

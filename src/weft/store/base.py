@@ -15,11 +15,14 @@ One contract suite (`tests/store`) runs over every backend.
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
 from weft.ids import Id
+
+if TYPE_CHECKING:
+    from .upkeep import Upkeep
 
 
 class CommitRecord(Struct, frozen=True):
@@ -190,6 +193,10 @@ class Store(Protocol):
 
     def search(self, thread: str, words: Sequence[str], limit: int) -> list[Step]:
         """Indexed commits of the thread that have every word, best first."""
+        ...
+
+    def upkeep(self) -> "Upkeep":
+        """The other side of the store: what `fsck`, `gc` and `forget` ask of it."""
         ...
 
     def close(self) -> None: ...

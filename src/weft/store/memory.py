@@ -24,6 +24,8 @@ from .base import (
     ThreadRecord,
     Unindexed,
 )
+from .memory_upkeep import MemoryUpkeep
+from .upkeep import Tombstone, Upkeep
 from .words import read_words
 
 DEFAULT_BRANCH = "main"
@@ -48,17 +50,39 @@ class Shelf(Struct):
         )
 
 
+class Tables(Struct):
+    """All that a store holds."""
+
+    shelves: dict[str, Shelf] = field(default_factory=dict[str, Shelf])
+    entries: dict[Id, bytes] = field(default_factory=dict[Id, bytes])
+    order: list[tuple[str, Id]] = field(default_factory=list[tuple[str, Id]])
+    texts: dict[tuple[str, Id], str] = field(default_factory=dict[tuple[str, Id], str])
+    chains: dict[bytes, list[Match]] = field(default_factory=dict[bytes, list[Match]])
+    tombstones: dict[tuple[str, Id], Tombstone] = field(
+        default_factory=dict[tuple[str, Id], Tombstone]
+    )
+
+    def copy(self) -> "Tables":
+        return Tables(
+            {name: shelf.copy() for name, shelf in self.shelves.items()},
+            dict(self.entries),
+            list(self.order),
+            dict(self.texts),
+            {chain: list(matches) for chain, matches in self.chains.items()},
+            dict(self.tombstones),
+        )
+
+
 class MemoryStore:
     """Everything in this process, gone with it."""
 
     def __init__(self) -> None:
         self._lock = RLock()
         self._nesting = 0
-        self._shelves: dict[str, Shelf] = {}
-        self._entries: dict[Id, bytes] = {}
-        self._order: list[tuple[str, Id]] = []
-        self._texts: dict[tuple[str, Id], str] = {}
-        self._chains: dict[bytes, list[Match]] = {}
+        self._tables = Tables()
+
+    def upkeep(self) -> Upkeep:
+        return MemoryUpkeep(self._tables)
 
     @contextmanager
     def transaction(self) -> Generator[None]:
@@ -66,18 +90,12 @@ class MemoryStore:
             if self._nesting:
                 yield
                 return
-            saved = (
-                {name: shelf.copy() for name, shelf in self._shelves.items()},
-                dict(self._entries),
-                list(self._order),
-                dict(self._texts),
-                {chain: list(matches) for chain, matches in self._chains.items()},
-            )
+            saved = self._tables.copy()
             self._nesting += 1
             try:
                 yield
             except BaseException:
-                self._shelves, self._entries, self._order, self._texts, self._chains = saved
+                self._tables = saved
                 raise
             finally:
                 self._nesting -= 1
@@ -86,10 +104,10 @@ class MemoryStore:
         self, name: str, *, created: float, checkpoints: bool = False, scope: str | None = None
     ) -> ThreadRecord:
         with self._lock:
-            shelf = self._shelves.get(name)
+            shelf = self._tables.shelves.get(name)
             if shelf is None:
                 record = ThreadRecord(name, DEFAULT_BRANCH, checkpoints, scope, created)
-                shelf = self._shelves[name] = Shelf(record)
+                shelf = self._tables.shelves[name] = Shelf(record)
             old = shelf.record
             shelf.record = structs.replace(
                 old,
@@ -100,12 +118,12 @@ class MemoryStore:
 
     def read_thread(self, name: str) -> ThreadRecord | None:
         with self._lock:
-            shelf = self._shelves.get(name)
+            shelf = self._tables.shelves.get(name)
             return None if shelf is None else shelf.record
 
     def threads(self) -> list[ThreadRecord]:
         with self._lock:
-            return [shelf.record for shelf in self._shelves.values()]
+            return [shelf.record for shelf in self._tables.shelves.values()]
 
     def refs(self, thread: str) -> dict[str, Id]:
         with self._lock:
@@ -122,7 +140,7 @@ class MemoryStore:
                 raise RefMoved(landing.ref)
             given = dict(landing.entries)
             self._check(shelf, landing, given)
-            self._entries.update(given)
+            self._tables.entries.update(given)
             for commit in landing.commits:
                 self._put(shelf, commit)
             shelf.checkpoints.update(landing.checkpoints)
@@ -134,7 +152,7 @@ class MemoryStore:
                 shelf.record = structs.replace(shelf.record, head=landing.ref)
             shelf.log.append(
                 Operation(
-                    len(shelf.log) + 1,
+                    shelf.log[-1].seq + 1 if shelf.log else 1,
                     landing.verb,
                     landing.ref,
                     landing.old,
@@ -189,26 +207,28 @@ class MemoryStore:
     ) -> list[Operation]:
         with self._lock:
             log = self._shelf(thread).log
-            end = len(log) if before is None else before - 1
+            end = len(log) if before is None else bisect_left(log, before, key=_seq)
             return log[max(0, end - limit) : end][::-1]
 
     def match(self, chains: Sequence[bytes]) -> list[Match]:
         with self._lock:
-            return [match for chain in chains for match in reversed(self._chains.get(chain, []))]
+            return [
+                match for chain in chains for match in reversed(self._tables.chains.get(chain, []))
+            ]
 
     def unindexed(self, limit: int) -> list[Unindexed]:
         with self._lock:
-            start = len(self._texts)
-            waiting = self._order[start : start + limit]
+            start = len(self._tables.texts)
+            waiting = self._tables.order[start : start + limit]
             return [
-                Unindexed(start + offset, self._shelves[thread].commits[id].contents)
+                Unindexed(start + offset, self._tables.shelves[thread].commits[id].contents)
                 for offset, (thread, id) in enumerate(waiting)
             ]
 
     def index(self, texts: Iterable[tuple[int, str]]) -> None:
         with self._lock:
             for key, text in texts:
-                self._texts[self._order[key]] = text
+                self._tables.texts[self._tables.order[key]] = text
 
     def search(self, thread: str, words: Sequence[str], limit: int) -> list[Step]:
         wanted = [_words(word) for word in words]
@@ -216,7 +236,7 @@ class MemoryStore:
             commits = self._shelf(thread).commits
             return [
                 commits[id]
-                for (owner, id), text in reversed(self._texts.items())
+                for (owner, id), text in reversed(self._tables.texts.items())
                 if owner == thread and all(word in _words(text) for word in wanted)
             ][:limit]
 
@@ -225,7 +245,7 @@ class MemoryStore:
 
     def _shelf(self, thread: str) -> Shelf:
         try:
-            return self._shelves[thread]
+            return self._tables.shelves[thread]
         except KeyError:
             raise StoreError(f"thread {thread!r} is not in the store") from None
 
@@ -234,7 +254,7 @@ class MemoryStore:
         coming = {commit.id for commit in landing.commits}
         for commit in landing.commits:
             for id in commit.entries:
-                if id not in given and id not in self._entries:
+                if id not in given and id not in self._tables.entries:
                     raise StoreError(f"entry {id.hex()} is not in the store")
         wanted = [parent for commit in landing.commits for parent in commit.parents]
         for id in [*wanted, *([] if landing.new is None else [landing.new])]:
@@ -245,13 +265,17 @@ class MemoryStore:
         if commit.id in shelf.commits:
             return
         depth = 1 + max((shelf.commits[parent].depth for parent in commit.parents), default=0)
-        contents = tuple(self._entries[id] for id in commit.entries)
+        contents = tuple(self._tables.entries[id] for id in commit.entries)
         shelf.commits[commit.id] = Step(commit, depth, contents)
         thread = shelf.record.name
-        self._order.append((thread, commit.id))
+        self._tables.order.append((thread, commit.id))
         if commit.chain is not None:
             match = Match(commit.chain, thread, commit.id)
-            self._chains.setdefault(commit.chain, []).append(match)
+            self._tables.chains.setdefault(commit.chain, []).append(match)
+
+
+def _seq(operation: Operation) -> int:
+    return operation.seq
 
 
 def _words(text: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from weft.errors import StoreError
+from weft.errors import Damaged, StoreError
 from weft.ids import Id
 
 from .base import (
@@ -24,6 +24,8 @@ from .base import (
 )
 from .database import Database, Row
 from .landing import write_landing
+from .sql_upkeep import SqlUpkeep
+from .upkeep import Upkeep
 
 CHUNK = 500  # ids per statement; SQLite takes at most 999 variables in old builds
 DEFAULT_BRANCH = "main"
@@ -52,6 +54,9 @@ class SqlStore:
 
     def transaction(self) -> AbstractContextManager[None]:
         return self._db.transaction()
+
+    def upkeep(self) -> Upkeep:
+        return SqlUpkeep(self._db, self._joined, self._steps)
 
     def ensure_thread(
         self, name: str, *, created: float, checkpoints: bool = False, scope: str | None = None
@@ -228,6 +233,9 @@ class SqlStore:
             )
             return self._steps(rows)
 
+    def _joined(self, condition: str, values: Sequence[Any]) -> list[Row]:
+        return self._db.read(f"{JOINED} {condition}", values)
+
     def _steps(self, rows: list[Row]) -> list[Step]:
         """Rows of `COLUMNS` as steps; parents are mostly each other, so few are looked up."""
         ids: dict[int, Id] = {row[0]: row[1] for row in rows}
@@ -238,10 +246,13 @@ class SqlStore:
         many = self._many([row[0] for row in rows if row[10] is None])
         steps: list[Step] = []
         for key, id, depth, kind, first, second, data, created, usage, chain, entry, text in rows:
-            parents = (
-                () if first is None else (ids[first],) if second is None
-                else (ids[first], ids[second])
-            )  # fmt: skip
+            try:
+                parents = (
+                    () if first is None else (ids[first],) if second is None
+                    else (ids[first], ids[second])
+                )  # fmt: skip
+            except KeyError:
+                raise Damaged(f"commit {id.hex()} names a parent that is not there") from None
             pairs = ((entry, text),) if entry is not None else tuple(many.get(key, ()))
             entries = tuple(pair[0] for pair in pairs)
             record = CommitRecord(id, parents, kind, entries, data, created, usage, chain)
