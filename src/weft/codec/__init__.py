@@ -1,7 +1,14 @@
-"""Wires and the model, both ways; pure. `CODECS` finds a protocol by its name."""
+"""Wires and the model, both ways; pure. `CODECS` finds a protocol by its name.
 
-from .anthropic import CODEC as ANTHROPIC
-from .anthropic import apply_last_system_cache_breakpoint
+A codec is imported when it is first asked for.
+"""
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from weft.lazy import lazy_names
+
 from .base import (
     CachePolicy,
     Calls,
@@ -16,22 +23,64 @@ from .base import (
     parsed,
     verbatim,
 )
-from .calls import CallRestorer, restore_calls
-from .chat import CODEC as CHAT
-from .gemini import CODEC as GEMINI
-from .responses import CODEC as RESPONSES
-from .sidecar import (
-    apply_sidecar,
-    calls_of,
-    check_sidecar,
-    make_answer_sidecar,
-    make_sidecar,
-    merge_answers,
-)
 from .sse import SseParser, write_frame
-from .system import build_anthropic_system_param, encode_message, merge_system_text
 
-CODECS: dict[str, Codec] = {codec.protocol: codec for codec in (ANTHROPIC, CHAT, RESPONSES, GEMINI)}
+if TYPE_CHECKING:
+    from .anthropic import apply_last_system_cache_breakpoint
+    from .calls import CallRestorer, restore_calls
+    from .sidecar import (
+        apply_sidecar,
+        calls_of,
+        check_sidecar,
+        make_answer_sidecar,
+        make_sidecar,
+        merge_answers,
+    )
+    from .system import build_anthropic_system_param, encode_message, merge_system_text
+
+HOMES = {
+    "anthropic": "weft.codec.anthropic",
+    "openai-chat": "weft.codec.chat",
+    "openai-responses": "weft.codec.responses",
+    "gemini": "weft.codec.gemini",
+}
+
+
+class Codecs(Mapping[str, Codec]):
+    """The codecs by protocol."""
+
+    def __getitem__(self, protocol: str) -> Codec:
+        return import_module(HOMES[protocol]).CODEC
+
+    def __contains__(self, protocol: object) -> bool:
+        return protocol in HOMES
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(HOMES)
+
+    def __len__(self) -> int:
+        return len(HOMES)
+
+
+CODECS = Codecs()
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "CallRestorer": "weft.codec.calls",
+        "apply_last_system_cache_breakpoint": "weft.codec.anthropic",
+        "apply_sidecar": "weft.codec.sidecar",
+        "build_anthropic_system_param": "weft.codec.system",
+        "calls_of": "weft.codec.sidecar",
+        "check_sidecar": "weft.codec.sidecar",
+        "encode_message": "weft.codec.system",
+        "make_answer_sidecar": "weft.codec.sidecar",
+        "make_sidecar": "weft.codec.sidecar",
+        "merge_answers": "weft.codec.sidecar",
+        "merge_system_text": "weft.codec.system",
+        "restore_calls": "weft.codec.calls",
+    },
+)
 
 __all__ = [
     "CODECS",

@@ -54,7 +54,10 @@ class Pairing:
             self.turns.append(turn)
 
     def user(self, turn: Turn) -> None:
-        if not any(type(block) is ToolResult for block in turn.blocks):
+        for block in turn.blocks:
+            if type(block) is ToolResult:
+                break
+        else:
             if self.waiting or self.group is not None:
                 self.settle()
             self.turns.append(turn)

@@ -27,6 +27,7 @@ from msgspec import Struct, structs
 from weft.catalog import Model
 from weft.errors import Refused
 from weft.model import (
+    SYSTEM_ROLES,
     Block,
     Checkpoint,
     Ext,
@@ -108,18 +109,20 @@ def _legal(
     pairing = Pairing(losses)
     for turn in turns:
         message = turn.message
-        if is_system(message):
+        if message.role in SYSTEM_ROLES:
             if not _says_nothing(turn, losses):
                 refuse_non_text(request, turn)
                 _say_only(turn, request, rules, losses)
                 pairing.system(turn)
             continue
-        if not _is_calm(turn, rules) and not _clear(turn, request, rules, losses):
-            continue
-        if message.role == "assistant":
-            pairing.assistant(turn)
-        else:
-            pairing.user(turn)
+        calm = _calm(turn, rules)
+        if calm == WORDS and not pairing.waiting and pairing.group is None:
+            pairing.turns.append(turn)
+        elif calm or _clear(turn, request, rules, losses):
+            if message.role == "assistant":
+                pairing.assistant(turn)
+            else:
+                pairing.user(turn)
     pairing.settle()
     return pairing.turns
 
@@ -140,18 +143,25 @@ def _leave_billing(turn: Turn, losses: Losses) -> None:
 PLAIN = frozenset({Text, ToolCall, ToolResult})
 
 
-def _is_calm(turn: Turn, rules: Rules) -> bool:
-    """Whether a turn holds only what every wire can say: nearly all do, and are passed on."""
+WORDS, WORK = 1, 2
+
+
+def _calm(turn: Turn, rules: Rules) -> int:
+    """Whether a turn holds only what every wire can say, as nearly all do: words, or calls and
+    results too; 0 where it must be looked at closely."""
     message = turn.message
     if message.ext is not None or message.name is not None or not turn.blocks:
-        return False
+        return 0
+    calm = WORDS
     for block in turn.blocks:
         kind = type(block)
         if kind not in PLAIN or block.ext is not None:  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue] - PLAIN has it
-            return False
-        if kind is Text and not rules.empty_text and _is_blank(block):
-            return False
-    return turn.role in rules.roles or turn.role == "tool"
+            return 0
+        if kind is not Text:
+            calm = WORK
+        elif not rules.empty_text and _is_blank(block):
+            return 0
+    return calm if turn.role in rules.roles or turn.role == "tool" else 0
 
 
 def _clear(turn: Turn, request: Request, rules: Rules, losses: Losses) -> bool:

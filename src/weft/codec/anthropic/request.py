@@ -15,6 +15,7 @@ from weft.codec.repair import Arranged, Rules, Turn, arrange
 from weft.codec.tools import flatten_tools
 from weft.errors import Refused
 from weft.model import (
+    SYSTEM_ROLES,
     Audio,
     Block,
     File,
@@ -30,7 +31,6 @@ from weft.model import (
     Thinking,
     Tool,
     Wire,
-    is_system,
     texts,
 )
 
@@ -85,6 +85,10 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
         _take_marks(body["system"], 0, marks)
     offset = len(messages)
     for number, raw in enumerate(objects(body.get("messages"), "messages")):
+        role, said = raw.get("role"), raw.get("content")
+        if len(raw) == 2 and type(said) is str and said and type(role) is str:
+            messages.append(Message(role, (Text(said),), None, None, "text"))
+            continue  # nearly half: a role and a string
         try:
             role = text_of(raw, "role")
             blocks, form = decode_content(raw, "content")
@@ -237,7 +241,7 @@ def _lose_system_form(turns: Sequence[Turn], losses: Losses) -> None:
 def _write_turn(turn: Turn, writer: Writer, marks: Mapping[Place, Any]) -> JsonObject:
     message = turn.message
     blocks = turn.blocks
-    inline = is_system(message) and turn.role != "user"
+    inline = message.role in SYSTEM_ROLES and turn.role != "user"
     if len(blocks) == 1 and message.form == "text" and not inline and not marks:
         block = blocks[0]
         if type(block) is Text and block.ext is None and message.ext is None:  # nearly all

@@ -22,6 +22,7 @@ from weft.model import (
     JsonObject,
     Message,
     Refusal,
+    Text,
     Thinking,
     ToolCall,
     ToolResult,
@@ -57,6 +58,10 @@ def _decode_plain(raw: JsonObject, role: str, _number: int) -> Message:
 
 
 def _decode_tool(raw: JsonObject, role: str, _number: int) -> Message:
+    said, call_id = raw.get("content"), raw.get("tool_call_id")
+    if len(raw) == 3 and type(said) is str and said and type(call_id) is str:  # nearly all
+        result = ToolResult(call_id, (Text(said),), None, None, False, "text")
+        return Message(role, (result,))
     content, form = decode_content(raw)
     known = PLAIN | {"tool_call_id"}
     name = raw.get("name")
@@ -84,7 +89,7 @@ def _decode_assistant(raw: JsonObject, role: str, number: int) -> Message:
     if raw.keys() <= (CALLING if calls else PLAIN):  # nearly all: only text and calls
         blocks, form = decode_content(raw)
         if calls:
-            blocks += tuple(call for _, call in _find_calls(calls))
+            blocks += _decode_calls(calls)
         return Message(role, blocks, form=form)
     known = set(PLAIN)
     name = raw.get("name")
@@ -132,6 +137,10 @@ def find_blocks(raw: JsonObject, number: int, known: set[str]) -> Iterator[Found
     if audio is not None and audio.get("id"):
         known.add("audio")
         yield "audio", decode_audio_answer(audio)
+
+
+def _decode_calls(calls: Any) -> tuple[Block, ...]:
+    return tuple([call for _, call in _find_calls(calls)])
 
 
 def _find_calls(calls: Any) -> Iterator[Found]:

@@ -17,6 +17,7 @@ from weft.model import (
     Message,
     Place,
     Request,
+    Text,
     Thinking,
     ToolResult,
     Wire,
@@ -29,6 +30,9 @@ from .parts import MARKS, part_name
 from .tools import decode_tools, write_tools
 from .turns import RULES, Writer, write_message
 from .wire import PROTOCOL, REQUEST_SETUP
+
+SPEAKERS = frozenset({"user", "assistant", "system", "developer"})
+"""Roles whose message may be just a text."""
 
 
 def decode_request(body: JsonObject, model: str | None = None) -> Request:
@@ -59,6 +63,10 @@ def _decode_messages(
     messages: list[Message] = []
     legacy = 0
     for number, raw in enumerate(raws):
+        role, said = raw.get("role"), raw.get("content")
+        if len(raw) == 2 and type(said) is str and said and type(role) is str and role in SPEAKERS:
+            messages.append(Message(role, (Text(said),), None, None, "text"))
+            continue  # nearly half: a role and a string
         if raw.get("function_call"):
             legacy = number
         try:
