@@ -2,15 +2,20 @@
 
 import argparse
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
-from weft.history import Diff
+from weft.history import Diff, Row
 from weft.thread import CompiledContext, Hit, Thread, threads
+from weft.thread.formats import to_text
 
+from .lanes import log_graph
+from .terminal import PLAIN, Screen, paged
 from .threads import (
     SHORT,
     Verb,
     add_options,
+    count,
     describe,
     existing_store,
     print_json,
@@ -24,6 +29,7 @@ FORMATS: dict[str, Callable[[CompiledContext], Any]] = {
     "anthropic": CompiledContext.to_anthropic,
     "responses": CompiledContext.to_responses,
 }
+DIFF_STYLES = {"-": "old", "+": "new"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,9 +39,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.command == "threads":
-        return list_threads(args)
-    return run_on_thread(args, VERBS[args.command])
+    with nullcontext(PLAIN) if args.json else paged() as screen:
+        args.screen = screen
+        if args.command == "threads":
+            return list_threads(args)
+        return run_on_thread(args, VERBS[args.command])
 
 
 def list_threads(args: argparse.Namespace) -> int:
@@ -44,12 +52,16 @@ def list_threads(args: argparse.Namespace) -> int:
         {"name": record.name, "branch": record.head, "created": record.created}
         for record in threads(existing_store(args))
     ]
-    print_rows(args, rows, lambda row: f"{row['name']} ({row['branch']})")
+    paint = args.screen.paint
+    print_rows(args, rows, lambda row: f"{paint(row['name'], 'name')} ({row['branch']})")
     return 0
 
 
 def log(thread: Thread, args: argparse.Namespace) -> None:
-    print_rows(args, thread.log(args.limit), describe)
+    if args.graph:
+        log_graph(thread, args)
+        return
+    print_rows(args, thread.log(args.limit), lambda info: describe(info, args.screen))
 
 
 def show(thread: Thread, args: argparse.Namespace) -> None:
@@ -58,20 +70,22 @@ def show(thread: Thread, args: argparse.Namespace) -> None:
     if args.json:
         print_json({**info.to_dict(), "messages": messages})
         return
-    print(f"commit {info.id}")
-    print(
-        f"kind   {info.kind}\ndate   {info.created:%Y-%m-%d %H:%M:%S}\nnote   {info.message or ''}"
-    )
+    paint = args.screen.paint
+    print(f"commit {paint(info.id, 'id')}\nkind   {paint(info.kind, 'kind')}")
+    print(f"date   {info.created:%Y-%m-%d %H:%M:%S}\nnote   {info.message or ''}")
     for message in messages:
-        print(f"\n{message['role']}: {message['content']}")
+        print(f"\n{paint(message['role'], 'role')}: {message['content']}")
 
 
 def diff(thread: Thread, args: argparse.Namespace) -> None:
     found = thread.diff(args.before, args.after)
     if args.json:
         print_json(_diff_json(found))
-    else:
-        print(found)
+        return
+    *lines, total = str(found).splitlines()
+    for line in lines:
+        print(args.screen.paint(line, DIFF_STYLES.get(line[:1], "dim")))
+    print(total)
 
 
 def compile_thread(thread: Thread, args: argparse.Namespace) -> None:
@@ -79,7 +93,7 @@ def compile_thread(thread: Thread, args: argparse.Namespace) -> None:
     if args.json or args.format is not None:
         print_json(FORMATS[args.format or "dicts"](compiled))
     elif len(compiled):
-        print(compiled.to_text())
+        print("\n\n".join(_spoken(row, args.screen) for row in compiled.rows))
 
 
 def search(thread: Thread, args: argparse.Namespace) -> None:
@@ -97,6 +111,12 @@ def stats(thread: Thread, args: argparse.Namespace) -> None:
         return
     for name, value in found.items():
         print(f"{name:<11}{value}")
+
+
+def _spoken(row: Row, screen: Screen) -> str:
+    """A line as a person reads it, its speaker in front."""
+    speaker, colon, said = to_text([row]).partition(":")
+    return f"{screen.paint(speaker, 'role')}{colon}{said}"
 
 
 def _diff_json(found: Diff) -> dict[str, Any]:
@@ -124,7 +144,8 @@ def _hit_line(hit: dict[str, Any]) -> str:
 
 
 def _log_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-n", "--limit", type=int, help="the newest that many")
+    parser.add_argument("-n", "--limit", type=count, help="the newest that many")
+    parser.add_argument("--graph", action="store_true", help="draw all branches")
 
 
 def _show_options(parser: argparse.ArgumentParser) -> None:
@@ -138,14 +159,14 @@ def _diff_options(parser: argparse.ArgumentParser) -> None:
 
 def _compile_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("at", nargs="?", help="an id or a branch; without it, the head")
-    parser.add_argument("--last", type=int, help="the newest that many messages")
+    parser.add_argument("--last", type=count, help="the newest that many messages")
     parser.add_argument("--format", choices=FORMATS, help="print JSON in this shape")
     parser.add_argument("--reasoning", action="store_true", help="show reasoning too")
 
 
 def _search_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", help="the words to look for, or for recall also an id")
-    parser.add_argument("-n", "--limit", type=int, default=20, help="at most that many")
+    parser.add_argument("-n", "--limit", type=count, default=20, help="at most that many")
 
 
 def _no_options(parser: argparse.ArgumentParser) -> None:

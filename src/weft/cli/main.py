@@ -8,6 +8,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from typing import NoReturn
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "translate": ("weft.cli.translate", "translate a body between vendors' protocols"),
@@ -33,11 +34,20 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "undo": ("weft.cli.history", "take back the last operation"),
     "redo": ("weft.cli.history", "take back the last undo"),
     "revert": ("weft.cli.history", "take back one commit and keep what came after"),
+    "import": ("weft.cli.transfer", "take in a session file, a list of messages or an archive"),
+    "export": ("weft.cli.transfer", "write a thread as a session file, a body or an archive"),
 }
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaint is one line; `--help` is where to read more."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = next((word for word in arguments if not word.startswith("-")), None)
     module = import_module(COMMANDS[name][0]) if name in COMMANDS else None
     if module is not None and name is not None:
-        command = argparse.ArgumentParser(prog=f"weft {name}", description=COMMANDS[name][1])
+        command = Parser(prog=f"weft {name}", description=COMMANDS[name][1], allow_abbrev=False)
         command.set_defaults(command=name)
         module.configure(command)
         arguments.remove(name)
@@ -60,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def build_parser() -> argparse.ArgumentParser:
     """The top parser: knows the commands' names, not their options."""
     lines = "\n".join(f"  {name:<12}{text}" for name, (_, text) in COMMANDS.items())
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="weft",
         description="Version control, compaction and translation for LLM conversations.",
         epilog=f"commands:\n{lines}\n\n`weft COMMAND --help` tells more about each.",

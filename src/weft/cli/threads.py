@@ -17,6 +17,8 @@ from weft.errors import ConfigError
 from weft.thread import CommitInfo, Thread, threads
 from weft.thread import open as open_thread
 
+from .terminal import PLAIN, Screen
+
 SHORT = 12
 DEFAULT_STORE = "~/.local/share/weft/weft.db"
 
@@ -38,7 +40,8 @@ def store_path(args: argparse.Namespace) -> str:
 def existing_store(args: argparse.Namespace) -> str:
     """The address of a store that must be there."""
     path = store_path(args)
-    if not Path(path.removeprefix("sqlite://")).is_file():
+    file = path.removeprefix("sqlite://")
+    if "://" not in file and not Path(file).is_file():
         raise ConfigError(f"there is no store at {path!r}")
     return path
 
@@ -60,6 +63,14 @@ def read_text(text: str | None, stdin: TextIO | None = None) -> str:
     return (stdin or sys.stdin).read().removesuffix("\n")
 
 
+def count(text: str) -> int:
+    """A number of things: whole and not negative."""
+    number = int(text)
+    if number < 0:
+        raise ValueError
+    return number
+
+
 def print_json(value: Any) -> None:
     sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str).decode() + "\n")
 
@@ -72,9 +83,11 @@ def print_info(args: argparse.Namespace, info: CommitInfo | None) -> None:
         print("the branch is empty" if info is None else describe(info))
 
 
-def describe(info: CommitInfo) -> str:
-    """A commit in one line."""
-    return f"{info.id[:SHORT]} {info.kind:<8} {info.message or ''}".rstrip()
+def describe(info: CommitInfo, screen: Screen = PLAIN, taken: int = 0) -> str:
+    """A commit in one line, which a screen may shorten; `taken` columns stand before it."""
+    note = screen.fit(info.message or "", taken + SHORT + 10)
+    id, kind = screen.paint(info.id[:SHORT], "id"), screen.paint(f"{info.kind:<8}", "kind")
+    return f"{id} {kind} {note}".rstrip()
 
 
 def print_rows(args: argparse.Namespace, rows: Sequence[Any], line: Callable[[Any], str]) -> None:

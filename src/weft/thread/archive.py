@@ -29,6 +29,7 @@ VERSION = 1
 MARK = b'{"weft":"archive"'
 CHUNK = 500
 RESTORE = "restore"
+ABSENT = Raw(b"null")
 
 
 class Head(Struct, frozen=True):
@@ -48,7 +49,7 @@ class CommitLine(Struct, frozen=True, omit_defaults=True):
     entries: tuple[str, ...]
     data: Raw
     created: float
-    usage: Raw | None = None
+    usage: Raw = ABSENT
     chain: str | None = None
 
 
@@ -157,7 +158,7 @@ def _lines(store: Store, threads: Sequence[str]) -> Iterator[Any]:
                 tuple(entry.hex() for entry in commit.entries),
                 Raw(commit.data),
                 commit.created,
-                None if commit.usage is None else Raw(commit.usage),
+                ABSENT if commit.usage is None else Raw(commit.usage),
                 None if commit.chain is None else commit.chain.hex(),
             )
         for op in reversed(list(read_operations(store, name))):
@@ -220,7 +221,7 @@ def _commit(line: CommitLine) -> CommitRecord:
         entries,
         data,
         line.created,
-        None if line.usage is None else bytes(line.usage),
+        None if line.usage == ABSENT else bytes(line.usage),
         _id(line.chain),
     )
 

@@ -60,8 +60,12 @@ def read_journal(handle: Handle, format: str) -> Journal:
     chain = [] if head is None else handle.store.walk(handle.name, head)
     carried = _carried(chain, format)
     source = next(iter(carried.values())).source if carried else ""
-    if chain and chain[-1].commit.id in carried:
-        return Journal(source, _whole_file(handle, format, source), is_untouched=True)
+    others = _other_branches(handle, format, source) if carried else []
+    if chain and chain[-1].commit.id in carried and _is_end(chain, carried, others):
+        kept = {line.number: line for branch in others for line in branch.lines}
+        kept.update((line.number, line) for item in carried.values() for line in item.lines)
+        pieces = tuple(Old(kept[number]) for number in sorted(kept))
+        return Journal(source, pieces, is_untouched=True)
     rows = handle.view(head).rows
     steps = {step.commit.id: step for step in _steps_of(handle, chain, rows)}
     carried = {
@@ -69,18 +73,44 @@ def read_journal(handle: Handle, format: str) -> Journal:
         for id, attached in _carried(steps.values(), format).items()
         if attached.source == source
     }
-    return _current(handle, chain, rows, steps, carried, source)
+    aside = [line for branch in others if branch.root != _root(chain) for line in branch.lines]
+    return _current(handle, chain, rows, steps, carried, source, aside)
 
 
-def _whole_file(handle: Handle, format: str, source: str) -> tuple[Piece, ...]:
-    """Every line of a source, from all branches."""
-    lines: dict[int, Kept] = {}
-    for head in handle.store.refs(handle.name).values():
+class _Branch(Struct, frozen=True):
+    """What a branch has of a source: where it began, and its lines."""
+
+    root: Id
+    lines: tuple[Kept, ...]
+
+
+def _other_branches(handle: Handle, format: str, source: str) -> list[_Branch]:
+    """Every branch that has lines of a source; a sidechain has a beginning of its own."""
+    found: list[_Branch] = []
+    for head in set(handle.store.refs(handle.name).values()):
         steps = handle.store.walk(handle.name, head)
-        for attached in _carried(steps, format).values():
-            if attached.source == source:
-                lines.update((line.number, line) for line in attached.lines)
-    return tuple(Old(lines[number]) for number in sorted(lines))
+        mine = [item for item in _carried(steps, format).values() if item.source == source]
+        if mine:
+            lines = tuple(line for item in mine for line in item.lines)
+            found.append(_Branch(_root(steps), lines))
+    return found
+
+
+def _is_end(
+    chain: Sequence[Step], carried: Mapping[Id, Attachment], others: Sequence[_Branch]
+) -> bool:
+    """Whether no other branch of the same conversation goes on behind this one's last turn."""
+    last = _last_turn(line for item in carried.values() for line in item.lines)
+    siblings = [branch for branch in others if branch.root == _root(chain)]
+    return all(_last_turn(branch.lines) <= last for branch in siblings)
+
+
+def _last_turn(lines: Iterable[Kept]) -> int:
+    return max((line.number for line in lines if line.is_turn), default=-1)
+
+
+def _root(chain: Sequence[Step]) -> Id:
+    return chain[0].commit.id if chain else b""
 
 
 def _current(
@@ -90,12 +120,13 @@ def _current(
     steps: Mapping[Id, Step],
     carried: Mapping[Id, Attachment],
     source: str,
+    aside: Iterable[Kept],
 ) -> Journal:
-    """What a branch means now, in lines."""
+    """What a branch means now, in lines; `aside` are those of its sidechains."""
     standing = {row.id: row for row in rows if row.id is not None}
     folds = [step for step in chain if step.commit.id in carried and step.commit.kind == "compact"]
     in_force = _in_force(handle, folds, set(standing))
-    pieces: list[tuple[float, Piece]] = []
+    pieces: list[tuple[float, Piece]] = [(line.number, Old(line)) for line in aside]
     starts: dict[Id, int] = {}
     ends: dict[Id, float] = {}
     for id, attached in carried.items():

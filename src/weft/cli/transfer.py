@@ -1,0 +1,163 @@
+"""`weft import` and `weft export`: conversations from elsewhere, and to there."""
+
+import argparse
+import gzip
+import os
+import sys
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from weft.errors import ConfigError, ThreadError
+from weft.store import Store, open_store
+from weft.thread import threads
+from weft.thread.transfer import (
+    ARCHIVE,
+    EXPORT_FORMATS,
+    IMPORT_FORMATS,
+    Imported,
+    archive_bytes,
+    export_bytes,
+    import_bytes,
+)
+
+from .terminal import Bar
+from .threads import add_options, existing_store, print_json, store_path
+
+REMARKS_SHOWN = 10
+STDIN = "-"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The options of the command that the parser is for."""
+    add_options(parser)
+    parser.set_defaults(thread=None)
+    OPTIONS[parser.get_default("command")](parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    return VERBS[args.command](args)
+
+
+def import_files(args: argparse.Namespace) -> int:
+    """Take every file into the store; one that cannot be read stops those behind it."""
+    contents = [(name, _read(name)) for name in args.files]
+    found: list[Imported] = []
+    with _opened(store_path(args)) as store:
+        for name, data in contents:
+            bar = Bar(f"importing {Path(name).name}")
+            try:
+                found += import_bytes(
+                    store,
+                    data,
+                    thread=args.thread,
+                    name=None if name == STDIN else Path(name).stem,
+                    format=args.format,
+                    progress=bar,
+                )
+            except ThreadError as error:
+                raise ThreadError(f"{name}: {error}") from None
+            finally:
+                bar.close()
+    if args.json:
+        print_json([imported.to_dict() for imported in found])
+        return 0
+    for imported in found:
+        print("\n".join(describe_import(imported)))
+    return 0
+
+
+def export_thread(args: argparse.Namespace) -> int:
+    """Write a thread, or an archive of several, to a file or to standard output."""
+    path = existing_store(args)
+    known = [record.name for record in threads(path)]
+    wanted = known if args.all else [args.thread or "default"]
+    for name in wanted:
+        if name not in known:
+            raise ConfigError(f"there is no thread {name!r} in {path!r}")
+    format = args.format or (ARCHIVE if args.all else None)
+    if format is None:
+        raise ConfigError(f"--format says what to write: {', '.join(EXPORT_FORMATS)}")
+    if args.all and format != ARCHIVE:
+        raise ConfigError("--all goes with --format archive only")
+    losses = ()
+    with _opened(path) as store:
+        if format == ARCHIVE:
+            data = archive_bytes(store, wanted)
+        else:
+            data, losses = export_bytes(
+                store, wanted[0], format, branch=args.branch, model=args.model
+            )
+    _write(args.output, data)
+    for loss in losses if not args.json else ():
+        print(f"{loss.level}: {loss.path}: {loss.what} ({loss.why})", file=sys.stderr)
+    if args.json and args.output is not None:
+        told = [{"path": loss.path, "what": loss.what, "why": loss.why} for loss in losses]
+        print_json({"threads": wanted, "format": format, "bytes": len(data), "losses": told})
+    return 0
+
+
+def describe_import(imported: Imported) -> Iterator[str]:
+    """What a person wants to know about an import."""
+    state = f"{imported.new} new commits" if imported.new else "nothing new"
+    yield f"{imported.thread}: {imported.messages} messages ({imported.format}), {state}"
+    for name, head in imported.branches.items():
+        yield f"  {name} {head[:12]}"
+    for old, new in imported.renamed.items():
+        yield f"  {old} has work of its own: this import is on {new}"
+    if imported.kept:
+        total = sum(imported.kept.values())
+        kinds = ", ".join(f"{count} {kind}" for kind, count in imported.kept.items())
+        yield f"  kept aside: {total} lines ({kinds})"
+    for remark in imported.remarks[:REMARKS_SHOWN]:
+        yield f"  {remark.what}: line {remark.line + 1}: {remark.why}"
+    if len(imported.remarks) > REMARKS_SHOWN:
+        yield f"  and {len(imported.remarks) - REMARKS_SHOWN} more (--json has all)"
+
+
+@contextmanager
+def _opened(path: str) -> Generator[Store]:
+    store = open_store(path)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _read(name: str) -> bytes:
+    return sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
+
+
+def _write(name: str | None, data: bytes) -> None:
+    """To standard output, or to a file that only its owner may read: it holds a conversation."""
+    if name is None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    if name.endswith(".gz"):
+        data = gzip.compress(data, mtime=0)
+    with open(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(data)
+
+
+def _import_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a file, or - for standard input")
+    parser.add_argument("--format", choices=IMPORT_FORMATS, help="what it is, if it is not seen")
+
+
+def _export_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--format", choices=EXPORT_FORMATS, help="what to write")
+    parser.add_argument("-o", "--output", metavar="FILE", help="where to; .gz is packed")
+    parser.add_argument("--branch", help="the branch to write; without it, the current one")
+    parser.add_argument("--model", help="the model that a vendor's body names")
+    parser.add_argument("--all", action="store_true", help="an archive of every thread")
+
+
+OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+    "import": _import_options,
+    "export": _export_options,
+}
+VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "import": import_files,
+    "export": export_thread,
+}

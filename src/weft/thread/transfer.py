@@ -1,0 +1,147 @@
+"""The doors for conversations that come from elsewhere or go there: bytes in, bytes out.
+
+An import says what it did: how many messages, which lines it kept aside, where it had to bridge a
+broken chain, and which branches it made. An export says what its format could not.
+"""
+
+import gzip
+from collections.abc import Callable, Sequence
+from time import time
+from typing import Any
+
+from msgspec import Struct
+
+from weft.errors import Damaged, NotFound, ThreadError
+from weft.model import Loss
+from weft.store import Store
+
+from .archive import is_archive, read_archive, restore_archive, write_archive
+from .exporting import EXPORTS, write_export
+from .handle import Handle
+from .importing import IMPORTS, Progress, Remark, land_script, read_script
+
+ARCHIVE = "archive"
+IMPORT_FORMATS = (*IMPORTS, ARCHIVE)
+EXPORT_FORMATS = (*EXPORTS, ARCHIVE)
+DEFAULT_THREAD = "default"
+GZIP = b"\x1f\x8b"
+
+
+class Imported(Struct, frozen=True, kw_only=True):
+    """What an import came to, for one thread.
+
+    `new` counts the commits that the thread did not have; `kept` the lines that are no message,
+    by their kind; `renamed` the branches that had to land beside work of the user's own.
+    """
+
+    thread: str
+    format: str
+    messages: int
+    new: int
+    lines: int = 0
+    branches: dict[str, str]
+    renamed: dict[str, str]
+    kept: dict[str, int]
+    remarks: tuple[Remark, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        found = {name: getattr(self, name) for name in self.__struct_fields__}
+        found["remarks"] = [
+            {"what": remark.what, "line": remark.line + 1, "why": remark.why}
+            for remark in self.remarks
+        ]
+        return found
+
+
+def import_bytes(
+    store: Store,
+    data: bytes,
+    *,
+    thread: str | None = None,
+    name: str | None = None,
+    format: str | None = None,
+    progress: Progress | None = None,
+    clock: Callable[[], float] = time,
+) -> list[Imported]:
+    """Take a file into a store; twice is the same as once.
+
+    Without `thread` a session goes to the thread of its own id and a list to `name`. An archive
+    brings its threads' names along.
+    """
+    data = _unpacked(data)
+    if format == ARCHIVE or (format is None and is_archive(data)):
+        if thread is not None:
+            raise ThreadError("an archive brings the names of its threads along")
+        return _restored(store, data, clock())
+    script = read_script(data, format)
+    if not script.branches:
+        raise ThreadError("there is no message in this file")
+    owner = thread or script.name or name or DEFAULT_THREAD
+    with store.transaction():
+        record = store.ensure_thread(owner, created=clock())
+        landed = land_script(Handle(store, record, clock=clock), script, progress)
+    said = sum(type(step).__name__ == "Said" for step in script.steps)
+    return [
+        Imported(
+            thread=owner,
+            format=script.format,
+            messages=said,
+            new=landed.new,
+            lines=script.lines,
+            branches=dict(landed.branches),
+            renamed=dict(landed.renamed),
+            kept=dict(script.kept),
+            remarks=script.remarks,
+        )
+    ]
+
+
+def export_bytes(
+    store: Store,
+    thread: str,
+    format: str,
+    *,
+    branch: str | None = None,
+    model: str | None = None,
+) -> tuple[bytes, tuple[Loss, ...]]:
+    """One branch in another's format, and what that format could not say."""
+    record = store.read_thread(thread)
+    if record is None:
+        raise ThreadError(f"there is no thread {thread!r}")
+    if branch is not None and store.read_ref(thread, branch) is None:
+        raise NotFound("branch", branch)
+    handle = Handle(store, record, branch=branch)
+    if handle.head() is None:
+        raise ThreadError(f"branch {handle.branch!r} of {thread!r} is empty")
+    return write_export(handle, format, model)
+
+
+def archive_bytes(store: Store, threads: Sequence[str]) -> bytes:
+    """An archive of whole threads, which `import_bytes` restores."""
+    return b"".join(write_archive(store, threads))
+
+
+def _restored(store: Store, data: bytes, now: float) -> list[Imported]:
+    archive = read_archive(data)
+    new = restore_archive(store, archive, now)
+    return [
+        Imported(
+            thread=parcel.record.name,
+            format=ARCHIVE,
+            messages=sum(commit.kind == "append" for commit in parcel.commits),
+            new=new[parcel.record.name],
+            branches={name: target.hex() for name, target in parcel.refs.items()},
+            renamed={},
+            kept={},
+        )
+        for parcel in archive.threads
+    ]
+
+
+def _unpacked(data: bytes) -> bytes:
+    if not data.startswith(GZIP):
+        return data
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError) as error:
+        raise Damaged(f"the file cannot be unpacked: {error}") from None
