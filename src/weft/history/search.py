@@ -16,10 +16,10 @@ PAGE = 500
 WORD = re.compile(r"\w", re.UNICODE)
 
 
-def index_behind(store: Store) -> int:
-    """Take up all commits that full text has not seen; the result is how many."""
+def index_behind(store: Store, pages: int | None = None) -> int:
+    """Take up commits that full text has not seen, all or some pages; the result is how many."""
     taken = 0
-    while waiting := store.unindexed(PAGE):
+    while (pages is None or taken < pages * PAGE) and (waiting := store.unindexed(PAGE)):
         store.index((item.key, _text(item.contents)) for item in waiting)
         taken += len(waiting)
     return taken

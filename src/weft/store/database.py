@@ -38,10 +38,33 @@ class Dialect(Struct, frozen=True):
     find: Callable[[Sequence[str]], Found]
 
 
+class Deferred:
+    """What a transaction puts off, and what it remembers while nobody else can write.
+
+    `tip` is the ref that it moved last and the place it moved it to. Statements that nothing in
+    between depends on wait here for the next read or the end, and go in one call.
+    """
+
+    __slots__ = ("rows", "tip")
+
+    def __init__(self) -> None:
+        self.tip: Any = None
+        self.rows: dict[str, dict[Any, Sequence[Any]]] = {}
+
+    def put_off(self, sql: str, key: Any, values: Sequence[Any]) -> None:
+        """Run this statement later; another one of the same key takes its place."""
+        self.rows.setdefault(sql, {})[key] = values
+
+
 class Database(Protocol):
     """Connections that any thread may use."""
 
     dialect: Dialect
+
+    @property
+    def deferred(self) -> Deferred | None:
+        """What the calling thread's transaction puts off; `None` where it is not alone."""
+        ...
 
     @property
     def in_transaction(self) -> bool:

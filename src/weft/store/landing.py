@@ -10,11 +10,13 @@ thread: SQLite's write lock sees to that, elsewhere `Dialect.hold_thread` does.
 
 from zlib import crc32
 
+import msgspec
+
 from weft.errors import RefMoved, StoreError
 from weft.ids import Id
 
 from .base import CommitRecord, Landing
-from .database import Database
+from .database import Database, Deferred
 
 Place = tuple[int, int, int, bool]
 """A commit's key, line and depth, and whether its line has gone on from it."""
@@ -27,16 +29,18 @@ PUT_ENTRY = "INSERT INTO entry (id, data) VALUES (?, ?) ON CONFLICT (id) DO NOTH
 PUT_COMMIT = """INSERT INTO commits (thread, id, line, depth, kind, parent, second, entry, data,
     created, usage, chain, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (thread, id) DO NOTHING"""
+MOVE_REF = "UPDATE ref SET target = ? WHERE key = ?"
 PUT_OPERATION = """INSERT INTO operation (thread, seq, verb, ref, old, new, was, created, checksum)
     VALUES (?, (SELECT coalesce(max(seq), 0) + 1 FROM operation WHERE thread = ?),
     ?, ?, ?, ?, ?, ?, ?)"""
 
+_encoder = msgspec.msgpack.Encoder()
+
 
 def write_landing(db: Database, owner: int, landing: Landing) -> None:
     """Write it all inside the transaction at hand; raises `RefMoved` before anything is written."""
-    if db.dialect.hold_thread:
-        db.read(db.dialect.hold_thread, (owner,))
-    ref, head = _head(db, owner, landing)
+    put_off = db.deferred
+    ref, head = _known_head(put_off, owner, landing) or _head(db, owner, landing)
     known = {} if landing.old is None or head is None else {landing.old: head}
     keys: dict[Id, int] = {}
     for id, data in sorted(landing.entries) if len(landing.entries) > 1 else landing.entries:
@@ -53,15 +57,22 @@ def write_landing(db: Database, owner: int, landing: Landing) -> None:
     new = None if landing.new is None else _place(db, owner, landing.new, known)[0]
     if landing.was is not None:
         db.write("UPDATE thread SET head = ? WHERE key = ?", (landing.ref, owner))
-    if old != new:
-        db.write("UPDATE ref SET target = ? WHERE key = ?", (new, ref))
     line = (landing.verb, ref, old, new, landing.was, landing.created)
-    db.write(PUT_OPERATION, (owner, owner, *line, checksum(line)))
+    logged = (owner, owner, *line, checksum(line))
+    if put_off is None:
+        if old != new:
+            db.write(MOVE_REF, (new, ref))
+        db.write(PUT_OPERATION, logged)
+        return
+    if old != new:
+        put_off.put_off(MOVE_REF, ref, (new, ref))
+    put_off.put_off(PUT_OPERATION, (owner, len(put_off.rows.get(PUT_OPERATION, ()))), logged)
+    put_off.tip = None if landing.new is None else (owner, landing.ref, ref, landing.new, known)
 
 
 def checksum(columns: tuple[object, ...]) -> int:
     """Over columns that no id covers, so that a flipped byte is seen there too."""
-    return crc32(repr(columns).encode())
+    return crc32(_encoder.encode(columns))
 
 
 def outside(commit: CommitRecord) -> tuple[float, bytes | None, bytes | None]:
@@ -69,8 +80,22 @@ def outside(commit: CommitRecord) -> tuple[float, bytes | None, bytes | None]:
     return commit.created, commit.usage, commit.chain
 
 
+def _known_head(
+    put_off: Deferred | None, owner: int, landing: Landing
+) -> tuple[int, Place | None] | None:
+    """The head as this transaction's last landing left it, if that was here: nobody moved it."""
+    if put_off is None or put_off.tip is None:
+        return None
+    of, name, ref, id, known = put_off.tip
+    put_off.tip = None
+    same = of == owner and name == landing.ref and id == landing.old
+    return (ref, known[id]) if same else None
+
+
 def _head(db: Database, owner: int, landing: Landing) -> tuple[int, Place | None]:
     """The ref's key and the place it points at; raises `RefMoved` if that is not `old`."""
+    if db.dialect.hold_thread:
+        db.read(db.dialect.hold_thread, (owner,))
     rows = db.read(HEAD, (owner, landing.ref))
     if not rows:
         if landing.old is not None:

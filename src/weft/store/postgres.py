@@ -23,7 +23,7 @@ import psycopg
 
 from weft.errors import StoreError
 
-from .database import Database, Dialect, Found, Row
+from .database import Database, Deferred, Dialect, Found, Row
 from .migrations import scripts
 from .relational import SqlStore
 from .words import read_words
@@ -70,6 +70,10 @@ class PostgresServer:
     def in_transaction(self) -> bool:
         return self._mine.nesting > 0
 
+    @property
+    def deferred(self) -> Deferred | None:
+        return self._mine.deferred
+
     @contextmanager
     def transaction(self, *, alone: bool = True) -> Generator[None]:
         mine = self._mine
@@ -77,6 +81,10 @@ class PostgresServer:
             mine.nesting += 1
             try:
                 yield
+            except BaseException:
+                if mine.deferred is not None:
+                    mine.deferred.tip = None
+                raise
             finally:
                 mine.nesting -= 1
             return
@@ -84,7 +92,9 @@ class PostgresServer:
             try:
                 self._begin(alone)
                 mine.nesting = 1
+                mine.deferred = Deferred() if alone else None
                 yield
+                self._catch_up()
                 self._connection().execute("COMMIT")
             except psycopg.Error as error:
                 self._roll_back()
@@ -94,6 +104,7 @@ class PostgresServer:
                 raise
             finally:
                 mine.nesting = 0
+                mine.deferred = None
 
     @contextmanager
     def together(self) -> Generator[None]:
@@ -110,6 +121,8 @@ class PostgresServer:
             self._give_back(held)
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        self._catch_up()
+
         def fetch(connection: Connection) -> list[Row]:
             return connection.execute(_spelt(sql), values).fetchall()
 
@@ -166,6 +179,13 @@ class PostgresServer:
                 return ask(self._connection())
             except psycopg.Error as error:
                 raise self._failed(error) from None
+
+    def _catch_up(self) -> None:
+        put_off = self._mine.deferred
+        if put_off is not None and put_off.rows:
+            waiting, put_off.rows = put_off.rows, {}
+            for sql, values in waiting.items():
+                self.write_many(sql, values.values())
 
     def _begin(self, alone: bool) -> None:
         begin = BEGIN_ALONE if alone else BEGIN_SHARED
@@ -252,6 +272,7 @@ class _Mine(local):
     def __init__(self) -> None:
         self.connection: Connection | None = None
         self.nesting = 0
+        self.deferred: Deferred | None = None
 
 
 @lru_cache(maxsize=256)

@@ -15,7 +15,7 @@ from typing import Any
 
 from weft.errors import StoreError
 
-from .database import Database, Dialect, Found, Row
+from .database import Database, Deferred, Dialect, Found, Row
 from .migrations import scripts
 from .relational import SqlStore
 
@@ -59,6 +59,7 @@ class SqliteFile:
         self.dialect = SQLITE
         self.lock = RLock()
         self._nesting = 0
+        self._deferred = Deferred()
         self._path = path
         try:
             _create_private(self._path)
@@ -76,6 +77,11 @@ class SqliteFile:
     @property
     def in_transaction(self) -> bool:
         return self._nesting > 0
+
+    @property
+    def deferred(self) -> Deferred | None:
+        """A landing by itself has nothing to put off."""
+        return self._deferred if self._nesting > 1 else None
 
     def transaction(self, *, alone: bool = True) -> "SqliteFile":  # noqa: ARG002 - always alone
         return self
@@ -99,6 +105,8 @@ class SqliteFile:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is not None:
+            self._deferred.tip = None
         self._nesting -= 1
         try:
             if self._nesting:
@@ -117,6 +125,8 @@ class SqliteFile:
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         with self.lock:
             try:
+                if self._deferred.rows:
+                    self._catch_up()
                 return self._db.execute(sql, values).fetchall()
             except sqlite3.Error as error:
                 raise self._failed(error) from None
@@ -155,8 +165,16 @@ class SqliteFile:
         with self.lock:
             self._db.close()
 
+    def _catch_up(self) -> None:
+        waiting, self._deferred.rows = self._deferred.rows, {}
+        for sql, values in waiting.items():
+            self._db.executemany(sql, values.values())
+
     def _commit(self) -> None:
+        self._deferred.tip = None
         try:
+            if self._deferred.rows:
+                self._catch_up()
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
@@ -178,6 +196,7 @@ class SqliteFile:
             self._db.execute(f"PRAGMA user_version = {len(versions)}")
 
     def _roll_back(self) -> None:
+        self._deferred = Deferred()
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
