@@ -1,0 +1,192 @@
+"""Budgets and hooks: what a commit passes before it lands, and who hears of it after."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+import weft
+from weft.errors import BudgetExceeded, ThreadError
+from weft.history import Draft
+from weft.model import Message, Text
+from weft.thread import Budget, BudgetWarning, Thread
+
+WORD = "word " * 20
+
+
+def texts(thread: Thread) -> list[str]:
+    return [row["content"] for row in thread.compile().to_dicts()]
+
+
+def test_a_rejected_commit_leaves_no_trace(tmp_path: Path) -> None:
+    with weft.open(tmp_path / "a.db", budget=Budget(30)) as t:
+        t.user("short")
+        with pytest.raises(BudgetExceeded) as refused:
+            t.user("a secret that must not stay: " + WORD * 3)
+        assert refused.value.needed > refused.value.budget == 30
+        assert texts(t) == ["short"]
+        assert t.search("secret") == []
+        assert t.stats().commits == 1
+    assert b"secret that must" not in (tmp_path / "a.db").read_bytes()
+
+
+def test_what_counts_is_what_is_sent() -> None:
+    t = weft.open(budget=Budget(40))
+    first = t.user(WORD)
+    t.skip(first)
+    t.user(WORD)  # the hidden one weighs nothing
+    with pytest.raises(BudgetExceeded):
+        t.annotate(first, "normal")
+    with pytest.raises(BudgetExceeded):
+        t.edit(t.compile().ids[0], WORD * 3)
+    assert len(t.compile()) == 1
+
+
+def test_a_change_that_shrinks_is_never_refused() -> None:
+    store = weft.open().store
+    whole = weft.open(store)
+    ids = [whole.user(WORD).id for _ in range(5)]
+    t = weft.open(store, budget=Budget(10))
+    t.skip(ids[0])
+    t.compact([{"summary": "S"}])
+    t.edit(t.compile().ids[0], "s")
+    assert texts(t) == ["s"]
+
+
+def test_a_merge_and_a_pick_are_weighed_too() -> None:
+    t = weft.open(budget=Budget(40))
+    t.user("a")
+    t.branch("f")
+    t.branch("g")
+    t.switch("f")
+    added = t.user(WORD)
+    t.switch("g")
+    t.user("other " + WORD)
+    for refused in (lambda: t.merge("f"), lambda: t.cherry_pick(added), lambda: t.rebase("f")):
+        with pytest.raises(BudgetExceeded):
+            refused()
+    assert len(t.compile()) == 2
+
+
+def test_a_warning_lets_the_commit_pass() -> None:
+    t = weft.open(budget=Budget(5, "warn"))
+    with pytest.warns(BudgetWarning, match="budget of 5"):
+        t.user(WORD)
+    assert len(t.compile()) == 1
+
+
+def test_a_function_may_make_room() -> None:
+    t = weft.open(checkpoints=True)
+    asked: list[tuple[int, int]] = []
+
+    def fold(needed: int, limit: int) -> None:
+        asked.append((needed, limit))
+        t.compact([{"summary": "S"}])
+
+    t._handle.budget = Budget(60, fold)
+    for _ in range(4):
+        t.user(WORD)
+    assert asked
+    assert all(needed > limit == 60 for needed, limit in asked)
+    assert t.compile().tokens <= 60
+    assert "S" in texts(t)
+
+
+def test_a_function_may_refuse() -> None:
+    t = weft.open(budget=Budget(5, lambda *_: False))
+    with pytest.raises(BudgetExceeded):
+        t.user(WORD)
+    assert len(t.compile()) == 0
+
+
+@pytest.mark.parametrize("wrong", [(-1, "reject"), (5, "shout")])
+def test_a_budget_that_means_nothing_is_refused(wrong: tuple[int, str]) -> None:
+    with pytest.raises(ThreadError):
+        Budget(*wrong)  # pyright: ignore[reportArgumentType]
+
+
+def test_every_way_of_writing_asks_the_hooks() -> None:
+    t = weft.open(checkpoints=True)
+    asked: list[str] = []
+    told: list[str] = []
+
+    def before(draft: Draft) -> None:
+        asked.append(draft.kind)
+
+    t.before(before)
+    t.after(lambda info: told.append(info.kind))
+    t.system("s")
+    id = t.user("u").id
+    t.assistant({"id": "x", "content": [{"type": "text", "text": "a"}], "role": "assistant"})
+    t.tool_result("c", "r")
+    t.commit({"content_type": "output", "text": "o"})
+    t.commit_message(Message("user", (Text("m"),)))
+    t.setup()
+    t.edit(id, "U")
+    t.pin(id)
+    t.compact([{"summary": "S"}])
+    kinds = ["append"] * 6 + ["setup", "edit", "annotate", "compact"]
+    assert asked == told == kinds
+
+
+def test_a_hook_stops_a_commit_and_the_hooks_behind_it() -> None:
+    t = weft.open()
+    later: list[Draft] = []
+
+    def stop(draft: Draft) -> None:
+        if any("secret" in message.text for message in draft.messages):
+            raise ThreadError("secrets stay outside")
+
+    t.before(stop)
+    t.before(lambda draft: later.append(draft))
+    t.user("fine")
+    with pytest.raises(ThreadError, match="secrets"):
+        t.user("a secret")
+    assert texts(t) == ["fine"]
+    assert len(later) == 1
+
+
+def test_a_hook_may_say_it_otherwise() -> None:
+    t = weft.open()
+
+    def mask(draft: Draft) -> Draft:
+        said = tuple(
+            Message(m.role, (Text(m.text.replace("4711", "****")),)) for m in draft.messages
+        )
+        return structs.replace(draft, messages=said)
+
+    t.before(mask)
+    t.user("my pin is 4711")
+    assert texts(t) == ["my pin is ****"]
+
+
+def test_what_a_hook_commits_asks_no_hook() -> None:
+    t = weft.open()
+    t.after(lambda info: t.note(info, "seen") and None)
+    t.user("a")
+    assert [info.kind for info in t.log()] == ["note", "append"]
+
+
+@pytest.mark.parametrize("kept", ["memory", "sqlite"])
+def test_a_handle_is_used_from_pools_and_from_event_loops(kept: str, tmp_path: Path) -> None:
+    t = weft.open(None if kept == "memory" else tmp_path / "a.db")
+
+    async def chat() -> None:
+        await asyncio.gather(*(asyncio.to_thread(t.user, f"loop {n}") for n in range(20)))
+
+    with ThreadPoolExecutor(4) as pool:
+        running = [pool.submit(t.user, f"pool {n}") for n in range(20)]
+        asyncio.run(chat())
+        infos = [future.result() for future in running]
+        pins = list(pool.map(t.pin, infos))
+    assert len({info.id for info in pins}) == 20
+    compiled = t.compile()
+    assert sorted(texts(t)) == sorted(
+        f"{where} {n}" for where in ("loop", "pool") for n in range(20)
+    )
+    assert sum(priority == "pinned" for priority in compiled.priorities) == 20
+    t._handle.forget_views()
+    assert t.compile() == compiled
+    t.close()

@@ -1,0 +1,155 @@
+"""Tags, notes, versions and blame."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft.errors import NotFound, ThreadError
+from weft.thread import Thread
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def t(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Thread]:
+    target = None if request.param == "memory" else tmp_path / "chat.db"
+    with weft.open(target) as thread:
+        yield thread
+
+
+def texts(thread: Thread) -> list[str]:
+    return [row["content"] for row in thread.compile().to_dicts()]
+
+
+def talk(thread: Thread, words: str) -> list[str]:
+    return [thread.user(word).id for word in words.split()]
+
+
+def test_a_tag_names_a_commit_wherever_an_id_does(t: Thread) -> None:
+    ids = talk(t, "a b c")
+    assert t.tag("v1", ids[1]).id == ids[1]
+    assert t.tags() == {"v1": ids[1]}
+    assert len(t.compile("v1")) == 2
+    assert len(t.diff("v1").changes) == 1
+    t.branch("from-tag", "v1")
+    assert t.branches() == {"main": ids[2], "from-tag": ids[1]}
+    assert t.stats().branches == 2
+
+
+def test_a_tag_stays_until_it_is_forgotten(t: Thread) -> None:
+    talk(t, "a")
+    with pytest.raises(ThreadError):
+        t.tag("a..b")
+    t.tag("v1")
+    with pytest.raises(ThreadError, match="already"):
+        t.tag("v1")
+    t.untag("v1")
+    assert t.tags() == {}
+    with pytest.raises(NotFound):
+        t.compile("v1")
+    t.undo()
+    assert list(t.tags()) == ["v1"]
+    with pytest.raises(NotFound):
+        t.untag("nothing")
+
+
+def test_nothing_is_there_to_tag_in_an_empty_thread(t: Thread) -> None:
+    with pytest.raises(ThreadError):
+        t.tag("v1")
+
+
+def test_a_note_stands_beside_a_message_and_no_model_sees_it(t: Thread) -> None:
+    ids = talk(t, "a b")
+    before = t.compile()
+    info = t.note(ids[0], "the user means the other file")
+    t.note(info, "a note on a note")
+    assert t.compile() == before
+    assert t.compile().tokens == before.tokens
+    assert [n.message for n in t.notes()] == ["the user means the other file", "a note on a note"]
+    assert [n.metadata["about"] for n in t.notes(ids[0])] == [ids[0]]
+    t.edit(ids[0], "A")
+    talk(t, "c")
+    assert texts(t) == ["A", "b", "c"]
+    with pytest.raises(ThreadError):
+        t.note(ids[0], "  ")
+    with pytest.raises(NotFound):
+        t.note("deadbeef", "nobody")
+
+
+def test_a_note_belongs_to_its_branch(t: Thread) -> None:
+    ids = talk(t, "a")
+    t.branch("f")
+    t.note(ids[0], "on main")
+    t.switch("f")
+    assert t.notes() == []
+
+
+def test_versions_are_the_original_and_every_edit(t: Thread) -> None:
+    ids = talk(t, "one other")
+    first = t.edit(ids[0], "two")
+    t.pin(ids[0])
+    t.edit(ids[0], "three")
+    versions = t.edit_history(ids[0][:12])
+    assert [version.text for version in versions] == ["one", "two", "three"]
+    assert [version.number for version in versions] == [0, 1, 2]
+    assert versions[0].commit == ids[0]
+    assert [v.text for v in t.edit_history(first)] == ["one", "two", "three"]
+
+
+def test_restore_makes_an_old_version_the_newest(t: Thread) -> None:
+    ids = talk(t, "one")
+    t.edit(ids[0], "two")
+    assert t.restore(ids[0], preview=True).messages[0].text == "one"
+    assert texts(t) == ["two"]
+    info = t.restore(ids[0], 0)
+    assert texts(t) == ["one"]
+    assert info.metadata == {"restores": ids[0]}
+    for wrong in (-1, 3):
+        with pytest.raises(ThreadError, match="no version"):
+            t.restore(ids[0], wrong)
+
+
+def test_versions_made_on_a_merged_branch_are_found(t: Thread) -> None:
+    ids = talk(t, "one")
+    t.branch("f")
+    talk(t, "m")
+    t.switch("f")
+    (own,) = talk(t, "f1")
+    t.edit(own, "F1")
+    t.switch("main")
+    t.merge("f")
+    assert [v.text for v in t.edit_history(own)] == ["f1", "F1"]
+    assert t.blame("f1")[0].live is False
+    assert t.blame(own)[0].kind == "edit"
+    assert t.blame(ids[0])[0].commit == ids[0]
+
+
+def test_blame_names_the_commit_that_brought_a_text(t: Thread) -> None:
+    ids = talk(t, "a")
+    t.user("the price is 10 euro")
+    edit = t.edit(t.compile().ids[1], "the price is 20 euro")
+    t.edit(t.compile().ids[1], "the price is 20 euro, they say")
+    (found,) = t.blame("20 euro")
+    assert (found.commit, found.live) == (edit.id, True)
+    (gone,) = t.blame("10 euro")
+    assert (gone.id, gone.live) == (found.id, False)
+    assert t.blame(ids[0])[0].text == "a"
+    assert t.blame("never said") == []
+    assert t.blame(" ") == []
+
+
+def test_blame_of_a_summary_is_its_compaction(t: Thread) -> None:
+    talk(t, "a b")
+    result = t.compact([{"summary": "they said two letters"}])
+    (found,) = t.blame("two letters")
+    assert (found.commit, found.kind) == (result.commit, "compact")
+
+
+def test_a_directive_of_one_name_is_said_once(t: Thread) -> None:
+    t.directive("style", "be brief")
+    t.compile()
+    talk(t, "a")
+    t.directive("tone", "be kind")
+    t.directive("style", "be long")
+    assert texts(t) == ["be long", "a", "be kind"]
+    assert t.compile().priorities[0] == "pinned"

@@ -1,0 +1,251 @@
+"""Previews, thinking bound to its beginning, what was sent, and Gemini's shapes."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import weft
+from weft.errors import ThreadError
+from weft.model import Message, Origin, Params, Text, Thinking, ToolCall
+from weft.thread import Preview, Thread
+
+ANTHROPIC = Origin("anthropic")
+
+
+def think(t: Thread, words: str) -> str:
+    """An answer with signed thinking."""
+    blocks = (Thinking(f"about {words}", f"sig-{words}"), Text(words))
+    return t.commit_message(Message("assistant", blocks, origin=ANTHROPIC)).id
+
+
+def thoughts(t: Thread) -> list[str]:
+    """The signatures that Anthropic would be sent."""
+    turns = t.compile().to_anthropic_params("claude-sonnet-4-5")["messages"]
+    return [
+        block["signature"]
+        for turn in turns
+        if not isinstance(turn["content"], str)
+        for block in turn["content"]
+        if block["type"] == "thinking"
+    ]
+
+
+def thinking_thread() -> tuple[Thread, dict[str, str]]:
+    """user one, answer two, user three, answer four; both answers with signed thinking."""
+    t = weft.open(checkpoints=True)
+    ids = {"one": t.user("one").id, "two": think(t, "two")}
+    ids |= {"three": t.user("three").id, "four": think(t, "four")}
+    return t, ids
+
+
+def test_thinking_goes_back_to_its_maker_while_nothing_before_it_changes() -> None:
+    t, ids = thinking_thread()
+    assert thoughts(t) == ["sig-two", "sig-four"]
+    t.pin(ids["one"])
+    t.note(ids["one"], "kept")
+    t.user("five")
+    t.setup(params=Params(max_tokens=100))
+    assert thoughts(t) == ["sig-two", "sig-four"]
+
+
+CHANGES: dict[str, tuple[Callable[[Thread, dict[str, str]], Any], list[str]]] = {
+    "an edit before both": (lambda t, ids: t.edit(ids["one"], "1"), []),
+    "an edit between": (lambda t, ids: t.edit(ids["three"], "3"), ["sig-two"]),
+    "a line hidden between": (lambda t, ids: t.skip(ids["three"]), ["sig-two"]),
+    "an answer edited": (lambda t, ids: t.edit(ids["two"], "2"), []),
+    "the last one hidden": (lambda t, ids: t.skip(ids["four"]), ["sig-two"]),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_signature_never_outlives_its_beginning(name: str) -> None:
+    t, ids = thinking_thread()
+    change, left = CHANGES[name]
+    before = t.compile()
+    change(t, ids)
+    assert thoughts(t) == left
+    kept = [row for row in t.compile().rows if row.id in {r.id for r in before.rows}]
+    untouched = [row for row in kept if row in before.rows]
+    assert len(untouched) >= 2  # the lines themselves stay as they were
+    t._handle.forget_views()
+    assert thoughts(t) == left
+    t.user("more")
+    think(t, "six")
+    assert thoughts(t) == [*left, "sig-six"]
+
+
+def test_thinking_may_be_sent_again_when_its_beginning_comes_back() -> None:
+    t, ids = thinking_thread()
+    edit = t.edit(ids["one"], "1")
+    assert thoughts(t) == []
+    t.revert(edit)
+    assert thoughts(t) == ["sig-two", "sig-four"]
+    t.edit(ids["one"], "1")
+    t.undo()
+    assert thoughts(t) == ["sig-two", "sig-four"]
+
+
+def test_thinking_that_a_merge_or_a_pick_brings_behind_other_words_is_not_sent() -> None:
+    t, _ = thinking_thread()
+    t.branch("f")
+    t.user("ours")
+    t.switch("f")
+    t.user("theirs")
+    id = think(t, "far")
+    t.switch("main")
+    t.branch("g")
+    t.merge("f")
+    assert thoughts(t) == ["sig-two", "sig-four"]
+    losses = t.compile().to_anthropic_params("claude-sonnet-4-5").losses
+    assert [loss.what for loss in losses if "thinking" in loss.what] == ["its thinking"]
+    t.switch("g")
+    t.cherry_pick(id)
+    assert thoughts(t) == ["sig-two", "sig-four"]
+    t.switch("f")
+    assert thoughts(t) == ["sig-two", "sig-four", "sig-far"]
+    t.rebase("main")
+    assert thoughts(t) == ["sig-two", "sig-four"]
+
+
+def test_no_other_line_loses_its_blocks_on_any_wire() -> None:
+    t, ids = thinking_thread()
+    t.edit(ids["one"], "1")
+    said = [row["content"] for row in t.compile().to_openai()]
+    assert [text if isinstance(text, str) else text[0]["text"] for text in said][1::2] == [
+        "two",
+        "four",
+    ]
+    messages = t.compile().to_anthropic()["messages"]
+    assert all("thinking" not in str(turn["content"]) for turn in messages)
+
+
+def test_a_preview_says_what_a_change_costs_and_changes_nothing() -> None:
+    t, ids = thinking_thread()
+    log = t.log()
+    before = t.compile().tokens
+    seen = t.edit(ids["three"], "a longer question than before", preview=True)
+    assert isinstance(seen, Preview)
+    assert seen.tokens_before == before
+    assert seen.tokens_after > before
+    assert seen.stripped == (ids["four"],)
+    assert seen.cache_lost == before - t.compile(ids["two"]).tokens
+    assert "cached prefix" in str(seen)
+    assert t.log() == log
+    t.edit(ids["three"], "a longer question than before")
+    assert t.compile().tokens == seen.tokens_after
+    assert t.compile().messages == seen.messages
+
+
+def test_every_verb_that_rewrites_has_a_preview() -> None:
+    t, ids = thinking_thread()
+    t.branch("f")
+    edit = t.edit(ids["one"], "1")
+    t.switch("f")
+    added = t.user("side")
+    t.switch("main")
+    log, refs = t.log(), t.branches()
+    previews: list[tuple[Preview, Callable[[], object]]] = [
+        (t.annotate(ids["two"], "skip", preview=True), lambda: t.skip(ids["two"])),
+        (t.revert(edit, preview=True), lambda: t.revert(edit)),
+        (t.reset(ids["two"], preview=True), lambda: t.reset(ids["two"])),
+        (t.restore(ids["one"], 0, preview=True), lambda: t.restore(ids["one"], 0)),
+        (t.merge("f", preview=True), lambda: t.merge("f")),
+        (t.merge("f", "squash", text="S", preview=True), lambda: t.merge("f", "squash", text="S")),
+        (t.rebase("f", preview=True), lambda: t.rebase("f")),
+        (t.cherry_pick(added, preview=True), lambda: t.cherry_pick(added)),
+    ]
+    assert (t.log(), t.branches()) == (log, refs)
+    for seen, land in previews:
+        land()
+        assert [m.text for m in t.compile().messages] == [m.text for m in seen.messages]
+        assert t.compile().tokens == seen.tokens_after
+        assert str(seen)
+        t.undo()
+
+
+def test_what_a_model_was_sent_is_said_again_byte_by_byte(tmp_path: Path) -> None:
+    with weft.open(tmp_path / "a.db") as t:
+        t.system("be brief")
+        id = t.user("hello").id
+        t.setup(tools=[{"name": "look", "description": "looks", "parameters": {}}])
+        params = t.compile().to_anthropic_params("claude-sonnet-4-5", max_tokens=50)
+        params["temperature"] = 0.5
+        sent = orjson.dumps(params)
+        answer = t.assistant("hi", sent=params)
+        t.edit(id, "something else entirely")
+        assert t.show(answer, sent=True).body == sent
+        assert "hello" not in str(t.show(answer).metadata)
+    run = subprocess.run(
+        [sys.executable, "-m", "weft.cli.main", "show", answer.id, "--sent"],
+        env={"WEFT_STORE": str(tmp_path / "a.db"), "PATH": ""},
+        capture_output=True,
+        check=False,
+    )
+    assert run.stdout in (b"", sent + b"\n")
+
+
+def test_what_was_not_recorded_or_no_longer_matches_is_refused() -> None:
+    t = weft.open()
+    t.user("hello")
+    params = t.compile().to_openai_params("gpt-5")
+    params["messages"] = []  # what was sent is not what the thread says
+    lied = t.assistant("hi", sent=params)
+    with pytest.raises(ThreadError, match="cannot be made again"):
+        t.show(lied, sent=True)
+    plain = t.assistant("hi")
+    with pytest.raises(ThreadError, match="no record"):
+        t.show(plain, sent=True)
+
+
+def talk_with_tools() -> Thread:
+    t = weft.open()
+    t.system("be brief")
+    t.user("what is 2+2?")
+    t.commit_message(Message("assistant", (ToolCall("c1", "add", '{"a": 2, "b": 2}'),)))
+    t.tool_result("c1", "4")
+    t.assistant("4")
+    t.user("thanks")
+    schema = {"type": "object", "properties": {"a": {"type": "number"}}}
+    t.setup(tools=[{"name": "add", "description": "adds", "parameters": schema}])
+    return t
+
+
+def test_gemini_has_its_own_shape() -> None:
+    shape = talk_with_tools().compile().to_gemini()
+    assert shape["system_instruction"] == "be brief"
+    assert [content["role"] for content in shape["contents"]] == [
+        "user",
+        "model",
+        "user",
+        "model",
+        "user",
+    ]
+    assert shape["contents"][1]["parts"][0]["functionCall"]["args"] == {"a": 2, "b": 2}
+    assert weft.open().compile().to_gemini() == {"system_instruction": None, "contents": []}
+
+
+def test_gemini_takes_the_parameters() -> None:
+    types = pytest.importorskip("google.genai.types")
+    params = talk_with_tools().compile().to_gemini_params("gemini-2.5-flash", max_tokens=99)
+    assert sorted(params) == ["config", "contents", "model"]
+    config = types.GenerateContentConfig.model_validate(params["config"])
+    assert config.max_output_tokens == 99
+    assert config.tools[0].function_declarations[0].name == "add"
+    for content in params["contents"]:
+        types.Content.model_validate(content)
+
+
+def test_every_list_of_a_compiled_context_has_one_value_per_message() -> None:
+    t = talk_with_tools()
+    t.assistant("welcome", generation_config={"model": "m", "temperature": 0})
+    compiled = t.compile()
+    lists = (compiled.ids, compiled.priorities, compiled.kinds, compiled.generation_configs)
+    assert {len(values) for values in lists} == {len(compiled)}
+    assert compiled.generation_configs[-1] == {"model": "m", "temperature": 0}
+    assert compiled.generation_configs[0] is None
+    assert compiled.token_source == "o200k"
