@@ -18,17 +18,19 @@ from .base import (
 )
 from .memory import MemoryStore
 from .sqlite import SqliteStore
-from .upkeep import Dropped, Flaw, Tombstone, Upkeep
+from .upkeep import Dropped, Flaw, Kind, Reason, Tombstone, Upkeep
 
 __all__ = [
     "CommitRecord",
     "Dropped",
     "Flaw",
+    "Kind",
     "Landing",
     "Match",
     "MemoryStore",
     "Node",
     "Operation",
+    "Reason",
     "SqliteStore",
     "Step",
     "Store",

@@ -14,7 +14,7 @@ Where a log no longer leads there (its oldest commits were collected), refs are 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -23,7 +23,16 @@ from weft.errors import Damaged, ThreadError
 from weft.history import commit_id, decode_entry, read_operations
 from weft.ids import Id, object_id
 from weft.model import Checkpoint
-from weft.store import CommitRecord, Landing, Operation, Step, Store, ThreadRecord
+from weft.store import (
+    CommitRecord,
+    Kind,
+    Landing,
+    Operation,
+    Reason,
+    Step,
+    Store,
+    ThreadRecord,
+)
 
 VERSION = 1
 MARK = b'{"weft":"archive"'
@@ -37,9 +46,10 @@ class Head(Struct, frozen=True):
     version: int
 
 
-class EntryLine(Struct, frozen=True):
+class EntryLine(Struct, frozen=True, omit_defaults=True):
     entry: str
     data: Raw
+    buried: Reason | None = None
 
 
 class CommitLine(Struct, frozen=True, omit_defaults=True):
@@ -51,6 +61,7 @@ class CommitLine(Struct, frozen=True, omit_defaults=True):
     created: float
     usage: Raw = ABSENT
     chain: str | None = None
+    buried: Reason | None = None
 
 
 class LogLine(Struct, frozen=True, omit_defaults=True):
@@ -82,10 +93,11 @@ class Parcel(Struct):
 
 
 class Archive(Struct, frozen=True):
-    """A whole archive, read and checked."""
+    """A whole archive, read and checked; `buried` says which objects lost their bytes, and why."""
 
-    entries: Mapping[Id, bytes]
-    threads: tuple[Parcel, ...]
+    entries: dict[Id, bytes]
+    threads: list[Parcel]
+    buried: dict[tuple[Kind, Id], Reason]
 
 
 def write_archive(store: Store, threads: Sequence[str]) -> Iterator[bytes]:
@@ -133,12 +145,14 @@ def restore_archive(store: Store, archive: Archive, created: float) -> dict[str,
     with store.transaction():
         for parcel in archive.threads:
             found[parcel.record.name] = _restore(store, parcel, archive.entries, created)
+            _bury(store, parcel, archive, created)
     return found
 
 
 def _lines(store: Store, threads: Sequence[str]) -> Iterator[Any]:
     yield Head("archive", VERSION)
     written: set[Id] = set()
+    graves = _graves(store)
     for name in threads:
         record = store.read_thread(name)
         if record is None:
@@ -150,7 +164,7 @@ def _lines(store: Store, threads: Sequence[str]) -> Iterator[Any]:
             for id, data in zip(commit.entries, step.contents, strict=True):
                 if id not in written:
                     written.add(id)
-                    yield EntryLine(id.hex(), Raw(data))
+                    yield EntryLine(id.hex(), Raw(data), graves.get(("entry", id)))
             yield CommitLine(
                 commit.id.hex(),
                 commit.kind,
@@ -160,9 +174,16 @@ def _lines(store: Store, threads: Sequence[str]) -> Iterator[Any]:
                 commit.created,
                 ABSENT if commit.usage is None else Raw(commit.usage),
                 None if commit.chain is None else commit.chain.hex(),
+                graves.get(("commit", commit.id)),
             )
         for op in reversed(list(read_operations(store, name))):
             yield LogLine(op.verb, op.ref, op.created, _hex(op.old), _hex(op.new), op.was)
+
+
+def _graves(store: Store) -> dict[tuple[str, Id], Reason]:
+    """The objects that lost their bytes, and why."""
+    stones = store.upkeep().tombstones()
+    return {key: cast(Reason, stone.reason) for key, stone in stones.items()}
 
 
 def _all_commits(store: Store, thread: str) -> Iterator[Step]:
@@ -177,52 +198,57 @@ def _all_commits(store: Store, thread: str) -> Iterator[Step]:
 
 
 def _read_lines(lines: Sequence[bytes]) -> Archive:
-    entries: dict[Id, bytes] = {}
-    threads: list[Parcel] = []
+    archive = Archive({}, [], {})
     for number, line in enumerate(lines, start=2):
         try:
-            _read_line(line, entries, threads)
+            _read_line(line, archive)
         except (msgspec.DecodeError, ValueError, IndexError) as error:
             raise Damaged(f"line {number} of the archive cannot be read: {error}") from None
-    return Archive(entries, tuple(threads))
+    return archive
 
 
-def _read_line(line: bytes, entries: dict[Id, bytes], threads: list[Parcel]) -> None:
+def _read_line(line: bytes, archive: Archive) -> None:
     if line.startswith(b'{"entry"'):
-        entry = msgspec.json.decode(line, type=EntryLine)
-        data = bytes(entry.data)
-        if object_id("entry", data).hex() != entry.entry:
-            raise ValueError(f"entry {entry.entry} is not what its id says")
-        entries[bytes.fromhex(entry.entry)] = data
+        _read_entry(msgspec.json.decode(line, type=EntryLine), archive)
     elif line.startswith(b'{"commit"'):
-        threads[-1].commits.append(_commit(msgspec.json.decode(line, type=CommitLine)))
+        _read_commit(msgspec.json.decode(line, type=CommitLine), archive)
     elif line.startswith(b'{"verb"'):
         op = msgspec.json.decode(line, type=LogLine)
-        log = threads[-1].log
+        log = archive.threads[-1].log
         log.append(
             Operation(len(log) + 1, op.verb, op.ref, _id(op.old), _id(op.new), op.was, op.created)
         )
     else:
         opened = msgspec.json.decode(line, type=ThreadLine)
         refs = {name: bytes.fromhex(target) for name, target in opened.refs.items()}
-        threads.append(Parcel(opened.thread, refs, [], []))
+        archive.threads.append(Parcel(opened.thread, refs, [], []))
 
 
-def _commit(line: CommitLine) -> CommitRecord:
+def _read_entry(line: EntryLine, archive: Archive) -> None:
+    id, data = bytes.fromhex(line.entry), bytes(line.data)
+    if line.buried is not None:
+        archive.buried["entry", id] = line.buried
+    elif object_id("entry", data) != id:
+        raise ValueError(f"entry {line.entry} is not what its id says")
+    archive.entries[id] = data
+
+
+def _read_commit(line: CommitLine, archive: Archive) -> None:
+    id = bytes.fromhex(line.commit)
     parents = tuple(bytes.fromhex(parent) for parent in line.parents)
     entries = tuple(bytes.fromhex(entry) for entry in line.entries)
     data = bytes(line.data)
-    if commit_id(line.kind, parents, entries, data).hex() != line.commit:
+    if line.buried is not None:
+        archive.buried["commit", id] = line.buried
+    elif commit_id(line.kind, parents, entries, data) != id:
         raise ValueError(f"commit {line.commit} is not what its id says")
-    return CommitRecord(
-        bytes.fromhex(line.commit),
-        parents,
-        line.kind,
-        entries,
-        data,
-        line.created,
-        None if line.usage == ABSENT else bytes(line.usage),
-        _id(line.chain),
+    absent = [entry.hex() for entry in entries if entry not in archive.entries]
+    if absent:
+        raise ValueError(f"commit {line.commit} brings {absent[0]}, which is not here")
+    usage = None if line.usage == ABSENT else bytes(line.usage)
+    chain = _id(line.chain)
+    archive.threads[-1].commits.append(
+        CommitRecord(id, parents, line.kind, entries, data, line.created, usage, chain)
     )
 
 
@@ -254,6 +280,29 @@ def _restore(store: Store, parcel: Parcel, entries: Mapping[Id, bytes], created:
             ),
         )
     return store.count(record.name) - before
+
+
+def _bury(store: Store, parcel: Parcel, archive: Archive, created: float) -> None:
+    """Mark what came without its bytes; an object that the store still has whole stays whole."""
+    if not archive.buried:
+        return
+    upkeep = store.upkeep()
+    for chunk in _chunks([commit.id for commit in parcel.commits]):
+        for step in store.read_commits(parcel.record.name, chunk):
+            for kind, id, data in _hollow(step):
+                reason = archive.buried.get((kind, id))
+                if reason is not None:
+                    upkeep.bury(kind, id, data, reason, created)
+
+
+def _hollow(step: Step) -> Iterator[tuple[Kind, Id, bytes]]:
+    """What of a commit is not as its id says."""
+    commit = step.commit
+    for id, data in zip(commit.entries, step.contents, strict=True):
+        if object_id("entry", data) != id:
+            yield "entry", id, data
+    if commit_id(commit.kind, commit.parents, commit.entries, commit.data) != commit.id:
+        yield "commit", commit.id, commit.data
 
 
 def _leading_there(parcel: Parcel, created: float) -> list[Operation]:

@@ -18,7 +18,7 @@ from weft.store import Store
 from .archive import is_archive, read_archive, restore_archive, write_archive
 from .exporting import EXPORTS, write_export
 from .handle import Handle
-from .importing import IMPORTS, Progress, Remark, land_script, read_script
+from .importing import IMPORTS, Progress, Remark, Said, land_script, read_script
 
 ARCHIVE = "archive"
 IMPORT_FORMATS = (*IMPORTS, ARCHIVE)
@@ -74,13 +74,13 @@ def import_bytes(
             raise ThreadError("an archive brings the names of its threads along")
         return _restored(store, data, clock())
     script = read_script(data, format)
-    if not script.branches:
+    said = sum(isinstance(step, Said) for step in script.steps)
+    if not said:
         raise ThreadError("there is no message in this file")
     owner = thread or script.name or name or DEFAULT_THREAD
     with store.transaction():
         record = store.ensure_thread(owner, created=clock())
         landed = land_script(Handle(store, record, clock=clock), script, progress)
-    said = sum(type(step).__name__ == "Said" for step in script.steps)
     return [
         Imported(
             thread=owner,

@@ -13,13 +13,14 @@ from .codex import read_codex
 from .landing import Landed, Progress, land_script
 from .lines import read_object
 from .lists import TYPED, guess_protocol, parse, read_list
-from .script import Remark, Script
+from .script import Remark, Said, Script
 
 __all__ = [
     "IMPORTS",
     "Landed",
     "Progress",
     "Remark",
+    "Said",
     "Script",
     "detect_format",
     "land_script",
