@@ -94,6 +94,7 @@ class Handle:
         self._chains: dict[Id, bytes | None] = {}
         self._landed = 0
         self._left: tuple[str, Id] | None = None
+        self.batching = False
 
     @property
     def has_written(self) -> bool:
@@ -333,10 +334,10 @@ class Handle:
         return info
 
     def _index(self) -> None:
-        """Full text follows behind: per commit it would halve the rate."""
+        """Full text follows behind: per commit it would halve the rate, in a batch hold the lock."""
         self._landed += 1
-        if self._landed % INDEX_EVERY == 0:
-            index_behind(self.store)
+        if self._landed % INDEX_EVERY == 0 and not self.batching:
+            index_behind(self.store, pages=1)
 
 
 class TakenCheckpoints(Set[str]):

@@ -175,7 +175,8 @@ class Recorder(Reader):
         """Everything inside lands as one transaction; an exception takes all of it back."""
         handle = self._handle
         with handle.lock:
-            branch = handle.branch
+            branch, within = handle.branch, handle.batching
+            handle.batching = True
             try:
                 with handle.store.transaction():
                     yield self
@@ -183,3 +184,5 @@ class Recorder(Reader):
                 handle.branch = branch
                 handle.forget_views()
                 raise
+            finally:
+                handle.batching = within
