@@ -1,10 +1,12 @@
 """Rows W of the seeds: words on the wire."""
 
 import copy
+import json
 
 import pytest
 
 import weft
+from servers import post, weft_serve
 
 PNG = "data:image/png;base64,iVBORw0KGgo="
 
@@ -509,3 +511,28 @@ def test_W10_no_pair_loses_or_joins_system_text(source, target):
         ("assistant", "ok"),
         ("user", "b"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param", "name"),
+    [
+        (
+            "/v1/chat/completions",
+            chat(system([part("a"), IMAGE_URL]), user()),
+            "messages[0].content[1]",
+            "image_url",
+        ),
+        (
+            "/v1/responses",
+            {"input": [{"role": "developer", "content": [INPUT_IMAGE]}]},
+            "input[0].content[0]",
+            "input_image",
+        ),
+    ],
+)
+def test_W5_the_gateway_refuses_in_the_callers_dialect(tmp_path, path, body, param, name):
+    with weft_serve(tmp_path) as gateway:
+        status, _, answer = post(f"{gateway.url}{path}", body | {"model": "weft-offline"})
+    error = json.loads(answer)["error"]
+    assert (status, error["param"]) == (400, param)
+    assert name in error["message"]

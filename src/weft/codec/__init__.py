@@ -28,6 +28,7 @@ from .sse import SseParser, write_frame
 if TYPE_CHECKING:
     from .anthropic import apply_last_system_cache_breakpoint
     from .calls import CallRestorer, restore_calls
+    from .repair import refuse_system_media
     from .sidecar import (
         apply_sidecar,
         calls_of,
@@ -78,6 +79,7 @@ __getattr__ = lazy_names(
         "make_sidecar": "weft.codec.sidecar",
         "merge_answers": "weft.codec.sidecar",
         "merge_system_text": "weft.codec.system",
+        "refuse_system_media": "weft.codec.repair",
         "restore_calls": "weft.codec.calls",
     },
 )
@@ -107,6 +109,7 @@ __all__ = [
     "merge_answers",
     "merge_system_text",
     "parsed",
+    "refuse_system_media",
     "restore_calls",
     "verbatim",
     "write_frame",

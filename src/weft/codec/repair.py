@@ -184,6 +184,13 @@ def _says_nothing(turn: Turn, losses: Losses) -> bool:
     return True
 
 
+def refuse_system_media(request: Request) -> None:
+    """Raise `Refused` where any system message of a request holds anything but text."""
+    for number, message in enumerate(request.messages):
+        if is_system(message):
+            refuse_non_text(request, turn_of(number, message))
+
+
 def refuse_non_text(request: Request, turn: Turn) -> None:
     """Raise `Refused` on the first block of a system message that is not text."""
     losses = Losses(request)

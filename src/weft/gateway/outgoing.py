@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from weft.client import OFFLINE
-from weft.codec import CODECS, Codec, Target, verbatim
+from weft.codec import CODECS, Codec, Target, refuse_system_media, verbatim
 from weft.model import Loss, Request
 
 from .asgi import Inbound
@@ -65,6 +65,8 @@ def write_outgoing(
     provider = route.provider
     paid = upstream_credentials(inbound.headers, state.settings, provider, codec.protocol)
     base = {"content-type": "application/json", **dict(provider.headers)}
+    if provider is OFFLINE:
+        refuse_system_media(request)  # an upstream would judge its own protocol; this one is ours
     if is_direct(route, codec):
         passed = {n: v for n, v in inbound.headers.items() if forwards(n)}
         path = f"{inbound.path}?{inbound.query}" if inbound.query else inbound.path
