@@ -57,6 +57,9 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
         ConfigError as ConfigError,
     )
     from weft.errors import (
+        MergeConflict as MergeConflict,
+    )
+    from weft.errors import (
         NotFound as NotFound,
     )
     from weft.errors import (
@@ -73,6 +76,9 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
     )
     from weft.errors import (
         WeftError as WeftError,
+    )
+    from weft.history import (
+        Conflict as Conflict,
     )
     from weft.model import (
         Checkpoint as Checkpoint,
@@ -96,6 +102,12 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
         ArtifactContent as ArtifactContent,
     )
     from weft.thread import (
+        Budget as Budget,
+    )
+    from weft.thread import (
+        BudgetWarning as BudgetWarning,
+    )
+    from weft.thread import (
         CommitInfo as CommitInfo,
     )
     from weft.thread import (
@@ -111,7 +123,13 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
         InstructionContent as InstructionContent,
     )
     from weft.thread import (
+        MergePreview as MergePreview,
+    )
+    from weft.thread import (
         OutputContent as OutputContent,
+    )
+    from weft.thread import (
+        Preview as Preview,
     )
     from weft.thread import (
         ReasoningContent as ReasoningContent,
@@ -160,7 +178,9 @@ _NAMES: dict[str, str] = {
     "Agent": "weft.agent",
     "Ambiguous": "weft.errors",
     "ArtifactContent": "weft.thread",
+    "Budget": "weft.thread",
     "BudgetExceeded": "weft.errors",
+    "BudgetWarning": "weft.thread",
     "COMPACT_TOOL": "weft.compact",
     "Checkpoint": "weft.model",
     "CommitInfo": "weft.thread",
@@ -168,14 +188,17 @@ _NAMES: dict[str, str] = {
     "CompactResult": "weft.compact",
     "CompiledContext": "weft.thread",
     "ConfigError": "weft.errors",
+    "Conflict": "weft.history",
     "DialogueContent": "weft.thread",
     "FreeformContent": "weft.thread",
     "InstructionContent": "weft.thread",
     "Loss": "weft.model",
     "MergeConflict": "weft.errors",
+    "MergePreview": "weft.thread",
     "Message": "weft.model",
     "NotFound": "weft.errors",
     "OutputContent": "weft.thread",
+    "Preview": "weft.thread",
     "RECALL_TOOL": "weft.compact",
     "ReasoningContent": "weft.thread",
     "Refused": "weft.errors",

@@ -1,4 +1,4 @@
-"""`weft branch`, `switch`, `merge`, `undo`, `redo`, `revert`, `compact`: what moves a thread."""
+"""`weft branch`, `switch`, `merge`, `undo`, `redo`, `compact`: what moves a thread."""
 
 import argparse
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from weft.errors import ConfigError
 from weft.history import CHOICES
 from weft.thread import MergePreview, Thread
 
+from .reshape import preview_json
 from .threads import SHORT, Verb, add_options, print_info, print_json, run_on_thread
 
 
@@ -39,14 +40,13 @@ def switch(thread: Thread, args: argparse.Namespace) -> None:
 
 
 def merge(thread: Thread, args: argparse.Namespace) -> None:
-    if not args.preview:
-        print_info(args, thread.merge(args.branch, args.strategy))
-        return
-    preview = thread.merge(args.branch, args.strategy, preview=True)
-    if args.json:
-        print_json(_preview_json(preview))
+    found = thread.merge(args.branch, args.strategy, args.preview, text=args.text)
+    if isinstance(found, MergePreview) and args.json:
+        print_json(_preview_json(found))
+    elif isinstance(found, MergePreview):
+        print(found)
     else:
-        print(preview)
+        print_info(args, found)
 
 
 def undo(thread: Thread, args: argparse.Namespace) -> None:
@@ -55,10 +55,6 @@ def undo(thread: Thread, args: argparse.Namespace) -> None:
 
 def redo(thread: Thread, args: argparse.Namespace) -> None:
     print_info(args, thread.redo())
-
-
-def revert(thread: Thread, args: argparse.Namespace) -> None:
-    print_info(args, thread.revert(args.id, args.strategy))
 
 
 def compact(thread: Thread, args: argparse.Namespace) -> None:
@@ -98,10 +94,9 @@ def _replacements(args: argparse.Namespace) -> tuple[Replacement, ...] | None:
 
 def _preview_json(preview: MergePreview) -> dict[str, Any]:
     return {
+        **preview_json(preview),
         "branch": preview.branch,
         "fast_forward": preview.fast_forward,
-        "tokens": preview.diff.tokens,
-        "messages": [{"role": m.role, "content": m.text} for m in preview.messages],
         "conflicts": [
             {
                 "id": conflict.id,
@@ -138,13 +133,13 @@ def _switch_options(parser: argparse.ArgumentParser) -> None:
 
 def _merge_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("branch", help="the branch to bring home")
-    parser.add_argument("--strategy", choices=CHOICES, help="how conflicts are settled")
+    parser.add_argument(
+        "--strategy",
+        choices=(*CHOICES, "squash"),
+        help="how conflicts are settled; squash brings the result alone, as one message",
+    )
+    parser.add_argument("--text", help="the words that a squash brings home")
     parser.add_argument("--preview", action="store_true", help="show what it would do")
-
-
-def _revert_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="the commit to take back")
-    parser.add_argument("--strategy", choices=CHOICES, help="how conflicts are settled")
 
 
 def _compact_options(parser: argparse.ArgumentParser) -> None:
@@ -168,7 +163,6 @@ OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "merge": _merge_options,
     "undo": _no_options,
     "redo": _no_options,
-    "revert": _revert_options,
     "compact": _compact_options,
 }
 VERBS: dict[str, Verb] = {
@@ -177,6 +171,5 @@ VERBS: dict[str, Verb] = {
     "merge": merge,
     "undo": undo,
     "redo": redo,
-    "revert": revert,
     "compact": compact,
 }

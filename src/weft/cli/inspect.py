@@ -28,6 +28,7 @@ FORMATS: dict[str, Callable[[CompiledContext], Any]] = {
     "openai": CompiledContext.to_openai,
     "anthropic": CompiledContext.to_anthropic,
     "responses": CompiledContext.to_responses,
+    "gemini": CompiledContext.to_gemini,
 }
 DIFF_STYLES = {"-": "old", "+": "new"}
 
@@ -65,6 +66,9 @@ def log(thread: Thread, args: argparse.Namespace) -> None:
 
 
 def show(thread: Thread, args: argparse.Namespace) -> None:
+    if args.sent:
+        _show_sent(thread, args)
+        return
     info = thread.show(args.id)
     messages = [{"role": message.role, "content": message.text} for message in info.messages]
     if args.json:
@@ -75,6 +79,15 @@ def show(thread: Thread, args: argparse.Namespace) -> None:
     print(f"date   {info.created:%Y-%m-%d %H:%M:%S}\nnote   {info.message or ''}")
     for message in messages:
         print(f"\n{paint(message['role'], 'role')}: {message['content']}")
+
+
+def _show_sent(thread: Thread, args: argparse.Namespace) -> None:
+    """The very bytes; `--json` wraps them in what is known of them."""
+    found = thread.show(args.id, sent=True)
+    if args.json:
+        print_json(found.to_dict())
+    else:
+        print(found.body.decode())
 
 
 def diff(thread: Thread, args: argparse.Namespace) -> None:
@@ -150,6 +163,9 @@ def _log_options(parser: argparse.ArgumentParser) -> None:
 
 def _show_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help="a commit's id, a prefix of it, or a branch")
+    parser.add_argument(
+        "--sent", action="store_true", help="what the model was sent, for an answer"
+    )
 
 
 def _diff_options(parser: argparse.ArgumentParser) -> None:

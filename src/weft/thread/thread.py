@@ -49,6 +49,8 @@ class Thread(Recorder):
     ) -> CommitInfo: ...
     @overload
     def edit(self, id: Name, text: str, *, preview: Yes) -> Preview: ...
+    @overload
+    def edit(self, id: Name, text: str, *, preview: bool) -> CommitInfo | Preview: ...
     def edit(
         self,
         id: Name,
@@ -67,6 +69,8 @@ class Thread(Recorder):
     def restore(self, id: Name, version: int = 0, *, preview: No = False) -> CommitInfo: ...
     @overload
     def restore(self, id: Name, version: int = 0, *, preview: Yes) -> Preview: ...
+    @overload
+    def restore(self, id: Name, version: int = 0, *, preview: bool) -> CommitInfo | Preview: ...
     def restore(self, id: Name, version: int = 0, *, preview: bool = False) -> CommitInfo | Preview:
         """Give a message the words of one of its versions, the original by default."""
         return rewriting.restore(self._handle, id, version, preview=preview)
@@ -79,6 +83,8 @@ class Thread(Recorder):
     def annotate(self, id: Name, priority: Priority, *, preview: No = False) -> CommitInfo: ...
     @overload
     def annotate(self, id: Name, priority: Priority, *, preview: Yes) -> Preview: ...
+    @overload
+    def annotate(self, id: Name, priority: Priority, *, preview: bool) -> CommitInfo | Preview: ...
     def annotate(
         self, id: Name, priority: Priority, *, preview: bool = False
     ) -> CommitInfo | Preview:
@@ -121,6 +127,8 @@ class Thread(Recorder):
     def reset(self, at: At, *, preview: No = False) -> CommitInfo: ...
     @overload
     def reset(self, at: At, *, preview: Yes) -> Preview: ...
+    @overload
+    def reset(self, at: At, *, preview: bool) -> CommitInfo | Preview: ...
     def reset(self, at: At, *, preview: bool = False) -> CommitInfo | Preview:
         """Let the branch point at another commit; `undo` brings it back."""
         return moving.reset(self._handle, at, preview=preview)
@@ -142,6 +150,10 @@ class Thread(Recorder):
     def merge(
         self, branch: str, strategy: Strategy = None, *, preview: Yes, text: str | None = None
     ) -> MergePreview: ...
+    @overload
+    def merge(
+        self, branch: str, strategy: Strategy = None, *, preview: bool, text: str | None = None
+    ) -> CommitInfo | MergePreview: ...
     def merge(
         self,
         branch: str,
@@ -164,6 +176,10 @@ class Thread(Recorder):
     def rebase(self, onto: At, strategy: Strategy = None, *, preview: No = False) -> CommitInfo: ...
     @overload
     def rebase(self, onto: At, strategy: Strategy = None, *, preview: Yes) -> Preview: ...
+    @overload
+    def rebase(
+        self, onto: At, strategy: Strategy = None, *, preview: bool
+    ) -> CommitInfo | Preview: ...
     def rebase(
         self, onto: At, strategy: Strategy = None, *, preview: bool = False
     ) -> CommitInfo | Preview:
@@ -176,6 +192,10 @@ class Thread(Recorder):
     ) -> CommitInfo: ...
     @overload
     def cherry_pick(self, id: Name, strategy: Strategy = None, *, preview: Yes) -> Preview: ...
+    @overload
+    def cherry_pick(
+        self, id: Name, strategy: Strategy = None, *, preview: bool
+    ) -> CommitInfo | Preview: ...
     def cherry_pick(
         self, id: Name, strategy: Strategy = None, *, preview: bool = False
     ) -> CommitInfo | Preview:
@@ -186,6 +206,10 @@ class Thread(Recorder):
     def revert(self, id: Name, strategy: Strategy = None, *, preview: No = False) -> CommitInfo: ...
     @overload
     def revert(self, id: Name, strategy: Strategy = None, *, preview: Yes) -> Preview: ...
+    @overload
+    def revert(
+        self, id: Name, strategy: Strategy = None, *, preview: bool
+    ) -> CommitInfo | Preview: ...
     def revert(
         self, id: Name, strategy: Strategy = None, *, preview: bool = False
     ) -> CommitInfo | Preview:

@@ -1,0 +1,121 @@
+"""`weft tag`, `note`, `blame`, `versions`: names and remarks, and where words come from."""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from weft.thread import Thread
+
+from .threads import (
+    SHORT,
+    Verb,
+    add_options,
+    count,
+    print_info,
+    print_json,
+    print_rows,
+    read_text,
+    run_on_thread,
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The options of the command that the parser is for."""
+    add_options(parser)
+    OPTIONS[parser.get_default("command")](parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    return run_on_thread(args, VERBS[args.command])
+
+
+def tag(thread: Thread, args: argparse.Namespace) -> None:
+    if args.name is None:
+        _list_tags(thread, args)
+    elif args.delete:
+        print_info(args, thread.untag(args.name))
+    else:
+        print_info(args, thread.tag(args.name, args.at))
+
+
+def note(thread: Thread, args: argparse.Namespace) -> None:
+    if args.id is None or args.list:
+        print_rows(args, [_note_json(info) for info in thread.notes(args.id)], _note_line)
+    else:
+        print_info(args, thread.note(args.id, read_text(args.text)))
+
+
+def blame(thread: Thread, args: argparse.Namespace) -> None:
+    print_rows(
+        args, [found.to_dict() for found in thread.blame(args.text, args.limit)], _blame_line
+    )
+
+
+def versions(thread: Thread, args: argparse.Namespace) -> None:
+    rows = [version.to_dict() for version in thread.edit_history(args.id)]
+    print_rows(
+        args, rows, lambda v: f"{v['number']} {v['commit'][:SHORT]} {v['kind']}: {v['text']}"
+    )
+
+
+def _list_tags(thread: Thread, args: argparse.Namespace) -> None:
+    tags = thread.tags()
+    if args.json:
+        print_json(tags)
+        return
+    for name, id in tags.items():
+        print(f"{name} {id[:SHORT]}")
+
+
+def _note_json(info: Any) -> dict[str, Any]:
+    return {
+        "id": info.id,
+        "about": info.metadata["about"],
+        "text": info.message,
+        "created": info.created.isoformat(),
+    }
+
+
+def _note_line(note: dict[str, Any]) -> str:
+    return f"{note['about'][:SHORT]} {note['text']}"
+
+
+def _blame_line(found: dict[str, Any]) -> str:
+    state = "live" if found["live"] else "gone"
+    by = f"{found['commit'][:SHORT]} {found['kind']:<8}"
+    return f"{by} {found['created'][:19]} {state} {found['role']}: {found['text']}"
+
+
+def _tag_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", help="the new tag; without it, all are listed")
+    parser.add_argument("at", nargs="?", help="what it names: an id or a branch; else the head")
+    parser.add_argument("--delete", action="store_true", help="forget this tag")
+
+
+def _note_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", nargs="?", help="the commit or message; without it, notes are listed")
+    parser.add_argument("text", nargs="?", help="what to say; without it, standard input")
+    parser.add_argument("--list", action="store_true", help="list the notes about it")
+
+
+def _blame_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("text", help="the words, or a message's id")
+    parser.add_argument("-n", "--limit", type=count, default=20, help="at most that many")
+
+
+def _versions_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="the message's id, or a prefix of it")
+
+
+OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+    "tag": _tag_options,
+    "note": _note_options,
+    "blame": _blame_options,
+    "versions": _versions_options,
+}
+VERBS: dict[str, Verb] = {
+    "tag": tag,
+    "note": note,
+    "blame": blame,
+    "versions": versions,
+}

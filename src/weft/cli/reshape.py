@@ -1,0 +1,113 @@
+"""`weft reset`, `rebase`, `cherry-pick`, `revert`, `restore`: what says history anew.
+
+Each shows with `--preview` what it would change and cost, and changes nothing.
+"""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from weft.history import CHOICES
+from weft.thread import CommitInfo, Preview, Thread
+
+from .threads import Verb, add_options, print_info, print_json, run_on_thread
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The options of the command that the parser is for."""
+    add_options(parser)
+    parser.add_argument("--preview", action="store_true", help="show what it would do")
+    OPTIONS[parser.get_default("command")](parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    return run_on_thread(args, VERBS[args.command])
+
+
+def reset(thread: Thread, args: argparse.Namespace) -> None:
+    print_change(args, thread.reset(args.at, preview=bool(args.preview)))
+
+
+def rebase(thread: Thread, args: argparse.Namespace) -> None:
+    print_change(args, thread.rebase(args.onto, args.strategy, preview=bool(args.preview)))
+
+
+def cherry_pick(thread: Thread, args: argparse.Namespace) -> None:
+    print_change(args, thread.cherry_pick(args.id, args.strategy, preview=bool(args.preview)))
+
+
+def revert(thread: Thread, args: argparse.Namespace) -> None:
+    print_change(args, thread.revert(args.id, args.strategy, preview=bool(args.preview)))
+
+
+def restore(thread: Thread, args: argparse.Namespace) -> None:
+    print_change(args, thread.restore(args.id, args.version, preview=bool(args.preview)))
+
+
+def print_change(args: argparse.Namespace, found: CommitInfo | Preview) -> None:
+    """What was done, or what would be."""
+    if isinstance(found, CommitInfo):
+        print_info(args, found)
+    elif args.json:
+        print_json(preview_json(found))
+    else:
+        print(found)
+
+
+def preview_json(preview: Preview) -> dict[str, Any]:
+    """A preview as JSON says it."""
+    return {
+        "verb": preview.verb,
+        "tokens": preview.diff.tokens,
+        "tokens_before": preview.tokens_before,
+        "tokens_after": preview.tokens_after,
+        "cache_lost": preview.cache_lost,
+        "stripped": list(preview.stripped),
+        "messages": [{"role": m.role, "content": m.text} for m in preview.messages],
+    }
+
+
+def add_strategy(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--strategy", choices=CHOICES, help="how conflicts are settled")
+
+
+def _reset_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("at", help="the commit, tag or branch that the branch shall point at")
+
+
+def _rebase_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("onto", help="the branch or commit to stand behind")
+    add_strategy(parser)
+
+
+def _pick_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="the commit of another branch to say again here")
+    add_strategy(parser)
+
+
+def _revert_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="the commit to take back")
+    add_strategy(parser)
+
+
+def _restore_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="the message's id, or a prefix of it")
+    parser.add_argument(
+        "version", nargs="?", type=int, default=0, help="its number; 0 is the first"
+    )
+
+
+OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+    "reset": _reset_options,
+    "rebase": _rebase_options,
+    "cherry-pick": _pick_options,
+    "revert": _revert_options,
+    "restore": _restore_options,
+}
+VERBS: dict[str, Verb] = {
+    "reset": reset,
+    "rebase": rebase,
+    "cherry-pick": cherry_pick,
+    "revert": revert,
+    "restore": restore,
+}

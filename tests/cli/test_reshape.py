@@ -1,0 +1,132 @@
+"""The commands that say history anew, and those that mark it: what they print and leave."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import weft
+from weft.cli.main import main
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run a command on a store of its own; the result is exit code, output and errors."""
+    monkeypatch.setenv("WEFT_STORE", str(tmp_path / "store.db"))
+
+    def command(*words: str) -> tuple[int, str, str]:
+        code = main(words)
+        read = capsys.readouterr()
+        return code, read.out, read.err
+
+    return command
+
+
+def of_json(result: tuple[int, str, str]) -> Any:
+    assert (result[0], result[2]) == (0, "")
+    return json.loads(result[1])
+
+
+def said(run: Any) -> list[str]:
+    return [row["content"] for row in of_json(run("compile", "--json"))]
+
+
+def commit(run: Any, *words: str) -> list[str]:
+    return [of_json(run("commit", word, "--json"))["id"] for word in words]
+
+
+def fork(run: Any) -> list[str]:
+    commit(run, "a")
+    run("branch", "f")
+    commit(run, "m")
+    run("switch", "f")
+    return commit(run, "x", "y")
+
+
+def test_rebase_cherry_pick_and_reset(run: Any) -> None:
+    ids = fork(run)
+    preview = of_json(run("rebase", "main", "--preview", "--json"))
+    assert [row["content"] for row in preview["messages"]] == ["a", "m", "x", "y"]
+    assert preview["cache_lost"] > 0
+    assert said(run) == ["a", "x", "y"]
+    assert of_json(run("rebase", "main", "--json"))["kind"] == "append"
+    assert said(run) == ["a", "m", "x", "y"]
+    run("switch", "main")
+    assert "tokens" in run("cherry-pick", ids[1], "--preview")[1]
+    run("cherry-pick", ids[1])
+    assert said(run) == ["a", "m", "y"]
+    assert run("reset", ids[0], "--preview")[0] == 0
+    run("reset", "f")
+    assert said(run) == ["a", "m", "x", "y"]
+    run("undo")
+    assert said(run) == ["a", "m", "y"]
+
+
+def test_a_side_trip_comes_home_as_one_message(run: Any) -> None:
+    fork(run)
+    run("switch", "main")
+    seen = of_json(run("merge", "f", "--strategy", "squash", "--text", "B", "--preview", "--json"))
+    assert [row["content"] for row in seen["messages"]] == ["a", "m", "B"]
+    run("merge", "f", "--strategy", "squash", "--text", "B")
+    assert said(run) == ["a", "m", "B"]
+
+
+def test_tags_notes_blame_and_versions(run: Any) -> None:
+    ids = commit(run, "alpha", "beta")
+    run("tag", "v1", ids[0])
+    assert of_json(run("tag", "--json")) == {"v1": ids[0]}
+    assert run("tag")[1] == f"v1 {ids[0][:12]}\n"
+    assert len(of_json(run("compile", "v1", "--json"))) == 1
+    run("tag", "v1", "--delete")
+    assert run("tag")[1] == ""
+    run("note", ids[0], "said in haste")
+    assert of_json(run("note", "--json"))[0]["about"] == ids[0]
+    assert run("note", ids[0], "--list")[1] == f"{ids[0][:12]} said in haste\n"
+    assert said(run) == ["alpha", "beta"]
+    edit = of_json(run("edit", ids[0], "omega", "--json"))["id"]
+    (found,) = of_json(run("blame", "omega", "--json"))
+    assert (found["commit"], found["live"]) == (edit, True)
+    assert "gone user: alpha" in run("blame", "alpha")[1]
+    assert [v["text"] for v in of_json(run("versions", ids[0], "--json"))] == ["alpha", "omega"]
+    assert "would" not in run("restore", ids[0])[1]
+    assert said(run) == ["alpha", "beta"]
+
+
+def test_show_sent_prints_the_bytes_again(run: Any, tmp_path: Path) -> None:
+    with weft.open(tmp_path / "store.db") as t:
+        t.user("hello")
+        params = t.compile().to_openai_params("gpt-5")
+        id = t.assistant("hi", sent=params).id
+    code, out, err = run("show", id, "--sent")
+    assert (code, out.encode(), err) == (0, orjson.dumps(params) + b"\n", "")
+    assert of_json(run("show", id, "--sent", "--json"))["receipt"]["recipe"]["model"] == "gpt-5"
+    assert run("compile", "--format", "gemini")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["rebase", "nowhere"],
+        ["cherry-pick", "deadbeef"],
+        ["reset", "nowhere"],
+        ["tag", "a..b"],
+        ["tag", "nothing", "--delete"],
+        ["note", "deadbeef", "words"],
+        ["restore", "deadbeef"],
+        ["versions", "deadbeef"],
+        ["merge", "nowhere", "--strategy", "squash"],
+        ["show", "main", "--sent"],
+    ],
+    ids=" ".join,
+)
+def test_a_failure_is_one_clear_line(run: Any, words: list[str]) -> None:
+    commit(run, "a")
+    before = run("log")
+    code, out, err = run(*words)
+    assert code != 0
+    assert out == ""
+    assert err.startswith("weft: ")
+    assert err.count("\n") == 1
+    assert run("log") == before
