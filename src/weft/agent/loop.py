@@ -154,7 +154,7 @@ class Agent:
 
         def ask() -> Ask:
             context = desk.compile()
-            request = Request(self.model, context.messages, tools=offered)
+            request = Request(self.model, context.sendable, tools=offered)
             return Ask(request, (context.head or "")[:12])
 
         return converse(desk, text, ask, self.steps, self._heard)

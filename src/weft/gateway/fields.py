@@ -63,7 +63,7 @@ class Ask(Struct, frozen=True):
         if record is None:
             raise Refused(f"no thread {self.text('thread')!r}", param="thread", status=404)
         branch = self.text_or_none("branch") or record.head
-        if branch != record.head and branch not in self.store.refs(record.name):
+        if branch != record.head and branch not in read_branches(self.store, record.name):
             raise Refused(f"no branch {branch!r}", param="branch", status=404)
         return open_thread(self.store, record.name, branch=branch)
 

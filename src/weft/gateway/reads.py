@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.agent import table_json
 from weft.client import OFFLINE_MODEL
-from weft.history import Row
+from weft.history import Row, read_branches
 from weft.model import JsonObject
 from weft.store import Step, Store, ThreadRecord
 from weft.thread import Thread
@@ -49,7 +49,7 @@ def list_threads(ask: Ask) -> JsonObject:
 
 
 def _thread_line(store: Store, record: ThreadRecord) -> JsonObject:
-    refs = store.refs(record.name)
+    refs = read_branches(store, record.name)
     last = store.operations(record.name, limit=1)
     return {
         "name": record.name,
@@ -90,7 +90,7 @@ def show_thread(ask: Ask) -> JsonObject:
     return {
         "name": record.name,
         "branch": thread.current,
-        "branches": sorted({thread.current, *ask.store.refs(record.name)}),
+        "branches": sorted({thread.current, *read_branches(ask.store, record.name)}),
         "head": None if view.head is None else view.head.hex(),
         "sample": record.name == SAMPLE,
         "window": _window(ask, view.rows),

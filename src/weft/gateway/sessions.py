@@ -144,7 +144,7 @@ def find_answer(store: Store, caller: Caller, id: str) -> Ticket | None:
     """The caller's answer of that id, among those that a branch ends in; newest threads first."""
     own = [record for record in store.threads() if _owns(caller, record.scope)]
     for record in reversed(own[-THREADS_SEARCHED:]):
-        for branch in store.refs(record.name):
+        for branch in read_branches(store, record.name):
             head = open_thread(store, record.name, branch=branch).head
             if head is not None and head.metadata.get(ANSWER) == id:
                 return Ticket(caller.scope, record.name, branch, head.id)
@@ -186,7 +186,7 @@ def _stand_on(store: Store, thread: Thread, commit: str) -> Thread:
 
 
 def _free_branch(store: Store, thread: str) -> str:
-    taken = store.refs(thread)
+    taken = read_branches(store, thread)
     return next(name for number in count(2) if (name := f"branch-{number}") not in taken)
 
 
