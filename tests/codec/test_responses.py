@@ -417,7 +417,7 @@ def test_calls_and_results_of_another_wire() -> None:
     assert listed["type"] == "custom_tool_call_output"
     assert listed["output"][1] == {"type": "input_image", "image_url": PIXEL}
     assert user == {"role": "user", "content": [{"type": "input_text", "text": "go on"}]}
-    assert losses == ["that is_error is true"]
+    assert losses == ["the list around a text", "that is_error is true"]
 
 
 def test_two_assistant_messages_that_flow_together_are_reported() -> None:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from weft.codec.base import members
 from weft.codec.read import inside, objects, text_of, wrong
+from weft.codec.tools import flat_name
 from weft.errors import Refused
 from weft.model import (
     Audio,
@@ -266,7 +267,7 @@ def write_thinking(block: Thinking, body: JsonObject) -> None:
 
 
 def write_call(block: ToolCall) -> JsonObject:
-    name = block.name if block.namespace is None else f"{block.namespace}__{block.name}"
+    name = block.name if block.namespace is None else flat_name(block.name, block.namespace)
     kind, key = ("custom", "input") if block.custom else ("function", "arguments")
     body: JsonObject = {"id": block.id, "type": kind, kind: {"name": name, key: block.arguments}}
     if block.ext is not None and PROTOCOL in block.ext:

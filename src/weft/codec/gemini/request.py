@@ -259,6 +259,8 @@ def _report_system(turns: list[Turn], losses: Losses) -> None:
             losses.add(turn.at, "the border to the message before", "they are one here", "form")
         if turn.message.form == "text" and turn.blocks:
             losses.add(turn.at, "the string form", "it is a list of parts here", "form")
+        elif turn.message.form == "list" and len(turn.blocks) == 1:
+            losses.add(turn.at, "the list around a text", "it is parts here either way", "form")
 
 
 def _write_own(turn: Turn, at: int, writer: Writer, form: Mapping[str, Any]) -> JsonObject:

@@ -11,6 +11,7 @@ import orjson
 
 from weft.codec.base import Losses, Target
 from weft.codec.params import lose_ext
+from weft.codec.tools import flat_name
 from weft.model import (
     Audio,
     Block,
@@ -185,7 +186,7 @@ def _with_ext(body: JsonObject, ext: Ext | None) -> JsonObject:
 
 def call_name(block: ToolCall) -> str:
     """A call's name; names are flat here, so a namespace becomes part of it."""
-    return block.name if block.namespace is None else f"{block.namespace}__{block.name}"
+    return block.name if block.namespace is None else flat_name(block.name, block.namespace)
 
 
 def write_source(source: Source, name: Any = None) -> JsonObject:
