@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from weft.errors import Refused
+from weft.history import read_branches
 from weft.model import JsonObject
 from weft.store import Store, ThreadRecord
 from weft.thread import Thread

@@ -21,6 +21,7 @@ from uuid import uuid4
 
 from msgspec import Struct
 
+from weft.history import read_branches
 from weft.model import Message, Request, Response, Tool
 from weft.store import Store
 from weft.thread import Thread, find_prefix
