@@ -27,6 +27,7 @@ from weft.model import (
 )
 
 from .base import Calls, Losses, members
+from .hosted import is_search
 
 LONGEST_NAME = 64
 """https://platform.openai.com/docs/api-reference/chat/create#chat-create-tools"""
@@ -59,12 +60,17 @@ def flatten_tools(
         names.tool(tool, number, losses) if names.is_odd(tool) else tool
         for number, tool in enumerate(request.tools)
     )
-    messages = tuple(
-        _flat_message(message, number, names, losses)
+    messages = request.messages
+    odd = [
+        number
+        for number, message in enumerate(messages)
         if message.role == "assistant" and _has_odd_call(message, names)
-        else message
-        for number, message in enumerate(request.messages)
-    )
+    ]
+    if odd:
+        flat = list(messages)
+        for number in odd:
+            flat[number] = _flat_message(messages[number], number, names, losses)
+        messages = tuple(flat)
     params = _choose(request, names, losses)
     if tools == request.tools and messages == request.messages and params is request.params:
         return request, names.calls
@@ -187,7 +193,10 @@ class _Names:
 
 
 def _has_odd_call(message: Message, names: _Names) -> bool:
-    return any(type(block) is ToolCall and names.is_odd_call(block) for block in message.blocks)
+    for block in message.blocks:
+        if type(block) is ToolCall and names.is_odd_call(block):
+            return True
+    return False
 
 
 def _flat_message(message: Message, number: int, names: _Names, losses: Losses) -> Message:
@@ -201,9 +210,18 @@ def _flat_message(message: Message, number: int, names: _Names, losses: Losses) 
 
 
 def _choose(request: Request, names: _Names, losses: Losses) -> Params:
-    """The parameters with the chosen tool's flat name, or without a choice that names none."""
+    """The parameters with the chosen tool's flat name, or without a choice that names none.
+
+    Without tools a vendor refuses to be told how to use them.
+    """
     params = request.params
     choice = params.tool_choice
+    if not any(tool.kind in CALLABLE or is_search(tool) for tool in request.tools):
+        for key in ("tool_choice", "parallel_tool_calls"):
+            if getattr(params, key) is not None:
+                losses.add(key, f"the parameter {key!r}", "there are no tools to use", "form")
+                params = structs.replace(params, **{key: None})
+        return params
     if choice is None or choice.kind != "tool" or choice.name is None:
         return params
     flat = names.offers(choice.name)

@@ -176,7 +176,7 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
         ("top_k", params.top_k),
         ("stream", params.stream),
         ("stop_sequences", list(params.stop) if params.stop is not None else None),
-        ("tool_choice", _write_choice(params)),
+        ("tool_choice", _write_choice(params, losses)),
         ("thinking", _write_thinking(params, target, losses)),
         ("output_config", _write_config(params, losses)),
         ("metadata", {"user_id": params.user} if params.user is not None else None),
@@ -192,14 +192,18 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
     return body
 
 
-def _write_choice(params: Params) -> JsonObject | None:
-    choice = params.tool_choice
-    if choice is None and params.parallel_tool_calls is not False:
+def _write_choice(params: Params, losses: Losses) -> JsonObject | None:
+    choice, parallel = params.tool_choice, params.parallel_tool_calls
+    kind = choice.kind if choice is not None else "auto"
+    if parallel or (parallel is False and kind == "none"):
+        why = "calls are parallel unless forbidden" if parallel else "no tool is to be called"
+        losses.add("parallel_tool_calls", "the switch for parallel calls", why, "form")
+    if choice is None and parallel is not False:
         return None
-    body: JsonObject = {"type": choice.kind if choice is not None else "auto"}
+    body: JsonObject = {"type": kind}
     if choice is not None and choice.name is not None:
         body["name"] = choice.name
-    if params.parallel_tool_calls is False and body["type"] != "none":
+    if parallel is False and kind != "none":
         body["disable_parallel_tool_use"] = True
     return body
 

@@ -5,6 +5,7 @@ from typing import Any, cast
 from weft.codec.base import Losses, Target, members
 from weft.codec.params import lose_params
 from weft.codec.read import at, optional, optional_object, wrong
+from weft.codec.tools import CALLABLE
 from weft.errors import Refused
 from weft.model import Format, JsonObject, Params, Reasoning, Request, ToolChoice
 
@@ -176,7 +177,7 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
         if thinking:
             config["thinkingConfig"] = thinking
     body: JsonObject = {"generationConfig": config} if config else {}
-    if params.tool_choice is not None and not request.tools:
+    if params.tool_choice is not None and not any(t.kind in CALLABLE for t in request.tools):
         losses.add("tool_choice", "the choice of tools", "the request has no tools", "form")
     elif params.tool_choice is not None:
         body["toolConfig"] = {"functionCallingConfig": _write_choice(params.tool_choice)}
