@@ -24,6 +24,12 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+torture: $(STAMP)
+	WEFT_TORTURE=1 $(BIN)/pytest -n 0 tests/torture $(ARGS)
+
+bench: $(STAMP)
+	$(BIN)/python bench/history.py --long $(ARGS)
+
 images: $(STAMP)
 	$(BIN)/python tests/browser.py
 	$(BIN)/python docs/images/make.py

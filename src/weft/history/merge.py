@@ -163,9 +163,10 @@ def _untouched(base: Sequence[Row], ours: Sequence[Row], theirs: Sequence[Row]) 
             break
         same += 1
     start = max(0, same - 1)  # one line stays, for what comes behind it
-    for place in range(start, -1, -1):
-        if place < same and any(isinstance(b, ToolCall) for b in base[place].message.blocks):
-            return place
+    for place in range(min(start, same - 1), -1, -1):
+        for block in base[place].message.blocks:
+            if isinstance(block, ToolCall):
+                return place
     return start
 
 

@@ -31,7 +31,7 @@ CommitKind = Literal[
 ]
 
 
-class Row(Struct, frozen=True):
+class Row(Struct, frozen=True, gc=False):
     """One compiled line; `id` is its slot, `None` for a line that is yet to be committed."""
 
     id: Id | None
@@ -40,7 +40,7 @@ class Row(Struct, frozen=True):
     kind: str = "dialogue"
 
 
-class Append(Struct, frozen=True, omit_defaults=True, tag="append", tag_field="op"):
+class Append(Struct, frozen=True, gc=False, omit_defaults=True, tag="append", tag_field="op"):
     """One entry at the end; `kind` is its content type.
 
     `slot` is named where the line was said before on another branch.
@@ -51,7 +51,7 @@ class Append(Struct, frozen=True, omit_defaults=True, tag="append", tag_field="o
     slot: Id | None = None
 
 
-class Placed(Struct, frozen=True, omit_defaults=True):
+class Placed(Struct, frozen=True, gc=False, omit_defaults=True):
     """A line that a rewrite adds: `entry` counts into the commit's entries.
 
     `slot` is named where the line had one before (it was moved, or comes back).
@@ -63,14 +63,14 @@ class Placed(Struct, frozen=True, omit_defaults=True):
     kind: str = "dialogue"
 
 
-class Insert(Struct, frozen=True, omit_defaults=True):
+class Insert(Struct, frozen=True, gc=False, omit_defaults=True):
     """Lines to add behind slot `after`, or before everything."""
 
     rows: tuple[Placed, ...]
     after: Id | None = None
 
 
-class Change(Struct, frozen=True, omit_defaults=True):
+class Change(Struct, frozen=True, gc=False, omit_defaults=True):
     """A line that keeps its slot and place; what is absent stays."""
 
     slot: Id
@@ -86,7 +86,7 @@ class Setup(Struct, frozen=True, omit_defaults=True, tag="setup", tag_field="op"
     params: Params = Params()
 
 
-class Rewrite(Struct, frozen=True, omit_defaults=True, tag="rewrite", tag_field="op"):
+class Rewrite(Struct, frozen=True, gc=False, omit_defaults=True, tag="rewrite", tag_field="op"):
     """The difference between two lists: runs to drop (first and last slot), changes, inserts.
 
     Inserts are anchored in the old list, so their order of application does not matter. `setup`
@@ -107,16 +107,19 @@ class Rewrite(Struct, frozen=True, omit_defaults=True, tag="rewrite", tag_field=
 Op = Append | Rewrite | Setup
 
 
-class Body(Struct, frozen=True, omit_defaults=True):
-    """What a commit says beside its parents and entries."""
+class Body(Struct, frozen=True, gc=False, omit_defaults=True):
+    """What a commit says beside its parents and entries.
+
+    `note` is `True` where it is the opening of the commit's own words: they are not said twice.
+    """
 
     op: Op
-    note: str | None = None
+    note: str | bool | None = None
     metadata: JsonObject | None = None
     generation_config: JsonObject | None = None
 
 
-class Hashed(Struct, frozen=True):
+class Hashed(Struct, frozen=True, gc=False):
     """Everything a commit's id covers."""
 
     body: msgspec.Raw
@@ -125,13 +128,13 @@ class Hashed(Struct, frozen=True):
     parents: tuple[Id, ...]
 
 
-class Draft(Struct, frozen=True):
+class Draft(Struct, frozen=True, gc=False):
     """A commit before it has parents: the verb's own result."""
 
     kind: CommitKind
     op: Op
     messages: tuple[Message, ...] = ()
-    note: str | None = None
+    note: str | bool | None = None
     metadata: JsonObject | None = None
     generation_config: JsonObject | None = None
     usage: Any = None
@@ -140,6 +143,12 @@ class Draft(Struct, frozen=True):
 _body_decoder = msgspec.json.Decoder(Body)
 _message_decoder = msgspec.json.Decoder(Message)
 _encoder = msgspec.json.Encoder(order="sorted")
+_PLAIN = {
+    _encoder.encode(body): body
+    for note in (None, True)
+    for body in (Body(Append(), note), Body(Append("instruction"), note))
+}
+"""What nearly every commit says beside its entry: nothing. These are not read again each time."""
 
 
 def encode_entry(message: Message) -> tuple[Id, bytes]:
@@ -154,6 +163,9 @@ def decode_entry(data: bytes) -> Message:
 
 def decode_body(step: Step) -> Body:
     """The body of a stored commit; raises `Damaged` where the bytes are none."""
+    plain = _PLAIN.get(step.commit.data)
+    if plain is not None:
+        return plain
     try:
         return _body_decoder.decode(step.commit.data)
     except msgspec.DecodeError as error:

@@ -17,20 +17,27 @@ from weft.model import Message, Redacted, Thinking
 from .objects import Row, encode_entry
 
 START = 0
+UNKNOWN = (0, -1)
 
 
 class Seals:
-    """What the thinking of each line was signed behind; shared by all views of one thread."""
+    """What the thinking of the lines of one chain was signed behind.
+
+    Only what was appended along the chain itself counts, so that a compile from scratch, which
+    reads no other branch, knows exactly as much.
+    """
 
     __slots__ = ("_behind", "_prints")
 
-    def __init__(self) -> None:
-        self._behind: dict[Id, int] = {}
-        self._prints: dict[Id, tuple[Message, int]] = {}
+    def __init__(self, of: "Seals | None" = None, depth: int = 0) -> None:
+        """Empty, or what the chain of another knew when it was `depth` commits deep."""
+        known = {} if of is None else of._behind
+        self._behind = {slot: bound for slot, bound in known.items() if bound[0] <= depth}
+        self._prints: dict[Id, tuple[Message, int]] = {} if of is None else of._prints
 
-    def bind(self, slot: Id, behind: int) -> None:
-        """Remember what a line was appended behind; the first time counts."""
-        self._behind.setdefault(slot, behind)
+    def bind(self, slot: Id, depth: int, behind: int) -> None:
+        """Remember what a line was appended behind."""
+        self._behind[slot] = (depth, behind)
 
     def trace(self, rows: Iterable[Row], start: int = START) -> int:
         """The fingerprint after these lines, which must be ones that show."""
@@ -45,7 +52,7 @@ class Seals:
         for place in [place for place, row in enumerate(rows) if is_sealed(row.message)]:
             done, trace = place, self.trace(rows[done:place], trace)
             slot = rows[place].id
-            if slot is not None and self._behind.get(slot) != trace:
+            if slot is not None and self._behind.get(slot, UNKNOWN)[1] != trace:
                 found.add(slot)
         return frozenset(found)
 
@@ -61,7 +68,9 @@ class Seals:
 
 def is_sealed(message: Message) -> bool:
     """Whether a message has thinking that its maker signed."""
-    return any(
-        isinstance(block, Redacted) or (isinstance(block, Thinking) and block.signature is not None)
-        for block in message.blocks
-    )
+    for block in message.blocks:  # asked of every line that is compiled: no generator
+        if isinstance(block, Redacted) or (
+            isinstance(block, Thinking) and block.signature is not None
+        ):
+            return True
+    return False

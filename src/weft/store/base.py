@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .upkeep import Upkeep
 
 
-class CommitRecord(Struct, frozen=True):
+class CommitRecord(Struct, frozen=True, gc=False):
     """A commit as stored. `data` is the body that its id covers, beside parents and entries.
 
     `created`, `usage` and `chain` are outside the id: a time, what a model reported, and the
@@ -42,7 +42,7 @@ class CommitRecord(Struct, frozen=True):
     chain: bytes | None = None
 
 
-class Step(Struct, frozen=True):
+class Step(Struct, frozen=True, gc=False):
     """A commit read back with its depth and the bytes of its entries."""
 
     commit: CommitRecord
@@ -50,7 +50,7 @@ class Step(Struct, frozen=True):
     contents: tuple[bytes, ...]
 
 
-class Node(Struct, frozen=True):
+class Node(Struct, frozen=True, gc=False):
     """What graph walks need of a commit."""
 
     id: Id
@@ -68,7 +68,7 @@ class ThreadRecord(Struct, frozen=True):
     created: float = 0.0
 
 
-class Operation(Struct, frozen=True):
+class Operation(Struct, frozen=True, gc=False):
     """One line of the log: which ref went from where to where, or which branch was left for it."""
 
     seq: int
@@ -80,7 +80,7 @@ class Operation(Struct, frozen=True):
     created: float
 
 
-class Landing(Struct, frozen=True):
+class Landing(Struct, frozen=True, gc=False):
     """All that one verb writes.
 
     `ref` moves from `old` to `new`, `None` meaning that there is none. With `was`, the thread's
@@ -98,14 +98,14 @@ class Landing(Struct, frozen=True):
     was: str | None = None
 
 
-class Unindexed(Struct, frozen=True):
+class Unindexed(Struct, frozen=True, gc=False):
     """A commit that full text does not know yet; `key` is the store's own number for it."""
 
     key: int
     contents: tuple[bytes, ...]
 
 
-class Match(Struct, frozen=True):
+class Match(Struct, frozen=True, gc=False):
     """A commit found by its chained match key, and the thread it lives in."""
 
     chain: bytes

@@ -247,16 +247,19 @@ class SqlStore:
         steps: list[Step] = []
         for key, id, depth, kind, first, second, data, created, usage, chain, entry, text in rows:
             try:
-                parents = (
-                    () if first is None else (ids[first],) if second is None
-                    else (ids[first], ids[second])
-                )  # fmt: skip
+                parents = () if first is None else (ids[first],)
+                if second is not None:
+                    parents = (*parents, ids[second])
             except KeyError:
                 raise Damaged(f"commit {id.hex()} names a parent that is not there") from None
-            pairs = ((entry, text),) if entry is not None else tuple(many.get(key, ()))
-            entries = tuple(pair[0] for pair in pairs)
+            if entry is not None:
+                entries, contents = (entry,), (text,)
+            else:
+                pairs = many.get(key, ())
+                entries = tuple([pair[0] for pair in pairs])
+                contents = tuple([pair[1] for pair in pairs])
             record = CommitRecord(id, parents, kind, entries, data, created, usage, chain)
-            steps.append(Step(record, depth, tuple(pair[1] for pair in pairs)))
+            steps.append(Step(record, depth, contents))
         return steps
 
     def _many(self, keys: list[int]) -> dict[int, list[tuple[Id, bytes]]]:

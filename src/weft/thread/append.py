@@ -10,7 +10,7 @@ from weft.model import Block, JsonObject, Message, Reminder, Text, ToolResult
 
 from .content import Content, content_type, extract_text_from_content, read_content, to_message
 from .handle import Handle, TakenCheckpoints
-from .info import CommitInfo, auto_note
+from .info import CommitInfo, auto_note, own_words
 
 
 def append_content(
@@ -23,19 +23,24 @@ def append_content(
     priority: Priority = "normal",
     reminder: str | None = None,
 ) -> CommitInfo:
-    """Commit one of the eight types, with a note made from its text where none is given."""
+    """Commit one of the eight types; where no note is given, its own text is one.
+
+    Such a note is written out only where the message has not the same words.
+    """
     typed = read_content(content)
     kind = content_type(typed)
-    if note is None:
-        note = auto_note(kind, extract_text_from_content(typed))
     message = to_message(typed)
+    said: str | bool | None = note
+    if note is None:
+        text = extract_text_from_content(typed)
+        said = True if text == own_words(message) else auto_note(kind, text)
     if reminder is not None:
         message = with_blocks(message, Reminder(reminder))
     return append_message(
         handle,
         message,
         kind=kind,
-        note=note,
+        note=said,
         metadata=metadata,
         generation_config=generation_config,
         priority=priority,
@@ -69,7 +74,7 @@ def append_message(
     message: Message,
     *,
     kind: str = "dialogue",
-    note: str | None = None,
+    note: str | bool | None = None,
     metadata: JsonObject | None = None,
     generation_config: JsonObject | None = None,
     usage: Any = None,

@@ -334,7 +334,7 @@ class Handle:
         return info
 
     def _index(self) -> None:
-        """Full text follows behind: per commit it would halve the rate, in a batch hold the lock."""
+        """Full text follows behind: per commit it would halve the rate, in a batch hold a lock."""
         self._landed += 1
         if self._landed % INDEX_EVERY == 0 and not self.batching:
             index_behind(self.store, pages=1)

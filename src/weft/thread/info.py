@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from weft.history import Body, decode_body, decode_entry
-from weft.model import JsonObject, Message, Usage
+from weft.history import Append, Body, decode_body, decode_entry
+from weft.model import JsonObject, Message, Text, Usage
 from weft.store import Step
 
 from .attachments import spoken
@@ -47,7 +47,12 @@ class CommitInfo:
 
     @property
     def message(self) -> str | None:
-        return self._said.note
+        """The note beside it, written out where it is the beginning of its own words."""
+        said = self._said
+        if not isinstance(said.note, bool):
+            return said.note
+        kind = said.op.kind if isinstance(said.op, Append) else self.kind
+        return auto_note(kind, own_words(self.messages[0]) if self.messages else "")
 
     @property
     def created(self) -> datetime:
@@ -117,6 +122,12 @@ class CommitInfo:
 def read_info(step: Step, count: Count) -> CommitInfo:
     """The info of a stored commit."""
     return CommitInfo(step, count)
+
+
+def own_words(message: Message) -> str:
+    """The words that a message opens with."""
+    first = message.blocks[0] if message.blocks else None
+    return first.text if isinstance(first, Text) else ""
 
 
 def auto_note(kind: str, text: str) -> str:

@@ -27,6 +27,7 @@ from weft.model import Message
 from weft.store import Step
 
 from .handle import Handle
+from .info import read_info
 from .resolve import Name, resolve_row
 
 LIMIT = 50
@@ -158,12 +159,16 @@ def _keeps(before: Message, after: Message, text: str) -> bool:
     return text in before.text and text in after.text if text else before == after
 
 
+def _no_count(_: Message) -> int:
+    return 0
+
+
 def _blame(slot: Id, step: Step, message: Message, live: bool) -> Blame:
     return Blame(
         slot.hex(),
         step.commit.id.hex(),
         step.commit.kind,
-        decode_body(step).note,
+        read_info(step, _no_count).message,
         datetime.fromtimestamp(step.commit.created, UTC),
         message.role,
         message.text,

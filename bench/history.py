@@ -1,0 +1,313 @@
+"""What a conversation under version control costs, beside a bare table of the same durability.
+
+Run it with `make bench` or `python bench/history.py [MESSAGES] [--long] [--no-postgres]`. The
+floor is `sqlite3` with one table, the same pragmas and one transaction for each message; on
+PostgreSQL it is one table and one `INSERT` with its own commit. Floor and Weft take turns in one
+run, and the best of all rounds counts, because a busy machine only ever adds time.
+
+Two ratios are printed: by CPU time of this process, which a busy machine disturbs least and by
+which the bars are judged, and by wall time. On PostgreSQL the server works elsewhere and only the
+wall time says something. `--long` adds a thread of 100,000 messages.
+"""
+
+import argparse
+import json
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+import weft
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from postgres import fresh_address, postgres_server
+
+ROUNDS = 3
+Cost = tuple[float, float]
+"""Seconds of CPU and of the clock."""
+
+READ_FLOOR = """
+import sqlite3, sys
+from time import perf_counter, process_time
+cpu, wall = process_time(), perf_counter()
+rows = sqlite3.connect(sys.argv[1]).execute("SELECT * FROM m ORDER BY id").fetchall()
+print([process_time() - cpu, perf_counter() - wall, len(rows)])
+"""
+READ_WEFT = """
+import sys, weft
+from time import perf_counter, process_time
+weft.open()
+cpu, wall = process_time(), perf_counter()
+messages = weft.open(sys.argv[1]).compile().messages
+print([process_time() - cpu, perf_counter() - wall, len(messages)])
+"""
+
+
+def texts(count: int, salt: str = "") -> Iterator[str]:
+    """Messages of 200 characters, no two alike."""
+    words = "the build failed because a test of the parser waits for a lock that nobody holds now "
+    for number in range(count):
+        yield f"{salt}{number:06d} {words * 3}"[:200]
+
+
+def cost(work: Callable[[], object]) -> Cost:
+    cpu, wall = process_time(), perf_counter()
+    work()
+    return process_time() - cpu, perf_counter() - wall
+
+
+def best(costs: list[Cost]) -> Cost:
+    return min(cpu for cpu, _ in costs), min(wall for _, wall in costs)
+
+
+def floor_table(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = NORMAL")
+    db.execute("CREATE TABLE IF NOT EXISTS m (id INTEGER PRIMARY KEY, role TEXT, text TEXT)")
+    return db
+
+
+def write_floor(db: sqlite3.Connection, lines: list[str]) -> None:
+    for line in lines:
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("INSERT INTO m (role, text) VALUES (?, ?)", ("user", line))
+        db.execute("COMMIT")
+
+
+def write_rows(db: Any, lines: list[str]) -> None:
+    for line in lines:
+        db.execute("INSERT INTO m (role, text) VALUES (%s, %s)", ("user", line))
+
+
+def write_single(thread: weft.Thread, lines: list[str]) -> None:
+    for line in lines:
+        thread.user(line)
+
+
+def write_batch(thread: weft.Thread, lines: list[str]) -> None:
+    with thread.batch():
+        for line in lines:
+            thread.user(line)
+
+
+def say(name: str, value: str, bar: str = "", holds: bool | None = None) -> None:
+    mark = "" if holds is None else "holds" if holds else "MISSED"
+    print(f"  {name:<46} {value:<34} {bar:<18} {mark}".rstrip(), flush=True)
+
+
+def each(cost: Cost, count: int) -> str:
+    return f"{cost[0] / count * 1e6:.0f} us cpu, {cost[1] / count * 1e6:.0f} us wall"
+
+
+def ratio(name: str, ours: Cost, floor: Cost, most: float, *, cpu: bool = True) -> None:
+    """A line with how many times the floor's cost ours is, and whether that is allowed."""
+    by_cpu, by_wall = ours[0] / floor[0], ours[1] / floor[1]
+    judged = by_cpu if cpu else by_wall
+    value = f"{by_cpu:.1f}x cpu, {by_wall:.1f}x wall" if cpu else f"{by_wall:.1f}x wall"
+    say(name, value, f"at most {most:g}x", judged <= most)
+
+
+def bench_sqlite(folder: Path, count: int) -> Cost:
+    """The writing and reading of one file; the result is what one commit costs."""
+    print(f"sqlite, {count:,} messages of 200 characters")
+    floors: list[Cost] = []
+    singles: list[Cost] = []
+    batches: list[Cost] = []
+    lines, others = list(texts(count)), list(texts(count, "b"))
+    for number in range(ROUNDS):
+        db = floor_table(folder / f"floor{number}.db")
+        floors.append(cost(lambda db=db: write_floor(db, lines)))
+        db.close()
+        with weft.open(folder / f"single{number}.db") as thread:
+            singles.append(cost(lambda thread=thread: write_single(thread, lines)))
+        with weft.open(folder / f"batch{number}.db") as thread:
+            batches.append(cost(lambda thread=thread: write_batch(thread, others)))
+    floor, single, batch = best(floors), best(singles), best(batches)
+    say("floor: one transaction a message", each(floor, count))
+    say("single durable commits", each(single, count))
+    ratio("single durable commits / floor (goal 6x)", single, floor, 10)
+    say("commits in batch()", each(batch, count))
+    ratio("commits in batch() / floor", batch, floor, 3)
+    ratio("cold compile / plain read, fresh processes", *cold(folder), 8)
+    size = (folder / "single0.db").stat().st_size / count
+    plain = (folder / "floor0.db").stat().st_size / count
+    say("bytes on disk a message", f"{size:.0f} (floor {plain:.0f})", "at most 600", size <= 600)
+    return single[0] / count, single[1] / count
+
+
+def cold(folder: Path) -> tuple[Cost, Cost]:
+    """Compile and plain read, each in a fresh process, taking turns."""
+    ours: list[Cost] = []
+    floor: list[Cost] = []
+    for _ in range(ROUNDS + 2):
+        for script, file, found in (
+            (READ_FLOOR, "floor0.db", floor),
+            (READ_WEFT, "single0.db", ours),
+        ):
+            done = subprocess.run(
+                [sys.executable, "-c", script, str(folder / file)],
+                capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            cpu, wall, _ = json.loads(done.stdout)
+            found.append((cpu, wall))
+    return best(ours), best(floor)
+
+
+def bench_growth(folder: Path, small: int, large: int) -> None:
+    """Commit-then-compile on a short and on a long thread."""
+    short, long = weft.open(folder / "short.db"), weft.open(folder / "long.db")
+    write_batch(short, list(texts(small)))
+    write_batch(long, list(texts(large)))
+    costs: dict[str, list[Cost]] = {"short": [], "long": []}
+
+    def turn(thread: weft.Thread, line: str) -> None:
+        thread.user(line)
+        assert thread.compile().tokens
+
+    for thread in (short, long):
+        turn(thread, "the first compile is the cold one")
+    for number in range(10):
+        for name, thread in (("short", short), ("long", long)):
+            lines = list(texts(30, f"{name}{number}"))
+            costs[name].append(cost(lambda t=thread, ls=lines: [turn(t, line) for line in ls]))
+    say(f"commit, then compile, at {small:,}", each(best(costs["short"]), 30))
+    say(f"commit, then compile, at {large:,}", each(best(costs["long"]), 30))
+    ratio(f"at {large:,} / at {small:,}", best(costs["long"]), best(costs["short"]), 1.2)
+    short.close()
+    long.close()
+
+
+def bench_verbs(address: str, count: int, single: Cost, *, cpu: bool = True) -> None:
+    """Branch, switch, merge and undo on a long thread, in single commits."""
+    thread = weft.open(address, "verbs")
+    write_batch(thread, list(texts(count)))
+    thread.compile()
+    costs: dict[str, list[Cost]] = {"branch": [], "switch": [], "merge of 10+10": [], "undo": []}
+    for number in range(ROUNDS + 2):
+        name = f"side{number}"
+        costs["branch"].append(cost(lambda name=name: thread.branch(name)))
+        write_single(thread, list(texts(10, f"o{number}")))
+        costs["switch"].append(cost(lambda name=name: thread.switch(name)))
+        write_single(thread, list(texts(10, f"t{number}")))
+        thread.switch("main")
+        costs["merge of 10+10"].append(cost(lambda name=name: thread.merge(name)))
+        costs["undo"].append(cost(thread.undo))
+        thread.redo()
+    for name, found in costs.items():
+        ratio(f"{name} at {count:,} / a single commit", best(found), single, 20, cpu=cpu)
+    thread.close()
+
+
+def bench_storage(folder: Path, turns: int) -> None:
+    """Bytes of a chat, which must grow with what is said and with nothing else."""
+    sizes: list[int] = []
+    for part in (turns // 2, turns):
+        path = folder / f"chat{part}.db"
+        with weft.open(path) as thread, thread.batch():
+            for number, line in enumerate(texts(2 * part)):
+                (thread.assistant if number % 2 else thread.user)(line)
+        sizes.append(path.stat().st_size)
+    growth = sizes[1] / sizes[0]
+    say(f"bytes after {turns:,} turns / after {turns // 2:,}", f"{growth:.2f}x (linear is 2)",
+        "at most 2.2x", growth <= 2.2)  # fmt: skip
+
+
+def bench_postgres(url: str, count: int) -> None:
+    """The same against a server; by wall time, since most of the work is the server's."""
+    import psycopg
+
+    print(f"postgresql, {count:,} messages of 200 characters")
+    lines, others = list(texts(count)), list(texts(count, "b"))
+    floors: list[Cost] = []
+    singles: list[Cost] = []
+    batches: list[Cost] = []
+    address = fresh_address(url)
+    with psycopg.connect(address, autocommit=True) as db:
+        db.execute("CREATE TABLE m (id BIGSERIAL PRIMARY KEY, role TEXT, text TEXT)")
+        thread = weft.open(address, "bench")
+        for start in range(0, count, max(1, count // ROUNDS)):
+            part = slice(start, start + max(1, count // ROUNDS))
+            size = len(lines[part])
+            rounds = (
+                (floors, partial(write_rows, db, lines[part])),
+                (singles, partial(write_single, thread, lines[part])),
+                (batches, partial(write_batch, thread, others[part])),
+            )
+            for found, work in rounds:
+                cpu, wall = cost(work)
+                found.append((cpu / size, wall / size))
+        floor, single, batch = best(floors), best(singles), best(batches)
+        say("floor: one transaction a message", each(floor, 1))
+        say("single durable commits", each(single, 1))
+        ratio("single durable commits / floor", single, floor, 10, cpu=False)
+        say("commits in batch()", each(batch, 1))
+        ratio("commits in batch() / floor", batch, floor, 3, cpu=False)
+        reads = [cost(lambda: db.execute("SELECT * FROM m").fetchall()) for _ in range(ROUNDS)]
+        compiles = [cost(lambda: len(weft.open(address, "bench").compile().messages) // 2)
+                    for _ in range(ROUNDS)]  # fmt: skip
+        say("plain read of one thread's rows", each(best(reads), 1))
+        say("cold compile of twice as many messages", each(best(compiles), 1))
+        size = thread.store.upkeep().size() / (2 * count)
+        say("bytes on disk a message", f"{size:.0f}")
+        thread.close()
+        bench_verbs(address, count, single, cpu=False)
+
+
+def bench_long(folder: Path, count: int, last: int) -> None:
+    """A thread that nobody would want to load: it opens, appends, searches, compiles its end."""
+    print(f"sqlite, one thread of {count:,} messages")
+    path = folder / "huge.db"
+    with weft.open(path) as thread:
+        for start in range(0, count, 10_000):
+            write_batch(thread, list(texts(10_000, f"{start}-")))
+    holder: list[weft.Thread] = []
+    say("open", each(cost(lambda: holder.append(weft.open(path))), 1))
+    thread = holder[0]
+    say("append", each(cost(lambda: thread.user("one more, with a needle in it")), 1))
+    say("search", each(cost(lambda: thread.search("needle")), 1))
+    say(f"compile of the last {last:,}", each(cost(lambda: thread.compile(last=last).messages), 1))
+    tail = thread.compile(last=last).messages
+    say("compile of everything", each(cost(lambda: weft.open(path).compile().messages), 1))
+    say("the tail is the tail", str(tail == weft.open(path).compile().messages[-last:]))
+    thread.close()
+
+
+@contextmanager
+def server(folder: Path) -> Iterator[str | None]:
+    try:
+        with postgres_server(folder) as url:
+            yield url
+    except LookupError as reason:
+        print(f"postgresql: {reason}")
+        yield None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("messages", type=int, nargs="?", default=10_000)
+    parser.add_argument("--long", action="store_true", help="a thread of 100,000 messages too")
+    parser.add_argument("--no-postgres", action="store_true")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        single = bench_sqlite(folder, args.messages)
+        bench_growth(folder, args.messages // 10, args.messages)
+        bench_verbs(str(folder / "verbs.db"), args.messages, single)
+        bench_storage(folder, args.messages // 5)
+        if args.long:
+            bench_long(folder, 100_000, 1_000)
+        if not args.no_postgres:
+            with server(folder / "postgres") as url:
+                if url is not None:
+                    bench_postgres(url, args.messages)
+
+
+if __name__ == "__main__":
+    main()
