@@ -35,9 +35,10 @@ class Weave:
 
     __slots__ = ("_traced", "born", "counting", "marks", "moved", "places", "rows", "seals", "sums")
 
-    def __init__(self, rows: list[Row], of: "Weave | None" = None) -> None:
+    def __init__(self, rows: list[Row], of: "Weave | None" = None, depth: int = 0) -> None:
+        """Lines of their own, or what `of` becomes behind the commit at this depth."""
         self.rows = rows
-        self.seals = Seals() if of is None else of.seals
+        self.seals = Seals() if of is None else Seals(of.seals, depth)
         self.moved: dict[Id, Id] = {} if of is None else of.moved
         self._traced = (0, START)
         self.places = {row.id: place for place, row in enumerate(rows)}
@@ -50,7 +51,7 @@ class Weave:
         """Add the line that `commit` appends."""
         assert row.id is not None
         if is_sealed(row.message) and row.id == commit:
-            self.seals.bind(row.id, self._trace())
+            self.seals.bind(row.id, depth, self._trace())
         self.places[row.id] = len(self.rows)
         self.rows.append(row)
         if row.id == commit:
@@ -139,12 +140,12 @@ class View:
         shared = True
         head, depth = self.head, self.depth
         for step in steps:
-            head, depth = step.commit.id, step.depth
+            before, head, depth = depth, step.commit.id, step.depth
             op = decode_body(step).op
             match op:
                 case Append(kind=kind, priority=priority):
                     if length != len(weave.rows):
-                        weave = Weave(weave.rows[:length], weave)
+                        weave = Weave(weave.rows[:length], weave, before)
                         shared = False
                     row = Row(op.slot or head, decode_entry(step.contents[0]), priority, kind)
                     weave.append(row, depth, setup, head)
@@ -156,7 +157,7 @@ class View:
                     messages = [decode_entry(content) for content in step.contents]
                     if shared or op.drop or op.insert or length != len(weave.rows):
                         rows = apply_rewrite(weave.rows[:length], op, messages, head)
-                        weave = Weave(rows, weave)
+                        weave = Weave(rows, weave, before)
                         shared = False
                     else:
                         _change_in_place(weave, op, messages)

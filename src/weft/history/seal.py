@@ -31,7 +31,7 @@ class Seals:
 
     def __init__(self, of: "Seals | None" = None, depth: int = 0) -> None:
         """Empty, or what the chain of another knew when it was `depth` commits deep."""
-        known = {} if of is None else of._behind
+        known: dict[Id, tuple[int, int]] = {} if of is None else of._behind
         self._behind = {slot: bound for slot, bound in known.items() if bound[0] <= depth}
         self._prints: dict[Id, tuple[Message, int]] = {} if of is None else of._prints
 
