@@ -21,7 +21,7 @@ from weft.thread import formats
 from weft.thread.handle import Handle
 from weft.thread.importing.lines import join_lines, read_object
 
-from .journal import Gone, Journal, New, Old, read_journal
+from .journal import Gone, Journal, New, Old, Piece, read_journal
 
 FORMAT = "claude-code"
 ENVELOPE = ("isSidechain", "userType", "cwd", "sessionId", "version", "gitBranch", "slug")
@@ -44,13 +44,13 @@ class _Writer(Struct):
     instead: dict[str, str | None] = field(default_factory=dict[str, str | None])
     written: set[str] = field(default_factory=set[str])
     envelope: JsonObject = field(default_factory=dict[str, Any])
+    begun: bool = False
     tip: str | None = None
     slot: Id | None = None
 
     def lines(self) -> list[str]:
-        for piece in self.journal.pieces:
-            if isinstance(piece, Gone):
-                self._lose(piece)
+        for piece in reversed(self.journal.pieces):
+            self._foresee(piece)
         texts: list[str] = []
         for piece in self.journal.pieces:
             match piece:
@@ -62,11 +62,17 @@ class _Writer(Struct):
                     texts.append(self._beside(piece.line.text))
         return texts
 
-    def _lose(self, piece: Gone) -> None:
+    def _foresee(self, piece: Piece) -> None:
+        """Know what is gone before anything follows it, and how the session's lines begin."""
+        if isinstance(piece, New):
+            return
         value = _read(piece.line.text)
-        if value is not None and isinstance(value.get("uuid"), str):
-            above = value.get("parentUuid") or value.get("logicalParentUuid")
-            self.instead[value["uuid"]] = above
+        if value is None or not isinstance(value.get("uuid"), str):
+            return
+        if isinstance(piece, Gone):
+            self.instead[value["uuid"]] = value.get("parentUuid") or value.get("logicalParentUuid")
+        if piece.line.is_turn:
+            self.envelope = value
 
     def _beside(self, text: str) -> str:
         """Of what is gone, lines outside the chain stay: they say nothing to a model."""
@@ -91,6 +97,7 @@ class _Writer(Struct):
         if piece.edited is not None:
             changes["message"] = {**value["message"], **_said(piece.edited)}
         self.written.add(uuid)
+        self.begun = True
         if piece.line.is_turn and not value.get("isSidechain"):
             self.envelope, self.tip = value, uuid
         if piece.line.is_turn:
@@ -104,7 +111,7 @@ class _Writer(Struct):
         parent = value.get("parentUuid")
         if isinstance(parent, str):
             return self._standing(parent)
-        return parent if self.envelope else self.tip  # something new may stand before the first
+        return parent if self.begun else self.tip  # something new may stand before the first
 
     def _standing(self, uuid: str | None) -> str | None:
         """The line itself, or what stands in its place; the last turn where nothing does."""

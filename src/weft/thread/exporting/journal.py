@@ -19,6 +19,9 @@ from weft.store import Step
 from weft.thread.attachments import Attachment, Kept, read_attachment
 from weft.thread.handle import Handle
 
+HAIR, STEP = 1e-6, 1e-3
+"""How far apart lines are put that had no number of their own: single ones, and those of a turn."""
+
 
 class Old(Struct, frozen=True):
     """A line of the source; `edited` is what its message says now, if it says something else."""
@@ -126,28 +129,42 @@ def _current(
     standing = {row.id: row for row in rows if row.id is not None}
     folds = [step for step in chain if step.commit.id in carried and step.commit.kind == "compact"]
     in_force = _in_force(handle, folds, set(standing))
+    places = _places(rows, carried)
     pieces: list[tuple[float, Piece]] = [(line.number, Old(line)) for line in aside]
-    starts: dict[Id, int] = {}
     ends: dict[Id, float] = {}
     for id, attached in carried.items():
         step = steps[id]
         is_kept = _keeps(step, standing, in_force)
         said = standing.get(id)
         edited = None if said is None or said.message == _first(step) else said.message
-        for line in attached.lines:
+        for order, line in enumerate(attached.lines):
             stays = is_kept or (step.commit.kind == "compact" and not line.is_turn)
             piece = Old(line, id, edited if line.is_turn else None) if stays else Gone(line)
-            pieces.append((line.number, piece))
+            place = places[id] + order * HAIR if id in places else line.number
+            pieces.append((place, piece))
             if line.is_turn:
-                starts.setdefault(id, line.number)
-                ends[id] = line.number
+                ends[id] = place
         for slot in in_force.get(id, _Force()).summaries:
             ends[slot] = max(line.number for line in attached.lines)
-    order = [starts[row.id] for row in rows if row.id in starts]
     pieces += _new_pieces(rows, steps, ends)
     pieces.sort(key=lambda placed: placed[0])
-    moved = order != sorted(order)
-    return Journal(source, tuple(piece for _, piece in pieces), moved=moved)
+    return Journal(source, tuple(piece for _, piece in pieces), moved=bool(places))
+
+
+def _places(rows: Sequence[Row], carried: Mapping[Id, Attachment]) -> dict[Id, float]:
+    """Where the lines of messages go that stand behind others than in their file."""
+    places: dict[Id, float] = {}
+    last = -1.0
+    for row in rows:
+        attached = None if row.id is None else carried.get(row.id)
+        if row.id is None or attached is None:
+            continue
+        start = next(line.number for line in attached.lines if line.is_turn)
+        if start < last:
+            places[row.id] = last = last + STEP
+        else:
+            last = float(start)
+    return places
 
 
 class _Force(Struct, frozen=True):
@@ -197,7 +214,7 @@ def _new_pieces(
         if row.id in ends:
             place = ends[row.id]
         elif row.priority != "skip":
-            place += 1e-6
+            place += HAIR
             found.append((place, New(row.id, row.message, created)))
     return found
 

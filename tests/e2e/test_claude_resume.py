@@ -1,0 +1,152 @@
+"""The real Claude Code goes on from files that Weft wrote.
+
+Runs where `WEFT_CLAUDE` names the native binary of Claude Code and the mock upstream lies beside
+the project; nothing leaves this machine.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import weft
+from corpus import ROOT
+from weft.store import MemoryStore
+from weft.thread.transfer import export_bytes, import_bytes
+
+MOCK = ROOT.parent / "clients" / "mock_upstream.py"
+QUIET = (
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+    "DISABLE_TELEMETRY",
+    "DISABLE_ERROR_REPORTING",
+    "DISABLE_AUTOUPDATER",
+    "IS_SANDBOX",
+)
+
+
+class Claude:
+    """Claude Code in a home of its own, in front of a mock upstream that logs what it is asked."""
+
+    def __init__(self, binary: str, home: Path, url: str, log: Path) -> None:
+        self._binary, self._home, self._url, self._log = binary, home, url, log
+        self.project = home / "project"
+        self.project.mkdir()
+
+    def __call__(self, *words: str) -> str:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self._home),
+            "CLAUDE_CONFIG_DIR": str(self._home / "config"),
+            "ANTHROPIC_BASE_URL": self._url,
+            "ANTHROPIC_API_KEY": "test-key",
+            "NO_PROXY": "*",
+            "TERM": "dumb",
+            **dict.fromkeys(QUIET, "1"),
+        }
+        options = ("-p", "--model", "mock-model", "--dangerously-skip-permissions")
+        done = subprocess.run(
+            [self._binary, *options, *words],
+            cwd=self.project,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+
+    @property
+    def folder(self) -> Path:
+        """Where it keeps the sessions of the project."""
+        name = re.sub(r"[^A-Za-z0-9]", "-", str(self.project))
+        folder = self._home / "config" / "projects" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def asked(self) -> list[dict[str, Any]]:
+        """The messages of the newest request."""
+        bodies = [json.loads(line).get("body") for line in self._log.read_text().splitlines()]
+        return [body for body in bodies if isinstance(body, dict) and "messages" in body][-1][
+            "messages"
+        ]
+
+
+@pytest.fixture
+def claude(tmp_path: Path) -> Iterator[Claude]:
+    binary = os.environ.get("WEFT_CLAUDE")
+    if not binary:
+        pytest.skip("WEFT_CLAUDE does not name the binary of Claude Code")
+    if not MOCK.exists():
+        pytest.skip("the mock upstream is not beside the project")
+    log = tmp_path / "asked.jsonl"
+    command = [sys.executable, str(MOCK), "--port", "0", "--log", str(log)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as mock:
+        assert mock.stdout is not None
+        port = mock.stdout.readline().split()[-1]
+        try:
+            yield Claude(binary, tmp_path, f"http://127.0.0.1:{port}", log)
+        finally:
+            mock.terminate()
+
+
+def test_a_resumed_session_holds_the_turns_of_a_reverted_compaction(claude: Claude) -> None:
+    claude("Please use the tool to print a greeting. QUINCE")
+    claude("--continue", "Say hello. MEDLAR")
+    claude("--continue", "/compact")
+    claude("--continue", "Say hello. SORREL")
+    (file,) = claude.folder.glob("*.jsonl")
+    assert "QUINCE" not in json.dumps(claude.asked())
+    store = MemoryStore()
+    (imported,) = import_bytes(store, file.read_bytes())
+    assert export_bytes(store, imported.thread, "claude-code")[0] == file.read_bytes()
+    thread = weft.open(store, imported.thread)
+    thread.revert(next(info for info in thread.log() if info.kind == "compact"))
+    file.write_bytes(export_bytes(store, imported.thread, "claude-code")[0])
+    assert "MOCK-TEXT-OK" in claude("--resume", file.stem, "Say hello. TANSY")
+    asked = json.dumps(claude.asked())
+    words = ("QUINCE", "hello-from-tool-42", "MEDLAR", "SORREL", "TANSY")
+    assert [word for word in words if word not in asked] == []
+    assert "This session is being continued" not in asked
+
+
+def test_a_thread_of_our_own_can_be_resumed(claude: Claude) -> None:
+    thread = weft.open(thread="own")
+    thread.user("Remember the word PLUM.")
+    thread.assistant("I remember PLUM.")
+    data = export_bytes(thread.store, "own", "claude-code")[0]
+    session = json.loads(data.splitlines()[0])["sessionId"]
+    (claude.folder / f"{session}.jsonl").write_bytes(data)
+    claude("--resume", session, "Say hello.")
+    asked = json.dumps(claude.asked())
+    assert "Remember the word PLUM." in asked
+    assert "I remember PLUM." in asked
+
+
+def test_turns_edited_added_and_folded_here_are_what_is_resumed(claude: Claude) -> None:
+    claude("Say hello. QUINCE")
+    claude("--continue", "Say hello. MEDLAR")
+    (file,) = claude.folder.glob("*.jsonl")
+    store = MemoryStore()
+    (imported,) = import_bytes(store, file.read_bytes())
+    thread = weft.open(store, imported.thread)
+    ids = thread.compile().ids
+    thread.edit(ids[0], "Say hello. DAMSON")
+    thread.skip(ids[2])
+    thread.user("Added LOVAGE")
+    thread.assistant("An answer BORAGE")
+    file.write_bytes(export_bytes(store, imported.thread, "claude-code")[0])
+    claude("--resume", file.stem, "Say hello. SAVORY")
+    asked = json.dumps(claude.asked())
+    present = {w: w in asked for w in ("DAMSON", "LOVAGE", "BORAGE", "SAVORY", "QUINCE", "MEDLAR")}
+    assert present == {
+        "DAMSON": True, "LOVAGE": True, "BORAGE": True, "SAVORY": True,
+        "QUINCE": False, "MEDLAR": False,
+    }  # fmt: skip

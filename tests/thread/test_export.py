@@ -1,0 +1,194 @@
+"""Threads written as session files: old lines byte by byte, new ones in the right chain."""
+
+import json
+from typing import Any
+
+import pytest
+
+import weft
+from claude_lines import SESSION, Session
+from weft.store import MemoryStore, Store
+from weft.thread.transfer import export_bytes, import_bytes
+
+
+@pytest.fixture
+def session() -> Session:
+    """Two turns, a compaction, one turn behind it."""
+    session = Session()
+    session.user("a")
+    session.progress()
+    session.says("m1", "b")
+    session.compacts("SUMMARY")
+    session.raw({"type": "last-prompt", "lastPrompt": "c", "leafUuid": session.last})
+    session.progress()
+    session.user("c")
+    session.says("m2", "d")
+    return session
+
+
+@pytest.fixture
+def store(session: Session) -> Store:
+    store = MemoryStore()
+    import_bytes(store, session.data)
+    return store
+
+
+def written(store: Store, thread: str = SESSION, branch: str | None = None) -> bytes:
+    return export_bytes(store, thread, "claude-code", branch=branch)[0]
+
+
+def spoken(data: bytes) -> list[str]:
+    """What a reader who goes up from the last turn finds, newest last; stops at a boundary."""
+    values = [json.loads(line) for line in data.splitlines()]
+    by_uuid = {value["uuid"]: value for value in values if "uuid" in value}
+    value: Any = [value for value in values if value.get("type") in ("user", "assistant")][-1]
+    found: list[str] = []
+    while value is not None:
+        if "message" in value:
+            content = value["message"]["content"]
+            found.append(content if isinstance(content, str) else content[0].get("text", "-"))
+        value = None if value["parentUuid"] is None else by_uuid[value["parentUuid"]]
+    return found[::-1]
+
+
+def same_lines(old: bytes, new: bytes) -> tuple[int, int]:
+    """How many lines of the old file are gone, and how many of the new one are not from it."""
+    before, after = old.splitlines(), new.splitlines()
+    return len(set(before) - set(after)), len(set(after) - set(before))
+
+
+def fold_of(thread: weft.Thread) -> Any:
+    return next(info for info in thread.log() if info.kind == "compact")
+
+
+def test_a_compaction_that_was_taken_back_leaves_no_boundary(
+    session: Session, store: Store
+) -> None:
+    thread = weft.open(store, SESSION)
+    assert spoken(written(store)) == ["SUMMARY", "c", "d"]
+    thread.revert(fold_of(thread))
+    out = written(store)
+    assert spoken(out) == ["a", "b", "c", "d"]
+    assert b"compact_boundary" not in out
+    # boundary and summary are gone; the line behind them and the pointer at them say another uuid
+    assert same_lines(session.data, out) == (4, 2)
+
+
+def test_a_reverted_export_comes_in_as_the_same_conversation(store: Store) -> None:
+    thread = weft.open(store, SESSION)
+    thread.revert(fold_of(thread))
+    again = MemoryStore()
+    (imported,) = import_bytes(again, written(store))
+    assert imported.remarks == ()
+    assert weft.open(again, SESSION).compile().messages == thread.compile().messages
+
+
+def test_taking_the_revert_back_gives_the_file_again(session: Session, store: Store) -> None:
+    thread = weft.open(store, SESSION)
+    thread.revert(fold_of(thread))
+    thread.undo()
+    assert written(store) == session.data
+
+
+def test_new_turns_follow_the_last_line(session: Session, store: Store) -> None:
+    thread = weft.open(store, SESSION)
+    thread.user("e")
+    thread.assistant("f")
+    out = written(store)
+    assert out.startswith(session.data)
+    assert spoken(out) == ["SUMMARY", "c", "d", "e", "f"]
+    last = json.loads(out.splitlines()[-1])
+    assert (last["sessionId"], last["cwd"], last["type"]) == (SESSION, "/project", "assistant")
+    assert last["message"]["content"] == [{"type": "text", "text": "f"}]
+
+
+def test_an_edited_turn_keeps_its_uuid(session: Session, store: Store) -> None:
+    thread = weft.open(store, SESSION)
+    thread.edit(thread.compile().ids[1], "C")
+    out = written(store)
+    assert spoken(out) == ["SUMMARY", "C", "d"]
+    assert same_lines(session.data, out) == (1, 1)
+
+
+def test_a_skipped_turn_is_stepped_over(store: Store) -> None:
+    thread = weft.open(store, SESSION)
+    thread.skip(thread.compile().ids[1])
+    assert spoken(written(store)) == ["SUMMARY", "d"]
+
+
+def test_a_compaction_of_ours_is_a_line_of_its_own(store: Store) -> None:
+    thread = weft.open(store, SESSION)
+    thread.revert(fold_of(thread))
+    thread.compact([{"summary": "OURS"}])
+    thread.user("next")
+    out = written(store)
+    assert spoken(out)[-2:] == ["OURS", "next"]
+    again = MemoryStore()
+    import_bytes(again, out)
+    assert [m.text for m in weft.open(again, SESSION).compile().messages] == [
+        m.text for m in thread.compile().messages
+    ]
+
+
+def test_an_earlier_point_exports_what_was_there_then(session: Session, store: Store) -> None:
+    thread = weft.open(store, SESSION)
+    early = [info for info in thread.log() if info.kind == "append"][-1]
+    thread.branch("early", early)
+    assert spoken(written(store, branch="early")) == ["a"]
+    assert written(store) == session.data
+
+
+def test_a_merged_rewind_stands_behind_the_turns_it_was_merged_to() -> None:
+    session = Session()
+    session.user("a")
+    fork = session.says("m1", "b")
+    session.user("wrong")
+    session.user("right", parent=fork)
+    store = MemoryStore()
+    (imported,) = import_bytes(store, session.data)
+    thread = weft.open(store, SESSION)
+    thread.merge(next(name for name in imported.branches if name != "main"))
+    said = [message.text for message in thread.compile().messages]
+    assert said == ["a", "b", "right", "wrong"]
+    again = MemoryStore()
+    import_bytes(again, written(store))
+    assert [m.text for m in weft.open(again, SESSION).compile().messages] == said
+
+
+def test_a_thread_from_nowhere_is_a_session_too() -> None:
+    thread = weft.open(thread="own")
+    thread.system("be brief")
+    thread.user("a")
+    thread.assistant("b")
+    out = written(thread.store, "own")
+    assert spoken(out) == ["<system-reminder>\nbe brief\n</system-reminder>", "a", "b"]
+    assert out == written(thread.store, "own")
+
+
+@pytest.mark.parametrize("format", ["anthropic", "openai-chat", "openai-responses", "gemini"])
+def test_a_body_comes_in_again_as_the_same_words(store: Store, format: str) -> None:
+    body, _ = export_bytes(store, SESSION, format, model="m")
+    again = MemoryStore()
+    import_bytes(again, body, thread="t", format=format)
+    said = "\n".join(message.text for message in weft.open(again, "t").compile().messages)
+    assert said.split()[:3] == ["SUMMARY", "c", "d"]
+
+
+def test_dicts_are_roles_and_words(store: Store) -> None:
+    data, _ = export_bytes(store, SESSION, "dicts")
+    assert [row["content"] for row in json.loads(data)] == ["SUMMARY", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("thread", "format", "branch", "words"),
+    [
+        ("nowhere", "codex", None, "no thread 'nowhere'"),
+        (SESSION, "word", None, "no export writes 'word'"),
+        (SESSION, "codex", "nowhere", "no branch 'nowhere'"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(
+    store: Store, thread: str, format: str, branch: str | None, words: str
+) -> None:
+    with pytest.raises(weft.WeftError, match=words):
+        export_bytes(store, thread, format, branch=branch)
