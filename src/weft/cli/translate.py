@@ -7,13 +7,22 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from weft.errors import Refused
+from weft.errors import Refused, UpstreamFailed
 from weft.model import Loss
 from weft.thread.translate import StreamTranslator, translate, translate_response
 
 SYSTEM = ("auto", "inline", "demote", "merge")
 KINDS = ("request", "response", "stream")
-OPTIONS = ("model", "system", "strict", "cache", "upstream", "created")
+CACHE = ("keep", "auto")
+OPTIONS: dict[str, Callable[[Any], bool]] = {
+    "model": lambda value: isinstance(value, str),
+    "system": lambda value: value in SYSTEM,
+    "strict": lambda value: isinstance(value, bool),
+    "cache": lambda value: value in CACHE,
+    "upstream": lambda value: isinstance(value, str),
+    "created": lambda value: isinstance(value, int),
+}
+"""What a job may say beside its body, and what each may be."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", choices=KINDS, default="request")
     parser.add_argument("--model", help="the model's name for the target")
     parser.add_argument("--system", choices=SYSTEM, default="auto")
-    parser.add_argument("--cache", choices=("keep", "auto"), default="keep")
+    parser.add_argument("--cache", choices=CACHE, default="keep")
     parser.add_argument("--strict", action="store_true", help="refuse to lose meaning")
     parser.add_argument("--sidecar", metavar="FILE", help="read, if it is there, for the way back")
     parser.add_argument("--save-sidecar", metavar="FILE", help="write what the way back needs")
@@ -99,6 +108,8 @@ def run_line(line: bytes) -> dict[str, Any]:
         refused = Refused(f"the line is not JSON: {error}", param="line")
     except Refused as error:
         refused = error
+    except UpstreamFailed as error:
+        refused = Refused(str(error), param="body", status=error.status, type="api_error")
     return {
         "id": job.get("id") if isinstance(job, dict) else None,  # pyright: ignore[reportUnknownMemberType]
         "error": {
@@ -178,6 +189,8 @@ def job_options(job: dict[str, Any], allowed: tuple[str, ...]) -> dict[str, Any]
     for key in options:  # pyright: ignore[reportUnknownVariableType]
         if key not in OPTIONS:
             raise Refused(f"is none of {', '.join(OPTIONS)}", param=f"options.{key}")
+        if options[key] is not None and not OPTIONS[key](options[key]):
+            raise Refused(f"cannot be {options[key]!r}", param=f"options.{key}")
     return {key: options[key] for key in allowed if options.get(key) is not None}  # pyright: ignore[reportUnknownMemberType]
 
 

@@ -54,6 +54,8 @@ class Pairing:
             self.turns.append(turn)
 
     def user(self, turn: Turn) -> None:
+        if self._answers_one(turn):
+            return
         for block in turn.blocks:
             if type(block) is ToolResult:
                 break
@@ -93,8 +95,25 @@ class Pairing:
             self.turns += self.deferred
             self.deferred = []
 
+    def _answers_one(self, turn: Turn) -> bool:
+        """Whether a turn is the one result that was waited for; nearly all results are."""
+        if self.group is not None or len(turn.blocks) != 1:
+            return False
+        only = turn.blocks[0]
+        if type(only) is not ToolResult or self.waiting.pop(only.call_id, None) is None:
+            return False
+        self.group = turn
+        self.turns.append(turn)
+        if self.deferred and not self.waiting:
+            self.turns += self.deferred
+            self.deferred = []
+        return True
+
     def settle(self) -> None:
         """Answer what still waits, and let go of what was held back."""
+        if not self.waiting and not self.deferred:
+            self.group = None
+            return
         for call_id, place in self.waiting.items():
             self.losses.add(place, "nothing: an error result was added", "the call has no result")
             answer = ToolResult(call_id, (Text(NO_RESULT),), is_error=True, form="text")
@@ -109,11 +128,12 @@ class Pairing:
         if self.group is None:
             self.group = Turn(turn.role, turn.message, [], turn.at, [])
             self.turns.append(self.group)
-        at = len(self.group.blocks)
+        blocks, places = self.group.blocks, self.group.places
+        at = len(blocks)
         if isinstance(items[0][0], ToolResult):  # results stand before any words of their turn
-            at = sum(isinstance(block, ToolResult) for block in self.group.blocks)
-        self.group.blocks[at:at] = [block for block, _ in items]
-        self.group.places[at:at] = [place for _, place in items]
+            at = sum(isinstance(block, ToolResult) for block in blocks)
+        blocks[at:at] = [block for block, _ in items]
+        places[at:at] = [place for _, place in items]
 
     def _as_text(self, block: ToolResult, place: Place, why: str) -> list[tuple[Block, Place]]:
         self.losses.add(place, "a tool result, now text", why)

@@ -47,7 +47,7 @@ def refuse_missing_context(request: Request) -> None:
     """Raise `Refused` where a part of the conversation is not in the body itself."""
     for path, value in request.rest.items():
         kind = (members(value) or {}).get("type")
-        name = kind if kind in MISSING_CONTEXT else path
+        name = kind if isinstance(kind, str) and kind in MISSING_CONTEXT else path
         if name in MISSING_CONTEXT and value is not None:
             raise Refused(
                 f"{name} stands for context that only its own vendor has, so it cannot be"

@@ -8,6 +8,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
+import orjson
+
 from weft.errors import Refused
 from weft.model import Ext, JsonObject
 
@@ -35,6 +37,8 @@ def optional(raw: JsonObject, key: str, kind: type[T]) -> T | None:
     """A member that is absent, null, or of this kind."""
     value = raw.get(key)
     if value is None or type(value) is kind:
+        if value != value:  # only a number can be none
+            raise wrong(key, value, "a number that JSON has")
         return cast("T | None", value)
     if kind is float and type(value) is int:
         return cast(T, value)
@@ -55,6 +59,14 @@ def objects(value: Any, key: str) -> list[JsonObject]:
         if type(item) is not dict:
             raise wrong(f"{key}[{number}]", item, "an object")
     return items
+
+
+def json_text(value: Any, key: str) -> str:
+    """A value as JSON text; raises `Refused` where JSON cannot say it."""
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError as error:
+        raise Refused(f"cannot be written as JSON: {error}", param=key) from None
 
 
 def rest_of(raw: JsonObject, known: frozenset[str], protocol: str) -> Ext | None:

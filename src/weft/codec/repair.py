@@ -91,7 +91,7 @@ def arrange(
         _place_system(turns, rules, model, policy, losses, native)
     else:
         turns = _legal(system, turns, request, rules, losses)
-        if any(is_system(turn.message) for turn in turns):
+        if any([turn.message.role in SYSTEM_ROLES for turn in turns]):
             _place_system(turns, rules, model, policy, losses, native)
         _close_ends(turns, rules, model, losses)
     return Arranged(system, turns) if rules.hoists else Arranged([], system + turns)

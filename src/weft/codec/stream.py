@@ -4,6 +4,7 @@ from typing import Any
 
 import orjson
 
+from weft.errors import Refused
 from weft.model import ApiError
 
 from .base import Frame
@@ -17,6 +18,22 @@ def json_frame(body: Any, event: str | None = None) -> Frame:
 def cut_off(mark: str) -> ApiError:
     """The error of a stream whose terminal mark never came."""
     return ApiError("server", f"the upstream's stream ended without {mark}", 502, "api_error")
+
+
+MISSHAPEN = (Refused, AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What reading a frame raises whose members are not of the types that its wire promises. A decoder
+catches them in one place, because no frame may bring down the stream it came in."""
+
+
+def misshapen(frame: Frame, error: Exception) -> ApiError:
+    """The error of a frame that is JSON, but not this wire's."""
+    return ApiError(
+        "server",
+        f"the upstream sent a frame that breaks its protocol ({type(error).__name__}: {error};"
+        f" {len(frame.data)} characters)",
+        502,
+        "api_error",
+    )
 
 
 def unreadable(frame: Frame) -> ApiError:

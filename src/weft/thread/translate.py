@@ -28,8 +28,18 @@ from weft.codec import (
     verbatim,
     write_frame,
 )
-from weft.errors import Refused
-from weft.model import Event, Fold, JsonObject, Loss, Origin, Request, Response
+from weft.errors import Refused, UpstreamProtocolError
+from weft.model import (
+    ApiError,
+    Event,
+    Fail,
+    Fold,
+    JsonObject,
+    Loss,
+    Origin,
+    Request,
+    Response,
+)
 
 Body = JsonObject | bytes | str
 
@@ -54,7 +64,9 @@ class Translation:
     @cached_property
     def sidecar(self) -> JsonObject:
         """What the way back needs to restore the original; empty where it needs nothing."""
-        return self._make() if self._make is not None else {}
+        made: JsonObject = self._make() if self._make is not None else {}
+        write_body(made, True)  # what a body may hold but no JSON text can
+        return made
 
     def __repr__(self) -> str:
         return f"Translation(path={self.path!r}, losses={len(self.losses)})"
@@ -221,7 +233,11 @@ class StreamTranslator:
         for event in events:
             if self._fold.ended:
                 break
-            self._fold.send(event)
+            try:
+                self._fold.send(event)
+            except UpstreamProtocolError as error:
+                event = Fail(ApiError("server", str(error), 502, "api_error"))
+                self._fold.send(event)
             if self._restorer is None:
                 out += [write_frame(frame) for frame in self._encoder.send(event)]
                 continue
@@ -268,6 +284,7 @@ def find_codec(protocol: str, param: str) -> Codec:
 def read_body(body: Body) -> tuple[JsonObject, bool]:
     """The JSON object of a body, and whether it came as text; raises `Refused` where it is none."""
     if isinstance(body, dict):
+        write_body(body, True)  # cycles, keys that are no strings, halves of characters
         return body, False
     try:
         raw = orjson.loads(body)
@@ -280,7 +297,29 @@ def read_body(body: Body) -> tuple[JsonObject, bool]:
 
 def write_body(body: Any, as_bytes: bool) -> Any:
     """The body in the kind that the caller gave."""
-    return orjson.dumps(body) if as_bytes else body
+    if not as_bytes:
+        return body
+    try:
+        return orjson.dumps(body)
+    except TypeError as error:
+        path = unwritable(body).removeprefix(".")
+        raise Refused(f"cannot be written as JSON: {error}", param=path) from None
+
+
+def unwritable(value: Any, limit: int = 64) -> str:
+    """The path of what JSON cannot say; a cycle or a pit is told by where it is too deep."""
+    steps: list[tuple[str, Any]] = []
+    if isinstance(value, dict):
+        items = cast("dict[Any, Any]", value).items()
+        steps = [(f".{key}" if isinstance(key, str) else f"[{key!r}]", v) for key, v in items]
+    elif isinstance(value, list):
+        steps = [(f"[{number}]", v) for number, v in enumerate(cast("list[Any]", value))]
+    for step, inner in steps if limit else ():
+        try:
+            orjson.dumps(inner)
+        except TypeError:
+            return step + unwritable(inner, limit - 1)
+    return ""
 
 
 def refuse_losses(losses: list[Loss]) -> None:

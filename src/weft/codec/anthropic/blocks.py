@@ -8,7 +8,7 @@ import orjson
 
 from weft.codec.base import Losses, Target, members
 from weft.codec.callids import looks_marked, marked_id
-from weft.codec.read import at, inside, objects, optional, rest_of, text_of, wrong
+from weft.codec.read import at, inside, json_text, objects, optional, rest_of, text_of, wrong
 from weft.errors import Refused
 from weft.model import (
     Block,
@@ -53,7 +53,8 @@ PLAIN_TEXT = ("text/", "application/json")
 
 def decode_block(raw: JsonObject) -> Block:
     """One content block; raises `Refused` with a path inside it."""
-    return BLOCKS.get(cast(str, raw.get("type")), decode_opaque)(raw)
+    kind = raw.get("type")
+    return (BLOCKS.get(kind, decode_opaque) if type(kind) is str else decode_opaque)(raw)
 
 
 def decode_text(raw: JsonObject) -> Text:
@@ -82,7 +83,7 @@ def decode_tool_use(raw: JsonObject) -> ToolCall:
     return ToolCall(
         text_of(raw, "id"),
         text_of(raw, "name"),
-        orjson.dumps(arguments).decode(),
+        json_text(arguments, "input"),
         ext=rest_of(raw, TOOL_USE, PROTOCOL),
     )
 
@@ -158,7 +159,9 @@ def decode_content(raw: JsonObject, key: str) -> tuple[tuple[Block, ...], Form]:
     blocks: list[Block] = []
     for number, item in enumerate(objects(content, key)):
         try:
-            blocks.append(BLOCKS.get(cast(str, item.get("type")), decode_opaque)(item))
+            kind = item.get("type")
+            decode = BLOCKS.get(kind, decode_opaque) if type(kind) is str else decode_opaque
+            blocks.append(decode(item))
         except Refused as error:
             raise inside(f"{key}[{number}]", error) from None
     return tuple(blocks), "list"

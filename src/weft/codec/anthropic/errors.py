@@ -41,7 +41,7 @@ def decode_error(body: Any, status: int) -> ApiError:
         kind,
         message,
         status or STATUSES[kind],
-        word,
+        word if isinstance(word, str) else None,
         ext={PROTOCOL: rest} if rest else None,
     )
 

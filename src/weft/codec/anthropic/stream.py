@@ -9,7 +9,7 @@ from typing import Any, cast
 import orjson
 
 from weft.codec.base import Frame, Losses, members
-from weft.codec.stream import cut_off, json_frame, unreadable
+from weft.codec.stream import MISSHAPEN, cut_off, json_frame, misshapen, unreadable
 from weft.model import (
     Block,
     Close,
@@ -57,7 +57,15 @@ class StreamDecoder:
         except orjson.JSONDecodeError:
             raw = None
         if raw is None:
+            self._ended = True
             return [Fail(unreadable(frame))]
+        try:
+            return self._events(raw)
+        except MISSHAPEN as error:
+            self._ended = True
+            return [Fail(misshapen(frame, error))]
+
+    def _events(self, raw: JsonObject) -> list[Event]:
         kind = raw.get("type")
         match kind:
             case "content_block_delta":
@@ -229,7 +237,10 @@ class StreamEncoder:
         frames: list[Frame] = []
         while self._current is None and self._held:
             index = min(self._held)
-            for event in self._held.pop(index):
+            held = self._held.pop(index)
+            if not isinstance(held[0], Open):
+                continue  # of a block that never began: `fold` has judged it
+            for event in held:
                 frames += self._content(index, event)
         return frames
 
@@ -335,4 +346,4 @@ def _delta_frame(number: int, kind: str, text: str) -> Frame:
 
 
 def _frame(body: JsonObject) -> Frame:
-    return json_frame(body, str(body["type"]))
+    return json_frame(body, str(body.get("type", "message")))

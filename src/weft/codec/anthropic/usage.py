@@ -7,6 +7,7 @@ from typing import Any
 
 from weft.codec.base import Losses, members
 from weft.codec.params import lose_stop
+from weft.codec.read import optional
 from weft.model import JsonObject, Stop, Usage
 
 from .wire import PROTOCOL, STOP_REASONS, STOP_WORDS
@@ -52,13 +53,13 @@ def encode_usage(usage: Usage | None, *, partial: bool = False) -> JsonObject:
 
 
 def decode_stop(raw: JsonObject) -> Stop | None:
-    word = raw.get("stop_reason")
+    word = optional(raw, "stop_reason", str)
     if word is None:
         return None
     return Stop(
         STOP_REASONS.get(word, "other"),
         word,
-        raw.get("stop_sequence"),
+        optional(raw, "stop_sequence", str),
         raw.get("stop_details"),
     )
 

@@ -79,7 +79,7 @@ def _as_status(code: Any) -> int:
 def encode_error(error: ApiError) -> tuple[int, JsonObject]:
     """The status and body that an OpenAI client understands."""
     status = error.status or KIND_STATUS[error.kind]
-    if error.ext is not None and PROTOCOL in error.ext:
+    if error.ext is not None and error.ext.get(PROTOCOL):
         return status, error.ext[PROTOCOL]
     word, code = WORDS[error.kind]
     return status, {

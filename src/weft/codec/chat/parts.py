@@ -56,7 +56,9 @@ def decode_content(raw: JsonObject) -> tuple[tuple[Block, ...], Form]:
     blocks: list[Block] = []
     for number, item in enumerate(objects(content, "content")):
         try:
-            blocks.append(PARTS.get(cast(str, item.get("type")), decode_opaque)(item))
+            kind = item.get("type")
+            decode = PARTS.get(kind, decode_opaque) if type(kind) is str else decode_opaque
+            blocks.append(decode(item))
         except Refused as error:
             raise inside(f"content[{number}]", error) from None
     return tuple(blocks), "list"

@@ -193,4 +193,6 @@ def _put_marks(request: Request, messages: list[JsonObject]) -> None:
         at = steps[-1]
         if len(steps) == 1 and isinstance(message.blocks[0], Thinking):
             at -= 1
-        messages[place[0]]["content"][at][key] = mark
+        content = messages[place[0]].get("content")
+        if isinstance(content, list):  # merged system text is a string
+            content[at][key] = mark

@@ -13,7 +13,8 @@ from typing import Any, Literal, cast
 import orjson
 
 from weft.codec.base import Frame, members
-from weft.codec.stream import cut_off, unreadable
+from weft.codec.read import wrong
+from weft.codec.stream import MISSHAPEN, cut_off, misshapen, unreadable
 from weft.model import (
     Audio,
     Block,
@@ -113,6 +114,13 @@ class StreamDecoder:
         if raw is None:
             self._ended = True
             return [Fail(unreadable(frame))]
+        try:
+            return self._events(raw, frame)
+        except MISSHAPEN as error:
+            self._ended = True
+            return [Fail(misshapen(frame, error))]
+
+    def _events(self, raw: JsonObject, frame: Frame) -> list[Event]:
         events: list[Event] = []
         if raw.get("error"):
             self._ended = True
@@ -175,6 +183,8 @@ class StreamDecoder:
             text = delta.get(member)
             if isinstance(text, list):
                 text = self._parts(cast(list[Any], text), events)
+            if text and not isinstance(text, str):
+                raise wrong(member, text, "a string")
             if text:
                 self._grow(member, kind(""), "text", text, events)
         for entry in cast(list[JsonObject], delta.get("tool_calls") or ()):
@@ -199,10 +209,10 @@ class StreamDecoder:
             return
         own: JsonObject = {} if item is None else {"item": item}
         block = Thinking("", ext={PROTOCOL: own} if own else None)
-        self._grow("thinking", block, "thinking", delta[item] if item else "", events)
+        self._grow("thinking", block, "thinking", str(delta[item]) if item else "", events)
         index = cast("tuple[str, int]", self._prose)[1]
         if item is not None:
-            self._thought.append(delta[item])
+            self._thought.append(str(delta[item]))
             self._item = item
         if proof:
             events.append(Delta(index, "signature", str(proof)))

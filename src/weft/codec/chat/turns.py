@@ -158,6 +158,9 @@ class Writer:
         return [_with_members(body, message)]
 
     def _assistant(self, turn: Turn) -> JsonObject:
+        plain = write_plain_assistant(turn)
+        if plain is not None:
+            return plain
         called = False
         for number, block in enumerate(turn.blocks):
             if isinstance(block, ToolCall):
@@ -239,6 +242,34 @@ class Writer:
     def _name(self, block: Block) -> str:
         wire = self.request.wire
         return wire.part_name(block) if wire is not None else part_name(block)
+
+
+def write_plain_assistant(turn: Turn) -> JsonObject | None:
+    """A message of words and then calls, as nearly all are; `None` for any other."""
+    message = turn.message
+    text: str | None = None
+    calls: list[JsonObject] = []
+    if message.ext is not None or message.name is not None:
+        return None
+    for block in turn.blocks:
+        if type(block) is Text and text is None and not calls and block.ext is None:
+            text = block.text
+        elif type(block) is ToolCall and block.ext is None and not block.custom:
+            if block.namespace is not None or len(block.id) > CALL_ID_LENGTH:
+                return None
+            function = {"name": block.name, "arguments": block.arguments or "{}"}
+            calls.append({"id": block.id, "type": "function", "function": function})
+        else:
+            return None
+    content: Any = text
+    if text is not None and message.form == "list":
+        content = [{"type": "text", "text": text}]
+    body: JsonObject = {"role": "assistant", "content": content}
+    if calls:
+        body["tool_calls"] = calls
+    elif text is None:
+        return None
+    return body
 
 
 def _with_members(body: JsonObject, message: Message) -> JsonObject:

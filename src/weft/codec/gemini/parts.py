@@ -11,10 +11,8 @@ the oldest unanswered call of its name; `ext` notes that the wire had none (`"id
 from collections.abc import Callable
 from typing import Any
 
-import orjson
-
 from weft.codec.base import members
-from weft.codec.read import inside, objects, optional, rest_of, text_of, wrong
+from weft.codec.read import inside, json_text, objects, optional, rest_of, text_of, wrong
 from weft.errors import Refused
 from weft.model import (
     Audio,
@@ -87,7 +85,7 @@ class PartReader:
             call_id = self._call_id(place)
             ext = noted(ext, "id", None)
         self._waiting.setdefault(name, []).append(call_id)
-        written = "" if arguments is None else orjson.dumps(arguments).decode()
+        written = "" if arguments is None else json_text(arguments, "args")
         return ToolCall(call_id, name, written, ext=ext)
 
     def _call_id(self, place: str) -> str:
@@ -200,7 +198,7 @@ def _decode_response(answer: JsonObject) -> tuple[tuple[Block, ...], bool | None
             return said, failed, item if item == "result" else None
     if not response:
         return (), None, ""
-    return (Text(orjson.dumps(response).decode()),), failed, ""
+    return (Text(json_text(response, "response")),), failed, ""
 
 
 def _media_block(source: Source, raw: JsonObject, ext: Ext | None) -> Block:

@@ -14,7 +14,7 @@ import orjson
 from msgspec import Struct, structs
 
 from weft.codec.base import Frame, members
-from weft.codec.stream import cut_off, unreadable
+from weft.codec.stream import MISSHAPEN, cut_off, misshapen, unreadable
 from weft.model import (
     Block,
     Close,
@@ -84,14 +84,19 @@ class StreamDecoder:
         decode = self.FRAMES.get(kind)
         if decode is None:
             return [Other(PROTOCOL, kind, raw, self._index_of(raw))]
-        events = decode(self, raw)
+        try:
+            events = decode(self, raw)
+        except MISSHAPEN as error:
+            self._ended = True
+            return [Fail(misshapen(frame, error))]
         return [Other(PROTOCOL, frame.event or "", raw, says=len(events)), *events]
 
     def close(self) -> list[Event]:
         return [] if self._ended else [Fail(cut_off("response.completed"))]
 
     def _index_of(self, raw: JsonObject) -> int | None:
-        blocks = self._items.get(raw.get("output_index", -1))
+        number = raw.get("output_index")
+        blocks = self._items.get(number) if isinstance(number, int) else None
         return next(iter(blocks.values())).index if blocks else None
 
     def _start(self, raw: JsonObject) -> list[Event]:

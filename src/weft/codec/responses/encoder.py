@@ -99,7 +99,8 @@ class StreamEncoder:
         self._said = event.says or 0
         if isinstance(event.raw, str):
             return [Frame(event.raw, event.kind or None)]
-        self._sequence = event.raw.get("sequence_number", self._sequence) + 1
+        number = event.raw.get("sequence_number")
+        self._sequence = (number if isinstance(number, int) else self._sequence) + 1
         return [json_frame(event.raw, event.kind or None)]
 
     def _start(self, event: Start, *, said: bool) -> list[Frame]:

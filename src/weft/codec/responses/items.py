@@ -12,7 +12,7 @@ An item nobody knows is carried whole.
 
 from collections.abc import Callable
 
-from weft.codec.read import inside, objects, optional, rest_of, text_of
+from weft.codec.read import inside, objects, optional, rest_of, text_of, wrong
 from weft.errors import Refused
 from weft.model import (
     SYSTEM_ROLES,
@@ -57,6 +57,8 @@ class Grouping:
     def add(self, number: int, raw: JsonObject) -> None:
         """One item; raises `Refused` with a path inside it."""
         kind = raw.get("type")
+        if kind is not None and type(kind) is not str:
+            raise wrong("type", kind, "a string")
         if kind is None or kind == "message":
             self._message(number, raw)
         elif (decode := CALLS.get(kind)) is not None:
@@ -138,7 +140,9 @@ def decode_output_item(raw: JsonObject) -> list[Block]:
     kind = raw.get("type")
     if kind == "message":
         return decode_message(raw)
-    decode = CALLS.get(str(kind))
+    if not isinstance(kind, str):
+        raise wrong("type", kind, "a string")
+    decode = CALLS.get(kind)
     return [Opaque(PROTOCOL, raw) if decode is None else decode(raw)]
 
 

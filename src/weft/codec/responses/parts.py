@@ -42,7 +42,9 @@ REFUSAL = frozenset({"type", "refusal"})
 
 def decode_part(raw: JsonObject, expected: str) -> Block:
     """One part; `expected` is the type that plain text has in this place."""
-    return PARTS.get(raw.get("type", ""), decode_opaque)(raw, expected)
+    kind = raw.get("type")
+    decode = PARTS.get(kind, decode_opaque) if type(kind) is str else decode_opaque
+    return decode(raw, expected)
 
 
 def decode_text(raw: JsonObject, expected: str) -> Text:
@@ -132,7 +134,7 @@ def decode_content(raw: JsonObject, key: str, expected: str) -> tuple[tuple[Bloc
     blocks: list[Block] = []
     for number, part in enumerate(objects(content, key)):
         try:
-            blocks.append(PARTS.get(part.get("type", ""), decode_opaque)(part, expected))
+            blocks.append(decode_part(part, expected))
         except Refused as error:
             raise inside(f"{key}[{number}]", error) from None
     return tuple(blocks), "list"

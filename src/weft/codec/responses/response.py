@@ -7,7 +7,7 @@ that the same protocol gets it back; other wires have no place for it.
 from typing import Any
 
 from weft.codec.base import Encoded, Losses
-from weft.codec.read import at, objects, text_of
+from weft.codec.read import at, objects, optional, text_of
 from weft.codec.repair import lose_ext
 from weft.errors import UpstreamFailed
 from weft.model import (
@@ -53,7 +53,7 @@ def decode_response(body: JsonObject) -> Response:
 
     Raises `UpstreamFailed` where it says of itself that it failed.
     """
-    if body.get("status") in UNANSWERED:
+    if optional(body, "status", str) in UNANSWERED:
         error = decode_failure(body.get("error"))
         raise UpstreamFailed(error.message, status=error.status)
     events: list[Event] = [decode_start(body)]
