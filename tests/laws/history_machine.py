@@ -1,0 +1,369 @@
+"""Every operation in any order on every store at once: the machine behind laws 5 to 10.
+
+The stores are given the same verbs and must agree on every id and every refusal. What each rule
+promises is asserted in it; what always holds is an invariant.
+"""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+import weft
+from laws.judges import LISTS, judge, request
+from weft.errors import ThreadError
+from weft.history import Row, show_rows
+from weft.model import Message, Origin, Text, Thinking, ToolCall, ToolResult, side
+from weft.thread import CommitInfo, Thread
+
+WORDS = st.text("abcxyz \n<|é漢", min_size=0, max_size=8)
+SAID = st.text("abc é漢", min_size=1, max_size=8).filter(str.strip)
+PICK = st.integers(0, 10_000)
+STRATEGY = st.sampled_from([None, "ours", "theirs", "concat"])
+PRIORITY = st.sampled_from(["skip", "normal", "important", "pinned"])
+POLICIES = ("auto", "inline", "demote")
+
+
+class History(RuleBasedStateMachine):
+    """One thread in memory, in a file, and where there is a server in PostgreSQL."""
+
+    address: Callable[[], str] | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        targets: list[Any] = [None, Path(self.folder.name) / "a.db"]
+        if self.address is not None:
+            targets.append(type(self).address())  # pyright: ignore
+        self.threads = [weft.open(target, checkpoints=True) for target in targets]
+        self.branches = ["main"]
+        self.number = 0
+        self.heads: list[tuple[str | None, list[Row]]] = []
+        self.signed: dict[str, tuple[Message, ...]] = {}
+
+    def teardown(self) -> None:
+        for thread in self.threads:
+            thread.close()
+        self.folder.cleanup()
+
+    @property
+    def one(self) -> Thread:
+        return self.threads[0]
+
+    def all(self, verb: Callable[[Thread], Any]) -> Any:
+        """Run a verb on every store; they agree on the result or on the refusal."""
+        results: list[Any] = []
+        for thread in self.threads:
+            try:
+                result = verb(thread)
+                results.append(result.id if isinstance(result, CommitInfo) else result)
+            except ThreadError as error:
+                results.append(str(error))
+        assert all(result == results[0] for result in results)
+        head = self.one.head
+        self.heads.append((None if head is None else head.id, rows(self.one)))
+        return results[0]
+
+    def append(self, verb: Callable[[Thread], Any]) -> str:
+        """Law 5: what was sent before is how the next request begins, for every vendor."""
+        before = {key: sent for key in requests() if (sent := self.sent(*key)) is not None}
+        id = self.all(verb)
+        for key, sent in before.items():
+            after = self.sent(*key, whole=False)
+            assert after is not None
+            assert after[: len(sent)] == sent, key
+        return id
+
+    def sent(self, protocol: str, policy: str, *, whole: bool = True) -> list[Any] | None:
+        """The list that a vendor would be sent; `None` where it is not the user who spoke last."""
+        context = self.one.compile()
+        if whole and not ends_with_user(context.messages):
+            return None
+        return request(context, protocol, system=policy)[LISTS[protocol]]
+
+    @rule(text=WORDS, name=st.sampled_from([None, "bob"]))
+    def user(self, text: str, name: str | None) -> None:
+        self.append(lambda t: t.user(text, name=name))
+
+    @rule(text=WORDS)
+    def assistant(self, text: str) -> None:
+        self.append(lambda t: t.assistant(text))
+
+    @rule(text=SAID)
+    def system(self, text: str) -> None:
+        self.all(lambda t: t.system(text))
+
+    @rule()
+    def think(self) -> None:
+        self.number += 1
+        signature = f"sig{self.number}"
+        before = self.one.compile().messages
+        blocks = (Thinking("hm", signature), Text("so it is"))
+        said = Message("assistant", blocks, origin=Origin("anthropic"))
+        self.append(lambda t: t.commit_message(said))
+        self.signed[signature] = before
+
+    @rule()
+    def call_and_result(self) -> None:
+        self.number += 1
+        asked = ToolCall(f"c{self.number}", "f", "{}")
+        self.all(lambda t: t.commit_message(Message("assistant", (Text("go"), asked))))
+        self.all(lambda t: t.tool_result(asked.id, "done", reminder="remember"))
+
+    @rule()
+    def call_alone(self) -> None:
+        self.number += 1
+        asked = ToolCall(f"c{self.number}", "f", "{}")
+        self.all(lambda t: t.commit_message(Message("assistant", (asked,))))
+
+    @rule(name=st.sampled_from(["style", "tone"]), text=SAID)
+    def directive(self, name: str, text: str) -> None:
+        self.all(lambda t: t.directive(name, text))
+        named = [r for r in rows(self.one) if r.message.name == name and r.message.role == "system"]
+        assert len(named) <= len(self.branches)  # a merge may bring another branch's
+
+    @rule(name=st.sampled_from("fgh"))
+    def setup(self, name: str) -> None:
+        self.all(lambda t: t.setup(tools=[{"name": name, "parameters": {"type": "object"}}]))
+
+    def line(self, pick: int) -> Row:
+        present = rows(self.one)
+        return present[pick % len(present)]
+
+    @precondition(lambda self: bool(rows(self.one)))
+    @rule(pick=PICK, text=WORDS)
+    def edit(self, pick: int, text: str) -> None:
+        row, before = self.line(pick), rows(self.one)
+        self.all(lambda t: t.edit(hex_of(row), text))
+        self.local(before, row)
+
+    @precondition(lambda self: bool(rows(self.one)))
+    @rule(pick=PICK, priority=PRIORITY)
+    def annotate(self, pick: int, priority: Any) -> None:
+        row, before = self.line(pick), rows(self.one)
+        self.all(lambda t: t.annotate(hex_of(row), priority))
+        self.local(before, row)
+
+    @precondition(lambda self: bool(rows(self.one)))
+    @rule(pick=PICK, version=st.integers(0, 3))
+    def restore(self, pick: int, version: int) -> None:
+        row, before = self.line(pick), rows(self.one)
+        self.all(lambda t: t.restore(hex_of(row), version))
+        self.local(before, row)
+
+    @precondition(lambda self: bool(rows(self.one)))
+    @rule(pick=PICK)
+    def note(self, pick: int) -> None:
+        row, before = self.line(pick), rows(self.one)
+        self.all(lambda t: t.note(hex_of(row), "a note"))
+        assert rows(self.one) == before
+
+    def local(self, before: list[Row], touched: Row) -> None:
+        """Law 6: what an operation does not name stays as it was, in place, with its priority."""
+        after = rows(self.one)
+        assert [row.id for row in after] == [row.id for row in before]
+        outside = zip(before, after, strict=True)
+        assert all(old == new for old, new in outside if old.id != touched.id)
+
+    @rule(pick=PICK)
+    def branch(self, pick: int) -> None:
+        name = f"b{len(self.branches)}"
+        made = self.all(lambda t: t.branch(name))
+        if "empty" not in str(made):
+            self.branches.append(name)
+        self.switch(pick)
+
+    def other(self, pick: int) -> str:
+        return self.branches[pick % len(self.branches)]
+
+    @rule(pick=PICK)
+    def switch(self, pick: int) -> None:
+        self.all(lambda t: t.switch(self.other(pick)))
+
+    @rule(pick=PICK, strategy=STRATEGY)
+    def merge(self, pick: int, strategy: str | None) -> None:
+        self.previewed(lambda t, **o: t.merge(self.other(pick), strategy, **o))
+        answered = [
+            block.call_id
+            for row in rows(self.one)
+            for block in row.message.blocks
+            if isinstance(block, ToolResult)
+        ]
+        assert len(answered) == len(set(answered))
+
+    @rule(pick=PICK)
+    def squash(self, pick: int) -> None:
+        before = rows(self.one)
+        self.previewed(lambda t, **o: t.merge(self.other(pick), "squash", text="S", **o))
+        assert rows(self.one)[: len(before)] == before
+
+    @rule(pick=PICK, strategy=STRATEGY)
+    def rebase(self, pick: int, strategy: str | None) -> None:
+        self.previewed(lambda t, **o: t.rebase(self.other(pick), strategy, **o))
+        self.once()
+
+    @precondition(lambda self: any(head for head, _ in self.heads))
+    @rule(pick=PICK, strategy=STRATEGY)
+    def cherry_pick(self, pick: int, strategy: str | None) -> None:
+        heads = [head for head, _ in self.heads if head is not None]
+        id = heads[pick % len(heads)]
+        self.previewed(lambda t, **o: t.cherry_pick(id, strategy, **o))
+        self.once()
+
+    @precondition(lambda self: any(head for head, _ in self.heads))
+    @rule(pick=PICK)
+    def reset(self, pick: int) -> None:
+        heads = [(head, lines) for head, lines in self.heads if head is not None]
+        id, lines = heads[pick % len(heads)]
+        self.previewed(lambda t, **o: t.reset(id, **o))
+        assert rows(self.one) == lines
+
+    def once(self) -> None:
+        slots = [row.id for row in rows(self.one)]
+        assert len(slots) == len(set(slots))
+
+    def previewed(self, verb: Any) -> None:
+        """A preview says exactly what the verb then does, and does nothing itself."""
+        before = rows(self.one)
+        try:
+            expected = verb(self.one, preview=True)
+        except ThreadError:
+            expected = None
+        assert rows(self.one) == before
+        result = self.all(verb)
+        if expected is None or "choose" in str(result) or "changes what" in str(result):
+            assert rows(self.one) == before
+        else:
+            assert contents(rows(self.one)) == contents(expected.rows)
+
+    @precondition(lambda self: len(self.one.checkpoints()) >= 2)
+    @rule(pick=PICK, other=PICK, summary=WORDS)
+    def compact(self, pick: int, other: int, summary: str) -> None:
+        marks = [mark.id for mark in self.one.checkpoints()]
+        low, high = sorted((pick % len(marks), other % len(marks)))
+        part = {"from": marks[low], "to": marks[high], "summary": summary}
+        self.folded(lambda t: str(t.compact([part])))
+
+    @rule(share=st.integers(1, 9))
+    def compact_to_budget(self, share: int) -> None:
+        budget = self.one.compile().tokens * share // 10
+        self.folded(lambda t: str(t.compact(budget=budget)))
+
+    def folded(self, verb: Callable[[Thread], Any]) -> None:
+        pinned = [row for row in rows(self.one) if row.priority == "pinned"]
+        self.all(verb)
+        assert [row for row in rows(self.one) if row in pinned] == pinned
+
+    @precondition(lambda self: self.one.head is not None)
+    @rule(pick=PICK)
+    def revert(self, pick: int) -> None:
+        log = self.one.log()
+        id = log[pick % len(log)].id
+        self.previewed(lambda t, **o: t.revert(id, "ours", **o))
+
+    @rule(words=st.lists(WORDS, min_size=1, max_size=3), fails=st.booleans())
+    def batch(self, words: list[str], fails: bool) -> None:
+        before = rows(self.one)
+
+        def together(t: Thread) -> None:
+            with t.batch():
+                for word in words:
+                    t.user(word)
+                if fails:
+                    raise ThreadError("no")
+
+        self.all(together)
+        assert len(rows(self.one)) == len(before) + (0 if fails else len(words))
+
+    @precondition(lambda self: self.one.head is not None)
+    @rule()
+    def tag(self) -> None:
+        self.number += 1
+        name = f"t{self.number}"
+        self.all(lambda t: t.tag(name))
+        assert all(t.compile(name).rows == self.one.compile().rows for t in self.threads)
+        assert all(t.tags() == self.one.tags() for t in self.threads)
+
+    @rule()
+    def undo(self) -> None:
+        """Law 10: undo restores the view, and redo brings back what was undone."""
+        before = (self.one.current, rows(self.one))
+        refused = self.all(lambda t: t.undo())
+        if refused == "there is nothing to undo":
+            return
+        self.all(lambda t: t.redo())
+        assert (self.one.current, rows(self.one)) == before
+        self.all(lambda t: t.undo())
+        self.branches = [name for name in self.branches if name in (*self.one.branches(), "main")]
+
+    @invariant()
+    def incremental_is_from_scratch(self) -> None:
+        """Law 7, tokens, setup and thinking included; and law 9: all stores compile to the same."""
+        kept = self.one.compile()
+        for thread in self.threads:
+            fresh = weft.open(thread.store, branch=thread.current).compile()
+            assert fresh.rows == kept.rows
+            assert fresh.sendable == kept.sendable
+            assert (fresh.tokens, fresh.setup, fresh.head) == (kept.tokens, kept.setup, kept.head)
+
+    @invariant()
+    def every_vendor_can_be_sent_it(self) -> None:
+        """Law 8, pairs and order."""
+        judge(self.one.compile())
+
+    @invariant()
+    def no_signature_outlives_its_beginning(self) -> None:
+        """Law 8, thinking: each signature that is sent stands behind what it was signed for."""
+        context = self.one.compile()
+        for row, message in zip(*aligned(context), strict=True):
+            for block in message.blocks:
+                if isinstance(block, Thinking):
+                    place = context.rows.index(row)
+                    assert context.messages[:place] == self.signed[str(block.signature)]
+
+    @invariant()
+    def what_was_reachable_stays_so(self) -> None:
+        for head, lines in self.heads[-3:]:
+            if head is not None:
+                handle = self.threads[1]._handle
+                assert handle.view(bytes.fromhex(head)).rows == lines
+
+
+def aligned(context: weft.CompiledContext) -> tuple[list[Row], list[Message]]:
+    """The lines that are sent, and what is sent of them."""
+    kept = list(context._sendable[0])
+    known = {row.id: row for row in context.rows}
+    return [known[row.id] for row in kept], [row.message for row in kept]
+
+
+def requests() -> list[tuple[str, str]]:
+    return [(protocol, policy) for protocol in LISTS for policy in POLICIES]
+
+
+def ends_with_user(messages: tuple[Message, ...]) -> bool:
+    """Whether a request ends where a model would answer, with no call left open before."""
+    asked = [b.id for m in messages for b in m.blocks if isinstance(b, ToolCall)]
+    answered = [b.call_id for m in messages for b in m.blocks if isinstance(b, ToolResult)]
+    return (
+        bool(messages)
+        and side(messages[-1].role) == "user"
+        and bool(messages[-1].text.strip())
+        and sorted(asked) == sorted(answered)
+    )
+
+
+def contents(lines: Any) -> list[tuple[Message, str]]:
+    return [(row.message, row.kind) for row in show_rows(lines)]
+
+
+def rows(thread: Thread) -> list[Row]:
+    handle = thread._handle
+    return handle.view(handle.head()).rows
+
+
+def hex_of(row: Row) -> str:
+    assert row.id is not None
+    return row.id.hex()

@@ -1,0 +1,199 @@
+"""The laws of the wire over all recorded traffic, the two legs of a journey in two processes.
+
+Run with `-s` to see the shares that each test prints.
+"""
+
+import random
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import orjson
+import pytest
+
+import weft
+from corpus import recorded
+from laws.wire_bodies import MODEL, PROTOCOLS
+from weft.codec import CODECS, SseParser, write_frame
+from weft.model import Fail
+
+PAIRS = [(a, b) for a in PROTOCOLS for b in PROTOCOLS if a != b]
+ALL = [(a, b) for a in PROTOCOLS for b in PROTOCOLS]
+NO_ANSWER = {"18f45f492cbf79ff"}  # an echo service's page, recorded with status 200
+LARGE = 12_000
+"""Streams longer than this are sampled where every cut is tried."""
+
+SUCCESS = {
+    "anthropic": b'"message_stop"',
+    "openai-chat": b"[DONE]",
+    "openai-responses": b'"response.completed"',
+    "gemini": b'"finishReason":"STOP"',
+}
+FAILURE = {
+    "anthropic": b'"type":"error"',
+    "openai-chat": b'"error":{',
+    "openai-responses": b'"code":"server_error"',
+    "gemini": b'"error":{',
+}
+
+
+def exchanges(protocol):
+    """Exchanges whose request names all its context."""
+    return recorded(protocol)
+
+
+def answers(protocol):
+    return [
+        exchange
+        for exchange in recorded(protocol)
+        if exchange["status"] < 400 and "response" in exchange and exchange["id"] not in NO_ANSWER
+    ]
+
+
+def streams(protocol):
+    return [
+        exchange
+        for exchange in recorded(protocol)
+        if exchange["status"] < 400 and exchange.get("sse")
+    ]
+
+
+def run_jobs(jobs):
+    """What a fresh process makes of these jobs, by their ids."""
+    command = [str(Path(sys.executable).parent / "weft"), "translate", "--jsonl"]
+    given = b"\n".join(orjson.dumps(job) for job in jobs)
+    done = subprocess.run(command, input=given, capture_output=True, check=True, timeout=300)
+    assert done.stderr == b""
+    return {result["id"]: result for result in map(orjson.loads, done.stdout.splitlines())}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_recorded_body_comes_back_equal(protocol):
+    for exchange in exchanges(protocol):
+        body = exchange["request"]
+        done = weft.translate(body, protocol, protocol, model=MODEL.get(protocol))
+        assert (done.body, done.losses) == (body, []), exchange["id"]
+    for exchange in answers(protocol):
+        body = exchange["response"]
+        assert weft.translate_response(body, protocol, protocol).body == body, exchange["id"]
+    for exchange in streams(protocol):
+        stream = weft.StreamTranslator(protocol, protocol)
+        sent = stream.feed(exchange["sse"].encode()) + stream.close()
+        assert frames_of(sent) == frames_of(exchange["sse"].encode()), exchange["id"]
+
+
+def frames_of(data):
+    parser = SseParser()
+    return [
+        (frame.event, frame.data if frame.data == "[DONE]" else orjson.loads(frame.data))
+        for frame in parser.feed(data) + parser.close()
+    ]
+
+
+@cache
+def journey(there, back):
+    """Every request of a protocol sent to another, and both ways home: each leg a process."""
+    bodies = {exchange["id"]: exchange["request"] for exchange in exchanges(there)}
+    options = {"options": {"model": MODEL[there]}} if there in MODEL else {}
+    out = run_jobs(
+        {"id": key, "source": there, "target": back, "body": body, **options}
+        for key, body in bodies.items()
+    )
+    sent = {key: result for key, result in out.items() if "error" not in result}
+    jobs = []
+    for key, result in sent.items():
+        name = bodies[key].get("model", MODEL.get(there))
+        job = {"source": back, "target": there, "body": result["body"]}
+        if back in MODEL:
+            job["options"] = {"model": name}
+        jobs.append({**job, "id": f"{key} with", "sidecar": result["sidecar"]})
+        jobs.append({**job, "id": f"{key} without"})
+    return bodies, out, run_jobs(jobs)
+
+
+@pytest.mark.parametrize(("there", "back"), PAIRS)
+def test_there_and_back_in_two_processes(there, back):
+    bodies, out, home = journey(there, back)
+    refused = {key: result["error"] for key, result in out.items() if "error" in result}
+    assert all(error["status"] == 400 and error["param"] for error in refused.values())
+    sent = [key for key in bodies if key not in refused]
+    equal = [key for key in sent if home[f"{key} with"].get("body") == bodies[key]]
+    bare = [key for key in sent if home[f"{key} without"].get("body") == bodies[key]]
+    told = [
+        key
+        for key in sent
+        if key in bare or out[key]["losses"] or home[f"{key} without"].get("losses")
+    ]
+    print(
+        f"{there} -> {back}: {len(refused)}/{len(bodies)} refused,"
+        f" {len(equal)}/{len(sent)} equal with the sidecar,"
+        f" {len(bare)}/{len(sent)} without, the rest with losses"
+    )
+    assert len(equal) >= 0.99 * len(sent), [key for key in sent if key not in equal][:5]
+    assert told == sent, [key for key in sent if key not in told][:5]
+    assert len(refused) <= 0.05 * len(bodies)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_any_cut_of_a_recorded_stream_gives_the_same_events(protocol):
+    for exchange in streams(protocol):
+        data = exchange["sse"].encode()
+        whole = events_of(data, protocol, ())
+        dice = random.Random(exchange["id"])
+        if len(data) <= LARGE:
+            assert events_of(data, protocol, range(len(data))) == whole, exchange["id"]
+        for _ in range(200 if len(data) <= LARGE else 4):
+            cuts = sorted(dice.sample(range(len(data)), min(12, len(data))))
+            assert events_of(data, protocol, cuts) == whole, exchange["id"]
+
+
+def events_of(data, protocol, cuts):
+    parser, decoder = SseParser(), CODECS[protocol].stream_decoder()
+    frames, start = [], 0
+    for end in (*cuts, len(data)):
+        frames += parser.feed(data[start:end])
+        start = end
+    frames += parser.close()
+    return [event for frame in frames for event in decoder.feed(frame)] + decoder.close()
+
+
+@pytest.mark.parametrize(("source", "target"), ALL)
+def test_a_stream_cut_anywhere_early_ends_in_the_clients_own_error(source, target):
+    for exchange in streams(source):
+        data = exchange["sse"].encode()
+        last = first_end(data, source)
+        dice = random.Random(exchange["id"])
+        for cut in {0, 1, last - 1, *(dice.randrange(last) for _ in range(4))}:
+            stream = weft.StreamTranslator(source, target)
+            sent = stream.feed(data[:cut]) + stream.close()
+            assert stream.failed, (exchange["id"], cut)
+            tail = sent[sent.rstrip().rfind(b"\n\n") + 1 :]
+            assert FAILURE[target] in tail or b'"error"' in tail, (exchange["id"], cut)
+            assert SUCCESS[target] not in tail, (exchange["id"], cut)
+
+
+def first_end(data, protocol):
+    """Where the frame begins that makes a stream whole."""
+    parser, decoder = SseParser(), CODECS[protocol].stream_decoder()
+    at = 0
+    while at < len(data):
+        end = data.find(b"\n", at) + 1 or len(data)
+        frames = parser.feed(data[at:end])
+        for frame in frames:
+            decoder.feed(frame)
+        if frames and not any(isinstance(event, Fail) for event in probe(data[:end], protocol)):
+            begin = data.rfind(b"data:", 0, end)
+            return max(begin, 1)
+        at = end
+    return len(data)
+
+
+def probe(data, protocol):
+    """The events with which a stream would end here."""
+    return events_of(data, protocol, ())[-1:]
+
+
+def test_frames_are_written_as_they_are_read():
+    data = b"event: a\ndata: 1\ndata: 2\n\n"
+    assert b"".join(write_frame(frame) for frame in SseParser().feed(data)) == data
