@@ -17,11 +17,16 @@ import weft
 from weft.errors import BudgetExceeded, CompactRefused, NotFound, ThreadError
 from weft.model import Message, Text, ToolCall
 from weft.thread import Budget
+from weft.thread.care import fsck, gc
 from weft.thread.transfer import archive_bytes, import_bytes
 
 
 def said(t: weft.Thread) -> list[str]:
     return [m.blocks[0].text for m in t.compile().messages if isinstance(m.blocks[0], Text)]
+
+
+def said_at(t: weft.Thread, at: str) -> list[str]:
+    return [message.text for message in t.compile(at).messages]
 
 
 def checkpointed(count: int) -> tuple[weft.Thread, list[str], list[str]]:
@@ -242,6 +247,24 @@ def test_fault_15_a_rebase_keeps_edits_of_own_messages() -> None:
     assert said(t) == ["base", "from main", "one", "TWO", "three"]
 
 
+def test_fault_16_gc_takes_only_what_no_branch_leads_to() -> None:
+    t, ids = forked()
+    t.tag("kept", ids[1])
+    t.switch("main")
+    lost = t.user("a wrong turn")
+    t.reset(t.log()[1])
+    before = {branch: said_at(t, branch) for branch in t.branches()}
+    gc(t.store, days=0)
+    t._handle.forget_views()
+    assert {branch: said_at(t, branch) for branch in t.branches()} == before
+    assert before["feat"] == ["base", "one", "two", "three"]
+    assert said_at(t, "kept") == ["base", "one", "two"]
+    with pytest.raises(NotFound):
+        t.compile(lost)
+    assert fsck(t.store).clean
+    assert not gc(t.store, days=0).commits  # a second run takes nothing
+
+
 def test_fault_17_a_directive_said_again_is_there_once() -> None:
     t = weft.open()
     t.directive("style", "be brief")
@@ -329,6 +352,27 @@ def test_fault_25_search_reaches_everything_and_any_text() -> None:
             t.user(f"m{n}")
     assert [hit.live for hit in t.search('"hello\nworld"')] == [True]
     assert t.search("m3")[0].text == "m3"
+
+
+@pytest.mark.parametrize("what", ["the text", "a call", "a note", "metadata"])
+def test_fault_26_a_flipped_byte_is_damage_wherever_it_is(tmp_path: Path, what: str) -> None:
+    file = tmp_path / "a.db"
+    call = ToolCall("c", "findme2", '{"a": "findme2"}')
+    with weft.open(file) as t:
+        t.user("findme1", message="findme3", metadata={"k": "findme4"})
+        t.commit_message(Message("assistant", (call,)))
+    assert fsck(file).clean
+    number = ["the text", "a call", "a note", "metadata"].index(what) + 1
+    with sqlite3.connect(file) as db:
+        for table in ("entry", "commits"):
+            db.execute(
+                f"UPDATE {table} SET data = CAST(replace(CAST(data AS TEXT), ?, ?) AS BLOB)",
+                (f"findme{number}", f"findmf{number}"),
+            )
+    db.close()
+    report = fsck(file)
+    assert not report.clean
+    assert [flaw.kind for flaw in report.flaws]
 
 
 def test_fault_27_an_archive_restores_branches_edits_and_merges() -> None:
