@@ -26,6 +26,7 @@ format: $(STAMP)
 
 torture: $(STAMP)
 	WEFT_TORTURE=1 $(BIN)/pytest -n 0 tests/torture $(ARGS)
+	$(BIN)/pytest -n 0 --hypothesis-profile=torture tests/laws/test_history_laws.py
 
 bench: $(STAMP)
 	$(BIN)/python bench/history.py --long $(ARGS)

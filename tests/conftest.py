@@ -2,13 +2,24 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from browser import chromium
 from postgres import fresh_address, postgres_server
 from serving import serving
+
+settings.register_profile(
+    "torture",
+    max_examples=400,
+    stateful_step_count=50,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +44,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres_url() -> Iterator[str]:
     """A real PostgreSQL, one for the whole run; skips with the reason where none can start."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
     try:
-        with postgres_server(shared / "postgres") as url:
+        with postgres_server(Path(gettempdir()) / f"weft-postgres-{run}") as url:
             yield url
     except LookupError as reason:
         pytest.skip(str(reason))
