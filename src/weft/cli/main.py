@@ -43,6 +43,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "blame": ("weft.cli.marks", "which commit brought a text"),
     "versions": ("weft.cli.marks", "every version of a message"),
     "import": ("weft.cli.transfer", "take in a session file, a list of messages or an archive"),
+    "fsck": ("weft.cli.care", "verify every hash, parent and branch of a store"),
+    "gc": ("weft.cli.care", "drop what no branch leads to any more"),
+    "forget": ("weft.cli.care", "erase a text from everything a store has"),
     "export": ("weft.cli.transfer", "write a thread as a session file, a body or an archive"),
 }
 

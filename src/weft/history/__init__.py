@@ -7,6 +7,9 @@ from .compile import HIDDEN_KINDS, Count, View, show_rows, shows
 from .conflict import CHOICES, Choose, Conflict
 from .diff import Delta, Diff, diff_rows
 from .edit import edit_text
+from .forget import Erased, forget_text, plan_forget
+from .fsck import Report, examine, repair
+from .gc import Swept, sweep
 from .graph import TAG, merge_base, read_ancestors, read_branches, read_tags
 from .match import chain_message, chain_messages, first_link, match_key
 from .merge import Merged, merge3, merge_setup
@@ -54,16 +57,19 @@ __all__ = [
     "Delta",
     "Diff",
     "Draft",
+    "Erased",
     "Insert",
     "Merged",
     "Placed",
     "PlannedRewrite",
     "Priority",
     "Replayed",
+    "Report",
     "Rewrite",
     "Row",
     "Setup",
     "State",
+    "Swept",
     "View",
     "advance",
     "apply_rewrite",
@@ -76,7 +82,9 @@ __all__ = [
     "edit_text",
     "encode_commit",
     "encode_entry",
+    "examine",
     "first_link",
+    "forget_text",
     "index_behind",
     "is_sealed",
     "match_key",
@@ -84,6 +92,7 @@ __all__ = [
     "merge_base",
     "merge_setup",
     "new_slot",
+    "plan_forget",
     "plan_redo",
     "plan_rewrite",
     "plan_undo",
@@ -91,8 +100,10 @@ __all__ = [
     "read_branches",
     "read_operations",
     "read_tags",
+    "repair",
     "replay",
     "search_commits",
     "show_rows",
     "shows",
+    "sweep",
 ]

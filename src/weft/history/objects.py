@@ -157,6 +157,11 @@ def encode_entry(message: Message) -> tuple[Id, bytes]:
     return object_id("entry", data), data
 
 
+def encode_body(body: Body) -> bytes:
+    """A body as it is stored and hashed."""
+    return _encoder.encode(body)
+
+
 def decode_entry(data: bytes) -> Message:
     return _message_decoder.decode(data)
 

@@ -20,7 +20,7 @@ def index_behind(store: Store, pages: int | None = None) -> int:
     """Take up commits that full text has not seen, all or some pages; the result is how many."""
     taken = 0
     while (pages is None or taken < pages * PAGE) and (waiting := store.unindexed(PAGE)):
-        store.index((item.key, _text(item.contents)) for item in waiting)
+        store.index((item.key, commit_text(item.contents)) for item in waiting)
         taken += len(waiting)
     return taken
 
@@ -31,7 +31,7 @@ def search_commits(store: Store, thread: str, query: str, limit: int) -> list[St
     words = [word for word in query.split() if WORD.search(word)]
     if words:
         return store.search(thread, words, limit)
-    return [step for step in _all(store, thread) if query in _text(step.contents)][:limit]
+    return [step for step in _all(store, thread) if query in commit_text(step.contents)][:limit]
 
 
 def _all(store: Store, thread: str) -> Iterator[Step]:
@@ -43,7 +43,8 @@ def _all(store: Store, thread: str) -> Iterator[Step]:
                 yield step
 
 
-def _text(contents: tuple[bytes, ...]) -> str:
+def commit_text(contents: tuple[bytes, ...]) -> str:
+    """What full text finds a commit by."""
     return "\n".join(spoken for spoken in map(_spoken, contents) if spoken)
 
 

@@ -16,6 +16,7 @@ from .base import (
     ThreadRecord,
     Unindexed,
 )
+from .landing import checksum
 from .memory import MemoryStore
 from .sqlite import SqliteStore
 from .upkeep import Dropped, Flaw, Kind, Reason, Tombstone, Upkeep
@@ -38,6 +39,7 @@ __all__ = [
     "Tombstone",
     "Unindexed",
     "Upkeep",
+    "checksum",
     "open_store",
 ]
 

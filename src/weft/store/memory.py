@@ -140,7 +140,8 @@ class MemoryStore:
                 raise RefMoved(landing.ref)
             given = dict(landing.entries)
             self._check(shelf, landing, given)
-            self._tables.entries.update(given)
+            for id, data in given.items():
+                self._tables.entries.setdefault(id, data)
             for commit in landing.commits:
                 self._put(shelf, commit)
             shelf.checkpoints.update(landing.checkpoints)

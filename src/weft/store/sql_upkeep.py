@@ -88,7 +88,8 @@ class SqlUpkeep:
         last = 0
         sql = "SELECT key, id, data FROM entry WHERE key > ? ORDER BY key LIMIT ?"
         while rows := self._db.read(sql, (last, PAGE)):
-            yield from ((id, data) for _, id, data in rows)
+            for _, id, data in rows:  # a flipped bit may have made text of bytes
+                yield id, data if isinstance(data, bytes) else str(data).encode()
             last = rows[-1][0]
 
     def commits(self) -> Iterator[tuple[str, Step]]:

@@ -142,9 +142,10 @@ class SqliteFile:
         self._db.executemany(sql, values)
 
     def scrub(self) -> None:
-        """Rewrite the file and empty the log beside it; freed pages would keep what they held."""
+        """Rewrite full text and file, and empty the log: freed pages would keep what they held."""
         with self.lock:
             try:
+                self._db.execute("INSERT INTO fulltext (fulltext) VALUES ('optimize')")
                 self._db.execute("VACUUM")
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             except sqlite3.Error as error:

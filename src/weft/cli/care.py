@@ -1,0 +1,85 @@
+"""`weft fsck`, `gc`, `forget` look after a whole store; `--thread` means nothing to them."""
+
+import argparse
+
+from weft.thread import open as open_thread
+from weft.thread.care import RETENTION_DAYS, forget, fsck, gc, mend
+
+from .threads import add_options, existing_store, print_json, read_text
+
+EXIT_DAMAGED = 1
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The options of the command that the parser is for."""
+    add_options(parser)
+    OPTIONS[parser.get_default("command")](parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    return VERBS[args.command](args)
+
+
+def check(args: argparse.Namespace) -> int:
+    """Name all damage; with `--repair` save what is whole, and fail if any is left."""
+    address = existing_store(args)
+    done, report = mend(address) if args.repair else ([], fsck(address))
+    if args.json:
+        print_json({**report.to_dict(), "done": done})
+    else:
+        for line in [*done, *map(str, report.flaws)]:
+            print(line)
+        told = "clean" if report.clean else f"{len(report.flaws)} damaged"
+        print(f"{report.commits} commits, {report.entries} entries: {told}")
+    return 0 if report.clean else EXIT_DAMAGED
+
+
+def collect(args: argparse.Namespace) -> int:
+    swept = gc(existing_store(args), days=args.days, preview=args.preview)
+    if args.json:
+        print_json({**swept.to_dict(), "preview": args.preview})
+    else:
+        verb = "would go" if args.preview else "went"
+        print(f"{swept.commits} commits and {swept.entries} entries {verb}")
+    return 0
+
+
+def erase(args: argparse.Namespace) -> int:
+    """Erase a text, or all that the message of an id says."""
+    address = existing_store(args)
+    text = read_text(args.text) if args.id is None else _words_of(address, args.thread, args.id)
+    erased = forget(address, text, preview=args.preview)
+    if args.json:
+        print_json({**erased.to_dict(), "preview": args.preview})
+    elif not erased:
+        print("nothing here holds that text")
+    else:
+        verb = "would be erased" if args.preview else "erased"
+        print(f"{verb} from {len(erased.entries)} entries and {len(erased.commits)} notes")
+    return 0
+
+
+def _words_of(address: str, thread: str, id: str) -> str:
+    with open_thread(address, thread) as opened:
+        return opened.show(id).text
+
+
+def _fsck_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--repair", action="store_true", help="save what is whole")
+
+
+def _gc_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--days", type=float, default=RETENTION_DAYS, help="keep what was named since (30)"
+    )
+    parser.add_argument("--preview", action="store_true", help="say what would go")
+
+
+def _forget_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("text", nargs="?", help="the text to erase; - or nothing reads it")
+    parser.add_argument("--id", help="erase all that this message says instead")
+    parser.add_argument("--preview", action="store_true", help="say what holds it, erase nothing")
+
+
+OPTIONS = {"fsck": _fsck_options, "gc": _gc_options, "forget": _forget_options}
+VERBS = {"fsck": check, "gc": collect, "forget": erase}

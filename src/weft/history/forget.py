@@ -1,0 +1,100 @@
+"""Forget: a text that must not be anywhere, is nowhere.
+
+Every entry, and every note and every other string beside a commit, that holds the text is written
+again with a mark in its place. The ids stay, as tombstones, so the graph and all that refers to it
+hold; full text forgets the words; the store's files are rewritten. A message that is committed
+again with the same words has the same id, and so stays forgotten.
+"""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from weft.ids import Id
+from weft.store import Step, Store
+
+from .search import commit_text
+
+FORGOTTEN = "[forgotten]"
+
+
+class Erased(Struct, frozen=True):
+    """What held the text."""
+
+    entries: tuple[Id, ...]
+    commits: tuple[Id, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.entries or self.commits)
+
+    def to_dict(self) -> dict[str, list[str]]:
+        return {
+            "entries": [id.hex() for id in self.entries],
+            "commits": [id.hex() for id in self.commits],
+        }
+
+
+def plan_forget(store: Store, text: str) -> Erased:
+    """What holds the text; nothing is written."""
+    upkeep = store.upkeep()
+    return Erased(
+        tuple(id for id, data in upkeep.entries() if without(data, text) != data),
+        tuple(
+            step.commit.id
+            for _, step in upkeep.commits()
+            if without(step.commit.data, text) != step.commit.data
+        ),
+    )
+
+
+def forget_text(store: Store, text: str, created: float) -> Erased:
+    """Erase the text from everything the store has, whatever thread or branch it is on."""
+    with store.transaction():
+        found = plan_forget(store, text)
+        upkeep = store.upkeep()
+        before = {
+            (thread, step.commit.id): commit_text(step.contents)
+            for thread, step in _touched(store, found)
+        }
+        for id, data in list(upkeep.entries()):
+            if id in found.entries:
+                upkeep.bury("entry", id, without(data, text), "forgotten", created)
+        for _, step in list(upkeep.commits()):
+            if step.commit.id in found.commits:
+                data = without(step.commit.data, text)
+                upkeep.bury("commit", step.commit.id, data, "forgotten", created)
+        for thread, step in _touched(store, found):
+            old = before[(thread, step.commit.id)]
+            upkeep.retext(thread, step.commit.id, old, commit_text(step.contents))
+    store.upkeep().scrub()
+    return found
+
+
+def without(data: bytes, text: str) -> bytes:
+    """The JSON with a mark for the text in every string that holds it."""
+    escaped = msgspec.json.encode(text)[1:-1]
+    if escaped not in data and text.encode() not in data and b"\\" not in data:
+        return data
+    value = msgspec.json.decode(data)
+    cleaned = _cleaned(value, text)
+    return data if cleaned == value else msgspec.json.encode(cleaned, order="sorted")
+
+
+def _cleaned(value: Any, text: str) -> Any:
+    if isinstance(value, str):
+        return value.replace(text, FORGOTTEN)
+    if isinstance(value, list):
+        return [_cleaned(item, text) for item in cast(list[Any], value)]
+    if isinstance(value, dict):
+        members = cast(dict[str, Any], value)
+        return {_cleaned(key, text): _cleaned(item, text) for key, item in members.items()}
+    return value
+
+
+def _touched(store: Store, found: Erased) -> Iterator[tuple[str, Step]]:
+    entries = set(found.entries)
+    for thread, step in list(store.upkeep().commits()):
+        if entries.intersection(step.commit.entries):
+            yield thread, step

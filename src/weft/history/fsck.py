@@ -1,0 +1,130 @@
+"""Fsck: every hash, parent, ref and checksum of a store, and what can be saved of a damaged one.
+
+Nothing is believed: an entry must hash to its id, a commit to its own over parents, entries and
+body, and what no id covers must fit its checksum. Tombstones are not damage: what was forgotten
+on purpose keeps its id, and a checksum over what stands there instead.
+
+`repair` saves what is whole. A message whose bytes are wrong becomes a line that says so, a commit
+whose body is wrong becomes one that changes nothing else, a branch that points at nothing goes
+back to the newest commit that the log has for it. All else stays as it is, byte by byte.
+"""
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+from msgspec import Struct
+
+from weft.errors import StoreError
+from weft.ids import Id, object_id
+from weft.model import Message, Text
+from weft.store import Flaw, Step, Store, Tombstone, Upkeep
+
+from .objects import Append, Body, Rewrite, commit_id, decode_body, decode_entry, encode_body
+
+DAMAGED = "[damaged]"
+
+Buried = dict[tuple[str, Id], Tombstone]
+
+
+class Report(Struct, frozen=True):
+    """What was looked at and what was found."""
+
+    entries: int
+    commits: int
+    forgotten: int
+    flaws: tuple[Flaw, ...]
+
+    @property
+    def clean(self) -> bool:
+        return not self.flaws
+
+    def to_dict(self) -> dict[str, object]:
+        return {**msgspec.to_builtins(self), "clean": self.clean}
+
+
+def examine(store: Store, checksum: Callable[[tuple[object, ...]], int]) -> Report:
+    """Look at every object; damage that stops the reading is itself a finding."""
+    upkeep = store.upkeep()
+    flaws: list[Flaw] = []
+    counts = {"entry": 0, "commit": 0}
+    buried: Buried = {}
+    try:
+        buried = upkeep.tombstones()
+        for look in (_wrong_entries, _wrong_commits):
+            for kind, flaw in look(upkeep, buried, checksum):
+                counts[kind] += 1
+                flaws += [] if flaw is None else [flaw]
+        flaws += upkeep.flaws()
+    except StoreError as error:
+        flaws.append(Flaw("file", "store", str(error)))
+    forgotten = sum(tombstone.reason == "forgotten" for tombstone in buried.values())
+    return Report(counts["entry"], counts["commit"], forgotten, tuple(dict.fromkeys(flaws)))
+
+
+def repair(store: Store, report: Report, created: float) -> list[str]:
+    """Put right what can be, and say what was done, a line for each."""
+    upkeep = store.upkeep()
+    done: list[str] = []
+    with store.transaction():
+        wrong = {(flaw.kind, flaw.name) for flaw in report.flaws}
+        for id, data in list(upkeep.entries()):
+            if ("entry", id.hex()) in wrong:
+                upkeep.bury("entry", id, _stand_in(data), "damaged", created)
+                done.append(f"entry {id.hex()} is a line that says {DAMAGED}")
+        for _, step in list(upkeep.commits()):
+            if ("commit", step.commit.id.hex()) in wrong and not _is_whole(step):
+                body = Body(Append() if step.commit.kind == "append" else Rewrite())
+                upkeep.bury("commit", step.commit.id, encode_body(body), "damaged", created)
+                done.append(
+                    f"commit {step.commit.id.hex()} keeps its lines and no words of its own"
+                )
+        done += upkeep.mend()
+    return done
+
+
+def _wrong_entries(
+    upkeep: Upkeep, buried: Buried, checksum: Callable[[tuple[object, ...]], int]
+) -> Iterator[tuple[str, Flaw | None]]:
+    for id, data in upkeep.entries():
+        tombstone = buried.get(("entry", id))
+        if tombstone is not None:
+            wrong = checksum((data,)) != tombstone.checksum
+            what = "is a tombstone whose checksum does not fit"
+        else:
+            wrong = object_id("entry", data) != id
+            what = "does not hash to its id"
+        yield "entry", Flaw("entry", id.hex(), what) if wrong else None
+
+
+def _wrong_commits(
+    upkeep: Upkeep, buried: Buried, checksum: Callable[[tuple[object, ...]], int]
+) -> Iterator[tuple[str, Flaw | None]]:
+    for thread, step in upkeep.commits():
+        commit = step.commit
+        tombstone = buried.get(("commit", commit.id))
+        if tombstone is not None:
+            wrong = checksum((commit.data,)) != tombstone.checksum
+            what = "is a tombstone whose checksum does not fit"
+        else:
+            wrong = not _is_whole(step)
+            what = "does not hash to its id"
+        yield "commit", Flaw("commit", commit.id.hex(), what, thread) if wrong else None
+
+
+def _is_whole(step: Step) -> bool:
+    commit = step.commit
+    try:
+        made = commit_id(commit.kind, commit.parents, commit.entries, commit.data)
+        decode_body(step)
+    except (StoreError, msgspec.MsgspecError, UnicodeDecodeError):
+        return False
+    return made == commit.id
+
+
+def _stand_in(data: bytes) -> bytes:
+    """A message in the place of one that cannot be trusted; its role, if that can be read."""
+    try:
+        role = decode_entry(data).role
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        role = "user"
+    return msgspec.json.encode(Message(role, (Text(DAMAGED),)), order="sorted")

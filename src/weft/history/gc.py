@@ -1,0 +1,59 @@
+"""Gc: what no branch leads to any more, and nobody can undo back to, goes.
+
+Everything that a branch comes from stays, and so do the originals behind every compaction: they
+are its parents. What the log has named within the time of retention stays as well, so that undo
+and redo reach as far back as before.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from weft.ids import Id
+from weft.store import Dropped, Store
+
+from .search import commit_text
+
+
+class Swept(Struct, frozen=True):
+    """What went, over all threads."""
+
+    commits: int
+    entries: int
+    operations: int
+
+    def to_dict(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in self.__struct_fields__}
+
+
+def sweep(store: Store, since: float, *, preview: bool = False) -> Swept:
+    """Drop what is unreachable and was last named before `since`."""
+    upkeep = store.upkeep()
+    total = [0, 0, 0]
+    with store.transaction():
+        parents: dict[str, dict[Id, tuple[Id, ...]]] = {}
+        texts: dict[str, dict[Id, str]] = {}
+        for thread, step in upkeep.commits():
+            parents.setdefault(thread, {})[step.commit.id] = step.commit.parents
+            texts.setdefault(thread, {})[step.commit.id] = commit_text(step.contents)
+        for thread, graph in parents.items():
+            kept = reach(upkeep.named(thread, since), graph)
+            gone = {id: texts[thread][id] for id in graph if id not in kept}
+            done = Dropped(len(gone), 0, 0) if preview else upkeep.drop(thread, gone)
+            for place, count in enumerate((done.commits, done.entries, done.operations)):
+                total[place] += count
+    if not preview and total[0]:
+        upkeep.scrub()
+    return Swept(*total)
+
+
+def reach(starts: Iterable[Id], parents: dict[Id, tuple[Id, ...]]) -> set[Id]:
+    """All commits that these come from, themselves included."""
+    seen: set[Id] = set()
+    waiting = list(starts)
+    while waiting:
+        id = waiting.pop()
+        if id not in seen:
+            seen.add(id)
+            waiting.extend(parents.get(id, ()))
+    return seen

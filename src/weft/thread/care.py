@@ -1,0 +1,57 @@
+"""Looking after a store as a whole: `fsck`, `gc`, `forget`. The clock is read here."""
+
+from pathlib import Path
+from time import time
+from typing import cast
+
+from weft.errors import ThreadError
+from weft.history import Erased, Report, Swept, examine, forget_text, plan_forget, repair, sweep
+from weft.store import Store, checksum, open_store
+
+DAY = 86_400.0
+RETENTION_DAYS = 30.0
+
+Target = str | Path | Store
+
+
+def fsck(target: Target) -> Report:
+    """Verify every hash, parent, ref and checksum of a store."""
+    with _Opened(target) as store:
+        return examine(store, checksum)
+
+
+def mend(target: Target) -> tuple[list[str], Report]:
+    """Save what is whole of a damaged store: what was done, and what is found afterwards."""
+    with _Opened(target) as store:
+        report = examine(store, checksum)
+        done = [] if report.clean else repair(store, report, time())
+        return done, examine(store, checksum)
+
+
+def gc(target: Target, *, days: float = RETENTION_DAYS, preview: bool = False) -> Swept:
+    """Drop what no branch leads to and nothing has named for so many days."""
+    with _Opened(target) as store:
+        return sweep(store, time() - days * DAY, preview=preview)
+
+
+def forget(target: Target, text: str, *, preview: bool = False) -> Erased:
+    """Erase a text from everything a store has, for good."""
+    if not text.strip():
+        raise ThreadError("a blank text cannot be forgotten")
+    with _Opened(target) as store:
+        return plan_forget(store, text) if preview else forget_text(store, text, time())
+
+
+class _Opened:
+    """A store for the length of a `with`; one that was open stays open."""
+
+    def __init__(self, target: Target) -> None:
+        self._owns = isinstance(target, str | Path)
+        self._store = open_store(cast("str | Path", target)) if self._owns else cast(Store, target)
+
+    def __enter__(self) -> Store:
+        return self._store
+
+    def __exit__(self, *_: object) -> None:
+        if self._owns:
+            self._store.close()

@@ -1,0 +1,215 @@
+"""Fsck names what is wrong, repair saves the rest, gc drops the unreachable, forget erases."""
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import time
+
+import pytest
+
+import weft
+from weft.cli.main import main
+from weft.store import MemoryStore, SqliteStore, Store, open_store
+from weft.thread.care import forget, fsck, gc, mend
+
+SECRET = 'sk-live-\u00e9t\u00e9-"quoted"-4711'
+
+BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
+    "memory": lambda _: MemoryStore(),
+    "sqlite": lambda request: SqliteStore(request.getfixturevalue("tmp_path") / "store.db"),
+    "postgres": lambda request: open_store(request.getfixturevalue("postgres")),
+}
+
+
+@pytest.fixture(params=BACKENDS)
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    opened = BACKENDS[request.param](request)
+    yield opened
+    opened.close()
+
+
+def busy_thread(store: Store) -> weft.Thread:
+    """A thread with an edit, a pin, two branches, a merge and an undo in it."""
+    t = weft.open(store)
+    t.system("be brief")
+    first = t.user("hello")
+    t.assistant("hi")
+    t.branch("side")
+    t.edit(first, "hello there")
+    t.switch("side")
+    t.user("on the side")
+    t.switch("main")
+    t.pin(first)
+    t.merge("side")
+    t.user("taken back")
+    t.undo()
+    return t
+
+
+def test_a_sound_store_is_clean(store: Store) -> None:
+    busy_thread(store)
+    report = fsck(store)
+    assert report.flaws == ()
+    assert report.commits >= 8
+
+
+def test_gc_drops_what_nothing_names_and_keeps_the_rest(store: Store) -> None:
+    t = busy_thread(store)
+    before = t.compile().to_dicts()
+    assert gc(store).commits == 0  # the log named it a moment ago
+    assert gc(store, days=-1, preview=True).commits == 1
+    swept = gc(store, days=-1)
+    assert (swept.commits, swept.entries) == (1, 1)
+    assert fsck(store).flaws == ()
+    again = weft.open(store)
+    assert again.compile().to_dicts() == before
+    assert again.search("taken") == []
+    assert again.search("hello")
+    assert again.user("and on").id
+    assert fsck(store).flaws == ()
+
+
+def test_gc_keeps_the_originals_behind_a_compaction(store: Store) -> None:
+    t = weft.open(store, checkpoints=True)
+    for number in range(6):
+        t.user(f"question {number}")
+        t.assistant(f"answer {number}")
+    t.compact(keep=1)
+    assert gc(store, days=-1).commits == 0
+    assert any("question 0" in hit.text for hit in t.recall("question 0"))
+
+
+def test_a_forgotten_text_is_nowhere_and_fsck_stays_clean(store: Store) -> None:
+    t = weft.open(store)
+    t.user(f"my key is {SECRET}, keep it")
+    t.commit({"content_type": "dialogue", "role": "user", "text": "x"}, f"note {SECRET}")
+    t.user("something else", metadata={"seen": [SECRET]})
+    kept = t.user("harmless")
+    assert t.search("4711")
+    assert len(forget(store, SECRET, preview=True).entries) == 1
+    erased = forget(store, SECRET)
+    assert (len(erased.entries), len(erased.commits)) == (1, 2)
+    again = weft.open(store)
+    said = json.dumps([again.compile().to_dicts(), [c.to_dict() for c in again.log()]])
+    assert "4711" not in said
+    assert "my key is [forgotten], keep it" in said
+    assert again.search("4711") == []
+    assert again.search("forgotten")
+    assert again.show(kept).text == "harmless"
+    report = fsck(store)
+    assert report.flaws == ()
+    assert report.forgotten == 3
+    assert not forget(store, SECRET)
+    again.user(f"my key is {SECRET}, keep it")  # the same words have the same id
+    assert "4711" not in weft.open(store).compile().to_text()
+
+
+def test_a_forgotten_text_leaves_no_bytes_in_the_files(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with weft.open(path) as t:
+        for number in range(300):
+            t.user(f"line {number}")
+        t.user("the password is hunter2xyz")
+        t.search("hunter2xyz")
+        assert main(["forget", "hunter2xyz", "--store", str(path)]) == 0
+        for file in tmp_path.iterdir():
+            assert b"hunter2xyz" not in file.read_bytes(), file
+    assert main(["fsck", "--store", str(path)]) == 0
+
+
+BLOB = "UPDATE {} SET data = CAST(replace(CAST(data AS TEXT), '{}', '{}') AS BLOB)"
+DAMAGE = [
+    (BLOB.format("entry", "hello", "jello"), "entry", "does not hash"),
+    (BLOB.format("commits", "append", "bppend"), "commit", "does not hash"),
+    ("UPDATE commits SET created = created + 1 WHERE depth = 2", "commit", "checksum"),
+    ("UPDATE commits SET chain = x'00' WHERE depth = 2", "commit", "checksum"),
+    ("UPDATE commits SET parent = 1 WHERE depth = 3", "commit", "does not hash"),
+    ("UPDATE commits SET depth = 77 WHERE depth = 2 AND line = 1", "commit", "depth"),
+    ("DELETE FROM entry WHERE key = 2", "commit", "entry that is not there"),
+    ("DELETE FROM commits WHERE depth = 2", "commit", "parent that is not there"),
+    ("UPDATE ref SET target = 9999 WHERE name = 'main'", "ref", "not there"),
+    ("UPDATE ref SET target = 1 WHERE name = 'main'", "ref", "log says"),
+    ("UPDATE operation SET verb = 'bppend' WHERE seq = 2", "operation", "checksum"),
+    ("UPDATE commits SET id = x'0102' WHERE depth = 2", "commit", "does not hash"),
+]
+
+
+@pytest.mark.parametrize(("harm", "kind", "what"), DAMAGE, ids=[row[0] for row in DAMAGE])
+def test_damage_is_named(tmp_path: Path, harm: str, kind: str, what: str) -> None:
+    path = tmp_path / "store.db"
+    store = SqliteStore(path)
+    busy_thread(store)
+    store.close()
+    with sqlite3.connect(path) as db:
+        assert db.execute(harm).rowcount
+    db.close()
+    flaws = fsck(path).flaws
+    assert any(flaw.kind == kind and what in flaw.what for flaw in flaws), flaws
+
+
+def test_repair_saves_what_is_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "store.db"
+    with weft.open(path) as t:
+        for word in ("first", "second", "third"):
+            t.user(word)
+    with sqlite3.connect(path) as db:
+        db.execute(BLOB.format("entry", "second", "sEcond"))
+        db.execute("UPDATE ref SET target = 9999")
+        db.execute("UPDATE operation SET verb = 'x' WHERE seq = 1")
+    db.close()
+    assert main(["fsck", "--store", str(path)]) == 1
+    assert "does not hash to its id" in capsys.readouterr().out
+    done, report = mend(path)
+    assert len(done) == 3
+    assert report.clean
+    with weft.open(path) as t:
+        assert [m.text for m in t.compile().messages] == ["first", "[damaged]", "third"]
+
+
+def test_a_flipped_byte_in_any_message_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with weft.open(path) as t:
+        for number in range(40):
+            t.user(f"unmistakable{number:02d}")
+    whole = path.read_bytes()
+    for number in range(0, 40, 7):
+        place = whole.index(b"unmistakable%02d" % number)
+        flipped = bytearray(whole)
+        flipped[place + 3] ^= 0x20
+        path.write_bytes(bytes(flipped))
+        flaws = fsck(path).flaws
+        assert [flaw.kind for flaw in flaws] == ["entry"], number
+
+
+def test_a_store_of_the_first_shape_is_brought_forward(tmp_path: Path) -> None:
+    """Every file of an earlier version opens, with its log, and is sound."""
+    from weft.store.migrations import scripts
+
+    path = tmp_path / "old.db"
+    db = sqlite3.connect(path)
+    for statement in scripts("sqlite")[0]:
+        db.execute(statement)
+    db.execute("PRAGMA user_version = 1")
+    db.execute("INSERT INTO thread VALUES (1, 'default', 'main', 0, NULL, ?)", (time(),))
+    db.execute("INSERT INTO ref VALUES (1, 1, 'main', NULL)")
+    db.execute("INSERT INTO operation VALUES (5, 1, 'branch', 1, NULL, NULL, NULL, 1.0)")
+    db.commit()
+    db.close()
+    with weft.open(path) as t:
+        assert [line.verb for line in t.store.operations("default")] == ["branch"]
+        t.user("new words")
+    assert fsck(path).clean
+
+
+def test_commands_say_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "store.db")
+    with weft.open(path) as t:
+        said = t.user("a secret thing")
+    for words, member in (
+        (["fsck"], "clean"),
+        (["gc", "--preview"], "commits"),
+        (["forget", "--id", said.id[:10], "--preview"], "entries"),
+    ):
+        assert main([*words, "--store", path, "--json"]) == 0
+        assert member in json.loads(capsys.readouterr().out)
