@@ -329,7 +329,7 @@ def test_a_mistake_is_refused_with_its_path(body, param):
             Params(max_tokens=5),
             {"max_tokens": 6},
         ),
-        ({"stop": "x"}, Params(stop=("x",)), {}),
+        ({"stop": "x"}, Params(stop=("x",)), {"stop": None}),
         ({"stop": ["x", "y"]}, Params(stop=("x", "y")), {}),
         ({"tool_choice": "required"}, Params(tool_choice=ToolChoice("any")), {}),
         (

@@ -64,6 +64,8 @@ def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
     older = optional(body, "max_tokens", int)
     if limit is not None and older is not None:
         rest["max_tokens"] = older
+    if isinstance(body.get("stop"), str):
+        rest["stop"] = None  # that it was a string, not what it says
     effort = optional(body, "reasoning_effort", str)
     for key, value in optional_object(body, "stream_options").items():
         if key != "include_usage":  # every other wire reports usage unasked
