@@ -355,3 +355,24 @@ def test_what_cannot_be_read_is_refused_in_one_line(store: Store, data: bytes, w
     with pytest.raises(WeftError, match=words):
         take(store, data)
     assert store.threads() == []
+
+
+def test_the_file_of_a_subagent_has_a_thread_of_its_own(store: Store) -> None:
+    main, side = Session(), Session()
+    main.user("go")
+    side.user("look there", sidechain=True, agentId="agent7")
+    side.says("s1", "seen", sidechain=True, agentId="agent7")
+    take(store, main.data)
+    imported = take(store, side.data)
+    assert imported.thread == f"{SESSION}.agent7"
+    assert list(imported.branches) == ["main"]
+    assert said(store) == ["go"]
+    assert export_bytes(store, imported.thread, "claude-code")[0] == side.data
+
+
+def test_a_forked_session_goes_by_its_own_id(store: Store) -> None:
+    session = Session("the-old-one")
+    session.user("a")
+    session.session = SESSION
+    session.user("b")
+    assert take(store, session.data).thread == SESSION

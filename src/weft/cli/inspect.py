@@ -110,11 +110,11 @@ def compile_thread(thread: Thread, args: argparse.Namespace) -> None:
 
 
 def search(thread: Thread, args: argparse.Namespace) -> None:
-    print_rows(args, [_hit_json(hit) for hit in thread.search(args.words, args.limit)], _hit_line)
+    _print_hits(args, thread.search(args.words, args.limit))
 
 
 def recall(thread: Thread, args: argparse.Namespace) -> None:
-    print_rows(args, [_hit_json(hit) for hit in thread.recall(args.words, args.limit)], _hit_line)
+    _print_hits(args, thread.recall(args.words, args.limit), whole=True)
 
 
 def stats(thread: Thread, args: argparse.Namespace) -> None:
@@ -151,9 +151,16 @@ def _hit_json(hit: Hit) -> dict[str, Any]:
     return {"id": hit.id, "text": hit.text, "live": hit.live, "role": hit.role}
 
 
-def _hit_line(hit: dict[str, Any]) -> str:
-    state = "live" if hit["live"] else "gone"
-    return f"{hit['id'][:SHORT]} {state} {hit['role']}: {hit['text']}"
+def _print_hits(args: argparse.Namespace, hits: list[Hit], *, whole: bool = False) -> None:
+    """What was found, a line for each; what was recalled is wanted whole."""
+
+    def line(hit: dict[str, Any]) -> str:
+        id, state = hit["id"][:SHORT], "live" if hit["live"] else "gone"
+        taken = SHORT + len(state) + len(hit["role"]) + 4
+        text = hit["text"] if whole else args.screen.fit(hit["text"], taken)
+        return f"{args.screen.paint(id, 'id')} {state} {hit['role']}: {text}"
+
+    print_rows(args, [_hit_json(hit) for hit in hits], line)
 
 
 def _log_options(parser: argparse.ArgumentParser) -> None:

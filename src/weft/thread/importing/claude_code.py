@@ -59,7 +59,7 @@ def read_claude_code(data: bytes) -> Script:
         format=FORMAT,
         steps=tuple(steps),
         branches=ends,
-        name=_session(lines),
+        name=_session(lines, tree),
         lines=len(lines),
         kept=_kinds(lines, tree),
         remarks=tuple(sorted(remarks, key=lambda remark: remark.line)),
@@ -176,7 +176,8 @@ def _branches(tree: Tree) -> dict[str, str]:
     spoken = [turn for turn in turns if not turn.side] or turns
     last = max(spoken, key=_last_number)
     ends = leaves(tree)
-    main = max((leaf for leaf in ends if last.key in _line_of(tree, leaf)), key=_last_number)
+    after = [last] if last in ends else [leaf for leaf in ends if last.key in _line_of(tree, leaf)]
+    main = max(after, key=_last_number)
     names = {MAIN: main.key}
     for leaf in ends:
         if leaf is not main:
@@ -211,12 +212,17 @@ def _kind(value: JsonObject) -> str:
     return f"{kind} {sub}" if sub else kind
 
 
-def _session(lines: Sequence[Line]) -> str | None:
-    for line in lines:
-        name = None if line.value is None else line.value.get("sessionId")
-        if isinstance(name, str):
-            return name
-    return None
+def _session(lines: Sequence[Line], tree: Tree) -> str | None:
+    """The session's id, as its last line has it: a fork begins with lines of the one it left.
+
+    The file of a subagent says its parent's id, and needs a name of its own.
+    """
+    named = (line.value.get("sessionId") for line in reversed(lines) if line.value is not None)
+    session = next((name for name in named if isinstance(name, str)), None)
+    sides = {turn.side for turn in tree.turns.values()}
+    if session is None or "" in sides or not sides:
+        return session
+    return f"{session}.{sorted(sides)[0]}"
 
 
 def _message(line: Line) -> JsonObject:
