@@ -1,0 +1,29 @@
+"""Programs that the torture tests start and kill: `python writers.py VERB STORE NAME COUNT`.
+
+They speak with the test by lines: a line is written once the store has acknowledged the commit.
+"""
+
+import sys
+
+import weft
+
+
+def commit(address: str, name: str, count: int) -> None:
+    """Say `count` things, acknowledging each; an edit, a pin or a batch in between."""
+    with weft.open(address) as thread:
+        for number in range(count):
+            text = f"{name}-{number}"
+            if number % 17 == 11:
+                with thread.batch():
+                    thread.user(text)
+                    thread.assistant(f"{name}-{number}b")
+                print(f"{name}-{number}b", flush=True)
+            else:
+                said = thread.user(text)
+                if number % 13 == 5:
+                    thread.pin(said)
+            print(text, flush=True)
+
+
+if __name__ == "__main__":
+    commit(sys.argv[1], sys.argv[2], int(sys.argv[3]))
