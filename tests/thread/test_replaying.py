@@ -324,3 +324,12 @@ def test_a_view_of_the_old_branch_is_not_one_of_the_new(t: Thread) -> None:
     talk(t, "more")
     assert [m.blocks[0] for m in t.compile(ids[0]).messages] == [Text("a"), Text("x")]
     assert said(t, "old") == ["a", "x", "y", "z"]
+
+
+def test_what_a_verb_gives_back_names_the_line_it_made(t: Thread) -> None:
+    ids = forked(t)
+    t.switch("main")
+    t.pin(t.cherry_pick(ids[0]))
+    t.edit(t.merge("f", "squash", text="S"), "SS")
+    assert said(t) == ["a", "m", "x", "SS"]
+    assert t.compile().priorities[2] == "pinned"

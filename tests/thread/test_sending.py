@@ -168,6 +168,17 @@ def test_every_verb_that_rewrites_has_a_preview() -> None:
         t.undo()
 
 
+def test_a_compaction_says_what_the_cache_loses() -> None:
+    t = weft.open(checkpoints=True)
+    t.system("be brief")
+    for n in range(4):
+        t.user(f"question {n} " * 5)
+    kept = t.compile(t.log()[-1].id).tokens
+    seen = t.compact([{"summary": "S"}], preview=True)
+    assert seen.cache_lost == seen.tokens_before - kept
+    assert "cached prefix" in str(seen)
+
+
 def test_what_a_model_was_sent_is_said_again_byte_by_byte(tmp_path: Path) -> None:
     with weft.open(tmp_path / "a.db") as t:
         t.system("be brief")

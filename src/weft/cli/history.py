@@ -115,6 +115,7 @@ def _result_json(result: CompactResult) -> dict[str, Any]:
         "preview": result.preview,
         "tokens_before": result.tokens_before,
         "tokens_after": result.tokens_after,
+        "cache_lost": result.cache_lost,
         "messages": result.messages,
         "pins_kept": list(result.pins_kept),
         "line": str(result),

@@ -15,6 +15,7 @@ class CompactResult(Struct, frozen=True, kw_only=True):
     Ids are in hex. `commit` is absent for a preview, and where nothing had to change. `rows` is
     what the thread compiles to afterwards, hidden rows included. `dropped_calls` are calls that a
     range took before their results came: a loop must not commit those results any more.
+    `cache_lost` are the tokens sent before that a prompt cache has to read again.
     """
 
     tokens_before: int
@@ -26,6 +27,7 @@ class CompactResult(Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...] = ()
     commit: str | None = None
     preview: bool = False
+    cache_lost: int = 0
 
     @property
     def pins_kept(self) -> tuple[str, ...]:
@@ -46,6 +48,8 @@ class CompactResult(Struct, frozen=True, kw_only=True):
             parts.append(f"{_many(len(self.pins), 'pin')} kept ({_names(self.pins)})")
         if self.stripped:
             parts.append(f"{_many(len(self.stripped), 'reminder or thinking block')} stripped")
+        if self.preview and self.cache_lost:
+            parts.append(f"{self.cache_lost:,} tokens of cached prefix lost")
         return ", ".join(parts)
 
     def _tokens(self) -> str:

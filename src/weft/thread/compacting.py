@@ -29,6 +29,7 @@ from weft.history import Draft, Row, plan_rewrite, show_rows, shows
 from weft.ids import Id
 
 from .handle import Handle, TakenCheckpoints
+from .preview import kept_prefix
 
 Replacements = Sequence[Replacement | Mapping[str, Any]]
 
@@ -58,7 +59,9 @@ def compact(
         planned = plan(rows)
         _check_retained(rows, planned.rows, retain)
         before, after = _tokens(handle, rows), _tokens(handle, planned.rows)
-        return compact_result(planned, before, after, preview=preview), planned
+        result = compact_result(planned, before, after, preview=preview)
+        lost = before - kept_prefix(handle, rows, planned.rows)
+        return structs.replace(result, cache_lost=lost), planned
 
     rows = handle.view(handle.head()).rows
     result, planned = weigh(rows)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from weft.errors import Ambiguous, NotFound, ThreadError
-from weft.history import TAG, Rewrite, Row, View, decode_body
+from weft.history import TAG, Append, Rewrite, Row, View, decode_body, new_slot
 from weft.ids import SIZE, Id
 
 from .handle import Handle
@@ -44,7 +44,7 @@ def require_commit(handle: Handle, at: Name) -> Id:
 
 
 def resolve_row(handle: Handle, view: View, name: Name) -> Row:
-    """The line that is meant: by its own id, or by the commit that last edited it."""
+    """The line that is meant: by its own id, or by a commit that touched it alone."""
     typed = _typed(name)
     slots = [row for row in view.rows if row.id is not None and row.id.hex().startswith(typed)]
     commits = handle.store.find(handle.name, typed)
@@ -53,8 +53,8 @@ def resolve_row(handle: Handle, view: View, name: Name) -> Row:
         raise Ambiguous(typed, tuple(sorted(ids)))
     if slots:
         return slots[0]
-    edited = _edited_slots(handle, commits)
-    row = view.find(edited[0]) if len(edited) == 1 else None
+    touched = _touched_slots(handle, commits)
+    row = view.find(touched[0]) if len(touched) == 1 else None
     if row is None:
         raise NotFound("message", str(name))
     return row
@@ -92,14 +92,21 @@ def _typed(name: Name) -> str:
     return typed
 
 
-def _edited_slots(handle: Handle, commits: Sequence[Id]) -> list[Id]:
-    steps = handle.store.read_commits(handle.name, commits)
-    return [
-        change.slot
-        for op in (decode_body(step).op for step in steps)
-        if isinstance(op, Rewrite) and not op.drop and not op.insert
-        for change in op.change
-    ]
+def _touched_slots(handle: Handle, commits: Sequence[Id]) -> list[Id]:
+    """The lines that commits said again, edited or added; one that folds lines names none."""
+    found: list[Id] = []
+    for step in handle.store.read_commits(handle.name, commits):
+        op = decode_body(step).op
+        match op:
+            case Append(slot=slot):
+                found.append(slot or step.commit.id)
+            case Rewrite(drop=()):
+                placed = [placed for insert in op.insert for placed in insert.rows]
+                found += [change.slot for change in op.change]
+                found += [p.slot or new_slot(step.commit.id, n) for n, p in enumerate(placed)]
+            case _:
+                pass
+    return found
 
 
 def _commit_at(handle: Handle, moment: float) -> Id | None:
