@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 
 import weft
+from weft.compact import SystemMessage
 from weft.errors import BudgetExceeded, ThreadError
 from weft.history import Draft
 from weft.model import Message, Text
@@ -190,3 +191,26 @@ def test_a_handle_is_used_from_pools_and_from_event_loops(kept: str, tmp_path: P
     t._handle.forget_views()
     assert t.compile() == compiled
     t.close()
+
+
+def test_a_compaction_tells_of_the_plan_that_landed() -> None:
+    """Another writer is first, while the compaction is on its way."""
+    t = weft.open(checkpoints=True)
+    other = weft.open(t.store)
+    for n in range(3):
+        t.user(f"u{n}")
+    late = Message("user", (Text("late " * 50),))
+
+    def interrupt(event: SystemMessage) -> None:
+        if event.data == {"status": "compacting"}:
+            other.commit_message(late)
+
+    t.listen(interrupt)
+    result = t.compact([{"summary": "S"}])
+    assert texts(t) == ["S"]
+    assert result.commit is not None
+    info = t.show(result.commit)
+    assert result.messages == info.metadata["ranges"][0]["messages"] == 4
+    assert result.tokens_before > 50
+    assert info.message == f"compact {result.tokens_before} to {result.tokens_after} tokens"
+    assert result.tokens_after == t.compile().tokens
