@@ -73,7 +73,7 @@ def import_bytes(
         if thread is not None:
             raise ThreadError("an archive brings the names of its threads along")
         return _restored(store, data, clock())
-    script = read_script(data, format)
+    script = read_script(data, format, progress)
     said = sum(isinstance(step, Said) for step in script.steps)
     if not said:
         raise ThreadError("there is no message in this file")

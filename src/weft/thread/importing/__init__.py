@@ -10,10 +10,10 @@ from weft.errors import ThreadError
 
 from .claude_code import read_claude_code
 from .codex import read_codex
-from .landing import Landed, Progress, land_script
+from .landing import Landed, land_script
 from .lines import read_object
 from .lists import TYPED, guess_protocol, parse, read_list
-from .script import Remark, Said, Script
+from .script import Progress, Remark, Said, Script
 
 __all__ = [
     "IMPORTS",
@@ -27,7 +27,7 @@ __all__ = [
     "read_script",
 ]
 
-LINES: dict[str, Callable[[bytes], Script]] = {
+LINES: dict[str, Callable[[bytes, Progress | None], Script]] = {
     "claude-code": read_claude_code,
     "codex": read_codex,
 }
@@ -38,11 +38,11 @@ IMPORTS = (*LINES, *LISTS)
 SAMPLE = 20
 
 
-def read_script(data: bytes, format: str | None = None) -> Script:
+def read_script(data: bytes, format: str | None = None, progress: Progress | None = None) -> Script:
     """What a file says; raises `ThreadError` where nothing here can read it."""
     name = format or detect_format(data)
     if name in LINES:
-        return LINES[name](data)
+        return LINES[name](data, progress)
     if name in LISTS:
         return read_list(data, name)
     raise ThreadError(f"no import reads {name!r}; there are {', '.join(IMPORTS)}")

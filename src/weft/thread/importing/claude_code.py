@@ -25,19 +25,19 @@ from weft.thread.info import auto_note
 
 from .claude_tree import Tree, Turn, call_ids, leaves, read_tree
 from .lines import Line, read_time, split_lines
-from .script import Aside, Folded, Remark, Said, Script, Step
+from .script import Aside, Folded, Progress, Remark, Said, Script, Step, tell
 
 FORMAT = "claude-code"
 MAIN = "main"
 SHORT = 8
 
 
-def read_claude_code(data: bytes) -> Script:
+def read_claude_code(data: bytes, progress: Progress | None = None) -> Script:
     """The conversation, its branches and all lines of a session file."""
     lines = list(split_lines(data))
     tree = read_tree(lines)
     remarks = [*tree.remarks]
-    messages = _read_messages(tree, remarks)
+    messages = _read_messages(tree, remarks, progress)
     carried, trailing = _carry(lines, tree)
     ends = _branches(tree)
     steps: list[Step] = [
@@ -66,10 +66,13 @@ def read_claude_code(data: bytes) -> Script:
     )
 
 
-def _read_messages(tree: Tree, remarks: list[Remark]) -> dict[str, Response]:
+def _read_messages(
+    tree: Tree, remarks: list[Remark], progress: Progress | None
+) -> dict[str, Response]:
     """What every turn says; one that no codec can read is told as it stands."""
     found: dict[str, Response] = {}
-    for turn in tree.turns.values():
+    for number, turn in enumerate(tree.turns.values()):
+        tell(progress, 0, number, len(tree.turns))
         try:
             found[turn.key] = _read_turn(turn)
         except WeftError as error:

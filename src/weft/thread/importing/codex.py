@@ -17,21 +17,22 @@ from weft.thread.attachments import Kept
 from weft.thread.info import auto_note
 
 from .lines import Line, read_time, split_lines
-from .script import Aside, Folded, Remark, Said, Script, Step
+from .script import Aside, Folded, Progress, Remark, Said, Script, Step, tell
 
 FORMAT = "codex"
 PROTOCOL = "openai-responses"
 ANSWERS = frozenset({"reasoning", "function_call", "custom_tool_call", "local_shell_call"})
 
 
-def read_codex(data: bytes) -> Script:
+def read_codex(data: bytes, progress: Progress | None = None) -> Script:
     """The conversation and all lines of a rollout."""
     lines = list(split_lines(data))
     steps: list[Step] = []
     remarks: list[Remark] = []
     waiting: list[Kept] = []
     run: list[Line] = []
-    for line in [*lines, None]:
+    for number, line in enumerate([*lines, None]):
+        tell(progress, 0, number, len(lines))
         if run and (line is None or not _continues(run[-1], line)):
             _say(steps, run, waiting, remarks)
             run = []

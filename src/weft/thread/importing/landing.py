@@ -8,7 +8,7 @@ A branch that grew since its last import moves on. One that the user has worked 
 and the import lands beside it under another name.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct, structs
 
@@ -34,12 +34,7 @@ from weft.store import Step as StoredStep
 from weft.thread.attachments import Attachment, read_attachment, write_attachment
 from weft.thread.handle import Handle
 
-from .script import Aside, Equipped, Folded, Said, Script, Step
-
-Progress = Callable[[int, int], None]
-"""Told, every so often, how many steps of how many are done."""
-
-PROGRESS_EVERY = 50
+from .script import Aside, Equipped, Folded, Progress, Said, Script, Step, tell
 
 
 class Made(Struct, frozen=True):
@@ -66,8 +61,7 @@ def land_script(handle: Handle, script: Script, progress: Progress | None = None
     total = len(script.steps)
     for number, step in enumerate(script.steps):
         made[step.key] = _make(handle, script.format, source, step, made)
-        if progress is not None and number % PROGRESS_EVERY == 0:
-            progress(number, total)
+        tell(progress, 1, number, total)
     with handle.lock, handle.store.transaction():
         before = handle.store.count(handle.name)
         branches: dict[str, str] = {}
@@ -80,8 +74,6 @@ def land_script(handle: Handle, script: Script, progress: Progress | None = None
             if landed != name:
                 renamed[name] = landed
         new = handle.store.count(handle.name) - before
-    if progress is not None:
-        progress(total, total)
     if new:
         index_behind(handle.store)
     return Landed(branches, renamed, new)

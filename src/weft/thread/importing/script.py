@@ -9,7 +9,7 @@ from, and those that came before it and are no message; together all steps of a 
 line exactly once, with its number, so that the file can be written again byte by byte.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct, field
@@ -17,6 +17,12 @@ from msgspec import Struct, field
 from weft.history import Priority, Setup
 from weft.model import JsonObject, Message
 from weft.thread.attachments import Kept
+
+Progress = Callable[[int, int], None]
+"""Told, every so often, how far something is: of how many, how many."""
+
+PROGRESS_EVERY = 50
+PHASES = 3  # reading, planning, writing: a third of the way each
 
 
 class Said(Struct, frozen=True, kw_only=True):
@@ -90,3 +96,9 @@ class Script(Struct, frozen=True, kw_only=True):
     lines: int = 0
     kept: Mapping[str, int] = field(default_factory=dict[str, int])
     remarks: tuple[Remark, ...] = ()
+
+
+def tell(progress: Progress | None, phase: int, done: int, total: int) -> None:
+    """Tell how far an import is, now and then."""
+    if progress is not None and done % PROGRESS_EVERY == 0:
+        progress(phase * total + done, PHASES * total)
