@@ -260,3 +260,49 @@ def test_every_list_of_a_compiled_context_has_one_value_per_message() -> None:
     assert compiled.generation_configs[-1] == {"model": "m", "temperature": 0}
     assert compiled.generation_configs[0] is None
     assert compiled.token_source == "o200k"
+
+
+@pytest.mark.parametrize(
+    ("report", "total", "source"),
+    [
+        ({"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150}, 150, "api:100+50"),
+        ({"input_tokens": 200, "output_tokens": 80}, 280, "api:200+80"),
+        ({"input_tokens": 5, "cache_read_input_tokens": 95, "output_tokens": 1}, 101, "api:100+1"),
+        ({"promptTokenCount": 7, "candidatesTokenCount": 3}, 10, "api:7+3"),
+    ],
+)
+def test_a_report_corrects_the_estimate(report: dict[str, int], total: int, source: str) -> None:
+    t = weft.open()
+    first = t.user("hello there").id
+    t.assistant("hi")
+    t.record_usage(report)
+    compiled = t.compile()
+    assert (compiled.calibrated, compiled.token_source) == (total, source)
+    estimate = compiled.tokens
+    t.user("and what comes after is added by estimate")
+    added = t.compile().tokens - estimate
+    assert (t.compile().calibrated, t.compile().token_source) == (total + added, source)
+    t.skip(first)
+    hidden = estimate + added - t.compile().tokens
+    assert t.compile().calibrated == total + added - hidden
+    assert t.notes() == []
+
+
+def test_an_answer_brings_its_own_report() -> None:
+    t = weft.open()
+    t.user("hello")
+    usage = {"input_tokens": 30, "output_tokens": 4}
+    said = [{"type": "text", "text": "hi"}]
+    t.assistant({"id": "m", "role": "assistant", "content": said, "usage": usage})
+    assert t.compile().calibrated == 34
+    assert t.compile().token_source == "api:30+4"
+
+
+def test_a_report_of_nobody_or_for_nothing_is_refused() -> None:
+    t = weft.open()
+    with pytest.raises(ThreadError):
+        t.record_usage({"prompt_tokens": 1})
+    t.user("a")
+    with pytest.raises(ThreadError, match="of no vendor"):
+        t.record_usage({"words": 3})
+    assert len(t.log()) == 1

@@ -127,6 +127,7 @@ def _rewrite_again(
         body.note,
         body.metadata,
         body.generation_config,
+        _usage(step),
     )
     return Again(step.commit.id, draft, step.commit.parents[1:]), State(merged.rows, setup)
 

@@ -1,8 +1,9 @@
 """`CompiledContext`: what a thread says at one commit, frozen, and the shapes it can be read in.
 
 It is made from a view that shares its lines with the thread, and makes its own tuples only when
-they are asked for: a compile behind every commit of a long thread costs what changed. Nothing
-here reads or writes a store.
+they are asked for: a compile behind every commit of a long thread costs what changed. The formats
+read no store; what is known of a message beside its words (`generation_configs`, `calibrated`) is
+read when it is asked for.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from weft.model import JsonObject, Loss, Message, Tool
 from . import formats
 from .params import GEMINI, Recipe, ToolLike, VendorParams, read_tool, write_params
 from .sealed import without_unbound
+from .usage import Calibration
 
 Configs = Callable[[Sequence[Id]], dict[Id, JsonObject]]
 """How the answers of these commits were made; reads the store."""
@@ -25,30 +27,40 @@ Configs = Callable[[Sequence[Id]], dict[Id, JsonObject]]
 class CompiledContext:
     """The messages a commit means, with their provenance, one value per line in each list."""
 
-    _view: View
+    _find: Callable[[], View]
+    _head: Id | None
+    _tail: Sequence[Row] | None
     _count: Count
     _last: int | None
     _reasoning: bool
     _configs: Configs | None
     _source: str
+    _calibrate: Callable[[View], Calibration | None] | None
 
     def __init__(
         self,
-        view: View,
+        view: View | Callable[[], View],
         count: Count,
         *,
+        head: Id | None = None,
+        tail: Sequence[Row] | None = None,
         last: int | None = None,
         reasoning: bool = False,
         configs: Configs | None = None,
         source: str = "",
+        calibrate: Callable[[View], Calibration | None] | None = None,
     ) -> None:
+        """With `tail` the rows are known; the whole `view` of `head` is then found on need."""
         vars(self).update(
-            _view=view,
+            _find=(lambda: view) if isinstance(view, View) else view,
+            _head=view.head if isinstance(view, View) else head,
+            _tail=tail,
             _count=count,
             _last=last,
             _reasoning=reasoning,
             _configs=configs,
             _source=source,
+            _calibrate=calibrate,
         )
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -58,15 +70,21 @@ class CompiledContext:
         raise AttributeError(f"a compiled context is frozen: {name!r} cannot be deleted")
 
     @cached_property
+    def _view(self) -> View:
+        return self._find()
+
+    @cached_property
     def rows(self) -> tuple[Row, ...]:
         """The lines that a model is shown."""
+        if self._tail is not None:
+            return tuple(self._tail)
         rows = show_rows(self._view.rows, reasoning=self._reasoning)
         return tuple(rows if self._last is None else rows[max(0, len(rows) - self._last) :])
 
     @property
     def head(self) -> str | None:
         """The commit that was compiled."""
-        return None if self._view.head is None else self._view.head.hex()
+        return None if self._head is None else self._head.hex()
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -92,10 +110,20 @@ class CompiledContext:
         found = {} if self._configs is None else self._configs(commits)
         return tuple(found.get(commit) for commit in commits)
 
+    @cached_property
+    def calibrated(self) -> int:
+        """`tokens`, corrected by what a vendor last reported near here."""
+        found = self._calibration
+        return self.tokens if found is None else max(0, self.tokens + found.correction)
+
     @property
     def token_source(self) -> str:
-        """What `tokens` was counted with."""
-        return self._source
+        """Who stands behind `calibrated`: a vendor's report (`api:100+50`), or a tokenizer."""
+        return self._source if self._calibration is None else self._calibration.source
+
+    @cached_property
+    def _calibration(self) -> Calibration | None:
+        return None if self._calibrate is None else self._calibrate(self._view)
 
     @cached_property
     def sendable(self) -> tuple[Message, ...]:

@@ -31,7 +31,8 @@ def notes(handle: Handle, about: Name | None = None) -> list[CommitInfo]:
     wanted = None if about is None else _about(handle, head, about).hex()
     steps = [] if head is None else handle.store.walk(handle.name, head)
     found = [read_info(s, handle.count) for s in steps if s.commit.kind == "note"]
-    return [info for info in found if wanted in (None, info.metadata.get("about"))]
+    said = [info for info in found if "about" in info.metadata]
+    return [info for info in said if wanted in (None, info.metadata["about"])]
 
 
 def _about(handle: Handle, head: Id | None, name: Name) -> Id:

@@ -1,6 +1,7 @@
 """`Reader`: the verbs that only look at a thread."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal, overload
 
 from weft.history import Diff, diff_rows, read_branches, read_tags
@@ -16,6 +17,7 @@ from .lineage import Blame, Version
 from .looking import Hit, Stats
 from .resolve import At, Name, resolve_commit
 from .sent import Sent, show_sent
+from .usage import calibrate
 
 
 class Reader:
@@ -59,15 +61,21 @@ class Reader:
         """The messages that a commit means; the branch's head where none is named.
 
         `at` is a branch, a tag, an id, or a time: then the newest commit that was there by then.
+        With `last`, no more is read of a long thread than its last so many lines need.
         """
         handle = self._handle
+        head = resolve_commit(handle, at)
+        tail = None if last is None else handle.tail(head, last, reasoning=reasoning)
         return CompiledContext(
-            handle.view(resolve_commit(handle, at)),
+            handle.view(head) if tail is None else lambda: handle.view(head),
             handle.count,
+            head=head,
+            tail=tail,
             last=last,
             reasoning=reasoning,
             configs=self._configs,
             source=handle.tokenizer,
+            calibrate=partial(calibrate, handle),
         )
 
     def log(self, limit: int | None = None) -> list[CommitInfo]:

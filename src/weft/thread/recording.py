@@ -1,11 +1,11 @@
 """`Recorder`: the verbs that append to a thread."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
 from weft.history import Draft, Priority, Setup
-from weft.model import Block, JsonObject, Message, Params, Text, ToolResult
+from weft.model import Block, JsonObject, Message, Params, Text, ToolResult, Usage
 
 from .answers import describe_generation, read_answer
 from .append import append_content, append_message, append_results
@@ -15,6 +15,7 @@ from .info import CommitInfo, auto_note
 from .params import ToolLike, VendorParams, read_tool
 from .reading import Reader
 from .sent import with_receipt
+from .usage import record_usage
 
 
 class Recorder(Reader):
@@ -164,6 +165,10 @@ class Recorder(Reader):
             usage=usage,
             priority=priority,
         )
+
+    def record_usage(self, usage: Usage | Mapping[str, Any]) -> CommitInfo:
+        """Keep what a vendor reported for all that is said so far; `calibrated` counts on it."""
+        return record_usage(self._handle, usage)
 
     def setup(self, tools: Sequence[ToolLike] = (), params: Params | None = None) -> CommitInfo:
         """The tools and parameters that requests made from here on carry."""
