@@ -10,8 +10,9 @@ from claude_lines import SESSION, Session
 from weft.errors import WeftError
 from weft.model import Thinking, ToolCall
 from weft.store import MemoryStore, Store
+from weft.thread.care import forget, fsck
 from weft.thread.importing import detect_format
-from weft.thread.transfer import Imported, export_bytes, import_bytes
+from weft.thread.transfer import Imported, archive_bytes, export_bytes, import_bytes
 
 
 @pytest.fixture
@@ -376,3 +377,20 @@ def test_a_forked_session_goes_by_its_own_id(store: Store) -> None:
     session.session = SESSION
     session.user("b")
     assert take(store, session.data).thread == SESSION
+
+
+@pytest.mark.parametrize("secret", ["hunter2", 'pa"ss\\word', "two\nlines", "gehäuse", "日本"])
+def test_what_is_forgotten_is_in_no_line_that_came_in(store: Store, secret: str) -> None:
+    session = Session()
+    session.user(f"my word is {secret}, keep it")
+    session.calls("m1", "c1", toolUseResult=json.dumps({"stdout": secret}))
+    session.result("c1", json.dumps({"said": secret}))
+    take(store, session.data)
+    forget(store, secret)
+    out = export_bytes(store, SESSION, "claude-code")[0]
+    held = [archive_bytes(store, [SESSION]), out, json.dumps(said(store)).encode()]
+    spellings = [secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]]
+    assert [s for s in spellings for data in held if s.encode() in data] == []
+    assert fsck(store).clean
+    for line in out.splitlines():
+        json.loads(line)

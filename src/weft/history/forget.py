@@ -6,6 +6,7 @@ hold; full text forgets the words; the store's files are rewritten. A message th
 again with the same words has the same id, and so stays forgotten.
 """
 
+import json
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from weft.store import Step, Store
 from .search import commit_text
 
 FORGOTTEN = "[forgotten]"
+NESTED = 2
 
 
 class Erased(Struct, frozen=True):
@@ -78,18 +80,37 @@ def without(data: bytes, text: str) -> bytes:
     if escaped not in data and text.encode() not in data and b"\\" not in data:
         return data
     value = msgspec.json.decode(data)
-    cleaned = _cleaned(value, text)
+    cleaned = _cleaned(value, _spellings(text))
     return data if cleaned == value else msgspec.json.encode(cleaned, order="sorted")
 
 
-def _cleaned(value: Any, text: str) -> Any:
+def _spellings(text: str) -> list[str]:
+    """The text as it stands in a string, and in JSON inside a string, and in JSON inside that.
+
+    Arguments of calls are JSON, and lines of session files are kept as they came.
+    """
+    found = [text]
+    for _ in range(NESTED):
+        found += [
+            json.dumps(known, ensure_ascii=ascii)[1:-1]
+            for known in found
+            for ascii in (True, False)
+        ]
+    return sorted(set(found), key=len, reverse=True)
+
+
+def _cleaned(value: Any, spellings: list[str]) -> Any:
     if isinstance(value, str):
-        return value.replace(text, FORGOTTEN)
+        for spelling in spellings:
+            value = value.replace(spelling, FORGOTTEN)
+        return value
     if isinstance(value, list):
-        return [_cleaned(item, text) for item in cast(list[Any], value)]
+        return [_cleaned(item, spellings) for item in cast(list[Any], value)]
     if isinstance(value, dict):
         members = cast(dict[str, Any], value)
-        return {_cleaned(key, text): _cleaned(item, text) for key, item in members.items()}
+        return {
+            _cleaned(key, spellings): _cleaned(item, spellings) for key, item in members.items()
+        }
     return value
 
 
