@@ -38,6 +38,7 @@ from .replay import Again, Replayed, State, advance, replay
 from .rewrite import PlannedRewrite, apply_rewrite, plan_rewrite
 from .seal import is_sealed
 from .search import index_behind, search_commits
+from .tail import read_tail
 
 __all__ = [
     "CHOICES",
@@ -100,6 +101,7 @@ __all__ = [
     "read_branches",
     "read_operations",
     "read_tags",
+    "read_tail",
     "repair",
     "replay",
     "search_commits",

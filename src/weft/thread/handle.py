@@ -31,6 +31,7 @@ from weft.history import (
     encode_commit,
     first_link,
     index_behind,
+    read_tail,
     show_rows,
     shows,
 )
@@ -115,6 +116,12 @@ class Handle:
                 found = self._extended(head)
             self._keep(found)
             return found
+
+    def tail(self, head: Id | None, last: int, *, reasoning: bool) -> list[Row] | None:
+        """The last lines that show, read alone; `None` where the whole view is at hand anyway."""
+        if head is None or last < 0 or head in self._views:
+            return None
+        return read_tail(self.store, self.name, head, last, reasoning=reasoning)
 
     def land(self, verb: str, plan: Plan, *, anywhere: bool = False) -> CommitInfo:
         """Commit what `plan` makes of the head; plans again where another writer was first.
