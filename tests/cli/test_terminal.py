@@ -172,6 +172,21 @@ def test_a_line_break_does_not_break_a_line() -> None:
     assert Screen(width=40).fit("a\nb\tc") == "a b c"
 
 
+@pytest.mark.parametrize("command", ["log", "show main", "compile", "diff start", "search words"])
+def test_what_was_said_cannot_command_a_terminal(tmp_path: Path, command: str) -> None:
+    store = tmp_path / "store.db"
+    evil = "words \x1b]0;owned\x07 and \x9b31m more"
+    with weft.open(store) as thread:
+        thread.user("start")
+        thread.branch("start")
+        thread.user(evil)
+    seen = run_on_terminal(store, *command.split(), PAGER="cat")
+    assert b"\x1b]" not in seen
+    assert b"\x07" not in seen
+    assert "␛]0;owned" in seen.decode()
+    assert "\x9b" not in seen.decode()
+
+
 def letters(graph: str) -> list[tuple[bytes, list[bytes]]]:
     """`"c b, b a, a"`: each commit with its parents."""
     rows = [row.split() for row in graph.split(",")]

@@ -74,11 +74,11 @@ def show(thread: Thread, args: argparse.Namespace) -> None:
     if args.json:
         print_json({**info.to_dict(), "messages": messages})
         return
-    paint = args.screen.paint
+    paint, note = args.screen.paint, args.screen.safe(info.message or "")
     print(f"commit {paint(info.id, 'id')}\nkind   {paint(info.kind, 'kind')}")
-    print(f"date   {info.created:%Y-%m-%d %H:%M:%S}\nnote   {info.message or ''}")
+    print(f"date   {info.created:%Y-%m-%d %H:%M:%S}\nnote   {note}")
     for message in messages:
-        print(f"\n{paint(message['role'], 'role')}: {message['content']}")
+        print(f"\n{paint(message['role'], 'role')}: {args.screen.safe(message['content'])}")
 
 
 def _show_sent(thread: Thread, args: argparse.Namespace) -> None:
@@ -95,9 +95,9 @@ def diff(thread: Thread, args: argparse.Namespace) -> None:
     if args.json:
         print_json(_diff_json(found))
         return
-    *lines, total = str(found).splitlines()
+    *lines, total = str(found).split("\n")
     for line in lines:
-        print(args.screen.paint(line, DIFF_STYLES.get(line[:1], "dim")))
+        print(args.screen.paint(args.screen.safe(line), DIFF_STYLES.get(line[:1], "dim")))
     print(total)
 
 
@@ -129,7 +129,7 @@ def stats(thread: Thread, args: argparse.Namespace) -> None:
 def _spoken(row: Row, screen: Screen) -> str:
     """A line as a person reads it, its speaker in front."""
     speaker, colon, said = to_text([row]).partition(":")
-    return f"{screen.paint(speaker, 'role')}{colon}{said}"
+    return f"{screen.paint(speaker, 'role')}{colon}{screen.safe(said)}"
 
 
 def _diff_json(found: Diff) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def _print_hits(args: argparse.Namespace, hits: list[Hit], *, whole: bool = Fals
     def line(hit: dict[str, Any]) -> str:
         id, state = hit["id"][:SHORT], "live" if hit["live"] else "gone"
         taken = SHORT + len(state) + len(hit["role"]) + 4
-        text = hit["text"] if whole else args.screen.fit(hit["text"], taken)
+        text = args.screen.safe(hit["text"]) if whole else args.screen.fit(hit["text"], taken)
         return f"{args.screen.paint(id, 'id')} {state} {hit['role']}: {text}"
 
     print_rows(args, [_hit_json(hit) for hit in hits], line)

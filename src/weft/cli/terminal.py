@@ -7,6 +7,7 @@ no pager and no shortened line; where standard error is none there is no bar. `N
 """
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -31,6 +32,7 @@ STYLES = {
 LANES = ("31", "32", "33", "34", "35", "36")
 LESS = {"LESS": "FRX", "LESSCHARSET": "utf-8"}
 BAR = 24
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Screen(Struct, frozen=True):
@@ -50,9 +52,13 @@ class Screen(Struct, frozen=True):
         """The text in the colour of a lane of the graph."""
         return self.tint(text, LANES[number % len(LANES)])
 
+    def safe(self, text: str) -> str:
+        """The text without what a terminal would obey: a conversation may hold anything."""
+        return text if self.width is None else CONTROL.sub(_visible, text)
+
     def fit(self, text: str, taken: int = 0) -> str:
         """One line of text that ends before the screen does."""
-        flat = " ".join(text.split())
+        flat = self.safe(" ".join(text.split()))
         return flat if self.width is None else shorten(flat, max(8, self.width - taken))
 
 
@@ -69,6 +75,12 @@ def shorten(text: str, width: int) -> str:
                 place -= 1
             return text[:place] + "…"
     return text
+
+
+def _visible(found: re.Match[str]) -> str:
+    """A sign for a control: `\x1b` becomes `␛`."""
+    code = ord(found[0])
+    return chr(0x2400 + code) if code < 0x20 else "\ufffd"
 
 
 def columns(text: str) -> int:
