@@ -46,7 +46,9 @@ def read_tail(
 def tail_of(steps: Iterable[Step]) -> list[Row]:
     """The lines behind everything that stood there before these commits."""
     rows: list[Row] = []
+    starts = False  # whether the end is the whole list, since the first commit is among the steps
     for step in steps:
+        starts = starts or not step.commit.parents
         op = decode_body(step).op
         match op:
             case Append(kind=kind, priority=priority):
@@ -54,16 +56,18 @@ def tail_of(steps: Iterable[Step]) -> list[Row]:
                 rows.append(Row(slot, decode_entry(step.contents[0]), priority, kind))
             case Rewrite():
                 messages = [decode_entry(content) for content in step.contents]
-                within = _within(op, rows, step.commit.id)
+                within = _within(op, rows, step.commit.id, starts)
                 rows = apply_rewrite(rows, within, messages, step.commit.id)
             case Setup():
                 pass
     return rows
 
 
-def _within(op: Rewrite, rows: Sequence[Row], commit: Id) -> Rewrite:
+def _within(op: Rewrite, rows: Sequence[Row], commit: Id, starts: bool) -> Rewrite:
     """As much of a rewrite as concerns these last lines of its list."""
-    known = {row.id for row in rows}
+    known: set[Id | None] = {row.id for row in rows}
+    if starts:
+        known.add(None)  # what stands before everything is here too
     return Rewrite(
         drop=tuple(
             (first if first in known else _first_slot(rows), last)
