@@ -18,6 +18,8 @@ from weft.errors import ThreadError
 from weft.history import Row, show_rows
 from weft.model import Message, Origin, Text, Thinking, ToolCall, ToolResult, side
 from weft.thread import CommitInfo, Thread
+from weft.thread.care import fsck
+from weft.thread.transfer import archive_bytes, import_bytes
 
 WORDS = st.text("abcxyz \n<|é漢", min_size=0, max_size=8)
 SAID = st.text("abc é漢", min_size=1, max_size=8).filter(str.strip)
@@ -45,9 +47,23 @@ class History(RuleBasedStateMachine):
         self.signed: dict[str, tuple[Message, ...]] = {}
 
     def teardown(self) -> None:
-        for thread in self.threads:
-            thread.close()
-        self.folder.cleanup()
+        """Whatever was done, every store is sound, and an archive restores all of it."""
+        try:
+            for thread in self.threads:
+                assert fsck(thread.store).flaws == ()
+            self.archived()
+        finally:
+            for thread in self.threads:
+                thread.close()
+            self.folder.cleanup()
+
+    def archived(self) -> None:
+        copy = weft.open()
+        import_bytes(copy.store, archive_bytes(self.threads[1].store, ["default"]))
+        again = weft.open(copy.store, branch=self.one.current)
+        assert (again.branches(), again.tags()) == (self.one.branches(), self.one.tags())
+        assert again.compile().rows == self.one.compile().rows
+        assert fsck(copy.store).flaws == ()
 
     @property
     def one(self) -> Thread:
@@ -308,6 +324,8 @@ class History(RuleBasedStateMachine):
             assert fresh.rows == kept.rows
             assert fresh.sendable == kept.sendable
             assert (fresh.tokens, fresh.setup, fresh.head) == (kept.tokens, kept.setup, kept.head)
+            end = weft.open(thread.store, branch=thread.current).compile(last=2)
+            assert end.rows == kept.rows[-2:]
 
     @invariant()
     def every_vendor_can_be_sent_it(self) -> None:
