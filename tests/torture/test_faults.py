@@ -47,7 +47,9 @@ def test_a_killed_writer_loses_nothing_that_was_acknowledged(tmp_path: Path) -> 
     for run in range(KILLS):
         writer = start(address, f"run{run}", 100_000)
         assert writer.stdout is not None
-        acknowledged.append(writer.stdout.readline().strip())
+        first = writer.stdout.readline().strip()
+        assert first, writer.communicate()[1]
+        acknowledged.append(first)
         time.sleep(chance.random() * 0.15)
         writer.send_signal(signal.SIGKILL)
         rest, _ = writer.communicate()

@@ -110,11 +110,12 @@ Op = Append | Rewrite | Setup
 class Body(Struct, frozen=True, gc=False, omit_defaults=True):
     """What a commit says beside its parents and entries.
 
-    `note` is `True` where it is the opening of the commit's own words: they are not said twice.
+    `note` is `True` where it is the opening of the commit's own words: they are not said twice,
+    and what nearly every commit has is not spelt out.
     """
 
     op: Op
-    note: str | bool | None = None
+    note: str | bool | None = True
     metadata: JsonObject | None = None
     generation_config: JsonObject | None = None
 

@@ -71,6 +71,10 @@ class Database(Protocol):
         """Whether the calling thread is inside one."""
         ...
 
+    def catch_up(self) -> None:
+        """Run what was put off."""
+        ...
+
     def transaction(self, *, alone: bool = True) -> AbstractContextManager[None]:
         """Everything inside lands together. `alone` waits until nobody else writes. Nests."""
         ...

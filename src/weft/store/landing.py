@@ -34,6 +34,8 @@ PUT_OPERATION = """INSERT INTO operation (thread, seq, verb, ref, old, new, was,
     VALUES (?, (SELECT coalesce(max(seq), 0) + 1 FROM operation WHERE thread = ?),
     ?, ?, ?, ?, ?, ?, ?)"""
 
+PUT_OFF_AT_MOST = 256
+
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -57,7 +59,9 @@ def write_landing(db: Database, owner: int, landing: Landing) -> None:
     new = None if landing.new is None else _place(db, owner, landing.new, known)[0]
     if landing.was is not None:
         db.write("UPDATE thread SET head = ? WHERE key = ?", (landing.ref, owner))
-    line = (landing.verb, ref, old, new, landing.was, landing.created)
+    newest = landing.commits[-1] if landing.commits else None
+    same = newest is not None and (newest.id, newest.created) == (landing.new, landing.created)
+    line = (landing.verb, ref, old, new, landing.was, None if same else landing.created)
     logged = (owner, owner, *line, checksum(line))
     if put_off is None:
         if old != new:
@@ -68,6 +72,8 @@ def write_landing(db: Database, owner: int, landing: Landing) -> None:
         put_off.put_off(MOVE_REF, ref, (new, ref))
     put_off.put_off(PUT_OPERATION, (owner, len(put_off.rows.get(PUT_OPERATION, ()))), logged)
     put_off.tip = None if landing.new is None else (owner, landing.ref, ref, landing.new, known)
+    if len(put_off.rows[PUT_OPERATION]) >= PUT_OFF_AT_MOST:
+        db.catch_up()
 
 
 def checksum(columns: tuple[object, ...]) -> int:

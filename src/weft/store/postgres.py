@@ -94,7 +94,7 @@ class PostgresServer:
                 mine.nesting = 1
                 mine.deferred = Deferred() if alone else None
                 yield
-                self._catch_up()
+                self.catch_up()
                 self._connection().execute("COMMIT")
             except psycopg.Error as error:
                 self._roll_back()
@@ -121,7 +121,7 @@ class PostgresServer:
             self._give_back(held)
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        self._catch_up()
+        self.catch_up()
 
         def fetch(connection: Connection) -> list[Row]:
             return connection.execute(_spelt(sql), values).fetchall()
@@ -180,7 +180,7 @@ class PostgresServer:
             except psycopg.Error as error:
                 raise self._failed(error) from None
 
-    def _catch_up(self) -> None:
+    def catch_up(self) -> None:
         put_off = self._mine.deferred
         if put_off is not None and put_off.rows:
             waiting, put_off.rows = put_off.rows, {}

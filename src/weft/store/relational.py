@@ -179,7 +179,8 @@ class SqlStore:
         self, thread: str, *, before: int | None = None, limit: int = 64
     ) -> list[Operation]:
         rows = self._db.read(
-            """SELECT o.seq, o.verb, r.name, a.id, b.id, o.was, o.created
+            """SELECT o.seq, o.verb, r.name, a.id, b.id, o.was,
+            coalesce(o.created, b.created)
             FROM operation o JOIN ref r ON r.key = o.ref
             LEFT JOIN commits a ON a.key = o.old LEFT JOIN commits b ON b.key = o.new
             WHERE o.thread = ? AND o.seq < ? ORDER BY o.seq DESC LIMIT ?""",

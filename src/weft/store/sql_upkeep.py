@@ -153,8 +153,10 @@ class SqlUpkeep:
         rows = self._db.read(
             """SELECT c.id FROM commits c JOIN thread t ON t.key = c.thread WHERE t.name = ?
             AND (c.key IN (SELECT target FROM ref) OR c.key IN
-            (SELECT old FROM operation WHERE created >= ?) OR c.key IN
-            (SELECT new FROM operation WHERE created >= ?))""",
+            (SELECT o.old FROM operation o LEFT JOIN commits b ON b.key = o.new
+            WHERE coalesce(o.created, b.created) >= ?) OR c.key IN
+            (SELECT o.new FROM operation o LEFT JOIN commits b ON b.key = o.new
+            WHERE coalesce(o.created, b.created) >= ?))""",
             (thread, since, since),
         )
         return {row[0] for row in rows}

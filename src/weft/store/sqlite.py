@@ -20,7 +20,10 @@ from .migrations import scripts
 from .relational import SqlStore
 
 BUSY_SECONDS = 60.0
-CHECKPOINT_PAGES = 4000
+PAGE_BYTES = (
+    2048  # of a new file: a commit writes seven pages to the log, however little is in them
+)
+CHECKPOINT_PAGES = 8000
 
 
 def _index(db: Database, key: int, text: str) -> None:
@@ -66,6 +69,7 @@ class SqliteFile:
             self._db = sqlite3.connect(
                 self._path, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None
             )
+            self._db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")
             self._db.execute("PRAGMA cache_size = -16384")
@@ -126,7 +130,7 @@ class SqliteFile:
         with self.lock:
             try:
                 if self._deferred.rows:
-                    self._catch_up()
+                    self.catch_up()
                 return self._db.execute(sql, values).fetchall()
             except sqlite3.Error as error:
                 raise self._failed(error) from None
@@ -166,7 +170,7 @@ class SqliteFile:
         with self.lock:
             self._db.close()
 
-    def _catch_up(self) -> None:
+    def catch_up(self) -> None:
         waiting, self._deferred.rows = self._deferred.rows, {}
         for sql, values in waiting.items():
             self._db.executemany(sql, values.values())
@@ -175,7 +179,7 @@ class SqliteFile:
         self._deferred.tip = None
         try:
             if self._deferred.rows:
-                self._catch_up()
+                self.catch_up()
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()

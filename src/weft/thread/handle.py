@@ -131,8 +131,10 @@ class Handle:
         """
         with self.lock:
             if anywhere and self._left is not None and self._left[0] == self.branch:
-                with suppress(RefMoved):
+                try:
                     return self._land(verb, plan, self._left[1])
+                except RefMoved:
+                    self._left = None
             for _ in range(TRIES):
                 with suppress(RefMoved):
                     return self._land(verb, plan, self.head())
@@ -309,7 +311,7 @@ class Handle:
             ref=self.branch,
             old=head,
             new=tip,
-            created=self.clock(),
+            created=commits[-1].created if commits else self.clock(),
             entries=entries,
             commits=commits,
             checkpoints=tuple(checkpoints),

@@ -64,7 +64,7 @@ CREATE TABLE operation (
     old BIGINT,
     new BIGINT,
     was TEXT,
-    created DOUBLE PRECISION NOT NULL,
+    created DOUBLE PRECISION,
     checksum BIGINT,
     PRIMARY KEY (thread, seq)
 );

@@ -1,4 +1,5 @@
 -- The log of a thread is its own tree: one page a landing, where a table with an index takes two.
+-- A line that has no time of its own has that of the commit it leads to.
 CREATE TABLE log (
     thread INTEGER NOT NULL REFERENCES thread (key),
     seq INTEGER NOT NULL,
@@ -7,7 +8,7 @@ CREATE TABLE log (
     old INTEGER REFERENCES commits (key),
     new INTEGER REFERENCES commits (key),
     was TEXT,
-    created REAL NOT NULL,
+    created REAL,
     checksum INTEGER,
     PRIMARY KEY (thread, seq)
 ) WITHOUT ROWID;
