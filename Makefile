@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUNS := $(VENV)/.runs
 STAMP := $(VENV)/.installed
 
-.PHONY: serve test check format torture bench images clean
+.PHONY: serve test check format torture bench floway images clean
 
 serve: $(RUNS)
 	$(BIN)/weft serve $(ARGS)
@@ -44,6 +44,9 @@ $(RUNS): pyproject.toml
 $(STAMP): $(RUNS)
 	$(BIN)/python -m pip install --quiet --group dev
 	touch $(STAMP)
+
+floway: $(STAMP)
+	$(BIN)/python bench/floway.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis

@@ -322,7 +322,7 @@ def test_a_mistake_is_refused_with_its_path(body, param):
 @pytest.mark.parametrize(
     ("members", "params", "rest"),
     [
-        ({"max_tokens": 5}, Params(max_tokens=5), {}),
+        ({"max_tokens": 5}, Params(max_tokens=5), {"max_tokens": None}),
         ({"max_completion_tokens": 5}, Params(max_tokens=5), {}),
         (
             {"max_completion_tokens": 5, "max_tokens": 6},
@@ -347,7 +347,7 @@ def test_a_mistake_is_refused_with_its_path(body, param):
         (
             {"stream": True, "stream_options": {"include_usage": True}},
             Params(stream=True),
-            {},
+            {"stream_options.include_usage": True},
         ),
         ({"logprobs": True, "n": 2}, Params(n=2), {"logprobs": True}),
         ({"temperature": None, "seed": 3}, Params(seed=3), {}),

@@ -14,6 +14,7 @@ DEFAULTS: dict[str, Any] = {
     "n": 1,
     "presence_penalty": 0,
     "store": True,
+    "stream_options.include_usage": True,
     "truncation": "disabled",
 }
 """Values that say what every target does anyway: leaving them out is a matter of form."""
@@ -71,7 +72,11 @@ def lose_params(request: Request, sayable: frozenset[str], losses: Losses) -> No
                 "the target has no such parameter",
                 "form" if value == DEFAULTS.get(key) else "meaning",
             )
+    _lose_nulls(request, losses)
     for path, value in request.rest.items():
+        if value is None:
+            losses.add(path, f"the form of {path!r}", "it is said otherwise here", "form")
+            continue
         losses.add(
             path,
             f"the member {path!r}",
@@ -89,6 +94,16 @@ def lose_stop(stop: Stop | None, words: frozenset[StopKind], path: str, losses: 
             "this wire has no word for it",
             "form" if stop.kind == "sequence" and not stop.sequence else "meaning",
         )
+
+
+def _lose_nulls(request: Request, losses: Losses) -> None:
+    """A tool's member that is null says nothing; another wire leaves it out."""
+    for number, tool in enumerate(request.tools):
+        for fields in (tool.raw or {}).values():
+            for key, value in fields.items():
+                if value is None:
+                    path = f"{losses.path(('tools', number))}.{key}"
+                    losses.add(path, f"the member {key!r}, null", "it is left out here", "form")
 
 
 def lose_ext(ext: Ext, protocol: str, place: Place, losses: Losses) -> None:

@@ -193,7 +193,7 @@ class _Names:
 
 
 def _has_odd_call(message: Message, names: _Names) -> bool:
-    for block in message.blocks:
+    for block in message.blocks:  # noqa: SIM110 - every message passes here, and `any` is slower
         if type(block) is ToolCall and names.is_odd_call(block):
             return True
     return False
@@ -212,12 +212,14 @@ def _flat_message(message: Message, number: int, names: _Names, losses: Losses) 
 def _choose(request: Request, names: _Names, losses: Losses) -> Params:
     """The parameters with the chosen tool's flat name, or without a choice that names none.
 
-    Without tools a vendor refuses to be told how to use them.
+    Without tools a vendor refuses to be told how to use them; that the model may choose is no such
+    word, and stays where the caller has said it without offering any.
     """
     params = request.params
     choice = params.tool_choice
     if not any(tool.kind in CALLABLE or is_search(tool) for tool in request.tools):
-        for key in ("tool_choice", "parallel_tool_calls"):
+        free = choice is not None and choice.kind == "auto" and not request.tools
+        for key in ("parallel_tool_calls",) if free else ("tool_choice", "parallel_tool_calls"):
             if getattr(params, key) is not None:
                 losses.add(key, f"the parameter {key!r}", "there are no tools to use", "form")
                 params = structs.replace(params, **{key: None})

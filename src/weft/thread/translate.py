@@ -33,10 +33,12 @@ from weft.model import (
     ApiError,
     Event,
     Fail,
+    Finish,
     Fold,
     JsonObject,
     Loss,
     Origin,
+    Other,
     Request,
     Response,
 )
@@ -175,6 +177,7 @@ class StreamTranslator:
         sidecar: JsonObject | None = None,
         created: int | None = None,
     ) -> None:
+        self._same = source == target
         self._parser = SseParser()
         self._decoder = find_codec(source, "source").stream_decoder()
         self._client = find_codec(target, "target")
@@ -231,8 +234,8 @@ class StreamTranslator:
     def _send(self, events: list[Event]) -> list[bytes]:
         out: list[bytes] = []
         for event in events:
-            if self._fold.ended:
-                break
+            if self._fold.ended and not (self._same and isinstance(event, Other | Finish)):
+                continue  # its own wire repeats what stood behind the end, and nobody else
             try:
                 self._fold.send(event)
             except UpstreamProtocolError as error:

@@ -64,12 +64,15 @@ def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
     older = optional(body, "max_tokens", int)
     if limit is not None and older is not None:
         rest["max_tokens"] = older
+    elif older is not None:
+        rest["max_tokens"] = None  # the older name of the two
     if isinstance(body.get("stop"), str):
         rest["stop"] = None  # that it was a string, not what it says
     effort = optional(body, "reasoning_effort", str)
+    if body.get("tools") == []:
+        rest["tools"] = []
     for key, value in optional_object(body, "stream_options").items():
-        if key != "include_usage":  # every other wire reports usage unasked
-            rest[f"stream_options.{key}"] = value
+        rest[f"stream_options.{key}"] = value
     fields: dict[str, Any] = {key: optional(body, key, kind) for key, kind in SAME}
     params = Params(
         max_tokens=older if limit is None else limit,
@@ -211,8 +214,13 @@ def _write_reasoning(reasoning: Reasoning, body: JsonObject, losses: Losses) -> 
         body["reasoning_effort"] = NEAREST_EFFORT.get(effort, effort)
         if effort not in EFFORTS:
             losses.add("reasoning", f"the effort {effort!r}", "the target has no such effort")
-    elif reasoning.mode in ("on", "adaptive"):
-        losses.add("reasoning", "the wish to think", "the target is told an effort, or nothing")
+    if reasoning.mode in ("on", "adaptive"):
+        losses.add(
+            "reasoning",
+            "the wish to think",
+            "the target is told an effort, or nothing",
+            "meaning" if effort is None else "form",
+        )
     elif reasoning.mode == "off":
         losses.add("reasoning", "the wish not to think", "the target has no word for it", "form")
     if reasoning.budget is not None:

@@ -244,7 +244,7 @@ def _write_reasoning(params: Params, losses: Losses) -> JsonObject | None:
         losses.add(
             "reasoning.budget", f"the budget {reasoning.budget}", "only an effort can be said here"
         )
-    elif reasoning.mode in ("on", "adaptive") and reasoning.effort is None:
+    elif reasoning.mode in ("on", "adaptive"):
         losses.add(
             "reasoning", f"the mode {reasoning.mode!r}", "only an effort can be said here", "form"
         )

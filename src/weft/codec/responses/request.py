@@ -80,6 +80,10 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
             rest[f"input[{number}]"] = items[number]
     elif "input" in body:
         raw["input"] = None
+    if not offset and messages and messages[0].role == "system":
+        rest[f"input[{starts[0]}]"] = None  # beside `instructions`, which says the same
+    if "instructions" in body and not offset:
+        rest["instructions"] = None
     if raw.get("tools"):
         del raw["tools"]
     return Request(

@@ -79,7 +79,7 @@ class Writer:
                 self.losses.add(place, "the list around a text", "it is a string here", "form")
             if isinstance(block, Refusal):
                 self.losses.add(place, "that it is a refusal", "it is plain text here", "form")
-        if turn.message.form in ("absent", "text") and not any(
+        if turn.message.form in ("absent", "null", "text") and not any(
             type(block) in SPOKEN for block in turn.blocks
         ):
             self.losses.add(turn.at, "the form of an empty content", "calls have none", "form")

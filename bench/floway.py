@@ -1,0 +1,234 @@
+"""How far Weft and Floway agree, pair by pair, over Floway's own vectors.
+
+A request agrees when both refuse it, or when both write the same body but for what is masked:
+`stream` (Floway always streams), an invented `max_tokens`, the one-block form of a content, null
+and absent. Events agree when the client's own decoder finds the same answer in both streams: the
+words, the calls, why it stopped, what it cost. Where the two differ on purpose, `docs/protocols`
+says why.
+
+    python bench/floway.py [--show PAIR] [--gap]
+"""
+
+import argparse
+import gzip
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+import weft
+from weft.codec import CODECS, Frame
+from weft.errors import WeftError
+from weft.model import Fail, Fold, Refusal, Text, Thinking, ToolCall
+
+FOLDER = Path(__file__).resolve().parents[1].parent / "shared" / "corpus" / "floway"
+NAMES = {
+    "anthropic-messages": "anthropic",
+    "openai-chat-completions": "openai-chat",
+    "openai-responses": "openai-responses",
+    "gemini-generate-content": "gemini",
+}
+LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+MASKED = {"stream", "stream_options", "store", "include"}
+QUIET = {"status", "logprobs", "annotations"}
+
+Json = dict[str, Any]
+
+
+def vectors(folder: Path, kind: str) -> Iterator[tuple[str, str, Json]]:
+    """Client, upstream and vector of every file of a kind."""
+    for path in sorted(folder.glob(f"*.{kind}.jsonl.gz")):
+        client, _, upstream = path.name.partition(f".{kind}")[0].partition("-via-")
+        with gzip.open(path, "rt") as lines:
+            for line in lines:
+                yield NAMES[client], NAMES[upstream], json.loads(line)
+
+
+def masked(value: Any, given: Json) -> Any:
+    """A request without what says the same in another form."""
+    body = {key: inner for key, inner in value.items() if key not in MASKED}
+    limit = [body.pop(key) for key in LIMITS if key in body]
+    if limit and any(name in given for name in LIMITS):
+        body["max_tokens"] = limit[0]  # two names of one thing; an invented one is masked
+    return plain(body)
+
+
+def plain(value: Any) -> Any:
+    """A value without nulls, with one-block contents as strings."""
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    fields = {
+        key: plain(inner)
+        for key, inner in value.items()
+        if inner is not None and key not in QUIET and (key, inner) != ("type", "message")
+    }
+    for key in ("content", "output", "system", "parts"):
+        match fields.get(key):
+            case [{"text": str(text), **rest}] if set(rest) <= {"type"}:
+                fields[key] = text
+            case _:
+                pass
+    return fields
+
+
+def ask(client: str, upstream: str, vector: Json) -> Json | None:
+    """Our body for a vector's request; `None` where it is refused."""
+    try:
+        done = weft.translate(
+            vector["input"],
+            client,
+            upstream,
+            model=vector["options"].get("model") or ("m" if client == "gemini" else None),
+            system="inline",
+            cache="auto",
+        )
+    except WeftError:
+        return None
+    return orjson.loads(orjson.dumps(done.body))
+
+
+def compare_request(client: str, upstream: str, vector: Json) -> str:
+    """Where the two bodies first differ; empty where they agree."""
+    ours = ask(client, upstream, vector)
+    theirs = vector.get("output")
+    if ours is None or theirs is None:
+        refused = [name for name, body in (("weft", ours), ("floway", theirs)) if body is None]
+        return "" if len(refused) == 2 else f"only {refused[0]} refuses"
+    return difference(masked(theirs, vector["input"]), masked(ours, vector["input"]))
+
+
+def difference(theirs: Any, ours: Any, path: str = "") -> str:
+    """The path of the first difference, numbers masked."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        for key in sorted(theirs.keys() | ours.keys()):
+            step = f"{path}.{key}" if path else key
+            if key not in ours:
+                return f"{step}: only floway has it"
+            if key not in theirs:
+                return f"{step}: only weft has it"
+            if found := difference(theirs[key], ours[key], step):
+                return found
+        return ""
+    if isinstance(theirs, list) and isinstance(ours, list):
+        if len(theirs) != len(ours):
+            return f"{path}: another number of them"
+        found = (difference(a, b, f"{path}[]") for a, b in zip(theirs, ours, strict=True))
+        return next(filter(None, found), "")
+    return "" if theirs == ours else f"{path}: another value"
+
+
+def frame(event: Any) -> Frame:
+    if isinstance(event, str):
+        return Frame(event)
+    return Frame(json.dumps(event), event.get("type"))
+
+
+def answer(protocol: str, events: list[Any]) -> Any:
+    """What a client makes of a stream: its words and calls, why it stopped, its cost."""
+    decoder, fold = CODECS[protocol].stream_decoder(), Fold()
+    told = [event for given in events for event in decoder.feed(frame(given))]
+    try:
+        for event in [*told, *decoder.close()]:
+            fold.send(event)
+    except WeftError as error:
+        return {"said": str(error), "stop": None, "usage": None, "failed": True}
+    response = fold.response()
+    said: list[Any] = []
+    for block in response.message.blocks:
+        match block:
+            case Text(text=text) | Refusal(text=text) if text:
+                said.append(("text", text))
+            case Thinking(text=text) if text:
+                said.append(("thinking", text))
+            case ToolCall(name=name, arguments=text):
+                said.append(("call", name, arguments(text)))
+            case _:
+                pass
+    usage, stop = response.usage, response.stop
+    return {
+        "said": sorted(said, key=str),
+        "stop": stop.kind if stop is not None else None,
+        "usage": (usage.input or 0, usage.output or 0) if usage is not None else (0, 0),
+        "failed": fold.error is not None,
+    }
+
+
+def arguments(text: str) -> Any:
+    try:
+        return json.loads(text or "{}")
+    except ValueError:
+        return text
+
+
+def compare_events(client: str, upstream: str, vector: Json) -> str:
+    """Which part of the answer differs; empty where the client sees the same."""
+    decoder, encoder = CODECS[upstream].stream_decoder(), CODECS[client].stream_encoder(0)
+    ours: list[Any] = []
+    events = [told for event in vector["input"] for told in decoder.feed(frame(event))]
+    for told in [*events, *decoder.close()]:
+        ours += [
+            sent.data if sent.data == "[DONE]" else json.loads(sent.data)
+            for sent in encoder.send(told)
+        ]
+        if isinstance(told, Fail):
+            break
+    mine, yours = answer(client, ours), answer(client, vector["output"])
+    if vector.get("error"):
+        return "" if mine["failed"] else "only floway fails"
+    return next((f"the {key} differs" for key in mine if mine[key] != yours[key]), "")
+
+
+COMPARE = {"request": compare_request, "events": compare_events}
+
+
+def pinned() -> set[str]:
+    """The ids of the vectors that pin the rules of system text."""
+    path = FOLDER / "PR120.json"
+    return {row["id"] for row in json.loads(path.read_text())} if path.exists() else set()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--show", metavar="PAIR", help="print disagreements: CLIENT:UPSTREAM, an id, or `pinned`"
+    )
+    parser.add_argument("--gap", action="store_true", help="the vectors of the gaps, too")
+    args = parser.parse_args()
+    if not FOLDER.exists():
+        print("the vectors are not beside the project: nothing is compared")
+        return
+    folders = [FOLDER, FOLDER / "gap"] if args.gap else [FOLDER]
+    pins, held = pinned(), Counter[bool]()
+    for kind, compare in COMPARE.items():
+        counts: Counter[tuple[str, str]] = Counter()
+        agreed: Counter[tuple[str, str]] = Counter()
+        classes: Counter[tuple[str, str, str]] = Counter()
+        for folder in folders:
+            for client, upstream, vector in vectors(folder, kind):
+                found = compare(client, upstream, vector)
+                counts[client, upstream] += 1
+                agreed[client, upstream] += not found
+                if found:
+                    classes[client, upstream, found] += 1
+                if vector["id"] in pins:
+                    held[not found] += 1
+                shown = args.show in (f"{client}:{upstream}", vector["id"])
+                if found and (shown or (args.show == "pinned" and vector["id"] in pins)):
+                    print(f"  {vector['id']} {kind}: {found}")
+        for pair, count in counts.items():
+            share = agreed[pair] / count
+            print(
+                f"{kind:8} {pair[0]:17} via {pair[1]:17} {agreed[pair]:4}/{count:<4} {share:6.1%}"
+            )
+        for (client, upstream, found), number in classes.most_common():
+            print(f"  {number:3} {client} via {upstream}: {found}")
+    print(f"vectors that pin the system rules: {held[True]} agree, {held[False]} do not")
+
+
+if __name__ == "__main__":
+    main()
