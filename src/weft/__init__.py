@@ -80,6 +80,9 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
     from weft.history import (
         Conflict as Conflict,
     )
+    from weft.history import (
+        Draft as Draft,
+    )
     from weft.model import (
         Checkpoint as Checkpoint,
     )
@@ -100,6 +103,9 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
     )
     from weft.thread import (
         ArtifactContent as ArtifactContent,
+    )
+    from weft.thread import (
+        Blame as Blame,
     )
     from weft.thread import (
         Budget as Budget,
@@ -135,6 +141,9 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
         ReasoningContent as ReasoningContent,
     )
     from weft.thread import (
+        Sent as Sent,
+    )
+    from weft.thread import (
         SessionContent as SessionContent,
     )
     from weft.thread import (
@@ -142,6 +151,9 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
     )
     from weft.thread import (
         ToolIOContent as ToolIOContent,
+    )
+    from weft.thread import (
+        Version as Version,
     )
     from weft.thread import (
         extract_text_from_content as extract_text_from_content,
@@ -178,6 +190,7 @@ _NAMES: dict[str, str] = {
     "Agent": "weft.agent",
     "Ambiguous": "weft.errors",
     "ArtifactContent": "weft.thread",
+    "Blame": "weft.thread",
     "Budget": "weft.thread",
     "BudgetExceeded": "weft.errors",
     "BudgetWarning": "weft.thread",
@@ -190,6 +203,7 @@ _NAMES: dict[str, str] = {
     "ConfigError": "weft.errors",
     "Conflict": "weft.history",
     "DialogueContent": "weft.thread",
+    "Draft": "weft.history",
     "FreeformContent": "weft.thread",
     "InstructionContent": "weft.thread",
     "Loss": "weft.model",
@@ -206,6 +220,7 @@ _NAMES: dict[str, str] = {
     "Replacement": "weft.compact",
     "Request": "weft.model",
     "Response": "weft.model",
+    "Sent": "weft.thread",
     "SessionContent": "weft.thread",
     "StoreError": "weft.errors",
     "StreamTranslator": "weft.thread.translate",
@@ -215,6 +230,7 @@ _NAMES: dict[str, str] = {
     "ToolIOContent": "weft.thread",
     "Translation": "weft.thread.translate",
     "UpstreamFailed": "weft.errors",
+    "Version": "weft.thread",
     "WeftError": "weft.errors",
     "apply_last_system_cache_breakpoint": "weft.codec",
     "build_anthropic_system_param": "weft.codec",

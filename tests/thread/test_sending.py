@@ -1,7 +1,5 @@
 """Previews, thinking bound to its beginning, what was sent, and Gemini's shapes."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -191,13 +189,6 @@ def test_what_a_model_was_sent_is_said_again_byte_by_byte(tmp_path: Path) -> Non
         t.edit(id, "something else entirely")
         assert t.show(answer, sent=True).body == sent
         assert "hello" not in str(t.show(answer).metadata)
-    run = subprocess.run(
-        [sys.executable, "-m", "weft.cli.main", "show", answer.id, "--sent"],
-        env={"WEFT_STORE": str(tmp_path / "a.db"), "PATH": ""},
-        capture_output=True,
-        check=False,
-    )
-    assert run.stdout in (b"", sent + b"\n")
 
 
 def test_what_was_not_recorded_or_no_longer_matches_is_refused() -> None:
