@@ -10,6 +10,7 @@ extension of the empty view, and an incremental one of the view before. They can
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import is_
 from threading import Lock
 
 from weft.ids import Id
@@ -41,7 +42,7 @@ class Weave:
         self.seals = Seals() if of is None else Seals(of.seals, depth)
         self.moved: dict[Id, Id] = {} if of is None else of.moved
         self._traced = (0, START)
-        self.places = {row.id: place for place, row in enumerate(rows)}
+        self.places = _places(rows, of)
         self.sums: list[int] = []
         self.counting = Lock()
         self.born = len(rows)
@@ -156,7 +157,8 @@ class View:
                         continue
                     messages = [decode_entry(content) for content in step.contents]
                     if shared or op.drop or op.insert or length != len(weave.rows):
-                        rows = apply_rewrite(weave.rows[:length], op, messages, head)
+                        lines = weave.rows[:length]
+                        rows = apply_rewrite(lines, op, messages, head, weave.places)
                         weave = Weave(rows, weave, before)
                         shared = False
                     else:
@@ -165,6 +167,31 @@ class View:
                 case Setup():
                     setup = op
         return View(weave, length, head, depth, setup)
+
+
+def _places(rows: Sequence[Row], of: Weave | None) -> dict[Id | None, int]:
+    """Where each line stands; what begins as the weave it comes from is copied, not counted."""
+    if of is None:
+        return {row.id: place for place, row in enumerate(rows)}
+    same = _same_start(rows, of.rows)
+    places = dict(of.places)
+    for row in of.rows[same:]:
+        places.pop(row.id, None)
+    for place in range(same, len(rows)):
+        places[rows[place].id] = place
+    return places
+
+
+def _same_start(one: Sequence[Row], other: Sequence[Row]) -> int:
+    """How many lines both begin with; found by halving, because whole runs are shared."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if all(map(is_, one[low:middle], other[low:middle])):
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _change_in_place(weave: Weave, op: Rewrite, messages: Sequence[Message]) -> None:

@@ -5,7 +5,7 @@ changed is a `Change`, one that moved is dropped and put in again under its own 
 `apply_rewrite` gives exactly the new list again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -54,22 +54,27 @@ def plan_rewrite(old: Sequence[Row], new: Sequence[Row]) -> PlannedRewrite:
 
 
 def apply_rewrite(
-    rows: Sequence[Row], op: Rewrite, messages: Sequence[Message], commit: Id
+    rows: Sequence[Row],
+    op: Rewrite,
+    messages: Sequence[Message],
+    commit: Id,
+    position: Mapping[Id | None, int] | None = None,
 ) -> list[Row]:
-    """The list that `op` makes of `rows`; raises `Damaged` where it names an unknown slot."""
-    position = {row.id: index for index, row in enumerate(rows)}
-    result: list[Row | None] = list(rows)
+    """The list that `op` makes of `rows`; raises `Damaged` where it names an unknown slot.
+
+    `position` is where each slot stands, if that is known already.
+    """
+    if position is None:
+        position = {row.id: index for index, row in enumerate(rows)}
+    touched: dict[int, Row | None] = {}
+    added: dict[int, list[Row]] = {}
+    number = 0
     try:
         for change in op.change:
             index = position[change.slot]
-            result[index] = changed(rows[index], change, messages)
+            touched[index] = changed(rows[index], change, messages)
         for first, last in op.drop:
-            low, high = position[first], position[last]
-            result[low : high + 1] = [None] * (high + 1 - low)
-        if not op.insert:
-            return [row for row in result if row is not None]
-        added: dict[int, list[Row]] = {}
-        number = 0
+            touched.update(dict.fromkeys(range(position[first], position[last] + 1)))
         for insert in op.insert:
             place = -1 if insert.after is None else position[insert.after]
             behind = added.setdefault(place, [])
@@ -79,8 +84,10 @@ def apply_rewrite(
                 behind.append(Row(slot, messages[placed.entry], placed.priority, placed.kind))
     except (KeyError, IndexError):
         raise Damaged(f"commit {commit.hex()} rewrites a line that is not there") from None
-    woven = added.get(-1, [])
-    for index, row in enumerate(result):
+    start = max(0, min([*touched, *added], default=len(rows)))
+    woven = [*added.get(-1, ()), *rows[:start]]
+    for index in range(start, len(rows)):
+        row = touched.get(index, rows[index])
         if row is not None:
             woven.append(row)
         if index in added:
