@@ -153,3 +153,13 @@ def test_a_directive_of_one_name_is_said_once(t: Thread) -> None:
     t.directive("style", "be long")
     assert texts(t) == ["be long", "a", "be kind"]
     assert t.compile().priorities[0] == "pinned"
+
+
+def test_a_time_names_the_commit_that_was_newest_then(t: Thread) -> None:
+    t._handle.clock = iter(range(1, 1000)).__next__  # pyright: ignore
+    with t.batch():
+        talk(t, " ".join(f"m{n}" for n in range(150)))
+    log = t.log()
+    for info in (log[0], log[1], log[63], log[64], log[-1]):
+        assert t.compile(info.created).head == info.id
+    assert len(t.compile(log[-1].created.timestamp() - 1)) == 0

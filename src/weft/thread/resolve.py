@@ -13,6 +13,7 @@ from .info import CommitInfo
 HEX = frozenset("0123456789abcdef")
 FULL = 2 * SIZE
 MICROSECOND = 1e-6
+PAGE = 64  # how many commits are looked through for a time, before many more
 FORBIDDEN = frozenset(" ~^:?*[\\\t\n\r\x7f")
 
 Name = str | CommitInfo
@@ -110,8 +111,16 @@ def _touched_slots(handle: Handle, commits: Sequence[Id]) -> list[Id]:
 
 
 def _commit_at(handle: Handle, moment: float) -> Id | None:
-    """The newest commit of the branch that was there at that time."""
+    """The newest commit of the branch that was there at that time; reads no further back."""
     head = handle.head()
-    steps = [] if head is None else handle.store.walk(handle.name, head)
     until = moment + MICROSECOND  # a `datetime` is no finer, and may have been rounded down
-    return next((s.commit.id for s in reversed(steps) if s.commit.created < until), None)
+    limit = PAGE
+    while head is not None:
+        steps = handle.store.walk(handle.name, head, limit=limit)
+        for step in reversed(steps):
+            if step.commit.created < until:
+                return step.commit.id
+        if len(steps) < limit:
+            break
+        limit *= PAGE
+    return None
