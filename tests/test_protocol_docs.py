@@ -1,0 +1,64 @@
+"""The field tables in `docs/protocols` against the code: every field, and what becomes of it."""
+
+from pathlib import Path
+
+import pytest
+
+from protocol_rows import ROWS, table
+from weft.codec.anthropic.blocks import BLOCKS
+from weft.codec.anthropic.params import READ as ANTHROPIC
+from weft.codec.chat.params import READ as CHAT
+from weft.codec.chat.parts import PARTS as CHAT_PARTS
+from weft.codec.chat.stream import DELTA
+from weft.codec.gemini.params import FORMAT, READ_CONFIG
+from weft.codec.gemini.parts import OTHER_DATA, READERS
+from weft.codec.responses.items import CALLS, RESULTS
+from weft.codec.responses.params import READ as RESPONSES
+from weft.codec.responses.parts import PARTS as RESPONSES_PARTS
+
+DOCS = Path(__file__).resolve().parents[1] / "docs" / "protocols"
+TABLES = [(protocol, title) for protocol, titles in ROWS.items() for title in titles]
+ELSEWHERE = ("carried", "refused elsewhere")
+"""Homes of fields that a codec need not know: it carries whatever it does not."""
+
+KNOWN = {
+    ("anthropic", "Request"): ANTHROPIC,
+    ("anthropic", "Blocks"): BLOCKS.keys(),
+    ("openai-chat", "Request"): CHAT,
+    ("openai-chat", "Messages"): DELTA,
+    ("openai-chat", "Parts"): CHAT_PARTS.keys(),
+    ("openai-responses", "Request"): RESPONSES,
+    ("openai-responses", "Parts and items"): {*RESPONSES_PARTS, *CALLS, *RESULTS},
+    ("gemini", "Request"): {
+        "contents",
+        "systemInstruction",
+        "tools",
+        "toolConfig",
+        *(f"generationConfig.{name}" for name in READ_CONFIG | FORMAT),
+    },
+    ("gemini", "Parts"): READERS.keys() - OTHER_DATA,
+}
+
+
+def documented(protocol: str, title: str) -> list[list[str]]:
+    """The table under a heading of a protocol's page."""
+    text = (DOCS / f"{protocol}.md").read_text()
+    section = text.partition(f"## {title}\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [row for row in cells if set(row) != {"---"}]
+
+
+@pytest.mark.parametrize(("protocol", "title"), TABLES)
+def test_every_field_that_the_code_knows_has_a_row_and_the_other_way_round(protocol, title):
+    rows = {
+        field.strip("`")
+        for field, home, *_ in documented(protocol, title)[1:]
+        if home not in ELSEWHERE
+    }
+    assert rows == set(KNOWN[protocol, title])
+
+
+@pytest.mark.parametrize(("protocol", "title"), TABLES)
+def test_what_the_table_says_of_a_field_is_what_becomes_of_it(protocol, title):
+    assert documented(protocol, title) == table(protocol, title)
