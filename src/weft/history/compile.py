@@ -10,7 +10,6 @@ extension of the empty view, and an incremental one of the view before. They can
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from operator import is_
 from threading import Lock
 
 from weft.ids import Id
@@ -18,7 +17,7 @@ from weft.model import Message
 from weft.store import Step
 
 from .objects import Append, Rewrite, Row, Setup, decode_body, decode_entry
-from .rewrite import apply_rewrite, changed
+from .rewrite import apply_rewrite, changed, same_start
 from .seal import START, Seals, is_sealed
 
 Count = Callable[[Message], int]
@@ -173,25 +172,13 @@ def _places(rows: Sequence[Row], of: Weave | None) -> dict[Id | None, int]:
     """Where each line stands; what begins as the weave it comes from is copied, not counted."""
     if of is None:
         return {row.id: place for place, row in enumerate(rows)}
-    same = _same_start(rows, of.rows)
+    same = same_start(rows, of.rows)
     places = dict(of.places)
     for row in of.rows[same:]:
         places.pop(row.id, None)
     for place in range(same, len(rows)):
         places[rows[place].id] = place
     return places
-
-
-def _same_start(one: Sequence[Row], other: Sequence[Row]) -> int:
-    """How many lines both begin with; found by halving, because whole runs are shared."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if all(map(is_, one[low:middle], other[low:middle])):
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _change_in_place(weave: Weave, op: Rewrite, messages: Sequence[Message]) -> None:

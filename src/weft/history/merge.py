@@ -21,6 +21,7 @@ from .conflict import Choose, Conflict
 from .edit import edit_text
 from .folds import settle_folds
 from .objects import PRIORITIES, Priority, Row, Setup
+from .rewrite import same_start
 from .weave import weave, without_results
 
 
@@ -157,8 +158,8 @@ def _higher(one: Priority, other: Priority) -> Priority:
 
 def _untouched(base: Sequence[Row], ours: Sequence[Row], theirs: Sequence[Row]) -> int:
     """How many lines at the start are of no interest: the same on all sides, with no call open."""
-    same = 0
-    for old, left, right in zip(base, ours, theirs, strict=False):
+    same = min(same_start(base, ours), same_start(base, theirs))
+    for old, left, right in zip(base[same:], ours[same:], theirs[same:], strict=False):
         if not (old is left is right or old == left == right):
             break
         same += 1

@@ -6,6 +6,7 @@ changed is a `Change`, one that moved is dropped and put in again under its own 
 """
 
 from collections.abc import Mapping, Sequence
+from operator import is_
 
 from msgspec import Struct
 
@@ -14,6 +15,8 @@ from weft.ids import Id
 from weft.model import Message
 
 from .objects import Change, Insert, Placed, Rewrite, Row, new_slot
+
+RUN = 256
 
 
 class PlannedRewrite(Struct, frozen=True):
@@ -28,7 +31,7 @@ class PlannedRewrite(Struct, frozen=True):
 
 def plan_rewrite(old: Sequence[Row], new: Sequence[Row]) -> PlannedRewrite:
     """The smallest operation that makes `new` of `old`; false when they are the same."""
-    start = _same_start(old, new)
+    start = max(0, same_start(old, new) - 1)  # one stays, for what is put behind it
     old, new = old[start:], new[start:]
     before = {row.id: position for position, row in enumerate(old) if row.id is not None}
     kept = _kept(new, before)
@@ -105,14 +108,15 @@ def changed(row: Row, change: Change, messages: Sequence[Message]) -> Row:
     )
 
 
-def _same_start(old: Sequence[Row], new: Sequence[Row]) -> int:
-    """How many lines at the start need no look; one stays, for what is put behind it."""
+def same_start(one: Sequence[Row], other: Sequence[Row]) -> int:
+    """How many lines both begin with, the very same ones; runs of them are compared at once."""
+    most = min(len(one), len(other))
     same = 0
-    for before, after in zip(old, new, strict=False):
-        if before is not after:
-            break
+    while same < most and all(map(is_, one[same : same + RUN], other[same : same + RUN])):
+        same += RUN
+    while same < most and one[same] is other[same]:
         same += 1
-    return max(0, same - 1)
+    return min(same, most)
 
 
 def _kept(new: Sequence[Row], before: dict[Id, int]) -> set[Id]:
