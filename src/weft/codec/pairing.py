@@ -36,7 +36,7 @@ class Pairing:
         else:
             self.settle()
             self.turns.append(turn)
-        number = turn.at[0]
+        number = turn.number
         for at, block in enumerate(turn.blocks):
             if type(block) is ToolCall:
                 self.waiting[block.id] = turn.moved[at] if turn.moved else (number, at)
@@ -117,7 +117,7 @@ class Pairing:
         for call_id, place in self.waiting.items():
             self.losses.add(place, "nothing: an error result was added", "the call has no result")
             answer = ToolResult(call_id, (Text(NO_RESULT),), is_error=True, form="text")
-            turn = Turn("tool", Message("tool", (answer,)), [], place[:1], [])
+            turn = Turn("tool", Message("tool", (answer,)), [], int(place[0]), [])
             self._add(turn, [(answer, place)])
         self.waiting = {}
         self.group = None
@@ -126,7 +126,7 @@ class Pairing:
 
     def _add(self, turn: Turn, items: Sequence[tuple[Block, Place]]) -> None:
         if self.group is None:
-            self.group = Turn(turn.role, turn.message, [], turn.at, [])
+            self.group = Turn(turn.role, turn.message, [], turn.number, [])
             self.turns.append(self.group)
         blocks, places = self.group.blocks, self.group.places
         at = len(blocks)

@@ -55,9 +55,9 @@ def objects(value: Any, key: str) -> list[JsonObject]:
     if not isinstance(value, list):
         raise wrong(key, value, "a list")
     items = cast(list[Any], value)
-    for number, item in enumerate(items):
+    for item in items:
         if type(item) is not dict:
-            raise wrong(f"{key}[{number}]", item, "an object")
+            raise wrong(f"{key}[{items.index(item)}]", item, "an object")
     return items
 
 

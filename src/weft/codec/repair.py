@@ -116,7 +116,8 @@ def _legal(
                 pairing.system(turn)
             continue
         calm = _calm(turn, rules)
-        if calm == WORDS and not pairing.waiting and pairing.group is None:
+        if calm == WORDS and not pairing.waiting:
+            pairing.group = None
             pairing.turns.append(turn)
         elif calm or _clear(turn, request, rules, losses):
             if message.role == "assistant":
@@ -159,7 +160,7 @@ def _calm(turn: Turn, rules: Rules) -> int:
             return 0
         if kind is not Text:
             calm = WORK
-        elif not rules.empty_text and _is_blank(block):
+        elif not rules.empty_text and (not block.text or block.text.isspace()):  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType] - a Text
             return 0
     return calm if turn.role in rules.roles or turn.role == "tool" else 0
 
@@ -328,19 +329,19 @@ def _why_not_inline(
 def _close_ends(turns: list[Turn], rules: Rules, model: Model, losses: Losses) -> None:
     """Begin with the user and, where the model takes no prefill, do not end with the assistant."""
     if rules.user_first and turns and turns[0].role == "assistant":
-        first = turns[0].at
-        losses.add(first, f"nothing: {CONTINUED!r} was added before it", "a user speaks first")
-        turns.insert(0, _filler(first))
+        first = turns[0]
+        losses.add(first.at, f"nothing: {CONTINUED!r} was added before it", "a user speaks first")
+        turns.insert(0, _filler(first.number))
     if turns and turns[-1].role == "assistant" and rules.user_first and not model.prefill:
-        last = turns[-1].at
+        last = turns[-1]
         losses.add(
-            last,
+            last.at,
             f"nothing: {CONTINUED!r} was added behind it",
             f"{model.name} does not continue an assistant turn",
         )
-        turns.append(_filler(last))
+        turns.append(_filler(last.number))
 
 
-def _filler(at: Place) -> Turn:
+def _filler(number: int) -> Turn:
     message = Message("user", (Text(CONTINUED),), form="text")
-    return Turn("user", message, list(message.blocks), at, [at])
+    return Turn("user", message, list(message.blocks), number, [(number,)])

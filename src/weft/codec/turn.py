@@ -7,22 +7,26 @@ from msgspec import Struct
 from weft.model import Block, Message, Place
 
 
-class Turn(Struct):
+class Turn(Struct, gc=False):
     """One message to write. `places` is worked out when it is asked for: in a calm conversation
     nobody asks, because nothing moved and nothing was lost."""
 
     role: str
     message: Message
     blocks: list[Block]
-    at: Place
+    number: int
     moved: list[Place] | None = None
+
+    @property
+    def at(self) -> Place:
+        """Where the message stood."""
+        return (self.number,)
 
     @property
     def places(self) -> list[Place]:
         """Where each block stood in the request."""
         if self.moved is None:
-            number = self.at[0]
-            self.moved = [(number, at) for at in range(len(self.blocks))]
+            self.moved = [(self.number, at) for at in range(len(self.blocks))]
         return self.moved
 
     @places.setter
@@ -37,4 +41,4 @@ class Turn(Struct):
 
 def turn_of(number: int, message: Message) -> Turn:
     """The turn of a message that stands at this place of the list."""
-    return Turn(message.role, message, list(message.blocks), (number,))
+    return Turn(message.role, message, list(message.blocks), number)

@@ -80,15 +80,17 @@ def decode_tool_use(raw: JsonObject) -> ToolCall:
     arguments = raw.get("input")
     if type(arguments) is not dict:
         raise wrong("input", cast(Any, arguments), "an object")
-    return ToolCall(
-        text_of(raw, "id"),
-        text_of(raw, "name"),
-        json_text(arguments, "input"),
-        ext=rest_of(raw, TOOL_USE, PROTOCOL),
-    )
+    call_id, name = text_of(raw, "id"), text_of(raw, "name")
+    if len(raw) == 4:  # nearly all: a type, an id, a name and an input
+        return ToolCall(call_id, name, json_text(arguments, "input"))
+    ext = rest_of(raw, TOOL_USE, PROTOCOL)
+    return ToolCall(call_id, name, json_text(arguments, "input"), ext=ext)
 
 
 def decode_tool_result(raw: JsonObject) -> ToolResult:
+    said, call_id = raw.get("content"), raw.get("tool_use_id")
+    if len(raw) == 3 and type(said) is str and said and type(call_id) is str:  # most
+        return ToolResult(call_id, (Text(said),), None, None, False, "text")
     content, form = decode_content(raw, "content")
     return ToolResult(
         text_of(raw, "tool_use_id"),
@@ -219,16 +221,15 @@ class Writer:
             "name": block.name,
             "input": self._input(block, place),
         }
-        return self._with_ext(body, block.ext)
+        return body if block.ext is None else self._with_ext(body, block.ext)
 
     def _input(self, block: ToolCall, place: Any) -> Any:
         text = block.arguments
         if block.custom:
             return {"input": text}
-        stripped = text.strip()
-        if not stripped:
+        if not text or text.isspace():
             return {}
-        if stripped[0] == "{":
+        if text.lstrip()[0] == "{":
             try:
                 return self.embed(text)
             except ValueError:
@@ -241,13 +242,15 @@ class Writer:
             "type": "tool_result",
             "tool_use_id": block.call_id if self.native else legal_id(block.call_id),
         }
-        if block.form == "null" and not block.content:
+        if block.form == "text" and len(block.content) == 1 and type(block.content[0]) is Text:
+            body["content"] = block.content[0].text  # most
+        elif block.form == "null" and not block.content:
             body["content"] = None
         elif block.form != "absent" or block.content:
             body["content"] = self.content(block.content, block.form, place)
         if block.is_error is not None:
             body["is_error"] = block.is_error
-        return self._with_ext(body, block.ext)
+        return body if block.ext is None else self._with_ext(body, block.ext)
 
     def content(self, blocks: tuple[Block, ...] | list[Block], form: Form, place: Any) -> Any:
         """A content as a string where it was one and still can be, else as a list."""
@@ -320,7 +323,7 @@ def write_source(source: Source) -> JsonObject:
 
 def legal_id(call_id: str) -> str:
     """The id in Anthropic's alphabet: the same every turn, and two ids never become one."""
-    if CALL_ID.match(call_id) and not looks_marked(call_id):
+    if CALL_ID.match(call_id) and (call_id[-10:-8] != "-x" or not looks_marked(call_id)):
         return call_id
     return CALL_ID_REFUSES.sub("_", marked_id(call_id))
 

@@ -35,6 +35,7 @@ from weft.model import (
 )
 
 from .blocks import (
+    WRITERS,
     Writer,
     decode_content,
     part_name,
@@ -196,7 +197,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
         body["system"] = system
     if request.tools or (native and "tools" in (request.raw[PROTOCOL])):
         body["tools"] = _write_tools(request, marks, losses)
-    body["messages"] = [_write_turn(turn, writer, marks) for turn in arranged.turns]
+    body["messages"] = _write_turns(arranged.turns, writer, marks)
     if () in marks:
         body["cache_control"] = marks[()]
     if target.cache == "auto" and not has_marks(body):
@@ -238,16 +239,39 @@ def _lose_system_form(turns: Sequence[Turn], losses: Losses) -> None:
         losses.add(turn.at, "the border before this message", why, "form")
 
 
+def _write_turns(
+    turns: Sequence[Turn], writer: Writer, marks: Mapping[Place, Any]
+) -> list[JsonObject]:
+    """The messages. Nearly all have no mark and nothing unusual, and are written right here."""
+    messages: list[JsonObject] = []
+    for turn in turns:
+        message, blocks = turn.message, turn.blocks
+        if marks or not blocks or message.ext is not None or message.role in SYSTEM_ROLES:
+            messages.append(_write_turn(turn, writer, marks))
+            continue
+        first = blocks[0]
+        if len(blocks) > 1 or message.form == "list" or type(first) is not Text or first.ext:
+            content = _write_blocks(turn, writer)
+        else:
+            content = first.text
+        messages.append({"role": ROLES.get(turn.role, turn.role), "content": content})
+    return messages
+
+
+ROLES = {"tool": "user"}
+
+
+def _write_blocks(turn: Turn, writer: Writer) -> list[JsonObject]:
+    if turn.moved is None:
+        number = turn.number
+        return [WRITERS[type(b)](writer, b, (number, at)) for at, b in enumerate(turn.blocks)]
+    return [WRITERS[type(b)](writer, b, at) for b, at in zip(turn.blocks, turn.moved, strict=True)]
+
+
 def _write_turn(turn: Turn, writer: Writer, marks: Mapping[Place, Any]) -> JsonObject:
     message = turn.message
-    blocks = turn.blocks
     inline = message.role in SYSTEM_ROLES and turn.role != "user"
-    if len(blocks) == 1 and message.form == "text" and not inline and not marks:
-        block = blocks[0]
-        if type(block) is Text and block.ext is None and message.ext is None:  # nearly all
-            return {"role": turn.role, "content": block.text}
-    role = "system" if inline else "user" if turn.role == "tool" else turn.role
-    body: JsonObject = {"role": role}
+    body: JsonObject = {"role": "system" if inline else ROLES.get(turn.role, turn.role)}
     form = message.form
     if inline and not writer.native and turn.blocks:
         if form == "text":
@@ -271,11 +295,6 @@ def _write_content(turn: Turn, form: Form, writer: Writer, marks: Mapping[Place,
             return ""
         if type(blocks[0]) is Text and not blocks[0].ext and turn.places[0] not in marks:
             return blocks[0].text
-    if not marks:
-        number = turn.at[0]
-        if turn.moved is None:
-            return [writer.block(block, (number, at)) for at, block in enumerate(blocks)]
-        return [writer.block(block, place) for block, place in zip(blocks, turn.moved, strict=True)]
     return [
         _marked(writer.block(block, place), place, marks)
         for block, place in zip(blocks, turn.places, strict=True)
@@ -325,5 +344,5 @@ def join_system(messages: Iterable[Message]) -> str | None:
 def write_message(message: Message) -> JsonObject:
     """One message by itself, as a compiled thread writes it."""
     blocks = list(message.blocks)
-    turn = Turn(message.role, message, blocks, (0,))
+    turn = Turn(message.role, message, blocks, 0)
     return _write_turn(turn, Writer(None, Losses(), native=False), {})

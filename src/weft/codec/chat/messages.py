@@ -141,7 +141,24 @@ def find_blocks(raw: JsonObject, number: int, known: set[str]) -> Iterator[Found
 
 
 def _decode_calls(calls: Any) -> tuple[Block, ...]:
+    if type(calls) is list:
+        plain = [_plain_call(call) for call in cast(list[JsonObject], calls)]
+        if None not in plain:
+            return cast(tuple[Block, ...], tuple(plain))
     return tuple([call for _, call in _find_calls(calls)])
+
+
+def _plain_call(raw: JsonObject) -> ToolCall | None:
+    """A function's call with nothing unusual about it; `None` for any other."""
+    if type(raw) is not dict or len(raw) != 3 or raw.get("type") != "function":
+        return None
+    function: JsonObject | None = raw.get("function")
+    if function is None or type(function) is not dict or len(function) != 2:
+        return None
+    call_id, name, text = raw.get("id"), function.get("name"), function.get("arguments")
+    if type(call_id) is str and type(name) is str and type(text) is str:
+        return ToolCall(call_id, name, text)
+    return None
 
 
 def _find_calls(calls: Any) -> Iterator[Found]:

@@ -65,6 +65,9 @@ def decode_content(raw: JsonObject) -> tuple[tuple[Block, ...], Form]:
 
 
 def decode_text(raw: JsonObject) -> Text:
+    text = raw.get("text")
+    if type(text) is str and len(raw) == 2:  # nearly all: a type and a text
+        return Text(text)
     return Text(text_of(raw, "text"), rest_of(raw, TEXT, PROTOCOL))
 
 

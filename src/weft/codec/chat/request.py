@@ -70,14 +70,12 @@ def _decode_messages(
         if raw.get("function_call"):
             legacy = number
         try:
-            at = legacy if raw.get("role") == "function" else number
-            message = decode_message(raw, at)
+            message = decode_message(raw, legacy if role == "function" else number)
         except Refused as error:
             raise inside(f"messages[{number}]", error) from None
         messages.append(message)
-        content = raw.get("content")
-        if type(content) is list:
-            _take_marks(cast(list[JsonObject], content), message, number, marks, rest)
+        if type(said) is list:
+            _take_marks(said, message, number, marks, rest)  # pyright: ignore[reportUnknownArgumentType] - parts, as just read
     return tuple(messages)
 
 

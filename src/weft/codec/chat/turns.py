@@ -107,6 +107,14 @@ class Writer:
             block = blocks[0]
             if type(block) is Text and block.ext is None and turn.role in PLAIN_ROLES:
                 return [_with_members({"role": turn.role, "content": block.text}, message)]
+        if len(blocks) == 1 and type(blocks[0]) is ToolResult:
+            plain = write_plain_result(blocks[0])
+            if plain is not None:
+                return [plain]
+        elif turn.role == "assistant":
+            plain = write_plain_assistant(turn)
+            if plain is not None:
+                return [plain]
         self._leave_out(turn)
         if not turn.blocks and turn.message.blocks:
             return []  # all it said is reported as lost: an empty message would add nothing
@@ -158,9 +166,6 @@ class Writer:
         return [_with_members(body, message)]
 
     def _assistant(self, turn: Turn) -> JsonObject:
-        plain = write_plain_assistant(turn)
-        if plain is not None:
-            return plain
         called = False
         for number, block in enumerate(turn.blocks):
             if isinstance(block, ToolCall):
@@ -244,6 +249,16 @@ class Writer:
         return wire.part_name(block) if wire is not None else part_name(block)
 
 
+def write_plain_result(block: ToolResult) -> JsonObject | None:
+    """A result that is one text, as nearly all are; `None` for any other."""
+    if block.is_error is not None or block.form != "text" or len(block.content) != 1:
+        return None
+    said = block.content[0]
+    if type(said) is not Text or said.ext is not None:
+        return None
+    return {"role": "tool", "tool_call_id": legal_id(block.call_id), "content": said.text}
+
+
 def write_plain_assistant(turn: Turn) -> JsonObject | None:
     """A message of words and then calls, as nearly all are; `None` for any other."""
     message = turn.message
@@ -255,7 +270,7 @@ def write_plain_assistant(turn: Turn) -> JsonObject | None:
         if type(block) is Text and text is None and not calls and block.ext is None:
             text = block.text
         elif type(block) is ToolCall and block.ext is None and not block.custom:
-            if block.namespace is not None or len(block.id) > CALL_ID_LENGTH:
+            if block.namespace is not None or legal_id(block.id) != block.id:
                 return None
             function = {"name": block.name, "arguments": block.arguments or "{}"}
             calls.append({"id": block.id, "type": "function", "function": function})
