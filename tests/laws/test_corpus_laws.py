@@ -35,11 +35,6 @@ FAILS = {
 """Whether a stream's last frame is an error in the form that a client of the protocol knows."""
 
 
-def exchanges(protocol):
-    """Exchanges whose request names all its context."""
-    return recorded(protocol)
-
-
 def answers(protocol):
     return [
         exchange
@@ -67,7 +62,7 @@ def run_jobs(jobs):
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_recorded_body_comes_back_equal(protocol):
-    for exchange in exchanges(protocol):
+    for exchange in recorded(protocol):
         body = exchange["request"]
         done = weft.translate(body, protocol, protocol, model=MODEL.get(protocol))
         assert (done.body, done.losses) == (body, []), exchange["id"]
@@ -91,7 +86,7 @@ def frames_of(data):
 @cache
 def journey(there, back):
     """Every request of a protocol sent to another, and both ways home: each leg a process."""
-    bodies = {exchange["id"]: exchange["request"] for exchange in exchanges(there)}
+    bodies = {exchange["id"]: exchange["request"] for exchange in recorded(there)}
     options = {"options": {"model": MODEL[there]}} if there in MODEL else {}
     out = run_jobs(
         {"id": key, "source": there, "target": back, "body": body, **options}

@@ -31,6 +31,7 @@ FORM_MEMBERS = frozenset(
         "obfuscation",
         "object",
         "phase",
+        "role",
         "status",
         "system_fingerprint",
         "type",
