@@ -1,16 +1,15 @@
 """The catalogue's values and how a name finds its row."""
 
-import tomllib
+import os
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib import resources
-from pathlib import Path
 from typing import Any, Literal, cast
 
 from msgspec import Struct, ValidationError, convert
 
 from weft.errors import ConfigError
 
+SHIPPED = os.path.join(os.path.dirname(__file__), "catalog.toml")
 DEFAULT_OUTPUT = 8192
 DEFAULT_WINDOW = 128_000
 
@@ -89,12 +88,12 @@ class Catalog(Struct, frozen=True):
         return convert({**fields, "name": name}, Model)
 
 
-def load_catalog(path: str | Path | None = None) -> Catalog:
+def load_catalog(path: str | os.PathLike[str] | None = None) -> Catalog:
     """The shipped catalogue, with a user's own rows behind it, where they overrule."""
     rows = _shipped()
     if path is not None:
         try:
-            text = Path(path).read_text()
+            text = _read(path)
         except OSError as error:
             raise ConfigError(f"the catalogue {str(path)!r} cannot be read: {error}") from None
         rows += read_rows(text, str(path))
@@ -103,6 +102,8 @@ def load_catalog(path: str | Path | None = None) -> Catalog:
 
 def read_rows(text: str, where: str) -> tuple[Row, ...]:
     """The rows of a catalogue file; raises `ConfigError` naming the row that is wrong."""
+    import tomllib  # slow to import, and most processes read one small file
+
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -123,5 +124,9 @@ def read_rows(text: str, where: str) -> tuple[Row, ...]:
 
 @cache
 def _shipped() -> tuple[Row, ...]:
-    text = resources.files("weft.catalog").joinpath("catalog.toml").read_text()
-    return read_rows(text, "catalog.toml")
+    return read_rows(_read(SHIPPED), "catalog.toml")
+
+
+def _read(path: str | os.PathLike[str]) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()

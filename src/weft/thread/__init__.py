@@ -1,29 +1,70 @@
-"""The porcelain: threads and their verbs, compiled contexts and their formats."""
+"""The porcelain: threads and their verbs, compiled contexts and their formats.
 
-from .budget import Budget, BudgetWarning
-from .compiled import CompiledContext
-from .content import (
-    ArtifactContent,
-    Content,
-    DialogueContent,
-    FreeformContent,
-    InstructionContent,
-    OutputContent,
-    ReasoningContent,
-    SessionContent,
-    ToolIOContent,
-    extract_text_from_content,
+A name is imported when it is first used: `weft translate` needs none of the stores.
+"""
+
+from typing import TYPE_CHECKING
+
+from weft.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from .budget import Budget, BudgetWarning
+    from .compiled import CompiledContext
+    from .content import (
+        ArtifactContent,
+        Content,
+        DialogueContent,
+        FreeformContent,
+        InstructionContent,
+        OutputContent,
+        ReasoningContent,
+        SessionContent,
+        ToolIOContent,
+        extract_text_from_content,
+    )
+    from .info import CommitInfo
+    from .lineage import Blame, Version
+    from .looking import Hit, Stats
+    from .merging import MergePreview
+    from .opening import open, threads
+    from .params import VendorParams
+    from .prefix import Prefix, find_prefix
+    from .preview import Preview
+    from .sent import Sent
+    from .thread import Thread
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "ArtifactContent": "weft.thread.content",
+        "Blame": "weft.thread.lineage",
+        "Budget": "weft.thread.budget",
+        "BudgetWarning": "weft.thread.budget",
+        "CommitInfo": "weft.thread.info",
+        "CompiledContext": "weft.thread.compiled",
+        "Content": "weft.thread.content",
+        "DialogueContent": "weft.thread.content",
+        "FreeformContent": "weft.thread.content",
+        "Hit": "weft.thread.looking",
+        "InstructionContent": "weft.thread.content",
+        "MergePreview": "weft.thread.merging",
+        "OutputContent": "weft.thread.content",
+        "Prefix": "weft.thread.prefix",
+        "Preview": "weft.thread.preview",
+        "ReasoningContent": "weft.thread.content",
+        "Sent": "weft.thread.sent",
+        "SessionContent": "weft.thread.content",
+        "Stats": "weft.thread.looking",
+        "Thread": "weft.thread.thread",
+        "ToolIOContent": "weft.thread.content",
+        "VendorParams": "weft.thread.params",
+        "Version": "weft.thread.lineage",
+        "extract_text_from_content": "weft.thread.content",
+        "find_prefix": "weft.thread.prefix",
+        "open": "weft.thread.opening",
+        "threads": "weft.thread.opening",
+    },
 )
-from .info import CommitInfo
-from .lineage import Blame, Version
-from .looking import Hit, Stats
-from .merging import MergePreview
-from .open import open, threads
-from .params import VendorParams
-from .prefix import Prefix, find_prefix
-from .preview import Preview
-from .sent import Sent
-from .thread import Thread
 
 __all__ = [
     "ArtifactContent",
