@@ -1,9 +1,10 @@
 """What a conversation under version control costs, beside a bare table of the same durability.
 
 Run it with `make bench` or `python bench/history.py [MESSAGES] [--long] [--no-postgres]`. The
-floor is `sqlite3` with one table, the same durability (WAL, `synchronous=NORMAL`), SQLite's own page
-size and checkpoints, and one transaction for each message, for `batch()` too; on PostgreSQL it is one table and one `INSERT` with its own commit. Floor and Weft take turns in one
-run, and the best of all rounds counts, because a busy machine only ever adds time.
+floor is `sqlite3` with one table, the same durability (WAL, `synchronous=NORMAL`), SQLite's own
+page size and checkpoints, and one transaction for each message, for `batch()` too; on PostgreSQL
+it is one table and one `INSERT` with its own commit. Floor and Weft take turns in one run, and
+the best of all rounds counts, because a busy machine only ever adds time.
 
 Two ratios are printed: by CPU time of this process, which a busy machine disturbs least and by
 which the bars are judged, and by wall time. On PostgreSQL the server works elsewhere and only the
