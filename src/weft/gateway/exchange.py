@@ -26,7 +26,7 @@ from weft.client import (
     read_all,
     read_error,
 )
-from weft.codec import CODECS, Codec
+from weft.codec import CODECS, Codec, restore_calls
 from weft.errors import Refused, StoreError, UpstreamFailed, UpstreamProtocolError
 from weft.model import ApiError, JsonObject, Loss, Origin, Request, Response
 
@@ -222,8 +222,8 @@ def _read_response(journey: Journey, body: bytes) -> Response | None:
         response = CODECS[protocol].decode_response(parse_body(body))
     except (Refused, UpstreamProtocolError):
         return None
-    message = structs.replace(response.message, origin=_origin(journey))
-    return structs.replace(response, message=message)
+    message = restore_calls(response.message, journey.outgoing.calls)
+    return structs.replace(response, message=structs.replace(message, origin=_origin(journey)))
 
 
 async def _relay_stream(
@@ -256,8 +256,8 @@ def _open_relay(journey: Journey) -> Relay:
     if journey.direct:
         return Mirror(journey.codec, _origin(journey), created)
     source = CODECS[journey.route.provider.protocol]
-    origin, costs = _origin(journey), journey.costs
-    return Interpreter(source, journey.codec, origin, created, costs=costs)
+    origin, costs, calls = _origin(journey), journey.costs, journey.outgoing.calls
+    return Interpreter(source, journey.codec, origin, created, calls=calls, costs=costs)
 
 
 def _origin(journey: Journey) -> Origin:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from weft.client import OFFLINE
-from weft.codec import CODECS, Codec, Target, refuse_system_media, verbatim
+from weft.codec import CODECS, Calls, Codec, Target, refuse_system_media, verbatim
 from weft.model import Loss, Request
 
 from .asgi import Inbound
@@ -45,12 +45,16 @@ HOP_HEADERS = frozenset(
 
 
 class Outgoing(Struct, frozen=True):
-    """A request as it goes upstream, and what its translation could not say."""
+    """A request as it goes upstream, and what its translation could not say.
+
+    `calls` are the tools whose names it had to change: the answer is turned back by them.
+    """
 
     path: str
     body: bytes
     headers: Mapping[str, str]
     losses: tuple[Loss, ...] = ()
+    calls: Calls = {}
 
 
 def is_direct(route: Route, codec: Codec) -> bool:
@@ -80,7 +84,11 @@ def write_outgoing(
     streams = bool(request.params.stream)
     path = writer.request_path(route.model, streams)
     return Outgoing(
-        path, provider.write_body(encoded.body, streams), {**base, **paid}, tuple(encoded.losses)
+        path,
+        provider.write_body(encoded.body, streams),
+        {**base, **paid},
+        tuple(encoded.losses),
+        encoded.calls,
     )
 
 

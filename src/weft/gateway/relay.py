@@ -15,7 +15,7 @@ from typing import Protocol, cast
 
 from msgspec import Struct, structs
 
-from weft.codec import Codec, SseParser, write_frame
+from weft.codec import CallRestorer, Calls, Codec, SseParser, write_frame
 from weft.errors import UpstreamProtocolError
 from weft.model import ApiError, End, Event, Fail, Finish, Fold, JsonObject, Loss, Origin, Start
 
@@ -149,12 +149,20 @@ class Mirror:
 
 
 class Interpreter:
-    """The upstream's events, in the caller's words."""
+    """The upstream's events, in the caller's words and with its tools' own names."""
 
     def __init__(
-        self, source: Codec, target: Codec, origin: Origin, created: int, *, costs: bool = True
+        self,
+        source: Codec,
+        target: Codec,
+        origin: Origin,
+        created: int,
+        *,
+        calls: Calls | None = None,
+        costs: bool = True,
     ) -> None:
         self.fold = Fold(origin)
+        self._restorer = CallRestorer(calls or {})
         self._costs = costs
         self._target = target
         self._parser = SseParser()
@@ -181,7 +189,8 @@ class Interpreter:
     def _say(self, events: list[Event]) -> Piece:
         now: list[bytes] = []
         last: list[bytes] = []
-        for event in events:
+        known = [said for event in events for said in self._restorer.send(event)]
+        for event in known:
             self.fold.send(event)
             told = event if self._costs else without_usage(event)
             frames = map(write_frame, self._encoder.send(told))
