@@ -29,6 +29,8 @@ torture: $(STAMP)
 	$(BIN)/pytest -n 0 --hypothesis-profile=torture tests/laws/test_history_laws.py
 
 bench: $(STAMP)
+	$(BIN)/python bench/wire.py --peer
+	$(BIN)/python bench/compact.py
 	$(BIN)/python bench/history.py --long $(ARGS)
 
 images: $(STAMP)

@@ -9,6 +9,7 @@ is kept: on a shared machine only the best case repeats.
 
 import argparse
 import gc
+import os
 import subprocess
 import sys
 import time
@@ -130,7 +131,7 @@ def measure_deltas() -> None:
 
 def measure_peer() -> None:
     """LiteLLM's own transformation of the same bytes, in its own environment."""
-    home = HERE.parent / ".venv-peer"
+    home = Path(os.environ.get("WEFT_PEER", HERE.parent / ".venv-peer"))
     python = home / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
