@@ -80,10 +80,13 @@ class SqlStore:
         return made
 
     def read_thread(self, name: str) -> ThreadRecord | None:
-        rows = self._db.read(
-            "SELECT name, head, checkpoints, scope, created FROM thread WHERE name = ?", (name,)
-        )
-        return _thread(rows[0]) if rows else None
+        sql = "SELECT key, name, head, checkpoints, scope, created FROM thread WHERE name = ?"
+        rows = self._db.read(sql, (name,))
+        if not rows:
+            return None
+        key, *record = rows[0]
+        self._remember(name, key)
+        return _thread(record)
 
     def threads(self) -> list[ThreadRecord]:
         return [
@@ -284,12 +287,15 @@ class SqlStore:
             if not rows:
                 raise StoreError(f"thread {thread!r} is not in the store")
             key = rows[0][0]
-            if not self._db.in_transaction:  # what a transaction may still take back is not kept
-                self._keys[thread] = key
+            self._remember(thread, key)
         return key
 
+    def _remember(self, thread: str, key: int) -> None:
+        if not self._db.in_transaction:  # what a transaction may still take back is not kept
+            self._keys[thread] = key
 
-def _thread(row: Row) -> ThreadRecord:
+
+def _thread(row: Sequence[Any]) -> ThreadRecord:
     name, head, checkpoints, scope, created = row
     return ThreadRecord(name, head, bool(checkpoints), scope, created)
 
