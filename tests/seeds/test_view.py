@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from view_rows import BROKEN, ROWS, event_of
 
 import weft.web
+from seeds.view_rows import BROKEN, ROWS, event_of
 from weft.agent.events import SystemMessage, TextDelta, ToolEnd, ToolStart, to_json
 from weft.agent.system import LOOKS, TABLE, present, skip_note, table_json
 
