@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 import weft
 from laws.judges import LISTS, judge, request
 from weft.errors import ThreadError
-from weft.history import Row, show_rows
+from weft.history import Row, read_lines, show_rows
 from weft.model import Message, Origin, Text, Thinking, ToolCall, ToolResult, side
 from weft.thread import CommitInfo, Thread
 from weft.thread.care import fsck
@@ -326,6 +326,16 @@ class History(RuleBasedStateMachine):
             assert (fresh.tokens, fresh.setup, fresh.head) == (kept.tokens, kept.setup, kept.head)
             end = weft.open(thread.store, branch=thread.current).compile(last=2)
             assert end.rows == kept.rows[-2:]
+
+    @invariant()
+    def a_line_alone_is_that_of_the_list(self) -> None:
+        slots = {row.id for _, lines in self.heads for row in lines if row.id is not None}
+        kept = {row.id: row for row in rows(self.one)}
+        whole = {slot: kept[slot] for slot in slots if slot in kept}
+        for thread in self.threads:
+            head = thread.store.read_ref(thread.name, thread.current)
+            if head is not None:
+                assert read_lines(thread.store, thread.name, head, slots) in (whole, None)
 
     @invariant()
     def every_vendor_can_be_sent_it(self) -> None:

@@ -103,6 +103,16 @@ def test_first_parents_are_followed(store: Store, rows: str, head: str, chain: s
     for number in range(1, len(steps) + 1):
         assert store.walk("t", id_of(head), limit=number) == steps[-number:]
         assert store.walk("t", id_of(head), after=steps[number - 1].depth) == steps[number:]
+        nodes = store.walk_nodes("t", id_of(head), number)
+        assert [node.id for node in nodes] == [s.commit.id for s in reversed(steps[-number:])]
+        assert [node.parents for node in nodes] == [
+            step.commit.parents for step in reversed(steps[-number:])
+        ]
+    asked = [id_of(name) for name in "abcdefmnxz"]
+    depths = {step.commit.id: step.depth for step in steps}
+    assert store.read_depths("t", id_of(head), asked) == depths
+    assert store.walk("t", id_of(head), but=(b"{}",)) == []
+    assert store.walk("t", id_of(head), but=(b"[]", b"")) == steps
 
 
 def test_depth_grows_along_every_parent(store: Store) -> None:

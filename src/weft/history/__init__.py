@@ -11,6 +11,7 @@ from .forget import Erased, forget_text, plan_forget
 from .fsck import Report, examine, repair
 from .gc import Swept, sweep
 from .graph import TAG, merge_base, read_ancestors, read_branches, read_tags
+from .live import read_lines
 from .match import chain_message, chain_messages, first_link, match_key
 from .merge import Merged, merge3, merge_setup
 from .objects import (
@@ -99,6 +100,7 @@ __all__ = [
     "plan_undo",
     "read_ancestors",
     "read_branches",
+    "read_lines",
     "read_operations",
     "read_tags",
     "read_tail",

@@ -144,7 +144,7 @@ class Draft(Struct, frozen=True, gc=False):
 _body_decoder = msgspec.json.Decoder(Body)
 _message_decoder = msgspec.json.Decoder(Message)
 _encoder = msgspec.json.Encoder(order="sorted")
-_PLAIN = {
+PLAIN = {
     _encoder.encode(body): body
     for note in (None, True)
     for body in (Body(Append(), note), Body(Append("instruction"), note))
@@ -169,7 +169,7 @@ def decode_entry(data: bytes) -> Message:
 
 def decode_body(step: Step) -> Body:
     """The body of a stored commit; raises `Damaged` where the bytes are none."""
-    plain = _PLAIN.get(step.commit.data)
+    plain = PLAIN.get(step.commit.data)
     if plain is not None:
         return plain
     try:

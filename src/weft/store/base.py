@@ -147,12 +147,26 @@ class Store(Protocol):
         ...
 
     def walk(
-        self, thread: str, head: Id, *, after: int = 0, limit: int | None = None
+        self,
+        thread: str,
+        head: Id,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        but: Sequence[bytes] = (),
     ) -> list[Step]:
         """The chain of first parents down from `head`, oldest first, above depth `after`.
 
-        With `limit`, the newest that many.
+        With `limit`, the newest that many. Commits whose `data` is one of `but` are left out.
         """
+        ...
+
+    def walk_nodes(self, thread: str, head: Id, limit: int) -> list[Node]:
+        """The newest so many of that chain, newest first, as graph walks need them."""
+        ...
+
+    def read_depths(self, thread: str, head: Id, ids: Sequence[Id]) -> dict[Id, int]:
+        """The depths of those of these commits that are in that chain."""
         ...
 
     def read_commits(self, thread: str, ids: Sequence[Id]) -> list[Step]:

@@ -164,18 +164,33 @@ class MemoryStore:
             )
 
     def walk(
-        self, thread: str, head: Id, *, after: int = 0, limit: int | None = None
+        self,
+        thread: str,
+        head: Id,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        but: Sequence[bytes] = (),
     ) -> list[Step]:
         with self._lock:
             commits = self._shelf(thread).commits
             steps: list[Step] = []
             step = commits.get(head)
             while step is not None and step.depth > after and len(steps) != limit:
-                steps.append(step)
+                if step.commit.data not in but:
+                    steps.append(step)
                 parents = step.commit.parents
                 step = commits[parents[0]] if parents else None
             steps.reverse()
             return steps
+
+    def walk_nodes(self, thread: str, head: Id, limit: int) -> list[Node]:
+        return [_node(step) for step in reversed(self.walk(thread, head, limit=limit))]
+
+    def read_depths(self, thread: str, head: Id, ids: Sequence[Id]) -> dict[Id, int]:
+        wanted = set(ids)
+        steps = self.walk(thread, head)
+        return {step.commit.id: step.depth for step in steps if step.commit.id in wanted}
 
     def read_commits(self, thread: str, ids: Sequence[Id]) -> list[Step]:
         with self._lock:
@@ -183,10 +198,7 @@ class MemoryStore:
             return [commits[id] for id in ids if id in commits]
 
     def read_nodes(self, thread: str, ids: Sequence[Id]) -> list[Node]:
-        return [
-            Node(step.commit.id, step.depth, step.commit.parents)
-            for step in self.read_commits(thread, ids)
-        ]
+        return [_node(step) for step in self.read_commits(thread, ids)]
 
     def find(self, thread: str, prefix: str, limit: int = 8) -> list[Id]:
         with self._lock:
@@ -273,6 +285,10 @@ class MemoryStore:
         if commit.chain is not None:
             match = Match(commit.chain, thread, commit.id)
             self._tables.chains.setdefault(commit.chain, []).append(match)
+
+
+def _node(step: Step) -> Node:
+    return Node(step.commit.id, step.depth, step.commit.parents)
 
 
 def _seq(operation: Operation) -> int:

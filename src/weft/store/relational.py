@@ -35,6 +35,8 @@ EVERYTHING = 2**62
 COLUMNS = """c.key, c.id, c.depth, c.kind, c.parent, c.second, c.data, c.created, c.usage,
     c.chain, e.id, e.data"""
 JOINED = f"SELECT {COLUMNS} FROM commits c LEFT JOIN entry e ON e.key = c.entry"
+NODES = """SELECT c.id, c.depth, p.id, s.id FROM commits c
+    LEFT JOIN commits p ON p.key = c.parent LEFT JOIN commits s ON s.key = c.second"""
 LINES = """
     WITH RECURSIVE hop (line, depth) AS (
         SELECT line, depth FROM commits WHERE thread = ? AND id = ?
@@ -118,24 +120,61 @@ class SqlStore:
             write_landing(self._db, self._key(thread), landing)
 
     def walk(
-        self, thread: str, head: Id, *, after: int = 0, limit: int | None = None
+        self,
+        thread: str,
+        head: Id,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        but: Sequence[bytes] = (),
     ) -> list[Step]:
+        left_out = f" AND c.data NOT IN ({_marks(but)})" if but else ""
         with self._db.together():
-            hops = self._db.read(LINES, (self._key(thread), head, after))
-            rows: list[Row] = []
-            left = EVERYTHING if limit is None else limit
-            for line, depth in hops:
-                if left == 0:
-                    break
-                found = self._db.read(
-                    f"{JOINED} WHERE c.line = ? AND c.depth > ? AND c.depth <= ?"
-                    " ORDER BY c.depth DESC LIMIT ?",
-                    (line, after, depth, left),
-                )
-                rows.extend(found)
-                left -= len(found)
+            rows = self._ranges(thread, head, JOINED, left_out, tuple(but), after, limit)
             rows.reverse()
             return self._steps(rows)
+
+    def walk_nodes(self, thread: str, head: Id, limit: int) -> list[Node]:
+        with self._db.together():
+            return list(map(_node, self._ranges(thread, head, NODES, "", (), 0, limit)))
+
+    def read_depths(self, thread: str, head: Id, ids: Sequence[Id]) -> dict[Id, int]:
+        owner = self._key(thread)
+        with self._db.together():
+            ends = dict(self._db.read(LINES, (owner, head, 0)))
+            found: dict[Id, int] = {}
+            for chunk in _chunks(ids):
+                sql = f"""SELECT id, line, depth FROM commits
+                    WHERE thread = ? AND id IN ({_marks(chunk)})"""
+                for id, line, depth in self._db.read(sql, (owner, *chunk)):
+                    if depth <= ends.get(line, 0):
+                        found[id] = depth
+        return found
+
+    def _ranges(
+        self,
+        thread: str,
+        head: Id,
+        chosen: str,
+        condition: str,
+        values: tuple[Any, ...],
+        after: int,
+        limit: int | None,
+    ) -> list[Row]:
+        """What is chosen of the chain down from `head`, newest first: one range for each line."""
+        rows: list[Row] = []
+        left = EVERYTHING if limit is None else limit
+        for line, depth in self._db.read(LINES, (self._key(thread), head, after)):
+            if left == 0:
+                break
+            found = self._db.read(
+                f"{chosen} WHERE c.line = ? AND c.depth > ? AND c.depth <= ?{condition}"
+                " ORDER BY c.depth DESC LIMIT ?",
+                (line, after, depth, *values, left),
+            )
+            rows.extend(found)
+            left -= len(found)
+        return rows
 
     def read_commits(self, thread: str, ids: Sequence[Id]) -> list[Step]:
         owner = self._key(thread)
@@ -151,15 +190,10 @@ class SqlStore:
         nodes: list[Node] = []
         for chunk in _chunks(ids):
             rows = self._db.read(
-                f"""SELECT c.id, c.depth, p.id, s.id FROM commits c
-                LEFT JOIN commits p ON p.key = c.parent LEFT JOIN commits s ON s.key = c.second
-                WHERE c.thread = ? AND c.id IN ({_marks(chunk)})""",
+                f"{NODES} WHERE c.thread = ? AND c.id IN ({_marks(chunk)})",
                 (self._key(thread), *chunk),
             )
-            nodes.extend(
-                Node(id, depth, tuple(parent for parent in parents if parent is not None))
-                for id, depth, *parents in rows
-            )
+            nodes.extend(map(_node, rows))
         return nodes
 
     def find(self, thread: str, prefix: str, limit: int = 8) -> list[Id]:
@@ -298,6 +332,11 @@ class SqlStore:
 def _thread(row: Sequence[Any]) -> ThreadRecord:
     name, head, checkpoints, scope, created = row
     return ThreadRecord(name, head, bool(checkpoints), scope, created)
+
+
+def _node(row: Row) -> Node:
+    id, depth, *parents = row
+    return Node(id, depth, tuple([parent for parent in parents if parent is not None]))
 
 
 def _chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:

@@ -45,7 +45,7 @@ from .info import CommitInfo, read_info
 
 KEPT_VIEWS = 16
 INDEX_EVERY = 100
-NEARBY = (8, 256)  # how many of the newest commits to look through for a view to extend
+NEARBY = (16, 256)  # how many of the newest commits to look through for a view to extend
 COUNTS_KEPT = 100_000
 TRIES = 3
 DEFAULT_TOKENIZER = "o200k"
@@ -116,6 +116,11 @@ class Handle:
                 found = self._extended(head)
             self._keep(found)
             return found
+
+    def has_view(self, head: Id) -> bool:
+        """Whether this commit's view is at hand."""
+        with self.lock:
+            return self._known(head) is not None
 
     def tail(self, head: Id | None, last: int, *, reasoning: bool) -> list[Row] | None:
         """The last lines that show, read alone; `None` where the whole view is at hand anyway."""

@@ -1,11 +1,12 @@
 """The verbs that look: search, recall, checkpoints, stats."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from weft.errors import NotFound
-from weft.history import View, read_branches, search_commits, shows
+from weft.history import Row, read_branches, read_lines, search_commits, shows
 from weft.ids import Id
 from weft.model import Checkpoint, Message
 from weft.store import Step
@@ -16,6 +17,9 @@ from .lineage import written_lines
 from .resolve import Name, require_commit, resolve_row
 
 LIMIT = 50
+
+Find = Callable[[Id], Row | None]
+"""The line in a slot as the branch has it now."""
 
 
 class Hit(Struct, frozen=True):
@@ -48,12 +52,13 @@ def search(handle: Handle, query: str, limit: int = LIMIT) -> list[Hit]:
     """Everything ever in context that has all these words, live first, then best first."""
     if not query.strip():
         return []
-    view = handle.view(handle.head())
     words = query.split()
+    found = search_commits(handle.store, handle.name, query, limit)
+    find = _finder(handle, found)
     hits = [
         hit
-        for step in search_commits(handle.store, handle.name, query, limit)
-        for hit in _hits(step, view)
+        for step in found
+        for hit in _hits(step, find)
         if _fits(hit, words) or len(step.contents) == 1
     ]
     return sorted(hits, key=lambda hit: not hit.live)[:limit]
@@ -78,7 +83,7 @@ def recall(handle: Handle, wanted: str, limit: int = LIMIT) -> list[Hit]:
     except NotFound:
         return search(handle, wanted, limit)
     (step,) = handle.store.read_commits(handle.name, [commit])
-    return _hits(step, view)
+    return _hits(step, view.find)
 
 
 def show(handle: Handle, name: Name) -> CommitInfo:
@@ -125,13 +130,24 @@ def stats(handle: Handle) -> Stats:
     )
 
 
-def _hits(step: Step, view: View) -> list[Hit]:
+def _finder(handle: Handle, steps: Sequence[Step]) -> Find:
+    """How to find what the lines of these commits say now; compiles only if it must."""
+    head = handle.head()
+    if head is not None and not handle.has_view(head):
+        slots = {slot for step in steps for slot, _ in written_lines(step)}
+        lines = read_lines(handle.store, handle.name, head, slots)
+        if lines is not None:
+            return lines.get
+    return handle.view(head).find
+
+
+def _hits(step: Step, find: Find) -> list[Hit]:
     """What a commit said, line by line."""
     return [
         Hit(
             slot.hex(),
             message.text,
-            _is_live(view, slot, message),
+            _is_live(find(slot), message),
             message.role,
             step.commit.id.hex(),
         )
@@ -139,8 +155,7 @@ def _hits(step: Step, view: View) -> list[Hit]:
     ]
 
 
-def _is_live(view: View, slot: Id, message: Message) -> bool:
-    row = view.find(slot)
+def _is_live(row: Row | None, message: Message) -> bool:
     return row is not None and shows(row) and row.message == message
 
 
