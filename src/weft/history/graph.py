@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from heapq import heappop, heappush
 
 from weft.ids import Id
-from weft.store import Step, Store
+from weft.store import Node, Step, Store
 
 OURS, THEIRS = 1, 2
 PAGE = 64
+NEAR, FAR = 16, 4096
 TAG = "tag:"
 """Before a tag's name among the refs; no branch may have a colon in its name."""
 
@@ -31,14 +32,12 @@ def read_tags(store: Store, thread: str) -> dict[str, Id]:
 def merge_base(store: Store, thread: str, ours: Id, theirs: Id) -> Id | None:
     """The deepest commit that both sides come from; `None` where they share none."""
     sides: dict[Id, int] = {}
-    parents: dict[Id, tuple[Id, ...]] = {}
     heap: list[tuple[int, Id]] = []
+    node_of = _NodeReader(store, thread)
 
     def visit(id: Id, side: int) -> None:
         if id not in sides:
-            (node,) = store.read_nodes(thread, [id])
-            parents[id] = node.parents
-            heappush(heap, (-node.depth, id))
+            heappush(heap, (-node_of(id).depth, id))
         sides[id] = sides.get(id, 0) | side
 
     visit(ours, OURS)
@@ -47,9 +46,29 @@ def merge_base(store: Store, thread: str, ours: Id, theirs: Id) -> Id | None:
         _, id = heappop(heap)
         if sides[id] == OURS | THEIRS:
             return id
-        for parent in parents.pop(id):
+        for parent in node_of(id).parents:
             visit(parent, sides[id])
     return None
+
+
+class _NodeReader:
+    """Commits of the graph, read with a run of what comes before them: a walk goes there next.
+
+    Runs grow, so that a long way takes few questions and a short one reads little.
+    """
+
+    def __init__(self, store: Store, thread: str) -> None:
+        self._store = store
+        self._thread = thread
+        self._nodes: dict[Id, Node] = {}
+        self._limit = NEAR
+
+    def __call__(self, id: Id) -> Node:
+        if id not in self._nodes:
+            run = self._store.walk_nodes(self._thread, id, self._limit)
+            self._nodes.update((node.id, node) for node in run)
+            self._limit = min(2 * self._limit, FAR)
+        return self._nodes[id]
 
 
 def read_ancestors(store: Store, thread: str, head: Id) -> list[Step]:

@@ -10,12 +10,12 @@ The same function takes a commit back: reverting is merging, onto the present li
 what the commit made to what it was made from.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, structs
 
 from weft.ids import Id
-from weft.model import Block, Message, Refusal, Text, ToolCall
+from weft.model import Block, Message, Refusal, Text, ToolCall, ToolResult
 
 from .conflict import Choose, Conflict
 from .edit import edit_text
@@ -157,18 +157,29 @@ def _higher(one: Priority, other: Priority) -> Priority:
 
 
 def _untouched(base: Sequence[Row], ours: Sequence[Row], theirs: Sequence[Row]) -> int:
-    """How many lines at the start are of no interest: the same on all sides, with no call open."""
+    """How many lines at the start are of no interest: the same on all sides, and answered there."""
     same = min(same_start(base, ours), same_start(base, theirs))
     for old, left, right in zip(base[same:], ours[same:], theirs[same:], strict=False):
         if not (old is left is right or old == left == right):
             break
         same += 1
     start = max(0, same - 1)  # one line stays, for what comes behind it
-    for place in range(min(start, same - 1), -1, -1):
+    waiting = _unasked([*base[start:], *ours[start:], *theirs[start:]])
+    for place in range(start - 1, -1, -1) if waiting else ():
         for block in base[place].message.blocks:
-            if isinstance(block, ToolCall):
-                return place
+            if isinstance(block, ToolCall) and block.id in waiting:
+                start = place
+                waiting.remove(block.id)
+        if not waiting:
+            break
     return start
+
+
+def _unasked(rows: Iterable[Row]) -> set[str]:
+    """The calls that these lines answer and do not make."""
+    blocks = [block for row in rows for block in row.message.blocks]
+    answered = {block.call_id for block in blocks if isinstance(block, ToolResult)}
+    return answered - {block.id for block in blocks if isinstance(block, ToolCall)}
 
 
 def _lines(rows: Sequence[Row]) -> dict[Id, Row]:
