@@ -87,11 +87,11 @@ def _decode_function(raw: JsonObject, role: str, number: int) -> Message:
 
 def _decode_assistant(raw: JsonObject, role: str, number: int) -> Message:
     calls = raw.get("tool_calls")
-    if raw.keys() <= (CALLING if calls else PLAIN):  # nearly all: only text and calls
+    if "content" in raw and len(raw) == (3 if calls else 2):  # nearly all: only text and calls
         blocks, form = decode_content(raw)
         if calls:
             blocks += _decode_calls(calls)
-        return Message(role, blocks, form=form)
+        return Message(role, blocks, None, None, form)
     known = set(PLAIN)
     name = raw.get("name")
     if isinstance(name, str):
