@@ -165,3 +165,110 @@ def test_it_thinks_where_it_is_asked_to():
     blocks = fold(answer_offline(ask(user("hi"), reasoning=Reasoning("on")))).message.blocks
     assert isinstance(blocks[0], Thinking)
     assert blocks[0].signature
+
+
+def tool(name, about, **properties):
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    return Tool(name, about, schema)
+
+
+OWN = (
+    tool("compact", "Replace a part of the thread with a summary, when it is long."),
+    tool("recall", "Find original messages that a compaction took out.", query={"type": "string"}),
+)
+DESK = (
+    *OWN,
+    tool("calculate", "Work out an expression of numbers.", expression={"type": "string"}),
+    tool("now", "The date and time here."),
+    tool("search_threads", "Find messages in all threads.", words={"type": "string"}),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "called"),
+    [
+        ("use a tool", ["calculate"]),
+        ("What time is it? Use a tool.", ["now"]),
+        ("What is (12 + 30) * 2? Use a tool.", ["calculate"]),
+        ('Use a tool to search the threads for "cats".', ["search_threads"]),
+        ("Please use a tool: list the files here.", []),
+        ("call the tool read_file with path README.md", []),
+        ("echo hello with a tool", []),
+        ("use the compass tool", []),
+        ("Compact the thread, please.", ["compact"]),
+        ("Please compact.", ["compact"]),
+        ("Use the compact tool.", ["compact"]),
+        ("/compact", ["compact"]),
+        ("Do not compact the thread.", []),
+        ("What does compaction do?", []),
+        ("I drive a compact car.", []),
+        ("Recall what I said about cats.", ["recall"]),
+        ("use recall for cats", ["recall"]),
+        ("As I recall, use a tool to tell the time.", ["now"]),
+    ],
+)
+def test_only_the_tool_that_is_asked_for_is_called(text, called):
+    request = ask(user("one"), assistant("two"), user(text), tools=DESK)
+    assert [name for name, _ in calls(request)] == called
+
+
+@pytest.mark.parametrize(
+    ("text", "tools", "said"),
+    [
+        ("use a tool", OWN, "`compact` and `recall`"),
+        ("Please use a tool: list the files here.", DESK, "`calculate`, `now`"),
+        ("call the tool read_file with path README.md", DESK, "no tool `read_file`"),
+        ("Which tools do you have?", DESK, "`search_threads`"),
+        ("use a tool", (), "no tools"),
+    ],
+)
+def test_where_no_tool_fits_it_says_which_there_are(text, tools, said):
+    assert said in words(ask(user(text), tools=tools))
+
+
+def test_a_forced_choice_is_not_a_wish_to_compact():
+    request = ask(user("hello"), tools=DESK, tool_choice=ToolChoice("any"))
+    assert [name for name, _ in calls(request)] == ["calculate"]
+
+
+def test_an_expression_is_taken_from_the_words():
+    request = ask(user("What is (12 + 30) * 2? Use a tool."), tools=DESK)
+    assert calls(request) == [("calculate", {"expression": "(12 + 30) * 2"})]
+
+
+FACTS = ("My name is Ada.", "I keep two cats, Tom and Ulla.")
+
+
+def folded():
+    """A conversation after the model's own compaction of it."""
+    said = [user(FACTS[0]), assistant(words(ask(user(FACTS[0]))))]
+    said += [user(FACTS[1]), assistant("`now` answered: noon.")]
+    [(_, given)] = calls(ask(*said, user("Please compact the thread."), tools=OWN))
+    return given["replacements"][0]["summary"]
+
+
+def test_the_summary_it_writes_holds_the_facts():
+    summary = folded()
+    assert all(fact in summary for fact in (*FACTS, "`now` answered: noon."))
+    assert "offline model" not in summary
+
+
+@pytest.mark.parametrize(
+    "question", ["How many cats do I keep?", "Summarise it.", "What is my name?"]
+)
+def test_after_a_compaction_the_users_words_stay_the_users(question):
+    after = words(ask(assistant(folded()), user(question)))
+    assert "I said" not in after
+    assert any(fact in after for fact in FACTS)
+
+
+def test_a_second_compaction_keeps_what_the_first_kept():
+    again = ask(
+        assistant(folded()),
+        user("One more thing."),
+        assistant("Yes?"),
+        user("Compact it."),
+        tools=OWN,
+    )
+    [(_, given)] = calls(again)
+    assert all(fact in given["replacements"][0]["summary"] for fact in FACTS)

@@ -40,16 +40,22 @@ from weft.model import (
 )
 from weft.tokens import counter_for
 
-from .phrases import Said, answer_question, fill_schema, summarise
+from .phrases import Said, answer_question, fill_schema, note_facts, read_notes, summarise
+from .picking import (
+    asks_which,
+    fitting_tool,
+    named_tools,
+    others,
+    say_tools,
+    wants_some_tool,
+    wishes,
+)
 
 MODEL = "weft-offline"
 PIECE = 24
 
 _CHECKPOINT = re.compile(r"<checkpoint:([a-z0-9]{6})>")
 _REMINDER = re.compile(r"<system-reminder>.*</system-reminder>", re.DOTALL)
-_ASKS = re.compile(r"\b(use|call|run|try|invoke|ask|with)\b", re.IGNORECASE)
-_ANY_TOOL = re.compile(r"\b(the|a|your|any|some)\s+tools?\b", re.IGNORECASE)
-_COMPACT = re.compile(r"\bcompact", re.IGNORECASE)
 
 
 class Scene(Struct, frozen=True):
@@ -106,9 +112,10 @@ def read_scene(request: Request) -> Scene:
         if isinstance(block, ToolResult)
     )
     said = tuple(
-        Said(message.role, words)
+        said
         for message in messages[: last + 1]
         if message.role in ("user", "assistant") and (words := _words(message))
+        for said in read_notes(message.role, words)
     )
     return Scene(
         request,
@@ -154,45 +161,43 @@ def _forced(scene: Scene) -> tuple[Block, ...] | None:
     choice = scene.request.params.tool_choice
     if choice is None or choice.kind not in ("any", "tool") or not scene.tools:
         return None
-    named = [scene.tools[choice.name]] if choice.name in scene.tools else _named_tools(scene)
-    return _calls(scene, named or [next(iter(scene.tools.values()))])
+    if choice.name in scene.tools:
+        return _calls(scene, [scene.tools[choice.name]])
+    named = named_tools(scene.tools, scene.words)
+    first = next(iter(others(scene.tools) or scene.tools))
+    return _calls(scene, named or [fitting_tool(scene.tools, scene.words) or scene.tools[first]])
 
 
 def _compact(scene: Scene) -> tuple[Block, ...] | None:
-    if "compact" not in scene.tools or not _COMPACT.search(scene.words) or _refused(scene):
+    if "compact" not in scene.tools or not wishes("compact", scene.words) or _refused(scene):
         return None
-    replacement = {"summary": summarise(scene.before)}
+    replacement = {"summary": note_facts(scene.before)}
     if len(scene.checkpoints) > 1:
         replacement["to"] = scene.checkpoints[-2]
     arguments = orjson.dumps({"replacements": [replacement]}).decode()
     return (ToolCall("call_" + _seal(scene.request, "compact"), "compact", arguments),)
 
 
-def _named(scene: Scene) -> tuple[Block, ...] | None:
-    if _refused(scene) or not scene.tools:
+def _recall(scene: Scene) -> tuple[Block, ...] | None:
+    if "recall" not in scene.tools or not wishes("recall", scene.words) or _refused(scene):
         return None
-    if tools := _named_tools(scene):
+    return _calls(scene, [scene.tools["recall"]])
+
+
+def _named(scene: Scene) -> tuple[Block, ...] | None:
+    if _refused(scene):
+        return None
+    if tools := named_tools(scene.tools, scene.words):
         return _calls(scene, tools)
-    if _ASKS.search(scene.words) and _ANY_TOOL.search(scene.words):
-        return _calls(scene, [next(iter(scene.tools.values()))])
-    return None
+    if wants_some_tool(scene.words):
+        tool = fitting_tool(scene.tools, scene.words)
+        return _calls(scene, [tool]) if tool else (Text(say_tools(scene.tools, scene.words)),)
+    return (Text(say_tools(scene.tools, scene.words)),) if asks_which(scene.words) else None
 
 
 def _refused(scene: Scene) -> bool:
     choice = scene.request.params.tool_choice
     return choice is not None and choice.kind == "none"
-
-
-def _named_tools(scene: Scene) -> list[Tool]:
-    """Tools whose name stands in the words beside a verb of asking, in the order named."""
-    if not _ASKS.search(scene.words):
-        return []
-    places = {
-        name: found.start()
-        for name in scene.tools
-        if (found := re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", scene.words))
-    }
-    return [scene.tools[name] for name in sorted(places, key=places.__getitem__)]
 
 
 def _calls(scene: Scene, tools: list[Tool]) -> tuple[Block, ...]:
@@ -217,7 +222,7 @@ def _go_on(scene: Scene) -> tuple[Block, ...] | None:
     """A turn without words: the loop wants the work to continue."""
     if scene.words:
         return None
-    return (Text("I go on from here. " + summarise(scene.before[-2:])),)
+    return (Text("I go on from here. " + summarise(scene.before)),)
 
 
 def _speak(scene: Scene) -> tuple[Block, ...]:
@@ -228,6 +233,7 @@ RULES: tuple[Callable[[Scene], tuple[Block, ...] | None], ...] = (
     _report_results,
     _forced,
     _compact,
+    _recall,
     _named,
     _shaped,
     _go_on,

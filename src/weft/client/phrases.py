@@ -2,6 +2,10 @@
 
 Everything is taken from what was said. A question is answered with the earlier sentence that
 shares the most of its rarer words; where none does, the answer says so.
+
+Who said a thing is never guessed. The notes that stand for a compacted conversation name the
+speaker of every line and are read back by them; words that came under the model's own name from
+elsewhere are quoted without one.
 """
 
 import re
@@ -13,13 +17,24 @@ from msgspec import Struct
 
 from weft.model import JsonObject
 
+from .picking import wishes
+
 LINE = 160
+NOTE = 400
+NOTES = "Notes on the conversation so far:"
+ECHO = "I am Weft's offline model"
+SPEAKERS = {"user": "The user said", "assistant": "The assistant answered"}
+
+_NOTE = re.compile(rf"- ({'|'.join(SPEAKERS.values())}): (.*)")
+_ROLES = {name: role for role, name in SPEAKERS.items()}
+_ASIDE = re.compile(rf"{ECHO}|^I go on from here|^So far:|earlier: “|compacted the thread")
 
 _WORD = re.compile(r"[\w'-]{4,}")
 _QUOTED = re.compile(r"[\"“'`]([^\"”'`]+)[\"”'`]")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _AFTER = re.compile(r"\b(?:in|for|of|about|named)\s+(?:the\s+)?([\w.-]*\w)", re.IGNORECASE)
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]?")
+_EXPRESSION = re.compile(r"[(\d][\d\s.()+*/%-]*[-+*/%][\d\s.()+*/%-]*[)\d]")
 
 
 class Said(Struct, frozen=True, gc=False):
@@ -36,26 +51,50 @@ def answer_question(words: str, before: Sequence[Said]) -> str:
             return reply(before)
     found = _closest(words, before) if "?" in words else None
     if found is not None:
-        return f"{_speaker(found[0])} earlier: “{found[1]}”"
+        who = "You said earlier" if found[0].role == "user" else "From earlier"
+        return f"{who}: “{found[1]}”"
     turn = sum(said.role == "user" for said in before) + 1
     return (
-        f"You said: “{clip(words)}” This is turn {turn} of our conversation. I am Weft's offline "
-        "model: I can tell you what was said here, call a tool you name, and compact the thread."
+        f"You said: “{clip(words)}” This is turn {turn} of our conversation. {ECHO}: I can tell "
+        "you what was said here, call a tool you name, and compact the thread."
     )
 
 
 def summarise(before: Sequence[Said]) -> str:
-    """The gist of earlier turns: the first sentence of each."""
-    if not before:
-        return "Nothing was said before."
-    lines = [f"- {_speaker(said)}: {clip(_first(said.words))}" for said in before]
-    return "\n".join(("So far:", *lines))
+    """The gist of earlier turns, for the one who spoke them: the first sentence of each."""
+    lines = [f"- {_speaker(said)}: {clip(_first(said.words))}" for said in _facts(before)]
+    return "\n".join(("So far:", *lines)) if lines else "Nothing was said before."
 
 
-def clip(text: str) -> str:
+def note_facts(before: Sequence[Said]) -> str:
+    """What a compaction keeps: everything said but talk about the talk, each with its speaker."""
+    lines = [f"- {SPEAKERS[said.role]}: {clip(said.words, NOTE)}" for said in _facts(before)]
+    return "\n".join((NOTES, *lines)) if lines else f"{NOTES} nothing was said."
+
+
+def read_notes(role: str, words: str) -> list[Said]:
+    """A turn as it was said; one that holds our notes, as the turns that these stand for."""
+    if not words.startswith(NOTES):
+        return [Said(role, words)]
+    found = (_NOTE.fullmatch(line) for line in words.splitlines()[1:])
+    return [Said(_ROLES[note[1]], note[2]) for note in found if note]
+
+
+def _facts(before: Sequence[Said]) -> list[Said]:
+    """What is worth keeping: not the wish to compact, nor the model's words about itself."""
+    return [
+        said
+        for said in before
+        if not (
+            _ASIDE.search(said.words) if said.role == "assistant" else wishes("compact", said.words)
+        )
+    ]
+
+
+def clip(text: str, length: int = LINE) -> str:
     """The text on one line, cut to a readable length."""
     line = " ".join(text.split())
-    return line if len(line) <= LINE else line[: LINE - 1].rstrip() + "…"
+    return line if len(line) <= length else line[: length - 1].rstrip() + "…"
 
 
 def fill_schema(schema: JsonObject, words: str) -> Any:
@@ -95,7 +134,9 @@ REPLIES: tuple[tuple[re.Pattern[str], Callable[[Sequence[Said]], str]], ...] = t
 def _closest(words: str, before: Sequence[Said]) -> tuple[Said, str] | None:
     """The earlier sentence that shares the most rare words with the question; newest wins ties."""
     asked = set(_WORD.findall(words.lower()))
-    sentences = [(said, sentence) for said in before for sentence in _sentences(said.words)]
+    told = _facts(before)
+    spoken = ((said, sentence) for said in told for sentence in _sentences(said.words))
+    sentences = [(said, sentence) for said, sentence in spoken if not sentence.endswith("?")]
     spread: dict[str, int] = {}
     for _, sentence in sentences:
         for word in set(_WORD.findall(sentence.lower())):
@@ -118,7 +159,7 @@ def _first(words: str) -> str:
 
 
 def _speaker(said: Said) -> str:
-    return "You said" if said.role == "user" else "I said"
+    return "You said" if said.role == "user" else "Answer"
 
 
 class _Source:
@@ -129,14 +170,16 @@ class _Source:
         self.strings = _QUOTED.findall(words) or _AFTER.findall(words)
         self.numbers = _NUMBER.findall(words)
 
-    def string(self) -> str:
+    def string(self, name: str = "") -> str:
+        if name == "expression" and (found := _EXPRESSION.search(self.words)):
+            return found[0].strip()
         return self.strings.pop(0) if self.strings else clip(self.words) or "example"
 
     def number(self) -> float:
         return float(self.numbers.pop(0)) if self.numbers else 1.0
 
 
-def _fill(schema: JsonObject, root: JsonObject, source: _Source) -> Any:
+def _fill(schema: JsonObject, root: JsonObject, source: _Source, name: str = "") -> Any:
     schema = _resolve(schema, root)
     for constant in ("const", "default"):
         if constant in schema:
@@ -145,7 +188,7 @@ def _fill(schema: JsonObject, root: JsonObject, source: _Source) -> Any:
         return schema["enum"][0]
     match _kind(schema):
         case "string":
-            return source.string()
+            return source.string(name)
         case "integer":
             return int(source.number())
         case "number":
@@ -159,7 +202,7 @@ def _fill(schema: JsonObject, root: JsonObject, source: _Source) -> Any:
         case _:
             properties: JsonObject = schema.get("properties", {})
             wanted = schema.get("required", list(properties)[:1])
-            return {name: _fill(properties.get(name, {}), root, source) for name in wanted}
+            return {key: _fill(properties.get(key, {}), root, source, key) for key in wanted}
 
 
 def _kind(schema: JsonObject) -> str:
