@@ -35,6 +35,7 @@ from .objects import (
     new_slot,
 )
 from .oplog import REDO, UNDO, plan_redo, plan_undo, read_operations
+from .places import in_places
 from .replay import Again, Replayed, State, advance, replay
 from .rewrite import PlannedRewrite, apply_rewrite, plan_rewrite
 from .seal import is_sealed
@@ -87,6 +88,7 @@ __all__ = [
     "examine",
     "first_link",
     "forget_text",
+    "in_places",
     "index_behind",
     "is_sealed",
     "match_key",

@@ -20,6 +20,7 @@ from weft.history import (
     Row,
     Setup,
     edit_text,
+    in_places,
     merge3,
     merge_setup,
     plan_rewrite,
@@ -124,7 +125,7 @@ def revert(
         if merged.conflicts:
             line = f"{target.hex()[:12]} cannot be taken back: {_changed_since(merged.conflicts)}"
             raise MergeConflict(line, merged.conflicts)
-        planned = plan_rewrite(view.rows, merged.rows)
+        planned = plan_rewrite(view.rows, _in_order(handle, head, target, merged.rows))
         op = planned.op
         setup = merge_setup(made.setup, view.setup, before.setup)
         if setup != view.setup:
@@ -157,6 +158,14 @@ def _plan_row(
         return Draft(kind, Rewrite(change=(op,)), messages, note, metadata), ()
 
     return plan
+
+
+def _in_order(handle: Handle, head: Id | None, target: Id, rows: Sequence[Row]) -> Sequence[Row]:
+    """The lines as they were said; only a revert that gives lines back has any to place."""
+    view = handle.view(head)
+    if head is None or all(row.id is None or view.find(row.id) for row in rows):
+        return rows
+    return in_places(handle.store, handle.name, head, target, rows, lambda at: handle.view(at).rows)
 
 
 def _unless(new: Priority, old: Priority) -> Priority | None:
