@@ -10,7 +10,12 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from weft.ids import Id
+
 Row = tuple[Any, ...]
+
+Place = tuple[int, int, int, bool]
+"""A commit's key, line and depth, and whether its line has gone on from it."""
 
 
 class Found(Struct, frozen=True):
@@ -28,7 +33,8 @@ class Dialect(Struct, frozen=True):
 
     `hold_thread` keeps other landings of one thread out until the transaction ends; it is empty
     where a transaction keeps everybody out anyway. `index` adds a text under a key, `unindex`
-    takes it out again, `find` looks words up.
+    takes it out again, `find` looks words up. `counts_on` is whether the key of the next row is
+    one more than the greatest.
     """
 
     name: str
@@ -36,30 +42,55 @@ class Dialect(Struct, frozen=True):
     index: Callable[["Database", int, str], None]
     unindex: Callable[["Database", int, str], None]
     find: Callable[[Sequence[str]], Found]
+    counts_on: bool = False
+
+
+class Tip(Struct, frozen=True, gc=False):
+    """Where a ref points: thread, name and commit, the ref's key, the end of the log, the place.
+
+    `is_new` is whether the commit was made by the landing that moved the ref there, so that it has
+    no children, and has the greatest key.
+    """
+
+    at: tuple[int, str, Id | None]
+    ref: int
+    seq: int
+    place: Place | None
+    is_new: bool = False
 
 
 class Deferred:
-    """What a transaction puts off, and what it remembers while nobody else can write.
+    """What a transaction puts off while nobody else can write.
 
-    `tip` is the ref that it moved last and the place it moved it to. Statements that nothing in
-    between depends on wait here for the next read or the end, and go in one call.
+    Statements that nothing in between depends on wait here for the next read or the end, and go
+    in one call.
     """
 
-    __slots__ = ("rows", "tip")
+    __slots__ = ("rows",)
 
     def __init__(self) -> None:
-        self.tip: Any = None
         self.rows: dict[str, dict[Any, Sequence[Any]]] = {}
 
     def put_off(self, sql: str, key: Any, values: Sequence[Any]) -> None:
         """Run this statement later; another one of the same key takes its place."""
-        self.rows.setdefault(sql, {})[key] = values
+        rows = self.rows.get(sql)
+        if rows is None:
+            rows = self.rows[sql] = {}
+        rows[key] = values
 
 
 class Database(Protocol):
     """Connections that any thread may use."""
 
     dialect: Dialect
+
+    @property
+    def tip(self) -> Tip | None:
+        """Where the last landing left its ref; `None` as soon as anything else was written."""
+        ...
+
+    @tip.setter
+    def tip(self, tip: Tip | None) -> None: ...
 
     @property
     def deferred(self) -> Deferred | None:

@@ -1,8 +1,9 @@
 """How a landing is written: compare, put, swap, log.
 
-Five statements for an append, however long the thread is: the head with its place, the entry, the
-commit, the ref, the log's line. Whether a commit is its line's tip comes along with the head,
-because a chain that goes on in its line is what makes reading one range of an index.
+Four statements for an append, however long the thread is: the entry, the commit, the ref, the
+log's line. A fifth asks for the head with its place, unless nobody has written since this writer
+left it there. Whether a commit is its line's tip comes along with the head, because a chain that
+goes on in its line is what makes reading one range of an index.
 
 The statements of a landing see each other's effect only as long as nobody else lands in the same
 thread: SQLite's write lock sees to that, elsewhere `Dialect.hold_thread` does.
@@ -16,69 +17,130 @@ from weft.errors import RefMoved, StoreError
 from weft.ids import Id
 
 from .base import CommitRecord, Landing
-from .database import Database, Deferred
-
-Place = tuple[int, int, int, bool]
-"""A commit's key, line and depth, and whether its line has gone on from it."""
+from .database import Database, Deferred, Place, Tip
 
 TAKEN = "EXISTS (SELECT 1 FROM commits n WHERE n.line = c.line AND n.depth > c.depth)"
-HEAD = f"""SELECT r.key, c.id, c.key, c.line, c.depth, {TAKEN} FROM ref r
-    LEFT JOIN commits c ON c.key = r.target WHERE r.thread = ? AND r.name = ?"""
+LOGGED = "(SELECT coalesce(max(o.seq), 0) FROM operation o WHERE o.thread = {})"
+HEAD = f"""SELECT r.key, {LOGGED.format("r.thread")}, c.id, c.key, c.line, c.depth, {TAKEN}
+    FROM ref r LEFT JOIN commits c ON c.key = r.target WHERE r.thread = ? AND r.name = ?"""
 PLACE = f"SELECT c.key, c.line, c.depth, {TAKEN} FROM commits c WHERE c.thread = ? AND c.id = ?"
 PUT_ENTRY = "INSERT INTO entry (id, data) VALUES (?, ?) ON CONFLICT (id) DO NOTHING"
 PUT_COMMIT = """INSERT INTO commits (thread, id, line, depth, kind, parent, second, entry, data,
     created, usage, chain, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (thread, id) DO NOTHING"""
+PUT_CHILD = """INSERT INTO commits (key, thread, id, line, depth, kind, parent, entry, data,
+    created, usage, chain, checksum) VALUES (?, ?, ?, ?, ?, ?, ?,
+    (SELECT key FROM entry WHERE id = ?), ?, ?, ?, ?, ?)"""
 MOVE_REF = "UPDATE ref SET target = ? WHERE key = ?"
 PUT_OPERATION = """INSERT INTO operation (thread, seq, verb, ref, old, new, was, created, checksum)
-    VALUES (?, (SELECT coalesce(max(seq), 0) + 1 FROM operation WHERE thread = ?),
-    ?, ?, ?, ?, ?, ?, ?)"""
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
 PUT_OFF_AT_MOST = 256
 
-_encoder = msgspec.msgpack.Encoder()
+_encode = msgspec.msgpack.Encoder().encode
 
 
 def write_landing(db: Database, owner: int, landing: Landing) -> None:
     """Write it all inside the transaction at hand; raises `RefMoved` before anything is written."""
+    tip, db.tip = db.tip, None
     put_off = db.deferred
-    ref, head = _known_head(put_off, owner, landing) or _head(db, owner, landing)
-    known = {} if landing.old is None or head is None else {landing.old: head}
+    if tip is None or tip.at != (owner, landing.ref, landing.old):
+        tip = _head(db, owner, landing)
+    if put_off is not None and tip.is_new and _is_plain_child(landing, tip):
+        new, is_new = _put_child_off(put_off, owner, landing, tip), True
+    else:
+        new, is_new = _put_objects(db, owner, landing, tip)
+    if landing.was is not None:
+        db.write("UPDATE thread SET head = ? WHERE key = ?", (landing.ref, owner))
+    moved = (None if tip.place is None else tip.place[0], None if new is None else new[0])
+    _log(db, put_off, owner, landing, tip, moved)
+    if new is not None:
+        at = (owner, landing.ref, landing.new)
+        db.tip = Tip(at, tip.ref, tip.seq + 1, new, is_new and db.dialect.counts_on)
+
+
+def _log(
+    db: Database,
+    put_off: Deferred | None,
+    owner: int,
+    landing: Landing,
+    tip: Tip,
+    moved: tuple[int | None, int | None],
+) -> None:
+    """Move the ref and write the line of the log; a batch does so when somebody reads, or ends."""
+    old, new = moved
+    newest = landing.commits[-1] if landing.commits else None
+    same = newest is not None and newest.id == landing.new and newest.created == landing.created
+    line = (landing.verb, tip.ref, old, new, landing.was, None if same else landing.created)
+    logged = (owner, tip.seq + 1, *line, checksum(line))
+    if put_off is None:
+        if old != new:
+            db.write(MOVE_REF, (new, tip.ref))
+        db.write(PUT_OPERATION, logged)
+        return
+    if old != new:
+        put_off.put_off(MOVE_REF, tip.ref, (new, tip.ref))
+    put_off.put_off(PUT_OPERATION, (owner, tip.seq + 1), logged)
+    if len(put_off.rows[PUT_OPERATION]) >= PUT_OFF_AT_MOST:
+        db.catch_up()
+
+
+def _is_plain_child(landing: Landing, tip: Tip) -> bool:
+    """Whether all it brings is one entry, in one commit behind the tip of a line."""
+    if len(landing.commits) != 1 or len(landing.entries) != 1 or landing.checkpoints:
+        return False
+    (commit,), (entry,) = landing.commits, landing.entries
+    return (
+        commit.kind == "append"
+        and commit.id == landing.new
+        and commit.parents == (landing.old,)
+        and commit.entries == (entry[0],)
+        and tip.place is not None
+        and not tip.place[3]
+    )
+
+
+def _put_child_off(put_off: Deferred, owner: int, landing: Landing, tip: Tip) -> Place:
+    """The place of an append behind a commit that this transaction has just made.
+
+    A commit that is new has no children yet, so this one is new too; and since nobody else writes,
+    its key is the next one. Both are known before anything is written.
+    """
+    assert tip.place is not None
+    (commit,), ((id, data),) = landing.commits, landing.entries
+    parent, line, depth, _ = tip.place
+    key, depth = parent + 1, depth + 1
+    beside = outside(commit)
+    put_off.put_off(PUT_ENTRY, id, (id, data))
+    values = (key, owner, commit.id, line, depth, commit.kind, parent, id, commit.data)
+    put_off.put_off(PUT_CHILD, key, (*values, *beside, checksum(beside)))
+    return key, line, depth, False
+
+
+def _put_objects(db: Database, owner: int, landing: Landing, tip: Tip) -> tuple[Place | None, bool]:
+    """Write entries, commits and checkpoints; where the ref goes, and whether that is new here."""
+    known = {} if landing.old is None or tip.place is None else {landing.old: tip.place}
     keys: dict[Id, int] = {}
     for id, data in sorted(landing.entries) if len(landing.entries) > 1 else landing.entries:
         key = db.insert(PUT_ENTRY, (id, data))  # in one order everywhere: nobody waits in a ring
         keys[id] = _entry_key(db, id) if key is None else key
+    is_new = False
     for commit in landing.commits:
-        known[commit.id] = _put_commit(db, owner, commit, keys, known)
+        known[commit.id], is_new = _put_commit(db, owner, commit, keys, known)
     if landing.checkpoints:
         db.write_many(
             "INSERT INTO checkpoint VALUES (?, ?) ON CONFLICT DO NOTHING",
             [(owner, name) for name in landing.checkpoints],
         )
-    old = None if head is None else head[0]
-    new = None if landing.new is None else _place(db, owner, landing.new, known)[0]
-    if landing.was is not None:
-        db.write("UPDATE thread SET head = ? WHERE key = ?", (landing.ref, owner))
-    newest = landing.commits[-1] if landing.commits else None
-    same = newest is not None and (newest.id, newest.created) == (landing.new, landing.created)
-    line = (landing.verb, ref, old, new, landing.was, None if same else landing.created)
-    logged = (owner, owner, *line, checksum(line))
-    if put_off is None:
-        if old != new:
-            db.write(MOVE_REF, (new, ref))
-        db.write(PUT_OPERATION, logged)
-        return
-    if old != new:
-        put_off.put_off(MOVE_REF, ref, (new, ref))
-    put_off.put_off(PUT_OPERATION, (owner, len(put_off.rows.get(PUT_OPERATION, ()))), logged)
-    put_off.tip = None if landing.new is None else (owner, landing.ref, ref, landing.new, known)
-    if len(put_off.rows[PUT_OPERATION]) >= PUT_OFF_AT_MOST:
-        db.catch_up()
+    if landing.new is None:
+        return None, False
+    newest = landing.commits[-1].id if landing.commits else None
+    return _place(db, owner, landing.new, known), is_new and newest == landing.new
 
 
 def checksum(columns: tuple[object, ...]) -> int:
     """Over columns that no id covers, so that a flipped byte is seen there too."""
-    return crc32(_encoder.encode(columns))
+    return crc32(_encode(columns))
 
 
 def outside(commit: CommitRecord) -> tuple[float, bytes | None, bytes | None]:
@@ -86,39 +148,28 @@ def outside(commit: CommitRecord) -> tuple[float, bytes | None, bytes | None]:
     return commit.created, commit.usage, commit.chain
 
 
-def _known_head(
-    put_off: Deferred | None, owner: int, landing: Landing
-) -> tuple[int, Place | None] | None:
-    """The head as this transaction's last landing left it, if that was here: nobody moved it."""
-    if put_off is None or put_off.tip is None:
-        return None
-    of, name, ref, id, known = put_off.tip
-    put_off.tip = None
-    same = of == owner and name == landing.ref and id == landing.old
-    return (ref, known[id]) if same else None
-
-
-def _head(db: Database, owner: int, landing: Landing) -> tuple[int, Place | None]:
-    """The ref's key and the place it points at; raises `RefMoved` if that is not `old`."""
+def _head(db: Database, owner: int, landing: Landing) -> Tip:
+    """The ref as it is in the store; raises `RefMoved` if it does not point at `old`."""
     if db.dialect.hold_thread:
         db.read(db.dialect.hold_thread, (owner,))
     rows = db.read(HEAD, (owner, landing.ref))
+    at = (owner, landing.ref, landing.old)
     if not rows:
         if landing.old is not None:
             raise RefMoved(landing.ref)
+        seq: int = db.read(f"SELECT {LOGGED.format('?')}", (owner,))[0][0]
         sql = "INSERT INTO ref (thread, name) VALUES (?, ?)"
-        return db.insert(sql, (owner, landing.ref)) or 0, None
-    ref, seen, *place = rows[0]
+        return Tip(at, db.insert(sql, (owner, landing.ref)) or 0, seq, None)
+    ref, seq, seen, key, line, depth, taken = rows[0]
     if seen != landing.old:
         raise RefMoved(landing.ref)
-    key, line, depth, taken = place
-    return ref, None if seen is None else (key, line, depth, taken)
+    return Tip(at, ref, seq, None if seen is None else (key, line, depth, taken))
 
 
 def _put_commit(
     db: Database, owner: int, commit: CommitRecord, keys: dict[Id, int], known: dict[Id, Place]
-) -> Place:
-    """The place of this commit, which is written unless the thread has it."""
+) -> tuple[Place, bool]:
+    """The place of this commit, which is written unless the thread has it, and whether it was."""
     parents = [_place(db, owner, parent, known) for parent in commit.parents]
     entries = [keys[id] if id in keys else _entry_key(db, id) for id in commit.entries]
     single = entries[0] if commit.kind == "append" and len(entries) == 1 else None
@@ -129,7 +180,7 @@ def _put_commit(
     place = (owner, commit.id, line, depth, commit.kind, first, second, single)
     key = db.insert(PUT_COMMIT, (*place, commit.data, *beside, checksum(beside)))
     if key is None:
-        return _place(db, owner, commit.id, known)
+        return _place(db, owner, commit.id, known), False
     if parents and parents[0][1] == line:
         known[commit.parents[0]] = (*parents[0][:3], True)
     if single is None and entries:
@@ -137,7 +188,7 @@ def _put_commit(
             "INSERT INTO commit_entry VALUES (?, ?, ?)",
             [(key, position, entry) for position, entry in enumerate(entries)],
         )
-    return key, line, depth, False
+    return (key, line, depth, False), True
 
 
 def _line(db: Database, parents: list[Place]) -> tuple[int, int]:

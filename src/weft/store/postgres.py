@@ -23,7 +23,7 @@ import psycopg
 
 from weft.errors import StoreError
 
-from .database import Database, Deferred, Dialect, Found, Row
+from .database import Database, Deferred, Dialect, Found, Row, Tip
 from .migrations import scripts
 from .relational import SqlStore
 from .words import read_words
@@ -74,6 +74,15 @@ class PostgresServer:
     def deferred(self) -> Deferred | None:
         return self._mine.deferred
 
+    @property
+    def tip(self) -> Tip | None:
+        return self._mine.tip
+
+    @tip.setter
+    def tip(self, tip: Tip | None) -> None:
+        if self._mine.deferred is not None:  # outside a transaction that is alone it says nothing
+            self._mine.tip = tip
+
     @contextmanager
     def transaction(self, *, alone: bool = True) -> Generator[None]:
         mine = self._mine
@@ -82,8 +91,7 @@ class PostgresServer:
             try:
                 yield
             except BaseException:
-                if mine.deferred is not None:
-                    mine.deferred.tip = None
+                mine.tip = None
                 raise
             finally:
                 mine.nesting -= 1
@@ -104,7 +112,7 @@ class PostgresServer:
                 raise
             finally:
                 mine.nesting = 0
-                mine.deferred = None
+                mine.deferred = mine.tip = None
 
     @contextmanager
     def together(self) -> Generator[None]:
@@ -129,14 +137,20 @@ class PostgresServer:
         return self._run(fetch)
 
     def write(self, sql: str, values: Sequence[Any] = ()) -> int:
+        self._mine.tip = None
         return self._connection().execute(_spelt(sql), values).rowcount
 
     def insert(self, sql: str, values: Sequence[Any]) -> int | None:
+        self._mine.tip = None
         cursor = self._connection().execute(_spelt(sql + " RETURNING key"), values)
         row = cursor.fetchone()
         return None if row is None else row[0]
 
     def write_many(self, sql: str, values: Iterable[Sequence[Any]]) -> None:
+        self._mine.tip = None
+        self._write_many(sql, values)
+
+    def _write_many(self, sql: str, values: Iterable[Sequence[Any]]) -> None:
         with self._connection().cursor() as cursor:
             cursor.executemany(_spelt(sql), values)
 
@@ -185,7 +199,7 @@ class PostgresServer:
         if put_off is not None and put_off.rows:
             waiting, put_off.rows = put_off.rows, {}
             for sql, values in waiting.items():
-                self.write_many(sql, values.values())
+                self._write_many(sql, values.values())
 
     def _begin(self, alone: bool) -> None:
         begin = BEGIN_ALONE if alone else BEGIN_SHARED
@@ -273,6 +287,7 @@ class _Mine(local):
         self.connection: Connection | None = None
         self.nesting = 0
         self.deferred: Deferred | None = None
+        self.tip: Tip | None = None
 
 
 @lru_cache(maxsize=256)

@@ -15,7 +15,7 @@ from typing import Any
 
 from weft.errors import StoreError
 
-from .database import Database, Deferred, Dialect, Found, Row
+from .database import Database, Deferred, Dialect, Found, Row, Tip
 from .migrations import scripts
 from .relational import SqlStore
 
@@ -41,7 +41,7 @@ def _find(words: Sequence[str]) -> Found:
     return Found(join, "fulltext MATCH ?", "f.rank", (query,))
 
 
-SQLITE = Dialect("sqlite", "", _index, _unindex, _find)
+SQLITE = Dialect("sqlite", "", _index, _unindex, _find, counts_on=True)
 
 
 class SqliteStore(SqlStore):
@@ -63,6 +63,9 @@ class SqliteFile:
         self.lock = RLock()
         self._nesting = 0
         self._deferred = Deferred()
+        self._failure: sqlite3.Error | None = None
+        self._version = 0
+        self.tip: Tip | None = None
         self._path = path
         try:
             _create_private(self._path)
@@ -98,6 +101,7 @@ class SqliteFile:
         if self._nesting == 0:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
+                self._look_around()
             except sqlite3.Error as error:
                 self.lock.release()
                 raise self._failed(error) from None
@@ -110,7 +114,7 @@ class SqliteFile:
         trace: TracebackType | None,
     ) -> None:
         if error is not None:
-            self._deferred.tip = None
+            self.tip = None
         self._nesting -= 1
         try:
             if self._nesting:
@@ -136,13 +140,16 @@ class SqliteFile:
                 raise self._failed(error) from None
 
     def write(self, sql: str, values: Sequence[Any] = ()) -> int:
+        self._before_write()
         return self._db.execute(sql, values).rowcount
 
     def insert(self, sql: str, values: Sequence[Any]) -> int | None:
+        self._before_write()
         cursor = self._db.execute(sql, values)
         return cursor.lastrowid if cursor.rowcount == 1 else None
 
     def write_many(self, sql: str, values: Iterable[Sequence[Any]]) -> None:
+        self._before_write()
         self._db.executemany(sql, values)
 
     def scrub(self) -> None:
@@ -172,14 +179,31 @@ class SqliteFile:
 
     def catch_up(self) -> None:
         waiting, self._deferred.rows = self._deferred.rows, {}
-        for sql, values in waiting.items():
-            self._db.executemany(sql, values.values())
+        try:
+            for sql, values in waiting.items():
+                self._db.executemany(sql, values.values())
+        except sqlite3.Error as error:
+            self._failure = error  # what was put off was promised: without it nothing may land
+            raise
+
+    def _before_write(self) -> None:
+        self.tip = None
+        if self._deferred.rows:
+            self.catch_up()
+
+    def _look_around(self) -> None:
+        """Forget the tip if another connection has written since this one did."""
+        version = self._db.execute("PRAGMA data_version").fetchone()[0]
+        if version != self._version:
+            self._version = version
+            self.tip = None
 
     def _commit(self) -> None:
-        self._deferred.tip = None
         try:
             if self._deferred.rows:
                 self.catch_up()
+            if self._failure is not None:
+                raise self._failure
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
@@ -202,6 +226,8 @@ class SqliteFile:
 
     def _roll_back(self) -> None:
         self._deferred = Deferred()
+        self._failure = None
+        self.tip = None
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
