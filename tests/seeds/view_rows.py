@@ -75,6 +75,8 @@ V3: list[Row] = [
     ),
 ]
 V4: list[Row] = [
+    ("V4 a figure is no text", {"subtype": "warning", "content": 5}, None),
+    ("V4 nor is nought", {"subtype": "warning", "content": 0, "message": "w"}, ("info", "w")),
     ("V4 content", {"subtype": "warning", "content": "x"}, ("info", "x")),
     ("V4 message", {"subtype": "warning", "message": "x"}, ("info", "x")),
     ("V4 text", {"subtype": "warning", "text": "x"}, ("info", "x")),

@@ -225,6 +225,9 @@ def _fill(line: Line, event: JsonObject) -> str | None:
     words = {path: _word(_look_up(event, path)) for path in _FIELD.findall(line.text)}
     if None in words.values():
         return None
+    alone = _FIELD.fullmatch(line.text)
+    if alone is not None and not isinstance(_look_up(event, alone[1]), str):
+        return None  # a figure may stand in a sentence, but is none
     return _FIELD.sub(lambda match: words[match[1]] or "", line.text)
 
 

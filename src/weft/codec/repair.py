@@ -86,7 +86,7 @@ def arrange(
     """The turns of a request as this wire wants them; every change is reported."""
     native = request.wire is not None and request.wire.protocol == rules.protocol
     turns = [turn_of(number, message) for number, message in enumerate(request.messages)]
-    system = _take_system(turns, policy)
+    system = _take_system(turns, policy, losses)
     if native:
         _place_system(turns, rules, model, policy, losses, native)
     else:
@@ -211,18 +211,20 @@ def refuse_system_block(
     )
 
 
-def _take_system(turns: list[Turn], policy: SystemPolicy) -> list[Turn]:
+def _take_system(turns: list[Turn], policy: SystemPolicy, losses: Losses) -> list[Turn]:
     """Remove the leading run from the turns, or, when merging, every system message."""
-    if policy == "merge":
-        system = [turn for turn in turns if is_system(turn.message)]
-        turns[:] = [turn for turn in turns if not is_system(turn.message)]
-        return system
     lead = 0
     while lead < len(turns) and is_system(turns[lead].message):
         lead += 1
     system = turns[:lead]
     del turns[:lead]
-    return system
+    if policy != "merge":
+        return system
+    later = [turn for turn in turns if is_system(turn.message)]
+    for turn in later:
+        losses.add(turn.at, f"the place of a {turn.role} message", "the policy merges them", "form")
+    turns[:] = [turn for turn in turns if not is_system(turn.message)]
+    return system + later
 
 
 def _say_only(turn: Turn, request: Request, rules: Rules, losses: Losses) -> None:
@@ -294,6 +296,11 @@ def _place_system(
             end += 1
         why = _why_not_inline(turns, start, end, rules, model, policy, native)
         for turn in turns[start:end] if why else ():
+            if not native and not rules.empty_text and all(map(_is_blank, turn.blocks)):
+                losses.add(turn.at, f"an empty {turn.role} message", "it says nothing", "form")
+                turns.remove(turn)
+                end -= 1
+                continue
             losses.add(turn.at, f"the role {turn.role!r}, now `user`", why)
             turn.role = "user"
         start = end

@@ -5,7 +5,7 @@ it costs a second translation. Nothing here reads a clock or a file but the ship
 """
 
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import orjson
 from msgspec import structs
@@ -93,6 +93,7 @@ def translate(
     `Refused` on the first loss of meaning instead of reporting it. `upstream` is the deployment's
     name, for models that behave differently there.
     """
+    check_policies(system, cache)
     reader, writer = find_codec(source, "source"), find_codec(target, "target")
     raw, as_bytes = read_body(body)
     decoded = reader.decode_request(raw, model)
@@ -265,6 +266,7 @@ def encode(
     catalog: Catalog | None = None,
 ) -> Translation:
     """Values of the model as a request body of this protocol."""
+    check_policies(system, cache)
     codec = find_codec(protocol, "protocol")
     rows = catalog or load_catalog()
     encoded = codec.encode_request(
@@ -272,6 +274,16 @@ def encode(
     )
     path = codec.request_path(request.model, bool(request.params.stream))
     return Translation(encoded.body, encoded.losses, path)
+
+
+def check_policies(system: str, cache: str) -> None:
+    """Raise `Refused` where a policy is none of the known ones."""
+    for param, given, known in (
+        ("system", system, get_args(SystemPolicy)),
+        ("cache", cache, get_args(CachePolicy)),
+    ):
+        if given not in known:
+            raise Refused(f"{given!r} is none of {', '.join(known)}", param=param)
 
 
 def find_codec(protocol: str, param: str) -> Codec:

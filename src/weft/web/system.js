@@ -37,8 +37,9 @@ function fill(line, event) {
   }
   let whole = true;
   const text = line.text.replace(FIELD, (_, path) => {
-    const said = word(lookUp(event, path));
-    if (said === null) whole = false;
+    const found = lookUp(event, path);
+    const said = word(found);
+    if (said === null || (line.text === `{${path}}` && typeof found !== "string")) whole = false;
     return said ?? "";
   });
   return whole ? text : null;

@@ -262,7 +262,10 @@ class Writer:
                 return block.text
         return [self.block(block, (*place, at)) for at, block in enumerate(blocks)]
 
-    def image(self, block: Image, _place: Any) -> JsonObject:
+    def image(self, block: Image, place: Any) -> JsonObject:
+        if block.detail is not None:
+            level = "form" if block.detail == "auto" else "meaning"
+            self.losses.add(place, f"the detail {block.detail!r}", "images have none here", level)
         return self._with_ext({"type": "image", "source": write_source(block.source)}, block.ext)
 
     def document(self, block: File, _place: Any) -> JsonObject:

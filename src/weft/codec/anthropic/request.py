@@ -231,8 +231,12 @@ def _lose_system_form(turns: Sequence[Turn], losses: Losses) -> None:
     """Report what a list of blocks does not tell of the messages it was made from."""
     why = "the top-level system is one list of blocks"
     for turn in turns:
-        if turn.message.form == "text":
+        if not turn.message.text:
+            losses.add(turn.at, f"an empty {turn.role} message", "it says nothing", "form")
+        elif turn.message.form == "text":
             losses.add(turn.at, "the string form", why, "form")
+        elif Text("") in turn.blocks:
+            losses.add(turn.at, "an empty text", "empty text is refused here", "form")
         if turn.message.role != "system":
             losses.add(turn.at, f"the role {turn.message.role!r}", why, "form")
     for turn in turns[1:]:
