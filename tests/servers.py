@@ -22,7 +22,13 @@ from urllib.request import urlopen
 import orjson
 
 LAUNCH = "from weft.cli.main import entry; entry()"
-SECRETS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "WEFT_API_KEYS", "WEFT_STORE")
+SECRETS = (
+    "ANTHROPIC_API_KEY",
+    "GEMINI_API_KEY",
+    "OPENAI_API_KEY",
+    "WEFT_API_KEYS",
+    "WEFT_STORE",
+)
 
 
 def post(

@@ -7,9 +7,11 @@ import anthropic
 import openai
 import orjson
 import pytest
+from google import genai
+from google.genai import errors, types
 
 import weft.thread
-from servers import Scripted, scripted_upstream, weft_serve
+from servers import Scripted, post, scripted_upstream, weft_serve
 
 MODEL = "weft-offline"
 ASK = "Please use the tool to look up the weather in Paris."
@@ -44,6 +46,23 @@ def gpt(gateway):
     url = f"{gateway.url}/v1"
     with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
         yield client
+
+
+def google_client(url):
+    return genai.Client(api_key="none", http_options=types.HttpOptions(base_url=url))
+
+
+@pytest.fixture(scope="module")
+def gemini(gateway):
+    with google_client(gateway.url) as client:
+        yield client
+
+
+def ask_gemini(client, contents, streams, *, model=MODEL, **more):
+    given = {"model": model, "contents": contents, "config": more or None}
+    if not streams:
+        return [client.models.generate_content(**given)]
+    return list(client.models.generate_content_stream(**given))
 
 
 def ask_messages(client, messages, streams, *, model=MODEL, **more):
@@ -127,6 +146,105 @@ def test_openai_responses_answers_and_calls_a_tool(gpt, streams):
     final = ask_responses(gpt, items, streams, tools=tools, instructions="Be brief.")
     assert ANSWER in final.output_text
     assert (final.status, final.usage.total_tokens > 0) == ("completed", True)
+
+
+@MODES
+def test_gemini_answers_and_calls_a_tool(gemini, streams):
+    declared = types.FunctionDeclaration(name="weather", parameters_json_schema=SCHEMA)
+    config = {"tools": [types.Tool(function_declarations=[declared])]}
+    config |= {"system_instruction": "Be brief.", "automatic_function_calling": {"disable": True}}
+    said = [types.Content(role="user", parts=[types.Part(text=ASK)])]
+    chunks = ask_gemini(gemini, said, streams, **config)
+    [call] = [call for chunk in chunks for call in chunk.function_calls or ()]
+    result = types.Part.from_function_response(
+        name=call.name, response={"it": weather(**call.args)}
+    )
+    said += [
+        types.Content(role="model", parts=[types.Part(function_call=call)]),
+        types.Content(role="user", parts=[result]),
+    ]
+    final = ask_gemini(gemini, said, streams, **config)
+    assert ANSWER in "".join(chunk.text or "" for chunk in final)
+    assert final[-1].candidates[0].finish_reason == "STOP"
+    assert final[-1].usage_metadata.total_token_count > 0
+
+
+def test_geminis_own_function_calling_goes_to_the_end(gemini):
+    ran = []
+
+    def weather_of(city: str) -> str:
+        """Look up the weather."""
+        ran.append(city)
+        return weather(city)
+
+    [final] = ask_gemini(gemini, ASK, False, tools=[weather_of])
+    assert ran == ["Paris"]
+    assert ANSWER in final.text
+
+
+def test_gemini_counts_lists_and_is_told_in_its_own_words(gemini):
+    assert gemini.models.count_tokens(model=MODEL, contents="hello").total_tokens > 0
+    assert f"models/{MODEL}" in [model.name for model in gemini.models.list()]
+    assert gemini.models.get(model=MODEL).display_name == MODEL
+    with pytest.raises(errors.ClientError, match="no model") as raised:
+        gemini.models.get(model="mystery")
+    assert (raised.value.code, raised.value.status) == (404, "NOT_FOUND")
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta"])
+def test_a_gemini_stream_is_an_array_unless_events_are_asked_for(gateway, version):
+    body = {"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}
+    url = f"{gateway.url}/{version}/models/{MODEL}:streamGenerateContent"
+    status, headers, array = post(url, body)
+    _, plain, events = post(f"{url}?alt=sse", body)
+    frames = [line[6:] for line in events.decode().splitlines() if line.startswith("data: ")]
+    texts = [
+        "".join(row["candidates"][0]["content"]["parts"][0]["text"] for row in rows)
+        for rows in (orjson.loads(array), [orjson.loads(frame) for frame in frames])
+    ]
+    assert (status, headers["content-type"]) == (200, "application/json")
+    assert plain["content-type"] == "text/event-stream"
+    assert texts[0] == texts[1] != ""
+    status, _, wrong = post(url, {"contents": 7})
+    assert (status, orjson.loads(wrong)[0]["error"]["status"]) == (400, "INVALID_ARGUMENT")
+
+
+GEMINI_ANSWER = (
+    b'data: {"candidates":[{"content":{"role":"model","parts":[{"text":"Hel"}]},"index":0}]}\n\n',
+    b'data: {"candidates":[{"content":{"role":"model","parts":[{"text":"lo"}]},"index":0,'
+    b'"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":1,"totalTokenCount":3},'
+    b'"modelVersion":"g","responseId":"r1"}\n\n',
+)
+
+
+def test_a_gemini_upstream_answers_every_protocol(tmp_path):
+    with scripted_upstream() as upstream:
+        upstream.then(Scripted(*GEMINI_ANSWER))
+        flags = ("--upstream", f"g=gemini:{upstream.url}")
+        with weft_serve(tmp_path, *flags, G_API_KEY="secret") as gateway:
+            said = [{"role": "user", "content": "hi"}]
+            with anthropic.Anthropic(base_url=gateway.url, api_key="k", max_retries=0) as client:
+                message = ask_messages(client, said, True, model="g/gemini-3-pro")
+            with google_client(gateway.url) as client:
+                chunks = ask_gemini(client, "hi", True, model="gemini-3-pro")
+    assert message.content[0].text == "".join(chunk.text for chunk in chunks) == "Hello"
+    assert message.id.startswith("msg_")
+    path = "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse"
+    assert {seen["path"] for seen in upstream.seen} <= {path, path.replace("v1beta", "v1")}
+    assert {seen["headers"]["x-goog-api-key"] for seen in upstream.seen} == {"secret"}
+
+
+def test_ids_have_the_shape_of_their_protocol_and_are_unique(claude, gpt):
+    said = [{"role": "user", "content": "hello"}]
+    asks = {
+        "msg_": lambda: claude.messages.create(model=MODEL, max_tokens=99, messages=said),
+        "chatcmpl-": lambda: gpt.chat.completions.create(model=MODEL, messages=said),
+        "resp_": lambda: gpt.responses.create(model=MODEL, input="hello"),
+    }
+    for prefix, ask in asks.items():
+        ids = {ask().id for _ in range(2)}
+        assert len(ids) == 2
+        assert all(id.startswith(prefix) for id in ids)
 
 
 def test_anthropics_own_tool_runner_goes_to_the_end(claude):

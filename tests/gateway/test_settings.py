@@ -14,6 +14,9 @@ def config(folder, text):
     return str(path)
 
 
+KEYS = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o"}
+
+
 def test_flags_overrule_the_file_and_the_file_the_environment(tmp_path):
     path = config(tmp_path, 'port = 2\nstore = "file.db"\n')
     environ = {"WEFT_PORT": "1", "WEFT_STORE": "env.db", "WEFT_HOST": "localhost"}
@@ -22,11 +25,12 @@ def test_flags_overrule_the_file_and_the_file_the_environment(tmp_path):
 
 
 def test_the_vendors_stand_ready_with_the_keys_of_the_environment():
-    settings = read_settings(Flags(), {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o"})
+    settings = read_settings(Flags(), dict(KEYS, GEMINI_API_KEY="g"))
     assert [(p.name, p.protocol, p.key) for p in settings.providers] == [
         ("anthropic", "anthropic", "a"),
         ("openai", "openai-responses", "o"),
         ("openai-chat", "openai-chat", "o"),
+        ("gemini", "gemini", "g"),
     ]
 
 

@@ -17,7 +17,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=PROTOCOL:URL",
         action="append",
         default=[],
-        help="who answers; protocols: anthropic, openai-chat, openai-responses (repeatable)",
+        help="who answers; protocols: anthropic, openai-chat, openai-responses, gemini (repeatable)",
     )
     parser.add_argument(
         "--no-record", action="store_true", help="relay only: keep nothing of what is said"

@@ -13,7 +13,7 @@ from .provider import (
     make_provider,
     read_provider,
 )
-from .reply import STREAM_TYPE, OfflineReply, Reply, read_all
+from .reply import STREAM_TYPE, OfflineReply, Reply, read_all, shape_id
 from .retry import LOOP, RELAY, Policy, plan_retry
 
 __all__ = [
@@ -38,5 +38,6 @@ __all__ = [
     "read_error",
     "read_provider",
     "send",
+    "shape_id",
     "stream",
 ]

@@ -27,9 +27,11 @@ AUTH: dict[str, Auth] = {
     "anthropic": Auth("x-api-key"),
     "openai-chat": Auth("authorization", "Bearer "),
     "openai-responses": Auth("authorization", "Bearer "),
+    "gemini": Auth("x-goog-api-key"),
 }
-"""How each protocol's own vendor is paid: https://docs.anthropic.com/en/api/overview and
-https://platform.openai.com/docs/api-reference/authentication"""
+"""How each protocol's own vendor is paid: https://docs.anthropic.com/en/api/overview,
+https://platform.openai.com/docs/api-reference/authentication and
+https://ai.google.dev/gemini-api/docs/api-key"""
 
 HEADERS: dict[str, tuple[tuple[str, str], ...]] = {
     "anthropic": (("anthropic-version", "2023-06-01"),),
@@ -42,10 +44,13 @@ STREAM_MEMBERS: dict[str, JsonObject] = {
 """What a request must say for its stream to tell what it cost, where that is not the default:
 https://platform.openai.com/docs/api-reference/chat/create#chat-create-stream_options"""
 
+VERSIONS = ("/v1", "/v1beta")
+
 HOMES: dict[str, str] = {
     "anthropic": "https://api.anthropic.com",
     "openai-chat": "https://api.openai.com",
     "openai-responses": "https://api.openai.com",
+    "gemini": "https://generativelanguage.googleapis.com",
 }
 
 
@@ -73,10 +78,11 @@ class Provider(Struct, frozen=True, kw_only=True):
         return f"Provider({self.name}={self.protocol}:{self.base_url})"
 
     def url(self, path: str) -> str:
-        """The address of a path like `/v1/messages`, whether or not the base ends in `/v1`."""
+        """The address of a path like `/v1/messages`; the base may end in its version."""
         base = self.base_url.rstrip("/")
-        if base.endswith("/v1") and path.startswith("/v1/"):
-            base = base.removesuffix("/v1")
+        version = "/" + path.split("/")[1]
+        if version in VERSIONS:
+            base = base.removesuffix(version)
         return base + path
 
     def write_body(self, body: JsonObject, streams: bool) -> bytes:

@@ -6,18 +6,30 @@ three members as a server far away, in the protocol that the caller speaks.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Protocol
+from uuid import uuid4
 
 import orjson
 from msgspec import structs
 
 from weft.codec import Codec, write_frame
-from weft.model import Finish, Request, Start, fold
+from weft.model import Event, Finish, Request, Start, fold
 
 from .offline import answer, origin
 
 STREAM_TYPE = "text/event-stream"
+
+ID_PREFIXES = {"anthropic": "msg_", "openai-chat": "chatcmpl-", "openai-responses": "resp_"}
+"""How the ids of answers begin, in protocols whose clients may look at that."""
+
+
+def shape_id(protocol: str, id: str | None = None) -> str:
+    """An answer's id in the shape of a protocol: the one it had elsewhere, or a new one."""
+    bare = uuid4().hex[:24] if id is None else id
+    for prefix in ID_PREFIXES.values():
+        bare = bare.removeprefix(prefix)
+    return ID_PREFIXES.get(protocol, "") + bare
 
 
 class Reply(Protocol):
@@ -64,16 +76,22 @@ class OfflineReply:
     async def chunks(self) -> AsyncIterator[bytes]:
         """The frames one by one, or the body at once."""
         if not self.streamed:
-            response = fold(answer(self._request), origin(self._request))
+            response = fold(self._events(), origin(self._request))
             yield orjson.dumps(self._codec.encode_response(response, int(time.time())).body)
             return
         encoder = self._codec.stream_encoder(int(time.time()))
-        for event in answer(self._request):
+        for event in self._events():
             if not self._costs and isinstance(event, Start | Finish):
                 event = structs.replace(event, usage=None)
             for frame in encoder.send(event):
                 yield write_frame(frame)
             await asyncio.sleep(self._pace)
+
+    def _events(self) -> Iterator[Event]:
+        """The answer is the same for the same request, but it is another answer."""
+        for event in answer(self._request):
+            named = isinstance(event, Start)
+            yield structs.replace(event, id=shape_id(self._codec.protocol)) if named else event
 
     def close(self) -> None:
         """Nothing is held open."""

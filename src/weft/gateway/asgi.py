@@ -60,12 +60,12 @@ class Outbound:
 
     def __init__(self, send: Send) -> None:
         self.started = False
-        self._send = send
+        self.sender = send
 
     async def start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         """Send the status and headers; once."""
         self.started = True
-        await self._send(
+        await self.sender(
             {
                 "type": "http.response.start",
                 "status": status,
@@ -78,11 +78,11 @@ class Outbound:
     async def write(self, data: bytes) -> None:
         """Send a piece of the body."""
         if data:
-            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+            await self.sender({"type": "http.response.body", "body": data, "more_body": True})
 
     async def finish(self, data: bytes = b"") -> None:
         """Send the end of the body."""
-        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+        await self.sender({"type": "http.response.body", "body": data, "more_body": False})
 
     async def send(self, status: int, body: bytes, headers: Iterable[tuple[str, str]] = ()) -> None:
         """Send a whole answer; its type is JSON unless a header says otherwise."""

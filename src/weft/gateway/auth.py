@@ -21,6 +21,7 @@ from weft.errors import Refused
 from .settings import Settings, hash_key, is_loopback
 
 CREDENTIALS = ("authorization", "x-api-key", "x-goog-api-key", "api-key")
+KEY_HEADERS = ("x-api-key", "x-goog-api-key")
 OWN_SCOPE = "local"
 
 
@@ -57,8 +58,9 @@ def refuse_foreign_pages(headers: Mapping[str, str], settings: Settings) -> None
 
 def shown_key(headers: Mapping[str, str]) -> str | None:
     """The key that the caller shows, in whichever header its SDK puts it."""
-    if key := headers.get("x-api-key"):
-        return key
+    for name in KEY_HEADERS:
+        if key := headers.get(name):
+            return key
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return SCHEMES.get(scheme.lower(), _nothing)(token.strip()) or None
 
@@ -91,6 +93,12 @@ def upstream_credentials(
     if settings.keys or not settings.loopback or provider.protocol != protocol:
         return {}
     return {name: headers[name] for name in CREDENTIALS if name in headers}
+
+
+def brings_credentials(headers: Mapping[str, str], settings: Settings) -> bool:
+    """Whether the caller has something of its own to pay an upstream with, and may."""
+    own = any(name in headers for name in CREDENTIALS)
+    return own and settings.loopback and not settings.keys
 
 
 def _name(host: str) -> str:

@@ -4,31 +4,35 @@ Every route is a plain function of the state, what came in and the way out. One 
 protocol is wrapped so that whatever fails is told in that protocol's words.
 """
 
-import asyncio
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, cast
 
 import orjson
 
-from weft.client import OFFLINE, OFFLINE_MODEL, RELAY, Provider, read_all
+from weft.client import OFFLINE, RELAY, read_all
 from weft.codec import CODECS, Codec
 from weft.errors import Refused, UpstreamProtocolError
-from weft.model import JsonObject, Request
+from weft.model import Request
 from weft.tokens import counter_for
 
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
-from .auth import admit, upstream_credentials
+from .auth import admit
 from .errors import internal_failure, refusal, upstream_failure
 from .exchange import converse, read_request
+from .google import COUNT, METHODS, read_address, show_key, way_out
+from .google import PROTOCOL as GOOGLE
+from .models import dialect, models
 from .outgoing import is_direct, write_outgoing
 from .state import State
 from .usage import Ledger, write_line
 
 LISTING_SECONDS = 5.0
-EPOCH = "1970-01-01T00:00:00Z"
+COUNTS = {"anthropic": "input_tokens", "gemini": "totalTokens"}
+"""The member that holds the count."""
+WRAPPED = "generateContentRequest"
+"""Google's count also takes the whole request as one member."""
 
 Endpoint = Callable[[State, Inbound, Outbound], Awaitable[None]]
 
@@ -49,16 +53,16 @@ async def conversation(protocol: str, state: State, inbound: Inbound, outbound: 
         write_line(ledger, sys.stderr)
 
 
-async def count_tokens(state: State, inbound: Inbound, outbound: Outbound) -> None:
-    """Anthropic's count: the upstream's own where it has one, our estimate elsewhere."""
-    codec = CODECS["anthropic"]
+async def count_tokens(protocol: str, state: State, inbound: Inbound, outbound: Outbound) -> None:
+    """How large a request is: the upstream's own count where it has one, our estimate elsewhere."""
+    codec, member = CODECS[protocol], COUNTS[protocol]
     try:
         admit(inbound.headers, state.settings)
         body = await inbound.read(state.settings.max_body)
-        request, route, _ = read_request(state, codec, parse_body(body))
+        raw = parse_body(body)
+        request, route, _ = read_request(state, codec, raw.get(WRAPPED, raw), inbound)
         if route.provider is OFFLINE or not is_direct(route, codec):
-            count = count_request(state, request)
-            await outbound.send(200, orjson.dumps({"input_tokens": count}))
+            await outbound.send(200, orjson.dumps({member: count_request(state, request)}))
             return
         outgoing = write_outgoing(state, codec, route, request, body, inbound)
         reply = await state.wire.post(
@@ -104,79 +108,34 @@ async def health(_state: State, _inbound: Inbound, outbound: Outbound) -> None:
     await outbound.send(200, orjson.dumps({"status": "ok", "name": "weft"}))
 
 
-async def models(state: State, inbound: Inbound, outbound: Outbound) -> None:
-    """All models of all upstreams that answer, in a form that every vendor's SDK reads."""
-    protocol = "anthropic" if "anthropic-version" in inbound.headers else "openai-chat"
-    try:
-        admit(inbound.headers, state.settings)
-    except Refused as error:
-        await send_error(CODECS[protocol], outbound, error)
-        return
-    listings = await asyncio.gather(
-        *(_list_models(state, provider, inbound.headers, protocol) for provider in state.providers)
+async def google(state: State, inbound: Inbound, outbound: Outbound) -> None:
+    """What Google's addresses name: a conversation, or a count."""
+    show_key(inbound)
+    counts = read_address(inbound.path).method == COUNT
+    answer = count_tokens if counts else conversation
+    await answer(GOOGLE, state, inbound, way_out(inbound, outbound))
+
+
+async def nowhere(_state: State, inbound: Inbound, outbound: Outbound) -> None:
+    """A path that no protocol has; the answer says which there are."""
+    known = ", ".join(f"{method} {path}" for method, path in ROUTES if path.startswith("/v1/"))
+    methods = ", ".join(f"POST /v1beta/models/MODEL:{method}" for method in METHODS)
+    missing = Refused(
+        f"there is no {inbound.method} {inbound.path} here; the paths are: {known}, {methods}",
+        status=404,
+        type="not_found_error",
     )
-    found = {str(row["id"]): row for rows in listings for row in rows}
-    found[OFFLINE_MODEL] = {"id": OFFLINE_MODEL, "owned_by": "weft"}
-    name = inbound.path.removeprefix("/v1/models").strip("/")
-    if name and name not in found:
-        missing = Refused(f"no model {name!r} here", status=404, type="not_found_error")
-        await send_error(CODECS[protocol], outbound, missing)
-        return
-    rows = [_model_row(row) for row in found.values()]
-    if name:
-        await outbound.send(200, orjson.dumps(_model_row(found[name])))
-        return
-    ends = {"first_id": rows[0]["id"], "last_id": rows[-1]["id"]}
-    await outbound.send(
-        200, orjson.dumps({"object": "list", "data": rows, "has_more": False, **ends})
-    )
-
-
-async def _list_models(
-    state: State, provider: Provider, headers: Mapping[str, str], protocol: str
-) -> list[JsonObject]:
-    """One upstream's models; an upstream that does not list them serves them all the same."""
-    paid = upstream_credentials(headers, state.settings, provider, protocol)
-    if provider.keyed and not paid:
-        return []
-    try:
-        async with asyncio.timeout(LISTING_SECONDS):
-            asked = {**dict(provider.headers), **paid}
-            reply = await state.wire.get(provider, "/v1/models", asked, RELAY)
-            listing: Any = orjson.loads(await read_all(reply))
-    except (UpstreamProtocolError, TimeoutError, orjson.JSONDecodeError):
-        return []
-    rows = cast(JsonObject, listing).get("data") if isinstance(listing, dict) else None
-    if reply.status != 200 or not isinstance(rows, list):
-        return []
-    named = [cast(JsonObject, row) for row in cast(list[Any], rows) if isinstance(row, dict)]
-    return [row for row in named if isinstance(row.get("id"), str)]
-
-
-def _model_row(row: JsonObject) -> JsonObject:
-    """The union of what the vendors' SDKs read of a model."""
-    return {
-        "type": "model",
-        "object": "model",
-        "display_name": row["id"],
-        "created_at": EPOCH,
-        "created": 0,
-        "owned_by": "upstream",
-        **row,
-    }
-
-
-def _protocol_route(protocol: str) -> Endpoint:
-    return partial(conversation, protocol)
+    await send_error(CODECS[dialect(inbound)], outbound, missing)
 
 
 ROUTES: dict[tuple[str, str], Endpoint] = {
-    ("POST", "/v1/messages"): _protocol_route("anthropic"),
-    ("POST", "/v1/messages/count_tokens"): count_tokens,
-    ("POST", "/v1/chat/completions"): _protocol_route("openai-chat"),
-    ("POST", "/v1/responses"): _protocol_route("openai-responses"),
+    ("POST", "/v1/messages"): partial(conversation, "anthropic"),
+    ("POST", "/v1/messages/count_tokens"): partial(count_tokens, "anthropic"),
+    ("POST", "/v1/chat/completions"): partial(conversation, "openai-chat"),
+    ("POST", "/v1/responses"): partial(conversation, "openai-responses"),
     ("GET", "/v1/responses"): no_websocket,
     ("GET", "/v1/models"): models,
+    ("GET", "/v1beta/models"): models,
     ("GET", "/healthz"): health,
     ("HEAD", "/healthz"): health,
 }
@@ -184,6 +143,10 @@ ROUTES: dict[tuple[str, str], Endpoint] = {
 
 def find_endpoint(method: str, path: str) -> Endpoint | None:
     """The hot route for a request; None sends it to the control plane."""
-    if method == "GET" and path.startswith("/v1/models/"):
+    if (method, path) in ROUTES:
+        return ROUTES[method, path]
+    if not path.startswith(("/v1/", "/v1beta/")):
+        return None
+    if method == "GET" and path.startswith(("/v1/models/", "/v1beta/models/")):
         return models
-    return ROUTES.get((method, path))
+    return google if method == "POST" and read_address(path).model else nowhere

@@ -25,14 +25,16 @@ from weft.client import (
     origin_of,
     read_all,
     read_error,
+    shape_id,
 )
 from weft.codec import CODECS, Codec, restore_calls
 from weft.errors import Refused, StoreError, UpstreamFailed, UpstreamProtocolError
 from weft.model import ApiError, JsonObject, Loss, Origin, Request, Response
 
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
-from .auth import Caller, admit
+from .auth import Caller, admit, brings_credentials
 from .errors import failure, refusal
+from .google import read_address
 from .hints import read_hint
 from .outgoing import Outgoing, is_direct, write_outgoing
 from .pump import pump
@@ -103,7 +105,7 @@ async def _travel(
     caller = admit(inbound.headers, state.settings)
     body = await inbound.read(state.settings.max_body)
     raw = parse_body(body)
-    request, route, readable = read_request(state, codec, raw)
+    request, route, readable = read_request(state, codec, raw, inbound)
     ledger.model, ledger.upstream = request.model, route.provider.name
     link = read_link(codec.protocol, raw)
     if link is not None and readable:
@@ -125,23 +127,31 @@ async def _travel(
         reply.close()
 
 
-def read_request(state: State, codec: Codec, raw: JsonObject) -> tuple[Request, Route, bool]:
+def read_request(
+    state: State, codec: Codec, raw: JsonObject, inbound: Inbound
+) -> tuple[Request, Route, bool]:
     """The request, who answers it, and whether we could read it.
 
     An upstream of the caller's own protocol judges its bodies itself: what we cannot read still
     goes there, and is only not recorded. Anywhere else it is refused.
     """
+    address = read_address(inbound.path)
+    pays = brings_credentials(inbound.headers, state.settings)
     try:
-        request = codec.decode_request(without_link(codec.protocol, raw), None)
+        request = codec.decode_request(without_link(codec.protocol, raw), address.model)
     except Refused:
-        model = raw.get("model")
+        model = address.model or raw.get("model")
         if not isinstance(model, str):
             raise
-        route = find_route(model, codec.protocol, state.providers, state.catalog)
+        route = find_route(model, codec.protocol, state.providers, state.catalog, pays=pays)
         if route.provider is OFFLINE or not is_direct(route, codec):
             raise
         return Request(model, ()), route, False
-    return request, find_route(request.model, codec.protocol, state.providers, state.catalog), True
+    if address.streams is not None:
+        params = structs.replace(request.params, stream=address.streams)
+        request = structs.replace(request, params=params)
+    route = find_route(request.model, codec.protocol, state.providers, state.catalog, pays=pays)
+    return request, route, True
 
 
 async def _resume(
@@ -205,6 +215,8 @@ async def _relay_body(journey: Journey, reply: Reply, outbound: Outbound) -> Non
         if response is None or journey.request.params.stream:
             name = journey.route.provider.name
             raise UpstreamProtocolError(f"upstream {name!r} answered with something unreadable")
+        named = shape_id(journey.codec.protocol, response.id)
+        response = structs.replace(response, id=named)
         encoded = journey.codec.encode_response(response, int(time.time()))
         body, losses = orjson.dumps(encoded.body), (*losses, *encoded.losses)
     if response is not None:

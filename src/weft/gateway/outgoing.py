@@ -11,10 +11,12 @@ from msgspec import Struct, structs
 
 from weft.client import OFFLINE
 from weft.codec import CODECS, Calls, Codec, Target, refuse_system_media, verbatim
-from weft.model import Loss, Request
+from weft.errors import Refused
+from weft.model import Loss, Request, is_system
 
 from .asgi import Inbound
 from .auth import CREDENTIALS, upstream_credentials
+from .google import read_address
 from .routing import Route
 from .state import State
 
@@ -44,6 +46,15 @@ HOP_HEADERS = frozenset(
 """Request headers that end here: they speak of this connection, or pay for it."""
 
 
+SPOKEN = {
+    "anthropic": "messages",
+    "openai-chat": "messages",
+    "openai-responses": "input",
+    "gemini": "contents",
+}
+"""The member of a body that holds what was said."""
+
+
 class Outgoing(Struct, frozen=True):
     """A request as it goes upstream, and what its translation could not say.
 
@@ -69,12 +80,17 @@ def write_outgoing(
     provider = route.provider
     paid = upstream_credentials(inbound.headers, state.settings, provider, codec.protocol)
     base = {"content-type": "application/json", **dict(provider.headers)}
-    if provider is OFFLINE:
-        refuse_system_media(request)  # an upstream would judge its own protocol; this one is ours
+    if provider is OFFLINE:  # an upstream would judge its own protocol; this one is ours
+        refuse_system_media(request)
+        refuse_silence(request, codec)
     if is_direct(route, codec):
         passed = {n: v for n, v in inbound.headers.items() if forwards(n)}
+        address = read_address(inbound.path)
         path = f"{inbound.path}?{inbound.query}" if inbound.query else inbound.path
-        renamed = body if route.model == request.model else rename_model(body, route.model)
+        if address.model is not None:
+            path = address.path(route.model, inbound.query)
+        named = route.model == request.model or address.model is not None
+        renamed = body if named else rename_model(body, route.model)
         return Outgoing(path, renamed, {**base, **passed, **paid})
     writer = CODECS[provider.protocol]
     target = Target(
@@ -90,6 +106,13 @@ def write_outgoing(
         tuple(encoded.losses),
         encoded.calls,
     )
+
+
+def refuse_silence(request: Request, codec: Codec) -> None:
+    """Raises `Refused` where nobody has said anything that could be answered."""
+    if all(is_system(message) for message in request.messages):
+        member = SPOKEN[codec.protocol]
+        raise Refused(f"{member} holds no message to answer", param=member)
 
 
 def forwards(name: str) -> bool:

@@ -15,14 +15,17 @@ from typing import Protocol, cast
 
 from msgspec import Struct, structs
 
+from weft.client import shape_id
 from weft.codec import CallRestorer, Calls, Codec, SseParser, write_frame
 from weft.errors import UpstreamProtocolError
 from weft.model import ApiError, End, Event, Fail, Finish, Fold, JsonObject, Loss, Origin, Start
 
 KEEPALIVE: dict[str, bytes] = {
     "anthropic": b'event: ping\ndata: {"type": "ping"}\n\n',
+    "gemini": b"\n",
 }
-"""https://docs.anthropic.com/en/docs/build-with-claude/streaming#ping-events"""
+"""https://docs.anthropic.com/en/docs/build-with-claude/streaming#ping-events; and Google's own SDK
+takes a comment for the beginning of an error, but a blank line for nothing."""
 
 COMMENT = b": keep-alive\n"
 """A comment line of its own, without a blank line: `: ping` and a blank line after it make an
@@ -191,6 +194,8 @@ class Interpreter:
         last: list[bytes] = []
         known = [said for event in events for said in self._restorer.send(event)]
         for event in known:
+            if isinstance(event, Start):
+                event = structs.replace(event, id=shape_id(self._target.protocol, event.id))
             self.fold.send(event)
             told = event if self._costs else without_usage(event)
             frames = map(write_frame, self._encoder.send(told))

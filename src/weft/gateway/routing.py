@@ -24,13 +24,23 @@ class Route(Struct, frozen=True, gc=False):
     model: str
 
 
-def find_route(model: str, protocol: str, providers: Sequence[Provider], catalog: Catalog) -> Route:
-    """The upstream for a model's name asked for in this protocol; raises `Refused` with 404."""
+def find_route(
+    model: str,
+    protocol: str,
+    providers: Sequence[Provider],
+    catalog: Catalog,
+    *,
+    pays: bool = True,
+) -> Route:
+    """The upstream for a model's name asked for in this protocol; raises `Refused` with 404.
+
+    `pays` is whether the caller has credentials of its own, good at its vendor.
+    """
     if _matches(OFFLINE, model):
         return Route(OFFLINE, model)
     by_name: Mapping[str, Provider] = {provider.name: provider for provider in providers}
     prefix, _, rest = model.partition("/")
-    if rest and prefix in by_name:
+    if rest and prefix in by_name and _usable(by_name[prefix], protocol, pays):
         return Route(by_name[prefix], rest)
     if len(providers) == 1:
         return Route(providers[0], model)
@@ -44,7 +54,7 @@ def find_route(model: str, protocol: str, providers: Sequence[Provider], catalog
             if p.protocol == protocol and (not vendor or p.vendor in ("", vendor))
         ],
     ):
-        usable = [p for p in candidates if p.key or not p.keyed or p.protocol == protocol]
+        usable = [p for p in candidates if _usable(p, protocol, pays)]
         if usable:
             return Route(_nearest(usable, protocol), model)
     raise Refused(
@@ -54,6 +64,11 @@ def find_route(model: str, protocol: str, providers: Sequence[Provider], catalog
         status=404,
         type="not_found_error",
     )
+
+
+def _usable(provider: Provider, protocol: str, pays: bool) -> bool:
+    """Whether somebody pays: we with its key, or the caller with its own."""
+    return bool(provider.key) or not provider.keyed or (pays and provider.protocol == protocol)
 
 
 def _matches(provider: Provider, model: str) -> bool:

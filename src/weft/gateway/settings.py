@@ -16,8 +16,8 @@ either: `read_settings` takes the environment as an argument, and what it return
     models = ["claude-*"]
     system = "auto"                    # auto, inline, demote, merge
 
-Without any upstream of one's own, Anthropic's and OpenAI's addresses stand ready: with the key of
-the environment, or with the caller's own credentials.
+Without any upstream of one's own, the addresses of Anthropic, OpenAI and Google stand ready: with
+the key of the environment, or with the caller's own credentials.
 """
 
 import re
@@ -46,6 +46,7 @@ STANDING = (
     ("anthropic", "anthropic", "ANTHROPIC_API_KEY", "anthropic"),
     ("openai", "openai-responses", "OPENAI_API_KEY", "openai"),
     ("openai-chat", "openai-chat", "OPENAI_API_KEY", "openai"),
+    ("gemini", "gemini", "GEMINI_API_KEY", "google"),
 )
 """Name, protocol, key variable and vendor of the upstreams that need no configuration."""
 

@@ -1,0 +1,134 @@
+"""All models of all upstreams that answer, in the form that the asking vendor's SDK reads."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, cast
+
+import orjson
+from msgspec import Struct
+
+from weft.client import OFFLINE_MODEL, RELAY, Provider, read_all
+from weft.codec import CODECS
+from weft.errors import Refused, UpstreamProtocolError
+from weft.model import JsonObject
+
+from .asgi import Inbound, Outbound
+from .auth import admit, upstream_credentials
+from .errors import refusal
+from .google import METHODS, is_google, show_key
+from .google import PROTOCOL as GOOGLE
+from .state import State
+
+LISTING_SECONDS = 5.0
+EPOCH = "1970-01-01T00:00:00Z"
+PREFIX = "models/"
+
+
+class Listing(Struct, frozen=True, gc=False):
+    """Where an upstream of a protocol lists its models, and which member names them."""
+
+    path: str = "/v1/models"
+    rows: str = "data"
+    name: str = "id"
+
+
+LISTINGS = {GOOGLE: Listing("/v1beta/models", "models", "name")}
+COMMON = Listing()
+
+
+def dialect(inbound: Inbound) -> str:
+    """The protocol of a caller whose path does not tell it."""
+    if is_google(inbound):
+        return GOOGLE
+    anthropic = inbound.path.startswith("/v1/messages") or "anthropic-version" in inbound.headers
+    return "anthropic" if anthropic else "openai-chat"
+
+
+async def models(state: State, inbound: Inbound, outbound: Outbound) -> None:
+    """The list, or the one model that the path names."""
+    show_key(inbound)
+    protocol = dialect(inbound)
+    try:
+        admit(inbound.headers, state.settings)
+        found = await _collect(state, inbound, protocol)
+        name = inbound.path.partition("/models")[2].strip("/")
+        if name and name not in found:
+            raise Refused(f"no model {name!r} here", status=404, type="not_found_error")
+    except Refused as error:
+        status, body = CODECS[protocol].encode_error(refusal(error))
+        await outbound.send(status, orjson.dumps(body))
+        return
+    write = _google_row if protocol == GOOGLE else _row
+    if name:
+        await outbound.send(200, orjson.dumps(write(state, name, found[name])))
+        return
+    rows = [write(state, name, row) for name, row in found.items()]
+    listing = {"models": rows} if protocol == GOOGLE else _list(rows)
+    await outbound.send(200, orjson.dumps(listing))
+
+
+async def _collect(state: State, inbound: Inbound, protocol: str) -> dict[str, JsonObject]:
+    listings = await asyncio.gather(
+        *(_read_models(state, provider, inbound.headers, protocol) for provider in state.providers)
+    )
+    found = {name: row for rows in listings for name, row in rows.items()}
+    return {**found, OFFLINE_MODEL: {"id": OFFLINE_MODEL, "owned_by": "weft"}}
+
+
+async def _read_models(
+    state: State, provider: Provider, headers: Mapping[str, str], protocol: str
+) -> dict[str, JsonObject]:
+    """One upstream's models; an upstream that does not list them serves them all the same."""
+    paid = upstream_credentials(headers, state.settings, provider, protocol)
+    if provider.keyed and not paid:
+        return {}
+    form = LISTINGS.get(provider.protocol, COMMON)
+    try:
+        async with asyncio.timeout(LISTING_SECONDS):
+            asked = {**dict(provider.headers), **paid}
+            reply = await state.wire.get(provider, form.path, asked, RELAY)
+            listing: Any = orjson.loads(await read_all(reply))
+    except (UpstreamProtocolError, TimeoutError, orjson.JSONDecodeError):
+        return {}
+    rows = cast(JsonObject, listing).get(form.rows) if isinstance(listing, dict) else None
+    if reply.status != 200 or not isinstance(rows, list):
+        return {}
+    named = [cast(JsonObject, row) for row in cast(list[Any], rows) if isinstance(row, dict)]
+    return {
+        name.removeprefix(PREFIX): row
+        for row in named
+        if isinstance(name := row.get(form.name), str)
+    }
+
+
+def _row(_state: State, name: str, row: JsonObject) -> JsonObject:
+    """The union of what the SDKs of Anthropic and OpenAI read of a model."""
+    return {
+        "type": "model",
+        "object": "model",
+        "display_name": name,
+        "created_at": EPOCH,
+        "created": 0,
+        "owned_by": "upstream",
+        **row,
+        "id": name,
+    }
+
+
+def _list(rows: list[JsonObject]) -> JsonObject:
+    ends = {"first_id": rows[0]["id"], "last_id": rows[-1]["id"]}
+    return {"object": "list", "data": rows, "has_more": False, **ends}
+
+
+def _google_row(state: State, name: str, row: JsonObject) -> JsonObject:
+    """https://ai.google.dev/api/models"""
+    if str(row.get("name", "")).startswith(PREFIX):
+        return row
+    return {
+        "name": PREFIX + name,
+        "baseModelId": name,
+        "version": "1",
+        "displayName": name,
+        "inputTokenLimit": state.catalog.find(name).window,
+        "supportedGenerationMethods": list(METHODS),
+    }
