@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import weft
 from corpus import recorded
 from weft.catalog import load_catalog
 from weft.codec import CODECS, SseParser, Target, write_frame
@@ -1003,3 +1004,11 @@ def test_recorded_streams_come_back_equal_and_fold():
         for event in events:
             folding.send(event)
         assert folding.error is not None or folding.response().stop is not None, exchange["id"]
+
+
+@pytest.mark.parametrize("kind", ["function", "custom"])
+def test_a_tool_without_its_definition_is_refused(kind):
+    body = {"model": "m", "messages": [], "tools": [{"type": kind}]}
+    with pytest.raises(weft.Refused) as refused:
+        weft.translate(body, "openai-chat", "anthropic")
+    assert refused.value.param == f"tools[0].{kind}"

@@ -346,6 +346,18 @@ def test_W7_with_the_sidecar_chat_to_messages_and_back_is_the_original(messages)
     assert plain.body == body or there.losses  # without it, the difference is told
 
 
+@pytest.mark.parametrize("model", ["claude-opus-4-6", "claude-opus-4-8", "m"])
+@pytest.mark.parametrize("target", ["openai-chat", "openai-responses"])
+def test_W7_the_sidecar_restores_what_the_model_would_refuse(model, target):
+    body = {
+        "model": model,
+        "max_tokens": 9,
+        "messages": [user(), system("R"), assistant(), user("b"), system("S")],
+    }
+    there = weft.translate(body, "anthropic", target)
+    assert weft.translate(there.body, target, "anthropic", sidecar=there.sidecar).body == body
+
+
 # W8 -------------------------------------------------------------------------------------------
 
 

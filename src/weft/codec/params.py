@@ -122,7 +122,7 @@ def lose_ext(ext: Ext, protocol: str, place: Place, losses: Losses) -> None:
                 continue
             losses.items.append(
                 Loss(
-                    f"{path}.{key}",
+                    f"{path}.{key}" if path else key,
                     f"the member {key!r}",
                     "it has no counterpart on the target's wire",
                     "form" if key in FORM_MEMBERS or value in (None, "", [], {}) else "meaning",

@@ -99,6 +99,8 @@ def translate(
     decoded = reader.decode_request(raw, model)
     request = decoded if not sidecar else apply_sidecar(decoded, sidecar)
     rows = catalog or load_catalog()
+    if sidecar and system == "auto" and request.wire is not decoded.wire:
+        system = "inline"  # the caller's own body, restored whole: nothing in it is moved
     goal = Target(
         rows.find(request.model, upstream), system, cache, verbatim if as_bytes else parsed
     )

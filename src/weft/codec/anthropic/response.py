@@ -3,6 +3,7 @@
 from weft.codec.base import Encoded, Losses
 from weft.codec.read import at, objects, text_of
 from weft.codec.repair import lose_ext
+from weft.errors import UpstreamFailed
 from weft.model import (
     Audio,
     Block,
@@ -25,6 +26,7 @@ from weft.model import (
 )
 
 from .blocks import Writer, decode_block
+from .errors import decode_error
 from .usage import decode_stop, decode_usage, encode_usage, stop_word
 from .wire import PROTOCOL
 
@@ -35,6 +37,9 @@ ENVELOPE = frozenset(
 
 def decode_response(body: JsonObject) -> Response:
     """A whole answer; raises `Refused` with the path of whatever cannot be read."""
+    if body.get("type") == "error":
+        failed = decode_error(body, 0)
+        raise UpstreamFailed(failed.message, status=failed.status)
     events: list[Event] = [decode_start(body)]
     for number, raw in enumerate(objects(body.get("content"), "content")):
         with at(f"content[{number}]"):

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.codec.base import Losses, members
 from weft.codec.params import tool_losses
-from weft.codec.read import at, objects, optional, text_of
+from weft.codec.read import at, objects, optional, text_of, wrong
 from weft.codec.tools import format_of, grammar_of, is_offered
 from weft.model import JsonObject, Place, Request, Tool
 
@@ -38,6 +38,8 @@ def _decode_tool(raw: JsonObject) -> Tool:
             name, words = text_of(custom, "name"), optional(custom, "description", str)
         return Tool(name, words, kind="custom", raw={PROTOCOL: kept})
     kind = text_of(raw, "type")
+    if kind in ("function", "custom"):
+        raise wrong(kind, raw.get(kind), "an object")
     return Tool(kind, kind=kind, raw={PROTOCOL: kept})
 
 
