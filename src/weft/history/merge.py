@@ -159,10 +159,6 @@ def _higher(one: Priority, other: Priority) -> Priority:
 def _untouched(base: Sequence[Row], ours: Sequence[Row], theirs: Sequence[Row]) -> int:
     """How many lines at the start are of no interest: the same on all sides, and answered there."""
     same = min(same_start(base, ours), same_start(base, theirs))
-    for old, left, right in zip(base[same:], ours[same:], theirs[same:], strict=False):
-        if not (old is left is right or old == left == right):
-            break
-        same += 1
     start = max(0, same - 1)  # one line stays, for what comes behind it
     waiting = _unasked([*base[start:], *ours[start:], *theirs[start:]])
     for place in range(start - 1, -1, -1) if waiting else ():

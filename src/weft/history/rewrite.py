@@ -6,7 +6,6 @@ changed is a `Change`, one that moved is dropped and put in again under its own 
 """
 
 from collections.abc import Mapping, Sequence
-from operator import is_
 
 from msgspec import Struct
 
@@ -109,12 +108,14 @@ def changed(row: Row, change: Change, messages: Sequence[Message]) -> Row:
 
 
 def same_start(one: Sequence[Row], other: Sequence[Row]) -> int:
-    """How many lines both begin with, the very same ones; runs of them are compared at once."""
+    """How many lines both begin with; they are mostly the very same ones, so runs go at once."""
+    if type(one) is not type(other):  # a list is never equal to a tuple
+        one, other = list(one), list(other)
     most = min(len(one), len(other))
     same = 0
-    while same < most and all(map(is_, one[same : same + RUN], other[same : same + RUN])):
+    while same < most and one[same : same + RUN] == other[same : same + RUN]:
         same += RUN
-    while same < most and one[same] is other[same]:
+    while same < most and one[same] == other[same]:
         same += 1
     return min(same, most)
 
