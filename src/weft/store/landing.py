@@ -46,10 +46,12 @@ def write_landing(db: Database, owner: int, landing: Landing) -> None:
     put_off = db.deferred
     if tip is None or tip.at != (owner, landing.ref, landing.old):
         tip = _head(db, owner, landing)
-    if put_off is not None and tip.is_new and _is_plain_child(landing, tip):
+    if not _is_plain_child(landing, tip):
+        new, is_new = _put_objects(db, owner, landing, tip)
+    elif put_off is not None and tip.is_new:
         new, is_new = _put_child_off(put_off, owner, landing, tip), True
     else:
-        new, is_new = _put_objects(db, owner, landing, tip)
+        new, is_new = _put_child(db, owner, landing, tip)
     if landing.was is not None:
         db.write("UPDATE thread SET head = ? WHERE key = ?", (landing.ref, owner))
     moved = (None if tip.place is None else tip.place[0], None if new is None else new[0])
@@ -98,6 +100,20 @@ def _is_plain_child(landing: Landing, tip: Tip) -> bool:
         and tip.place is not None
         and not tip.place[3]
     )
+
+
+def _put_child(db: Database, owner: int, landing: Landing, tip: Tip) -> tuple[Place, bool]:
+    """What `_put_objects` does, for what nearly every landing is."""
+    assert tip.place is not None
+    (commit,), (entry,) = landing.commits, landing.entries
+    parent, line, depth, _ = tip.place
+    entry_key = db.insert(PUT_ENTRY, entry) or _entry_key(db, entry[0])
+    beside = (commit.created, commit.usage, commit.chain)
+    place = (owner, commit.id, line, depth + 1, "append", parent, None, entry_key, commit.data)
+    key = db.insert(PUT_COMMIT, (*place, *beside, checksum(beside)))
+    if key is None:
+        return _place(db, owner, commit.id, {}), False
+    return (key, line, depth + 1, False), True
 
 
 def _put_child_off(put_off: Deferred, owner: int, landing: Landing, tip: Tip) -> Place:

@@ -72,6 +72,7 @@ class SqliteFile:
             self._db = sqlite3.connect(
                 self._path, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None
             )
+            self._writer = self._db.cursor()
             self._db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")
@@ -100,9 +101,10 @@ class SqliteFile:
         self.lock.acquire()
         if self._nesting == 0:
             try:
-                self._db.execute("BEGIN IMMEDIATE")
+                self._writer.execute("BEGIN IMMEDIATE")
                 self._look_around()
             except sqlite3.Error as error:
+                self._roll_back()
                 self.lock.release()
                 raise self._failed(error) from None
         self._nesting += 1
@@ -141,11 +143,11 @@ class SqliteFile:
 
     def write(self, sql: str, values: Sequence[Any] = ()) -> int:
         self._before_write()
-        return self._db.execute(sql, values).rowcount
+        return self._writer.execute(sql, values).rowcount
 
     def insert(self, sql: str, values: Sequence[Any]) -> int | None:
         self._before_write()
-        cursor = self._db.execute(sql, values)
+        cursor = self._writer.execute(sql, values)
         return cursor.lastrowid if cursor.rowcount == 1 else None
 
     def write_many(self, sql: str, values: Iterable[Sequence[Any]]) -> None:
@@ -193,7 +195,7 @@ class SqliteFile:
 
     def _look_around(self) -> None:
         """Forget the tip if another connection has written since this one did."""
-        version = self._db.execute("PRAGMA data_version").fetchone()[0]
+        version = self._writer.execute("PRAGMA data_version").fetchall()[0][0]
         if version != self._version:
             self._version = version
             self.tip = None
@@ -204,7 +206,7 @@ class SqliteFile:
                 self.catch_up()
             if self._failure is not None:
                 raise self._failure
-            self._db.execute("COMMIT")
+            self._writer.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
             raise self._failed(error) from None

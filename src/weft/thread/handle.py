@@ -44,7 +44,7 @@ from .budget import Budget
 from .info import CommitInfo, read_info
 
 KEPT_VIEWS = 16
-INDEX_EVERY = 100
+INDEX_EVERY = 150
 NEARBY = (16, 256)  # how many of the newest commits to look through for a view to extend
 COUNTS_KEPT = 100_000
 TRIES = 3
@@ -309,7 +309,7 @@ class Handle:
         tip: Id,
         commits: tuple[CommitRecord, ...],
         entries: Entries,
-        checkpoints: Iterable[str] = (),
+        checkpoints: tuple[str, ...] = (),
     ) -> None:
         landing = Landing(
             verb=verb,
@@ -319,7 +319,7 @@ class Handle:
             created=commits[-1].created if commits else self.clock(),
             entries=entries,
             commits=commits,
-            checkpoints=tuple(checkpoints),
+            checkpoints=checkpoints,
         )
         self.store.land(self.name, landing)
         self._left = (self.branch, tip)
@@ -370,13 +370,9 @@ class TakenCheckpoints(Set[str]):
         raise TypeError("the checkpoints of a thread are asked for one at a time")
 
 
-def _checkpoints(messages: Iterable[Message]) -> Iterable[str]:
-    return (
-        block.id
-        for message in messages
-        for block in message.blocks
-        if isinstance(block, Checkpoint)
-    )
+def _checkpoints(messages: Iterable[Message]) -> tuple[str, ...]:
+    blocks = [block for message in messages for block in message.blocks]
+    return tuple([block.id for block in blocks if isinstance(block, Checkpoint)])
 
 
 def _is_shown(op: Append, said: Message) -> bool:
@@ -384,4 +380,4 @@ def _is_shown(op: Append, said: Message) -> bool:
 
 
 def _step(record: CommitRecord, entries: Entries) -> Step:
-    return Step(record, 0, tuple(data for _, data in entries))
+    return Step(record, 0, tuple([data for _, data in entries]))
