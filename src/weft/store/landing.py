@@ -35,7 +35,7 @@ MOVE_REF = "UPDATE ref SET target = ? WHERE key = ?"
 PUT_OPERATION = """INSERT INTO operation (thread, seq, verb, ref, old, new, was, created, checksum)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
-PUT_OFF_AT_MOST = 256
+PUT_OFF_AT_MOST = 1024
 
 _encode = msgspec.msgpack.Encoder().encode
 

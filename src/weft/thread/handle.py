@@ -311,16 +311,8 @@ class Handle:
         entries: Entries,
         checkpoints: tuple[str, ...] = (),
     ) -> None:
-        landing = Landing(
-            verb=verb,
-            ref=self.branch,
-            old=head,
-            new=tip,
-            created=commits[-1].created if commits else self.clock(),
-            entries=entries,
-            commits=commits,
-            checkpoints=checkpoints,
-        )
+        created = commits[-1].created if commits else self.clock()
+        landing = Landing(verb, self.branch, head, tip, created, entries, commits, checkpoints)
         self.store.land(self.name, landing)
         self._left = (self.branch, tip)
         self._index()
