@@ -311,3 +311,33 @@ def test_every_exchange_has_one_line(gateway, upstream):
     line = logged(gateway, "claude-once")
     assert (line["outcome"], line["upstream"], line["model"]) == ("ok", "up", "claude-once")
     assert (line["input"], line["output"], line["losses"]) == (12, 6, 0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "body"),
+    [
+        (Scripted(b"<html>login</html>", kind="text/html"), BODY),
+        (Scripted(b"<html>login</html>", kind="text/html"), STREAMED),
+        (Scripted(b"", kind="application/json"), STREAMED),
+        (
+            Scripted(
+                b'{"type":"error","error":{"type":"overloaded_error","message":"busy"}}',
+                kind="application/json",
+            ),
+            BODY,
+        ),
+    ],
+    ids=["page", "page for a stream", "nothing", "an error with status 200"],
+)
+def test_what_is_no_answer_is_no_success(gateway, upstream, answer, body):
+    upstream.then(answer)
+    status, _, data = post(f"{gateway.url}/v1/messages", body)
+    assert status >= 500
+    assert orjson.loads(data)["type"] == "error"
+
+
+def test_a_stream_that_ends_in_half_a_frame_ends_in_an_error_event(gateway, upstream):
+    upstream.then(Scripted(*stream("Hello ")[:3], b"data: {not json\n\n"))
+    status, _, data = post(f"{gateway.url}/v1/messages", STREAMED)
+    assert status == 200
+    assert b"event: error" in data.split(b"not json")[1]

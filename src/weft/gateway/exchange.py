@@ -213,8 +213,7 @@ async def _relay_body(journey: Journey, reply: Reply, outbound: Outbound) -> Non
     response = _read_response(journey, body)
     if not journey.direct:
         if response is None or journey.request.params.stream:
-            name = journey.route.provider.name
-            raise UpstreamProtocolError(f"upstream {name!r} answered with something unreadable")
+            raise _unreadable(journey)
         named = shape_id(journey.codec.protocol, response.id)
         response = structs.replace(response, id=named)
         encoded = journey.codec.encode_response(response, int(time.time()))
@@ -228,14 +227,28 @@ async def _relay_body(journey: Journey, reply: Reply, outbound: Outbound) -> Non
 
 
 def _read_response(journey: Journey, body: bytes) -> Response | None:
-    """The answer as a value; None for one we cannot read, which still belongs to the caller."""
+    """The answer as a value; None for one we cannot read, which still belongs to the caller.
+
+    What is no JSON object, or says itself that it failed, is no answer in any protocol.
+    """
     protocol = journey.codec.protocol if journey.direct else journey.route.provider.protocol
     try:
-        response = CODECS[protocol].decode_response(parse_body(body))
+        raw = parse_body(body)
+    except Refused:
+        raise _unreadable(journey) from None
+    try:
+        response = CODECS[protocol].decode_response(raw)
+    except UpstreamFailed:
+        raise
     except (Refused, UpstreamProtocolError):
         return None
     message = restore_calls(response.message, journey.outgoing.calls)
     return structs.replace(response, message=structs.replace(message, origin=_origin(journey)))
+
+
+def _unreadable(journey: Journey) -> UpstreamProtocolError:
+    name = journey.route.provider.name
+    return UpstreamProtocolError(f"upstream {name!r} answered with something unreadable")
 
 
 async def _relay_stream(

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Protocol, cast
 
+import orjson
 from msgspec import Struct, structs
 
 from weft.client import shape_id
@@ -93,6 +94,7 @@ class Mirror:
     def __init__(self, codec: Codec, origin: Origin, created: int) -> None:
         self.fold = Fold(origin)
         self.readable = True
+        self._broken: ApiError | None = None
         self._codec = codec
         self._created = created
         self._cutter = FrameCutter()
@@ -108,6 +110,8 @@ class Mirror:
 
     def close(self) -> Piece:
         tail = self._cutter.close()
+        if self._broken is not None:
+            return Piece(self.cut(self._broken))
         if not self.readable or self.fold.error is not None:
             return Piece(tail)
         self._read(tail)
@@ -136,6 +140,8 @@ class Mirror:
         try:
             for frame in self._parser.feed(raw):
                 self._take(self._decoder.feed(frame))
+                if self.fold.error is not None and not is_json(frame.data):
+                    self._broken = self.fold.error  # half a frame: nobody told the caller yet
         except UpstreamProtocolError:
             self.readable = False
 
@@ -201,6 +207,15 @@ class Interpreter:
             frames = map(write_frame, self._encoder.send(told))
             (last if isinstance(event, End) else now).extend(frames)
         return Piece(b"".join(now), b"".join(last))
+
+
+def is_json(text: str) -> bool:
+    """Whether a frame holds what its wire promises."""
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 def without_usage(event: Event) -> Event:
