@@ -1,5 +1,6 @@
 """A real `weft serve` in a process of its own."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,13 +12,19 @@ STOP_SECONDS = 20
 
 @contextmanager
 def serving(folder: Path, *options: str) -> Iterator[str]:
-    """`weft serve` in a process of its own, on a free port and a store in `folder`; its URL."""
+    """`weft serve` in a process of its own, on a free port, with `folder` as its home; its URL."""
     weft = Path(sys.executable).with_name("weft")
-    command = [str(weft), "serve", "--store", str(folder / "weft.db")]
+    command = [str(weft), "serve"]
+    environ = {name: value for name, value in os.environ.items() if name != "WEFT_STORE"}
     options = options if "--port" in options else ("--port", "0", *options)
     with (folder / "stderr.txt").open("a+") as errors:
         process = subprocess.Popen(
-            [*command, *options], stdout=subprocess.PIPE, stderr=errors, text=True, cwd=folder
+            [*command, *options],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=folder,
+            env={**environ, "HOME": str(folder)},
         )
         try:
             assert process.stdout is not None

@@ -4,12 +4,14 @@ import os
 import socket
 import subprocess
 import sys
+from urllib.request import urlopen
 
 import orjson
 import pytest
 
 import weft.thread
 from servers import LAUNCH, SECRETS, weft_serve
+from serving import serving
 
 SHOW = "import os; print(os.environ['ANTHROPIC_BASE_URL'], os.environ['OPENAI_BASE_URL'])"
 
@@ -116,3 +118,26 @@ def test_chat_with_an_upstream_that_is_not_there_fails(tmp_path):
     done = weft_command(tmp_path, "chat", *words)
     assert done.returncode == 1
     assert "cannot be reached" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "sampled"), [([], True), (["--no-sample"], False), (["--store", "x.db"], False)]
+)
+def test_the_sample_is_only_for_the_usual_store_of_serve(tmp_path, flags, sampled):
+    with serving(tmp_path, "--port", "0", *flags) as url:
+        threads = orjson.loads(urlopen(f"{url}/api/threads").read())["threads"]
+    assert bool(threads) == sampled
+
+
+def test_run_leaves_an_empty_store_empty(tmp_path):
+    done = weft_command(tmp_path, "run", "--store", "x.db", "--", sys.executable, "-c", SHOW)
+    assert done.returncode == 0
+    assert list(weft.thread.threads(tmp_path / "x.db")) == []
+
+
+def test_serve_says_where_the_threads_are_kept(tmp_path):
+    words = [sys.executable, "-c", LAUNCH, "serve", "--port", "0", "--store", "x.db"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        lines = [process.stdout.readline() for _ in range(2)]
+        process.terminate()
+    assert lines[1] == "threads are kept in x.db\n"

@@ -83,11 +83,14 @@ def test_a_refused_caller_is_told_in_its_dialect_and_a_browser_how_to_show_its_k
 
 
 def test_threads_of_two_keys_stay_apart(keyed):
+    url, key = f"{keyed.url}/v1/messages", {"x-api-key": "one"}
+    _, first, data = post(url, MESSAGES, key)
+    answer = {"role": "assistant", "content": orjson.loads(data)["content"]}
+    further = {**MESSAGES, "messages": [*MESSAGES["messages"], answer, *MESSAGES["messages"]]}
     names = [
-        post(f"{keyed.url}/v1/messages", MESSAGES, {"x-api-key": key})[1]["x-weft-thread"]
-        for key in ("one", "two", "one")
+        post(url, further, {"x-api-key": key})[1]["x-weft-thread"] for key in ("two", "one", "two")
     ]
-    assert names[0] == names[2] != names[1]
+    assert names[1] == first["x-weft-thread"] != names[0]
 
 
 def test_nothing_is_kept_where_nothing_is_to_be_kept(tmp_path):
@@ -181,3 +184,55 @@ def test_many_callers_at_once_are_each_answered_and_each_kept(translated):
         with weft.thread.open(translated.store, name) as thread:
             rows = thread.compile().to_dicts()
         assert [row["content"] for row in rows] == [turn["content"] for turn in said]
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "read"),
+    [
+        ("/v1/embeddings", {}, lambda body: body["error"]["type"]),
+        ("/v1/messages/batches", {}, lambda body: (body["type"], body["error"]["type"])[1]),
+        ("/v1/complete", {"anthropic-version": "1"}, lambda body: body["error"]["type"]),
+        ("/v1beta/cachedContents", {}, lambda body: body["error"]["status"]),
+        ("/v1/v1/chat/completions", {}, lambda body: body["error"]["type"]),
+    ],
+)
+def test_a_path_that_is_not_there_is_told_in_a_dialect_with_those_that_are(
+    translated, path, headers, read
+):
+    status, given, data = post(translated.url + path, b"{}", headers)
+    body = orjson.loads(data)
+    assert (status, given["content-type"]) == (404, "application/json")
+    assert read(body)
+    assert "POST /v1/messages" in body["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "member"),
+    [
+        ("/v1/messages", "messages"),
+        ("/v1/chat/completions", "messages"),
+        ("/v1/responses", "input"),
+        ("/v1beta/models/weft-offline:generateContent", "contents"),
+    ],
+)
+def test_nothing_said_is_a_wrong_request(translated, path, member):
+    status, _, data = post(
+        translated.url + path, {"model": "weft-offline", "max_tokens": 9, member: []}
+    )
+    assert status == 400
+    assert member in orjson.loads(data)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/messages", MESSAGES),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]}),
+        ("/v1/responses", {"input": "hi"}),
+    ],
+)
+def test_a_model_that_nobody_pays_for_is_refused_here(tmp_path, path, body):
+    with weft_serve(tmp_path) as gateway:
+        status, _, data = post(gateway.url + path, {**body, "model": "mystery"})
+    assert status == 404
+    assert "no upstream serves the model 'mystery'" in orjson.loads(data)["error"]["message"]

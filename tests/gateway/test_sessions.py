@@ -71,6 +71,24 @@ def test_two_answers_to_one_request_are_two_branches(store):
     assert [texts(store, ticket) for ticket in filed] == [["a", "b0"], ["a", "b1"]]
 
 
+@pytest.mark.parametrize(
+    ("hint", "threads"), [(None, 2), ("session-1", 1)], ids=["nameless", "named"]
+)
+def test_conversations_that_begin_alike_are_two_threads(store, hint, threads):
+    first = file(store, request("hello"), "one", hint=hint)
+    second = file(store, request("hello"), "two", hint=hint)
+    assert len({first.thread, second.thread}) == threads
+    further = file(store, request("hello", "one", "and?"), hint=hint)
+    assert further.thread == first.thread
+    assert texts(store, further) == ["hello", "one", "and?"]
+
+
+def test_a_request_with_more_in_it_is_no_retry(store):
+    first = file(store, request("hello"))
+    longer = Request("m", (*said("hello"), *said("more")))
+    assert file(store, longer).thread != first.thread
+
+
 def test_another_system_prompt_is_the_same_conversation(store):
     first = file(store, request("a", system="one"), "b")
     second = file(store, request("a", "b", "c", system="two"), "d")

@@ -81,7 +81,7 @@ def start_gateway(store: str | None) -> tuple["subprocess.Popen[str]", str]:
     """
     from weft.errors import ConfigError
 
-    words = [sys.executable, "-c", LAUNCH, "serve", "--port", "0"]
+    words = [sys.executable, "-c", LAUNCH, "serve", "--port", "0", "--no-sample"]
     words += [] if store is None else ["--store", store]
     gateway = subprocess.Popen(
         words,

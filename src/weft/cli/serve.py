@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import os
+import re
 import sys
 
 
@@ -17,10 +18,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=PROTOCOL:URL",
         action="append",
         default=[],
-        help="who answers; protocols: anthropic, openai-chat, openai-responses, gemini (repeatable)",
+        help="who answers; protocols: anthropic, gemini, openai-chat, openai-responses",
     )
     parser.add_argument(
         "--no-record", action="store_true", help="relay only: keep nothing of what is said"
+    )
+    parser.add_argument(
+        "--no-sample", action="store_true", help="leave an empty store empty, even the usual one"
     )
 
 
@@ -35,10 +39,15 @@ def run(args: argparse.Namespace) -> int:
         config=args.config,
         upstreams=args.upstream,
         record=False if args.no_record else None,
+        sample=not args.no_sample,
     )
-    asyncio.run(serve(read_settings(flags, os.environ), _announce))
+    settings = read_settings(flags, os.environ)
+    asyncio.run(serve(settings, lambda url: _announce(url, settings.store)))
     return 0
 
 
-def _announce(url: str) -> None:
-    print(f"weft serves on {url}", flush=True, file=sys.stdout)
+def _announce(url: str, store: str) -> None:
+    """Where it is, and where it keeps things; an address's password is not for the screen."""
+    print(f"weft serves on {url}", file=sys.stdout)
+    place = re.sub(r"//[^@/]*@", "//", store)
+    print(f"threads are kept in {place}", flush=True, file=sys.stdout)

@@ -66,8 +66,9 @@ _log = logging.getLogger(__name__)
 
 
 def routes(state: State) -> list[BaseRoute]:
-    """The page, its questions and its socket; an empty store gets the sample thread first."""
-    ensure_sample(state.store)
+    """The page, its questions and its socket; an empty store may get the sample thread first."""
+    if state.settings.sample:
+        ensure_sample(state.store)
     asked = [
         Route(path, _endpoint(state, answer), methods=["GET"]) for path, answer in QUESTIONS.items()
     ]

@@ -42,17 +42,18 @@ def list_threads(ask: Ask) -> JsonObject:
     """The newest first; with words, those whose name or messages have them."""
     words = ask.text_or_none("q")
     newest = ask.store.threads()[-THREAD_LIMIT:]
-    rows = [_thread_line(ask.store, record) for record in newest]
+    rows = [_thread_line(ask, record) for record in newest]
     if words:
         rows = [row for row in (_with_hits(ask.store, row, words) for row in rows) if row]
     return {"threads": sorted(rows, key=lambda row: row["updated"], reverse=True)}
 
 
-def _thread_line(store: Store, record: ThreadRecord) -> JsonObject:
-    refs = read_branches(store, record.name)
-    last = store.operations(record.name, limit=1)
+def _thread_line(ask: Ask, record: ThreadRecord) -> JsonObject:
+    refs = read_branches(ask.store, record.name)
+    last = ask.store.operations(record.name, limit=1)
     return {
         "name": record.name,
+        "title": ask.state.titles.of(ask.store, record),
         "branches": max(1, len(refs)),
         "updated": last[0].created if last else record.created,
         "sample": record.name == SAMPLE,
@@ -83,12 +84,13 @@ def show_thread(ask: Ask) -> JsonObject:
             "branches": [MAIN],
             "head": None,
         }
-        return {"name": name, "sample": False, "window": window, **empty}
+        return {"name": name, "new": True, "sample": False, "window": window, **empty}
     thread = ask.thread()
     view, changes = read_changes(read_steps(ask, thread))
     count = count_once(counter_for(TOKENIZER).message)
     return {
         "name": record.name,
+        "new": False,
         "branch": thread.current,
         "branches": sorted({thread.current, *read_branches(ask.store, record.name)}),
         "head": None if view.head is None else view.head.hex(),

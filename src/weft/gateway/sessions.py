@@ -6,6 +6,10 @@ prefix says where the conversation stood, and only what is new behind it is comm
 that left the known road in the middle becomes a branch; one that shares nothing is a new thread
 (a sub-agent, a title request), which keeps the session's name with a number.
 
+A request that nobody has answered yet begins a conversation. Many begin alike ("hello"), so
+without a session's name it gets a thread of its own; only the very same request, sent again soon
+and not answered yet, is taken for a retry.
+
 Two answers may be on their way from one place. Each request remembers the commit it ended in; an
 answer whose branch has moved on meanwhile gets a branch of its own, so no turn is ever filed
 behind words that it did not answer.
@@ -24,7 +28,7 @@ from msgspec import Struct
 from weft.history import read_branches
 from weft.model import Message, Request, Response, Tool
 from weft.store import Store
-from weft.thread import Thread, find_prefix
+from weft.thread import Prefix, Thread, find_prefix
 from weft.thread import open as open_thread
 
 from .auth import Caller
@@ -33,6 +37,7 @@ from .resume import Before
 THREADS_OF_SESSION = 1000
 THREADS_SEARCHED = 500
 REMEMBERED = 10_000
+RETRY_SECONDS = 60.0
 
 ANSWER = "answer"
 """The member of a commit's metadata that holds the id its answer went out with."""
@@ -116,6 +121,8 @@ def file_request(
     scope = caller.scope if hint is None else f"{caller.scope}/{hint}"
     with store.transaction():
         known = find_prefix(store, scope, request.messages)
+        if known is not None and hint is None and _begins(request):
+            known = known if _is_retry(store, known, request) else None
         if known is None:
             thread = open_thread(store, _free_name(store, hint), scope=scope)
             return _append(thread, request.messages, caller, request.tools or None)
@@ -128,6 +135,18 @@ def file_request(
         tools = offered.get((thread.name, thread.current))
         had = thread.compile().tools if tools is None else tools
         return _append(thread, new, caller, None if request.tools == had else request.tools)
+
+
+def _begins(request: Request) -> bool:
+    return all(message.role != "assistant" for message in request.messages)
+
+
+def _is_retry(store: Store, known: Prefix, request: Request) -> bool:
+    """Whether this very request stands there, unanswered, since a moment ago."""
+    if not known.is_head or known.length < len(request.messages):
+        return False
+    head = open_thread(store, known.thread, branch=known.branch).head
+    return head is not None and time.time() - head.created.timestamp() < RETRY_SECONDS
 
 
 def file_answer(store: Store, ticket: Ticket, response: Response) -> Ticket:

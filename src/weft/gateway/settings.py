@@ -76,7 +76,10 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """How a gateway runs. `keys` are hashes; the keys themselves are never kept."""
+    """How a gateway runs. `keys` are hashes; the keys themselves are never kept.
+
+    `sample` is whether an empty store gets the sample thread: never one that somebody named.
+    """
 
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
@@ -87,6 +90,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_body: int = MAX_BODY
     ping_seconds: float = PING_SECONDS
     offline_pace: float = 0.0
+    sample: bool = False
 
     @property
     def loopback(self) -> bool:
@@ -103,16 +107,19 @@ class Flags(Struct, frozen=True, kw_only=True):
     config: str | None = None
     upstreams: Sequence[str] = field(default_factory=list[str])
     record: bool | None = None
+    sample: bool = False
 
 
 def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     """The settings; raises `ConfigError` that names the flag, file member or variable."""
     file = read_config(flags.config) if flags.config is not None else ConfigFile()
     keys = frozenset((*map(_read_hash, file.keys), *hash_keys(environ.get("WEFT_API_KEYS", ""))))
+    store = _first(flags.store, file.store, environ.get("WEFT_STORE"), None)
     settings = Settings(
         host=_first(flags.host, file.host, environ.get("WEFT_HOST"), DEFAULT_HOST),
         port=_read_port(_first(flags.port, file.port, environ.get("WEFT_PORT"), DEFAULT_PORT)),
-        store=_first(flags.store, file.store, environ.get("WEFT_STORE"), _home(DEFAULT_STORE)),
+        store=store or _home(DEFAULT_STORE),
+        sample=flags.sample and store is None,
         record=_first(flags.record, file.record, None, True),
         keys=keys,
         providers=_read_providers(flags.upstreams, file.upstream, environ),

@@ -1,6 +1,6 @@
 """What lives as long as the server: the open store, the settings, the way out."""
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from weft.catalog import Catalog
 from weft.client import Provider, Wire
@@ -8,6 +8,7 @@ from weft.store import Store
 
 from .sessions import Recorder
 from .settings import Settings
+from .titles import Titles
 
 
 class State(Struct, frozen=True):
@@ -18,6 +19,7 @@ class State(Struct, frozen=True):
     catalog: Catalog
     wire: Wire
     recorder: Recorder | None = None
+    titles: Titles = field(default_factory=Titles)
 
     @property
     def providers(self) -> tuple[Provider, ...]:
