@@ -81,3 +81,18 @@ def test_a_wrong_setting_is_named(flags, environ, words):
 def test_a_wrong_file_is_named_with_its_place(tmp_path, text, words):
     with pytest.raises(ConfigError, match=words):
         read_settings(Flags(config=config(tmp_path, text)), {})
+
+
+@pytest.mark.parametrize(
+    ("line", "policy"),
+    [
+        ("", "auto"),
+        ('system = "merge"', "merge"),
+        ("demote-interleaved-system-to-user = true", "demote"),
+        ("demote-interleaved-system-to-user = false", "auto"),
+    ],
+)
+def test_W4_the_switch_of_an_upstream(tmp_path, line, policy):
+    text = f'[[upstream]]\nname = "a"\nprotocol = "anthropic"\nurl = "http://a"\n{line}\n'
+    settings = read_settings(Flags(config=config(tmp_path, text)), {})
+    assert [provider.system for provider in settings.providers] == [policy]

@@ -15,6 +15,7 @@ either: `read_settings` takes the environment as an argument, and what it return
     key_env = "ANTHROPIC_API_KEY"      # which variable holds the key (default: NAME_API_KEY)
     models = ["claude-*"]
     system = "auto"                    # auto, inline, demote, merge
+    demote-interleaved-system-to-user = false    # the same as system = "demote"
 
 Without any upstream of one's own, the addresses of Anthropic, OpenAI and Google stand ready: with
 the key of the environment, or with the caller's own credentials.
@@ -52,7 +53,7 @@ STANDING = (
 
 
 class UpstreamTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """One `[[upstream]]` of the file."""
+    """One `[[upstream]]` of the file; `demote` is the old name of one policy, as a switch."""
 
     name: str
     protocol: str
@@ -60,6 +61,7 @@ class UpstreamTable(Struct, frozen=True, forbid_unknown_fields=True):
     key_env: str | None = None
     models: tuple[str, ...] = ()
     system: SystemPolicy = "auto"
+    demote: bool = field(default=False, name="demote-interleaved-system-to-user")
 
 
 class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -186,7 +188,7 @@ def _read_providers(
             table.url,
             key=_secret(environ, table.key_env or key_variable(table.name)),
             models=table.models,
-            system=table.system,
+            system="demote" if table.demote else table.system,
         )
         for table in tables
     ]
