@@ -5,6 +5,7 @@
     ├── UpstreamProtocolError    the model's server broke its own protocol (502)
     │   └── UpstreamFailed       it answered with an error, or not at all
     ├── ThreadError              a verb was asked for something the thread cannot do
+    │   ├── WrongValue           an argument is of a wrong type, or JSON cannot say it
     │   ├── NotFound             no commit, entry, branch or thread of that name
     │   ├── Ambiguous            an id prefix names more than one
     │   ├── MergeConflict        both sides changed one line; carries the conflicts
@@ -12,7 +13,7 @@
     │   └── CompactRefused       a compaction's input is wrong; carries the field
     ├── StoreError               the store could not do it; nothing was changed
     │   ├── RefMoved             another writer was first; re-read and try again
-    │   └── Damaged              stored bytes do not match their hash
+    │   └── Damaged              what is stored is not what was written; names the place
     └── ConfigError              a setting, flag or file is wrong; names the place
 
 Lost information is not an error: encoders return `Loss` values instead.
@@ -60,6 +61,14 @@ class UpstreamFailed(UpstreamProtocolError):
 
 class ThreadError(WeftError):
     """A verb was asked for something this thread cannot do; nothing was changed."""
+
+
+class WrongValue(ThreadError):
+    """An argument that no verb can take: `field` names it."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field} {message}")
+        self.field = field
 
 
 class NotFound(ThreadError):
@@ -118,7 +127,7 @@ class RefMoved(StoreError):
 
 
 class Damaged(StoreError):
-    """Stored bytes do not match their hash."""
+    """What is stored is not what was written: bytes, or a row that another one names."""
 
 
 class ConfigError(WeftError):

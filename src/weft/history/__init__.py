@@ -29,7 +29,9 @@ from .objects import (
     Setup,
     commit_id,
     decode_body,
+    decode_entries,
     decode_entry,
+    decode_said,
     encode_commit,
     encode_entry,
     new_slot,
@@ -38,6 +40,7 @@ from .oplog import REDO, UNDO, plan_redo, plan_undo, read_operations
 from .places import in_places
 from .replay import Again, Replayed, State, advance, replay
 from .rewrite import PlannedRewrite, apply_rewrite, plan_rewrite
+from .sayable import check_sayable
 from .seal import is_sealed
 from .search import index_behind, search_commits
 from .tail import read_tail
@@ -78,9 +81,12 @@ __all__ = [
     "apply_rewrite",
     "chain_message",
     "chain_messages",
+    "check_sayable",
     "commit_id",
     "decode_body",
+    "decode_entries",
     "decode_entry",
+    "decode_said",
     "diff_rows",
     "edit_text",
     "encode_commit",

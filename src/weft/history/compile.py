@@ -16,7 +16,7 @@ from weft.ids import Id
 from weft.model import Message
 from weft.store import Step
 
-from .objects import Append, Rewrite, Row, Setup, decode_body, decode_entry
+from .objects import Append, Rewrite, Row, Setup, decode_body, decode_entries, decode_said
 from .rewrite import apply_rewrite, changed, same_start
 from .seal import START, Seals, is_sealed
 
@@ -147,14 +147,14 @@ class View:
                     if length != len(weave.rows):
                         weave = Weave(weave.rows[:length], weave, before)
                         shared = False
-                    row = Row(op.slot or head, decode_entry(step.contents[0]), priority, kind)
+                    row = Row(op.slot or head, decode_said(step), priority, kind)
                     weave.append(row, depth, setup, head)
                     length += 1
                 case Rewrite():
                     setup = setup if op.setup is None else op.setup
                     if not op.touches_lines:
                         continue
-                    messages = [decode_entry(content) for content in step.contents]
+                    messages = decode_entries(step)
                     if shared or op.drop or op.insert or length != len(weave.rows):
                         lines = weave.rows[:length]
                         rows = apply_rewrite(lines, op, messages, head, weave.places)

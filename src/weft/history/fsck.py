@@ -125,6 +125,6 @@ def _stand_in(data: bytes) -> bytes:
     """A message in the place of one that cannot be trusted; its role, if that can be read."""
     try:
         role = decode_entry(data).role
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except StoreError:
         role = "user"
     return msgspec.json.encode(Message(role, (Text(DAMAGED),)), order="sorted")

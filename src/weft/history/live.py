@@ -15,7 +15,7 @@ from math import floor
 from weft.ids import Id
 from weft.store import Step, Store
 
-from .objects import PLAIN, Append, Rewrite, Row, decode_body, decode_entry, new_slot
+from .objects import PLAIN, Append, Rewrite, Row, decode_body, decode_entries, decode_said, new_slot
 from .rewrite import changed
 
 Ranks = dict[Id | None, float]
@@ -71,7 +71,7 @@ def _rewrite(
     lines: dict[Id, Row], ranks: Ranks, slots: Collection[Id], step: Step, op: Rewrite
 ) -> None:
     """Carry out a rewrite on the wanted lines; runs and places are those before it."""
-    messages = [decode_entry(content) for content in step.contents]
+    messages = decode_entries(step)
     for change in op.change:
         if change.slot in lines:
             lines[change.slot] = changed(lines[change.slot], change, messages)
@@ -116,4 +116,4 @@ def _named(rewrites: Iterable[Rewrite]) -> Iterator[Id]:
 def _appended(step: Step) -> Row:
     op = decode_body(step).op
     assert isinstance(op, Append)
-    return Row(op.slot or step.commit.id, decode_entry(step.contents[0]), op.priority, op.kind)
+    return Row(op.slot or step.commit.id, decode_said(step), op.priority, op.kind)

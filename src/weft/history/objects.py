@@ -18,10 +18,12 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from weft.errors import Damaged, ThreadError
+from weft.errors import Damaged, WrongValue
 from weft.ids import Id, object_id
 from weft.model import JsonObject, Message, Params, Tool
 from weft.store import CommitRecord, Step
+
+from .sayable import check_sayable
 
 Priority = Literal["skip", "normal", "important", "pinned"]
 PRIORITIES: tuple[Priority, ...] = ("skip", "normal", "important", "pinned")
@@ -143,6 +145,7 @@ class Draft(Struct, frozen=True, gc=False):
 
 _body_decoder = msgspec.json.Decoder(Body)
 _message_decoder = msgspec.json.Decoder(Message)
+_any_decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder(order="sorted")
 PLAIN = {
     _encoder.encode(body): body
@@ -163,8 +166,27 @@ def encode_body(body: Body) -> bytes:
     return _encoder.encode(body)
 
 
-def decode_entry(data: bytes) -> Message:
-    return _message_decoder.decode(data)
+def decode_entry(data: bytes, id: Id | None = None) -> Message:
+    """The message of these bytes; raises `Damaged`, naming the entry, where they are none."""
+    try:
+        return _message_decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
+        which = "an entry" if id is None else f"entry {id.hex()}"
+        raise Damaged(f"{which} does not read as a message: {error}") from None
+
+
+def decode_entries(step: Step) -> list[Message]:
+    """The messages that a stored commit brings."""
+    return [
+        decode_entry(data, id) for id, data in zip(step.commit.entries, step.contents, strict=True)
+    ]
+
+
+def decode_said(step: Step) -> Message:
+    """The one message that an append brings; raises `Damaged` where it is gone."""
+    if not step.contents:
+        raise Damaged(f"commit {step.commit.id.hex()} names an entry that is not there")
+    return decode_entry(step.contents[0], step.commit.entries[0])
 
 
 def decode_body(step: Step) -> Body:
@@ -174,7 +196,7 @@ def decode_body(step: Step) -> Body:
         return plain
     try:
         return _body_decoder.decode(step.commit.data)
-    except msgspec.DecodeError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
         id = step.commit.id.hex()
         raise Damaged(f"commit {id} does not read as a commit: {error}") from None
 
@@ -183,13 +205,11 @@ def encode_commit(
     draft: Draft, parents: tuple[Id, ...], *, created: float, chain: bytes | None = None
 ) -> tuple[CommitRecord, tuple[tuple[Id, bytes], ...]]:
     """The commit and the entries it brings, ready to land."""
-    try:
-        data = _encoder.encode(Body(draft.op, draft.note, draft.metadata, draft.generation_config))
-        usage = None if draft.usage is None else _encoder.encode(draft.usage)
-        entries = tuple(encode_entry(message) for message in draft.messages)
-    except (TypeError, UnicodeEncodeError) as error:
-        raise ThreadError(f"this cannot be stored as JSON: {error}") from None
-    ids = tuple(id for id, _ in entries)
+    body = Body(draft.op, draft.note, draft.metadata, draft.generation_config)
+    data = _written(body, "commit", _body_decoder)
+    usage = None if draft.usage is None else _written(draft.usage, "usage", _any_decoder)
+    entries = tuple([_entry(message) for message in draft.messages])
+    ids = tuple([id for id, _ in entries])
     record = CommitRecord(
         commit_id(draft.kind, parents, ids, data),
         parents,
@@ -201,6 +221,26 @@ def encode_commit(
         chain,
     )
     return record, entries
+
+
+def _entry(message: Message) -> tuple[Id, bytes]:
+    data = _written(message, "message", _message_decoder)
+    return object_id("entry", data), data
+
+
+def _written(value: Any, field: str, decoder: msgspec.json.Decoder[Any]) -> bytes:
+    """A value as JSON that reads back; raises `WrongValue` naming the place where it would not."""
+    try:
+        data = _encoder.encode(value)
+        if data in PLAIN or decoder.decode(data) == value:
+            return data
+    except msgspec.ValidationError as error:
+        raise WrongValue(field, f"is not valid: {error}") from None
+    except (TypeError, UnicodeError, RecursionError) as error:
+        check_sayable(field, value)
+        raise WrongValue(field, f"cannot be said as JSON: {error}") from None
+    check_sayable(field, value)
+    return data
 
 
 def commit_id(kind: str, parents: tuple[Id, ...], entries: tuple[Id, ...], data: bytes) -> Id:

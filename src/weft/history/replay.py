@@ -16,7 +16,17 @@ from weft.store import Step
 
 from .conflict import Choose, Conflict
 from .merge import merge3, merge_setup
-from .objects import Append, Body, Draft, Rewrite, Row, Setup, decode_body, decode_entry
+from .objects import (
+    Append,
+    Body,
+    Draft,
+    Rewrite,
+    Row,
+    Setup,
+    decode_body,
+    decode_entries,
+    decode_said,
+)
 from .rewrite import apply_rewrite, plan_rewrite
 
 
@@ -50,7 +60,7 @@ class Replayed(Struct, frozen=True):
 def advance(state: State, step: Step) -> State:
     """What a commit makes of the state before it."""
     op = decode_body(step).op
-    messages = [decode_entry(content) for content in step.contents]
+    messages = decode_entries(step)
     id = step.commit.id
     match op:
         case Append(kind=kind, priority=priority, slot=slot):
@@ -93,7 +103,7 @@ def _append_again(step: Step, body: Body, op: Append, onto: State) -> tuple[Agai
     slot = op.slot or step.commit.id
     if any(row.id == slot for row in onto.rows):
         return None, onto
-    message = decode_entry(step.contents[0])
+    message = decode_said(step)
     named = Append(op.kind, op.priority, slot)
     draft = Draft(
         "append", named, (message,), body.note, body.metadata, body.generation_config, _usage(step)

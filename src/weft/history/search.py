@@ -8,6 +8,7 @@ looked for as it stands.
 import re
 from collections.abc import Iterator
 
+from weft.errors import Damaged
 from weft.store import Step, Store
 
 from .objects import decode_entry
@@ -49,8 +50,14 @@ def commit_text(contents: tuple[bytes, ...]) -> str:
 
 
 def _spoken(content: bytes) -> str:
-    """All the words of an entry: what is read, what is thought, what is asked of a tool."""
-    message = decode_entry(content)
+    """All the words of an entry: what is read, what is thought, what is asked of a tool.
+
+    An entry that does not read has none: one damaged line must not hide all others.
+    """
+    try:
+        message = decode_entry(content)
+    except Damaged:
+        return ""
     words = [message.text]
     for block in message.blocks:
         match block.__struct_config__.tag:

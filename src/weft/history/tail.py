@@ -21,7 +21,8 @@ from .objects import (
     Row,
     Setup,
     decode_body,
-    decode_entry,
+    decode_entries,
+    decode_said,
     new_slot,
 )
 from .rewrite import apply_rewrite
@@ -53,9 +54,9 @@ def tail_of(steps: Iterable[Step]) -> list[Row]:
         match op:
             case Append(kind=kind, priority=priority):
                 slot = op.slot or step.commit.id
-                rows.append(Row(slot, decode_entry(step.contents[0]), priority, kind))
+                rows.append(Row(slot, decode_said(step), priority, kind))
             case Rewrite():
-                messages = [decode_entry(content) for content in step.contents]
+                messages = decode_entries(step)
                 within = _within(op, rows, step.commit.id, starts)
                 rows = apply_rewrite(rows, within, messages, step.commit.id)
             case Setup():

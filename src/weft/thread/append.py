@@ -8,6 +8,7 @@ from weft.history import Append, Draft, Priority
 from weft.ids import Id
 from weft.model import Block, JsonObject, Message, Reminder, Text, ToolResult
 
+from .arguments import check_beside, check_priority
 from .content import Content, content_type, extract_text_from_content, read_content, to_message
 from .handle import Handle, TakenCheckpoints
 from .info import CommitInfo, auto_note, own_words
@@ -27,6 +28,12 @@ def append_content(
 
     Such a note is written out only where the message has not the same words.
     """
+    if not (note is metadata is generation_config is reminder is None):
+        check_beside(
+            message=note, metadata=metadata, generation_config=generation_config, reminder=reminder
+        )
+    if priority != "normal":
+        check_priority(priority)
     typed = read_content(content)
     kind = content_type(typed)
     message = to_message(typed)
@@ -57,16 +64,21 @@ def append_results(
     text: str | None = None,
     reminder: str | None = None,
 ) -> CommitInfo:
-    """Commit all results of one turn as one message, in the order of a user turn."""
+    """Commit all results of one turn as one message, in the order of a user turn.
+
+    Without any result it is the user's turn alone, as after the agent's own compaction.
+    """
+    check_beside(message=note, metadata=metadata, text=text, reminder=reminder)
     blocks: list[Block] = list(results)
     if text is not None:
         blocks.append(Text(text))
     if reminder is not None:
         blocks.append(Reminder(reminder))
-    message = Message("tool", tuple(blocks))
+    kind = "tool_io" if results else "dialogue"
+    message = Message("tool" if results else "user", tuple(blocks))
     if note is None:
-        note = auto_note("tool_io", message.text)
-    return append_message(handle, message, kind="tool_io", note=note, metadata=metadata, turn=True)
+        note = auto_note(kind, message.text)
+    return append_message(handle, message, kind=kind, note=note, metadata=metadata, turn=True)
 
 
 def append_message(

@@ -9,7 +9,8 @@ from typing import Any, Literal, get_args
 import msgspec
 from msgspec import Struct
 
-from weft.errors import ThreadError
+from weft.errors import ThreadError, WrongValue
+from weft.history import check_sayable
 from weft.ids import canonical
 from weft.model import JsonObject, Message, Text, Thinking, ToolCall, ToolResult
 
@@ -112,7 +113,14 @@ def content_type(content: Content) -> str:
 
 def read_content(content: Content | JsonObject) -> Content:
     """The typed form; raises `ThreadError` naming the types, or the field that is wrong."""
+    if (
+        type(content) is DialogueContent
+        and type(content.text) is type(content.role) is str
+        and (content.name is None or type(content.name) is str)
+    ):
+        return content  # nearly everything that is said
     if isinstance(content, CONTENT_TYPES):
+        _check_fields(content)
         return content  # pyright: ignore[reportReturnType] - the union's own members
     kind = content.get(TAG) if isinstance(content, dict) else None
     if kind not in ROLES:
@@ -124,7 +132,17 @@ def read_content(content: Content | JsonObject) -> Content:
     try:
         return msgspec.convert(content, Content)
     except msgspec.ValidationError as error:
-        raise ThreadError(f"{kind} content is not valid: {error}") from None
+        raise WrongValue(f"{kind} content", f"is not valid: {error}") from None
+
+
+def _check_fields(content: Any) -> None:
+    """A class is as good as the dict it stands for; its fields are looked at in the same way."""
+    kind = f"{content_type(content)} content"
+    check_sayable(kind, content)
+    try:
+        msgspec.convert(msgspec.to_builtins(content), Content)
+    except msgspec.ValidationError as error:
+        raise WrongValue(kind, f"is not valid: {error}") from None
 
 
 def extract_text_from_content(content: Content | JsonObject) -> str:

@@ -6,13 +6,15 @@ from typing import Any
 
 import msgspec
 
-from weft.history import Append, Body, decode_body, decode_entry
+from weft.history import Append, Body, Priority, Rewrite, decode_body, decode_entries
 from weft.model import JsonObject, Message, Text, Usage
 from weft.store import Step
 
 from .attachments import spoken
 
 PREVIEW = 72
+BREAKS = dict.fromkeys(map(ord, "\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"), " ")
+"""What a terminal or an editor may take for the end of a line, or for a column."""
 
 Count = Callable[[Message], int]
 
@@ -69,8 +71,15 @@ class CommitInfo:
     @property
     def messages(self) -> tuple[Message, ...]:
         if self._messages is None:
-            self._messages = spoken(map(decode_entry, self._step.contents))
+            self._messages = spoken(decode_entries(self._step))
         return self._messages
+
+    @property
+    def marked(self) -> dict[str, Priority]:
+        """The lines that it gave another priority, by their ids."""
+        op = self._said.op
+        changes = op.change if isinstance(op, Rewrite) else ()
+        return {c.slot.hex(): c.priority for c in changes if c.priority is not None}
 
     @property
     def usage(self) -> Usage | None:
@@ -132,7 +141,7 @@ def own_words(message: Message) -> str:
 
 def auto_note(kind: str, text: str) -> str:
     """`"<type>: <preview>"` in one line of at most 72 characters; blank text is the bare type."""
-    flat = text.replace("\r\n", " ").replace("\n", " ").replace("\r", " ").strip()
+    flat = text.replace("\r\n", " ").translate(BREAKS).strip()
     if not flat:
         return kind
     note = f"{kind}: {flat}"

@@ -16,7 +16,7 @@ from weft.history import (
     Rewrite,
     Row,
     decode_body,
-    decode_entry,
+    decode_entries,
     new_slot,
     read_ancestors,
     search_commits,
@@ -78,7 +78,7 @@ class Blame(Struct, frozen=True):
 
 def written_lines(step: Step) -> list[tuple[Id, Message]]:
     """The lines that a commit wrote, and what it wrote there."""
-    messages = [decode_entry(content) for content in step.contents]
+    messages = decode_entries(step)
     op = decode_body(step).op
     commit = step.commit.id
     match op:

@@ -11,6 +11,7 @@ from weft.ids import Id
 from weft.model import Checkpoint, Message
 from weft.store import Step
 
+from .arguments import check_count, check_text
 from .handle import Handle
 from .info import CommitInfo, read_info
 from .lineage import written_lines
@@ -50,7 +51,8 @@ class Stats(Struct, frozen=True, kw_only=True):
 
 def search(handle: Handle, query: str, limit: int = LIMIT) -> list[Hit]:
     """Everything ever in context that has all these words, live first, then best first."""
-    if not query.strip():
+    check_count("limit", limit)
+    if not check_text("query", query).strip():
         return []
     words = query.split()
     found = search_commits(handle.store, handle.name, query, limit)
@@ -66,6 +68,7 @@ def search(handle: Handle, query: str, limit: int = LIMIT) -> list[Hit]:
 
 def recall(handle: Handle, wanted: str, limit: int = LIMIT) -> list[Hit]:
     """The originals behind an id or a checkpoint, folded or not; otherwise what the words find."""
+    check_text("wanted", wanted)
     view = handle.view(handle.head())
     text = wanted.strip().removeprefix("<checkpoint:").removesuffix(">")
     if handle.store.has_checkpoint(handle.name, text):

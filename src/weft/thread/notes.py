@@ -8,6 +8,7 @@ from weft.errors import NotFound, ThreadError
 from weft.history import Draft, Rewrite
 from weft.ids import Id
 
+from .arguments import check_text
 from .handle import Handle
 from .info import CommitInfo, read_info
 from .resolve import Name, require_commit, resolve_row
@@ -15,7 +16,7 @@ from .resolve import Name, require_commit, resolve_row
 
 def note(handle: Handle, about: Name, text: str) -> CommitInfo:
     """Say something about a commit or a line."""
-    if not text.strip():
+    if not check_text("text", text).strip():
         raise ThreadError("a note needs words")
 
     def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:

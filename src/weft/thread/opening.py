@@ -2,11 +2,12 @@
 
 from pathlib import Path
 from time import time
-from typing import cast
+from typing import Any
 
-from weft.errors import ThreadError
+from weft.errors import StoreError, ThreadError, WrongValue
 from weft.store import Store, ThreadRecord, open_store
 
+from .arguments import check_name
 from .budget import Budget
 from .handle import Handle
 from .thread import Thread
@@ -29,20 +30,32 @@ def open(
     open when the thread is closed. With `scope`, its appends can be found by `find_prefix`.
     `budget` limits what the thread may compile to, for this handle.
     """
-    if not thread.strip():
+    if not check_name("thread", thread).strip():
         raise ThreadError("a thread needs a name that is not blank")
+    if branch is not None:
+        check_name("branch", branch)
     owns = target is None or isinstance(target, str | Path)
-    store = open_store(cast("str | Path | None", target)) if owns else cast(Store, target)
+    store = open_store(target) if owns else _opened(target)
     record = store.ensure_thread(thread, created=time(), checkpoints=checkpoints, scope=scope)
     return Thread(Handle(store, record, branch=branch, budget=budget), owns_store=owns)
 
 
 def threads(target: Target = None) -> list[ThreadRecord]:
-    """The threads of a store, oldest first."""
-    if target is None or isinstance(target, str | Path):
-        store = open_store(target)
-        try:
-            return store.threads()
-        finally:
-            store.close()
-    return target.threads()
+    """The threads of a store, oldest first; a file that is not there is not made."""
+    if target is not None and not isinstance(target, str | Path):
+        return _opened(target).threads()
+    if target is not None and "://" not in str(target) and not Path(target).exists():
+        raise StoreError(f"there is no store at {str(target)!r}")
+    store = open_store(target)
+    try:
+        return store.threads()
+    finally:
+        store.close()
+
+
+def _opened(target: Any) -> Store:
+    """The open store that was given; anything else is refused."""
+    if not hasattr(target, "ensure_thread"):
+        wrong = f"must be a path, an address or an open store, not {type(target).__name__}"
+        raise WrongValue("target", wrong)
+    return target

@@ -10,6 +10,7 @@ from weft.model import Checkpoint, JsonObject
 from weft.store import Store
 
 from . import lineage, looking, notes
+from .arguments import check_count
 from .compiled import CompiledContext
 from .handle import Handle
 from .info import CommitInfo, read_info
@@ -63,6 +64,7 @@ class Reader:
         `at` is a branch, a tag, an id, or a time: then the newest commit that was there by then.
         With `last`, no more is read of a long thread than its last so many lines need.
         """
+        check_count("last", last)
         handle = self._handle
         head = resolve_commit(handle, at)
         tail = None if last is None else handle.tail(head, last, reasoning=reasoning)
@@ -80,6 +82,7 @@ class Reader:
 
     def log(self, limit: int | None = None) -> list[CommitInfo]:
         """The commits of the branch, newest first."""
+        check_count("limit", limit)
         handle = self._handle
         head = handle.head()
         steps = [] if head is None else handle.store.walk(handle.name, head, limit=limit)

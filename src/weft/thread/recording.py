@@ -2,13 +2,15 @@
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, Self, cast
 
+from weft.errors import WrongValue
 from weft.history import Draft, Priority, Setup
 from weft.model import Block, JsonObject, Message, Params, Text, ToolResult, Usage
 
 from .answers import describe_generation, read_answer
 from .append import append_content, append_message, append_results
+from .arguments import check_beside, check_flag, check_priority, check_text
 from .content import Content, DialogueContent, InstructionContent
 from .handle import After, Before
 from .info import CommitInfo, auto_note
@@ -95,6 +97,9 @@ class Recorder(Reader):
         `sent` is the request it answers, as a compiled context wrote it: with it `show` can say
         later what the model was sent.
         """
+        check_beside(
+            message=message, metadata=metadata, generation_config=generation_config, name=name
+        )
         metadata = with_receipt(metadata, sent)
         if isinstance(answer, str):
             content = DialogueContent("assistant", answer, name)
@@ -123,8 +128,9 @@ class Recorder(Reader):
         metadata: JsonObject | None = None,
     ) -> CommitInfo:
         """Append what one tool answered, as a turn of its own."""
-        blocks = (Text(content),) if isinstance(content, str) else tuple(content)
-        result = ToolResult(call_id, blocks, is_error or None)
+        check_text("call_id", call_id)
+        failed = check_flag("is_error", is_error) or None
+        result = ToolResult(call_id, _result_blocks(content), failed)
         return self.tool_results([result], reminder=reminder, message=message, metadata=metadata)
 
     def tool_results(
@@ -154,6 +160,8 @@ class Recorder(Reader):
         sent: VendorParams | None = None,
     ) -> CommitInfo:
         """Append one message of the model exactly as it is; adds no note and no checkpoint."""
+        check_beside(message=message, metadata=metadata, generation_config=generation_config)
+        check_priority(priority)
         metadata = with_receipt(metadata, sent)
         return append_message(
             self._handle,
@@ -191,3 +199,13 @@ class Recorder(Reader):
                 raise
             finally:
                 handle.batching = within
+
+
+def _result_blocks(content: Any) -> tuple[Block, ...]:
+    """What a tool answered: words, or blocks of the model."""
+    if isinstance(content, str):
+        return (Text(content),)
+    if not isinstance(content, list | tuple):
+        wrong = f"must be a string or a list of blocks, not {type(content).__name__}"
+        raise WrongValue("content", wrong)
+    return tuple(cast(Sequence[Block], content))

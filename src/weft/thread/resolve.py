@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from weft.errors import Ambiguous, NotFound, ThreadError
+from weft.errors import Ambiguous, NotFound, ThreadError, WrongValue
 from weft.history import TAG, Append, Rewrite, Row, View, decode_body, new_slot
 from weft.ids import SIZE, Id
 
+from .arguments import check_name as check_line
+from .arguments import check_text
 from .handle import Handle
 from .info import CommitInfo
 
@@ -32,8 +34,10 @@ def resolve_commit(handle: Handle, at: At) -> Id | None:
             return next((id for id in names if id is not None), None) or _only(handle, at)
         case datetime():
             return _commit_at(handle, at.timestamp())
-        case _:
+        case int() | float() if not isinstance(at, bool):
             return _commit_at(handle, float(at))
+        case _:
+            raise WrongValue("at", f"must name a commit or a time, not be {at!r}")
 
 
 def require_commit(handle: Handle, at: Name) -> Id:
@@ -64,7 +68,7 @@ def resolve_row(handle: Handle, view: View, name: Name) -> Row:
 def check_name(name: str, kind: str = "branch") -> str:
     """The name, if a branch or a tag may have it; the rules are git's."""
     wrong = (
-        not name
+        not check_line(kind, name)
         or name == "HEAD"
         or name.startswith((".", "-", "/"))
         or name.endswith((".", ".lock", "/"))
@@ -87,7 +91,7 @@ def _only(handle: Handle, name: str) -> Id:
 
 
 def _typed(name: Name) -> str:
-    typed = (name.id if isinstance(name, CommitInfo) else name).strip().lower()
+    typed = (name.id if isinstance(name, CommitInfo) else check_text("id", name)).strip().lower()
     if not typed or len(typed) > FULL or not HEX.issuperset(typed):
         raise NotFound("id", str(name))
     return typed

@@ -28,6 +28,7 @@ from weft.history import (
 from weft.ids import Id
 from weft.model import JsonObject, Message, Text, is_system
 
+from .arguments import check_beside, check_name, check_priority, check_text
 from .handle import Handle, Plan
 from .info import CommitInfo
 from .lineage import read_versions
@@ -53,6 +54,8 @@ def edit(
     preview: bool = False,
 ) -> CommitInfo | Preview:
     """Give a line other words; its calls, media and results stay."""
+    check_text("text", text)
+    check_beside(message=note, metadata=metadata)
 
     def change(row: Row) -> Row:
         return structs.replace(row, message=edit_text(row.message, text))
@@ -66,6 +69,7 @@ def annotate(
     handle: Handle, name: Name, priority: Priority, *, preview: bool = False
 ) -> CommitInfo | Preview:
     """Give a line another priority on this branch."""
+    check_priority(priority)
 
     def change(row: Row) -> Row:
         return structs.replace(row, priority=priority)
@@ -76,8 +80,9 @@ def annotate(
 
 def directive(handle: Handle, name: str, text: str) -> CommitInfo:
     """Say a named instruction: in place of the one of that name, or at the end."""
-    if not name.strip():
+    if not check_name("name", name).strip():
         raise ThreadError("a directive needs a name")
+    check_text("text", text)
     said = Message("system", (Text(text),), name=name)
     note = f"directive {name}"
 

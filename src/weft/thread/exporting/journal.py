@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from weft.history import Append, Row, decode_body, decode_entry
+from weft.history import Append, Row, decode_body, decode_said
 from weft.ids import Id
 from weft.model import Message
 from weft.store import Step
@@ -236,4 +236,4 @@ def _carried(steps: Iterable[Step], format: str) -> dict[Id, Attachment]:
 
 
 def _first(step: Step) -> Message:
-    return decode_entry(step.contents[0])
+    return decode_said(step)
