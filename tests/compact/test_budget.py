@@ -5,12 +5,12 @@ from time import perf_counter
 import pytest
 
 from compact_rows import broken_pairs, rows, write
-from weft.compact import plan_budget
+from weft.compact import extract_summary, plan_budget, plan_summary
 from weft.compact.entities import find_entities
 from weft.compact.extract import HEADER, LABELS
-from weft.errors import BudgetExceeded, CompactRefused
+from weft.errors import BudgetExceeded, CompactRefused, ThreadError
 from weft.history import Row
-from weft.model import Message, Text
+from weft.model import Message, Text, Thinking, ToolCall
 from weft.tokens import counter_for
 
 count = counter_for("estimate").message
@@ -34,13 +34,17 @@ def said(role: str, text: str, **fields) -> Row:
     ("thread", "budget", "kept"),
     [
         (("u:a", "a:b", "u:c"), 3, "u:a|a:b|u:c"),  # it fits: nothing is done
-        (("s:r", "u:a", "a:b", "u:c"), 2, "s:r|u:c"),  # system and the last request, no more
-        (("s:r", "*a:p", "u:a", "a:b", "u:c"), 3, "s:r|a:p|u:c"),  # and the pins
+        (("s:r", "u:a", "a:b", "u:c"), 3, "s:r|u:SUMMARY|u:c"),  # system and the last request
+        (("s:r", "*a:p", "u:a", "a:b", "u:c"), 4, "s:r|u:SUMMARY|a:p|u:c"),  # and the pins
         (("s:r", "u:a", "u:c", "a:!c1", "t:=c1", "a:z"), 4, "s:r|u:SUMMARY|u:c|a:z"),
-        (("u:a", "*a:!c1", "t:=c1", "a:x", "u:c"), 3, "a:!c1|t:=c1|u:c"),  # a pin's own result
-        (("u:a", "a:b", "u:c", "a:!c1"), 2, "u:c|a:!c1"),  # a call that still waits
+        (("u:a", "*a:!c1", "t:=c1", "a:x", "u:c"), 4, "u:SUMMARY|a:!c1|t:=c1|u:c"),  # a pin's own
+        (("u:a", "a:b", "u:c", "a:!c1"), 3, "u:SUMMARY|u:c|a:!c1"),  # a call that still waits
         (("u:a", "-a:b", "u:c"), 2, "u:a|a:b|u:c"),  # a skipped row costs nothing
-        (("u:a", "a:?t b", "u:c ~r"), 4, "u:SUMMARY|a:b|u:c ~r"),  # thinking behind a fold leaves
+        (("u:a", "a:b", "u:c ~r", "a:?t d"), 4, "u:SUMMARY|u:c ~r|a:d"),  # thinking behind a fold
+        (("u:a", "a:b", "u:c", "a:d", "u:e", "a:f"), 5, "u:SUMMARY|u:c|a:d|u:e|a:f"),
+        (("u:a", "a:b", "u:c", "a:d", "u:e", "a:f"), 4, "u:SUMMARY|u:e|a:f"),  # no half exchange
+        (("u:a", "a:!c1", "u:=c1 go", "a:x", "u:c"), 4, "u:SUMMARY|u:c"),  # words beside a result
+        (("u:a", "a:b", "u:c", "a:!c1", "t:=c1"), 3, "u:SUMMARY|u:c"),  # work on one request, long
     ],
 )
 def test_what_must_stay_stays_and_recent_messages_fill_the_rest(
@@ -54,19 +58,27 @@ def test_what_must_stay_stays_and_recent_messages_fill_the_rest(
 @pytest.mark.parametrize(
     ("thread", "needed"),
     [
-        (("s:r", "u:a", "a:b", "u:c"), 2),
-        (("s:r", "*a:p q", "u:a", "a:b", "u:c"), 4),
-        (("u:a", "*a:!c1", "t:=c1", "u:c"), 3),
+        (("s:r", "u:a", "a:b", "u:c"), 3),  # a line for what is folded is among it
+        (("s:r", "*a:p q", "u:a", "a:b", "u:c"), 5),
+        (("u:a", "*a:!c1", "t:=c1", "u:c"), 4),
+        (("u:a", "a:b", "u:c", "a:d e f"), 5),  # the answer to the last request stays with it
     ],
 )
 def test_a_budget_below_what_must_stay_is_refused_with_what_it_takes(
     thread: tuple[str, ...], needed: int
 ) -> None:
     made = rows(*thread)
-    with pytest.raises(BudgetExceeded, match=f"needs {needed} tokens") as refused:
+    with pytest.raises(BudgetExceeded, match=f"needs? {needed} tokens") as refused:
         plan_budget(made, needed - 1, count=words)
     assert (refused.value.needed, refused.value.budget) == (needed, needed - 1)
     assert cost_of(plan_budget(made, needed, count=words).rows) <= needed
+
+
+def test_a_refusal_never_asks_for_more_than_the_thread_has() -> None:
+    made = [said("user", "a"), said("assistant", "b"), said("user", "c " * 60)]
+    with pytest.raises(BudgetExceeded, match="would save nothing") as refused:
+        plan_budget(made, cost(made) - 1, count=count)
+    assert refused.value.needed == cost(made)
 
 
 def cost_of(made) -> int:
@@ -76,7 +88,7 @@ def cost_of(made) -> int:
 @pytest.mark.parametrize(
     ("keep", "kept"),
     [
-        (0, "s:r|u:SUMMARY|u:c"),
+        (0, "s:r|u:SUMMARY|u:c|a:d"),  # no request stands with its answer folded
         (1, "s:r|u:SUMMARY|u:c|a:d"),
         (2, "s:r|u:a|u:b|a:!c1|t:=c1|u:c|a:d"),  # a summary of one message would save nothing
         (9, "s:r|u:a|u:b|a:!c1|t:=c1|u:c|a:d"),
@@ -154,13 +166,160 @@ def test_nothing_named_in_the_summary_is_missing_from_the_source() -> None:
     assert [name for _, name in find_entities(body) if name not in source] == []
 
 
-def test_the_summary_says_that_no_user_wrote_it_and_ends_with_an_index() -> None:
-    lines = story_summary(230).splitlines()
-    assert lines[0] == HEADER
-    assert "not written by the user" in HEADER
-    index = [line for line in lines if line.split(":")[0] in LABELS.values()]
+def test_the_summary_says_who_wrote_it_in_a_dozen_tokens_and_ends_with_an_index() -> None:
+    parts = story_summary(170).split("\n\n")
+    assert parts[0] == HEADER
+    assert "by the engine" in HEADER
+    assert counter_for("o200k").text(HEADER) <= 12
+    index = [part for part in parts if part.split(":")[0] in LABELS.values()]
     assert index
-    assert lines[-len(index) :] == index
+    assert parts[-len(index) :] == index  # each a paragraph of its own
+    for part in parts[1 : -len(index)]:
+        speaker, *list_ = part.splitlines()
+        assert speaker.endswith(":")
+        assert [line[:2] for line in list_] == ["- "] * len(list_)
+
+
+SHOP = [
+    said("system", "You answer questions about a small web shop."),
+    said("user", "How do refunds work in our shop, and who approves them?"),
+    said("assistant", "Refunds go through billing/refund.py; above $200 Dana approves them."),
+    said("user", "Which database do we use for orders?"),
+    said("assistant", "Orders are in PostgreSQL 15, table orders_v2, by month since 2024-03-01."),
+    said("user", "Why did the nightly job fail?"),
+    said(
+        "assistant", "It failed with TimeoutError in jobs/nightly.py: the exporter held the lock."
+    ),
+    said("user", "What should I do next?"),
+    said("assistant", "Raise the lock timeout to 90 s and rerun jobs/nightly.py before noon."),
+]
+SUMS = [
+    row
+    for n in range(6)
+    for row in (
+        said("user", f"What is {n} plus {n}?"),
+        said("assistant", f"{n} plus {n} is {2 * n}."),
+    )
+]
+STEPS = [
+    row
+    for n in range(40)
+    for row in (
+        said("user", f"Step {n}: what does src/module_{n}.py do?"),
+        said("assistant", f"src/module_{n}.py reads the settings and fails with error {n}."),
+    )
+]
+
+
+@pytest.mark.parametrize(
+    "thread", [SHOP, SUMS, STEPS, STORY], ids=["shop", "sums", "steps", "story"]
+)
+@pytest.mark.parametrize("percent", range(5, 100, 5))
+def test_every_fold_leaves_a_line_that_holds_something_of_it(
+    thread: list[Row], percent: int
+) -> None:
+    budget = cost(thread) * percent // 100
+    try:
+        planned = plan_budget(thread, budget, count=count)
+    except BudgetExceeded as refused:
+        planned = plan_budget(thread, refused.needed, count=count)
+        budget = refused.needed
+    assert cost(planned.rows) <= budget
+    (summary,) = [row.message.text for row in planned.rows if row.kind == "summary"]
+    kept = {row.id for row in planned.rows}
+    folded = "\n".join(row.message.text for row in thread if row.id not in kept)
+    _, *parts = summary.split("\n\n")
+    told = [line[2:] for part in parts for line in part.splitlines() if line.startswith("- ")]
+    named = [name for _, name in find_entities("\n".join(parts))]
+    assert told or named
+    assert [piece for piece in told if piece not in folded] == []
+    assert planned.ranges[0].summary == summary
+
+
+@pytest.mark.parametrize(("thread", "share"), [(SHOP, 0.6), (SUMS, 0.5), (STEPS, 0.5)])
+def test_answers_are_kept_and_the_questions_they_answer_are_not(
+    thread: list[Row], share: float
+) -> None:
+    planned = plan_budget(thread, int(cost(thread) * share), count=count)
+    (summary,) = [row.message.text for row in planned.rows if row.kind == "summary"]
+    assert "assistant:\n- " in summary
+    assert "?" not in summary
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer", "kept"),
+    [
+        ("Which port does the server use?", "The server listens on port 8787.", False),
+        ("Shall we drop Python 3.10 support?", "Yes.", True),  # the answer says nothing alone
+        ("Which port does the server use?", "Which server do you mean exactly?", True),
+        ("Use port 9000 for the server.", "The server listens on port 9000.", True),  # a wish
+    ],
+)
+def test_a_question_stays_only_where_nothing_answers_it(
+    asked: str, answer: str, kept: bool
+) -> None:
+    summary = extract_summary([said("user", asked), said("assistant", answer)], 500, count)
+    assert summary is not None
+    assert (asked in summary.text) is kept
+
+
+def test_an_index_that_is_cut_says_how_much_is_missing() -> None:
+    thread = [said("user", f"Read src/part_{n}.py now.") for n in range(60)]
+    summary = extract_summary(thread, 200, count)
+    assert summary is not None
+    line = summary.text.split("\n\n")[-1]
+    listed = line.removeprefix("Paths: ").split(", ")
+    told = summary.text.count("- Read")
+    assert listed[-1] == f"... and {60 - told - (len(listed) - 1)} more"
+    again = extract_summary([Row(b"0" * 20, summary, kind="summary")], 190, count)
+    assert again is not None
+    assert again.text.count(" more") == 1
+
+
+@pytest.mark.parametrize(
+    ("blocks", "told"),
+    [
+        ((Text("ok"),), "- ok"),
+        ((Thinking("why"),), "- 1 thinking"),
+        ((ToolCall("c", "look", "{}"),), "call look:\n- {}"),
+        ((), "- empty messages"),
+    ],
+)
+def test_a_summary_of_next_to_nothing_still_says_what_it_was(blocks, told: str) -> None:
+    summary = extract_summary([Row(b"0" * 20, Message("user", blocks))], 100, count)
+    assert summary is not None
+    assert told in summary.text
+
+
+@pytest.mark.parametrize(
+    ("keep", "kept"),
+    [
+        (None, "s:r|u:S|a:p|u:c|a:d"),  # all but the last exchange
+        (0, "s:r|u:S|a:p|u:c|a:d"),
+        (1, "s:r|u:S|a:p|u:c|a:d"),
+        (2, "s:r|u:S|a:p|u:b|a:x|u:c|a:d"),
+        (3, "s:r|u:a|a:p|u:b|a:x|u:c|a:d"),  # nothing is older
+    ],
+)
+def test_a_callers_own_summary_stands_for_all_but_the_turns_to_keep(
+    keep: int | None, kept: str
+) -> None:
+    made = rows("s:r", "u:a", "*a:p", "u:b", "a:x", "u:c", "a:d")
+    assert write(plan_summary(made, "S", keep=keep, count=words).rows) == kept.split("|")
+
+
+@pytest.mark.parametrize(
+    ("summary", "options", "refusal"),
+    [
+        (" \n", {}, "summary: is blank"),
+        ("S", {"keep": -1}, "keep: must not be negative: -1"),
+        ("S", {"budget": -3}, "budget: must not be negative: -3"),
+        ("S", {"budget": 1}, "need 2 tokens, more than the budget of 1"),
+    ],
+)
+def test_a_callers_own_summary_is_refused_by_name(summary: str, options, refusal: str) -> None:
+    with pytest.raises(ThreadError, match=refusal):
+        plan_summary(rows("u:a", "a:b", "u:c"), summary, count=words, **options)
 
 
 def test_a_summary_of_a_summary_keeps_the_first_ones_sentences() -> None:

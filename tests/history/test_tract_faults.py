@@ -126,8 +126,9 @@ def test_fault_8_a_pin_is_what_it_was_after_any_summary() -> None:
     message = t.compile().messages[-1]
     t.pin(pinned)
     t.compact([{"summary": "S"}])
-    t.user("later " * 40)
-    t.compact(budget=t.compile().tokens - 5, keep=0)
+    t.user("Later. " * 40)
+    t.user("now")
+    assert t.compact(budget=t.compile().tokens - 5, keep=0).messages == 2
     assert message in t.compile().messages
 
 

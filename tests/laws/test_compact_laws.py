@@ -209,7 +209,38 @@ def test_law_11_a_budget_plan_keeps_pairs_pins_and_its_budget(
     assert pinned(plan.rows) == pinned(thread)
     asked = [row for row in thread if row.message.role == "user" and "ask" in row.message.text]
     assert asked[-1] in plan.rows
-    assert sum(row.kind == "summary" for row in plan.rows) <= 1
+    assert sum(row.kind == "summary" for row in plan.rows) == len(plan.ranges)
+    assert all("\n\n" in folded.summary for folded in plan.ranges)  # more than a first line
+
+
+@given(threads(), st.integers(20, 400), st.none() | st.integers(0, 4))
+@settings(max_examples=200, deadline=None)
+def test_law_11_a_budget_plan_parts_no_exchange_but_the_last(
+    thread: list[Row], budget: int, keep: int | None
+) -> None:
+    assume(any(row.message.role != "system" for row in thread))
+    try:
+        plan = plan_budget(thread, budget, keep=keep, count=count)
+    except BudgetExceeded:
+        return
+    left = {row.id for row in plan.rows}
+    ids = _pinned_calls(thread)
+    exchanges: list[list[Row]] = []
+    for row in thread:
+        if "ask" in row.message.text and row.message.role == "user":
+            exchanges.append([])
+        if exchanges and row.priority != "pinned" and not _call_ids(row) & ids:
+            exchanges[-1].append(row)
+    for exchange in exchanges[:-1]:
+        stays = {row.id in left for row in exchange if bare(row.message).blocks}
+        assert len(stays) <= 1
+    last = [row for row in exchanges[-1] if bare(row.message).blocks]
+    if last and last[-1].message.role == "assistant":
+        assert last[-1].id in left  # the last request never stands without its answer
+
+
+def _pinned_calls(thread: list[Row]) -> set[str]:
+    return {id for row in pinned(thread) for id in _call_ids(row)}
 
 
 @given(threads(), st.integers(60, 200))

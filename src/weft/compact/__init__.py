@@ -1,6 +1,6 @@
 """What to keep when a thread is too long: checkpoints, ranges, budgets, extraction. Pure."""
 
-from .budget import plan_budget
+from .budget import plan_budget, plan_summary
 from .checkpoint import (
     create_checkpoint_content,
     generate_checkpoint_id,
@@ -46,6 +46,7 @@ __all__ = [
     "generate_checkpoint_id",
     "plan_budget",
     "plan_replacements",
+    "plan_summary",
     "read_checkpoint",
     "read_checkpoints",
     "validate_compact_input",

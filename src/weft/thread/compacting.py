@@ -22,6 +22,7 @@ from weft.compact import (
     compaction_started,
     plan_budget,
     plan_replacements,
+    plan_summary,
     validate_compact_input,
 )
 from weft.errors import CompactRefused
@@ -40,20 +41,24 @@ def compact(
     *,
     budget: int | None,
     keep: int | None,
+    summary: str | None,
     strip: Strip,
     preview: bool,
     call_id: str | None,
     trigger: Trigger,
     retain: Sequence[str] = (),
 ) -> CompactResult:
-    """Fold what `replacements` name, or whatever a budget asks for; a preview writes nothing."""
+    """Fold what `replacements` name, or whatever a budget or the turns to keep ask for, into the
+    caller's own summary if there is one; a preview writes nothing."""
     typed = _read_replacements(replacements)
+    if typed is not None and summary is not None:
+        raise CompactRefused("each replacement has its own", field="summary")
 
     def plan(rows: list[Row]) -> Plan:
         if typed is not None:
             taken = TakenCheckpoints(handle.store, handle.name)
             return plan_replacements(rows, typed, known=taken, strip=strip, call_id=call_id)
-        return _plan_budget(handle, rows, budget, keep)
+        return _plan_old(handle, rows, budget, keep, summary)
 
     def weigh(rows: list[Row]) -> tuple[CompactResult, Plan]:
         planned = plan(rows)
@@ -107,13 +112,19 @@ def _read_replacements(replacements: Replacements | None) -> tuple[Replacement, 
     return validate_compact_input({"replacements": replacements})
 
 
-def _plan_budget(handle: Handle, rows: list[Row], budget: int | None, keep: int | None) -> Plan:
-    """Within a budget by what a model would see; hidden lines cost nothing."""
-    if budget is None and keep is None:
-        raise CompactRefused("give replacements, a budget or turns to keep", field="replacements")
+def _plan_old(
+    handle: Handle, rows: list[Row], budget: int | None, keep: int | None, summary: str | None
+) -> Plan:
+    """Old turns folded, counted by what a model would see; hidden lines cost nothing."""
     shown = show_rows(rows)
-    limit = _tokens(handle, shown) if budget is None else budget
-    planned = plan_budget(shown, limit, keep=keep, count=handle.count)
+    if summary is not None:
+        planned = plan_summary(shown, summary, keep=keep, budget=budget, count=handle.count)
+    elif budget is None and keep is None:
+        what = "give replacements, a budget, turns to keep or a summary"
+        raise CompactRefused(what, field="replacements")
+    else:
+        limit = _tokens(handle, shown) if budget is None else budget
+        planned = plan_budget(shown, limit, keep=keep, count=handle.count)
     return Plan(
         rows=_with_hidden(rows, planned.rows),
         ranges=planned.ranges,

@@ -230,6 +230,7 @@ class Thread(Recorder):
         *,
         budget: int | None = None,
         keep: int | None = None,
+        summary: str | None = None,
         model: str | None = None,
         strip: Strip = "all",
         preview: bool = False,
@@ -239,7 +240,12 @@ class Thread(Recorder):
     ) -> CompactResult:
         """Fold ranges into summaries, or old turns into an extract that fits a budget.
 
-        Refused where a text that is to be `retain`ed would be lost.
+        An exchange (what the user typed, up to what the user types next) is folded whole or not.
+        `keep` is how many recent ones stay word for word, the last one in any case; with `summary`
+        these words stand for all before them (without `keep`, for all but the last exchange).
+        Setup and pins stay. `BudgetExceeded` says what it takes where a budget is too small for
+        what must stay and a summary of the rest. Refused where a text that is to be `retain`ed
+        would be lost.
         """
         if model is not None:
             raise ThreadError(f"no summariser is set up that could ask {model!r}")
@@ -248,6 +254,7 @@ class Thread(Recorder):
             replacements,
             budget=budget,
             keep=keep,
+            summary=summary,
             strip=strip,
             preview=preview,
             call_id=call_id,

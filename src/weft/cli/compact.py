@@ -1,0 +1,117 @@
+"""`weft compact`: old turns folded into a summary, by a budget, by turns to keep, or by ranges."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from weft.compact import CompactResult, Replacement, validate_compact_input
+from weft.errors import ConfigError
+from weft.thread import Thread
+
+from .threads import add_options, count, print_json, run_on_thread
+
+FOLDS = {
+    "--budget": "budget",
+    "--keep": "keep",
+    "--summary": "summary",
+    "--from": "from_",
+    "--to": "to",
+    "--replacements": "replacements",
+}
+"""The flags that say what `compact` folds, and where their values are."""
+
+RANGES = ("--from", "--to")
+TURNS = ("--budget", "--keep")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_options(parser)
+    parser.add_argument("--budget", type=count, help="the tokens that the thread may have")
+    parser.add_argument(
+        "--keep",
+        type=count,
+        help="the recent turns that stay word for word; the last one always stays",
+    )
+    parser.add_argument(
+        "--summary",
+        help="your words for what is folded: all but the last --keep turns (1), or a range",
+    )
+    parser.add_argument("--from", dest="from_", help="the checkpoint after which a range begins")
+    parser.add_argument("--to", help="the checkpoint with which a range ends")
+    parser.add_argument("--replacements", help="a JSON file with several ranges")
+    parser.add_argument(
+        "--strip",
+        choices=("all", "after"),
+        default="all",
+        help="which kept messages lose reminders and thinking: all of them (the default), or only "
+        "those after the first range begins",
+    )
+    parser.add_argument("--preview", action="store_true", help="show what it would do")
+
+
+def run(args: argparse.Namespace) -> int:
+    return run_on_thread(args, compact)
+
+
+def compact(thread: Thread, args: argparse.Namespace) -> None:
+    replacements = _replacements(args)
+    result = thread.compact(
+        replacements,
+        budget=args.budget,
+        keep=args.keep,
+        summary=args.summary if replacements is None else None,
+        strip=args.strip,
+        preview=args.preview,
+    )
+    if args.json:
+        print_json(_result_json(result))
+    else:
+        print(result)
+
+
+def _replacements(args: argparse.Namespace) -> tuple[Replacement, ...] | None:
+    """The ranges from a file in the tool's own form, or the one between two checkpoints; `None`
+    where old turns are to be folded."""
+    _check_flags(args)
+    if args.replacements is not None:
+        try:
+            return validate_compact_input(orjson.loads(Path(args.replacements).read_bytes()))
+        except orjson.JSONDecodeError as error:
+            raise ConfigError(f"{args.replacements!r} is not JSON: {error}") from None
+    if args.from_ is None and args.to is None:
+        return None
+    return (Replacement(summary=args.summary, from_=args.from_, to=args.to),)
+
+
+def _check_flags(args: argparse.Namespace) -> None:
+    """Refuse flags that say nothing, or of which one would be ignored."""
+    given = [flag for flag, name in FOLDS.items() if getattr(args, name) is not None]
+    if not given:
+        raise ConfigError("compact needs --budget, --keep, --summary or --replacements")
+    ranges = [flag for flag in given if flag in RANGES]
+    if "--replacements" in given and len(given) > 1:
+        raise ConfigError(f"--replacements has its own ranges: leave out {_other(given)}")
+    if ranges and "--summary" not in given:
+        raise ConfigError(f"{ranges[0]} needs --summary: what stands for the range")
+    turns = [flag for flag in given if flag in TURNS]
+    if ranges and turns:
+        raise ConfigError(f"{turns[0]} folds old turns and {ranges[0]} a range: give one of them")
+
+
+def _other(given: list[str]) -> str:
+    return ", ".join(flag for flag in given if flag != "--replacements")
+
+
+def _result_json(result: CompactResult) -> dict[str, Any]:
+    return {
+        "commit": result.commit,
+        "preview": result.preview,
+        "tokens_before": result.tokens_before,
+        "tokens_after": result.tokens_after,
+        "cache_lost": result.cache_lost,
+        "messages": result.messages,
+        "pins_kept": list(result.pins_kept),
+        "line": str(result),
+    }

@@ -1,0 +1,258 @@
+"""What rows say, read for a summary: their sentences in order, and the names in them.
+
+A question to which somebody states an answer is left out: the answer says more, and a reader who
+finds only questions has lost what was found out. Its names still count for the index. A question
+that nobody answers, or that is answered with a bare "yes", stays. Reminders, checkpoints and
+thinking are not read. Where nobody said anything long enough to be a sentence, whatever was said
+is taken, and where there are no words at all, what kind of blocks there were: a source is never
+without a sentence.
+
+An earlier summary of this engine is read back: its sentences belong to whoever said them first,
+and its index only to the new index, which counts on with what that one left out.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from weft.history import Row
+from weft.model import Block, Refusal, Text, ToolCall, ToolResult, side, texts
+
+from .entities import WEIGHTS, find_entities
+from .plan import block_kind
+
+MARK = "[Summary of earlier messages by the engine"
+"""How every summary of this engine begins, however its first line goes on."""
+
+LABELS = {
+    "path": "Paths",
+    "error": "Errors",
+    "symbol": "Symbols",
+    "hash": "Hashes",
+    "number": "Numbers",
+}
+"""How the lines of an index begin, by the kind of name."""
+
+BULLET = "- "
+MORE = "... and {} more"
+INDEX = "index"
+LONGEST = 300
+SHORTEST = 12
+INDEX_MOST = 400
+WORTH = {"user": 6.0, "assistant": 3.0, "summary": 3.0, "call": 0.6, "tool": 0.4}
+"""What a speaker's words are worth: a tool's output can be had again, a wish cannot."""
+
+IMPORTANT = 2.0
+DECISIVE = 1.5
+ASKING = ("user", "assistant")
+
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"'`(\[]?[A-Z0-9])")
+_WORD = re.compile(r"[^\W\d_]{4,}|(?<![\w.])\d+(?![\w→])")
+_QUESTION = re.compile(r"[?？][\"'`)\]*_]*$")
+_MORE = re.compile(r", \.\.\. and (\d+) more$")
+_DECISIVE = re.compile(
+    r"\b(?:must|never|always|decided?|agreed|because|instead|constraint|require[sd]?|requirement"
+    r"|do not|don't|only|prefer|fix(?:ed)?|bug|fail(?:s|ed|ure)?|error|todo|next)\b",
+    re.IGNORECASE,
+)
+
+Name = tuple[str, str]
+"""An entity: its kind, and its verbatim spelling."""
+
+Said = tuple[str, str]
+"""A speaker, and a verbatim piece of what it says."""
+
+
+class Sentence(Struct, frozen=True):
+    """A verbatim piece of the source, who said it, and what it would cover."""
+
+    number: int
+    speaker: str
+    text: str
+    covers: frozenset[str]
+    factor: float
+
+
+class Source(Struct, frozen=True):
+    """What rows say: their sentences in order; their entities, the most spoken of first; how many
+    of each kind there are in all."""
+
+    sentences: tuple[Sentence, ...]
+    names: tuple[Name, ...]
+    totals: dict[str, int]
+
+
+def read_source(rows: Sequence[Row]) -> Source:
+    """The sentences and entities of rows."""
+    called = _called(rows)
+    said = [list(_spoken(row, called)) for row in rows]
+    answered = _answered(rows, said)
+    spoken: dict[Name, float] = {}
+    entities: dict[str, tuple[Name, ...]] = {}
+    sentences: dict[str, Sentence] = {}
+    for row, pieces, has_answer in zip(rows, said, answered, strict=True):
+        factor = IMPORTANT if row.priority == "important" else 1.0
+        for speaker, piece in pieces:
+            if piece not in entities:
+                entities[piece] = tuple(find_entities(piece))
+            found = entities[piece]
+            for entity in found:
+                spoken[entity] = spoken.get(entity, 0.0) + WEIGHTS[entity[0]] * _voice(speaker)
+            idle = speaker == INDEX or len(piece) < SHORTEST or piece in sentences
+            if not idle and not (has_answer and _asks(speaker, piece)):
+                sentences[piece] = _weigh(len(sentences), speaker, piece, found, factor)
+    names = sorted(spoken, key=lambda entity: -spoken[entity])
+    totals = Counter(kind for kind, _ in names) + _left_out(rows)
+    told = tuple(sentences.values()) or _whatever(rows, said)
+    return Source(told, tuple(names[:INDEX_MOST]), dict(totals))
+
+
+def _left_out(rows: Sequence[Row]) -> Counter[str]:
+    """How many names of each kind the indexes of earlier summaries say they leave out."""
+    left: Counter[str] = Counter()
+    kinds = {label: kind for kind, label in LABELS.items()}
+    for row in rows:
+        lines = row.message.text.splitlines() if row.message.text.startswith(MARK) else ()
+        for line in lines:
+            kind, cut = kinds.get(line.partition(":")[0]), _MORE.search(line)
+            if kind and cut:
+                left[kind] += int(cut[1])
+    return left
+
+
+def _whatever(rows: Sequence[Row], said: Sequence[Sequence[Said]]) -> tuple[Sentence, ...]:
+    """The short words that are all there is, or what kinds of blocks have none."""
+    pieces = dict.fromkeys(
+        (speaker, piece) for row in said for speaker, piece in row if speaker != INDEX
+    )
+    if not pieces:
+        kinds = Counter(block_kind(block) for row in rows for block in row.message.blocks)
+        listed = ", ".join(f"{many} {kind}" for kind, many in kinds.items()) or "empty messages"
+        pieces = {("without words", listed): None}
+    return tuple(
+        Sentence(number, speaker, piece, frozenset(), 1.0)
+        for number, (speaker, piece) in enumerate(pieces)
+    )
+
+
+def _answered(rows: Sequence[Row], said: Sequence[Sequence[Said]]) -> list[bool]:
+    """For each row whether somebody else states something before its speaker has the word again.
+
+    Read from the end: `heard` is, for a voice, whether others stated something since the run of
+    its rows that comes next.
+    """
+    answered = [False] * len(rows)
+    heard: dict[str, bool] = {}
+    later = ""
+    for number in range(len(rows) - 1, -1, -1):
+        voice = _row_voice(rows[number])
+        if voice != later:
+            heard[later] = False
+        later = voice
+        answered[number] = voice in ASKING and heard.get(voice, False)
+        if any(_states(speaker, piece) for speaker, piece in said[number]):
+            heard.update((other, True) for other in ASKING if other != voice)
+    return answered
+
+
+def _row_voice(row: Row) -> str:
+    if row.kind == "summary":
+        return "summary"
+    typed = any(isinstance(block, Text) for block in row.message.blocks)
+    results = any(isinstance(block, ToolResult) for block in row.message.blocks)
+    return "tool" if results and not typed else side(row.message.role)
+
+
+def _asks(speaker: str, piece: str) -> bool:
+    return speaker in ASKING and _QUESTION.search(piece) is not None
+
+
+def _states(speaker: str, piece: str) -> bool:
+    spoken = speaker != INDEX and not speaker.startswith("call ")
+    return spoken and len(piece) >= SHORTEST and not _asks(speaker, piece)
+
+
+def _voice(speaker: str) -> float:
+    return WORTH.get(speaker.partition(" ")[0], 1.0)
+
+
+def _weigh(
+    number: int, speaker: str, text: str, entities: Iterable[Name], factor: float
+) -> Sentence:
+    covers = {f"{kind}:{name}" for kind, name in entities}
+    covers.update(word.lower() for word in _WORD.findall(text))
+    decisive = DECISIVE if _DECISIVE.search(text) else 1.0
+    factor *= _voice(speaker) * decisive
+    return Sentence(number, speaker, text, frozenset(covers), factor)
+
+
+def _called(rows: Sequence[Row]) -> dict[str, str]:
+    """The names of the tools by the ids of their calls: most wires leave them out of a result."""
+    blocks = (block for row in rows for block in row.message.blocks)
+    return {block.id: block.name for block in blocks if isinstance(block, ToolCall)}
+
+
+def _spoken(row: Row, called: dict[str, str]) -> Iterable[Said]:
+    """Who says what in a row, sentence by sentence: words, arguments of calls, results."""
+    speaker = "summary" if row.kind == "summary" else side(row.message.role)
+    for block in row.message.blocks:
+        for text in _said(block):
+            who = _speaker(block, speaker, called)
+            for teller, words in _resaid(text) if text.startswith(MARK) else ((who, text),):
+                for piece in _sentences(words):
+                    yield teller, piece
+
+
+def _speaker(block: Block, speaker: str, called: dict[str, str]) -> str:
+    match block:
+        case ToolCall(name=name):
+            return f"call {name}"
+        case ToolResult(call_id=id, name=name):
+            return f"tool {name or called.get(id, '')}".strip()
+        case _:
+            return speaker
+
+
+def _said(block: Block) -> Iterable[str]:
+    match block:
+        case Text(text=text) | Refusal(text=text):
+            return (text,)
+        case ToolCall(arguments=arguments):
+            return (arguments,)
+        case ToolResult(content=content):
+            return texts(content)
+        case _:
+            return ()
+
+
+def _resaid(summary: str) -> Iterable[Said]:
+    """An earlier summary of this engine, read back: who said what, and its index."""
+    speaker = "summary"
+    for line in summary.splitlines()[1:]:
+        if line.startswith(BULLET):
+            yield speaker, line.removeprefix(BULLET)
+        elif line.endswith(":"):
+            speaker = line.removesuffix(":")
+        else:
+            yield INDEX, _MORE.sub("", line)
+
+
+def _sentences(text: str) -> Iterable[str]:
+    for line in text.splitlines():
+        for sentence in _SENTENCE.split(line.strip()):
+            if sentence:
+                yield from _pieces(sentence)
+
+
+def _pieces(sentence: str) -> Iterable[str]:
+    """A sentence, or what a very long one comes to when cut behind its blanks or commas."""
+    start = 0
+    while len(sentence) - start > LONGEST:
+        window = (start + LONGEST // 2, start + LONGEST)
+        cut = max(sentence.rfind(mark, *window) for mark in " ,;") + 1
+        end = cut or start + LONGEST
+        yield sentence[start:end].strip()
+        start = end
+    yield sentence[start:]
