@@ -1,14 +1,9 @@
-"""`weft branch`, `switch`, `merge`, `undo`, `redo`, `compact`: what moves a thread."""
+"""`weft branch`, `switch`, `merge`, `undo`, `redo`: what moves a thread."""
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import orjson
-
-from weft.compact import CompactResult, Replacement, validate_compact_input
-from weft.errors import ConfigError
 from weft.history import CHOICES
 from weft.thread import MergePreview, Thread
 
@@ -57,20 +52,6 @@ def redo(thread: Thread, args: argparse.Namespace) -> None:
     print_info(args, thread.redo())
 
 
-def compact(thread: Thread, args: argparse.Namespace) -> None:
-    result = thread.compact(
-        _replacements(args),
-        budget=args.budget,
-        keep=args.keep,
-        strip=args.strip,
-        preview=args.preview,
-    )
-    if args.json:
-        print_json(_result_json(result))
-    else:
-        print(result)
-
-
 def _list_branches(thread: Thread, args: argparse.Namespace) -> None:
     heads = thread.branches()
     if args.json:
@@ -78,18 +59,6 @@ def _list_branches(thread: Thread, args: argparse.Namespace) -> None:
         return
     for name, head in heads.items():
         print(f"{'*' if name == thread.current else ' '} {name} {head[:SHORT]}")
-
-
-def _replacements(args: argparse.Namespace) -> tuple[Replacement, ...] | None:
-    """The ranges from a file in the tool's own form, or the one that the options say."""
-    if args.replacements is not None:
-        try:
-            return validate_compact_input(orjson.loads(Path(args.replacements).read_bytes()))
-        except orjson.JSONDecodeError as error:
-            raise ConfigError(f"{args.replacements!r} is not JSON: {error}") from None
-    if args.summary is None:
-        return None
-    return (Replacement(summary=args.summary, from_=args.from_, to=args.to),)
 
 
 def _preview_json(preview: MergePreview) -> dict[str, Any]:
@@ -106,19 +75,6 @@ def _preview_json(preview: MergePreview) -> dict[str, Any]:
             }
             for conflict in preview.conflicts
         ],
-    }
-
-
-def _result_json(result: CompactResult) -> dict[str, Any]:
-    return {
-        "commit": result.commit,
-        "preview": result.preview,
-        "tokens_before": result.tokens_before,
-        "tokens_after": result.tokens_after,
-        "cache_lost": result.cache_lost,
-        "messages": result.messages,
-        "pins_kept": list(result.pins_kept),
-        "line": str(result),
     }
 
 
@@ -143,17 +99,6 @@ def _merge_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preview", action="store_true", help="show what it would do")
 
 
-def _compact_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--budget", type=int, help="the tokens that the thread may have")
-    parser.add_argument("--keep", type=int, help="the recent turns that stay word for word")
-    parser.add_argument("--summary", help="what stands for the range")
-    parser.add_argument("--from", dest="from_", help="the checkpoint after which it begins")
-    parser.add_argument("--to", help="the checkpoint with which it ends")
-    parser.add_argument("--replacements", help="a JSON file with several ranges")
-    parser.add_argument("--strip", choices=("all", "after"), default="all")
-    parser.add_argument("--preview", action="store_true", help="show what it would do")
-
-
 def _no_options(parser: argparse.ArgumentParser) -> None:
     """Undo and redo need to be told nothing."""
 
@@ -164,7 +109,6 @@ OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "merge": _merge_options,
     "undo": _no_options,
     "redo": _no_options,
-    "compact": _compact_options,
 }
 VERBS: dict[str, Verb] = {
     "branch": branch,
@@ -172,5 +116,4 @@ VERBS: dict[str, Verb] = {
     "merge": merge,
     "undo": undo,
     "redo": redo,
-    "compact": compact,
 }

@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "branch": ("weft.cli.history", "list the branches, or make one"),
     "switch": ("weft.cli.history", "stand on another branch"),
     "merge": ("weft.cli.history", "bring a branch home"),
-    "compact": ("weft.cli.history", "fold old turns into a summary"),
+    "compact": ("weft.cli.compact", "fold old turns into a summary"),
     "undo": ("weft.cli.history", "take back the last operation"),
     "redo": ("weft.cli.history", "take back the last undo"),
     "revert": ("weft.cli.reshape", "take back one commit and keep what came after"),
