@@ -143,6 +143,81 @@ def test_the_compact_button_shows_before_it_does_and_undo_takes_it_back(tab):
     assert page.locator("#conversation > .row.user").count() == 4
 
 
+def test_a_compaction_is_shown_once_where_it_happened(tab):
+    page = tab("in place")
+    for number in range(4):
+        say(page, f"Remember the figure {number}{number}{number}, it is figure number {number}.")
+    say(page, "Please compact the thread.")
+    for words in ("hello", "and again"):
+        say(page, words)
+    cards = page.locator('[data-subtype="compact_boundary"]')
+    assert cards.count() == 1
+    assert cards.first.evaluate("card => card.nextElementSibling.querySelector('.fold') !== null")
+    assert (
+        page.locator("#conversation > li").last.get_attribute("class").startswith("row assistant")
+    )
+
+
+def test_a_thread_without_commits_has_nothing_to_undo(tab):
+    page = tab("untouched")
+    page.wait_for_selector(".empty")
+    assert all(page.is_disabled(f"#{name}") for name in ("undo", "redo", "compact"))
+    say(page, "hello")
+    assert not page.is_disabled("#undo")
+
+
+def test_a_toast_covers_no_message(tab):
+    page = tab("toast")
+    for number in range(6):
+        say(page, f"line {number}\n\n" * 6)
+    page.click("#undo")
+    page.wait_for_selector("#toast:not(:empty)")
+    toast = page.locator("#toast").bounding_box()
+    view = page.locator("#scroll").bounding_box()
+    assert toast["y"] >= view["y"] + view["height"]
+
+
+def test_an_error_is_a_sentence_and_names_no_field(tab):
+    page = tab("no model")
+    page.fill("#model", "mystery")
+    page.fill("#words", "hello")
+    page.press("#words", "Enter")
+    page.wait_for_selector("#toast.error:not(:empty)")
+    said = page.inner_text("#toast")
+    assert "no upstream serves the model 'mystery'" in said
+    assert not said.endswith(")")
+
+
+def test_a_thread_is_listed_by_its_first_words_on_one_line(tab):
+    page = tab("named-20260101")
+    say(page, "Where did the long winding road to the old mill by the river lead us? " * 2)
+    entry = page.locator('.thread[data-thread="named-20260101"]')
+    entry.wait_for()
+    assert entry.locator(".thread-name").inner_text().startswith("Where did the long winding")
+    assert "named-20260101" in entry.locator(".thread-facts").inner_text()
+    assert entry.bounding_box()["height"] < 70
+
+
+def test_the_page_opens_on_what_its_reader_saw_last_not_on_what_programs_wrote(browser, served):
+    context = browser.new_context()
+    page = context.new_page()
+    body = {"model": "weft-offline", "max_tokens": 99}
+    ask(served, "/v1/messages", {**body, "messages": [{"role": "user", "content": "by API"}]})
+    page.goto(served)
+    page.wait_for_selector("#conversation .row")
+    assert page.inner_text("#title") == SAMPLE
+    page.fill("#new-name", "mine")
+    page.press("#new-name", "Enter")
+    page.wait_for_selector(".empty")
+    say(page, "hello")
+    ask(served, "/v1/messages", {**body, "messages": [{"role": "user", "content": "again"}]})
+    again = context.new_page()
+    again.goto(served)
+    again.wait_for_selector("#conversation .row")
+    assert again.inner_text("#title") == "mine"
+    context.close()
+
+
 def test_pins_and_skips_are_marked_and_taken_back(tab):
     page = tab("marks")
     say(page, "Keep this.")
@@ -175,7 +250,9 @@ def test_the_search_finds_threads_by_what_was_said_in_them(tab):
     say(page, "The password of the vault is marzipan.")
     page.fill("#search", "marzipan")
     page.wait_for_selector(".hit")
-    assert page.locator(".thread").all_inner_texts()[0].startswith("searched")
+    first = page.locator(".thread").first
+    assert first.inner_text().startswith("The password of the vault is marzipan.\n")
+    assert first.get_attribute("data-thread") == "searched"
     page.fill("#search", "nowhere-to-be-found")
     page.wait_for_selector("#threads .empty")
 

@@ -7,6 +7,8 @@ from weft.history import View
 from weft.model import Message, is_system
 from weft.store import Store, ThreadRecord
 
+from .views import message_text
+
 OPENING = 8
 LENGTH = 80
 DEEPEST = 1_000_000
@@ -41,5 +43,5 @@ def read_title(store: Store, record: ThreadRecord) -> str | None:
 
 
 def _line(message: Message) -> str:
-    words = " ".join(message.text.split())
+    words = " ".join(message_text(message).split())
     return words if len(words) <= LENGTH else words[: LENGTH - 1].rstrip() + "…"

@@ -13,6 +13,8 @@ const WHOLE = 1_000_000; // rows: all there are
 const LOOK_AGAIN = 3000; // milliseconds between looks for what other programs wrote
 const HIGH = 0.8; // part of the window from which the gauge warns
 
+const SEEN = "weft.thread"; // where the browser keeps the thread last looked at
+
 const at = { thread: null, branch: null, head: null, running: false };
 let chat;
 let line;
@@ -40,7 +42,14 @@ async function start() {
   await loadModels();
   const list = await threads.load();
   const wanted = place();
-  await open(wanted.thread ?? list[0]?.name ?? "default", wanted.branch);
+  await open(wanted.thread ?? landing(list), wanted.branch);
+}
+
+/** Where a page without an address begins: where its reader was, the sample, what is newest. */
+function landing(list) {
+  const seen = localStorage.getItem(SEEN);
+  const found = list.find(({ name }) => name === seen) ?? list.find(({ sample }) => sample);
+  return (found ?? list[0])?.name ?? "default";
 }
 
 /** What the address says: `#thread=name&branch=name`. */
@@ -59,6 +68,7 @@ function go(thread, branch = null, row = null) {
 async function open(thread, branch = null, row = null) {
   if (at.running && (thread !== at.thread || branch !== at.branch)) interrupt();
   Object.assign(at, { thread, branch });
+  localStorage.setItem(SEEN, thread);
   await reload();
   if (row) focusRow(row, false);
 }
@@ -86,7 +96,7 @@ async function reload(follow = true) {
   } catch (error) {
     if (turn !== reload.turn) return;
     chat.clear();
-    chat.fail(error.message, error.place);
+    chat.fail(error.message);
   }
 }
 
@@ -115,8 +125,9 @@ function head(view) {
   byId("gauge-text").textContent = view.window
     ? `${count(view.tokens)} of ${count(view.window)} tokens`
     : plural(view.tokens, "token");
-  for (const id of ["compact", "undo", "redo"])
-    byId(id).disabled = !view.rows.length && id === "compact";
+  byId("compact").disabled = !view.rows.length;
+  byId("undo").disabled = !view.head;
+  byId("redo").disabled = view.new; // what was undone to nothing can still be done again
 }
 
 /** Ask for a change, then show what it made of the thread. */
@@ -127,7 +138,7 @@ async function change(path, body = {}) {
     say(answer.message);
     return answer;
   } catch (error) {
-    say(error.place ? `${error.message} (${error.place})` : error.message, true);
+    say(error.message, true);
     return null;
   }
 }
@@ -149,10 +160,12 @@ function openFold(commit) {
 /** One line at the foot of the page that a screen reader hears. */
 function say(words, isError = false) {
   const toast = byId("toast");
+  const follow = chat?.atEnd();
   toast.textContent = words ?? "";
   toast.className = isError ? "error" : "";
   clearTimeout(say.timer);
   say.timer = setTimeout(() => (toast.textContent = ""), 6000);
+  if (follow) chat.toEnd(); // the line takes its room from the conversation
 }
 
 // The compaction dialog: nothing happens before the reader has seen what would.
@@ -167,6 +180,7 @@ async function previewCompaction() {
     refill(
       byId("preview"),
       el("p", { class: "big" }, `${count(plan.before)} → ${count(plan.after)} tokens`),
+      el("p", { class: "inout" }, inAndOut(plan)),
       rows("Taken out", plan.removed, "removed"),
       rows("Put in", plan.added, "added"),
       rows("Kept by pins", plan.pins, "pins"),
@@ -180,6 +194,21 @@ async function previewCompaction() {
   }
 }
 
+/** What a compaction does, in one sentence. */
+function inAndOut({ removed, added, pins }) {
+  const tokens = (list) => plural(
+    list.reduce((sum, row) => sum + row.tokens, 0),
+    "token",
+  );
+  const goes = (number) => (number === 1 ? "goes" : "go");
+  const out = `${plural(removed.length, "message")} (${tokens(removed)}) ${goes(removed.length)} out`;
+  const put = added.length
+    ? `${plural(added.length, "summary", "summaries")} (${tokens(added)}) ${goes(added.length)} in`
+    : "nothing goes in for it";
+  const kept = pins.length ? `; ${plural(pins.length, "pinned message")} among them stay` : "";
+  return `${out}, ${put}${kept}.`;
+}
+
 function compactionWish() {
   const budget = Number.parseInt(byId("budget").value, 10);
   return { thread: at.thread, branch: at.branch, budget: Number.isNaN(budget) ? null : budget };
@@ -188,8 +217,7 @@ function compactionWish() {
 async function commitCompaction() {
   byId("compact-dialog").close();
   const made = await change("/api/compact", compactionWish());
-  for (const event of made?.events ?? []) chat.system(event);
-  chat.toEnd();
+  if (made) chat.toCompaction();
 }
 
 // The stream.
@@ -216,16 +244,16 @@ function began() {
 /** The server did not take a frame: the words stay in the box. */
 function refused(frame) {
   byId("send").disabled = false;
-  say(frame.place ? `${frame.message} (${frame.place})` : frame.message, true);
+  say(frame.message, true);
 }
 
 async function ended(words = null, failure = null) {
   chat.finish(words ?? undefined);
-  const shown = [...document.querySelectorAll("#conversation > .system-message")];
+  const remarks = chat.remarks();
   running(false);
   if (!failure) await reload();
-  if (!failure) byId("conversation").append(...shown);
-  if (failure) chat.fail(failure.message, failure.place);
+  if (!failure) byId("conversation").append(...remarks);
+  if (failure) chat.fail(failure.message);
   if (words) say(words);
   chat.toEnd();
 }

@@ -3,12 +3,13 @@
 // A tool's call and its result are one panel, found by the call's id, whether they come from the
 // store or over the socket.
 
-import { byId, count, el, plural, refill, trusted } from "./dom.js";
+import { byId, el, plural, refill, trusted } from "./dom.js";
 import { post } from "./api.js";
 import { present, skipNote } from "./system.js";
 
 const NEAR = 120; // pixels from the bottom within which the view follows the stream
 const EXCERPT = 90;
+const COMPACTED = "compact_boundary";
 const SPEAKERS = {
   user: "You",
   assistant: "Assistant",
@@ -31,6 +32,7 @@ export class Chat {
     this.panels = new Map();
     this.blocks = new Map();
     this.said = [];
+    this.notes = [];
     refill(this.list);
   }
 
@@ -39,7 +41,7 @@ export class Chat {
     const scroll = byId("scroll").scrollTop;
     this.clear();
     if (view.earlier) this.list.append(this.earlier(view.earlier));
-    for (const row of view.rows) this.list.append(this.row(row));
+    for (const row of view.rows) this.list.append(...this.compaction(row), this.row(row));
     if (!view.rows.length) this.list.append(emptyThread());
     this.settlePanels("unanswered", "No result was recorded.");
     if (follow) this.toEnd();
@@ -53,6 +55,15 @@ export class Chat {
       { class: "earlier" },
       el("button", { type: "button", class: "quiet", onclick: this.actions.showAll }, words),
     );
+  }
+
+  /** The card of the compaction that put this row in, above the row. */
+  compaction(row) {
+    if (!row.fold) return [];
+    const { before, after } = row.fold;
+    const compact_metadata = { pre_tokens: before, post_tokens: after };
+    const card = this.card({ type: "system", subtype: COMPACTED, compact_metadata });
+    return card ? [card] : [];
   }
 
   row(row) {
@@ -111,14 +122,14 @@ export class Chat {
   }
 
   fold(row, body) {
-    const { dropped, before, after, commit } = row.fold;
+    const { dropped, commit } = row.fold;
     return el(
       "details",
       { class: "fold", open: true },
       el(
         "summary",
         {},
-        `⚡ ${plural(dropped, "message")} folded here · ${count(before)} → ${count(after)} tokens`,
+        `${plural(dropped, "message")} folded here`,
       ),
       body,
       el(
@@ -216,6 +227,7 @@ export class Chat {
 
   userSaid(frame) {
     this.list.querySelector(".empty")?.remove();
+    this.notes = [];
     const body = el("div", { class: "body" }, trusted(el("div", { class: "prose" }), frame.html));
     this.list.append(
       el(
@@ -258,11 +270,27 @@ export class Chat {
 
   /** Show a system event, or log why not. */
   system(event) {
-    const shown = present(this.table, event);
-    if (!shown) {
+    const box = this.card(event);
+    if (!box) {
       console.log(skipNote(event?.subtype));
       return;
     }
+    if (box.dataset.subtype === COMPACTED)
+      this.list.querySelector('[data-subtype="status"]')?.remove(); // it ran; now it is done
+    this.list.append(box);
+    this.notes.push(box);
+    this.answer = null;
+  }
+
+  /** What the run said besides its messages; a compaction has its own place among the rows. */
+  remarks() {
+    const passing = [COMPACTED, "status"];
+    return this.notes.filter((box) => !passing.includes(box.dataset.subtype));
+  }
+
+  card(event) {
+    const shown = present(this.table, event);
+    if (!shown) return null;
     const look = this.table.looks[shown.kind];
     const prose = el("div", { class: "prose" }, shown.text);
     const icon = shown.text.startsWith(shown.icon)
@@ -279,14 +307,11 @@ export class Chat {
       icon,
       prose,
     );
-    if (shown.subtype === "compact_boundary")
-      this.list.querySelector('[data-subtype="status"]')?.remove(); // it ran; now it is done
-    this.list.append(box);
-    this.answer = null;
     post("/api/render", { text: shown.text }).then(
       ({ html }) => trusted(prose, html),
       () => {},
     );
+    return box;
   }
 
   /** The run ended: nothing spins any more, and a reader's screen hears the answer once. */
@@ -298,15 +323,14 @@ export class Chat {
     this.list.querySelectorAll(".streaming").forEach((row) => row.classList.remove("streaming"));
   }
 
-  fail(message, place) {
-    const where = place ? ` (${place})` : "";
+  fail(message) {
     const icon = el("span", { class: "icon", "aria-hidden": "true" }, "✗");
     this.list.append(
       el(
         "li",
         { class: "system-message red", role: "alert" },
         icon,
-        el("div", { class: "prose" }, message + where),
+        el("div", { class: "prose" }, message),
       ),
     );
     this.answer = null;
@@ -316,6 +340,12 @@ export class Chat {
   atEnd() {
     const view = byId("scroll");
     return view.scrollHeight - view.scrollTop - view.clientHeight < NEAR;
+  }
+
+  /** Bring the newest compaction into view. */
+  toCompaction() {
+    const cards = this.list.querySelectorAll(`[data-subtype="${COMPACTED}"]`);
+    cards[cards.length - 1]?.scrollIntoView({ block: "center" });
   }
 
   toEnd() {

@@ -46,19 +46,21 @@ export class Threads {
   }
 
   entry(thread) {
-    const facts = [plural(thread.branches, "branch", "branches"), ago(thread.updated)]
-      .filter(Boolean)
-      .join(" · ");
+    const branches = thread.branches > 1 ? plural(thread.branches, "branch", "branches") : "";
+    const name = thread.title ? thread.name : "";
+    const facts = [ago(thread.updated), branches, name].filter(Boolean).join(" · ");
     const pick = el(
       "button",
       {
         type: "button",
         class: "thread",
         "aria-current": thread.name === this.current ? "page" : null,
+        "data-thread": thread.name,
+        title: thread.name,
         onclick: () => this.onpick(thread.name),
       },
-      el("span", { class: "thread-name" }, thread.name),
-      el("span", { class: "muted" }, facts),
+      el("span", { class: "thread-name" }, thread.title ?? thread.name),
+      el("span", { class: "thread-facts muted" }, facts),
     );
     const hits = (thread.hits ?? []).map((hit) =>
       el(

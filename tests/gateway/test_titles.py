@@ -1,0 +1,31 @@
+"""What a thread is called in a list."""
+
+import pytest
+
+from weft.gateway.titles import LENGTH, Titles
+from weft.store import open_store
+from weft.thread import open as open_thread
+
+
+def said(thread, *turns):
+    for role, words in turns:
+        getattr(thread, role)(words)
+
+
+@pytest.mark.parametrize(
+    ("turns", "title"),
+    [
+        ([], None),
+        ([("user", "Good  morning,\nyou.")], "Good morning, you."),
+        ([("system", "Be brief."), ("user", "Hello.")], "Hello."),
+        ([("system", "Be brief.")], "Be brief."),
+        ([("user", "word " * 99)], ("word " * 99)[: LENGTH - 1].rstrip() + "…"),
+        ([("user", f"turn {number}") for number in range(40)], "turn 0"),
+    ],
+)
+def test_a_title_is_the_first_words_that_were_said(turns, title):
+    store = open_store(None)
+    thread = open_thread(store, "t", checkpoints=True)
+    said(thread, *turns)
+    record = store.ensure_thread("t") if store.read_thread("t") is None else store.read_thread("t")
+    assert Titles().of(store, record) == title
