@@ -7,7 +7,7 @@ import pytest
 
 import weft
 from weft.compact import SystemMessage
-from weft.errors import ThreadError
+from weft.errors import CompactRefused, ThreadError
 from weft.model import Checkpoint, Message, Reminder, Text, Thinking, ToolCall, ToolResult
 from weft.thread import find_prefix
 
@@ -261,3 +261,20 @@ def test_after_a_rewrite_the_prefix_is_what_shows(scoped: weft.Thread) -> None:
     found = find_prefix(scoped.store, "key", [user("A"), bot("b"), user("c")])
     assert found is not None
     assert (found.length, found.is_head) == (2, True)
+
+
+def test_a_summary_of_ones_own_stands_for_all_but_the_turns_to_keep() -> None:
+    t = weft.open()
+    t.system("rules")
+    rule = t.user("never touch the API")
+    t.pin(rule)
+    for n in range(3):
+        t.user(f"question {n}")
+        t.assistant(f"answer {n}")
+    result = t.compact(keep=1, summary="S", preview=True)
+    assert [row.message.text for row in result.rows if row.id is None] == ["S"]
+    t.compact(keep=1, summary="S")
+    left = [message.text for message in t.compile().messages]
+    assert left == ["rules", "S", "never touch the API", "question 2", "answer 2"]
+    with pytest.raises(CompactRefused, match="each replacement has its own"):
+        t.compact([{"summary": "T"}], summary="S")

@@ -80,6 +80,7 @@ class Share:
     def __init__(self, folding: Folding, budget: int) -> None:
         self.folding = folding
         self.budget = budget
+        self.extracts: dict[int, Extract] = {}
 
     def border(self) -> int:
         """The border that keeps most, as long as a useful summary has room behind it; or else the
@@ -146,7 +147,9 @@ class Share:
         return Plan(rows=tuple(kept), stripped=tuple(self.folding.stripped))
 
     def _extract(self, border: int) -> Extract:
-        return Extract(self.folding.source(border), self.folding.count)
+        if border not in self.extracts:
+            self.extracts[border] = Extract(self.folding.source(border), self.folding.count)
+        return self.extracts[border]
 
 
 def _keeping(folding: Folding, keep: int) -> int:
