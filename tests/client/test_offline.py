@@ -262,6 +262,14 @@ def test_after_a_compaction_the_users_words_stay_the_users(question):
     assert any(fact in after for fact in FACTS)
 
 
+@pytest.mark.parametrize("role", ["user", "assistant"])
+def test_the_engines_own_summary_is_read_by_its_speakers(role):
+    lines = ("[Summary of earlier messages by the engine]", "", "user:", "- I live in Lyon.", "")
+    summary = Message(role, (Text("\n".join((*lines, "assistant:", "- Noted: Lyon in France."))),))
+    after = words(ask(summary, assistant("Go on."), user("Where do I live?")))
+    assert after == "You said earlier: “I live in Lyon.”"
+
+
 def test_a_second_compaction_keeps_what_the_first_kept():
     again = ask(
         assistant(folded()),

@@ -27,7 +27,10 @@ SPEAKERS = {"user": "The user said", "assistant": "The assistant answered"}
 
 _NOTE = re.compile(rf"- ({'|'.join(SPEAKERS.values())}): (.*)")
 _ROLES = {name: role for role, name in SPEAKERS.items()}
-_ASIDE = re.compile(rf"{ECHO}|^I go on from here|^So far:|earlier: “|compacted the thread")
+_EXTRACT = re.compile(r"\[Summary of earlier messages[^\]\n]*\]")
+_ASIDE = re.compile(
+    rf"{ECHO}|This is turn \d+ of|^I go on from here|^So far:|earlier: “|compacted the thread"
+)
 
 _WORD = re.compile(r"[\w'-]{4,}")
 _QUOTED = re.compile(r"[\"“'`]([^\"”'`]+)[\"”'`]")
@@ -73,11 +76,23 @@ def note_facts(before: Sequence[Said]) -> str:
 
 
 def read_notes(role: str, words: str) -> list[Said]:
-    """A turn as it was said; one that holds our notes, as the turns that these stand for."""
-    if not words.startswith(NOTES):
-        return [Said(role, words)]
-    found = (_NOTE.fullmatch(line) for line in words.splitlines()[1:])
-    return [Said(_ROLES[note[1]], note[2]) for note in found if note]
+    """A turn as it was said; one that is a summary, as the turns that its lines stand for."""
+    if words.startswith(NOTES):
+        found = (_NOTE.fullmatch(line) for line in words.splitlines()[1:])
+        return [Said(_ROLES[note[1]], note[2]) for note in found if note]
+    return _read_extract(words) if _EXTRACT.match(words) else [Said(role, words)]
+
+
+def _read_extract(words: str) -> list[Said]:
+    """The engine's own summary: sentences under the name of who said them."""
+    said: list[Said] = []
+    speaker = ""
+    for line in words.splitlines()[1:]:
+        if line.startswith("- "):
+            said.append(Said("user" if speaker == "user" else "assistant", line[2:]))
+        elif line.endswith(":"):
+            speaker = line[:-1]
+    return said
 
 
 def _facts(before: Sequence[Said]) -> list[Said]:
