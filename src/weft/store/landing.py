@@ -13,7 +13,7 @@ from zlib import crc32
 
 import msgspec
 
-from weft.errors import RefMoved, StoreError
+from weft.errors import Damaged, RefMoved, StoreError
 from weft.ids import Id
 
 from .base import CommitRecord, Landing
@@ -21,8 +21,9 @@ from .database import Database, Deferred, Place, Tip
 
 TAKEN = "EXISTS (SELECT 1 FROM commits n WHERE n.line = c.line AND n.depth > c.depth)"
 LOGGED = "(SELECT coalesce(max(o.seq), 0) FROM operation o WHERE o.thread = {})"
-HEAD = f"""SELECT r.key, {LOGGED.format("r.thread")}, c.id, c.key, c.line, c.depth, {TAKEN}
-    FROM ref r LEFT JOIN commits c ON c.key = r.target WHERE r.thread = ? AND r.name = ?"""
+HEAD = f"""SELECT r.key, {LOGGED.format("r.thread")}, c.id, c.key, c.line, c.depth, {TAKEN},
+    r.target FROM ref r LEFT JOIN commits c ON c.key = r.target AND c.thread = r.thread
+    WHERE r.thread = ? AND r.name = ?"""
 PLACE = f"SELECT c.key, c.line, c.depth, {TAKEN} FROM commits c WHERE c.thread = ? AND c.id = ?"
 PUT_ENTRY = "INSERT INTO entry (id, data) VALUES (?, ?) ON CONFLICT (id) DO NOTHING"
 PUT_COMMIT = """INSERT INTO commits (thread, id, line, depth, kind, parent, second, entry, data,
@@ -36,6 +37,13 @@ PUT_OPERATION = """INSERT INTO operation (thread, seq, verb, ref, old, new, was,
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
 PUT_OFF_AT_MOST = 1024
+
+LOST = """SELECT 1 FROM thread t WHERE t.key = ? AND t.head = ?
+    AND EXISTS (SELECT 1 FROM commits c WHERE c.thread = t.key)"""
+NAMED = """SELECT 1 FROM operation o LEFT JOIN ref r ON r.key = o.ref
+    WHERE o.thread = ? AND (r.key IS NULL OR r.name = ?) LIMIT 1"""
+
+DEFAULT_BRANCH = "main"
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -173,13 +181,33 @@ def _head(db: Database, owner: int, landing: Landing) -> Tip:
     if not rows:
         if landing.old is not None:
             raise RefMoved(landing.ref)
+        refuse_lost(db, owner, landing.ref)
         seq: int = db.read(f"SELECT {LOGGED.format('?')}", (owner,))[0][0]
         sql = "INSERT INTO ref (thread, name) VALUES (?, ?)"
         return Tip(at, db.insert(sql, (owner, landing.ref)) or 0, seq, None)
-    ref, seq, seen, key, line, depth, taken = rows[0]
+    ref, seq, seen, key, line, depth, taken, target = rows[0]
+    if seen is None and target is not None:
+        raise dangling(landing.ref)
     if seen != landing.old:
         raise RefMoved(landing.ref)
     return Tip(at, ref, seq, None if seen is None else (key, line, depth, taken))
+
+
+def dangling(name: str) -> Damaged:
+    """What is wrong where a ref points at a commit that is not there."""
+    return Damaged(f"{name!r} points at a commit that is not there")
+
+
+def refuse_lost(db: Database, owner: int, name: str) -> None:
+    """Raise `Damaged` where the branch that a thread stands on is not there, but was.
+
+    A thread without commits has no branch yet, and so has one that was begun on another branch;
+    its log has never named it.
+    """
+    if not db.read(LOST, (owner, name)):
+        return
+    if name != DEFAULT_BRANCH or db.read(NAMED, (owner, name)):
+        raise Damaged(f"the thread stands on branch {name!r}, which is not there")
 
 
 def _put_commit(

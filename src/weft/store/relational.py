@@ -23,12 +23,11 @@ from .base import (
     Unindexed,
 )
 from .database import Database, Row
-from .landing import write_landing
+from .landing import DEFAULT_BRANCH, dangling, refuse_lost, write_landing
 from .sql_upkeep import SqlUpkeep
 from .upkeep import Upkeep
 
 CHUNK = 500  # ids per statement; SQLite takes at most 999 variables in old builds
-DEFAULT_BRANCH = "main"
 EVERYTHING = 2**62
 
 
@@ -99,21 +98,31 @@ class SqlStore:
         ]
 
     def refs(self, thread: str) -> dict[str, Id]:
-        return dict(
-            self._db.read(
-                """SELECT r.name, c.id FROM ref r JOIN commits c ON c.key = r.target
-                WHERE r.thread = ? ORDER BY r.key""",
-                (self._key(thread),),
-            )
+        rows = self._db.read(
+            """SELECT r.name, c.id FROM ref r LEFT JOIN commits c
+            ON c.key = r.target AND c.thread = r.thread
+            WHERE r.thread = ? AND r.target IS NOT NULL ORDER BY r.key""",
+            (self._key(thread),),
         )
+        for name, id in rows:
+            if id is None:
+                raise dangling(name)
+        return dict(rows)
 
     def read_ref(self, thread: str, name: str) -> Id | None:
+        owner = self._key(thread)
         rows = self._db.read(
-            """SELECT c.id FROM ref r JOIN commits c ON c.key = r.target
-            WHERE r.thread = ? AND r.name = ?""",
-            (self._key(thread), name),
+            """SELECT c.id, r.target FROM ref r LEFT JOIN commits c
+            ON c.key = r.target AND c.thread = r.thread WHERE r.thread = ? AND r.name = ?""",
+            (owner, name),
         )
-        return rows[0][0] if rows else None
+        if not rows:
+            refuse_lost(self._db, owner, name)
+            return None
+        id, target = rows[0]
+        if id is None and target is not None:
+            raise dangling(name)
+        return id
 
     def land(self, thread: str, landing: Landing) -> None:
         with self._db.transaction(alone=False):
@@ -242,8 +251,16 @@ class SqlStore:
                 f"{JOINED} WHERE c.key > (SELECT last FROM indexed) ORDER BY c.key LIMIT ?",
                 (limit,),
             )
-            steps = self._steps(rows)
-        return [Unindexed(row[0], step.contents) for row, step in zip(rows, steps, strict=True)]
+            many = self._many([row[0] for row in rows if row[10] is None], gone=True)
+        return [  # what is gone has no words; it must not keep those of others from being found
+            Unindexed(
+                row[0],
+                (row[11],)
+                if row[10] is not None
+                else tuple([data for _, data in many.get(row[0], ())]),
+            )
+            for row in rows
+        ]
 
     def index(self, texts: Iterable[tuple[int, str]]) -> None:
         given = dict(texts)
@@ -292,6 +309,8 @@ class SqlStore:
                 raise Damaged(f"commit {id.hex()} names a parent that is not there") from None
             if entry is not None:
                 entries, contents = (entry,), (text,)
+            elif kind == "append" and key not in many:
+                raise Damaged(f"commit {id.hex()} names an entry that is not there")
             else:
                 pairs = many.get(key, ())
                 entries = tuple([pair[0] for pair in pairs])
@@ -300,18 +319,21 @@ class SqlStore:
             steps.append(Step(record, depth, contents))
         return steps
 
-    def _many(self, keys: list[int]) -> dict[int, list[tuple[Id, bytes]]]:
-        """The entries of commits that have other than one, in order."""
+    def _many(self, keys: list[int], *, gone: bool = False) -> dict[int, list[tuple[Id, bytes]]]:
+        """The entries of commits that have other than one, in order; some may be `gone`."""
         found: dict[int, list[tuple[Id, bytes]]] = {}
         for chunk in _chunks(keys):
             rows = self._db.read(
                 f"""SELECT m.commit_key, e.id, e.data FROM commit_entry m
-                JOIN entry e ON e.key = m.entry WHERE m.commit_key IN ({_marks(chunk)})
+                LEFT JOIN entry e ON e.key = m.entry WHERE m.commit_key IN ({_marks(chunk)})
                 ORDER BY m.commit_key, m.position""",
                 tuple(chunk),
             )
             for key, id, data in rows:
-                found.setdefault(key, []).append((id, data))
+                if id is not None:
+                    found.setdefault(key, []).append((id, data))
+                elif not gone:
+                    raise Damaged("a commit names an entry that is not there; fsck says which")
         return found
 
     def _key(self, thread: str) -> int:

@@ -67,6 +67,21 @@ SHAPES = (
         LEFT JOIN commits b ON b.key = o.new WHERE (o.old IS NOT NULL AND a.key IS NULL)
         OR (o.new IS NOT NULL AND b.key IS NULL)""",
     ),
+    (
+        "operation",
+        "names a branch that is not there",
+        """SELECT o.seq, o.thread FROM operation o LEFT JOIN ref r ON r.key = o.ref
+        WHERE r.key IS NULL""",
+    ),
+    (
+        "thread",
+        "stands on a branch that is not there",
+        """SELECT t.name, t.key FROM thread t
+        LEFT JOIN ref r ON r.thread = t.key AND r.name = t.head WHERE r.key IS NULL
+        AND EXISTS (SELECT 1 FROM commits c WHERE c.thread = t.key) AND (t.head <> 'main'
+        OR EXISTS (SELECT 1 FROM operation o LEFT JOIN ref n ON n.key = o.ref
+            WHERE o.thread = t.key AND n.key IS NULL))""",
+    ),
 )
 """What must hold between rows: the object, what is wrong with it, and how to find those."""
 

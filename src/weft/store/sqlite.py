@@ -13,7 +13,7 @@ from threading import RLock
 from types import TracebackType
 from typing import Any
 
-from weft.errors import StoreError
+from weft.errors import Damaged, StoreError
 
 from .database import Database, Deferred, Dialect, Found, Row, Tip
 from .migrations import scripts
@@ -24,6 +24,9 @@ PAGE_BYTES = (
     2048  # of a new file: a commit writes seven pages to the log, however little is in them
 )
 CHECKPOINT_PAGES = 8000
+OWN_TABLES = frozenset({"thread", "entry", "commits", "ref"})
+PRIMARY = 0xFF  # of an error's code: the rest tells more closely what went wrong
+BROKEN = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
 def _index(db: Database, key: int, text: str) -> None:
@@ -73,6 +76,8 @@ class SqliteFile:
                 self._path, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None
             )
             self._writer = self._db.cursor()
+            self._refuse_foreign()
+            self._db.execute("PRAGMA cell_size_check = ON")
             self._db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")
@@ -211,6 +216,13 @@ class SqliteFile:
             self._roll_back()
             raise self._failed(error) from None
 
+    def _refuse_foreign(self) -> None:
+        """Leave a database alone that somebody else keeps their tables in."""
+        tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master")}
+        if tables and not tables >= OWN_TABLES:
+            self._db.close()
+            raise StoreError(f"{self._path!r} is a database, but not a store of weft")
+
     def _migrate(self) -> None:
         """Bring the schema to this version; another process may be doing the same."""
         versions = scripts("sqlite")
@@ -234,7 +246,9 @@ class SqliteFile:
             self._db.execute("ROLLBACK")
 
     def _failed(self, error: sqlite3.Error) -> StoreError:
-        return StoreError(f"the store {self._path!r} failed: {error}")
+        code = getattr(error, "sqlite_errorcode", None) or 0
+        made = Damaged if code & PRIMARY in BROKEN else StoreError
+        return made(f"the store {self._path!r} failed: {error}")
 
 
 def _create_private(path: str) -> None:

@@ -20,7 +20,7 @@ Reason = Literal["forgotten", "damaged"]
 
 
 class Flaw(Struct, frozen=True):
-    """One thing that is wrong with an `entry`, `commit`, `ref`, `operation` or `file`."""
+    """One thing that is wrong with an `entry`, `commit`, `ref`, `operation`, `thread` or `file`."""
 
     kind: str
     name: str

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from time import time
-from typing import Any
+from typing import Any, cast
 
 from weft.errors import StoreError, ThreadError, WrongValue
 from weft.store import Store, ThreadRecord, open_store
@@ -35,7 +35,7 @@ def open(
     if branch is not None:
         check_name("branch", branch)
     owns = target is None or isinstance(target, str | Path)
-    store = open_store(target) if owns else _opened(target)
+    store = open_store(cast("str | Path | None", target)) if owns else _opened(target)
     record = store.ensure_thread(thread, created=time(), checkpoints=checkpoints, scope=scope)
     return Thread(Handle(store, record, branch=branch, budget=budget), owns_store=owns)
 

@@ -1,0 +1,131 @@
+"""A damaged store says so: it never reads as empty, and nothing is written on top of the damage."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft.cli.main import main
+from weft.errors import Damaged, StoreError
+from weft.thread.care import fsck
+
+DAMAGE: dict[str, tuple[str, str, str]] = {
+    "junk in an entry": ("update entry set data = x'6a756e6b' where key = 2", "entry", "entry"),
+    "text in an entry": ("update entry set data = 'junk' where key = 2", "entry", "entry"),
+    "wrong shape": ("update entry set data = cast('{\"role\":5}' as blob)", "entry", "entry"),
+    "entry gone": ("delete from entry where key = 2", "entry", "entry that is not there"),
+    "body of junk": ("update commits set data = x'00' where key = 2", "commit", "commit"),
+    "commit gone": ("delete from commits where key = 2", "parent", "parent"),
+    "ref to nowhere": ("update ref set target = 99", "'main'", "ref main"),
+    "head gone": ("delete from commits where key = 3", "'main'", "ref main"),
+    "refs gone": ("delete from ref", "'main'", "branch that is not there"),
+    "head of the thread": ("update thread set head = 'zz'", "'zz'", "thread"),
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "a.db"
+    with weft.open(path) as t:
+        t.user("one")
+        t.assistant("two")
+        t.user("three")
+    with weft.open(path, "other") as t:
+        t.user("of another thread")
+    return path
+
+
+def break_it(path: Path, sql: str) -> None:
+    db = sqlite3.connect(path)
+    db.execute(sql)
+    db.commit()
+    db.close()
+
+
+def rows_of(path: Path) -> list[tuple[int]]:
+    db = sqlite3.connect(path)
+    try:
+        return db.execute("select key from commits").fetchall()
+    finally:
+        db.close()
+
+
+@pytest.mark.parametrize(("sql", "place", "named"), DAMAGE.values(), ids=DAMAGE.keys())
+def test_damage_is_told_with_its_place(
+    sql: str, place: str, named: str, path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    break_it(path, sql)
+    with weft.open(path) as t, pytest.raises(Damaged, match=place):
+        t.compile().to_dicts()
+    assert main(["compile", "--store", str(path)]) == 1
+    told = capsys.readouterr().err.strip().splitlines()
+    assert len(told) == 1
+    report = fsck(path)
+    assert any(named in str(flaw) for flaw in report.flaws), report.flaws
+
+
+@pytest.mark.parametrize(
+    "sql", [DAMAGE[name][0] for name in ("ref to nowhere", "head gone", "refs gone")]
+)
+def test_nothing_is_written_on_a_branch_that_dangles(sql: str, path: Path) -> None:
+    break_it(path, sql)
+    before = rows_of(path)
+    with weft.open(path) as t, pytest.raises(Damaged):
+        t.user("on a new root")
+    assert rows_of(path) == before
+
+
+def test_nothing_is_written_on_a_branch_that_never_was(path: Path) -> None:
+    break_it(path, DAMAGE["head of the thread"][0])
+    with weft.open(path) as t, pytest.raises(Damaged, match="zz"):
+        t.user("on a new root")
+
+
+@pytest.mark.parametrize(
+    "sql", [DAMAGE[name][0] for name in ("junk in an entry", "text in an entry", "entry gone")]
+)
+def test_one_damaged_entry_does_not_hide_the_others(sql: str, path: Path) -> None:
+    break_it(path, sql)
+    break_it(path, "update indexed set last = 0")
+    break_it(path, "insert into fulltext (fulltext) values ('delete-all')")
+    with weft.open(path, "other") as t:
+        assert [hit.text for hit in t.search("another")] == ["of another thread"]
+        t.user("goes on")
+
+
+def test_a_thread_begun_on_another_branch_is_not_damaged(tmp_path: Path) -> None:
+    with weft.open(tmp_path / "b.db", branch="dev") as t:
+        t.user("x")
+    with weft.open(tmp_path / "b.db") as t:
+        assert t.compile().to_dicts() == []
+        t.user("a root of its own")
+    assert fsck(tmp_path / "b.db").clean
+
+
+@pytest.mark.parametrize("page", range(1, 40))
+def test_overwritten_bytes_never_read_as_an_empty_thread(page: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with weft.open(path) as t:
+        for number in range(30):
+            t.user(f"message {number} " + "words " * 60)
+    db = sqlite3.connect(path)
+    db.execute("pragma wal_checkpoint(truncate)")
+    db.close()
+    data = bytearray(path.read_bytes())
+    start = page * 2048
+    if start + 3000 > len(data):
+        pytest.skip("the file is shorter")
+    data[start : start + 3000] = bytes(range(7, 7 + 200)) * 15
+    path.write_bytes(bytes(data))
+    try:
+        with weft.open(path) as t:
+            read = len(t.compile().to_dicts())
+    except StoreError:
+        read = 30
+    assert read == 30
+    try:
+        clean = fsck(path).clean
+    except StoreError:
+        clean = False
+    assert not clean
