@@ -56,7 +56,7 @@ def assert_one_clear_line(result: tuple[int, str, str], code: int | None = None)
     assert exit_code != 0
     assert code is None or exit_code == code
     assert out == ""
-    assert err.startswith("weft")
+    assert err.startswith(("weft", '{"error": {"type": "'))
     assert err.endswith("\n")
     assert err.count("\n") == 1, err
     assert "Traceback" not in err

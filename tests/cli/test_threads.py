@@ -40,7 +40,7 @@ def test_a_conversation_from_the_command_line(weft: Any) -> None:
     log = of_json(weft("log", "--json"))
     assert [row["message"] for row in log] == ["greets back", "dialogue: hello"]
     assert log[1]["id"] == first["id"]
-    assert weft("log", "-n", "1")[1].split() == [log[0]["id"][:12], "append", "greets", "back"]
+    assert weft("log", "-n", "1")[1].split() == [log[0]["id"][:12], "assistant", "greets", "back"]
     assert of_json(weft("show", first["id"][:10], "--json"))["messages"][0]["content"] == "hello"
 
 

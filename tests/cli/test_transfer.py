@@ -80,9 +80,11 @@ def test_an_archive_is_private_and_restores_everything(
     weft: Any, session: Path, tmp_path: Path
 ) -> None:
     weft("import", session)
-    weft("commit", "hello")
+    weft("commit", "hello", "--thread", "default")
     out = tmp_path / "all.weft.gz"
-    assert weft("export", "--all", "-o", out) == (0, b"", b"")
+    code, told, err = weft("export", "--all", "-o", out)
+    assert (code, told.count(b"\n"), err) == (0, 1, b"")
+    assert told.startswith(b"wrote ")
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     code, told, _ = weft("import", out, "--store", tmp_path / "second.db")
     assert code == 0
@@ -113,14 +115,13 @@ def test_an_export_says_what_it_wrote_where_asked(weft: Any, session: Path, tmp_
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["import", "/nowhere.jsonl"], "No such file"),
+        (["import", "/nowhere.jsonl"], "no such file"),
         (["import", os.devnull], "no message"),
-        (["export", "--thread", SESSION], "--format says what to write"),
         (["export", "--thread", "nowhere", "--format", "codex"], "no thread 'nowhere'"),
         (["export", "--all", "--format", "codex"], "--all goes with"),
         (["export", "--thread", SESSION, "--format", "codex", "--branch", "x"], "no branch 'x'"),
         (["export", "--format", "codex", "--store", "/nowhere/at/all.db"], "no store at"),
-        (["export", "--thread", SESSION, "--format", "codex", "-o", "/nowhere/x"], "No such file"),
+        (["export", "--thread", SESSION, "--format", "codex", "-o", "/nowhere/x"], "no such file"),
     ],
 )  # fmt: skip
 def test_a_failure_is_one_clear_line(weft: Any, session: Path, words: list[str], line: str) -> None:

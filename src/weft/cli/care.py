@@ -5,7 +5,7 @@ import argparse
 from weft.thread import open as open_thread
 from weft.thread.care import RETENTION_DAYS, forget, fsck, gc, mend
 
-from .threads import add_options, existing_store, print_json, read_text
+from .threads import add_options, existing_store, existing_thread, print_json, read_text
 
 EXIT_DAMAGED = 1
 
@@ -47,7 +47,7 @@ def collect(args: argparse.Namespace) -> int:
 def erase(args: argparse.Namespace) -> int:
     """Erase a text, or all that the message of an id says."""
     address = existing_store(args)
-    text = read_text(args.text) if args.id is None else _words_of(address, args.thread, args.id)
+    text = read_text(args.text) if args.id is None else _words_of(args, address)
     erased = forget(address, text, preview=args.preview)
     if args.json:
         print_json({**erased.to_dict(), "preview": args.preview})
@@ -59,9 +59,9 @@ def erase(args: argparse.Namespace) -> int:
     return 0
 
 
-def _words_of(address: str, thread: str, id: str) -> str:
-    with open_thread(address, thread) as opened:
-        return opened.show(id).text
+def _words_of(args: argparse.Namespace, address: str) -> str:
+    with open_thread(address, existing_thread(args, address)) as opened:
+        return opened.show(args.id).text
 
 
 def _fsck_options(parser: argparse.ArgumentParser) -> None:

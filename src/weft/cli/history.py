@@ -4,11 +4,30 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from weft.history import CHOICES
+from weft.history import CHOICES, TAG, plan_undo, read_operations
+from weft.store import Operation
 from weft.thread import MergePreview, Thread
 
+from .headline import SHORT, headline
 from .reshape import preview_json
-from .threads import SHORT, Verb, add_options, print_info, print_json, run_on_thread
+from .threads import (
+    Verb,
+    add_options,
+    at_commit,
+    print_done,
+    print_info,
+    print_json,
+    run_on_thread,
+)
+
+ON_NAMES = {
+    "branch": "branch {ref!r}",
+    "delete": "delete branch {ref!r}",
+    "switch": "switch to {ref!r}",
+    "reset": "reset {ref!r}",
+    "tag": "tag {ref!r}",
+    "untag": "delete tag {ref!r}",
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -25,13 +44,15 @@ def branch(thread: Thread, args: argparse.Namespace) -> None:
     if args.name is None:
         _list_branches(thread, args)
     elif args.delete:
-        print_info(args, thread.delete_branch(args.name))
+        info = thread.delete_branch(args.name)
+        print_done(args, info, f"deleted branch {args.name!r}, which was {at_commit(info)}")
     else:
-        print_info(args, thread.branch(args.name, args.at))
+        info = thread.branch(args.name, args.at)
+        print_done(args, info, f"branch {args.name!r} {at_commit(info)}")
 
 
 def switch(thread: Thread, args: argparse.Namespace) -> None:
-    print_info(args, thread.switch(args.name))
+    print_done(args, thread.switch(args.name), f"now on {args.name!r}")
 
 
 def merge(thread: Thread, args: argparse.Namespace) -> None:
@@ -41,15 +62,31 @@ def merge(thread: Thread, args: argparse.Namespace) -> None:
     elif isinstance(found, MergePreview):
         print(found)
     else:
-        print_info(args, found)
+        print_info(args, thread, found)
 
 
 def undo(thread: Thread, args: argparse.Namespace) -> None:
-    print_info(args, thread.undo())
+    undone = plan_undo(read_operations(thread.store, thread.name))
+    info = thread.undo()
+    print_done(args, info, f"undid: {_operation(thread, undone)}")
 
 
 def redo(thread: Thread, args: argparse.Namespace) -> None:
-    print_info(args, thread.redo())
+    info = thread.redo()
+    standing = plan_undo(read_operations(thread.store, thread.name))
+    print_done(args, info, f"redid: {_operation(thread, standing)}")
+
+
+def _operation(thread: Thread, operation: Operation | None) -> str:
+    """What one line of the log did: to a name, or by the commit that it brought."""
+    if operation is None:
+        return "nothing"
+    ref = operation.ref.removeprefix(TAG)
+    target = None if operation.new is None else operation.new.hex()
+    if operation.verb in ON_NAMES or target is None:
+        return ON_NAMES.get(operation.verb, operation.verb + " {ref!r}").format(ref=ref)
+    _, what = headline(thread, thread.show(target))
+    return f"{operation.verb} {target[:SHORT]} {what}".rstrip()
 
 
 def _list_branches(thread: Thread, args: argparse.Namespace) -> None:

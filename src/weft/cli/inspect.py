@@ -1,22 +1,25 @@
 """`weft log`, `show`, `diff`, `compile`, `search`, `recall`, `threads`, `stats` only look."""
 
 import argparse
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from typing import Any
 
 from weft.history import Diff, Row
-from weft.thread import CompiledContext, Hit, Thread, threads
+from weft.store import Store, ThreadRecord, open_store
+from weft.thread import CompiledContext, Hit, Thread
+from weft.thread import open as open_thread
 from weft.thread.formats import to_text
 
+from .headline import SHORT, describe, preview
 from .lanes import log_graph
 from .terminal import PLAIN, Screen, paged
 from .threads import (
-    SHORT,
     Verb,
     add_options,
     count,
-    describe,
     existing_store,
     print_json,
     print_rows,
@@ -49,20 +52,53 @@ def run(args: argparse.Namespace) -> int:
 
 def list_threads(args: argparse.Namespace) -> int:
     """Every thread of the store; `--thread` means nothing here."""
-    rows = [
-        {"name": record.name, "branch": record.head, "created": record.created}
-        for record in threads(existing_store(args))
-    ]
-    paint = args.screen.paint
-    print_rows(args, rows, lambda row: f"{paint(row['name'], 'name')} ({row['branch']})")
+    store = open_store(existing_store(args))
+    try:
+        rows = [_thread_json(store, record) for record in store.threads()]
+    finally:
+        store.close()
+    print_rows(args, rows, lambda row: _thread_line(row, args.screen))
     return 0
+
+
+def _thread_json(store: Store, record: ThreadRecord) -> dict[str, Any]:
+    with open_thread(store, record.name) as thread:
+        log = thread.log()
+        spoken = [info for info in reversed(log) if info.kind == "append"]
+        asked = (message for info in spoken for message in info.messages if message.role == "user")
+        first = next(asked, None) or (spoken[0].messages[0] if spoken else None)
+        return {
+            "name": record.name,
+            "branch": record.head,
+            "branches": list(thread.branches()),
+            "commits": store.count(record.name),
+            "created": _iso(record.created),
+            "last": log[0].created.isoformat() if log else None,
+            "first": "" if first is None else preview(first),
+        }
+
+
+def _thread_line(row: dict[str, Any], screen: Screen) -> str:
+    """`name  2 branches  14 commits  2026-01-31 12:00  first words`."""
+    last = "" if row["last"] is None else f"{datetime.fromisoformat(row['last']):%Y-%m-%d %H:%M}"
+    facts = f"{_count(row['branches'], 'branch', 'branches')}, {row['commits']} commits  {last}"
+    words = screen.fit(row["first"], len(row["name"]) + len(facts) + 4)
+    return f"{screen.paint(row['name'], 'name')}  {facts}  {words}".rstrip()
+
+
+def _count(items: list[str], one: str, more: str) -> str:
+    return f"{len(items)} {one if len(items) == 1 else more}"
+
+
+def _iso(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat()
 
 
 def log(thread: Thread, args: argparse.Namespace) -> None:
     if args.graph:
         log_graph(thread, args)
         return
-    print_rows(args, thread.log(args.limit), lambda info: describe(info, args.screen))
+    print_rows(args, thread.log(args.limit), lambda info: describe(thread, info, args.screen))
 
 
 def show(thread: Thread, args: argparse.Namespace) -> None:
@@ -161,6 +197,8 @@ def _print_hits(args: argparse.Namespace, hits: list[Hit], *, whole: bool = Fals
         return f"{args.screen.paint(id, 'id')} {state} {hit['role']}: {text}"
 
     print_rows(args, [_hit_json(hit) for hit in hits], line)
+    if not hits and not args.json:
+        print(f"weft: nothing here says {args.words!r}", file=sys.stderr)
 
 
 def _log_options(parser: argparse.ArgumentParser) -> None:
@@ -188,7 +226,12 @@ def _compile_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _search_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("words", help="the words to look for, or for recall also an id")
+    parser.add_argument("words", help="the words to look for; all must be in one message")
+    parser.add_argument("-n", "--limit", type=count, default=20, help="at most that many")
+
+
+def _recall_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("words", help="an id, a checkpoint, or words of the original")
     parser.add_argument("-n", "--limit", type=count, default=20, help="at most that many")
 
 
@@ -202,7 +245,7 @@ OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "diff": _diff_options,
     "compile": _compile_options,
     "search": _search_options,
-    "recall": _search_options,
+    "recall": _recall_options,
     "stats": _no_options,
     "threads": _no_options,
 }

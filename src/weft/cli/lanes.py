@@ -8,8 +8,9 @@ from weft.store import Step
 from weft.thread import CommitInfo, Thread
 
 from .graph import Drawn, draw, newest_first
+from .headline import describe
 from .terminal import Screen
-from .threads import describe, print_json
+from .threads import print_json
 
 
 def log_graph(thread: Thread, args: argparse.Namespace) -> None:
@@ -32,11 +33,15 @@ def log_graph(thread: Thread, args: argparse.Namespace) -> None:
         return
     for line in lines:
         info = None if line.commit is None else thread.show(line.commit.hex())
-        print(_line(line, info, names, args.screen))
+        print(_line(line, thread, info, names, args.screen))
 
 
 def _line(
-    line: Drawn, info: CommitInfo | None, names: Mapping[Id, list[str]], screen: Screen
+    line: Drawn,
+    thread: Thread,
+    info: CommitInfo | None,
+    names: Mapping[Id, list[str]],
+    screen: Screen,
 ) -> str:
     signs = "".join(
         screen.lane(sign, place // 2) if sign != " " else sign
@@ -47,7 +52,7 @@ def _line(
     here = names.get(line.commit, [])
     label = f"({', '.join(here)}) " if here else ""
     taken = len(line.signs) + 1 + len(label)
-    told = describe(info, screen, taken)
+    told = describe(thread, info, screen, taken)
     return f"{signs} {screen.paint(label.rstrip(), 'name')}{' ' if label else ''}{told}"
 
 

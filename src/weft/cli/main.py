@@ -21,8 +21,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("weft.cli.inspect", "show one commit and the messages it brought"),
     "compile": ("weft.cli.inspect", "print the messages that a commit means"),
     "diff": ("weft.cli.inspect", "say what changed between two commits or branches"),
-    "search": ("weft.cli.inspect", "search everything that was ever said"),
-    "recall": ("weft.cli.inspect", "give back the original behind an id or words"),
+    "search": ("weft.cli.inspect", "find which messages ever said some words, a line for each"),
+    "recall": ("weft.cli.inspect", "give back originals whole, folded or not, by id or by words"),
     "stats": ("weft.cli.inspect", "a thread in numbers"),
     "edit": ("weft.cli.record", "give a message other words"),
     "pin": ("weft.cli.record", "let a message survive every compaction"),
@@ -49,15 +49,25 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("weft.cli.transfer", "write a thread as a session file, a body or an archive"),
 }
 
+DEFAULT_STORE = "~/.local/share/weft/weft.db"
+DEFAULT_THREAD = "default"
+
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+
+WHERE = f"""Threads are kept in the store that --store or WEFT_STORE names, else in
+{DEFAULT_STORE}; without --thread it is {DEFAULT_THREAD!r}, or the only one there is."""
 
 
 class Parser(argparse.ArgumentParser):
     """A parser whose complaint is one line; `--help` is where to read more."""
 
+    as_json = False
+
     def error(self, message: str) -> NoReturn:
+        if self.as_json:
+            self.exit(EXIT_USAGE, error_json("UsageError", message))
         self.exit(EXIT_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
@@ -65,30 +75,43 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the result is the process's exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = build_parser()
+    parser.as_json = "--json" in arguments
     name = next((word for word in arguments if not word.startswith("-")), None)
     module = import_module(COMMANDS[name][0]) if name in COMMANDS else None
     if module is not None and name is not None:
         command = Parser(prog=f"weft {name}", description=COMMANDS[name][1], allow_abbrev=False)
+        command.as_json = parser.as_json
         command.set_defaults(command=name)
         module.configure(command)
         arguments.remove(name)
         return guarded(module.run, command.parse_args(arguments))
+    if "--version" in arguments:
+        print(f"weft {read_version()}")
+        return 0
     parser.parse_args(arguments)
     parser.print_help()
     return EXIT_USAGE
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """The top parser: knows the commands' names, not their options."""
     lines = "\n".join(f"  {name:<12}{text}" for name, (_, text) in COMMANDS.items())
     parser = Parser(
         prog="weft",
         description="Version control, compaction and translation for LLM conversations.",
-        epilog=f"commands:\n{lines}\n\n`weft COMMAND --help` tells more about each.",
+        epilog=f"commands:\n{lines}\n\n{WHERE}\n`weft COMMAND --help` tells more about each.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="store_true", help="say which version this is")
     parser.add_argument("command", nargs="?", choices=COMMANDS, metavar="COMMAND")
     return parser
+
+
+def read_version() -> str:
+    """The version that is installed."""
+    from importlib.metadata import version
+
+    return version("weft")
 
 
 def guarded(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
@@ -98,16 +121,30 @@ def guarded(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) 
     try:
         return run(args)
     except WeftError as error:
-        print(f"weft: {error}", file=sys.stderr)
-        return EXIT_FAILED
+        return fail(args, error, str(error))
     except BrokenPipeError:
         sys.stderr.close()  # the reader left; its silence is not our failure
         return 0
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except OSError as error:
-        print(f"weft: {error}", file=sys.stderr)
-        return EXIT_FAILED
+        place = "" if error.filename is None else f"{error.filename!r}: "
+        return fail(args, error, place + (error.strerror or str(error)).lower())
+
+
+def fail(args: argparse.Namespace, error: Exception, told: str) -> int:
+    """One line for a person, one object for a program."""
+    as_json = getattr(args, "json", False)
+    line = error_json(type(error).__name__, told) if as_json else f"weft: {told}\n"
+    sys.stderr.write(line)
+    return EXIT_FAILED
+
+
+def error_json(type: str, message: str) -> str:
+    """An error as a line of JSON."""
+    import json
+
+    return json.dumps({"error": {"type": type, "message": message}}, ensure_ascii=False) + "\n"
 
 
 def entry() -> None:

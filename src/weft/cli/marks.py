@@ -10,7 +10,9 @@ from .threads import (
     SHORT,
     Verb,
     add_options,
+    at_commit,
     count,
+    print_done,
     print_info,
     print_json,
     print_rows,
@@ -33,16 +35,18 @@ def tag(thread: Thread, args: argparse.Namespace) -> None:
     if args.name is None:
         _list_tags(thread, args)
     elif args.delete:
-        print_info(args, thread.untag(args.name))
+        info = thread.untag(args.name)
+        print_done(args, info, f"deleted tag {args.name!r}, which was {at_commit(info)}")
     else:
-        print_info(args, thread.tag(args.name, args.at))
+        info = thread.tag(args.name, args.at)
+        print_done(args, info, f"tag {args.name!r} {at_commit(info)}")
 
 
 def note(thread: Thread, args: argparse.Namespace) -> None:
     if args.id is None or args.list:
         print_rows(args, [_note_json(info) for info in thread.notes(args.id)], _note_line)
     else:
-        print_info(args, thread.note(args.id, read_text(args.text)))
+        print_info(args, thread, thread.note(args.id, read_text(args.text)))
 
 
 def blame(thread: Thread, args: argparse.Namespace) -> None:

@@ -3,11 +3,23 @@
 import argparse
 from collections.abc import Callable
 
+from weft.errors import ConfigError
+from weft.store import open_store
 from weft.thread import Thread
 from weft.thread import open as open_thread
 
-from .threads import Verb, add_options, print_info, read_text, run_on_thread, store_path
+from .main import DEFAULT_THREAD
+from .threads import (
+    Verb,
+    add_options,
+    choose_thread,
+    print_info,
+    read_text,
+    run_on_thread,
+    writable_store,
+)
 
+ROLES = ("user", "assistant", "system", "developer", "tool")
 TYPES = ("instruction", "dialogue", "reasoning", "artifact", "output", "session")
 TEXT_FIELD = {"artifact": "content", "session": "summary"}
 
@@ -27,7 +39,10 @@ def run(args: argparse.Namespace) -> int:
 def commit(args: argparse.Namespace) -> int:
     """Append one message; makes the store and the thread where they are not there yet."""
     text = read_text(args.text)
-    with open_thread(store_path(args), args.thread, args.checkpoints) as thread:
+    if not args.force:
+        _check_words(args.role, text)
+    path = writable_store(args)
+    with open_thread(path, _thread_for(args, path), args.checkpoints) as thread:
         if args.call_id is not None:
             info = thread.tool_result(args.call_id, text, message=args.message)
         else:
@@ -37,30 +52,53 @@ def commit(args: argparse.Namespace) -> int:
             if args.name is not None:
                 content["name"] = args.name
             info = thread.commit(content, args.message)
-        print_info(args, info)
+        print_info(args, thread, info)
     return 0
 
 
+def _check_words(role: str, text: str) -> None:
+    """Refuse what nobody means to say; the library takes any role and any text."""
+    if not text.strip():
+        raise ConfigError("there is nothing to say: the text is empty (--force commits it)")
+    if role not in ROLES:
+        known = ", ".join(ROLES)
+        raise ConfigError(f"no model knows the role {role!r}: {known} (--force commits it)")
+
+
+def _thread_for(args: argparse.Namespace, path: str) -> str:
+    """The thread to speak in: the one that reading commands would show, else a new one."""
+    if args.thread is not None:
+        return args.thread
+    store = open_store(path)
+    try:
+        return choose_thread(args, [record.name for record in store.threads()]) or DEFAULT_THREAD
+    finally:
+        store.close()
+
+
 def edit(thread: Thread, args: argparse.Namespace) -> None:
-    print_info(args, thread.edit(args.id, read_text(args.text), message=args.message))
+    print_info(args, thread, thread.edit(args.id, read_text(args.text), message=args.message))
 
 
 def pin(thread: Thread, args: argparse.Namespace) -> None:
-    print_info(args, thread.pin(args.id))
+    info = thread.annotate(args.id, "normal") if args.off else thread.pin(args.id)
+    print_info(args, thread, info)
 
 
 def skip(thread: Thread, args: argparse.Namespace) -> None:
-    print_info(args, thread.annotate(args.id, "normal") if args.off else thread.skip(args.id))
+    info = thread.annotate(args.id, "normal") if args.off else thread.skip(args.id)
+    print_info(args, thread, info)
 
 
 def _commit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", nargs="?", help="what is said; without it, standard input")
-    parser.add_argument("--role", default="user", help="who says it")
+    parser.add_argument("--role", default="user", help=f"who says it: {', '.join(ROLES)}")
     parser.add_argument("--type", default="dialogue", choices=TYPES, help="what it is")
     parser.add_argument("--name", help="the speaker's name")
     parser.add_argument("--call-id", help="the call that this answers")
     parser.add_argument("-m", "--message", help="the note beside the commit")
     parser.add_argument("--checkpoints", action="store_true", help="user turns end with one")
+    parser.add_argument("--force", action="store_true", help="take any role, and an empty text")
 
 
 def _edit_options(parser: argparse.ArgumentParser) -> None:
@@ -71,6 +109,7 @@ def _edit_options(parser: argparse.ArgumentParser) -> None:
 
 def _pin_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help="the message's id, or a prefix of it")
+    parser.add_argument("--off", action="store_true", help="let it go like any other again")
 
 
 def _skip_options(parser: argparse.ArgumentParser) -> None:

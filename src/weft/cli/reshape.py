@@ -25,29 +25,31 @@ def run(args: argparse.Namespace) -> int:
 
 
 def reset(thread: Thread, args: argparse.Namespace) -> None:
-    print_change(args, thread.reset(args.at, preview=bool(args.preview)))
+    print_change(args, thread, thread.reset(args.at, preview=bool(args.preview)))
 
 
 def rebase(thread: Thread, args: argparse.Namespace) -> None:
-    print_change(args, thread.rebase(args.onto, args.strategy, preview=bool(args.preview)))
+    print_change(args, thread, thread.rebase(args.onto, args.strategy, preview=bool(args.preview)))
 
 
 def cherry_pick(thread: Thread, args: argparse.Namespace) -> None:
-    print_change(args, thread.cherry_pick(args.id, args.strategy, preview=bool(args.preview)))
+    print_change(
+        args, thread, thread.cherry_pick(args.id, args.strategy, preview=bool(args.preview))
+    )
 
 
 def revert(thread: Thread, args: argparse.Namespace) -> None:
-    print_change(args, thread.revert(args.id, args.strategy, preview=bool(args.preview)))
+    print_change(args, thread, thread.revert(args.id, args.strategy, preview=bool(args.preview)))
 
 
 def restore(thread: Thread, args: argparse.Namespace) -> None:
-    print_change(args, thread.restore(args.id, args.version, preview=bool(args.preview)))
+    print_change(args, thread, thread.restore(args.id, args.version, preview=bool(args.preview)))
 
 
-def print_change(args: argparse.Namespace, found: CommitInfo | Preview) -> None:
+def print_change(args: argparse.Namespace, thread: Thread, found: CommitInfo | Preview) -> None:
     """What was done, or what would be."""
     if isinstance(found, CommitInfo):
-        print_info(args, found)
+        print_info(args, thread, found)
     elif args.json:
         print_json(preview_json(found))
     else:

@@ -17,18 +17,24 @@ from weft.errors import ConfigError
 from weft.thread import CommitInfo, Thread, threads
 from weft.thread import open as open_thread
 
-from .terminal import PLAIN, Screen
+from .headline import SHORT, describe
+from .main import DEFAULT_STORE, DEFAULT_THREAD
 
-SHORT = 12
-DEFAULT_STORE = "~/.local/share/weft/weft.db"
+NAMES_SHOWN = 8
 
 Verb = Callable[[Thread, argparse.Namespace], None]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that every command on threads has."""
-    parser.add_argument("--store", help=f"the store's path (WEFT_STORE, or {DEFAULT_STORE})")
-    parser.add_argument("--thread", default="default", help="the thread's name")
+    parser.add_argument(
+        "--store", metavar="PATH", help=f"the store (default: WEFT_STORE, or {DEFAULT_STORE})"
+    )
+    parser.add_argument(
+        "--thread",
+        metavar="NAME",
+        help=f"the thread (default: {DEFAULT_THREAD!r}, or the only one there is)",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -46,12 +52,44 @@ def existing_store(args: argparse.Namespace) -> str:
     return path
 
 
+def writable_store(args: argparse.Namespace) -> str:
+    """The address of a store that may be new; only the usual place is made with its folders."""
+    path = store_path(args)
+    file = path.removeprefix("sqlite://")
+    usual = not args.store and not os.environ.get("WEFT_STORE")
+    folder = Path(file).parent
+    if not usual and "://" not in file and not folder.is_dir():
+        raise ConfigError(f"there is no folder {str(folder)!r} to keep a store in")
+    return path
+
+
+def choose_thread(args: argparse.Namespace, known: Sequence[str]) -> str | None:
+    """The thread that is meant, if it is there: the one named, the usual one, or the only one."""
+    if args.thread is not None:
+        return args.thread if args.thread in known else None
+    if DEFAULT_THREAD in known:
+        return DEFAULT_THREAD
+    return known[0] if len(known) == 1 else None
+
+
+def existing_thread(args: argparse.Namespace, path: str) -> str:
+    """The name of a thread that must be there; the error says which there are."""
+    known = [record.name for record in threads(path)]
+    name = choose_thread(args, known)
+    if name is not None:
+        return name
+    missing = f"there is no thread {args.thread or DEFAULT_THREAD!r} in {path!r}"
+    if not known:
+        raise ConfigError(f"{missing}, nor any other: `weft commit TEXT` begins one")
+    names = ", ".join(map(repr, known[:NAMES_SHOWN]))
+    more = f" and {len(known) - NAMES_SHOWN} more" if len(known) > NAMES_SHOWN else ""
+    raise ConfigError(f"{missing}: choose with --thread NAME; there are {names}{more}")
+
+
 def run_on_thread(args: argparse.Namespace, verb: Verb) -> int:
     """Run a verb on a thread that must be there."""
     path = existing_store(args)
-    if args.thread not in {record.name for record in threads(path)}:
-        raise ConfigError(f"there is no thread {args.thread!r} in {path!r}")
-    with open_thread(path, args.thread) as thread:
+    with open_thread(path, existing_thread(args, path)) as thread:
         verb(thread, args)
     return 0
 
@@ -75,19 +113,24 @@ def print_json(value: Any) -> None:
     sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str).decode() + "\n")
 
 
-def print_info(args: argparse.Namespace, info: CommitInfo | None) -> None:
-    """The commit that a verb made, or the head it left."""
+def print_info(args: argparse.Namespace, thread: Thread, info: CommitInfo) -> None:
+    """The commit that a verb made."""
+    if args.json:
+        print_json(info.to_dict())
+    else:
+        print(describe(thread, info))
+
+
+def print_done(args: argparse.Namespace, info: CommitInfo | None, sentence: str) -> None:
+    """What a verb did in one sentence; as JSON, the commit where a name now points, or did."""
     if args.json:
         print_json(None if info is None else info.to_dict())
     else:
-        print("the branch is empty" if info is None else describe(info))
+        print(sentence)
 
 
-def describe(info: CommitInfo, screen: Screen = PLAIN, taken: int = 0) -> str:
-    """A commit in one line, which a screen may shorten; `taken` columns stand before it."""
-    note = screen.fit(info.message or "", taken + SHORT + 10)
-    id, kind = screen.paint(info.id[:SHORT], "id"), screen.paint(f"{info.kind:<8}", "kind")
-    return f"{id} {kind} {note}".rstrip()
+def at_commit(info: CommitInfo) -> str:
+    return f"at {info.id[:SHORT]}"
 
 
 def print_rows(args: argparse.Namespace, rows: Sequence[Any], line: Callable[[Any], str]) -> None:

@@ -19,10 +19,11 @@ from weft.thread.transfer import (
     archive_bytes,
     export_bytes,
     import_bytes,
+    read_origin,
 )
 
 from .terminal import Bar
-from .threads import add_options, existing_store, print_json, store_path
+from .threads import add_options, existing_store, existing_thread, print_json, writable_store
 
 REMARKS_SHOWN = 10
 STDIN = "-"
@@ -31,7 +32,6 @@ STDIN = "-"
 def configure(parser: argparse.ArgumentParser) -> None:
     """The options of the command that the parser is for."""
     add_options(parser)
-    parser.set_defaults(thread=None)
     OPTIONS[parser.get_default("command")](parser)
 
 
@@ -43,7 +43,7 @@ def import_files(args: argparse.Namespace) -> int:
     """Take every file into the store; one that cannot be read stops those behind it."""
     contents = [(name, _read(name)) for name in args.files]
     found: list[Imported] = []
-    with _opened(store_path(args)) as store:
+    with _opened(writable_store(args)) as store:
         for name, data in contents:
             bar = Bar(f"importing {Path(name).name}")
             try:
@@ -70,18 +70,13 @@ def import_files(args: argparse.Namespace) -> int:
 def export_thread(args: argparse.Namespace) -> int:
     """Write a thread, or an archive of several, to a file or to standard output."""
     path = existing_store(args)
-    known = [record.name for record in threads(path)]
-    wanted = known if args.all else [args.thread or "default"]
-    for name in wanted:
-        if name not in known:
-            raise ConfigError(f"there is no thread {name!r} in {path!r}")
-    format = args.format or (ARCHIVE if args.all else None)
-    if format is None:
-        raise ConfigError(f"--format says what to write: {', '.join(EXPORT_FORMATS)}")
-    if args.all and format != ARCHIVE:
+    if args.all and args.format not in (None, ARCHIVE):
         raise ConfigError("--all goes with --format archive only")
+    every = [record.name for record in threads(path)] if args.all else []
+    wanted = every if args.all else [existing_thread(args, path)]
     losses = ()
     with _opened(path) as store:
+        format = args.format or (ARCHIVE if args.all else read_origin(store, wanted[0])) or ARCHIVE
         if format == ARCHIVE:
             data = archive_bytes(store, wanted)
         else:
@@ -94,6 +89,10 @@ def export_thread(args: argparse.Namespace) -> int:
     if args.json and args.output is not None:
         told = [{"path": loss.path, "what": loss.what, "why": loss.why} for loss in losses]
         print_json({"threads": wanted, "format": format, "bytes": len(data), "losses": told})
+    elif args.output is not None:
+        what = repr(wanted[0]) if len(wanted) == 1 else f"{len(wanted)} threads"
+        size = Path(args.output).stat().st_size
+        print(f"wrote {what} as {format} to {args.output!r} ({size:,} bytes)")
     return 0
 
 
@@ -146,7 +145,11 @@ def _import_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _export_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", choices=EXPORT_FORMATS, help="what to write")
+    parser.add_argument(
+        "--format",
+        choices=EXPORT_FORMATS,
+        help="what to write (default: what it was imported from, or archive)",
+    )
     parser.add_argument("-o", "--output", metavar="FILE", help="where to; .gz is packed")
     parser.add_argument("--branch", help="the branch to write; without it, the current one")
     parser.add_argument("--model", help="the model that a vendor's body names")

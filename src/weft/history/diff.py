@@ -53,7 +53,8 @@ class Diff(Struct, frozen=True):
     def __str__(self) -> str:
         if not self.changes:
             return "no difference"
-        return "\n".join([*_lines(self.changes), f"{self.tokens:+,} tokens"])
+        total = f"tokens: {self.tokens_before:,} → {self.tokens_after:,} ({self.tokens:+,})"
+        return "\n".join([*_lines(self.changes), total])
 
 
 def diff_rows(before: Sequence[Row], after: Sequence[Row], count: Count) -> Diff:

@@ -16,6 +16,7 @@ from weft.model import Loss
 from weft.store import Store
 
 from .archive import is_archive, read_archive, restore_archive, write_archive
+from .attachments import read_attachment
 from .exporting import EXPORTS, write_export
 from .handle import Handle
 from .importing import IMPORTS, Progress, Remark, Said, land_script, read_script
@@ -114,6 +115,17 @@ def export_bytes(
     if handle.head() is None:
         raise ThreadError(f"branch {handle.branch!r} of {thread!r} is empty")
     return write_export(handle, format, model)
+
+
+def read_origin(store: Store, thread: str) -> str | None:
+    """The format of the file that the thread's branch was imported from, if it can be written."""
+    record = store.read_thread(thread)
+    head = None if record is None else store.read_ref(thread, record.head)
+    for step in [] if head is None else store.walk(thread, head):
+        kept = read_attachment(step)
+        if kept is not None and kept.format in EXPORTS:
+            return kept.format
+    return None
 
 
 def archive_bytes(store: Store, threads: Sequence[str]) -> bytes:

@@ -1,0 +1,67 @@
+"""A commit in one line: who spoke, and what was said or done.
+
+A note that somebody wrote is what the line says. Where there is none, the commit speaks for
+itself: a message by its first words, an edit by the new ones, a mark by the message it is on.
+"""
+
+from weft.errors import ThreadError
+from weft.model import Message, ToolCall
+from weft.thread import CommitInfo, Thread
+
+from .terminal import PLAIN, Screen, shorten
+
+SHORT = 12
+WORDS = 72
+ROLE = 9
+DATE = 16
+WIDE = 60
+MARKS = {"pinned": "pin", "skip": "skip", "important": "important", "normal": "unmark"}
+PLAIN_TYPES = frozenset({"dialogue", "tool_io"})
+"""Types that say no more than the role does."""
+
+
+def describe(thread: Thread, info: CommitInfo, screen: Screen = PLAIN, taken: int = 0) -> str:
+    """A commit in one line, which a screen may shorten; `taken` columns stand before it."""
+    who, what = headline(thread, info)
+    date = ""
+    if screen.width is not None and screen.width - taken >= WIDE:
+        date = f"{info.created.astimezone():%Y-%m-%d %H:%M} "
+    told = screen.fit(what, taken + SHORT + ROLE + len(date) + 2)
+    id, speaker = screen.paint(info.id[:SHORT], "id"), screen.paint(f"{who:<{ROLE}}", "kind")
+    return f"{id} {screen.paint(date, 'dim')}{speaker} {told}".rstrip()
+
+
+def headline(thread: Thread, info: CommitInfo) -> tuple[str, str]:
+    """Who the commit is about, or what kind it is where that is nobody; and what it did."""
+    if info.kind == "annotate":
+        return _marked(thread, info)
+    message = info.messages[0] if len(info.messages) == 1 else None
+    if message is None or info.kind not in ("append", "edit"):
+        return info.kind, info.message or " ".join(preview(m) for m in info.messages)
+    note = info.message or ""
+    type, _, words = note.partition(": ")
+    if type in PLAIN_TYPES:
+        note = words
+    if not note:
+        note = f"edit: {preview(message)}" if info.kind == "edit" else preview(message)
+    return message.role, note
+
+
+def preview(message: Message) -> str:
+    """The first words of a message; what it calls, where it says nothing."""
+    said = " ".join(message.text.split())
+    calls = ", ".join(block.name for block in message.blocks if isinstance(block, ToolCall))
+    return shorten(said, WORDS) or (f"calls {calls}" if calls else "")
+
+
+def _marked(thread: Thread, info: CommitInfo) -> tuple[str, str]:
+    """`pin: the first words of what was pinned`."""
+    for id, priority in info.marked.items():
+        try:
+            messages = thread.show(id).messages
+        except ThreadError:  # its line came with a branch that is not this one
+            messages = ()
+        if len(messages) == 1:
+            return messages[0].role, f"{MARKS[priority]}: {preview(messages[0])}"
+        return info.kind, f"{MARKS[priority]}: {id[:SHORT]}"
+    return info.kind, info.message or "nothing new"

@@ -1,0 +1,231 @@
+"""What a newcomer meets: the thread is found, what happened is said, errors say what to do."""
+
+import io
+import json
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import weft
+from claude_lines import Session
+from weft.cli.main import main
+from weft.store import open_store
+
+
+@pytest.fixture
+def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run a command on a store of its own; the result is exit code, output and errors."""
+    monkeypatch.setenv("WEFT_STORE", str(tmp_path / "store.db"))
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+
+    def command(*words: str) -> tuple[int, str, str]:
+        try:
+            code = main(words)
+        except SystemExit as left:
+            code = left.code if isinstance(left.code, int) else 1
+        read = capfd.readouterr()
+        return code, read.out, read.err
+
+    return command
+
+
+def commit(run: Any, text: str, *more: str) -> str:
+    return json.loads(run("commit", text, "--json", *more)[1])["id"]
+
+
+def test_the_only_thread_is_the_one_that_is_meant(run: Any) -> None:
+    commit(run, "hello", "--thread", "trip")
+    assert "hello" in run("log")[1]
+    assert run("export", "--format", "dicts")[0] == 0
+
+
+def test_of_several_threads_the_error_names_them_and_how_to_choose(run: Any) -> None:
+    commit(run, "hello", "--thread", "trip")
+    commit(run, "hello", "--thread", "work")
+    for words in (["log"], ["stats"], ["export", "--format", "dicts"], ["log", "--thread", "x"]):
+        code, out, err = run(*words)
+        assert (code, out) == (1, "")
+        assert "'trip', 'work'" in err
+        assert "--thread NAME" in err
+    commit(run, "mine", "--thread", "default")
+    assert "mine" in run("log")[1]
+
+
+def test_a_store_without_a_thread_says_how_one_begins(run: Any, tmp_path: Path) -> None:
+    open_store(tmp_path / "store.db").close()
+    assert "weft commit" in run("log")[2]
+
+
+def test_help_says_where_threads_are(run: Any) -> None:
+    for words in (["log", "--help"], ["--help"]):
+        told = " ".join(run(*words)[1].split())
+        assert "'default'" in told
+        assert "~/.local/share/weft/weft.db" in told
+        assert "WEFT_STORE" in told
+
+
+def test_version(run: Any) -> None:
+    assert re.fullmatch(r"weft \d+\.\d+.*\n", run("--version")[1])
+
+
+def test_what_moves_a_name_says_so_in_one_sentence(run: Any) -> None:
+    id = commit(run, "hello")[:12]
+    rows = [
+        (["branch", "try"], f"branch 'try' at {id}"),
+        (["switch", "try"], "now on 'try'"),
+        (["switch", "main"], "now on 'main'"),
+        (["branch", "try", "--delete"], f"deleted branch 'try', which was at {id}"),
+        (["undo"], "undid: delete branch 'try'"),
+        (["redo"], "redid: delete branch 'try'"),
+        (["tag", "v1"], f"tag 'v1' at {id}"),
+        (["tag", "v1", "--delete"], f"deleted tag 'v1', which was at {id}"),
+        (["undo"], "undid: delete tag 'v1'"),
+        (["undo"], "undid: tag 'v1'"),
+    ]
+    for words, told in rows:
+        assert run(*words) == (0, told + "\n", "")
+    second = commit(run, "more")[:12]
+    assert run("undo")[1] == f"undid: append {second} more\n"
+    assert run("redo")[1] == f"redid: append {second} more\n"
+    assert json.loads(run("undo", "--json")[1])["id"].startswith(id)
+
+
+def test_the_log_says_who_spoke_and_what_was_done(run: Any, tmp_path: Path) -> None:
+    first = commit(run, "alpha")
+    commit(run, "beta", "--role", "assistant")
+    run("pin", first)
+    run("pin", first, "--off")
+    run("edit", first, "omega")
+    run("skip", first)
+    with weft.open(tmp_path / "store.db") as t:
+        t.commit({"content_type": "dialogue", "role": "user", "text": "gateway words"}, "")
+    lines = [line.split(maxsplit=1)[1] for line in run("log")[1].splitlines()]
+    assert [" ".join(line.split()) for line in lines] == [
+        "user gateway words",
+        "user skip: alpha",
+        "user edit: omega",
+        "user unmark: alpha",
+        "user pin: alpha",
+        "assistant beta",
+        "user alpha",
+    ]
+
+
+def test_threads_say_what_is_in_them(run: Any) -> None:
+    commit(run, "plan the trip", "--thread", "trip")
+    commit(run, "ok", "--thread", "trip", "--role", "assistant")
+    run("branch", "try")
+    (row,) = json.loads(run("threads", "--json")[1])
+    assert (row["name"], row["branch"], row["commits"]) == ("trip", "main", 2)
+    assert row["branches"] == ["main", "try"]
+    assert row["first"] == "plan the trip"
+    for name in ("created", "last"):
+        assert datetime.fromisoformat(row[name]).tzinfo is not None
+    line = run("threads")[1]
+    for part in ("trip", "2 branches", "2 commits", row["last"][:10], "plan the trip"):
+        assert part in line
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["commit", ""], "nothing to say"),
+        (["commit", "  \n"], "nothing to say"),
+        (["commit"], "nothing to say"),
+        (["commit", "x", "--role", "robot"], "'robot'"),
+        (["import", "/nowhere.json"], "/nowhere.json"),
+        (["compact", "--replacements", "/nowhere.json"], "/nowhere.json"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_meant_is_refused(run: Any, words: list[str], told: str) -> None:
+    commit(run, "a")
+    code, out, err = run(*words)
+    assert (code, out) == (1, "")
+    assert told in err
+    assert "Errno" not in err
+    assert err.count("\n") == 1
+    assert len(json.loads(run("log", "--json")[1])) == 1
+
+
+@pytest.mark.parametrize("words", [["commit", "x"], ["import", __file__]], ids=str)
+def test_a_store_in_a_folder_that_is_not_there_is_a_slip(
+    run: Any, tmp_path: Path, words: list[str]
+) -> None:
+    folder = tmp_path / "no" / "such"
+    code, out, err = run(*words, "--store", str(folder / "store.db"))
+    assert (code, out) == (1, "")
+    assert f"there is no folder {str(folder)!r}" in err
+    assert not (tmp_path / "no").exists()
+
+
+def test_force_takes_any_role_and_no_words(run: Any) -> None:
+    commit(run, "x", "--role", "robot", "--force")
+    commit(run, "", "--force")
+    assert len(json.loads(run("log", "--json")[1])) == 2
+
+
+def test_the_usual_store_is_made_with_its_folder(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WEFT_STORE")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    commit(run, "a")
+    assert (tmp_path / "home/.local/share/weft/weft.db").is_file()
+
+
+def test_a_search_without_a_hit_says_so_beside_the_output(run: Any) -> None:
+    commit(run, "alpha")
+    for command in ("search", "recall"):
+        assert run(command, "omega") == (0, "", "weft: nothing here says 'omega'\n")
+        assert run(command, "omega", "--json") == (0, "[]\n", "")
+    assert run("search", "--help")[1] != run("recall", "--help")[1].replace("recall", "search")
+    assert "original" in run("recall", "--help")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "type", "code"),
+    [
+        (["log", "--thread", "x"], "ConfigError", 1),
+        (["show", "deadbeef"], "NotFound", 1),
+        (["import", "/nowhere.json"], "FileNotFoundError", 1),
+        (["log", "--nonsense"], "UsageError", 2),
+        (["nonsense"], "UsageError", 2),
+    ],
+    ids=str,
+)
+def test_an_error_is_json_where_json_was_asked_for(
+    run: Any, words: list[str], type: str, code: int
+) -> None:
+    commit(run, "a")
+    failed, out, err = run(*words, "--json")
+    assert (failed, out, err.count("\n")) == (code, "", 1)
+    told = json.loads(err)["error"]
+    assert told["type"] == type
+    assert told["message"]
+
+
+def test_an_export_needs_no_format(run: Any, tmp_path: Path) -> None:
+    commit(run, "a", "--thread", "mine")
+    assert run("export")[1].startswith("{")
+    out = tmp_path / "out.weft"
+    code, told, err = run("export", "-o", str(out))
+    assert (code, err) == (0, "")
+    assert told == f"wrote 'mine' as archive to {str(out)!r} ({out.stat().st_size:,} bytes)\n"
+    session = Session()
+    session.user("hello")
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(session.data)
+    name = json.loads(run("import", str(path), "--json")[1])[0]["thread"]
+    assert run("export", "--thread", name)[1] == session.data.decode()
+
+
+def test_a_diff_ends_with_a_line_of_its_own(run: Any) -> None:
+    first = commit(run, "a")
+    commit(run, "a longer text")
+    for sides in ([first, "main"], ["main", first]):
+        line = run("diff", *sides)[1].splitlines()[-1]
+        assert re.fullmatch(r"tokens: [\d,]+ → [\d,]+ \([+-][\d,]+\)", line)
