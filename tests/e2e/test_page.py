@@ -134,6 +134,8 @@ def test_the_compact_button_shows_before_it_does_and_undo_takes_it_back(tab):
     page.click("#compact")
     page.wait_for_selector("#preview .removed")
     assert "→" in page.inner_text("#preview .big")
+    told = page.inner_text("#preview .inout")
+    assert re.fullmatch(r"\d+ messages \([\d,]+ tokens\) go out, 1 summary \(.*\) goes in\.", told)
     assert page.inner_text("#conversation") == before  # a preview changes nothing
     page.click("#compact-commit")
     page.wait_for_selector(".fold")
