@@ -172,7 +172,9 @@ def test_a_line_break_does_not_break_a_line() -> None:
     assert Screen(width=40).fit("a\nb\tc") == "a b c"
 
 
-@pytest.mark.parametrize("command", ["log", "show main", "compile", "diff start", "search words"])
+@pytest.mark.parametrize(
+    "command", ["log", "show main", "compile", "diff start", "search words", "undo"]
+)
 def test_what_was_said_cannot_command_a_terminal(tmp_path: Path, command: str) -> None:
     store = tmp_path / "store.db"
     evil = "words \x1b]0;owned\x07 and \x9b31m more"

@@ -83,7 +83,7 @@ def _thread_line(row: dict[str, Any], screen: Screen) -> str:
     last = "" if row["last"] is None else f"{datetime.fromisoformat(row['last']):%Y-%m-%d %H:%M}"
     facts = f"{_count(row['branches'], 'branch', 'branches')}, {row['commits']} commits  {last}"
     words = screen.fit(row["first"], len(row["name"]) + len(facts) + 4)
-    return f"{screen.paint(row['name'], 'name')}  {facts}  {words}".rstrip()
+    return f"{screen.paint(screen.safe(row['name']), 'name')}  {facts}  {words}".rstrip()
 
 
 def _count(items: list[str], one: str, more: str) -> str:

@@ -19,6 +19,7 @@ from weft.thread import open as open_thread
 
 from .headline import SHORT, describe
 from .main import DEFAULT_STORE, DEFAULT_THREAD
+from .terminal import read_screen
 
 NAMES_SHOWN = 8
 
@@ -118,7 +119,7 @@ def print_info(args: argparse.Namespace, thread: Thread, info: CommitInfo) -> No
     if args.json:
         print_json(info.to_dict())
     else:
-        print(describe(thread, info))
+        print(_safe(describe(thread, info)))
 
 
 def print_done(args: argparse.Namespace, info: CommitInfo | None, sentence: str) -> None:
@@ -126,7 +127,11 @@ def print_done(args: argparse.Namespace, info: CommitInfo | None, sentence: str)
     if args.json:
         print_json(None if info is None else info.to_dict())
     else:
-        print(sentence)
+        print(_safe(sentence))
+
+
+def _safe(line: str) -> str:
+    return read_screen(sys.stdout, os.environ).safe(line)
 
 
 def at_commit(info: CommitInfo) -> str:
