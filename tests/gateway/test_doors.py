@@ -3,6 +3,8 @@
 import stat
 from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import orjson
 import pytest
@@ -239,3 +241,23 @@ def test_a_model_that_nobody_pays_for_is_refused_here(tmp_path, path, body):
         status, _, data = post(gateway.url + path, {**body, "model": "mystery"})
     assert status == 404
     assert "no upstream serves the model 'mystery'" in orjson.loads(data)["error"]["message"]
+
+
+def test_a_key_sees_only_its_own_threads_on_the_page(tmp_path):
+    body = {"model": "weft-offline", "messages": [{"role": "user", "content": "secret of A"}]}
+    with weft_serve(tmp_path, WEFT_API_KEYS="key-a,key-b") as gateway:
+        posted = post(f"{gateway.url}/v1/chat/completions", body, {"authorization": "Bearer key-a"})
+        name = posted[1]["x-weft-thread"]
+        seen = {}
+        for key in ("key-a", "key-b"):
+            for path in ("/api/threads", "/api/threads?q=secret", f"/api/thread?thread={name}"):
+                asked = Request(gateway.url + path, headers={"x-api-key": key})
+                try:
+                    with urlopen(asked) as reply:
+                        seen[key, path.partition("?")[0], "q=" in path] = reply.read().decode()
+                except HTTPError as error:
+                    seen[key, "/api/thread", False] = str(error.code)
+    assert all(name in seen["key-a", "/api/threads", found] for found in (False, True))
+    assert "secret of A" in seen["key-a", "/api/thread", False]
+    assert not any(name in seen["key-b", "/api/threads", found] for found in (False, True))
+    assert seen["key-b", "/api/thread", False] == "404"

@@ -93,6 +93,8 @@ def test_calculate_refuses_anything_else(expression):
 def test_search_threads_finds_what_was_said_anywhere():
     store = open_store(None)
     open_thread(store, "one").user("the vault's word is marzipan")
-    search = next(tool for tool in desk_tools(store) if tool.__name__ == "search_threads")
+    search = next(
+        tool for tool in desk_tools(store, store.threads) if tool.__name__ == "search_threads"
+    )
     assert "marzipan" in search("marzipan")
     assert "no message" in search("nougat")

@@ -42,6 +42,7 @@ from weft.errors import (
 )
 from weft.model import JsonObject
 
+from .auth import admit
 from .fields import Answer, Ask
 from .page import HEADERS, page_routes
 from .reads import QUESTIONS
@@ -81,8 +82,9 @@ def routes(state: State) -> list[BaseRoute]:
 def _endpoint(state: State, answer: Answer) -> Callable[[Request], Any]:
     async def endpoint(request: Request) -> Response:
         try:
-            fields = await _fields(request)
-            return _json(await run_in_threadpool(answer, Ask(state, fields)))
+            caller = admit(request.headers, state.settings)
+            ask = Ask(state, await _fields(request), caller)
+            return _json(await run_in_threadpool(answer, ask))
         except Refused as error:
             return _error(error.message, error.param, error.status)
         except WeftError as error:

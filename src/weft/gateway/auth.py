@@ -46,6 +46,16 @@ def admit(headers: Mapping[str, str], settings: Settings) -> Caller:
     return Caller(digest[:16])
 
 
+def may_see(caller: Caller, scope: str | None, settings: Settings) -> bool:
+    """Whether a thread of this scope is the caller's; without keys all threads are."""
+    return not settings.keys or owns(caller, scope)
+
+
+def owns(caller: Caller, scope: str | None) -> bool:
+    """Whether a thread was made with the caller's key."""
+    return scope is not None and scope.partition("/")[0] == caller.scope
+
+
 def refuse_foreign_pages(headers: Mapping[str, str], settings: Settings) -> None:
     """Raises `Refused` where a browser was led here by somebody else's page."""
     host = headers.get("host", "")

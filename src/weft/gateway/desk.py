@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from weft.errors import ThreadError
-from weft.store import Store
+from weft.store import Store, ThreadRecord
 from weft.thread import open as open_thread
 
 LARGEST = 10**100
@@ -28,8 +28,10 @@ UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
 }
 
 
-def desk_tools(store: Store) -> Sequence[Callable[..., Any]]:
-    """The functions that an agent over this store may call."""
+def desk_tools(
+    store: Store, threads: Callable[[], Sequence[ThreadRecord]]
+) -> Sequence[Callable[..., Any]]:
+    """The functions that an agent may call; it looks only into these threads."""
 
     def search_threads(words: str) -> str:
         """Find messages in all threads of this store, folded ones included.
@@ -39,7 +41,7 @@ def desk_tools(store: Store) -> Sequence[Callable[..., Any]]:
         """
         found = [
             f"{record.name}: {' '.join(hit.text.split())[:LENGTH]}"
-            for record in store.threads()
+            for record in threads()
             for hit in open_thread(store, record.name).search(words)[:HITS]
         ]
         return "\n".join(found[:HITS]) or f"no message has the words {words!r}"

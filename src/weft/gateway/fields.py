@@ -15,6 +15,7 @@ from weft.store import Store, ThreadRecord
 from weft.thread import Thread
 from weft.thread import open as open_thread
 
+from .auth import Caller, may_see
 from .state import State
 
 
@@ -23,6 +24,7 @@ class Ask(Struct, frozen=True):
 
     state: State
     fields: Mapping[str, Any]
+    caller: Caller = Caller()
 
     @property
     def store(self) -> Store:
@@ -56,7 +58,24 @@ class Ask(Struct, frozen=True):
         return value
 
     def record(self) -> ThreadRecord | None:
-        return self.store.read_thread(self.text("thread"))
+        """The thread that was named, if there is one; refused where it is somebody else's."""
+        record = self.store.read_thread(self.text("thread"))
+        if record is not None and not self.sees(record):
+            raise Refused(f"no thread {record.name!r}", param="thread", status=404)
+        return record
+
+    def sees(self, record: ThreadRecord) -> bool:
+        """Whether a thread is the caller's to look at."""
+        return may_see(self.caller, record.scope, self.state.settings)
+
+    def threads(self) -> list[ThreadRecord]:
+        """The threads that the caller may see, oldest first."""
+        return [record for record in self.store.threads() if self.sees(record)]
+
+    @property
+    def scope(self) -> str | None:
+        """What a thread that the caller begins is kept under."""
+        return self.caller.scope if self.state.settings.keys else None
 
     def thread(self) -> Thread:
         """The thread that was named, on the branch that was named; both must exist."""

@@ -41,7 +41,7 @@ TOKENIZER = "o200k"
 def list_threads(ask: Ask) -> JsonObject:
     """The newest first; with words, those whose name or messages have them."""
     words = ask.text_or_none("q")
-    newest = ask.store.threads()[-THREAD_LIMIT:]
+    newest = ask.threads()[-THREAD_LIMIT:]
     rows = [_thread_line(ask, record) for record in newest]
     if words:
         rows = [row for row in (_with_hits(ask.store, row, words) for row in rows) if row]
@@ -113,7 +113,7 @@ def show_head(ask: Ask) -> JsonObject:
     record = ask.record()
     branch = ask.text_or_none("branch") or (record.head if record else MAIN)
     head = None if record is None else ask.store.read_ref(record.name, branch)
-    return {"head": None if head is None else head.hex(), "threads": len(ask.store.threads())}
+    return {"head": None if head is None else head.hex(), "threads": len(ask.threads())}
 
 
 def show_log(ask: Ask) -> JsonObject:

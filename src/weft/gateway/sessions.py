@@ -31,7 +31,7 @@ from weft.store import Store
 from weft.thread import Prefix, Thread, find_prefix
 from weft.thread import open as open_thread
 
-from .auth import Caller
+from .auth import Caller, owns
 from .resume import Before
 
 THREADS_OF_SESSION = 1000
@@ -162,17 +162,13 @@ def file_answer(store: Store, ticket: Ticket, response: Response) -> Ticket:
 
 def find_answer(store: Store, caller: Caller, id: str) -> Ticket | None:
     """The caller's answer of that id, among those that a branch ends in; newest threads first."""
-    own = [record for record in store.threads() if _owns(caller, record.scope)]
+    own = [record for record in store.threads() if owns(caller, record.scope)]
     for record in reversed(own[-THREADS_SEARCHED:]):
         for branch in read_branches(store, record.name):
             head = open_thread(store, record.name, branch=branch).head
             if head is not None and head.metadata.get(ANSWER) == id:
                 return Ticket(caller.scope, record.name, branch, head.id)
     return None
-
-
-def _owns(caller: Caller, scope: str | None) -> bool:
-    return scope is not None and scope.partition("/")[0] == caller.scope
 
 
 def _remember(known: dict[K, V], key: K, value: V) -> None:

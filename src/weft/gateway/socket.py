@@ -40,6 +40,7 @@ from weft.model import JsonObject
 from weft.thread import Thread
 from weft.thread import open as open_thread
 
+from .auth import admit
 from .desk import desk_tools
 from .fields import Ask
 from .render import render
@@ -97,7 +98,8 @@ class Connection:
             if frame["type"] == "interrupt":
                 await self._interrupt()
             else:
-                self._say(Ask(self._state, frame))
+                caller = admit(self._socket.headers, self._state.settings)
+                self._say(Ask(self._state, frame, caller))
         except Refused as error:
             await self._send(error_frame(error.message, error.param))
         except WeftError as error:
@@ -115,7 +117,7 @@ class Connection:
             thread,
             model=route.model,
             provider=route.provider,
-            tools=desk_tools(self._state.store),
+            tools=desk_tools(self._state.store, ask.threads),
             pace=PACE_SECONDS,
             catalog=self._state.catalog,
         )
@@ -232,7 +234,7 @@ def read_frame(text: str | None) -> JsonObject:
 def writable_thread(ask: Ask) -> Thread:
     """The thread to speak in, made if it is new; a branch that is named must exist."""
     if ask.record() is None:
-        return open_thread(ask.store, ask.text("thread"), checkpoints=True)
+        return open_thread(ask.store, ask.text("thread"), checkpoints=True, scope=ask.scope)
     thread = ask.thread()
     return open_thread(ask.store, thread.name, checkpoints=True, branch=thread.current)
 
