@@ -32,7 +32,7 @@ USEFUL = 3
 """So many sentences a summary should have room for, before more recent turns are kept."""
 
 TRIED = 40
-"""How many sentences behind the first that does not fit are tried for the rest of the room."""
+"""How many sentences are tried for a small room, past the first that does not fit."""
 
 
 class Extract:
@@ -80,7 +80,8 @@ class Extract:
         ranked = self.ranked
         fitting = _most(len(ranked), lambda n: self._size(ranked[:n], names) <= room)
         chosen = ranked[:fitting]
-        for sentence in ranked[fitting + 1 : fitting + 1 + TRIED]:
+        tried = max(0, TRIED - fitting)  # among many chosen ones, one more says little
+        for sentence in ranked[fitting + 1 : fitting + 1 + tried]:
             if self._size([*chosen, sentence], names) <= room:
                 chosen.append(sentence)
         return chosen
@@ -169,8 +170,12 @@ def _worth(name: str) -> float:
 
 
 def _most(limit: int, fits: Callable[[int], bool]) -> int:
-    """The largest number up to `limit` that fits, by bisection; `0` fits."""
-    low, high = 0, limit
+    """The largest number up to `limit` that fits; `0` fits. Doubling first: what is asked is then
+    never much larger than the answer, however large the limit."""
+    step = 1
+    while step < limit and fits(step):
+        step *= 2
+    low, high = step // 2, min(step, limit)
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle) else (low, middle - 1)
