@@ -21,9 +21,7 @@ def talk(thread: Any, *numbers: int) -> list[str]:
     return [f"{who}{number}" for number in numbers for who in "qa"]
 
 
-@pytest.mark.parametrize(
-    "again", [{"keep": 1}, {"budget": 12}, {"replacements": [{"summary": "S2"}]}], ids=str
-)
+@pytest.mark.parametrize("again", [{"keep": 1}, {"replacements": [{"summary": "S2"}]}], ids=str)
 def test_turns_that_were_folded_twice_come_back_before_what_followed(
     again: dict[str, Any],
 ) -> None:
