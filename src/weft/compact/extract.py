@@ -59,7 +59,7 @@ class Extract:
         """The user message that stands for the rows; `None` where there is no room for any.
 
         Sentences are chosen beside an index of its share; then the index lists only what they do
-        not say, as much as fits, and whatever is left goes to sentences again.
+        not say, as much as fits, and what a whole index leaves goes to sentences again.
         """
         smallest = self._smallest()
         if self.count(smallest) > room:
@@ -70,7 +70,8 @@ class Extract:
         chosen = self._choose(names, room) or self._choose((), room)
         unsaid = _unsaid(self.names, chosen)
         listed = unsaid[: self._fitting(chosen, unsaid, room)]
-        chosen = self._choose(listed, room)
+        if len(listed) == len(unsaid):
+            chosen = self._choose(listed, room)
         return self._message(chosen, listed) if chosen or listed else smallest
 
     def _fitting(self, chosen: Sequence[Sentence], names: Sequence[Name], room: int) -> int:
