@@ -28,6 +28,7 @@ from .sse import SseParser, write_frame
 if TYPE_CHECKING:
     from .anthropic import apply_last_system_cache_breakpoint
     from .calls import CallRestorer, restore_calls
+    from .pairing import pair_messages
     from .repair import refuse_system_media
     from .sidecar import (
         apply_sidecar,
@@ -79,6 +80,7 @@ __getattr__ = lazy_names(
         "make_sidecar": "weft.codec.sidecar",
         "merge_answers": "weft.codec.sidecar",
         "merge_system_text": "weft.codec.system",
+        "pair_messages": "weft.codec.pairing",
         "refuse_system_media": "weft.codec.repair",
         "restore_calls": "weft.codec.calls",
     },
@@ -108,6 +110,7 @@ __all__ = [
     "make_sidecar",
     "merge_answers",
     "merge_system_text",
+    "pair_messages",
     "parsed",
     "refuse_system_media",
     "restore_calls",

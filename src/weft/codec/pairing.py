@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from weft.model import (
+    SYSTEM_ROLES,
     Block,
     Message,
     Place,
@@ -13,9 +16,31 @@ from weft.model import (
 )
 
 from .base import Losses
-from .turn import Turn
+from .turn import Turn, turn_of
 
 NO_RESULT = "no result was recorded for this call"
+
+
+def pair_messages(messages: Sequence[Message]) -> list[tuple[int, Message]]:
+    """The messages with every result behind its call, each with the number it had in the list."""
+    pairing = Pairing(Losses(None))
+    for number, message in enumerate(messages):
+        turn = turn_of(number, message)
+        if message.role in SYSTEM_ROLES:
+            pairing.system(turn)
+        elif message.role == "assistant":
+            pairing.assistant(turn)
+        else:
+            pairing.user(turn)
+    pairing.settle()
+    return [(turn.number, _message_of(turn)) for turn in pairing.turns]
+
+
+def _message_of(turn: Turn) -> Message:
+    blocks = tuple(turn.blocks)
+    if blocks == turn.message.blocks:
+        return turn.message
+    return structs.replace(turn.message, blocks=blocks)
 
 
 class Pairing:

@@ -162,7 +162,9 @@ def _calm(turn: Turn, rules: Rules) -> int:
             calm = WORK
         elif not rules.empty_text and (not block.text or block.text.isspace()):  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType] - a Text
             return 0
-    return calm if turn.role in rules.roles or turn.role == "tool" else 0
+    if turn.role == "tool":
+        return WORK if calm == WORK else 0
+    return calm if turn.role in rules.roles else 0
 
 
 def _clear(turn: Turn, request: Request, rules: Rules, losses: Losses) -> bool:
@@ -173,7 +175,17 @@ def _clear(turn: Turn, request: Request, rules: Rules, losses: Losses) -> bool:
     if turn.role not in rules.roles and turn.role != "tool":
         losses.add(turn.at, f"the role {turn.role!r}", "it speaks as `user` here")
         turn.role = "user"
+    elif turn.role == "tool" and _answers_nothing(turn):
+        why = "it answers no call, and speaks as `user` here"
+        losses.add(turn.at, "the role 'tool'", why)
+        turn.role = "user"
     return rules.empty_text or _without_empty(turn, losses)
+
+
+def _answers_nothing(turn: Turn) -> bool:
+    """Whether a tool speaks in plain words, which no wire can tell from the user's."""
+    kinds = {type(block) for block in turn.blocks}
+    return Text in kinds and ToolResult not in kinds
 
 
 def _says_nothing(turn: Turn, losses: Losses) -> bool:

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import orjson
+from msgspec import structs
 
+from weft.codec import pair_messages
 from weft.history import Row
 from weft.model import (
     Audio,
@@ -47,7 +49,7 @@ def to_dicts(rows: Iterable[Row]) -> list[Dict]:
 def to_openai(rows: Iterable[Row]) -> list[Dict]:
     """Chat Completions' messages; text alone is the same as `to_dicts`."""
     found: list[Dict] = []
-    for row in rows:
+    for row in _paired(rows):
         found.extend(_openai_messages(row))
     return found
 
@@ -56,7 +58,7 @@ def to_anthropic(rows: Iterable[Row]) -> Dict:
     """Exactly `system` and `messages`: every system text joined by a blank line, or `None`."""
     system: list[str] = []
     messages: list[Dict] = []
-    for row in rows:
+    for row in _paired(rows):
         message = row.message
         if is_system(message):
             text = "\n".join(part for part in _texts(message.blocks) if part)
@@ -107,6 +109,17 @@ def to_gemini(params: Mapping[str, Any]) -> Dict:
 def to_text(rows: Iterable[Row]) -> str:
     """The conversation as a person reads it, calls included."""
     return "\n\n".join(f"{_speaker(row.message)}: {_spoken(row)}" for row in rows)
+
+
+def _paired(rows: Iterable[Row]) -> Sequence[Row]:
+    """The lines with results right behind their calls, as both vendors demand; one is made up that
+    says so where a call has none."""
+    rows = tuple(rows)
+    blocks = (type(block) for row in rows for block in row.message.blocks)
+    if not any(kind is ToolCall or kind is ToolResult for kind in blocks):
+        return rows
+    paired = pair_messages([row.message for row in rows])
+    return [structs.replace(rows[number], message=said) for number, said in paired]
 
 
 def _openai_messages(row: Row) -> list[Dict]:

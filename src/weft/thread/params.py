@@ -9,13 +9,19 @@ from typing import Any, cast
 
 from msgspec import Struct, structs
 
-from weft.catalog import load_catalog
+from weft.catalog import Model, load_catalog
 from weft.codec import CODECS, SystemPolicy, Target
 from weft.errors import ThreadError
 from weft.history import Setup
-from weft.model import JsonObject, Loss, Message, Request, Tool
+from weft.model import JsonObject, Loss, Message, Params, Request, Tool
 
+ANTHROPIC = "anthropic"
 GEMINI = "gemini"
+UNSTREAMED = 8192
+"""Tokens that every model may answer without streaming.
+
+https://platform.claude.com/docs/en/cli-sdks-libraries/sdks/python#long-requests
+"""
 
 ToolLike = Tool | Mapping[str, Any] | Any
 """A tool of the model, a vendor's dict, or anything with a name, a description and parameters."""
@@ -56,26 +62,38 @@ def write_params(
     if recipe.protocol not in CODECS:
         raise ThreadError(f"no codec speaks {recipe.protocol!r}")
     params, model = setup.params, recipe.model
+    found = load_catalog().find(model or "")
     if recipe.max_tokens is not None:
         params = structs.replace(params, max_tokens=recipe.max_tokens)
+    elif recipe.protocol == ANTHROPIC and params.max_tokens is None and not params.stream:
+        params = structs.replace(params, max_tokens=_unstreamed(found, params))
+        why = "the API demands one, and its SDK refuses larger answers that are not streamed"
+        what = f"nothing: max_tokens {params.max_tokens} was added"
+        unsaid = (*unsaid, Loss("max_tokens", what, why, "form"))
     request = Request(
         model=model or "",
         messages=tuple(messages),
         tools=setup.tools if recipe.tools is None else recipe.tools,
         params=params,
     )
-    target = Target(load_catalog().find(model or ""), recipe.system)
+    target = Target(found, recipe.system)
     encoded = CODECS[recipe.protocol].encode_request(request, target)
     body = {key: value for key, value in encoded.body.items() if value is not None}
     if recipe.protocol == GEMINI:
         body = _gemini_arguments(body, model)
     if model is None:
         body.pop("model", None)
-    found = VendorParams(body)
-    found.losses = (*unsaid, *encoded.losses)
-    found.recipe = recipe
-    found.written = frozenset(found)
-    return found
+    written = VendorParams(body)
+    written.losses = (*unsaid, *encoded.losses)
+    written.recipe = recipe
+    written.written = frozenset(written)
+    return written
+
+
+def _unstreamed(model: Model, params: Params) -> int:
+    """How long an answer may get that comes in one piece: thinking counts, its budget is below."""
+    budget = params.reasoning.budget if params.reasoning is not None else None
+    return min(model.output, UNSTREAMED + (budget or 0))
 
 
 def _gemini_arguments(body: JsonObject, model: str | None) -> JsonObject:
