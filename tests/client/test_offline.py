@@ -270,6 +270,14 @@ def test_the_engines_own_summary_is_read_by_its_speakers(role):
     assert after == "You said earlier: “I live in Lyon.”"
 
 
+def test_what_it_says_of_its_tools_is_no_fact():
+    said = [user("Use a tool: list the files."), assistant("My tools are `now`; name one.")]
+    [(_, given)] = calls(ask(*said, *said, user("Please compact."), tools=OWN))
+    summary = given["replacements"][0]["summary"]
+    assert summary.count("list the files") == 1
+    assert "My tools" not in summary
+
+
 def test_a_second_compaction_keeps_what_the_first_kept():
     again = ask(
         assistant(folded()),

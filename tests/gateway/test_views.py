@@ -48,7 +48,7 @@ from weft.thread import open as open_thread
             [{"type": "result", "call_id": "c", "content": "a\n[image]", "is_error": True}],
         ),
         (Checkpoint("abc123"), [{"type": "checkpoint", "id": "abc123"}]),
-        (Reminder("soon"), [{"type": "note", "text": "Reminder: soon"}]),
+        (Reminder("soon"), [{"type": "reminder", "text": "Reminder: soon"}]),
         (Redacted("x"), [{"type": "note", "text": "Sealed reasoning"}]),
         (Image(Url("https://x/y.png")), [{"type": "note", "text": "[image]"}]),
         (File(FileRef("f1")), [{"type": "note", "text": "[document]"}]),

@@ -29,7 +29,8 @@ _NOTE = re.compile(rf"- ({'|'.join(SPEAKERS.values())}): (.*)")
 _ROLES = {name: role for role, name in SPEAKERS.items()}
 _EXTRACT = re.compile(r"\[Summary of earlier messages[^\]\n]*\]")
 _ASIDE = re.compile(
-    rf"{ECHO}|This is turn \d+ of|^I go on from here|^So far:|earlier: “|compacted the thread"
+    rf"{ECHO}|This is turn \d+ of|My tools are `|given no tools|no tools here but"
+    r"|^I go on from here|^So far:|earlier: “|compacted the thread"
 )
 
 _WORD = re.compile(r"[\w'-]{4,}")
@@ -96,14 +97,14 @@ def _read_extract(words: str) -> list[Said]:
 
 
 def _facts(before: Sequence[Said]) -> list[Said]:
-    """What is worth keeping: not the wish to compact, nor the model's words about itself."""
-    return [
-        said
-        for said in before
-        if not (
-            _ASIDE.search(said.words) if said.role == "assistant" else wishes("compact", said.words)
-        )
-    ]
+    """What is worth keeping, once: no wish to compact, none of the model's words about itself."""
+    return [said for said in dict.fromkeys(before) if not _is_aside(said)]
+
+
+def _is_aside(said: Said) -> bool:
+    if said.role == "assistant":
+        return _ASIDE.search(said.words) is not None
+    return wishes("compact", said.words)
 
 
 def clip(text: str, length: int = LINE) -> str:

@@ -162,7 +162,7 @@ def part_json(block: Block) -> list[JsonObject]:
         case Checkpoint(id=id):
             return [{"type": "checkpoint", "id": id}]
         case Reminder(text=text):
-            return [{"type": "note", "text": f"Reminder: {text}"}]
+            return [{"type": "reminder", "text": f"Reminder: {text}"}]
         case Redacted():
             return [{"type": "note", "text": "Sealed reasoning"}]
         case Image() | File() | Audio():

@@ -1,5 +1,4 @@
 // The conversation: rows as they are stored, and the answer as it streams.
-//
 // A tool's call and its result are one panel, found by the call's id, whether they come from the
 // store or over the socket.
 
@@ -87,7 +86,9 @@ export class Chat {
   }
 
   head(row) {
-    const name = row.kind === "summary" ? "Summary" : (SPEAKERS[row.role] ?? row.role);
+    const told = row.parts.every(({ type }) => ["reminder", "checkpoint"].includes(type));
+    const speaker = told ? "Weft" : (SPEAKERS[row.role] ?? row.role); // the loop's own words
+    const name = row.kind === "summary" ? "Summary" : speaker;
     const badge = { pinned: "pinned", important: "important", skip: "left out" }[row.priority];
     return el(
       "header",
@@ -147,6 +148,7 @@ export class Chat {
       call: () => this.startTool(part.id, part.name, part.input),
       result: () => this.orphan(part),
       note: () => el("p", { class: "note" }, part.text),
+      reminder: () => el("p", { class: "note" }, part.text),
     }[part.type];
     return make ? make() : el("p", { class: "note" }, part.type);
   }
