@@ -40,7 +40,9 @@ def _message_of(turn: Turn) -> Message:
     blocks = tuple(turn.blocks)
     if blocks == turn.message.blocks:
         return turn.message
-    return structs.replace(turn.message, blocks=blocks)
+    answers = any(isinstance(block, ToolResult) for block in blocks)
+    role = "user" if turn.role == "tool" and not answers else turn.role
+    return structs.replace(turn.message, role=role, blocks=blocks)
 
 
 class Pairing:
