@@ -8,7 +8,7 @@ import pytest
 import weft
 from weft.cli.main import main
 from weft.errors import Damaged, StoreError
-from weft.thread.care import fsck
+from weft.thread.care import fsck, mend
 
 DAMAGE: dict[str, tuple[str, str, str]] = {
     "junk in an entry": ("update entry set data = x'6a756e6b' where key = 2", "entry", "entry"),
@@ -74,6 +74,16 @@ def test_nothing_is_written_on_a_branch_that_dangles(sql: str, path: Path) -> No
     with weft.open(path) as t, pytest.raises(Damaged):
         t.user("on a new root")
     assert rows_of(path) == before
+
+
+@pytest.mark.parametrize("name", ["ref to nowhere", "refs gone", "head of the thread"])
+def test_repair_finds_the_branch_again(name: str, path: Path) -> None:
+    break_it(path, DAMAGE[name][0])
+    done, report = mend(path)
+    assert done
+    assert report.clean, report.flaws
+    with weft.open(path) as t:
+        assert [row["content"] for row in t.compile().to_dicts()] == ["one", "two", "three"]
 
 
 def test_nothing_is_written_on_a_branch_that_never_was(path: Path) -> None:

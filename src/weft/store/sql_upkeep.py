@@ -204,6 +204,7 @@ class SqlUpkeep:
         """Places from the graph, refs from the log, checksums from what stands there."""
         done: list[str] = []
         with self._db.transaction():
+            done += self._find_branches()
             done += self._mend_refs()
             for key, sum, *beside in self._db.read(
                 "SELECT key, checksum, created, usage, chain FROM commits"
@@ -242,6 +243,31 @@ class SqlUpkeep:
                 self._db.write("DELETE FROM commits WHERE key = ?", (key,))
                 keys.append(key)
         return keys
+
+    def _find_branches(self) -> list[str]:
+        """A branch that only the log knows comes back, and a thread stands on one that is there."""
+        done: list[str] = []
+        for key, owner in self._db.read(
+            """SELECT DISTINCT o.ref, o.thread FROM operation o LEFT JOIN ref r ON r.key = o.ref
+            WHERE r.key IS NULL ORDER BY o.ref"""
+        ):
+            taken = self._db.read(
+                """SELECT t.head, r.key FROM thread t
+                LEFT JOIN ref r ON r.thread = t.key AND r.name = t.head WHERE t.key = ?""",
+                (owner,),
+            )
+            name = taken[0][0] if taken and taken[0][1] is None else f"recovered-{key}"
+            sql = "INSERT INTO ref (key, thread, name) VALUES (?, ?, ?)"
+            self._db.write(sql, (key, owner, name))
+            done.append(f"branch {name!r} is there again")
+        for name, owner in self._db.read(SHAPES[-1][2]):
+            sql = """UPDATE thread SET head = (SELECT r.name FROM ref r WHERE r.thread = thread.key
+                AND r.target IS NOT NULL ORDER BY r.key LIMIT 1) WHERE key = ?
+                AND EXISTS (SELECT 1 FROM ref r WHERE r.thread = thread.key
+                AND r.target IS NOT NULL)"""
+            self._db.write(sql, (owner,))
+            done.append(f"thread {name!r} stands on its first branch")
+        return done
 
     def _mend_refs(self) -> list[str]:
         """A ref that points at nothing goes back to the newest commit the log has for it."""
