@@ -8,6 +8,7 @@ import orjson
 
 from weft.codec.base import Losses, Target, members
 from weft.codec.callids import looks_marked, marked_id
+from weft.codec.origin import made_by
 from weft.codec.read import at, inside, json_text, objects, optional, rest_of, text_of, wrong
 from weft.errors import Refused
 from weft.model import (
@@ -379,7 +380,5 @@ def refuse_audio(_block: Any, _message: Message, _request: Request) -> str | Non
 
 
 def made_here(message: Message, request: Request) -> bool:
-    """Whether a message came from this protocol: by its origin, else by the wire it was read on."""
-    if message.origin is not None:
-        return message.origin.protocol == PROTOCOL
-    return request.wire is not None and request.wire.protocol == PROTOCOL
+    """Whether a message came from this protocol."""
+    return made_by(PROTOCOL, message, request)

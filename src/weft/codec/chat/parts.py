@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from weft.codec.base import members
+from weft.codec.origin import made_by
 from weft.codec.read import inside, objects, optional, rest_of, text_of, wrong
 from weft.errors import Refused
 from weft.model import (
@@ -289,7 +290,5 @@ def refuse_audio(block: Audio, message: Message, request: Request) -> str | None
 
 
 def made_here(message: Message, request: Request) -> bool:
-    """Whether a message came from this protocol: by its origin, else by the wire it was read on."""
-    if message.origin is not None:
-        return message.origin.protocol == PROTOCOL
-    return request.wire is not None and request.wire.protocol == PROTOCOL
+    """Whether a message came from this protocol."""
+    return made_by(PROTOCOL, message, request)

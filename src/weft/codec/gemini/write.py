@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from weft.codec.base import Losses, Target
+from weft.codec.origin import made_by
 from weft.codec.params import lose_ext
 from weft.codec.tools import flat_name
 from weft.model import (
@@ -225,10 +226,8 @@ def refuse_media(block: Media, message: Message, request: Request) -> str | None
 
 
 def made_here(message: Message, request: Request) -> bool:
-    """Whether a message came from this protocol: by its origin, else by the wire it was read on."""
-    if message.origin is not None:
-        return message.origin.protocol == PROTOCOL
-    return request.wire is not None and request.wire.protocol == PROTOCOL
+    """Whether a message came from this protocol."""
+    return made_by(PROTOCOL, message, request)
 
 
 CHECKS: dict[type, Callable[[Any, Message, Request], str | None]] = {

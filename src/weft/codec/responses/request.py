@@ -15,6 +15,7 @@ from typing import Any, cast
 from msgspec import structs
 
 from weft.codec.base import Calls, Encoded, Losses, Target
+from weft.codec.origin import made_by
 from weft.codec.read import objects, text_of
 from weft.codec.repair import Arranged, Rules, Turn, arrange
 from weft.codec.system import merge_system_text
@@ -265,10 +266,8 @@ def _write_tools(request: Request, losses: Losses) -> list[JsonObject]:
 
 
 def made_here(message: Message, request: Request) -> bool:
-    """Whether a message came from this protocol: by its origin, else by the wire it was read on."""
-    if message.origin is not None:
-        return message.origin.protocol == PROTOCOL
-    return request.wire is not None and request.wire.protocol == PROTOCOL
+    """Whether a message came from this protocol."""
+    return made_by(PROTOCOL, message, request)
 
 
 def refuse_thinking(_block: Thinking | Redacted, message: Message, request: Request) -> str | None:
