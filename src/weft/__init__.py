@@ -83,6 +83,9 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
     from weft.history import (
         Draft as Draft,
     )
+    from weft.history import (
+        SetupConflict as SetupConflict,
+    )
     from weft.model import (
         Checkpoint as Checkpoint,
     )
@@ -222,6 +225,7 @@ _NAMES: dict[str, str] = {
     "Response": "weft.model",
     "Sent": "weft.thread",
     "SessionContent": "weft.thread",
+    "SetupConflict": "weft.history",
     "StoreError": "weft.errors",
     "StreamTranslator": "weft.thread.translate",
     "Thread": "weft.thread",

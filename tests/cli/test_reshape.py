@@ -130,3 +130,20 @@ def test_a_failure_is_one_clear_line(run: Any, words: list[str]) -> None:
     assert err.startswith("weft: ")
     assert err.count("\n") == 1
     assert run("log") == before
+
+
+def test_a_squash_settles_what_both_sides_changed(run: Any) -> None:
+    (first,) = commit(run, "a")
+    run("branch", "f")
+    run("switch", "f")
+    commit(run, "x")
+    run("edit", first, "theirs")
+    run("switch", "main")
+    run("edit", first, "ours")
+    seen = of_json(run("merge", "f", "--strategy", "squash", "--text", "B", "--preview", "--json"))
+    (conflict,) = seen["conflicts"]
+    assert conflict == {"id": first, "kind": "edited", "ours": "ours", "theirs": "theirs"}
+    squash = ["merge", "f", "--strategy", "squash", "--text", "B"]
+    assert run(*squash)[0] != 0
+    run(*squash, "--settle", "theirs")
+    assert said(run) == ["theirs", "B"]

@@ -161,6 +161,7 @@ OPTIONS: dict[str, Callable[[weft.Thread, str], Any]] = {
     "retain": lambda t, _: t.compact([{"summary": "u0"}], retain=["u0"]),
     "preview": lambda t, id: t.edit(id, "e", preview=True),
     "strategy": lambda t, _: t.merge("f", "squash", text="S"),
+    "settle": lambda t, _: t.merge("f", "squash", settle="ours", text="S"),
     "version": lambda t, id: t.restore(id, 0),
     "at": lambda t, id: t.branch("g", id),
     "last": lambda t, _: t.compile(last=1, reasoning=True),

@@ -210,11 +210,18 @@ class History(RuleBasedStateMachine):
         ]
         assert len(answered) == len(set(answered))
 
-    @rule(pick=PICK)
-    def squash(self, pick: int) -> None:
-        before = rows(self.one)
-        self.previewed(lambda t, **o: t.merge(self.other(pick), "squash", text="S", **o))
-        assert rows(self.one)[: len(before)] == before
+    @rule(pick=PICK, settle=STRATEGY)
+    def squash(self, pick: int, settle: str | None) -> None:
+        """No line of ours leaves; each says what one of the sides says."""
+        name = self.other(pick)
+        before, there = rows(self.one), lines_by_slot(self.one, name)
+        options = {"text": "S", "settle": settle}
+        self.previewed(lambda t, **o: t.merge(name, "squash", **options, **o))
+        after = {row.id: row.message for row in rows(self.one)}
+        for row in before:
+            assert row.id in after
+            if settle != "concat":
+                assert after[row.id] in (row.message, there.get(row.id, row).message)
 
     @rule(pick=PICK, strategy=STRATEGY)
     def rebase(self, pick: int, strategy: str | None) -> None:
@@ -381,6 +388,11 @@ def ends_with_user(messages: tuple[Message, ...]) -> bool:
         and bool(messages[-1].text.strip())
         and sorted(asked) == sorted(answered)
     )
+
+
+def lines_by_slot(thread: Thread, branch: str) -> dict[bytes | None, Row]:
+    head = thread.store.read_ref(thread.name, branch)
+    return {row.id: row for row in thread._handle.view(head).rows}
 
 
 def contents(lines: Any) -> list[tuple[Message, str]]:

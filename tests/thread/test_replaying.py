@@ -259,7 +259,7 @@ def test_a_function_is_asked_about_each_conflict(t: Thread) -> None:
     [
         (None, "b", None, "b"),  # only they changed it
         ("a", None, None, "a"),
-        ("a", "b", None, "a"),  # both did: half of each is what nobody asked for
+        ("a", "b", "ours", "a"),  # both did: half of each is what nobody asked for
         ("a", "b", "theirs", "b"),
     ],
 )

@@ -56,7 +56,9 @@ def switch(thread: Thread, args: argparse.Namespace) -> None:
 
 
 def merge(thread: Thread, args: argparse.Namespace) -> None:
-    found = thread.merge(args.branch, args.strategy, args.preview, text=args.text)
+    found = thread.merge(
+        args.branch, args.strategy, preview=bool(args.preview), text=args.text, settle=args.settle
+    )
     if isinstance(found, MergePreview) and args.json:
         print_json(_preview_json(found))
     elif isinstance(found, MergePreview):
@@ -103,15 +105,8 @@ def _preview_json(preview: MergePreview) -> dict[str, Any]:
         **preview_json(preview),
         "branch": preview.branch,
         "fast_forward": preview.fast_forward,
-        "conflicts": [
-            {
-                "id": conflict.id,
-                "kind": conflict.kind,
-                "ours": None if conflict.ours is None else conflict.ours.message.text,
-                "theirs": None if conflict.theirs is None else conflict.theirs.message.text,
-            }
-            for conflict in preview.conflicts
-        ],
+        "kept_whole": preview.kept_whole,
+        "left_setup": list(preview.left_setup),
     }
 
 
@@ -133,6 +128,9 @@ def _merge_options(parser: argparse.ArgumentParser) -> None:
         help="how conflicts are settled; squash brings the result alone, as one message",
     )
     parser.add_argument("--text", help="the words that a squash brings home")
+    parser.add_argument(
+        "--settle", choices=CHOICES, help="how a squash settles messages that both sides changed"
+    )
     parser.add_argument("--preview", action="store_true", help="show what it would do")
 
 

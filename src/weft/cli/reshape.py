@@ -7,7 +7,9 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from weft.history import CHOICES
+from msgspec import to_builtins
+
+from weft.history import CHOICES, Conflict, Row, SetupConflict
 from weft.thread import CommitInfo, Preview, Thread
 
 from .threads import Verb, add_options, print_info, print_json, run_on_thread
@@ -65,8 +67,21 @@ def preview_json(preview: Preview) -> dict[str, Any]:
         "tokens_after": preview.tokens_after,
         "cache_lost": preview.cache_lost,
         "stripped": list(preview.stripped),
+        "setup_changes": list(preview.setup_changes),
+        "conflicts": [conflict_json(conflict) for conflict in preview.conflicts],
         "messages": [{"role": m.role, "content": m.text} for m in preview.messages],
     }
+
+
+def conflict_json(conflict: Conflict | SetupConflict) -> dict[str, Any]:
+    """A conflict as JSON says it: of a message its texts, of the setup its parts on each side."""
+    sides = {"ours": conflict.ours, "theirs": conflict.theirs}
+    said = {
+        side: found.message.text if isinstance(found, Row) else to_builtins(found)
+        for side, found in sides.items()
+    }
+    parts = {"parts": list(conflict.parts)} if isinstance(conflict, SetupConflict) else {}
+    return {"id": conflict.id, "kind": conflict.kind, **parts, **said}
 
 
 def add_strategy(parser: argparse.ArgumentParser) -> None:

@@ -4,7 +4,7 @@ Everything here is a function of values; what it reads, it reads through the `St
 """
 
 from .compile import HIDDEN_KINDS, Count, View, show_rows, shows
-from .conflict import CHOICES, Choose, Conflict
+from .conflict import CHOICES, Choose, Conflict, SetupConflict
 from .diff import Delta, Diff, diff_rows
 from .edit import edit_text
 from .forget import Erased, forget_text, plan_forget
@@ -13,7 +13,7 @@ from .gc import Swept, sweep
 from .graph import TAG, merge_base, read_ancestors, read_branches, read_tags
 from .live import read_lines
 from .match import chain_message, chain_messages, first_link, match_key
-from .merge import Merged, merge3, merge_setup
+from .merge import Merged, merge3, merge_states
 from .objects import (
     PRIORITIES,
     Append,
@@ -27,6 +27,7 @@ from .objects import (
     Rewrite,
     Row,
     Setup,
+    State,
     commit_id,
     decode_body,
     decode_entries,
@@ -38,11 +39,12 @@ from .objects import (
 )
 from .oplog import REDO, UNDO, plan_redo, plan_undo, read_operations
 from .places import in_places
-from .replay import Again, Replayed, State, advance, replay
-from .rewrite import PlannedRewrite, apply_rewrite, plan_rewrite
+from .replay import Again, Replayed, advance, replay
+from .rewrite import PlannedRewrite, apply_rewrite, plan_rewrite, plan_state
 from .sayable import check_sayable
 from .seal import is_sealed
 from .search import index_behind, search_commits
+from .setups import setup_changes
 from .tail import read_tail
 
 __all__ = [
@@ -74,6 +76,7 @@ __all__ = [
     "Rewrite",
     "Row",
     "Setup",
+    "SetupConflict",
     "State",
     "Swept",
     "View",
@@ -100,11 +103,12 @@ __all__ = [
     "match_key",
     "merge3",
     "merge_base",
-    "merge_setup",
+    "merge_states",
     "new_slot",
     "plan_forget",
     "plan_redo",
     "plan_rewrite",
+    "plan_state",
     "plan_undo",
     "read_ancestors",
     "read_branches",
@@ -115,6 +119,7 @@ __all__ = [
     "repair",
     "replay",
     "search_commits",
+    "setup_changes",
     "show_rows",
     "shows",
     "sweep",

@@ -16,7 +16,7 @@ from weft.ids import Id
 from weft.model import Message
 from weft.store import Step
 
-from .objects import Append, Rewrite, Row, Setup, decode_body, decode_entries, decode_said
+from .objects import Append, Rewrite, Row, Setup, State, decode_body, decode_entries, decode_said
 from .rewrite import apply_rewrite, changed, same_start
 from .seal import START, Seals, is_sealed
 
@@ -97,6 +97,11 @@ class View:
     def rows(self) -> list[Row]:
         """Every line, hidden ones too; a list of the caller's own."""
         return self._weave.rows[: self.length]
+
+    @property
+    def state(self) -> State:
+        """The lines and the setup, for those who work out another."""
+        return State(self.rows, self.setup)
 
     def unbound(self, rows: Sequence[Row] | None = None) -> frozenset[Id]:
         """The lines whose signed thinking stands behind another beginning than it was signed for.

@@ -1,4 +1,4 @@
-"""Conflicts as values: what both sides did to one line, and how it may be settled."""
+"""Conflicts as values: what both sides did to one line or to the setup, and how it is settled."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -7,9 +7,10 @@ from msgspec import Struct
 
 from weft.ids import Id
 
-from .objects import Row
+from .objects import Row, Setup
 
 CHOICES = ("ours", "theirs", "concat")
+SETUP = "setup"
 
 Lines = Mapping[Id, Row]
 
@@ -32,6 +33,37 @@ class Conflict(Struct, frozen=True):
         """The id by which a person settles it."""
         return self.slot.hex()
 
+    @property
+    def place(self) -> str:
+        """Where it is, in a few words."""
+        return f"{self.id[:12]} ({self.kind})"
 
-Choose = Callable[[Conflict], str]
+
+class SetupConflict(Struct, frozen=True):
+    """Tools or parameters that both sides changed, each otherwise; `parts` names them.
+
+    What one side alone changed beside them is taken from it, however the conflict is settled.
+    """
+
+    parts: tuple[str, ...]
+    base: Setup | None
+    ours: Setup | None
+    theirs: Setup | None
+
+    @property
+    def id(self) -> str:
+        """The id by which a person settles it; a thread has one setup."""
+        return SETUP
+
+    @property
+    def kind(self) -> str:
+        return SETUP
+
+    @property
+    def place(self) -> str:
+        """Where it is, in a few words."""
+        return f"the setup ({', '.join(self.parts)})"
+
+
+Choose = Callable[[Conflict | SetupConflict], str]
 """Settles one conflict: `ours`, `theirs`, `concat` (both), or the text the line shall have."""

@@ -17,11 +17,12 @@ from msgspec import Struct, structs
 from weft.ids import Id
 from weft.model import Block, Message, Refusal, Text, ToolCall, ToolResult
 
-from .conflict import Choose, Conflict
+from .conflict import Choose, Conflict, SetupConflict
 from .edit import edit_text
 from .folds import settle_folds
-from .objects import PRIORITIES, Priority, Row, Setup
+from .objects import PRIORITIES, Priority, Row, Setup, State
 from .rewrite import same_start
+from .setups import merge_setup
 from .weave import weave, without_results
 
 
@@ -32,8 +33,13 @@ class Merged(Struct, frozen=True):
     """
 
     rows: tuple[Row, ...]
-    conflicts: tuple[Conflict, ...] = ()
+    conflicts: tuple[Conflict | SetupConflict, ...] = ()
     answered_twice: tuple[str, ...] = ()
+    setup: Setup | None = None
+
+    @property
+    def state(self) -> State:
+        return State(self.rows, self.setup)
 
 
 def merge3(
@@ -45,14 +51,8 @@ def merge3(
     """What both sides made of `base`, in one list."""
     start = _untouched(base, ours, theirs)
     old, left, right = (_lines(rows[start:]) for rows in (base, ours, theirs))
-    conflicts: list[Conflict] = []
-
-    def settle(conflict: Conflict) -> str:
-        if choose is None:
-            conflicts.append(conflict)
-            return "ours"
-        return choose(conflict)
-
+    conflicts: list[Conflict | SetupConflict] = []
+    settle = listing(conflicts) if choose is None else choose
     lines: dict[Id, Row | None] = {}
     for slot in {**old, **left, **right}:
         lines[slot] = _merge_line(slot, old.get(slot), left.get(slot), right.get(slot), settle)
@@ -65,17 +65,23 @@ def merge3(
     return Merged(tuple(rows), tuple(conflicts), tuple(answered))
 
 
-def merge_setup(
-    base: Setup | None, ours: Setup | None, theirs: Setup | None, prefer: str = "ours"
-) -> Setup | None:
-    """The tools and parameters that hold after a merge: what one side alone changed is taken.
+def merge_states(base: State, ours: State, theirs: State, choose: Choose | None = None) -> Merged:
+    """What both sides made of `base`, lines and setup."""
+    merged = merge3(base.rows, ours.rows, theirs.rows, choose)
+    conflicts = list(merged.conflicts)
+    settle = listing(conflicts) if choose is None else choose
+    setup = merge_setup(base.setup, ours.setup, theirs.setup, settle)
+    return structs.replace(merged, setup=setup, conflicts=tuple(conflicts))
 
-    Where both changed them, ours stay unless `prefer` says `theirs`: half of one list of tools and
-    half of another is what nobody asked for.
-    """
-    if ours == base or (prefer == "theirs" and theirs != base):
-        return theirs
-    return ours
+
+def listing(conflicts: list[Conflict | SetupConflict]) -> Choose:
+    """Settles nothing: writes each conflict down, and lets our side stand."""
+
+    def choose(conflict: Conflict | SetupConflict) -> str:
+        conflicts.append(conflict)
+        return "ours"
+
+    return choose
 
 
 def _merge_line(
@@ -105,13 +111,15 @@ def _merge_line(
 
 def _combine(base: Row | None, ours: Row, theirs: Row) -> Row | None:
     """One line of two that changed different things of it, or `None` where they collide."""
-    if base is None:
-        return None
+    hidden = {ours.priority, theirs.priority}
+    if base is None:  # said again on both sides: marked here and not there is no quarrel
+        same = ours.message == theirs.message and "skip" not in hidden
+        priority = _higher(ours.priority, theirs.priority)
+        return structs.replace(ours, priority=priority) if same else None
     if ours.priority != base.priority and theirs.priority != base.priority:
         priority = _higher(ours.priority, theirs.priority)
     else:
         priority = theirs.priority if ours.priority == base.priority else ours.priority
-    hidden = {ours.priority, theirs.priority}
     if len(hidden) == 2 and "skip" in hidden and ours.message != theirs.message:
         return None
     if len(hidden) == 2 and "skip" in hidden and base.priority not in hidden:

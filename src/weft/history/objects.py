@@ -13,6 +13,7 @@ does a line that is said again somewhere else (rebased, picked, merged): it stay
 Ids cover the canonical JSON of these values. Time, usage and tokens are not in them.
 """
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -107,6 +108,13 @@ class Rewrite(Struct, frozen=True, gc=False, omit_defaults=True, tag="rewrite", 
 
 
 Op = Append | Rewrite | Setup
+
+
+class State(Struct, frozen=True):
+    """What a commit means: its lines and its setup."""
+
+    rows: Sequence[Row] = ()
+    setup: Setup | None = None
 
 
 class Body(Struct, frozen=True, gc=False, omit_defaults=True):

@@ -6,7 +6,7 @@ people wrote down still name it. A rewrite is said again as a merge: the way fro
 from to what it made, taken from the list that is there now.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 from msgspec import Struct
@@ -14,8 +14,8 @@ from msgspec import Struct
 from weft.ids import Id
 from weft.store import Step
 
-from .conflict import Choose, Conflict
-from .merge import merge3, merge_setup
+from .conflict import Choose, Conflict, SetupConflict
+from .merge import merge_states
 from .objects import (
     Append,
     Body,
@@ -23,18 +23,12 @@ from .objects import (
     Rewrite,
     Row,
     Setup,
+    State,
     decode_body,
     decode_entries,
     decode_said,
 )
-from .rewrite import apply_rewrite, plan_rewrite
-
-
-class State(Struct, frozen=True):
-    """What a commit means: its lines and its setup."""
-
-    rows: Sequence[Row] = ()
-    setup: Setup | None = None
+from .rewrite import apply_rewrite, plan_state
 
 
 class Again(Struct, frozen=True):
@@ -53,7 +47,7 @@ class Replayed(Struct, frozen=True):
 
     commits: tuple[Again, ...]
     state: State
-    conflicts: tuple[Conflict, ...] = ()
+    conflicts: tuple[Conflict | SetupConflict, ...] = ()
     empty: tuple[Id, ...] = ()
 
 
@@ -81,7 +75,7 @@ def replay(
     Without `choose` conflicts are listed, and the lines stand as `onto` has them.
     """
     commits: list[Again] = []
-    conflicts: list[Conflict] = []
+    conflicts: list[Conflict | SetupConflict] = []
     empty: list[Id] = []
     for step in steps:
         after = advance(before, step)
@@ -117,18 +111,14 @@ def _rewrite_again(
     body: Body,
     states: tuple[State, State, State],
     choose: Choose | None,
-    conflicts: list[Conflict],
+    conflicts: list[Conflict | SetupConflict],
 ) -> tuple[Again | None, State]:
     before, onto, after = states
-    merged = merge3(before.rows, onto.rows, after.rows, choose)
+    merged = merge_states(before, onto, after, choose)
     conflicts += merged.conflicts
-    setup = merge_setup(before.setup, onto.setup, after.setup)
-    planned = plan_rewrite(onto.rows, merged.rows)
-    op = planned.op
-    if setup != onto.setup:
-        op = Rewrite(op.drop, op.change, op.insert, setup or Setup())
-    kind = step.commit.kind
-    if not op.touches_lines and op.setup is None and kind != "note":
+    planned = plan_state(onto, merged.state)
+    op, kind = planned.op, step.commit.kind
+    if not planned and kind != "note":
         return None, onto
     draft = Draft(
         kind,  # pyright: ignore[reportArgumentType] - a stored kind is one of the known
@@ -139,7 +129,7 @@ def _rewrite_again(
         body.generation_config,
         _usage(step),
     )
-    return Again(step.commit.id, draft, step.commit.parents[1:]), State(merged.rows, setup)
+    return Again(step.commit.id, draft, step.commit.parents[1:]), merged.state
 
 
 def _usage(step: Step) -> object:

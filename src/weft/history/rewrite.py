@@ -7,13 +7,13 @@ changed is a `Change`, one that moved is dropped and put in again under its own 
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from weft.errors import Damaged
 from weft.ids import Id
 from weft.model import Message
 
-from .objects import Change, Insert, Placed, Rewrite, Row, new_slot
+from .objects import Change, Insert, Placed, Rewrite, Row, Setup, State, new_slot
 
 RUN = 256
 
@@ -53,6 +53,14 @@ def plan_rewrite(old: Sequence[Row], new: Sequence[Row]) -> PlannedRewrite:
     _close_run(inserts, run, anchor)
     op = Rewrite(_dropped_runs(old, kept), tuple(changes), tuple(inserts))
     return PlannedRewrite(op, tuple(messages))
+
+
+def plan_state(old: State, new: State) -> PlannedRewrite:
+    """The operation that makes `new` of `old`, the setup included."""
+    planned = plan_rewrite(old.rows, new.rows)
+    if new.setup == old.setup:
+        return planned
+    return structs.replace(planned, op=structs.replace(planned.op, setup=new.setup or Setup()))
 
 
 def apply_rewrite(

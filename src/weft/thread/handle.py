@@ -150,8 +150,7 @@ class Handle:
         """Move the branch to `onto` with these commits behind it, as one operation."""
         with self.lock:
             head, tip = self.head(), onto
-            view = self.view(onto)
-            state, chain = State(view.rows, view.setup), self._chain_at(onto)
+            state, chain = self.view(onto).state, self._chain_at(onto)
             records: list[CommitRecord] = []
             entries: list[tuple[Id, bytes]] = []
             for again in commits:
@@ -173,8 +172,7 @@ class Handle:
         draft, others = plan(head)
         parents = (() if head is None else (head,)) + others
         record, entries = encode_commit(draft, parents, created=self.clock())
-        view = self.view(head)
-        return advance(State(view.rows, view.setup), _step(record, entries))
+        return advance(self.view(head).state, _step(record, entries))
 
     def weigh(self, rows: Sequence[Row]) -> None:
         """Refuse, or warn of, a list that is above the budget."""
@@ -294,8 +292,7 @@ class Handle:
                 now = self.view(head).tokens(self.count)
                 self.budget.judge(now, now + self.count(draft.messages[0]))
         else:
-            view = self.view(head)
-            after = advance(State(view.rows, view.setup), _step(record, entries))
+            after = advance(self.view(head).state, _step(record, entries))
             self.weigh(after.rows)
         chain = self._chain(self._chain_at(head), draft, after)
         if self.scope is not None:

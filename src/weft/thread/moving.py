@@ -56,7 +56,7 @@ def reset(handle: Handle, at: At, *, preview: bool = False) -> CommitInfo | Prev
         if target is None:
             raise ThreadError("an empty thread cannot be reset")
         if preview:
-            return foresee(handle, "reset", handle.view(target).rows)
+            return foresee(handle, "reset", handle.view(target))
         if target != handle.head():
             _land(handle, "reset", handle.branch, handle.head(), target)
         return handle.info(target)

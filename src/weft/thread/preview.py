@@ -8,7 +8,19 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from weft.history import Diff, Row, View, diff_rows, is_sealed, show_rows
+from weft.history import (
+    Conflict,
+    Diff,
+    Row,
+    Setup,
+    SetupConflict,
+    State,
+    View,
+    diff_rows,
+    is_sealed,
+    setup_changes,
+    show_rows,
+)
 from weft.model import Message
 
 from .handle import Handle
@@ -19,7 +31,8 @@ class Preview(Struct, frozen=True, kw_only=True):
 
     `stripped` are the lines whose thinking could be sent before and cannot afterwards.
     `prefix_tokens` is the beginning of what is sent now that stays as it is, so that a prompt
-    cache still knows it.
+    cache still knows it. `setup` is what would hold, `setup_changes` names its parts that would be
+    others. Unsettled `conflicts` stand in `rows` and `setup` as our side has them.
     """
 
     verb: str
@@ -27,6 +40,9 @@ class Preview(Struct, frozen=True, kw_only=True):
     diff: Diff
     stripped: tuple[str, ...] = ()
     prefix_tokens: int = 0
+    setup: Setup | None = None
+    setup_changes: tuple[str, ...] = ()
+    conflicts: tuple[Conflict | SetupConflict, ...] = ()
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -49,7 +65,9 @@ class Preview(Struct, frozen=True, kw_only=True):
         return "\n".join([str(self.diff), *self._costs()])
 
     def _costs(self) -> list[str]:
-        lines: list[str] = []
+        lines = [f"conflict in {conflict.place}" for conflict in self.conflicts]
+        if self.setup_changes:
+            lines.append(f"{', '.join(self.setup_changes)} would change")
         if self.stripped:
             lines.append(f"thinking of {len(self.stripped)} messages would not be sent any more")
         if self.cache_lost:
@@ -57,15 +75,23 @@ class Preview(Struct, frozen=True, kw_only=True):
         return lines
 
 
-def foresee(handle: Handle, verb: str, rows: Sequence[Row]) -> Preview:
-    """The preview of a change that leaves these lines."""
-    view = handle.view(handle.head())
+def foresee(
+    handle: Handle,
+    verb: str,
+    after: State | View,
+    conflicts: tuple[Conflict | SetupConflict, ...] = (),
+) -> Preview:
+    """The preview of a change that leaves these lines and this setup."""
+    view, rows = handle.view(handle.head()), after.rows
     return Preview(
         verb=verb,
         rows=tuple(rows),
         diff=diff_rows(view.rows, rows, handle.count),
         stripped=lost_thinking(view, rows),
         prefix_tokens=kept_prefix(handle, view.rows, rows),
+        setup=after.setup,
+        setup_changes=setup_changes(view.setup, after.setup),
+        conflicts=conflicts,
     )
 
 

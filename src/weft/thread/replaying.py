@@ -5,7 +5,7 @@ from bisect import bisect_left
 from msgspec import structs
 
 from weft.errors import MergeConflict, ThreadError
-from weft.history import Again, Draft, Replayed, State, merge_base, replay
+from weft.history import Again, Draft, Replayed, merge_base, replay
 from weft.ids import Id
 from weft.store import Step
 
@@ -35,7 +35,7 @@ def rebase(
             return _straight(handle, ours, target, base == target, preview)
         again = _replayed(handle, ours, target, base, strategy)
         if preview:
-            return foresee(handle, "rebase", again.state.rows)
+            return foresee(handle, "rebase", again.state, again.conflicts)
         if again.conflicts:
             raise MergeConflict(conflict_line(str(onto), again.conflicts), again.conflicts)
         return handle.land_series("rebase", target, map(_from, again.commits))
@@ -47,11 +47,11 @@ def cherry_pick(
     """Say one commit of another branch again here."""
     target = require_commit(handle, name)
     (step,) = handle.store.read_commits(handle.name, [target])
-    before = _state(handle, step.commit.parents[0] if step.commit.parents else None)
+    before = handle.view(step.commit.parents[0] if step.commit.parents else None).state
     choose = chooser(strategy)
 
     def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
-        again = replay([step], before, _state(handle, head), choose)
+        again = replay([step], before, handle.view(head).state, choose)
         if again.conflicts:
             line = f"{target.hex()[:12]} changes what is not here, or is another here"
             raise MergeConflict(line, again.conflicts)
@@ -70,7 +70,7 @@ def _straight(
 ) -> CommitInfo | Preview:
     """A rebase with nothing to say again: stay, or move on to the target."""
     if preview:
-        return foresee(handle, "rebase", handle.view(ours if is_behind else target).rows)
+        return foresee(handle, "rebase", handle.view(ours if is_behind else target))
     return handle.info(ours) if is_behind else fast_forward(handle, "rebase", target)
 
 
@@ -79,8 +79,8 @@ def _replayed(
 ) -> Replayed:
     steps = _own_steps(handle, ours, target, base)
     parents = steps[0].commit.parents
-    before = _state(handle, parents[0] if parents else None)
-    return replay(steps, before, _state(handle, target), chooser(strategy))
+    before = handle.view(parents[0] if parents else None).state
+    return replay(steps, before, handle.view(target).state, chooser(strategy))
 
 
 def _own_steps(handle: Handle, ours: Id, target: Id, base: Id | None) -> list[Step]:
@@ -96,11 +96,6 @@ def _own_steps(handle: Handle, ours: Id, target: Id, base: Id | None) -> list[St
     ids = [step.commit.id for step in steps]
     own = bisect_left(ids, True, key=lambda id: merge_base(store, name, id, target) != id)
     return steps[own:]
-
-
-def _state(handle: Handle, head: Id | None) -> State:
-    view = handle.view(head)
-    return State(view.rows, view.setup)
 
 
 def _from(again: Again) -> Again:

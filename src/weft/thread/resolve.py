@@ -98,7 +98,7 @@ def _typed(name: Name) -> str:
 
 
 def _touched_slots(handle: Handle, commits: Sequence[Id]) -> list[Id]:
-    """The lines that commits said again, edited or added; one that folds lines names none."""
+    """The lines that commits said again, added or, where none, edited; a fold names none."""
     found: list[Id] = []
     for step in handle.store.read_commits(handle.name, commits):
         op = decode_body(step).op
@@ -107,8 +107,8 @@ def _touched_slots(handle: Handle, commits: Sequence[Id]) -> list[Id]:
                 found.append(slot or step.commit.id)
             case Rewrite(drop=()):
                 placed = [placed for insert in op.insert for placed in insert.rows]
-                found += [change.slot for change in op.change]
-                found += [p.slot or new_slot(step.commit.id, n) for n, p in enumerate(placed)]
+                added = [p.slot or new_slot(step.commit.id, n) for n, p in enumerate(placed)]
+                found += added or [change.slot for change in op.change]
             case _:
                 pass
     return found

@@ -18,12 +18,12 @@ from weft.history import (
     Priority,
     Rewrite,
     Row,
-    Setup,
+    SetupConflict,
+    State,
     edit_text,
     in_places,
-    merge3,
-    merge_setup,
-    plan_rewrite,
+    merge_states,
+    plan_state,
 )
 from weft.ids import Id
 from weft.model import JsonObject, Message, Text, is_system
@@ -40,7 +40,7 @@ from .strategy import Strategy, chooser
 def carry_out(handle: Handle, verb: str, plan: Plan, preview: bool) -> CommitInfo | Preview:
     """Land a plan, or say what it would come to."""
     if preview:
-        return foresee(handle, verb, handle.foretell(plan).rows)
+        return foresee(handle, verb, handle.foretell(plan))
     return handle.land(verb, plan)
 
 
@@ -126,19 +126,16 @@ def revert(
 
     def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
         view = handle.view(head)
-        merged = merge3(made.rows, view.rows, before.rows, choose)
+        merged = merge_states(made.state, view.state, before.state, choose)
         if merged.conflicts:
             line = f"{target.hex()[:12]} cannot be taken back: {_changed_since(merged.conflicts)}"
             raise MergeConflict(line, merged.conflicts)
-        planned = plan_rewrite(view.rows, _in_order(handle, head, target, merged.rows))
-        op = planned.op
-        setup = merge_setup(made.setup, view.setup, before.setup)
-        if setup != view.setup:
-            op = structs.replace(op, setup=setup or Setup())
-        if not op.touches_lines and op.setup is None:
+        rows = _in_order(handle, head, target, merged.rows)
+        planned = plan_state(view.state, State(rows, merged.setup))
+        if not planned:
             raise ThreadError(f"nothing of {target.hex()[:12]} is left here to take back")
         note = f"revert {step.commit.kind} {target.hex()[:12]}"
-        return Draft("revert", op, planned.messages, note, {"reverts": target.hex()}), ()
+        return Draft("revert", planned.op, planned.messages, note, {"reverts": target.hex()}), ()
 
     return carry_out(handle, "revert", plan, preview)
 
@@ -177,5 +174,5 @@ def _unless(new: Priority, old: Priority) -> Priority | None:
     return None if new == old else new
 
 
-def _changed_since(conflicts: Sequence[Conflict]) -> str:
-    return ", ".join(f"{conflict.id[:12]} was changed since" for conflict in conflicts)
+def _changed_since(conflicts: Sequence[Conflict | SetupConflict]) -> str:
+    return ", ".join(f"{conflict.place} was changed since" for conflict in conflicts)

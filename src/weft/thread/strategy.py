@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from weft.errors import MergeConflict, ThreadError
-from weft.history import CHOICES, Choose, Conflict
+from weft.history import CHOICES, Choose, Conflict, SetupConflict
 
 ASK, SQUASH = "ask", "squash"
 STRATEGIES = (*CHOICES, SQUASH, ASK)
@@ -26,16 +26,16 @@ def chooser(strategy: Strategy) -> Choose | None:
         return strategy
     answers = strategy
 
-    def choose(conflict: Conflict) -> str:
+    def choose(conflict: Conflict | SetupConflict) -> str:
         found = [answer for id, answer in answers.items() if conflict.id.startswith(id)]
         if len(found) != 1:
-            raise MergeConflict(f"no answer for the conflict in {conflict.id[:12]}", (conflict,))
+            raise MergeConflict(f"no answer for the conflict in {conflict.place}", (conflict,))
         return found[0]
 
     return choose
 
 
-def conflict_line(what: str, conflicts: Sequence[Conflict]) -> str:
+def conflict_line(what: str, conflicts: Sequence[Conflict | SetupConflict]) -> str:
     """The one line that says where two sides disagree, and what may be said to settle it."""
-    places = ", ".join(f"{conflict.id[:12]} ({conflict.kind})" for conflict in conflicts)
+    places = ", ".join(conflict.place for conflict in conflicts)
     return f"{what} and this branch both changed {places}; choose {', '.join(CHOICES)}"

@@ -141,18 +141,41 @@ class Thread(Recorder):
     def merge(
         self,
         branch: str,
+        strategy: Literal["squash"],
+        preview: No = False,
+        *,
+        text: str | None = None,
+        settle: Literal["ask"],
+    ) -> CommitInfo | MergePreview: ...
+    @overload
+    def merge(
+        self,
+        branch: str,
         strategy: Strategy = None,
         preview: No = False,
         *,
         text: str | None = None,
+        settle: Strategy = None,
     ) -> CommitInfo: ...
     @overload
     def merge(
-        self, branch: str, strategy: Strategy = None, *, preview: Yes, text: str | None = None
+        self,
+        branch: str,
+        strategy: Strategy = None,
+        *,
+        preview: Yes,
+        text: str | None = None,
+        settle: Strategy = None,
     ) -> MergePreview: ...
     @overload
     def merge(
-        self, branch: str, strategy: Strategy = None, *, preview: bool, text: str | None = None
+        self,
+        branch: str,
+        strategy: Strategy = None,
+        *,
+        preview: bool,
+        text: str | None = None,
+        settle: Strategy = None,
     ) -> CommitInfo | MergePreview: ...
     def merge(
         self,
@@ -161,16 +184,21 @@ class Thread(Recorder):
         preview: bool = False,
         *,
         text: str | None = None,
+        settle: Strategy = None,
     ) -> CommitInfo | MergePreview:
         """Bring a branch home: our new messages, then theirs; raises `MergeConflict`.
 
         `strategy` settles conflicts: `ours`, `theirs`, `concat`, an answer for each by its id, a
-        function that answers, or `ask`, which gives the conflicts back and lands nothing.
-        `squash` brings only the result home, as one message: the branch's last answer, or `text`.
+        function that answers, or `ask`, which gives the conflicts back and lands nothing. The
+        setup is one more place where sides may disagree; its id is `setup`.
+
+        `squash` brings the result home as one message, the branch's last answer or `text`, and
+        with it what the branch did to messages that both have; `settle` is then what the strategy
+        is to a merge. What the branch folded, and its setup, stay there.
         """
         if preview:
-            return merging.preview_merge(self._handle, branch, strategy, text=text)
-        return merging.merge(self._handle, branch, strategy, text=text)
+            return merging.preview_merge(self._handle, branch, strategy, text=text, settle=settle)
+        return merging.merge(self._handle, branch, strategy, text=text, settle=settle)
 
     @overload
     def rebase(self, onto: At, strategy: Strategy = None, *, preview: No = False) -> CommitInfo: ...
