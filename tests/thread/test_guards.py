@@ -160,7 +160,12 @@ def test_a_hook_may_say_it_otherwise() -> None:
 
     t.before(mask)
     t.user("my pin is 4711")
-    assert texts(t) == ["my pin is ****"]
+    t.assistant({"choices": [{"message": {"role": "assistant", "content": "It is 4711."}}]})
+    t.tool_result("c", "4711")
+    t.commit({"content_type": "output", "text": "4711"})
+    t.system("4711 is a secret", message="why: 4711")  # a note of the user's own stays
+    assert texts(t) == ["my pin is ****", "It is ****.", "****", "****", "**** is a secret"]
+    assert [info.message for info in t.log() if "4711" in str(info.message)] == ["why: 4711"]
 
 
 def test_what_a_hook_commits_asks_no_hook() -> None:

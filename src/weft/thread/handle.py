@@ -41,7 +41,8 @@ from weft.store import CommitRecord, Landing, Step, Store, ThreadRecord
 from weft.tokens import Counter, counter_for
 
 from .budget import Budget
-from .info import CommitInfo, read_info
+from .imprint import Bodies
+from .info import CommitInfo, auto_note, read_info
 
 KEPT_VIEWS = 16
 INDEX_EVERY = 150
@@ -96,6 +97,7 @@ class Handle:
         self._landed = 0
         self._left: tuple[str, Id] | None = None
         self.batching = False
+        self.bodies = Bodies()
 
     @property
     def has_written(self) -> bool:
@@ -154,7 +156,7 @@ class Handle:
             records: list[CommitRecord] = []
             entries: list[tuple[Id, bytes]] = []
             for again in commits:
-                draft = self._ask(again.draft)
+                draft = self.ask(again.draft)
                 parents = (tip, *again.others)
                 record, brought = encode_commit(draft, parents, created=self.clock())
                 state = advance(state, _step(record, brought))
@@ -164,7 +166,7 @@ class Handle:
                 tip = record.id
             self.weigh(state.rows)
             self._write(verb, head, tip, tuple(records), tuple(entries))
-            return self._tell(self.info(tip))
+            return self.tell(self.info(tip))
 
     def foretell(self, plan: Plan) -> State:
         """What the thread would compile to if this landed; nothing is written, no hook asked."""
@@ -270,7 +272,7 @@ class Handle:
 
     def _land(self, verb: str, plan: Plan, head: Id | None) -> CommitInfo:
         draft, others = plan(head)
-        draft = self._ask(draft)
+        draft = self.ask(draft)
         parents = (() if head is None else (head,)) + others
         record, entries = encode_commit(draft, parents, created=self.clock())
         if self.budget is not None or self.scope is not None:
@@ -280,7 +282,7 @@ class Handle:
         seen = None if head is None else self._views.get(head)
         if seen is not None and not others:  # whoever compiles behind every commit reads nothing
             self._keep(seen.extend([structs.replace(step, depth=seen.depth + 1)]))
-        return self._tell(read_info(step, self.count))
+        return self.tell(read_info(step, self.count))
 
     def _weighed(
         self, head: Id | None, draft: Draft, record: CommitRecord, entries: Entries
@@ -314,19 +316,20 @@ class Handle:
         self._left = (self.branch, tip)
         self._index()
 
-    def _ask(self, draft: Draft) -> Draft:
+    def ask(self, draft: Draft) -> Draft:
         """The draft that the hooks let through; what a hook does itself asks no hook again."""
         if self._asking or not self.before:
             return draft
         self._asking = True
         try:
             for hook in tuple(self.before):
-                draft = hook(draft) or draft
+                draft = _noted(draft, hook(draft) or draft)
             return draft
         finally:
             self._asking = False
 
-    def _tell(self, info: CommitInfo) -> CommitInfo:
+    def tell(self, info: CommitInfo) -> CommitInfo:
+        """Tell the hooks of a commit that has landed."""
         if not self._asking and self.after:
             self._asking = True
             try:
@@ -362,6 +365,17 @@ class TakenCheckpoints(Set[str]):
 def _checkpoints(messages: Iterable[Message]) -> tuple[str, ...]:
     blocks = [block for message in messages for block in message.blocks]
     return tuple([block.id for block in blocks if isinstance(block, Checkpoint)])
+
+
+def _noted(draft: Draft, answer: Draft) -> Draft:
+    """A hook's answer; a note that only quotes what it was asked about quotes the answer."""
+    op, note = answer.op, answer.note
+    if note != draft.note or answer.messages == draft.messages or not isinstance(op, Append):
+        return answer
+    if not isinstance(note, str) or not f"{note}: ".startswith(f"{op.kind}: "):
+        return answer
+    words = answer.messages[0].text if answer.messages else ""
+    return structs.replace(answer, note=auto_note(op.kind, words))
 
 
 def _is_shown(op: Append, said: Message) -> bool:

@@ -18,12 +18,14 @@ from weft.model import JsonObject
 from . import merging, moving, notes, replaying, rewriting
 from .compacting import Replacements, compact
 from .handle import Handle
+from .importing import Progress
 from .info import CommitInfo
 from .merging import MergePreview
 from .preview import Preview
 from .recording import Recorder
 from .resolve import At, Name
 from .strategy import Strategy
+from .taking import Imported, take_file
 
 No = Literal[False]
 Yes = Literal[True]
@@ -289,6 +291,16 @@ class Thread(Recorder):
             trigger=trigger,
             retain=retain,
         )
+
+    def import_bytes(
+        self, data: bytes, *, format: str | None = None, progress: Progress | None = None
+    ) -> Imported:
+        """Take a file into this thread: a session, a rollout, a list of messages.
+
+        All that is new passes the hooks, and each branch the budget; where one refuses, nothing
+        is written. Twice is the same as once.
+        """
+        return take_file(self._handle, data, format, progress)
 
     def listen(self, callback: Callable[[SystemMessage], None]) -> None:
         """Call this with every event of the thread."""

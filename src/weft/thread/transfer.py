@@ -2,16 +2,15 @@
 
 An import says what it did: how many messages, which lines it kept aside, where it had to bridge a
 broken chain, and which branches it made. An export says what its format could not.
+
+A file that is given to a store meets no hook and no budget: those are set on an open thread, and
+`Thread.import_bytes` takes a file past them.
 """
 
-import gzip
 from collections.abc import Callable, Sequence
 from time import time
-from typing import Any
 
-from msgspec import Struct
-
-from weft.errors import Damaged, NotFound, ThreadError
+from weft.errors import NotFound, ThreadError
 from weft.model import Loss
 from weft.store import Store
 
@@ -19,39 +18,13 @@ from .archive import is_archive, read_archive, restore_archive, write_archive
 from .attachments import read_attachment
 from .exporting import EXPORTS, write_export
 from .handle import Handle
-from .importing import IMPORTS, Progress, Remark, Said, land_script, read_script
+from .importing import IMPORTS, Progress, read_script
+from .taking import Imported, check_said, take_script, unpacked
 
 ARCHIVE = "archive"
 IMPORT_FORMATS = (*IMPORTS, ARCHIVE)
 EXPORT_FORMATS = (*EXPORTS, ARCHIVE)
 DEFAULT_THREAD = "default"
-GZIP = b"\x1f\x8b"
-
-
-class Imported(Struct, frozen=True, kw_only=True):
-    """What an import came to, for one thread.
-
-    `new` counts the commits that the thread did not have; `kept` the lines that are no message,
-    by their kind; `renamed` the branches that had to land beside work of the user's own.
-    """
-
-    thread: str
-    format: str
-    messages: int
-    new: int
-    lines: int = 0
-    branches: dict[str, str]
-    renamed: dict[str, str]
-    kept: dict[str, int]
-    remarks: tuple[Remark, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        found = {name: getattr(self, name) for name in self.__struct_fields__}
-        found["remarks"] = [
-            {"what": remark.what, "line": remark.line + 1, "why": remark.why}
-            for remark in self.remarks
-        ]
-        return found
 
 
 def import_bytes(
@@ -69,32 +42,17 @@ def import_bytes(
     Without `thread` a session goes to the thread of its own id and a list to `name`. An archive
     brings its threads' names along.
     """
-    data = _unpacked(data)
+    data = unpacked(data)
     if format == ARCHIVE or (format is None and is_archive(data)):
         if thread is not None:
             raise ThreadError("an archive brings the names of its threads along")
         return _restored(store, data, clock())
     script = read_script(data, format, progress)
-    said = sum(isinstance(step, Said) for step in script.steps)
-    if not said:
-        raise ThreadError("there is no message in this file")
+    check_said(script)
     owner = thread or script.name or name or DEFAULT_THREAD
     with store.transaction():
         record = store.ensure_thread(owner, created=clock())
-        landed = land_script(Handle(store, record, clock=clock), script, progress)
-    return [
-        Imported(
-            thread=owner,
-            format=script.format,
-            messages=said,
-            new=landed.new,
-            lines=script.lines,
-            branches=dict(landed.branches),
-            renamed=dict(landed.renamed),
-            kept=dict(script.kept),
-            remarks=script.remarks,
-        )
-    ]
+        return [take_script(Handle(store, record, clock=clock), script, progress)]
 
 
 def export_bytes(
@@ -148,12 +106,3 @@ def _restored(store: Store, data: bytes, now: float) -> list[Imported]:
         )
         for parcel in archive.threads
     ]
-
-
-def _unpacked(data: bytes) -> bytes:
-    if not data.startswith(GZIP):
-        return data
-    try:
-        return gzip.decompress(data)
-    except (OSError, EOFError) as error:
-        raise Damaged(f"the file cannot be unpacked: {error}") from None

@@ -6,6 +6,10 @@ importing twice moves nothing.
 
 A branch that grew since its last import moves on. One that the user has worked on is left alone,
 and the import lands beside it under another name.
+
+What is new passes the handle's hooks, and each branch its budget, before anything is written: one
+that is refused refuses the import. Where a hook says a message otherwise, the file's own line is
+not kept beside it, because that line still says what the hook took out.
 """
 
 from collections.abc import Mapping
@@ -31,7 +35,7 @@ from weft.ids import Id
 from weft.model import Checkpoint, Message, is_system
 from weft.store import CommitRecord, Landing
 from weft.store import Step as StoredStep
-from weft.thread.attachments import Attachment, read_attachment, write_attachment
+from weft.thread.attachments import Attachment, read_attachment, spoken, write_attachment
 from weft.thread.handle import Handle
 
 from .script import Aside, Equipped, Folded, Progress, Said, Script, Step, tell
@@ -57,26 +61,39 @@ class Landed(Struct, frozen=True):
 def land_script(handle: Handle, script: Script, progress: Progress | None = None) -> Landed:
     """Commit a script to the handle's thread; raises nothing that leaves half of it behind."""
     source = script.name or ""
+    with handle.lock, handle.store.transaction():
+        made = _make_all(handle, script, source, progress)
+        chains = {
+            name: [made[key] for key in _chain_of(script, last)]
+            for name, last in script.branches.items()
+        }
+        targets = {name: chain[-1].record.id for name, chain in chains.items()}
+        landing = {name: _free_name(handle, name, chains[name], source) for name in chains}
+        for name, to in landing.items():
+            _weigh(handle, to, chains[name][-1].view)
+        fresh = _unknown(handle, made) if handle.after else []
+        before = handle.store.count(handle.name)
+        for name, to in landing.items():
+            _land_branch(handle, to, targets[name], chains[name])
+        new = handle.store.count(handle.name) - before
+        for id in fresh:
+            handle.tell(handle.info(id))
+    if new:
+        index_behind(handle.store)
+    branches = {landing[name]: target.hex() for name, target in targets.items()}
+    return Landed(branches, {name: to for name, to in landing.items() if to != name}, new)
+
+
+def _make_all(
+    handle: Handle, script: Script, source: str, progress: Progress | None
+) -> dict[str, Made]:
+    """Every step as a commit, by its key."""
     made: dict[str, Made] = {}
     total = len(script.steps)
     for number, step in enumerate(script.steps):
         made[step.key] = _make(handle, script.format, source, step, made)
         tell(progress, 1, number, total)
-    with handle.lock, handle.store.transaction():
-        before = handle.store.count(handle.name)
-        branches: dict[str, str] = {}
-        renamed: dict[str, str] = {}
-        for name, key in script.branches.items():
-            target = made[key].record.id
-            chain = _chain_of(script, key)
-            landed = _land_branch(handle, name, target, [made[key] for key in chain], source)
-            branches[landed] = target.hex()
-            if landed != name:
-                renamed[name] = landed
-        new = handle.store.count(handle.name) - before
-    if new:
-        index_behind(handle.store)
-    return Landed(branches, renamed, new)
+    return made
 
 
 def _make(handle: Handle, format: str, source: str, step: Step, made: Mapping[str, Made]) -> Made:
@@ -90,12 +107,26 @@ def _make(handle: Handle, format: str, source: str, step: Step, made: Mapping[st
     created = handle.clock() if step.created is None else step.created
     parents = () if above is None else (above.record.id,)
     record, entries = encode_commit(draft, parents, created=created)
+    if handle.before and not handle.store.read_nodes(handle.name, [record.id]):
+        draft = _asked(handle, draft)
+        record, entries = encode_commit(draft, parents, created=created)
     stored = StoredStep(record, view.depth + 1, tuple(data for _, data in entries))
     after = view.extend([stored])
     if handle.scope is not None:
         before = None if above is None else above.record.chain
         record = structs.replace(record, chain=_link(handle.scope, before, step, after))
     return Made(record, entries, after, draft.messages)
+
+
+def _asked(handle: Handle, draft: Draft) -> Draft:
+    """The draft that the hooks let through; lines ride along only beside what they said."""
+    answer = handle.ask(draft)
+    said = spoken(answer.messages)
+    same = (
+        said == spoken(draft.messages)
+        and answer.messages[len(said) :] == draft.messages[len(said) :]
+    )
+    return answer if same else structs.replace(answer, messages=said)
 
 
 def _draft(step: Step, view: View, made: Mapping[str, Made]) -> Draft:
@@ -166,15 +197,35 @@ def _chain_of(script: Script, key: str) -> list[str]:
     return chain[::-1]
 
 
-def _land_branch(handle: Handle, name: str, target: Id, chain: list[Made], source: str) -> str:
-    """Point a branch at its last commit; the result is the name that it got."""
+def _free_name(handle: Handle, name: str, chain: list[Made], source: str) -> str:
+    """The name under which a branch may land."""
+    target, coming = chain[-1].record.id, {made.record.id for made in chain}
     while True:
         head = handle.store.read_ref(handle.name, name)
-        if head == target:
+        if head in (None, target) or _may_move(handle, head, coming, source):
             return name
-        if head is None or _may_move(handle, head, {made.record.id for made in chain}, source):
-            break
         name = f"import-{target.hex()[:8]}" if not name.startswith("import-") else f"{name}-again"
+
+
+def _weigh(handle: Handle, branch: str, after: View) -> None:
+    """Refuse, or warn of, a branch that would be above the budget."""
+    if handle.budget is not None:
+        before = handle.view(handle.store.read_ref(handle.name, branch))
+        handle.budget.judge(before.tokens(handle.count), after.tokens(handle.count))
+
+
+def _unknown(handle: Handle, made: Mapping[str, Made]) -> list[Id]:
+    """The commits that the thread does not have yet, in their order."""
+    ids = list(dict.fromkeys(one.record.id for one in made.values()))
+    known = {node.id for node in handle.store.read_nodes(handle.name, ids)}
+    return [id for id in ids if id not in known]
+
+
+def _land_branch(handle: Handle, name: str, target: Id, chain: list[Made]) -> None:
+    """Point a branch at its last commit, if it does not yet."""
+    head = handle.store.read_ref(handle.name, name)
+    if head == target:
+        return
     handle.store.land(
         handle.name,
         Landing(
@@ -194,7 +245,6 @@ def _land_branch(handle: Handle, name: str, target: Id, chain: list[Made], sourc
             ),
         ),
     )
-    return name
 
 
 def _may_move(handle: Handle, head: Id, coming: set[Id], source: str) -> bool:
