@@ -8,7 +8,7 @@ from .conflict import CHOICES, Choose, Conflict, SetupConflict
 from .diff import Delta, Diff, diff_rows
 from .edit import edit_text
 from .forget import Erased, forget_text, plan_forget
-from .fsck import Report, examine, repair
+from .fsck import JUDGE, Report, examine, repair
 from .gc import Swept, sweep
 from .graph import TAG, merge_base, read_ancestors, read_branches, read_tags
 from .live import read_lines
@@ -50,6 +50,7 @@ from .tail import read_tail
 __all__ = [
     "CHOICES",
     "HIDDEN_KINDS",
+    "JUDGE",
     "PRIORITIES",
     "REDO",
     "TAG",

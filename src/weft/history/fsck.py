@@ -10,6 +10,7 @@ back to the newest commit that the log has for it. All else stays as it is, byte
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import msgspec
 from msgspec import Struct
@@ -17,9 +18,18 @@ from msgspec import Struct
 from weft.errors import StoreError
 from weft.ids import Id, object_id
 from weft.model import Message, Text
-from weft.store import Flaw, Step, Store, Tombstone, Upkeep
+from weft.store import Flaw, Judge, Step, Store, Tombstone, Upkeep
 
-from .objects import Append, Body, Rewrite, commit_id, decode_body, decode_entry, encode_body
+from .objects import (
+    PLAIN,
+    Append,
+    Body,
+    Rewrite,
+    commit_id,
+    decode_body,
+    decode_entry,
+    encode_body,
+)
 
 DAMAGED = "[damaged]"
 
@@ -128,3 +138,12 @@ def _stand_in(data: bytes) -> bytes:
     except StoreError:
         role = "user"
     return msgspec.json.encode(Message(role, (Text(DAMAGED),)), order="sorted")
+
+
+JUDGE = Judge(
+    entry_id=partial(object_id, "entry"),
+    commit_id=commit_id,
+    stand_in=_stand_in,
+    plain=tuple(PLAIN),
+)
+"""What a store must know to save its objects from a file whose pages are damaged."""

@@ -19,12 +19,13 @@ from .base import (
 from .landing import checksum
 from .memory import MemoryStore
 from .sqlite import SqliteStore
-from .upkeep import Dropped, Flaw, Kind, Reason, Tombstone, Upkeep
+from .upkeep import Dropped, Flaw, Judge, Kind, Reason, Tombstone, Upkeep
 
 __all__ = [
     "CommitRecord",
     "Dropped",
     "Flaw",
+    "Judge",
     "Kind",
     "Landing",
     "Match",

@@ -27,6 +27,7 @@ CHECKPOINT_PAGES = 8000
 OWN_TABLES = frozenset({"thread", "entry", "commits", "ref"})
 PRIMARY = 0xFF  # of an error's code: the rest tells more closely what went wrong
 BROKEN = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+UNREAD = (sqlite3.Error, UnicodeDecodeError)  # SQLite quotes damaged names in its messages
 
 
 def _index(db: Database, key: int, text: str) -> None:
@@ -75,17 +76,17 @@ class SqliteFile:
             self._db = sqlite3.connect(
                 self._path, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None
             )
-            self._writer = self._db.cursor()
-            self._refuse_foreign()
-            self._db.execute("PRAGMA cell_size_check = ON")
-            self._db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = NORMAL")
-            self._db.execute("PRAGMA cache_size = -16384")
-            self._db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-            self._migrate()
         except (sqlite3.Error, OSError) as error:
-            raise StoreError(f"the store {self._path!r} cannot be opened: {error}") from None
+            raise self._unopened(error) from None
+        self._writer = self._db.cursor()
+        try:
+            self._set_up()
+        except UNREAD as error:
+            self._db.close()  # or it would hold the file, and nobody could repair it
+            raise self._unopened(error) from None
+        except StoreError:
+            self._db.close()
+            raise
 
     @property
     def in_transaction(self) -> bool:
@@ -143,7 +144,7 @@ class SqliteFile:
                 if self._deferred.rows:
                     self.catch_up()
                 return self._db.execute(sql, values).fetchall()
-            except sqlite3.Error as error:
+            except UNREAD as error:
                 raise self._failed(error) from None
 
     def write(self, sql: str, values: Sequence[Any] = ()) -> int:
@@ -216,12 +217,25 @@ class SqliteFile:
             self._roll_back()
             raise self._failed(error) from None
 
+    def _set_up(self) -> None:
+        self._refuse_foreign()
+        self._db.execute("PRAGMA cell_size_check = ON")
+        self._db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        self._db.execute("PRAGMA cache_size = -16384")
+        self._db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        self._migrate()
+
     def _refuse_foreign(self) -> None:
-        """Leave a database alone that somebody else keeps their tables in."""
+        """Leave a database alone that somebody else keeps their tables in, or that lost its own."""
         tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master")}
-        if tables and not tables >= OWN_TABLES:
-            self._db.close()
-            raise StoreError(f"{self._path!r} is a database, but not a store of weft")
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if tables >= OWN_TABLES or not (tables or version):
+            return
+        if tables & OWN_TABLES or not tables:
+            raise Damaged(f"the store {self._path!r} has lost tables that it had")
+        raise StoreError(f"{self._path!r} is a database, but not a store of weft")
 
     def _migrate(self) -> None:
         """Bring the schema to this version; another process may be doing the same."""
@@ -245,10 +259,18 @@ class SqliteFile:
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
-    def _failed(self, error: sqlite3.Error) -> StoreError:
-        code = getattr(error, "sqlite_errorcode", None) or 0
-        made = Damaged if code & PRIMARY in BROKEN else StoreError
-        return made(f"the store {self._path!r} failed: {error}")
+    def _unopened(self, error: Exception) -> StoreError:
+        return _kind(error)(f"the store {self._path!r} cannot be opened: {error}")
+
+    def _failed(self, error: Exception) -> StoreError:
+        return _kind(error)(f"the store {self._path!r} failed: {error}")
+
+
+def _kind(error: Exception) -> type[StoreError]:
+    """Whether the file is to blame, or something around it."""
+    code = getattr(error, "sqlite_errorcode", None) or 0
+    broken = code & PRIMARY in BROKEN or isinstance(error, UnicodeDecodeError)
+    return Damaged if broken else StoreError
 
 
 def _create_private(path: str) -> None:

@@ -6,7 +6,7 @@ to judge who make ids. An object that lost its bytes for a reason is a *tombston
 what stands in its place carries a checksum, and nobody takes it for damage.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -37,6 +37,19 @@ class Tombstone(Struct, frozen=True):
 
     reason: str
     checksum: int
+
+
+class Judge(Struct, frozen=True):
+    """What those know who make ids: it is handed in, because a store understands no bytes.
+
+    `stand_in` is what takes the place of an entry's lost bytes, `plain` are the bodies of commits
+    that say nothing beside their entry.
+    """
+
+    entry_id: Callable[[bytes], Id]
+    commit_id: Callable[[str, tuple[Id, ...], tuple[Id, ...], bytes], Id]
+    stand_in: Callable[[bytes], bytes]
+    plain: tuple[bytes, ...]
 
 
 class Dropped(Struct, frozen=True):

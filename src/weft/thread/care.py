@@ -4,12 +4,23 @@ from pathlib import Path
 from time import time
 from typing import cast
 
-from weft.errors import ThreadError
-from weft.history import Erased, Report, Swept, examine, forget_text, plan_forget, repair, sweep
+from weft.errors import Damaged, ThreadError
+from weft.history import (
+    JUDGE,
+    Erased,
+    Report,
+    Swept,
+    examine,
+    forget_text,
+    plan_forget,
+    repair,
+    sweep,
+)
 from weft.store import Store, checksum, open_store
 
 DAY = 86_400.0
 RETENTION_DAYS = 30.0
+SQLITE = "sqlite://"
 
 Target = str | Path | Store
 
@@ -21,11 +32,30 @@ def fsck(target: Target) -> Report:
 
 
 def mend(target: Target) -> tuple[list[str], Report]:
-    """Save what is whole of a damaged store: what was done, and what is found afterwards."""
+    """Save what is whole of a damaged store: what was done, and what is found afterwards.
+
+    A file whose pages are damaged is made anew from what can be read of it, and kept beside.
+    """
+    done = _mend_pages(target)
     with _Opened(target) as store:
         report = examine(store, checksum)
-        done = [] if report.clean else repair(store, report, time())
+        done += [] if report.clean else repair(store, report, time())
         return done, examine(store, checksum)
+
+
+def _mend_pages(target: Target) -> list[str]:
+    """What was done about a file that SQLite itself cannot read to its end, or contradicts."""
+    if not isinstance(target, str | Path) or "://" in str(target).removeprefix(SQLITE):
+        return []  # a store that is open cannot be exchanged under those who have it
+    try:
+        is_torn = any(flaw.kind == "file" for flaw in fsck(target).flaws)
+    except Damaged:
+        is_torn = True
+    if not is_torn:
+        return []
+    from weft.store.salvage import salvage  # locks files as POSIX does, which is not everywhere
+
+    return salvage(str(target).removeprefix(SQLITE), JUDGE, time()).lines()
 
 
 def gc(target: Target, *, days: float = RETENTION_DAYS, preview: bool = False) -> Swept:

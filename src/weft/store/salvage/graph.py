@@ -1,0 +1,227 @@
+"""Which commits of a damaged store are whole.
+
+A commit is whole if it hashes to its id, with the ids of its parents and entries, and if all that
+it comes from is whole; so whatever compiles afterwards is what compiled before, or the beginning
+of it. Keys grow with time, hence one pass in the order of keys is enough.
+
+The index of ids outlives the page of a commit. Most commits say nothing but one message: such a
+one is made again from its parent and the entry that no other commit brings, and its id proves
+it. Only its time and what a model reported are gone, which no id covers.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from msgspec import Struct, field
+
+from weft.ids import Id
+from weft.store.landing import checksum
+from weft.store.upkeep import Judge, Tombstone
+
+from .remains import COMMIT_IDS, PLACES, Remains, Row
+
+TRIES = 200_000  # ids that are computed to make lost commits again, over the whole file
+
+
+class Whole(Struct, frozen=True, gc=False):
+    """A commit to keep, with keys for its parents and entries."""
+
+    key: int
+    thread: int
+    id: Id
+    kind: str
+    parents: tuple[int, ...]
+    entries: tuple[int, ...]
+    data: bytes
+    created: float
+    usage: bytes | None = None
+    chain: bytes | None = None
+
+
+class Graph(Struct):
+    """The commits that are whole by key; `same` are keys under which one of them stands again."""
+
+    commits: dict[int, Whole] = field(default_factory=dict[int, Whole])
+    same: dict[int, int] = field(default_factory=dict[int, int])
+    lost: set[int] = field(default_factory=set[int])
+    remade: set[int] = field(default_factory=set[int])
+
+    def find(self, key: int | None) -> Whole | None:
+        return None if key is None else self.commits.get(self.same.get(key, key))
+
+
+def judge_commits(
+    remains: Remains,
+    entries: dict[int, Id],
+    tombstones: dict[tuple[str, Id], Tombstone],
+    judge: Judge,
+) -> Graph:
+    """Every commit that is whole, read or made again."""
+    return _Judging(remains, entries, tombstones, judge).run()
+
+
+class _Judging:
+    """One pass over all keys."""
+
+    def __init__(
+        self,
+        remains: Remains,
+        entries: dict[int, Id],
+        tombstones: dict[tuple[str, Id], Tombstone],
+        judge: Judge,
+    ) -> None:
+        self._rows = cast(dict[int, Row], remains.table("commits"))
+        self._names = remains.ids(COMMIT_IDS)
+        self._entries = entries
+        self._tombstones = tombstones
+        self._judge = judge
+        self._many = _lists(remains)
+        self._origin = _origins(remains)
+        self._graph = Graph()
+        self._ids: dict[tuple[int, Id], int] = {}
+        self._tries = TRIES
+        brought = {row[8] for row in self._rows.values()}
+        brought.update(entry for many in self._many.values() for entry in many)
+        self._spare = [key for key in entries if key not in brought]
+        self._last: dict[int, int] = {}
+
+    def run(self) -> Graph:
+        for key in sorted(self._rows.keys() | self._names.keys()):
+            whole = self._read(key) or self._again(key)
+            if whole is None:
+                self._graph.lost.add(key)
+                continue
+            first = self._ids.setdefault((whole.thread, whole.id), key)
+            self._last[whole.thread] = first
+            if first != key:
+                self._graph.same[key] = first
+            else:
+                self._graph.commits[key] = whole
+        return self._graph
+
+    def _read(self, key: int) -> Whole | None:
+        """The commit in this row, if it is whole."""
+        row = self._rows.get(key)
+        if row is None:
+            return None
+        (_, owner, id, _, _, kind, parent, second, entry, data, created, usage, chain, sum) = cast(
+            tuple[None, int, Id, int, int, str, int | None, int | None, int | None, bytes, float,
+                  bytes | None, bytes | None, int | None], row,
+        )  # fmt: skip
+        keys = tuple([part for part in (parent, second) if part is not None])
+        parents = [self._graph.find(part) for part in keys]
+        whole = [part for part in parents if part is not None]
+        if len(whole) != len(keys):
+            return None
+        brought = next(self._brought(key, id, kind, entry, data, whole), None)
+        if brought is None:
+            return None
+        if sum is not None and checksum((created, usage, chain)) != sum:
+            usage = chain = None
+        thread = whole[0].thread if whole else self._thread(key, id, owner)
+        return Whole(
+            key,
+            thread,
+            id,
+            kind,
+            tuple([p.key for p in whole]),
+            brought,
+            data,
+            created,
+            usage,
+            chain,
+        )
+
+    def _brought(
+        self,
+        key: int,
+        id: Id,
+        kind: str,
+        entry: int | None,
+        data: bytes,
+        parents: Sequence[Whole],
+    ) -> Iterator[tuple[int, ...]]:
+        """The keys of the entries with which the commit has its id; nothing where none fit."""
+        listed = (entry,) if entry is not None else self._many.get(key, ())
+        if any(part not in self._entries for part in listed):
+            return
+        tombstone = self._tombstones.get(("commit", id))
+        if tombstone is not None and tombstone.checksum == checksum((data,)):
+            yield listed
+            return
+        above = tuple([part.id for part in parents])
+        for length in range(len(listed), -1, -1):
+            ids = tuple([self._entries[part] for part in listed[:length]])
+            if self._judge.commit_id(kind, above, ids, data) == id:
+                yield listed[:length]
+
+    def _thread(self, key: int, id: Id, owner: int) -> int:
+        """The thread of a first commit, which its id does not cover."""
+        named = self._names.get(key)
+        if named is not None and named[1] == id and isinstance(named[0], int):
+            return named[0]
+        return owner
+
+    def _again(self, key: int) -> Whole | None:
+        """A plain append whose row is gone, made so that it has the id that the index knows."""
+        if key not in self._names or key in self._rows:
+            return None
+        thread, id = cast(tuple[int, Id], self._names[key])
+        guesses = [
+            self._graph.find(self._origin.get(key)),
+            self._graph.find(self._last.get(thread)),
+        ]
+        for parent in dict.fromkeys([*guesses, None]):
+            if parent is not None and parent.thread != thread:
+                continue
+            found = self._search(id, parent)
+            if found is not None:
+                entry, data = found
+                self._graph.remade.add(key)
+                created = 0.0 if parent is None else parent.created
+                above = () if parent is None else (parent.key,)
+                return Whole(key, thread, id, "append", above, (entry,), data, created)
+        return None
+
+    def _search(self, id: Id, parent: Whole | None) -> tuple[int, bytes] | None:
+        """The entry and the body with which an append behind this parent has this id."""
+        above = () if parent is None else (parent.id,)
+        for pool in (self._spare, self._entries):
+            for entry in pool:
+                if self._tries <= 0:
+                    return None
+                self._tries -= len(self._judge.plain)
+                for data in self._judge.plain:
+                    if self._judge.commit_id("append", above, (self._entries[entry],), data) == id:
+                        if pool is self._spare:
+                            self._spare.remove(entry)
+                        return entry, data
+        return None
+
+
+def _lists(remains: Remains) -> dict[int, tuple[int, ...]]:
+    """The entries of commits that have a list of them, in order and without a gap."""
+    found: dict[int, list[int]] = {}
+    for row in sorted(
+        cast("dict[object, tuple[int, int, int]]", remains.table("commit_entry")).values()
+    ):
+        commit, position, entry = row
+        if position == len(found.get(commit, ())):
+            found.setdefault(commit, []).append(entry)
+    return {commit: tuple(entries) for commit, entries in found.items()}
+
+
+def _origins(remains: Remains) -> dict[int, int]:
+    """What a commit probably came from: the log's word, else the one before it on its line."""
+    found: dict[int, int] = {}
+    places = {(line, depth): key for key, (line, depth) in remains.ids(PLACES).items()}
+    for (line, depth), key in places.items():
+        assert isinstance(depth, int)
+        before = places.get((line, depth - 1))
+        if before is not None:
+            found[key] = before
+    for row in remains.table("operation").values():
+        old, new = row[4], row[5]
+        if isinstance(old, int) and isinstance(new, int):
+            found.setdefault(new, old)
+    return found

@@ -1,0 +1,141 @@
+"""A store's file while it is being repaired: nobody else has it, and it is never without a copy.
+
+SQLite's own locks keep others out: the bytes at `PENDING` that every connection to a file locks
+to read or write it. They are taken without SQLite, because it locks no file that it cannot read.
+POSIX forgets a process's locks when it closes any descriptor of the file, so all reading and
+writing here goes through one.
+
+https://www.sqlite.org/lockingv3.html, https://www.sqlite.org/howtocorrupt.html (2.2)
+"""
+
+import fcntl
+import os
+import sqlite3
+from contextlib import closing
+from types import TracebackType
+from typing import IO
+
+from weft.errors import StoreError
+
+from .pages import Bytes
+
+PENDING, LOCKED_BYTES = 0x40000000, 512
+PART = 1 << 20
+PRIMARY = 0xFF
+IN_USE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+
+
+class Descriptor:
+    """A file's bytes by slices, none of them kept."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._length = os.fstat(descriptor).st_size
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, part: slice, /) -> bytes:
+        start, stop, _ = part.indices(self._length)
+        return os.pread(self._descriptor, max(0, stop - start), start)
+
+
+class Holding:
+    """A file that nobody else may read or write for the length of a `with`."""
+
+    def __init__(self, path: str) -> None:
+        self._given = path
+        self.path = os.path.realpath(path)
+        self._descriptor = -1
+        self.data: Bytes = b""
+        self.log = b""
+
+    def __enter__(self) -> "Holding":
+        refuse_in_use(self._given)
+        try:
+            self._descriptor = os.open(self.path, os.O_RDWR)
+        except OSError as error:
+            raise StoreError(f"the store {self._given!r} cannot be opened: {error}") from None
+        try:
+            fcntl.lockf(
+                self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, LOCKED_BYTES, PENDING, os.SEEK_SET
+            )
+        except OSError:
+            os.close(self._descriptor)
+            raise in_use(self._given) from None
+        self.data = Descriptor(self._descriptor)
+        self.log = _read_whole(f"{self.path}-wal")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self._descriptor)
+
+    def replace(self, fresh: str) -> str:
+        """Write the bytes of another file here; the result is where the old ones are now."""
+        kept = _free_name(self.path)
+        with open(kept, "xb", opener=_private) as copy:
+            for start in range(0, len(self.data), PART):
+                copy.write(self.data[start : start + PART])
+            _settle(copy)
+        if self.log:
+            with open(f"{kept}-wal", "xb", opener=_private) as copy:
+                copy.write(self.log)
+                _settle(copy)
+        for name in (f"{self.path}-wal", f"{self.path}-shm"):  # of the old bytes, not of the new
+            if os.path.exists(name):
+                os.remove(name)
+        length = 0
+        with open(fresh, "rb") as source:
+            while part := source.read(PART):
+                length += os.pwrite(self._descriptor, part, length)
+        os.ftruncate(self._descriptor, length)
+        os.fsync(self._descriptor)
+        return kept
+
+
+def refuse_in_use(path: str) -> None:
+    """Raise `StoreError` where a connection has the file, of this process too.
+
+    A file that SQLite cannot read is in nobody's hands as far as SQLite can tell.
+    """
+    with closing(sqlite3.connect(path, timeout=0.0, isolation_level=None)) as db:
+        try:
+            db.execute("PRAGMA locking_mode = EXCLUSIVE")
+            db.execute("BEGIN IMMEDIATE")
+            db.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            if (getattr(error, "sqlite_errorcode", None) or 0) & PRIMARY in IN_USE:
+                raise in_use(path) from None
+
+
+def in_use(path: str) -> StoreError:
+    return StoreError(f"the store {path!r} is in use: stop what has it open, then repair it")
+
+
+def _free_name(path: str) -> str:
+    number = 1
+    while os.path.exists(f"{path}.damaged-{number}"):
+        number += 1
+    return f"{path}.damaged-{number}"
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _settle(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _read_whole(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return b""

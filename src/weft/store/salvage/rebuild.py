@@ -1,0 +1,253 @@
+"""A new file from the remains of a damaged one.
+
+The new file is made and closed before the old one is touched. Then the old bytes, and its log,
+are copied to a name that says what they are; only after they are on the disk is the store's own
+file written over, in place and under SQLite's own locks, so that whoever waits for it finds the
+new one. A power cut in the middle leaves a copy of the damaged file, and `--repair` starts again.
+"""
+
+import os
+from typing import cast
+
+from msgspec import Struct
+
+from weft.errors import Damaged
+from weft.ids import Id
+from weft.store.landing import checksum
+from weft.store.sqlite import SqliteFile
+from weft.store.upkeep import Judge, Tombstone
+
+from .graph import Graph, judge_commits
+from .holding import Holding
+from .names import End, Names, plan_names
+from .pages import Pages
+from .remains import ENTRY_IDS, Remains, gather
+
+AT_ONCE = 1000
+REASONS = frozenset({"forgotten", "damaged"})
+PUT_ENTRY = "INSERT OR IGNORE INTO entry (key, id, data) VALUES (?, ?, ?)"
+PUT_TOMBSTONE = "INSERT OR IGNORE INTO tombstone VALUES (?, ?, ?, ?, ?)"
+
+
+class Salvage(Struct, frozen=True):
+    """What was saved of a damaged file and what was not; `kept` is where that file is now."""
+
+    kept: str
+    commits: int
+    entries: int
+    lost_commits: int
+    lost_entries: tuple[str, ...]
+    remade: int
+    operations: int
+    ends: tuple[End, ...]
+    nameless: tuple[str, ...]
+
+    def lines(self) -> list[str]:
+        """The same in sentences."""
+        told = [
+            f"the damaged file is kept as {self.kept!r}",
+            f"{self.commits} commits and {self.entries} entries are whole and stand in a new file",
+        ]
+        if self.remade:
+            told.append(
+                f"{self.remade} commits were made again from their ids, without their times"
+            )
+        if self.lost_commits:
+            told.append(f"{self.lost_commits} commits are lost, or come from one that is")
+        told += [f"entry {id} is lost: its line says so" for id in self.lost_entries]
+        if self.operations:
+            told.append(f"{self.operations} operations cannot be undone any more")
+        return [*told, *self.nameless, *map(str, self.ends)]
+
+
+def salvage(path: str, judge: Judge, created: float) -> Salvage:
+    """Put a new file with all that is whole in the place of a damaged one, which is kept beside it.
+
+    Raises `StoreError` where somebody has the store open, and `Damaged` where nothing of a store
+    can be read; then the file stays as it is.
+    """
+    with Holding(path) as held:
+        fresh = f"{held.path}.repairing"
+        _clear(fresh)
+        file = SqliteFile(fresh)
+        try:
+            saved = _Rebuilding(file, judge, created).run(Pages(held.data, held.log))
+        except BaseException:
+            file.close()
+            _clear(fresh)
+            raise
+        file.close()
+        if not saved.commits and not saved.entries:
+            _clear(fresh)
+            raise Damaged(f"nothing of a store can be read in {path!r}; it is left as it is")
+        kept = held.replace(fresh)
+        _clear(fresh)
+    return Salvage(kept, *[getattr(saved, name) for name in Salvage.__struct_fields__[1:]])
+
+
+class _Rebuilding:
+    """One new file, filled."""
+
+    def __init__(self, file: SqliteFile, judge: Judge, created: float) -> None:
+        self._file = file
+        self._judge = judge
+        self._created = created
+        self._ids: dict[int, Id] = {}
+        self._keys: dict[Id, int] = {}
+        self._wrong: dict[int, tuple[Id, bytes]] = {}
+        self._waiting: list[tuple[int, Id, bytes]] = []
+
+    def run(self, pages: Pages) -> Salvage:
+        with self._file.transaction():
+            remains = gather(pages, self._take_entry)
+            tombstones = _tombstones(remains)
+            self._take_wrong(tombstones)
+            there = dict(self._ids)
+            for key, (id,) in remains.ids(ENTRY_IDS).items():
+                self._ids.setdefault(key, cast(Id, id))
+            for key, (id, _) in self._wrong.items():
+                self._ids.setdefault(key, id)
+            graph = judge_commits(remains, self._ids, tombstones, self._judge)
+            names = plan_names(remains, graph)
+            lost = self._put_stand_ins(graph, there)
+            self._put_commits(graph)
+            self._put_names(names, remains)
+            self._put_tombstones(tombstones, graph)
+        named = {key for line in remains.table("operation").values() for key in line[4:6]}
+        gone = graph.lost | {key for key in named if isinstance(key, int)} - graph.commits.keys()
+        return Salvage(
+            "", len(graph.commits), len(there), len(gone - graph.same.keys()), tuple(lost),
+            len(graph.remade), names.cut, tuple(names.ends), tuple(names.nameless),
+        )  # fmt: skip
+
+    def _take_entry(self, key: int, id: Id, data: bytes) -> None:
+        if key in self._ids:
+            return
+        if self._judge.entry_id(data) == id:
+            self._put_entry(key, id, data)
+        else:
+            self._wrong.setdefault(key, (id, data))
+
+    def _put_entry(self, key: int, id: Id, data: bytes) -> None:
+        self._ids[key] = id
+        if id not in self._keys:
+            self._keys[id] = key
+            self._waiting.append((key, id, data))
+            if len(self._waiting) >= AT_ONCE:
+                self._write_entries()
+
+    def _write_entries(self) -> None:
+        self._file.write_many(PUT_ENTRY, self._waiting)
+        self._waiting.clear()
+
+    def _take_wrong(self, tombstones: dict[tuple[str, Id], Tombstone]) -> None:
+        """What does not hash because it was erased on purpose, and says so, is as it should be."""
+        for key, (id, data) in list(self._wrong.items()):
+            tombstone = tombstones.get(("entry", id))
+            is_grave = tombstone is not None and tombstone.checksum == checksum((data,))
+            if key in self._ids or is_grave:
+                del self._wrong[key]
+            if key not in self._ids and is_grave:
+                self._put_entry(key, id, data)
+
+    def _put_stand_ins(self, graph: Graph, there: dict[int, Id]) -> list[str]:
+        """A line that says so, for each entry that whole commits bring and that is gone."""
+        lost: list[str] = []
+        for commit in graph.commits.values():
+            for key in commit.entries:
+                id = self._ids[key]
+                if key in there or id in self._keys:
+                    continue
+                data = self._judge.stand_in(self._wrong.get(key, (b"", b""))[1])
+                self._put_entry(key, id, data)
+                grave = ("entry", id, "damaged", checksum((data,)), self._created)
+                self._file.write(PUT_TOMBSTONE, grave)
+                lost.append(id.hex())
+        self._write_entries()
+        return lost
+
+    def _put_commits(self, graph: Graph) -> None:
+        lines, places = plan_lines(graph)
+        self._file.write_many(
+            "INSERT INTO line (key, base_line, base_depth) VALUES (?, ?, ?)", lines
+        )
+        for commit in graph.commits.values():
+            entries = [self._keys[self._ids[key]] for key in commit.entries]
+            single = entries[0] if commit.kind == "append" and len(entries) == 1 else None
+            first, second = (*commit.parents, None, None)[:2]
+            beside = (commit.created or self._created, commit.usage, commit.chain)
+            self._file.write(
+                """INSERT INTO commits (key, thread, id, line, depth, kind, parent, second, entry,
+                data, created, usage, chain, checksum)
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+                (commit.key, commit.thread, commit.id, *places[commit.key], commit.kind, first,
+                 second, single, commit.data, *beside, checksum(beside)),
+            )  # fmt: skip
+            if single is None:
+                self._file.write_many(
+                    "INSERT INTO commit_entry VALUES (?, ?, ?)",
+                    [(commit.key, position, entry) for position, entry in enumerate(entries)],
+                )
+
+    def _put_names(self, names: Names, remains: Remains) -> None:
+        for key, row in names.threads.items():
+            self._file.write(
+                """INSERT OR IGNORE INTO thread (key, name, head, checkpoints, scope, created)
+                VALUES (?, ?, ?, ?, ?, ?)""",
+                (key, *row[1:]),
+            )
+        sql = "INSERT OR IGNORE INTO ref (key, thread, name, target) VALUES (?, ?, ?, ?)"
+        self._file.write_many(sql, [(key, *ref) for key, ref in names.refs.items()])
+        sql = "INSERT INTO operation VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        self._file.write_many(sql, names.log)
+        given = [row for row in remains.table("checkpoint").values() if row[0] in names.threads]
+        self._file.write_many("INSERT OR IGNORE INTO checkpoint VALUES (?, ?)", given)
+
+    def _put_tombstones(self, tombstones: dict[tuple[str, Id], Tombstone], graph: Graph) -> None:
+        """Those whose objects are here as the tombstone has them."""
+        bodies = {commit.id: commit.data for commit in graph.commits.values()}
+        for (kind, id), grave in tombstones.items():
+            if kind == "commit" and id in bodies:
+                here = checksum((bodies[id],)) == grave.checksum
+            else:
+                rows = self._file.read("SELECT data FROM entry WHERE id = ?", (id,))
+                here = bool(rows) and checksum((rows[0][0],)) == grave.checksum
+            if here:
+                row = (kind, id, grave.reason, grave.checksum, self._created)
+                self._file.write(PUT_TOMBSTONE, row)
+
+
+def plan_lines(
+    graph: Graph,
+) -> tuple[list[tuple[int, int | None, int | None]], dict[int, tuple[int, int]]]:
+    """The rows of `line`, and every commit's line and depth, as landings would have made them."""
+    lines: list[tuple[int, int | None, int | None]] = []
+    places: dict[int, tuple[int, int]] = {}
+    taken: set[int] = set()
+    for commit in graph.commits.values():
+        depth = 1 + max((places[parent][1] for parent in commit.parents), default=0)
+        base = places[commit.parents[0]] if commit.parents else None
+        if base is not None and commit.parents[0] not in taken:
+            line = base[0]
+            taken.add(commit.parents[0])
+        else:
+            line = len(lines) + 1
+            lines.append((line, None, None) if base is None else (line, *base))
+        places[commit.key] = (line, depth)
+    return lines, places
+
+
+def _tombstones(remains: Remains) -> dict[tuple[str, Id], Tombstone]:
+    found: dict[tuple[str, Id], Tombstone] = {}
+    for row in remains.table("tombstone").values():
+        kind, id, reason, sum, _ = cast(tuple[str, Id, str, int, float], row)
+        if reason in REASONS:
+            found[(kind, id)] = Tombstone(reason, sum)
+    return found
+
+
+def _clear(path: str) -> None:
+    """Take away what an earlier attempt has left under a name of ours."""
+    for name in (path, f"{path}-wal", f"{path}-shm"):
+        if os.path.exists(name):
+            os.remove(name)

@@ -1,0 +1,311 @@
+"""A file with damaged pages is made anew from what can be read: old values, or named beginnings.
+
+Small counts here; `make torture` sets `WEFT_TORTURE` and takes the large ones.
+"""
+
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import weft
+from weft.cli.main import main
+from weft.errors import Damaged, StoreError
+from weft.store.salvage.pages import Pages
+from weft.store.salvage.remains import gather
+from weft.thread.care import forget, fsck, mend
+
+LARGE = bool(os.environ.get("WEFT_TORTURE"))
+SEEDS = 400 if LARGE else 30
+PAGE = 2048
+LINE = "[damaged]"
+
+Harm = Callable[[bytearray, random.Random], None]
+Rows = list[dict[str, Any]]
+
+
+def overwrite(data: bytearray, chance: random.Random) -> None:
+    """Some bytes somewhere, up to a page long."""
+    start = chance.randrange(len(data))
+    length = min(chance.choice([1, 8, 60, 700, PAGE]), len(data) - start)
+    data[start : start + length] = chance.randbytes(length)
+
+
+def zero_page(data: bytearray, chance: random.Random) -> None:
+    start = chance.randrange(len(data) // PAGE) * PAGE
+    data[start : start + PAGE] = bytes(PAGE)
+
+
+def zero_some(data: bytearray, chance: random.Random) -> None:
+    for _ in range(4):
+        zero_page(data, chance)
+
+
+def cut_off(data: bytearray, chance: random.Random) -> None:
+    del data[chance.randrange(len(data) // 4, len(data)) :]
+
+
+def lose_the_start(data: bytearray, chance: random.Random) -> None:
+    length = PAGE * chance.choice([1, 2, 7])
+    data[:length] = bytes(length)
+
+
+def cut_out(data: bytearray, chance: random.Random) -> None:
+    """Every page behind the cut has another number than those think that point at it."""
+    start = PAGE * chance.randrange(len(data) // PAGE)
+    del data[start : start + PAGE * chance.choice([1, 3])]
+
+
+HARMS: tuple[Harm, ...] = (overwrite, zero_page, zero_some, cut_off, lose_the_start, cut_out)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with branches, merges, edits, pins, compactions, long messages and an erased word."""
+    path = tmp_path_factory.mktemp("whole") / "store.db"
+    with weft.open(path, checkpoints=True) as t:
+        t.system("be brief")
+        for number in range(60):
+            t.user(f"question {number} " + "about the parser " * 8)
+            t.assistant(f"answer {number} " + "it waits for a lock " * 12)
+            if number == 20:
+                t.branch("side")
+            if number in (25, 45):
+                t.compact(keep=6)
+            if number % 9 == 4:
+                t.edit(t.compile().ids[-2], f"edited {number}")
+            if number == 30:
+                t.user("a long one " * 900)
+        t.pin(t.compile().ids[-3])
+        t.switch("side")
+        for number in range(12):
+            t.user(f"aside {number}", metadata={"n": number})
+        t.tag("home")
+        t.switch("main")
+        t.merge("side")
+        t.user("taken back")
+        t.undo()
+        for number in range(20):
+            t.user(f"the end {number}")
+    with weft.open(path, "other") as t:
+        for number in range(50):
+            t.user(f"of another thread, {number}, my key is hunter2")
+    forget(path, "hunter2")
+    return path
+
+
+class Truth:
+    """What every branch of the undamaged store was."""
+
+    def __init__(self, path: Path) -> None:
+        self.store = weft.store.open_store(path)
+        self.chains: dict[tuple[str, str], list[str]] = {}
+        for record in self.store.threads():
+            with weft.open(self.store, record.name) as t:
+                for branch in t.branches():
+                    with weft.open(self.store, record.name, branch=branch) as on:
+                        self.chains[(record.name, branch)] = [info.id for info in on.log()]
+        self._known: dict[tuple[str, str], Rows] = {}
+
+    def rows(self, thread: str, commit: str) -> Rows:
+        if (thread, commit) not in self._known:
+            with weft.open(self.store, thread) as t:
+                self._known[(thread, commit)] = t.compile(at=commit).to_dicts()
+        return self._known[(thread, commit)]
+
+
+@pytest.fixture(scope="module")
+def truth(whole: Path) -> Iterator[Truth]:
+    known = Truth(whole)
+    yield known
+    known.store.close()
+
+
+def check(path: Path, truth: Truth, done: list[str]) -> int:
+    """Hold a repaired store against the truth; how many commits its branches are short of."""
+    short = 0
+    told = "\n".join(done)
+    there = {record.name for record in weft.threads(path)}
+    for (thread, branch), chain in truth.chains.items():
+        if thread not in there:
+            assert "lost" in told, (thread, told)
+            short += len(chain)
+            continue
+        with weft.open(path, thread) as t:
+            branches = t.branches()
+        head = branches.get(branch)
+        if head is None:
+            assert branch in told or "recovered" in told, (branch, told)
+            short += len(chain)
+            continue
+        assert head in chain, (thread, branch)
+        if head != chain[0]:
+            assert repr(branch) in told, (thread, branch, told)
+            assert head in told, (thread, branch, told)
+            short += chain.index(head)
+        with weft.open(path, thread, branch=branch) as on:
+            compare(on.compile().to_dicts(), truth.rows(thread, head), told)
+    return short
+
+
+def compare(found: Rows, true: Rows, told: str) -> None:
+    assert len(found) == len(true)
+    for here, there in zip(found, true, strict=True):
+        if here != there:
+            assert LINE in str(here)
+            assert "entry " in told
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_repaired_file_says_what_was_said_or_a_beginning_of_it(
+    seed: int, whole: Path, truth: Truth, tmp_path: Path
+) -> None:
+    chance = random.Random(seed)
+    path = tmp_path / "store.db"
+    data = bytearray(whole.read_bytes())
+    HARMS[seed % len(HARMS)](data, chance)
+    path.write_bytes(bytes(data))
+    try:
+        before = fsck(path)
+    except Damaged:
+        before = None
+    done, report = mend(path)
+    assert report.clean, (report.flaws, done)
+    check(path, truth, done)
+    assert fsck(path).clean
+    assert mend(path)[0] == []
+    if before is None or any(flaw.kind == "file" for flaw in before.flaws):
+        assert "store.db.damaged-1" in done[0]
+        assert len((tmp_path / "store.db.damaged-1").read_bytes()) >= len(data) - PAGE
+    for record in weft.threads(path):
+        with weft.open(path, record.name) as t:
+            t.user("and on")
+            t.search("parser")
+    assert fsck(path).clean
+
+
+def test_one_lost_page_in_a_plain_thread_costs_a_few_lines_at_most(tmp_path: Path) -> None:
+    """The ids of an index bring commits back; only the words of a page of entries are gone."""
+    path, copy = tmp_path / "plain.db", tmp_path / "copy.db"
+    with weft.open(path) as t:
+        for number in range(300):
+            t.user(f"line {number} " + "with some words in it " * 4)
+    data = path.read_bytes()
+    for page in range(1, len(data) // PAGE, 1 if LARGE else 9):
+        copy.write_bytes(data[: page * PAGE] + bytes(PAGE) + data[(page + 1) * PAGE :])
+        done, report = mend(copy)
+        assert report.clean, done
+        with weft.open(copy) as t:
+            said = [message.text for message in t.compile().messages]
+        assert len(said) == 300, (page, done)
+        assert said.count(LINE) <= PAGE // 100, page
+        copy.unlink()
+
+
+HOLDER = """
+import sys, weft
+thread = weft.open(sys.argv[1])
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def break_page(path: Path, page: int) -> bytes:
+    data = bytearray(path.read_bytes())
+    data[page * PAGE : (page + 1) * PAGE] = bytes(PAGE)
+    path.write_bytes(bytes(data))
+    return bytes(data)
+
+
+def test_a_store_that_another_process_has_open_is_not_touched(whole: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copy(whole, tmp_path / "store.db"))
+    data = break_page(path, 40)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "open\n"
+        with pytest.raises(StoreError, match="is in use"):
+            mend(path)
+        assert path.read_bytes() == data
+        assert not list(tmp_path.glob("*.damaged*"))
+        assert holder.stdin is not None
+        holder.stdin.close()
+    assert mend(path)[1].clean
+
+
+def test_a_store_that_this_process_has_open_is_not_touched(whole: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copy(whole, tmp_path / "store.db"))
+    data = break_page(path, 40)
+    with weft.open(path), pytest.raises(StoreError, match="is in use"):
+        mend(path)
+    assert path.read_bytes() == data
+
+
+def test_what_only_the_log_has_is_read_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with weft.open(path) as t:
+        t.user("before")
+    with weft.open(path) as t:
+        for number in range(40):
+            t.user(f"line {number}")
+        data, log = path.read_bytes(), Path(f"{path}-wal").read_bytes()
+    found: dict[str, list[int]] = {"file": [], "both": [], "cut": []}
+    for name, given in (("file", b""), ("both", log), ("cut", log[:-1])):
+        gather(Pages(data, given), lambda key, _, __, name=name: found[name].append(key))
+    assert {name: len(keys) for name, keys in found.items()} == {"file": 1, "both": 41, "cut": 40}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"just words\n" * 400, b"SQLite format 3\0" + b"x" * 5000, bytes(9000)],
+    ids=["words", "a header and no more", "zeros"],
+)
+def test_what_was_never_a_store_is_left_as_it_is(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    with pytest.raises(StoreError):
+        mend(path)
+    assert path.read_bytes() == content
+    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_the_database_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.db"
+    db = sqlite3.connect(path)
+    db.execute("create table notes (key integer primary key, a blob, b blob)")
+    db.executemany("insert into notes (a, b) values (?, ?)", [(b"x" * 20, b"y")] * 500)
+    db.commit()
+    db.close()
+    data = break_page(path, 2)
+    with pytest.raises(StoreError):
+        mend(path)
+    assert path.read_bytes() == data
+
+
+def test_the_command_names_what_it_saved_and_what_it_lost(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(shutil.copy(whole, tmp_path / "store.db"))
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    assert main(["fsck", "--store", str(path)]) == 1
+    capsys.readouterr()
+    assert main(["fsck", "--store", str(path), "--repair"]) == 0
+    told = capsys.readouterr().out
+    assert "store.db.damaged-1" in told
+    assert "commits are lost" in told
+    assert told.splitlines()[-1].endswith("clean")
+    assert (tmp_path / "store.db.damaged-1").read_bytes() == data[: len(data) // 2]
+    assert (path.stat().st_mode & 0o777, os.path.exists(f"{path}.repairing")) == (0o600, False)
+    assert main(["fsck", "--store", str(path), "--repair", "--json"]) == 0
+    assert len(list(tmp_path.glob("*.damaged-*"))) == 1
