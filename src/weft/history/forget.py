@@ -7,6 +7,7 @@ again with the same words has the same id, and so stays forgotten.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -19,7 +20,12 @@ from weft.store import Step, Store
 from .search import commit_text
 
 FORGOTTEN = "[forgotten]"
-NESTED = 2
+NESTED = 3
+
+_ESCAPE = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\[\"\\/bfnrt]"
+)
+_SIGN = re.compile(rf"{_ESCAPE.pattern}|.", re.DOTALL)
 
 
 class Erased(Struct, frozen=True):
@@ -80,14 +86,15 @@ def without(data: bytes, text: str) -> bytes:
     if escaped not in data and text.encode() not in data and b"\\" not in data:
         return data
     value = msgspec.json.decode(data)
-    cleaned = _cleaned(value, _spellings(text))
+    cleaned = _cleaned(value, text, _spellings(text))
     return data if cleaned == value else msgspec.json.encode(cleaned, order="sorted")
 
 
 def _spellings(text: str) -> list[str]:
     """The text as it stands in a string, and in JSON inside a string, and in JSON inside that.
 
-    Arguments of calls are JSON, and lines of session files are kept as they came.
+    Arguments of calls are JSON; lines of session files and what a model was sent hold these, and
+    are kept as they came.
     """
     found = [text]
     for _ in range(NESTED):
@@ -99,19 +106,49 @@ def _spellings(text: str) -> list[str]:
     return sorted(set(found), key=len, reverse=True)
 
 
-def _cleaned(value: Any, spellings: list[str]) -> Any:
+def _cleaned(value: Any, text: str, spellings: list[str]) -> Any:
     if isinstance(value, str):
         for spelling in spellings:
             value = value.replace(spelling, FORGOTTEN)
-        return value
+        return _respelt(value, text) if "\\" in value else value
     if isinstance(value, list):
-        return [_cleaned(item, spellings) for item in cast(list[Any], value)]
+        return [_cleaned(item, text, spellings) for item in cast(list[Any], value)]
     if isinstance(value, dict):
         members = cast(dict[str, Any], value)
         return {
-            _cleaned(key, spellings): _cleaned(item, spellings) for key, item in members.items()
+            _cleaned(key, text, spellings): _cleaned(item, text, spellings)
+            for key, item in members.items()
         }
     return value
+
+
+def _respelt(value: str, text: str) -> str:
+    """The string without the text in any other spelling that JSON allows (`\\/`, `\\u0041`)."""
+    for depth in range(1, NESTED + 1):
+        plain = value
+        for _ in range(depth):
+            plain = _ESCAPE.sub(_unescaped, plain)
+        if text not in plain:
+            continue
+        for start, end in reversed(_places(value, text, depth)):
+            if "\\" in value[start:end]:  # as it is, it was found before
+                value = value[:start] + FORGOTTEN + value[end:]
+    return value
+
+
+def _places(value: str, text: str, depth: int) -> list[tuple[int, int]]:
+    """Where the text stands in a string that is JSON inside JSON so many times."""
+    spans = [(place, place + 1) for place in range(len(value))]
+    for _ in range(depth):
+        signs = list(_SIGN.finditer(value))
+        spans = [(spans[sign.start()][0], spans[sign.end() - 1][1]) for sign in signs]
+        value = "".join(_ESCAPE.sub(_unescaped, sign[0]) for sign in signs)
+    found = re.finditer(re.escape(text), value)
+    return [(spans[hit.start()][0], spans[hit.end() - 1][1]) for hit in found]
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return cast(str, json.loads(f'"{found[0]}"'))
 
 
 def _touched(store: Store, found: Erased) -> Iterator[tuple[str, Step]]:
