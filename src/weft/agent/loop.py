@@ -34,7 +34,7 @@ from weft.model import (
     ToolResult,
     Usage,
 )
-from weft.thread import Thread
+from weft.thread import Letter, Thread
 from weft.thread import open as open_thread
 
 from .events import (
@@ -55,13 +55,25 @@ COMPACTED_NOTE = "The thread was compacted as you asked ({line}). Go on with the
 
 
 class Ask(Struct, frozen=True):
-    """Ask the model; answered with a `Response`, or the `ApiError` that came instead.
+    """Ask the model; answered with what it `Answered`, or the `ApiError` that came instead.
 
-    `name` tells the words of this answer from those of another.
+    `head` is the commit that was compiled for it.
     """
 
     request: Request
-    name: str
+    head: str | None
+
+    @property
+    def name(self) -> str:
+        """Tells the words of this answer from those of another."""
+        return (self.head or "")[:12]
+
+
+class Answered(Struct, frozen=True):
+    """A model's answer, and the bytes that it was sent."""
+
+    response: Response
+    letter: Letter
 
 
 class Run(Struct, frozen=True):
@@ -122,14 +134,15 @@ class Agent:
                         yield event
                     case Run(call):
                         answer = await call_tool(self.tools, call.name, call.arguments)
-                    case Ask(request, name):
+                    case Ask():
                         folding = Fold(origin_of(self.provider, self.model))
+                        sent: list[bytes] = []
                         try:
-                            async for event in self._ask(wire, request, folding, name):
+                            async for event in self._ask(wire, step, folding, sent.append):
                                 yield event
                         except UpstreamProtocolError as error:
                             folding.error = ApiError("server", str(error), 502)
-                        answer = folding.error or folding.response()
+                        answer = folding.error or self._answered(folding, step, sent)
 
     def send(self, text: str) -> str:
         """Say something and wait for the words of the last answer; for code without a loop.
@@ -155,7 +168,7 @@ class Agent:
         def ask() -> Ask:
             context = desk.compile()
             request = Request(self.model, context.sendable, tools=offered)
-            return Ask(request, (context.head or "")[:12])
+            return Ask(request, context.head)
 
         return converse(desk, text, ask, self.steps, self._heard)
 
@@ -169,21 +182,27 @@ class Agent:
         return self._desk
 
     async def _ask(
-        self, wire: Wire, request: Request, folding: Fold, name: str
+        self, wire: Wire, ask: Ask, folding: Fold, leaves: Callable[[bytes], None]
     ) -> AsyncIterator[TextDelta | ThinkingDelta]:
         """Fold the answer, and pass on its words as they come."""
         arriving = stream(
             wire,
             self.provider,
-            request,
+            ask.request,
             catalog=self._catalog,
             policy=self._policy,
             pace=self._pace,
+            leaves=leaves,
         )
         async for event in arriving:
             folding.send(event)
-            if (shown := show_delta(event, name)) is not None:
+            if (shown := show_delta(event, ask.name)) is not None:
                 yield shown
+
+    def _answered(self, folding: Fold, ask: Ask, sent: Sequence[bytes]) -> Answered:
+        """The whole answer with the one body that left for it."""
+        letter = Letter(sent[-1], self.provider.protocol, self.model, ask.head)
+        return Answered(folding.response(), letter)
 
 
 def show_delta(event: Event, name: str) -> TextDelta | ThinkingDelta | None:
@@ -210,11 +229,12 @@ def converse(
     """
     thread.user(text)
     for _ in range(steps):
-        answer: Response | ApiError = yield ask()
-        if isinstance(answer, ApiError):
-            yield Tell(Failure(answer.message, status=answer.status))
+        answered: Answered | ApiError = yield ask()
+        if isinstance(answered, ApiError):
+            yield Tell(Failure(answered.message, status=answered.status))
             return
-        thread.commit_message(answer.message, usage=answer.usage)
+        answer = answered.response
+        thread.commit_message(answer.message, usage=answer.usage, sent=answered.letter)
         if answer.usage is not None:
             yield Tell(report_usage(answer.usage))
         calls = [block for block in answer.message.blocks if isinstance(block, ToolCall)]

@@ -118,12 +118,15 @@ def show(thread: Thread, args: argparse.Namespace) -> None:
 
 
 def _show_sent(thread: Thread, args: argparse.Namespace) -> None:
-    """The very bytes; `--json` wraps them in what is known of them."""
+    """The very bytes and no other; `--json` wraps them in what is known of them."""
     found = thread.show(args.id, sent=True)
     if args.json:
         print_json(found.to_dict())
+    elif args.screen.width is not None:
+        print(args.screen.safe(found.body.decode()))  # a person looks: a line that ends
     else:
-        print(found.body.decode())
+        sys.stdout.flush()
+        sys.stdout.buffer.write(found.body)
 
 
 def diff(thread: Thread, args: argparse.Namespace) -> None:
@@ -209,7 +212,7 @@ def _log_options(parser: argparse.ArgumentParser) -> None:
 def _show_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help="a commit's id, a prefix of it, or a branch")
     parser.add_argument(
-        "--sent", action="store_true", help="what the model was sent, for an answer"
+        "--sent", action="store_true", help="the very bytes that a model was sent for this answer"
     )
 
 

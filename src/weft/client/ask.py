@@ -6,7 +6,7 @@ off: whoever folds the events has one place to look.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import orjson
 from msgspec import structs
@@ -17,7 +17,7 @@ from weft.errors import Refused, UpstreamFailed, UpstreamProtocolError
 from weft.model import ApiError, End, Event, Fail, Fold, Origin, Request, Response
 
 from .http import Wire
-from .offline import answer
+from .offline import answer, read_offline, write_offline
 from .provider import OFFLINE, Provider
 from .reply import Reply, read_all
 from .retry import LOOP, Policy
@@ -33,16 +33,22 @@ async def stream(
     catalog: Catalog,
     policy: Policy = LOOP,
     pace: float = 0.0,
+    leaves: Callable[[bytes], None] | None = None,
 ) -> AsyncIterator[Event]:
-    """The events of the answer, ending in `End` or `Fail`."""
+    """The events of the answer, ending in `End` or `Fail`; `leaves` is told the body that goes."""
+    tell = leaves or _nobody
     if provider is OFFLINE:
-        for event in answer(request):
+        body = write_offline(request)
+        tell(body)
+        for event in answer(read_offline(body)):
             yield event
             await asyncio.sleep(pace)
         return
     codec = CODECS[provider.protocol]
     try:
-        reply = await _post(wire, provider, request, codec, catalog, policy)
+        body = write_body(provider, request, catalog)
+        tell(body)
+        reply = await _post(wire, provider, request, body, policy)
         try:
             async for event in _events(reply, codec):
                 yield event
@@ -72,14 +78,8 @@ def origin_of(provider: Provider, model: str) -> Origin:
     return Origin(provider.protocol, provider.name, model)
 
 
-async def _post(
-    wire: Wire,
-    provider: Provider,
-    request: Request,
-    codec: Codec,
-    catalog: Catalog,
-    policy: Policy,
-) -> Reply:
+def write_body(provider: Provider, request: Request, catalog: Catalog) -> bytes:
+    """The request as this provider is sent it, streaming; raises `Refused`."""
     wanted = structs.replace(request, params=structs.replace(request.params, stream=True))
     target = Target(
         model=catalog.find(request.model, provider.name),
@@ -87,14 +87,25 @@ async def _post(
         cache="auto",
         embed=verbatim,
     )
-    body = provider.write_body(codec.encode_request(wanted, target).body, streams=True)
+    encoded = CODECS[provider.protocol].encode_request(wanted, target)
+    return provider.write_body(encoded.body, streams=True)
+
+
+def _nobody(body: bytes) -> None:
+    """Nobody wants to know."""
+
+
+async def _post(
+    wire: Wire, provider: Provider, request: Request, body: bytes, policy: Policy
+) -> Reply:
     headers = {
         "content-type": "application/json",
         "accept": "text/event-stream",
         **dict(provider.headers),
         **provider.auth_headers(),
     }
-    return await wire.post(provider, codec.request_path(request.model, True), body, headers, policy)
+    path = CODECS[provider.protocol].request_path(request.model, True)
+    return await wire.post(provider, path, body, headers, policy)
 
 
 async def _events(reply: Reply, codec: Codec) -> AsyncIterator[Event]:

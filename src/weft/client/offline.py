@@ -28,6 +28,7 @@ from weft.model import (
     Message,
     Open,
     Origin,
+    Params,
     Request,
     Start,
     Stop,
@@ -58,6 +59,15 @@ _CHECKPOINT = re.compile(r"<checkpoint:([a-z0-9]{6})>")
 _REMINDER = re.compile(r"<system-reminder>.*</system-reminder>", re.DOTALL)
 
 
+class Asked(Struct, frozen=True, omit_defaults=True):
+    """A request in the words of this model's own wire: those of the values themselves."""
+
+    model: str
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    params: Params = Params()
+
+
 class Scene(Struct, frozen=True):
     """What the rules look at: the turn to be answered, and all that was said before it."""
 
@@ -67,6 +77,19 @@ class Scene(Struct, frozen=True):
     before: tuple[Said, ...]
     checkpoints: tuple[str, ...]
     tools: dict[str, Tool]
+
+
+def write_offline(request: Request) -> bytes:
+    """The body that this model is sent."""
+    return msgspec.json.encode(
+        Asked(request.model, request.messages, request.tools, request.params)
+    )
+
+
+def read_offline(body: bytes) -> Request:
+    """The request that such a body is."""
+    asked = msgspec.json.decode(body, type=Asked)
+    return Request(asked.model, asked.messages, asked.tools, asked.params)
 
 
 def answer(request: Request) -> Iterator[Event]:

@@ -12,6 +12,7 @@ upstream left unfinished never ends like a success.
 """
 
 import time
+from concurrent.futures import Future
 
 import orjson
 from msgspec import Struct, structs
@@ -30,6 +31,7 @@ from weft.client import (
 from weft.codec import CODECS, Codec, restore_calls
 from weft.errors import Refused, StoreError, UpstreamFailed, UpstreamProtocolError
 from weft.model import ApiError, JsonObject, Loss, Origin, Request, Response
+from weft.thread import Imprint
 
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
 from .auth import Caller, admit, brings_credentials
@@ -53,7 +55,10 @@ LOSS_HEADER_LIMIT = 1000
 
 
 class Journey(Struct, frozen=True):
-    """All that is known about one exchange once its upstream is asked."""
+    """All that is known about one exchange once its upstream is asked.
+
+    `sent` is there with a `ticket`: what is kept of the body that leaves.
+    """
 
     state: State
     codec: Codec
@@ -61,6 +66,7 @@ class Journey(Struct, frozen=True):
     request: Request
     outgoing: Outgoing
     ticket: Ticket | None
+    sent: Future[Imprint] | None
     ledger: Ledger
     costs: bool
 
@@ -111,15 +117,17 @@ async def _travel(
     if link is not None and readable:
         request = await _resume(state, codec, route, request, caller, link)
     outgoing = write_outgoing(state, codec, route, request, body, inbound)
-    ticket = None
+    ticket = sent = None
     if not readable:
         ledger.outcome = "unread"
     elif state.recorder is not None:
         ticket = await state.recorder.begin(caller, read_hint(inbound.headers, request), request)
         ledger.thread, ledger.branch = ticket.thread, ticket.branch
+        spoken = codec if is_direct(route, codec) else CODECS[route.provider.protocol]
+        sent = state.recorder.press(ticket, outgoing.body, spoken.protocol, route.model)
     ledger.losses = len(outgoing.losses)
     costs = asks_for_costs(codec.protocol, raw)
-    journey = Journey(state, codec, route, request, outgoing, ticket, ledger, costs)
+    journey = Journey(state, codec, route, request, outgoing, ticket, sent, ledger, costs)
     reply = await _ask(journey)
     try:
         await _relay(journey, reply, inbound, outbound)
@@ -316,8 +324,9 @@ async def _write(journey: Journey, reply: Reply, outbound: Outbound, data: bytes
 async def _file(journey: Journey, response: Response) -> None:
     """Make the answer durable."""
     journey.ledger.usage = response.usage
-    if journey.ticket is not None and journey.state.recorder is not None:
-        ticket = await journey.state.recorder.finish(journey.ticket, response)
+    recorder, ticket, sent = journey.state.recorder, journey.ticket, journey.sent
+    if recorder is not None and ticket is not None and sent is not None:
+        ticket = await recorder.finish(ticket, response, sent)
         journey.ledger.branch = ticket.branch
 
 

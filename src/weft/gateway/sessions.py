@@ -13,12 +13,15 @@ and not answered yet, is taken for a retry.
 Two answers may be on their way from one place. Each request remembers the commit it ended in; an
 answer whose branch has moved on meanwhile gets a branch of its own, so no turn is ever filed
 behind words that it did not answer.
+
+With every answer goes an imprint of the body that really left for it. It is taken on the recorder's
+own line after the request is filed, so that neither the upstream nor the caller waits for it.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
 from typing import TypeVar
 from uuid import uuid4
@@ -28,7 +31,7 @@ from msgspec import Struct
 from weft.history import read_branches
 from weft.model import Message, Request, Response, Tool
 from weft.store import Store
-from weft.thread import Prefix, Thread, find_prefix
+from weft.thread import Bodies, Imprint, Letter, Prefix, Thread, find_prefix, take_imprint
 from weft.thread import open as open_thread
 
 from .auth import Caller, owns
@@ -70,14 +73,20 @@ class Recorder:
         self._line = ThreadPoolExecutor(1, thread_name_prefix="weft-recorder")
         self._answers: dict[tuple[str, str], Ticket] = {}
         self._offered: Offered = {}
+        self._bodies = Bodies()
 
     async def begin(self, caller: Caller, hint: str | None, request: Request) -> Ticket:
         """File what is new in a request."""
         return await self._run(lambda: self._begin(caller, hint, request))
 
-    async def finish(self, ticket: Ticket, response: Response) -> Ticket:
-        """File the answer behind its request."""
-        return await self._run(lambda: self._finish(ticket, response))
+    def press(self, ticket: Ticket, body: bytes, protocol: str, model: str) -> Future[Imprint]:
+        """Take the imprint of what leaves for the upstream, while that thinks about it."""
+        letter = Letter(body, protocol, model, ticket.head)
+        return self._line.submit(take_imprint, self.store, ticket.thread, letter, self._bodies)
+
+    async def finish(self, ticket: Ticket, response: Response, sent: Future[Imprint]) -> Ticket:
+        """File the answer behind its request, and with it what was sent."""
+        return await self._run(lambda: self._finish(ticket, response, sent.result()))
 
     async def before(self, caller: Caller, id: str) -> Before | None:
         """The conversation up to the answer of that id; None where none of ours has it."""
@@ -88,8 +97,8 @@ class Recorder:
         _remember(self._offered, (ticket.thread, ticket.branch), request.tools)
         return ticket
 
-    def _finish(self, ticket: Ticket, response: Response) -> Ticket:
-        filed = file_answer(self.store, ticket, response)
+    def _finish(self, ticket: Ticket, response: Response, sent: Imprint) -> Ticket:
+        filed = file_answer(self.store, ticket, response, sent)
         if response.id is not None:
             _remember(self._answers, (filed.scope, response.id), filed)
         return filed
@@ -149,14 +158,18 @@ def _is_retry(store: Store, known: Prefix, request: Request) -> bool:
     return head is not None and time.time() - head.created.timestamp() < RETRY_SECONDS
 
 
-def file_answer(store: Store, ticket: Ticket, response: Response) -> Ticket:
+def file_answer(
+    store: Store, ticket: Ticket, response: Response, sent: Imprint | None = None
+) -> Ticket:
     """Commit the answer behind the request, on a branch of its own if the request's moved on."""
     with store.transaction():
         thread = open_thread(store, ticket.thread, branch=ticket.branch)
         if ticket.head is not None:
             thread = _stand_on(store, thread, ticket.head)
         metadata = None if response.id is None else {ANSWER: response.id}
-        info = thread.commit_message(response.message, usage=response.usage, metadata=metadata)
+        info = thread.commit_message(
+            response.message, usage=response.usage, metadata=metadata, sent=sent
+        )
         return Ticket(ticket.scope, thread.name, thread.current, info.id)
 
 

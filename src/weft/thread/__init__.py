@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         ToolIOContent,
         extract_text_from_content,
     )
+    from .imprint import Bodies, Imprint, Letter, take_imprint
     from .info import CommitInfo
     from .lineage import Blame, Version
     from .looking import Hit, Stats
@@ -38,6 +39,7 @@ __getattr__ = lazy_names(
     {
         "ArtifactContent": "weft.thread.content",
         "Blame": "weft.thread.lineage",
+        "Bodies": "weft.thread.imprint",
         "Budget": "weft.thread.budget",
         "BudgetWarning": "weft.thread.budget",
         "CommitInfo": "weft.thread.info",
@@ -46,7 +48,9 @@ __getattr__ = lazy_names(
         "DialogueContent": "weft.thread.content",
         "FreeformContent": "weft.thread.content",
         "Hit": "weft.thread.looking",
+        "Imprint": "weft.thread.imprint",
         "InstructionContent": "weft.thread.content",
+        "Letter": "weft.thread.imprint",
         "MergePreview": "weft.thread.merging",
         "OutputContent": "weft.thread.content",
         "Prefix": "weft.thread.prefix",
@@ -62,6 +66,7 @@ __getattr__ = lazy_names(
         "extract_text_from_content": "weft.thread.content",
         "find_prefix": "weft.thread.prefix",
         "open": "weft.thread.opening",
+        "take_imprint": "weft.thread.imprint",
         "threads": "weft.thread.opening",
     },
 )
@@ -69,6 +74,7 @@ __getattr__ = lazy_names(
 __all__ = [
     "ArtifactContent",
     "Blame",
+    "Bodies",
     "Budget",
     "BudgetWarning",
     "CommitInfo",
@@ -77,7 +83,9 @@ __all__ = [
     "DialogueContent",
     "FreeformContent",
     "Hit",
+    "Imprint",
     "InstructionContent",
+    "Letter",
     "MergePreview",
     "OutputContent",
     "Prefix",
@@ -93,5 +101,6 @@ __all__ = [
     "extract_text_from_content",
     "find_prefix",
     "open",
+    "take_imprint",
     "threads",
 ]

@@ -23,6 +23,7 @@ def append_content(
     generation_config: JsonObject | None = None,
     priority: Priority = "normal",
     reminder: str | None = None,
+    riders: tuple[Message, ...] = (),
 ) -> CommitInfo:
     """Commit one of the eight types; where no note is given, its own text is one.
 
@@ -52,6 +53,7 @@ def append_content(
         generation_config=generation_config,
         priority=priority,
         turn=message.role in ("user", "tool"),
+        riders=riders,
     )
 
 
@@ -92,13 +94,17 @@ def append_message(
     usage: Any = None,
     priority: Priority = "normal",
     turn: bool = False,
+    riders: tuple[Message, ...] = (),
 ) -> CommitInfo:
-    """Commit one message as it is; a `turn` on a thread with checkpoints ends with one."""
+    """Commit one message as it is; a `turn` on a thread with checkpoints ends with one.
+
+    `riders` are attachments that are kept beside it.
+    """
 
     def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
         said = checkpointed(handle, message, head) if turn and handle.checkpoints else message
         op = Append(kind, priority)
-        draft = Draft("append", op, (said,), note, metadata, generation_config, usage)
+        draft = Draft("append", op, (said, *riders), note, metadata, generation_config, usage)
         return draft, ()
 
     return handle.land("append", plan, anywhere=True)

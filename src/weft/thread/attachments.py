@@ -40,13 +40,13 @@ def write_attachment(attachment: Attachment) -> Message:
 
 
 def read_attachment(step: Step) -> Attachment | None:
-    """What a commit carries, if it does."""
+    """The lines that a commit carries, if it does."""
     if len(step.contents) == 0:
         return None
     message = decode_entry(step.contents[-1])
     block = message.blocks[0] if message.role == ATTACHMENT and message.blocks else None
-    if not isinstance(block, Opaque):
-        return None
+    if not isinstance(block, Opaque) or "lines" not in block.raw:
+        return None  # nothing, or what a model was sent
     lines = tuple(Kept(number, text, turn) for number, text, turn in block.raw["lines"])
     return Attachment(block.protocol, block.raw["source"], lines)
 

@@ -95,7 +95,7 @@ class Reader:
     def show(self, id: Name, *, sent: bool = False) -> CommitInfo | Sent:
         """One commit with the messages it brought; or, of an answer, what the model was sent."""
         info = looking.show(self._handle, id)
-        return show_sent(info, self.compile) if sent else info
+        return show_sent(self._handle, info, self.compile) if sent else info
 
     def diff(self, before: At, after: At = None) -> Diff:
         """What changed between two commits or branches."""

@@ -14,9 +14,9 @@ from .arguments import check_beside, check_flag, check_priority, check_text
 from .content import Content, DialogueContent, InstructionContent
 from .handle import After, Before
 from .info import CommitInfo, auto_note
-from .params import ToolLike, VendorParams, read_tool
+from .params import ToolLike, read_tool
 from .reading import Reader
-from .sent import with_receipt
+from .sent import Sending, with_receipt
 from .usage import record_usage
 
 
@@ -90,21 +90,25 @@ class Recorder(Reader):
         message: str | None = None,
         metadata: JsonObject | None = None,
         generation_config: JsonObject | None = None,
-        sent: VendorParams | None = None,
+        sent: Sending | None = None,
     ) -> CommitInfo:
         """Append what the model says: text, or any vendor's whole response with all it holds.
 
-        `sent` is the request it answers, as a compiled context wrote it: with it `show` can say
-        later what the model was sent.
+        `sent` is the request it answers, as a compiled context wrote it, or as a `Letter` with the
+        bytes that left: with it `show` can say later what the model was sent.
         """
         check_beside(
             message=message, metadata=metadata, generation_config=generation_config, name=name
         )
-        metadata = with_receipt(metadata, sent)
+        metadata, riders = with_receipt(self._handle, metadata, sent)
         if isinstance(answer, str):
-            content = DialogueContent("assistant", answer, name)
-            return self.commit(
-                content, message, metadata=metadata, generation_config=generation_config
+            return append_content(
+                self._handle,
+                DialogueContent("assistant", answer, name),
+                note=message,
+                metadata=metadata,
+                generation_config=generation_config,
+                riders=riders,
             )
         response = read_answer(answer)
         said = response.message
@@ -115,6 +119,7 @@ class Recorder(Reader):
             metadata=metadata,
             generation_config=generation_config or describe_generation(response),
             usage=response.usage,
+            riders=riders,
         )
 
     def tool_result(
@@ -157,12 +162,15 @@ class Recorder(Reader):
         usage: Any = None,
         priority: Priority = "normal",
         kind: str = "dialogue",
-        sent: VendorParams | None = None,
+        sent: Sending | None = None,
     ) -> CommitInfo:
-        """Append one message of the model exactly as it is; adds no note and no checkpoint."""
+        """Append one message of the model exactly as it is; adds no note and no checkpoint.
+
+        `sent` is as for `assistant`.
+        """
         check_beside(message=message, metadata=metadata, generation_config=generation_config)
         check_priority(priority)
-        metadata = with_receipt(metadata, sent)
+        metadata, riders = with_receipt(self._handle, metadata, sent)
         return append_message(
             self._handle,
             said,
@@ -172,6 +180,7 @@ class Recorder(Reader):
             generation_config=generation_config,
             usage=usage,
             priority=priority,
+            riders=riders,
         )
 
     def record_usage(self, usage: Usage | Mapping[str, Any]) -> CommitInfo:

@@ -1,23 +1,38 @@
 """What a model was sent, kept as its recipe and made again when somebody asks.
 
 A thread compiles to the same messages for ever, and a codec writes the same bytes for the same
-messages. So an answer's commit keeps no copy of its request: only the commit that was compiled,
-the vendor, model and policies, the version of the catalogue, and a hash to prove the result.
+messages. So where a caller hands back what a compiled thread wrote for it, the answer's commit
+keeps no copy of its request: only the commit that was compiled, the vendor, model and policies,
+the version of the catalogue, and a hash to prove the result. Where whole bodies leave by our own
+hands (the gateway, the agent) the answer carries an imprint of their bytes instead.
 """
 
 from collections.abc import Callable
-from typing import Any
+from functools import cache
 
 import msgspec
 import orjson
 from msgspec import Struct
 
 from weft.catalog import load_catalog
-from weft.errors import ThreadError
+from weft.errors import NotFound, ThreadError
+from weft.history import Append, decode_body
 from weft.ids import object_id
-from weft.model import JsonObject
+from weft.model import JsonObject, Message
+from weft.store import Step
 
 from .compiled import CompiledContext
+from .handle import Handle
+from .imprint import (
+    Imprint,
+    Letter,
+    describe_loss,
+    hash_body,
+    press,
+    read_imprint,
+    take_imprint,
+    write_imprint,
+)
 from .info import CommitInfo
 from .params import Recipe, VendorParams
 
@@ -33,22 +48,39 @@ class Receipt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     hash: str
     extra: JsonObject = {}
 
+    def to_dict(self) -> JsonObject:
+        return msgspec.to_builtins(self)
+
 
 class Sent(Struct, frozen=True):
     """The bytes of a request, made again and proven equal."""
 
     body: bytes
-    receipt: Receipt
+    receipt: Receipt | Imprint
 
     def to_dict(self) -> JsonObject:
-        return {"receipt": msgspec.to_builtins(self.receipt), "body": orjson.loads(self.body)}
+        return {"receipt": self.receipt.to_dict(), "body": orjson.loads(self.body)}
 
 
-def with_receipt(metadata: JsonObject | None, params: VendorParams | None) -> JsonObject | None:
-    """The metadata of an answer, with the receipt of what was asked."""
-    if params is None:
-        return metadata
-    return {**(metadata or {}), RECORD: msgspec.to_builtins(write_receipt(params))}
+Sending = VendorParams | Letter | Imprint
+"""What an answer was given to: as a thread wrote it, as it left, or as it is to be kept."""
+
+
+def with_receipt(
+    handle: Handle, metadata: JsonObject | None, sent: Sending | None
+) -> tuple[JsonObject | None, tuple[Message, ...]]:
+    """The metadata of an answer and what rides along with it, for `sent` to be made again."""
+    match sent:
+        case None:
+            return metadata, ()
+        case Letter():
+            imprint = take_imprint(handle.store, handle.name, sent, handle.bodies)
+            return metadata, (write_imprint(imprint),)
+        case Imprint():
+            return metadata, (write_imprint(sent),)
+        case _:
+            receipt = msgspec.to_builtins(write_receipt(sent))
+            return {**(metadata or {}), RECORD: receipt}, ()
 
 
 def write_receipt(params: VendorParams) -> Receipt:
@@ -56,34 +88,64 @@ def write_receipt(params: VendorParams) -> Receipt:
     if params.recipe is None:
         raise ThreadError("only what a compiled thread wrote can be recorded as sent")
     extra = {key: value for key, value in params.items() if key not in params.written}
-    body = _bytes({**params, **extra})
-    return Receipt(recipe=params.recipe, catalog=catalog_version(), hash=_hash(body), extra=extra)
+    hash = hash_body(orjson.dumps({**params, **extra}))
+    return Receipt(recipe=params.recipe, catalog=catalog_version(), hash=hash, extra=extra)
 
 
-def show_sent(info: CommitInfo, compile: Callable[..., CompiledContext]) -> Sent:
+def show_sent(handle: Handle, info: CommitInfo, compile: Callable[..., CompiledContext]) -> Sent:
     """The request that this answer was given to; raises `ThreadError` where it cannot be proven."""
-    record = info.metadata.get(RECORD)
-    if record is None:
-        raise ThreadError(f"{info.id[:12]} has no record of what was sent")
-    receipt = msgspec.convert(record, Receipt)
+    try:
+        for step in _said_by(handle, info):
+            record = (decode_body(step).metadata or {}).get(RECORD)
+            if record is not None:
+                return _follow(handle, msgspec.convert(record, Receipt), compile)
+            imprint = read_imprint(step)
+            if imprint is not None:
+                return Sent(press(handle.store, handle.name, step), imprint)
+            lost = describe_loss(handle.store, [step])
+            if lost is not None and len(step.contents) > 1:  # something did ride along with it
+                raise ThreadError(lost)
+    except (ThreadError, msgspec.ValidationError) as error:
+        raise ThreadError(f"what {info.id[:12]} was sent cannot be made again: {error}") from None
+    raise ThreadError(f"{info.id[:12]} has no record of what was sent")
+
+
+def _said_by(handle: Handle, info: CommitInfo) -> list[Step]:
+    """The commit, and the one where its line was first said, if a rebase or a pick brought it."""
+    found = handle.store.read_commits(handle.name, [bytes.fromhex(info.id)])
+    op = decode_body(found[0]).op
+    if not isinstance(op, Append) or op.slot is None or RECORD in info.metadata:
+        return found
+    first = handle.store.read_commits(handle.name, [op.slot])
+    if not first:
+        raise ThreadError(f"commit {op.slot.hex()[:12]}, where it was first said, is gone")
+    return found + first
+
+
+def _follow(handle: Handle, receipt: Receipt, compile: Callable[..., CompiledContext]) -> Sent:
+    """What a recipe makes of the thread now, if it is what it made then."""
     recipe = receipt.recipe
-    context = compile(recipe.head, last=recipe.last, reasoning=recipe.reasoning)
-    body = _bytes({**context.follow(recipe), **receipt.extra})
-    if _hash(body) == receipt.hash:
+    try:
+        context = compile(recipe.head, last=recipe.last, reasoning=recipe.reasoning)
+    except NotFound:
+        raise ThreadError(
+            f"commit {(recipe.head or '')[:12]}, which it speaks of, is gone"
+        ) from None
+    body = orjson.dumps({**context.follow(recipe), **receipt.extra})
+    if hash_body(body) == receipt.hash:
         return Sent(body, receipt)
+    head = None if recipe.head is None else bytes.fromhex(recipe.head)
+    steps = [] if head is None else handle.store.walk(handle.name, head)
     now = catalog_version()
-    why = "" if now == receipt.catalog else f": the catalogue was {receipt.catalog}, it is {now}"
-    raise ThreadError(f"what {info.id[:12]} was sent cannot be made again{why}")
+    moved = None if now == receipt.catalog else f"the catalogue was {receipt.catalog}, it is {now}"
+    raise ThreadError(
+        describe_loss(handle.store, steps)
+        or moved
+        or "it was changed before it left, or is written in another way by this version"
+    )
 
 
+@cache
 def catalog_version() -> str:
     """A short name for what is known of models; it changes with every row."""
     return object_id("catalog", msgspec.json.encode(load_catalog().rows)).hex()[:12]
-
-
-def _bytes(params: dict[str, Any]) -> bytes:
-    return orjson.dumps(params)
-
-
-def _hash(body: bytes) -> str:
-    return object_id("sent", body).hex()

@@ -1,0 +1,153 @@
+"""A JSON text as pieces: runs of a text that is known already, and the words that only it has.
+
+A client says its whole conversation in every request, and most of it was in the request before,
+or is a message that the thread has. So a body is said as places in those (`[start, length]` in one
+pool of known bytes) with what is new between them.
+
+A body is cut at the quotes of its strings and nowhere else. A string is taken from the pool whole
+or written out whole: whoever looks for a text in what was written out, to erase it, finds it.
+"""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+
+SHORTEST = 24
+"""Bytes from which on a string is worth looking for: naming a place takes about half as many."""
+
+Piece = str | list[int]
+"""What only this text says, or where the pool says it: `[start, length]`."""
+
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[^"]++', re.DOTALL)
+
+
+def make_pool(before: bytes, known: Iterable[bytes]) -> bytes:
+    """All that pieces may be taken from: the text before this one, then everything else."""
+    return b"\n".join((before, *known))
+
+
+def cut(body: bytes, before: bytes, known: Sequence[bytes]) -> list[Piece]:
+    """The body in as few words of its own as may be."""
+    pool = make_pool(before, known)
+    tokens = _tokens(body)
+    ends = list(accumulate(map(len, tokens)))
+    first = bisect_right(ends, _same_start(body, before))
+    start = ends[first - 1] if first else 0
+    shared = _same_end(body, before, start)
+    last = min(bisect_left(ends, len(body) - shared) + 1, len(tokens))
+    stop = ends[last - 1] if last else 0
+    pieces = _Pieces()
+    pieces.copy(0, start)
+    _cut_middle(tokens[first:last], pool, _finder(before, known), pieces)
+    pieces.copy(len(before) - (len(body) - stop), len(body) - stop)
+    return pieces.close()
+
+
+def join(pieces: Iterable[Piece], pool: bytes) -> bytes:
+    """The text that these are the pieces of."""
+    return b"".join(
+        piece.encode() if isinstance(piece, str) else pool[piece[0] : piece[0] + piece[1]]
+        for piece in pieces
+    )
+
+
+class _Pieces:
+    """Pieces in the making: words wait until the next run is certain."""
+
+    def __init__(self) -> None:
+        self._done: list[Piece] = []
+        self._words: list[bytes] = []
+
+    def copy(self, start: int, length: int) -> None:
+        if length:
+            self._flush()
+            self._done.append([start, length])
+
+    def write(self, words: bytes) -> None:
+        self._words.append(words)
+
+    def close(self) -> list[Piece]:
+        self._flush()
+        return self._done
+
+    def _flush(self) -> None:
+        if self._words:
+            self._done.append(b"".join(self._words).decode())
+            self._words.clear()
+
+
+def _cut_middle(
+    tokens: Sequence[bytes], pool: bytes, find: Callable[[bytes], int | None], pieces: _Pieces
+) -> None:
+    place = 0
+    while place < len(tokens):
+        token = tokens[place]
+        at = find(token) if len(token) >= SHORTEST else None
+        place += 1
+        if at is None:
+            pieces.write(token)
+            continue
+        end = at + len(token)
+        while place < len(tokens) and pool.startswith(tokens[place], end):
+            end += len(tokens[place])
+            place += 1
+        pieces.copy(at, end - at)
+
+
+def _finder(before: bytes, known: Sequence[bytes]) -> Callable[[bytes], int | None]:
+    """Where in the pool a string stands; what is nearer to the body's end is asked first.
+
+    The text before is read only when something is missing that is in none of the others.
+    """
+    indexes: list[dict[bytes, int]] = []
+    texts = [(b"\n".join(known), len(before) + 1), (before, 0)]
+
+    def find(token: bytes) -> int | None:
+        for number, (text, offset) in enumerate(texts):
+            if number == len(indexes):
+                indexes.append(_index(text, offset))
+            at = indexes[number].get(token)
+            if at is not None:
+                return at
+        return None
+
+    return find
+
+
+def _index(text: bytes, offset: int) -> dict[bytes, int]:
+    """The places of all strings that are worth naming."""
+    tokens = _tokens(text)
+    ends = accumulate(map(len, tokens), initial=offset)
+    pairs = zip(tokens, ends, strict=False)
+    return {token: start for token, start in pairs if len(token) >= SHORTEST and token[0] == 34}
+
+
+def _tokens(text: bytes) -> list[bytes]:
+    """Strings with their quotes, and what stands between them; no byte is left out."""
+    tokens = _TOKEN.findall(text)
+    return tokens if sum(map(len, tokens)) == len(text) else [text]
+
+
+def _same_start(one: bytes, other: bytes) -> int:
+    """How many bytes both begin with, found by halves: a comparison of slices is nearly free."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _same_end(one: bytes, other: bytes, start: int) -> int:
+    """How many bytes both end with, without those before `start`."""
+    low, high = 0, min(len(one), len(other)) - start
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[len(one) - middle : len(one) - low] == other[len(other) - middle : len(other) - low]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

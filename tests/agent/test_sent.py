@@ -1,0 +1,94 @@
+"""What the agent's model was sent, printed again: the bytes that arrived at the other end."""
+
+import asyncio
+from pathlib import Path
+
+import orjson
+import pytest
+
+import weft
+from servers import Scripted, scripted_upstream
+from weft.agent import Agent
+from weft.catalog import load_catalog
+from weft.client import OFFLINE, make_provider, stream
+from weft.client.offline import answer, read_offline
+from weft.model import Fold, Message, Request, Text
+
+
+def weather(city: str) -> str:
+    """The weather of a city."""
+    return f"sunny in {city}"
+
+
+FRAMES = [
+    {"type": "message_start", "message": {"id": "m", "role": "assistant", "content": []}},
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    {
+        "type": "content_block_delta",
+        "index": 0,
+        "delta": {"type": "text_delta", "text": "Well, well."},
+    },
+    {"type": "content_block_stop", "index": 0},
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}},
+    {"type": "message_stop"},
+]
+SSE = b"".join(
+    b"event: %b\ndata: %b\n\n" % (str(frame["type"]).encode(), orjson.dumps(frame))
+    for frame in FRAMES
+)
+PROTOCOLS = ["anthropic", "openai-chat", "openai-responses", "gemini"]
+
+
+def said(protocol: str) -> Scripted:
+    to = weft.StreamTranslator(source="anthropic", target=protocol, created=1)
+    return Scripted(to.feed(SSE) + to.close())
+
+
+def answers(thread: weft.Thread) -> list[str]:
+    return [
+        info.id
+        for info in reversed(thread.log())
+        if info.kind == "append" and info.messages[0].role == "assistant"
+    ]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_answer_of_the_loop_says_what_left_for_it(protocol: str, tmp_path: Path) -> None:
+    with scripted_upstream() as upstream, weft.open(tmp_path / "a.db") as thread:
+        upstream.then(said(protocol))
+        provider = make_provider("u", protocol, upstream.url, key="sk-secret")
+        agent = Agent(thread, "m", tools=[weather], system="Be brief.", provider=provider)
+        for words in ("What is it like?", "And “there”, é?", "One more time."):
+            assert agent.send(words) == "Well, well."
+        thread.compact([{"summary": "They spoke of the weather."}])
+        Agent(thread, "m", provider=provider).send("After all that?")
+        sent = [thread.show(id, sent=True) for id in answers(thread)[-4:]]
+        assert [one.body for one in sent] == [seen["body"] for seen in upstream.seen]
+        assert {(one.receipt.protocol, one.receipt.model) for one in sent} == {(protocol, "m")}
+        thread.close()
+    assert b"sk-secret" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+
+
+def test_the_model_inside_answers_the_very_bytes_that_are_kept() -> None:
+    thread = weft.open()
+    Agent(thread, tools=[weather]).send("use weather for Lyon")
+    found = answers(thread)
+    assert len(found) == 2  # the call, and the words behind its result
+    for id in found:
+        body = thread.show(id, sent=True).body
+        folding = Fold()
+        for event in answer(read_offline(body)):
+            folding.send(event)
+        assert folding.response().message.blocks == thread.show(id).messages[0].blocks
+
+
+def test_the_body_that_leaves_is_told_once_before_the_first_event() -> None:
+    told: list[bytes] = []
+    request = Request("weft-offline", (Message("user", (Text("hi"),)),))
+
+    async def ask() -> int:
+        events = stream(None, OFFLINE, request, catalog=load_catalog(), leaves=told.append)
+        return len([event async for event in events if told])
+
+    assert asyncio.run(ask()) > 2
+    assert [read_offline(body) for body in told] == [request]

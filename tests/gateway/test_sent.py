@@ -1,0 +1,232 @@
+"""`weft show ID --sent` after the gateway answered: the very bytes that the upstream received."""
+
+import subprocess
+import sys
+from itertools import pairwise, product
+
+import orjson
+import pytest
+
+import weft
+import weft.thread
+from protocol_rows import PROTOCOLS
+from servers import LAUNCH, Scripted, post, scripted_upstream, weft_serve
+from weft.store import open_store
+from weft.thread.care import forget, fsck, gc
+from weft.thread.transfer import archive_bytes, import_bytes
+
+NAMES = {"anthropic": "a", "openai-chat": "c", "openai-responses": "r", "gemini": "g"}
+PATHS = {
+    "anthropic": "/v1/messages",
+    "openai-chat": "/v1/chat/completions",
+    "openai-responses": "/v1/responses",
+    "gemini": "/v1beta/models/{model}:generateContent",
+}
+ANSWER = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "m",
+    "content": [{"type": "text", "text": "The tree stands where the river bends."}],
+    "stop_reason": "end_turn",
+    "stop_sequence": None,
+    "usage": {"input_tokens": 12, "output_tokens": 6},
+}
+ECHO = {"role": "assistant", "content": ANSWER["content"]}
+ODD = (
+    b'{ "model" : "m",\n "max_tokens":64, "metadata":{"user_id":"u\\/1"}, "top_p": 1.0,\r\n'
+    b'  "system" : "Stra\\u00DFe und Stra\xc3\x9fe", "messages":[ {"role":"user",'
+    b'"content":[{"type":"text","text":"a tab\\t, a quote \\" and \\u0041 longer words",'
+    b'"cache_control":{"type":"ephemeral"}}]}%b ] , "top_p": 1.0 }'
+)
+
+
+@pytest.fixture(scope="module")
+def upstream():
+    with scripted_upstream() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory, upstream):
+    """Four upstreams, one of each protocol, all at the same address."""
+    flags = [f"--upstream={name}={protocol}:{upstream.url}" for protocol, name in NAMES.items()]
+    with weft_serve(tmp_path_factory.mktemp("many"), *flags) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory, upstream):
+    """One upstream, whose callers' bodies pass as they are."""
+    flag = f"--upstream=up=anthropic:{upstream.url}"
+    with weft_serve(tmp_path_factory.mktemp("one"), flag) as running:
+        yield running
+
+
+def answer(protocol, streamed=False):
+    if not streamed:
+        body = weft.translate_response(ANSWER, source="anthropic", target=protocol).body
+        return Scripted(orjson.dumps(body), kind="application/json")
+    parts = [
+        {"type": "message_start", "message": {**ANSWER, "content": [], "stop_reason": None}},
+        {
+            "type": "content_block_start",
+            "index": 0,
+            "content_block": {"type": "text", "text": ""},
+        },
+        {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "text_delta", "text": ANSWER["content"][0]["text"]},
+        },
+        {"type": "content_block_stop", "index": 0},
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "end_turn"},
+            "usage": {"output_tokens": 6},
+        },
+        {"type": "message_stop"},
+    ]
+    frames = b"".join(
+        b"event: %b\ndata: %b\n\n" % (p["type"].encode(), orjson.dumps(p)) for p in parts
+    )
+    to = weft.StreamTranslator(source="anthropic", target=protocol, created=1)
+    return Scripted(to.feed(frames) + to.close())
+
+
+def show(store, thread, *words, id="main"):
+    """What the command prints, what it complains of, and its exit code."""
+    command = [sys.executable, "-c", LAUNCH, "show", id, "--sent", *words]
+    given = ["--store", str(store), "--thread", thread]
+    done = subprocess.run([*command, *given], capture_output=True, check=False)
+    return done.stdout, done.stderr.decode(), done.returncode
+
+
+def turn(text, *before, **more):
+    messages = [*before, {"role": "user", "content": text}]
+    tools = [
+        {
+            "name": "look",
+            "description": "Looks at the place that is named.",
+            "input_schema": {"type": "object", "properties": {"place": {"type": "string"}}},
+        }
+    ]
+    return {"model": "m", "max_tokens": 64, "tools": tools, "messages": messages, **more}
+
+
+def ask(url, protocol, model, body, **headers):
+    """Ask in this protocol's words; the thread that the answer was filed in."""
+    said = weft.translate({**body, "model": model}, source="anthropic", target=protocol).body
+    status, given, data = post(url + PATHS[protocol].format(model=model), said, headers)
+    assert status == 200, data
+    return given["x-weft-thread"]
+
+
+@pytest.mark.parametrize(("client", "behind"), [*product(PROTOCOLS, PROTOCOLS)])
+def test_what_left_for_the_upstream_is_printed_again(gateway, upstream, client, behind):
+    upstream.then(answer(behind))
+    model, words = f"{NAMES[behind]}/m", f"Where is the tree of {client} and {behind}?"
+    first = turn(words)
+    thread = ask(gateway.url, client, model, first)
+    second = turn("And the river, where does it bend?", *first["messages"], ECHO, top_p=0.5)
+    assert ask(gateway.url, client, model, second) == thread
+    with weft.thread.open(gateway.store, thread) as opened:
+        answers = [info.id for info in reversed(opened.log()) if info.usage is not None]
+    assert len(answers) == 2
+    for id, seen in zip(answers, upstream.seen, strict=True):
+        assert show(gateway.store, thread, id=id) == (seen["body"], "", 0)
+    receipt = orjson.loads(show(gateway.store, thread, "--json")[0])
+    assert receipt["body"] == orjson.loads(upstream.seen[1]["body"])
+    assert (receipt["receipt"]["protocol"], receipt["receipt"]["model"]) == (behind, "m")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "words"),
+    [("anthropic", "streamed"), ("openai-chat", "streamed for chat")],
+)
+def test_a_streamed_answer_has_its_receipt(gateway, upstream, protocol, words):
+    upstream.then(answer(protocol, streamed=True))
+    body = turn(words, stream=True)
+    thread = ask(gateway.url, "anthropic", f"{NAMES[protocol]}/m", body)
+    assert show(gateway.store, thread)[0] == upstream.seen[0]["body"]
+
+
+def test_a_body_is_kept_however_it_is_spelt(plain, upstream):
+    upstream.then(answer("anthropic"))
+    url, headers = f"{plain.url}/v1/messages", {"x-weft-thread": "odd", "x-api-key": "sk-mine"}
+    post(url, ODD % b"", headers)
+    assert show(plain.store, "odd")[0] == upstream.seen[0]["body"] == ODD % b""
+    more = b' , %b, {"role":"user","content":"go on \xf0\x9f\x8c\xb3"}' % orjson.dumps(ECHO)
+    post(url, ODD % more, headers)
+    assert show(plain.store, "odd")[0] == upstream.seen[1]["body"] == ODD % more
+    kept = b"".join(path.read_bytes() for path in plain.store.parent.glob("weft.db*"))
+    assert b"sk-mine" not in kept
+
+
+def test_the_model_inside_reads_the_callers_own_bytes(plain):
+    body = b'{"model": "weft-offline", "max_tokens":50,"messages":[{"role":"user","content":"hi"}]}'
+    post(f"{plain.url}/v1/messages", body, {"x-weft-thread": "inside"})
+    assert show(plain.store, "inside") == (body, "", 0)
+
+
+def test_a_long_conversation_is_not_kept_again_each_turn(plain, upstream):
+    upstream.then(answer("anthropic"))
+    tools = turn("")["tools"] * 40
+    messages = [{"role": "user", "content": "The whole story so far. " + "word by word, " * 14000}]
+    sizes = []
+    for number in range(12):
+        body = turn(f"Chapter {number}, please.", *messages, tools=tools, temperature=0.5)
+        thread = ask(plain.url, "anthropic", "m", body, **{"x-weft-thread": "long"})
+        messages = [*body["messages"], ECHO]
+        sizes.append(_weight(plain.store, thread))
+    assert len(upstream.seen[-1]["body"]) > 200_000
+    assert show(plain.store, thread)[0] == upstream.seen[-1]["body"]
+    grown = [after - before for before, after in pairwise(sizes)]
+    assert max(grown) < 3000
+    assert max(grown[1:]) - min(grown[1:]) < 100  # no turn costs more than the one before it
+
+
+def _weight(store, thread):
+    with weft.thread.open(store, thread) as opened:
+        steps = opened.store.walk(thread, bytes.fromhex(opened.branches()["main"]))
+    return sum(len(step.commit.data) + sum(map(len, step.contents)) for step in steps)
+
+
+def test_a_forgotten_text_is_gone_from_receipts_and_stays_gone(tmp_path, upstream):
+    upstream.then(answer("anthropic"))
+    secret = "hunter/2 is the password"
+    spelt = ODD.replace(b"longer words", secret.replace("/", "\\/").encode())
+    flag = f"--upstream=up=anthropic:{upstream.url}"
+    with weft_serve(tmp_path, flag) as running:
+        post(f"{running.url}/v1/messages", spelt % b"", {"x-weft-thread": "odd"})
+        assert show(running.store, "odd")[0] == spelt % b""
+    assert forget(running.store, secret)
+    assert fsck(running.store).clean
+    printed, why, code = show(running.store, "odd")
+    assert (printed, code) == (b"", 1)
+    assert "was forgotten" in why
+    with weft_serve(tmp_path, flag) as running:  # the client still says it in every request
+        more = b' , %b, {"role":"user","content":"go on"}' % orjson.dumps(ECHO)
+        post(f"{running.url}/v1/messages", spelt % more, {"x-weft-thread": "odd"})
+        printed, why, code = show(running.store, "odd")
+        assert (printed, code) == (b"", 1)
+        assert "was forgotten" in why
+    kept = b"".join(path.read_bytes() for path in tmp_path.glob("weft.db*"))
+    assert b"hunter" not in kept
+    assert fsck(running.store).clean
+
+
+def test_an_archive_and_a_sweep_keep_receipts(plain, upstream, tmp_path):
+    upstream.then(answer("anthropic"))
+    first = turn("Where does the archive keep it?")
+    ask(plain.url, "anthropic", "m", first, **{"x-weft-thread": "kept"})
+    second = turn("And then?", *first["messages"], ECHO)
+    ask(plain.url, "anthropic", "m", second, **{"x-weft-thread": "kept"})
+    gc(plain.store, days=0)
+    copy = tmp_path / "copy.db"
+    source, target = open_store(plain.store), open_store(copy)
+    import_bytes(target, archive_bytes(source, ["kept"]))
+    source.close()
+    target.close()
+    assert fsck(copy).clean
+    assert show(copy, "kept")[0] == upstream.seen[1]["body"]

@@ -1,0 +1,194 @@
+"""Bodies as pieces: what leaves comes back byte by byte, and is kept only once."""
+
+import json
+import sqlite3
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import weft
+from weft.errors import ThreadError
+from weft.model import Message, Text
+from weft.store import Store, open_store
+from weft.thread import CommitInfo, Letter, Thread
+from weft.thread.care import forget, fsck, gc, mend
+from weft.thread.pieces import cut, join, make_pool
+
+WORDS = st.text(max_size=40) | st.sampled_from(["a string that is long enough to be found", "x"])
+VALUES = st.recursive(
+    WORDS | st.integers(0, 10**9) | st.none(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORDS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@st.composite
+def bodies(draw: st.DrawFn) -> bytes:
+    spacing = draw(st.sampled_from([None, (",", ":"), (" , ", " : ")]))
+    ascii = draw(st.booleans())
+    return json.dumps(draw(VALUES), ensure_ascii=ascii, separators=spacing).encode(errors="replace")
+
+
+@settings(max_examples=300)
+@given(bodies(), bodies(), st.lists(bodies(), max_size=3))
+def test_pieces_are_the_whole(body: bytes, before: bytes, known: list[bytes]) -> None:
+    for last in (before, body, body[: len(body) // 2], b""):
+        pieces = cut(body, last, known)
+        assert join(orjson.loads(orjson.dumps(pieces)), make_pool(last, known)) == body
+
+
+@settings(max_examples=300)
+@given(VALUES, st.text(min_size=1, max_size=6), bodies())
+def test_no_string_is_written_out_in_part(value: Any, secret: str, before: bytes) -> None:
+    """A text in a body is wholly in words of its own, or in none of them."""
+    body = orjson.dumps({"value": value, "text": f"so long that it is worth a place {secret}!"})
+    part = json.dumps(secret, ensure_ascii=False)[1:-1]
+    for last in (before, body.replace(part.encode() + b"!", b"")):
+        written = [piece for piece in cut(body, last, []) if isinstance(piece, str)]
+        quotes = [len([q for q in _quotes(piece)]) for piece in written]
+        assert all(count % 2 == 0 for count in quotes)
+
+
+def _quotes(text: str) -> list[str]:
+    """The quotes that begin or end a string."""
+    return [sign for sign in text.replace("\\\\", "").replace('\\"', "") if sign == '"']
+
+
+def test_what_is_known_is_not_written_again() -> None:
+    said = orjson.dumps({"role": "user", "content": "a long line that the thread has already"})
+    tools = orjson.dumps([{"name": "t", "description": "something that every request says"}])
+    first = b'{"messages":[%b],"tools":%b}' % (said, tools)
+    entry = orjson.dumps({"text": "a new line, which the thread has been told as well"})
+    new = b'{"text":"a new line, which the thread has been told as well","role":"user"}'
+    second = b'{"messages":[%b,%b],"tools":%b}' % (said, new, tools)
+    words = [piece for piece in cut(second, first, [entry]) if isinstance(piece, str)]
+    assert sum(map(len, words)) < 40
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    opened = open_store(None if request.param == "memory" else tmp_path / "weft.db")
+    yield opened
+    opened.close()
+
+
+def exchange(t: Thread, said: str, answer: str) -> tuple[CommitInfo, bytes]:
+    """One turn, asked with a body of our own spelling."""
+    t.user(said)
+    lines = [{"role": m.role, "text": m.text} for m in t.compile().messages]
+    body = json.dumps(
+        {"seed": 7, "lines": lines, "end": "an end like any other, after all"}
+    ).encode()
+    letter = Letter(body, "own", "m", t.compile().head)
+    return t.commit_message(Message("assistant", (Text(answer),)), sent=letter), body
+
+
+def test_every_answer_of_a_thread_says_what_it_was_given_to(store: Store) -> None:
+    t = weft.open(store)
+    told = [exchange(t, f'question {n} ünd "so"', f"answer {n}") for n in range(90)]
+    assert {weft.open(store).show(info, sent=True).body == body for info, body in told} == {True}
+    cold = exchange(weft.open(store), "from another process", "answer")
+    t.compact(keep=4)
+    rewritten = exchange(t, "after a compaction", "answer")
+    for info, body in (cold, rewritten):
+        assert t.show(info, sent=True).body == body
+    assert fsck(store).clean
+    assert all("lines" not in str(info.to_dict()["metadata"]) for info in t.log())
+    assert t.search("an end like any other") == []  # no model is shown an imprint
+
+
+def test_an_imprint_changes_nothing_that_is_said(store: Store) -> None:
+    with_one, without = weft.open(store, thread="a"), weft.open(store, thread="b")
+    exchange(with_one, "hello", "hi")
+    without.user("hello")
+    without.assistant("hi", message="")
+    assert with_one.compile().messages == without.compile().messages
+    assert with_one.head.tokens == without.head.tokens  # pyright: ignore[reportOptionalMemberAccess]
+    assert with_one.log()[1].id == without.log()[1].id
+
+
+def test_storage_grows_by_what_is_new(store: Store) -> None:
+    t = weft.open(store)
+    exchange(t, "the story so far: " + "and then, and then. " * 10_000, "answer")
+    sizes: list[int] = []
+    for n in range(300):
+        exchange(weft.open(store) if n % 7 == 0 else t, f"question {n:03}", f"answer {n:03}")
+        sizes.append(sum(len(data) for _, data in store.upkeep().entries()))
+    grown = [after - before for before, after in pairwise(sizes)]
+    assert max(grown) < 40_000  # where a chain begins anew, a place for every line
+    assert sum(grown) / len(grown) < 1_000
+    assert sum(grown[150:]) < 2 * sum(grown[:150])
+
+
+def test_a_line_that_is_said_again_elsewhere_keeps_its_receipt(store: Store) -> None:
+    t = weft.open(store)
+    t.user("root")
+    t.branch("side")
+    t.switch("side")
+    info, body = exchange(t, "asked on the side", "answered on the side")
+    t.switch("main")
+    picked = t.cherry_pick(info)
+    assert picked.id != info.id
+    assert t.show(picked, sent=True).body == body
+
+
+def test_a_forgotten_text_is_said_to_be_forgotten(store: Store) -> None:
+    t = weft.open(store)
+    first, body = exchange(t, "before", "answer")
+    second, _ = exchange(t, "my password is hunter2xyz", "answer")
+    third, _ = exchange(t, "after", "answer")
+    forget(store, "hunter2xyz")
+    t = weft.open(store)
+    assert t.show(first, sent=True).body == body
+    for info in (second, third):
+        with pytest.raises(ThreadError, match=r"entry [0-9a-f]{12}, which .* was forgotten"):
+            t.show(info, sent=True)
+    fourth, _ = exchange(t, "and on", "answer")
+    with pytest.raises(ThreadError, match="was forgotten"):
+        t.show(fourth, sent=True)
+    assert fsck(store).clean
+    assert not any(b"hunter2xyz" in data for _, data in store.upkeep().entries())
+
+
+def test_a_forgotten_word_of_the_body_alone_is_said_too(store: Store) -> None:
+    t = weft.open(store)
+    info, _ = exchange(t, "hello", "hi")
+    assert forget(store, "an end like any other")
+    with pytest.raises(ThreadError, match="was forgotten"):
+        t.show(info, sent=True)
+    assert fsck(store).clean
+
+
+def test_what_a_sweep_took_is_said_to_be_gone(store: Store) -> None:
+    t = weft.open(store)
+    t.user("root")
+    t.branch("side")
+    t.switch("side")
+    info, _ = exchange(t, "asked on the side", "answered on the side")
+    t.switch("main")
+    picked = t.cherry_pick(info)
+    t.delete_branch("side")
+    assert gc(store, days=-1).commits > 0
+    with pytest.raises(ThreadError, match="is gone"):
+        weft.open(store).show(picked, sent=True)
+
+
+def test_a_damaged_receipt_prints_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "weft.db"
+    with weft.open(path) as t:
+        info, _ = exchange(t, "hello", "hi")
+    with sqlite3.connect(path) as db:
+        db.execute(
+            "UPDATE entry SET data = CAST(replace(CAST(data AS TEXT), 'seed', 'need') AS BLOB)"
+        )
+    db.close()
+    with weft.open(path) as t, pytest.raises(ThreadError, match="not the same any more"):
+        t.show(info, sent=True)
+    mend(path)
+    with weft.open(path) as t, pytest.raises(ThreadError, match="was damaged"):
+        t.show(info, sent=True)
