@@ -135,7 +135,9 @@ def measure_peer() -> None:
     python = home / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "-q", "litellm", "orjson"], check=True)
+        subprocess.run(
+            [str(python), "-m", "pip", "install", "-q", "litellm", "mcp", "orjson"], check=True
+        )
     wires = bodies()
     for source, target in (("openai-chat", "anthropic"), ("anthropic", "openai-chat")):
         (ours,) = best(lambda s=source, t=target: weft.translate(wires[s], s, t))
@@ -145,8 +147,12 @@ def measure_peer() -> None:
             capture_output=True,
             check=True,
         )
-        theirs = float(done.stdout)
-        print(f"{source} -> {target}: LiteLLM {theirs * 1e3:.2f} ms, {theirs / ours:.1f}x our time")
+        alone, road = map(float, done.stdout.split())
+        print(
+            f"{source} -> {target}: Weft {ours * 1e3:.2f} ms from bytes to bytes; LiteLLM "
+            f"{alone * 1e3:.2f} ms in its transformation alone, {alone / ours:.1f}x our time, and "
+            f"{road * 1e3:.2f} ms until its bytes leave, {road / ours:.1f}x our time"
+        )
 
 
 def main() -> None:
