@@ -64,6 +64,10 @@ class Losses:
         path = at if isinstance(at, str) else self.path(at)
         self.items.append(Loss(path, what, why, level))
 
+    def param(self, name: str, what: str, why: str, level: Level = "meaning") -> None:
+        """Report something about a parameter, by its name in the model (`reasoning.effort`)."""
+        self.add(("params", name), what, why, level)
+
     def path(self, place: Place) -> str:
         """A place of the model as the caller would write it."""
         return self._wire.locate(place) if self._wire is not None else thread_path(place)
@@ -76,6 +80,8 @@ def thread_path(place: Place) -> str:
             return ""
         case ("tools", number):
             return f"tools[{number}]"
+        case ("params", name):
+            return str(name)
         case (message,):
             return f"messages[{message}]"
         case (message, block):

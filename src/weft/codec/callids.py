@@ -26,6 +26,6 @@ def looks_marked(call_id: str) -> bool:
 
 def fitting_id(call_id: str, longest: int) -> str:
     """The id where it fits and is nobody else's, else marked."""
-    if len(call_id) <= longest and not looks_marked(call_id):
+    if len(call_id) <= longest and (call_id[-10:-8] != "-x" or not looks_marked(call_id)):
         return call_id
     return marked_id(call_id, longest)

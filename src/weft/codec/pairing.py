@@ -46,22 +46,28 @@ def _message_of(turn: Turn) -> Message:
 
 
 class Pairing:
-    """Puts results behind their calls. `waiting` are the calls that have none yet."""
+    """Puts results behind their calls. `waiting` are the calls that have none yet, `group` the turn
+    of the results so far: so many of them stand first in it. `inline` is whether a system message
+    is among the turns."""
 
     def __init__(self, losses: Losses) -> None:
         self.losses = losses
         self.turns: list[Turn] = []
         self.waiting: dict[str, Place] = {}
         self.group: Turn | None = None
+        self.results = 0
+        self.inline = False
         self.deferred: list[Turn] = []
 
     def assistant(self, turn: Turn) -> None:
         last = self.turns[-1] if self.turns else None
         if self.waiting and self.group is None and last is not None and not self.deferred:
-            places = last.places + turn.places  # parallel calls in two messages are one turn
-            last.keep(list(zip(last.blocks + turn.blocks, places, strict=True)))
+            more = list(zip(turn.blocks, turn.places, strict=True))
+            last.insert(len(last.blocks), more)  # parallel calls in two messages are one turn
         else:
-            self.settle()
+            if self.waiting or self.deferred:
+                self.settle()
+            self.group = None
             self.turns.append(turn)
         number = turn.number
         for at, block in enumerate(turn.blocks):
@@ -69,6 +75,7 @@ class Pairing:
                 self.waiting[block.id] = turn.moved[at] if turn.moved else (number, at)
 
     def system(self, turn: Turn) -> None:
+        self.inline = True
         if self.waiting:
             self.deferred.append(turn)
             self.losses.add(
@@ -81,7 +88,7 @@ class Pairing:
             self.turns.append(turn)
 
     def user(self, turn: Turn) -> None:
-        if self._answers_one(turn):
+        if self.answers(turn):
             return
         for block in turn.blocks:
             if type(block) is ToolResult:
@@ -122,7 +129,7 @@ class Pairing:
             self.turns += self.deferred
             self.deferred = []
 
-    def _answers_one(self, turn: Turn) -> bool:
+    def answers(self, turn: Turn) -> bool:
         """Whether a turn is the one result that was waited for; nearly all results are."""
         if self.group is not None or len(turn.blocks) != 1:
             return False
@@ -130,6 +137,7 @@ class Pairing:
         if type(only) is not ToolResult or self.waiting.pop(only.call_id, None) is None:
             return False
         self.group = turn
+        self.results = 1
         self.turns.append(turn)
         if self.deferred and not self.waiting:
             self.turns += self.deferred
@@ -154,13 +162,13 @@ class Pairing:
     def _add(self, turn: Turn, items: Sequence[tuple[Block, Place]]) -> None:
         if self.group is None:
             self.group = Turn(turn.role, turn.message, [], turn.number, [])
+            self.results = 0
             self.turns.append(self.group)
-        blocks, places = self.group.blocks, self.group.places
-        at = len(blocks)
         if isinstance(items[0][0], ToolResult):  # results stand before any words of their turn
-            at = sum(isinstance(block, ToolResult) for block in blocks)
-        blocks[at:at] = [block for block, _ in items]
-        places[at:at] = [place for _, place in items]
+            self.group.insert(self.results, items)
+            self.results += len(items)
+        else:
+            self.group.insert(len(self.group.blocks), items)
 
     def _as_text(self, block: ToolResult, place: Place, why: str) -> list[tuple[Block, Place]]:
         self.losses.add(place, "a tool result, now text", why)

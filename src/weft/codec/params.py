@@ -1,5 +1,6 @@
 """What the parameters of all wires share: reporting what a target cannot be told."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from weft.errors import Refused
@@ -45,6 +46,13 @@ MISSING_CONTEXT = frozenset(
 """Members, and types of items, that stand for context which only their own vendor has."""
 
 
+def param_path(name: str, words: Mapping[str, str]) -> str:
+    """The caller's own path of a parameter; `words` are those that its wire calls otherwise."""
+    if name in words:
+        return words[name]
+    return words.get(name.partition(".")[0], name)
+
+
 def refuse_missing_context(request: Request) -> None:
     """Raise `Refused` where a part of the conversation is not in the body itself."""
     for path, value in request.rest.items():
@@ -67,7 +75,7 @@ def lose_params(request: Request, sayable: frozenset[str], losses: Losses) -> No
     for key in request.params.__struct_fields__:
         value = getattr(request.params, key)
         if value is not None and key not in sayable:
-            losses.add(
+            losses.param(
                 key,
                 f"the parameter {key!r}",
                 "the target has no such parameter",
@@ -98,7 +106,11 @@ def lose_stop(stop: Stop | None, words: frozenset[StopKind], path: str, losses: 
 
 
 def _lose_nulls(request: Request, losses: Losses) -> None:
-    """A tool's member that is null says nothing; another wire leaves it out."""
+    """A member that is null says nothing; another wire leaves it out."""
+    for fields in request.raw.values():
+        for key, value in fields.items():
+            if value is None and key not in request.rest:
+                losses.add(key, f"the member {key!r}, null", "it is left out here", "form")
     for number, tool in enumerate(request.tools):
         for fields in (tool.raw or {}).values():
             for key, value in fields.items():
@@ -120,9 +132,10 @@ def lose_ext(ext: Ext, protocol: str, place: Place, losses: Losses) -> None:
         for key, value in fields.items():
             if item is not None and key in ("item", "content"):
                 continue
+            noted = isinstance(value, str) and key == "item" or (key, value) == ("id", None)
             losses.items.append(
                 Loss(
-                    f"{path}.{key}" if path else key,
+                    path if noted else f"{path}.{key}" if path else key,
                     f"the member {key!r}",
                     "it has no counterpart on the target's wire",
                     "form" if key in FORM_MEMBERS or value in (None, "", [], {}) else "meaning",

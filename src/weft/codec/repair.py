@@ -85,13 +85,14 @@ def arrange(
 ) -> Arranged:
     """The turns of a request as this wire wants them; every change is reported."""
     native = request.wire is not None and request.wire.protocol == rules.protocol
-    turns = [turn_of(number, message) for number, message in enumerate(request.messages)]
+    turns = [Turn(m.role, m, m.blocks, number) for number, m in enumerate(request.messages)]
     system = _take_system(turns, policy, losses)
     if native:
         _place_system(turns, rules, model, policy, losses, native)
     else:
-        turns = _legal(system, turns, request, rules, losses)
-        if any([turn.message.role in SYSTEM_ROLES for turn in turns]):
+        paired = _legal(system, turns, request, rules, losses)
+        turns = paired.turns
+        if paired.inline:
             _place_system(turns, rules, model, policy, losses, native)
         _close_ends(turns, rules, model, losses)
     return Arranged(system, turns) if rules.hoists else Arranged([], system + turns)
@@ -99,7 +100,7 @@ def arrange(
 
 def _legal(
     system: list[Turn], turns: list[Turn], request: Request, rules: Rules, losses: Losses
-) -> list[Turn]:
+) -> Pairing:
     """What another wire said, as this one can take it: each turn is looked at once."""
     system[:] = [turn for turn in system if not _says_nothing(turn, losses)]
     for turn in system:
@@ -108,24 +109,21 @@ def _legal(
         _say_only(turn, request, rules, losses)
     pairing = Pairing(losses)
     for turn in turns:
+        if _take_calm(turn, rules, pairing):
+            continue
         message = turn.message
         if message.role in SYSTEM_ROLES:
             if not _says_nothing(turn, losses):
                 refuse_non_text(request, turn)
                 _say_only(turn, request, rules, losses)
                 pairing.system(turn)
-            continue
-        calm = _calm(turn, rules)
-        if calm == WORDS and not pairing.waiting:
-            pairing.group = None
-            pairing.turns.append(turn)
-        elif calm or _clear(turn, request, rules, losses):
+        elif _clear(turn, request, rules, losses):
             if message.role == "assistant":
                 pairing.assistant(turn)
             else:
                 pairing.user(turn)
     pairing.settle()
-    return pairing.turns
+    return pairing
 
 
 def _leave_billing(turn: Turn, losses: Losses) -> None:
@@ -141,30 +139,41 @@ def _leave_billing(turn: Turn, losses: Losses) -> None:
         turn.message = structs.replace(turn.message, blocks=tuple(turn.blocks))
 
 
-PLAIN = frozenset({Text, ToolCall, ToolResult})
+ANSWERERS = frozenset({"user", "tool"})
+WORK = frozenset({ToolCall, ToolResult})
 
 
-WORDS, WORK = 1, 2
-
-
-def _calm(turn: Turn, rules: Rules) -> int:
-    """Whether a turn holds only what every wire can say, as nearly all do: words, or calls and
-    results too; 0 where it must be looked at closely."""
-    message = turn.message
-    if message.ext is not None or message.name is not None or not turn.blocks:
-        return 0
-    calm = WORDS
-    for block in turn.blocks:
-        kind = type(block)
-        if kind not in PLAIN or block.ext is not None:  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue] - PLAIN has it
-            return 0
-        if kind is not Text:
-            calm = WORK
-        elif not rules.empty_text and (not block.text or block.text.isspace()):  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType] - a Text
-            return 0
-    if turn.role == "tool":
-        return WORK if calm == WORK else 0
-    return calm if turn.role in rules.roles else 0
+def _take_calm(turn: Turn, rules: Rules, pairing: Pairing) -> bool:
+    """Take up a turn that every wire can say where it stands, as nearly all are: words, words and
+    calls, or the result that was waited for. False where it must be looked at closely."""
+    message, blocks = turn.message, turn.blocks
+    if message.ext is not None or message.name is not None or not blocks:
+        return False
+    role = turn.role
+    first = blocks[0]
+    if type(first) is ToolResult and len(blocks) == 1 and role in ANSWERERS:
+        return first.ext is None and pairing.answers(turn)
+    if role not in rules.roles:
+        return False
+    words = True
+    for block in blocks:
+        if type(block) is Text:
+            if not rules.empty_text and (not block.text or block.text.isspace()):
+                return False
+        elif type(block) in WORK:
+            words = False
+        else:
+            return False
+        if block.ext is not None:  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType] - all three have it
+            return False
+    if words and not pairing.waiting:
+        pairing.group = None
+        pairing.turns.append(turn)
+    elif role == "assistant":
+        pairing.assistant(turn)
+    else:
+        pairing.user(turn)
+    return True
 
 
 def _clear(turn: Turn, request: Request, rules: Rules, losses: Losses) -> bool:
@@ -363,4 +372,4 @@ def _close_ends(turns: list[Turn], rules: Rules, model: Model, losses: Losses) -
 
 def _filler(number: int) -> Turn:
     message = Message("user", (Text(CONTINUED),), form="text")
-    return Turn("user", message, list(message.blocks), number, [(number,)])
+    return Turn("user", message, message.blocks, number, [(number,)])

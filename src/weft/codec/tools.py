@@ -61,11 +61,7 @@ def flatten_tools(
         for number, tool in enumerate(request.tools)
     )
     messages = request.messages
-    odd = [
-        number
-        for number, message in enumerate(messages)
-        if message.role == "assistant" and _has_odd_call(message, names)
-    ]
+    odd = _find_odd(messages, names)
     if odd:
         flat = list(messages)
         for number in odd:
@@ -192,11 +188,25 @@ class _Names:
             self.calls.setdefault(flat, known)
 
 
-def _has_odd_call(message: Message, names: _Names) -> bool:
-    for block in message.blocks:  # noqa: SIM110 - every message passes here, and `any` is slower
-        if type(block) is ToolCall and names.is_odd_call(block):
-            return True
-    return False
+def _find_odd(messages: Sequence[Message], names: _Names) -> list[int]:
+    """Which messages hold a call that cannot be said as it is. A conversation calls the same few
+    tools again and again, so a plain name is looked at once."""
+    odd: list[int] = []
+    plain: set[str] = set()
+    for number, message in enumerate(messages):
+        if message.role != "assistant":
+            continue
+        for block in message.blocks:
+            if type(block) is not ToolCall:
+                continue
+            if block.name in plain and block.namespace is None and not block.custom:
+                continue
+            if names.is_odd_call(block):
+                odd.append(number)
+                break
+            if block.namespace is None and not block.custom:
+                plain.add(block.name)
+    return odd
 
 
 def _flat_message(message: Message, number: int, names: _Names, losses: Losses) -> Message:
@@ -221,7 +231,7 @@ def _choose(request: Request, names: _Names, losses: Losses) -> Params:
         free = choice is not None and choice.kind == "auto" and not request.tools
         for key in ("parallel_tool_calls",) if free else ("tool_choice", "parallel_tool_calls"):
             if getattr(params, key) is not None:
-                losses.add(key, f"the parameter {key!r}", "there are no tools to use", "form")
+                losses.param(key, f"the parameter {key!r}", "there are no tools to use", "form")
                 params = structs.replace(params, **{key: None})
         return params
     if choice is None or choice.kind != "tool" or choice.name is None:
@@ -230,7 +240,7 @@ def _choose(request: Request, names: _Names, losses: Losses) -> Params:
     kinds = {tool.kind for tool in request.tools if tool.name == choice.name}
     if flat is None or kinds.isdisjoint(CALLABLE):
         what = f"the choice of {choice.name!r}"
-        losses.add("tool_choice", what, "no such tool is offered to the target")
+        losses.param("tool_choice", what, "no such tool is offered to the target")
         return structs.replace(params, tool_choice=None)
     return structs.replace(params, tool_choice=ToolChoice("tool", flat))
 

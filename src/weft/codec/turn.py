@@ -1,5 +1,6 @@
 """A message on its way to a wire: its blocks, and where each of them stood."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -8,12 +9,15 @@ from weft.model import Block, Message, Place
 
 
 class Turn(Struct, gc=False):
-    """One message to write. `places` is worked out when it is asked for: in a calm conversation
-    nobody asks, because nothing moved and nothing was lost."""
+    """One message to write: its own blocks, until something is changed.
+
+    `places` is worked out when it is asked for: in a calm conversation nobody asks, because nothing
+    moved and nothing was lost.
+    """
 
     role: str
     message: Message
-    blocks: list[Block]
+    blocks: Sequence[Block]
     number: int
     moved: list[Place] | None = None
 
@@ -38,7 +42,14 @@ class Turn(Struct, gc=False):
         self.blocks = [block for block, _ in items]
         self.moved = [place for _, place in items]
 
+    def insert(self, at: int, items: Sequence[tuple[Any, Place]]) -> None:
+        """Take these blocks in before the one that stands there."""
+        if not isinstance(self.blocks, list):
+            self.blocks = list(self.blocks)
+        self.places[at:at] = [place for _, place in items]
+        self.blocks[at:at] = [block for block, _ in items]
+
 
 def turn_of(number: int, message: Message) -> Turn:
     """The turn of a message that stands at this place of the list."""
-    return Turn(message.role, message, list(message.blocks), number)
+    return Turn(message.role, message, message.blocks, number)

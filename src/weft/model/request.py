@@ -17,7 +17,8 @@ from .blocks import Block, Ext, JsonObject
 from .message import Message
 
 Place = tuple[int | str, ...]
-"""Where in a request: `(message, block)`, `(message, block, inner)`, `("tools", n)`, or `()`."""
+"""Where in a request: `(message, block)`, `(message, block, inner)`, `("tools", n)`,
+`("params", name)`, or `()`."""
 
 
 class Tool(Struct, frozen=True, gc=False, omit_defaults=True):

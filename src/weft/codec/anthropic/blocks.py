@@ -1,7 +1,7 @@
 """Content blocks, both ways. Found by a table on `type`; an unknown one is carried whole."""
 
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import orjson
@@ -59,9 +59,6 @@ def decode_block(raw: JsonObject) -> Block:
 
 
 def decode_text(raw: JsonObject) -> Text:
-    text = raw.get("text")
-    if type(text) is str and len(raw) == 2:  # nearly all: a type and a text
-        return Text(text)
     return Text(text_of(raw, "text"), rest_of(raw, TEXT, PROTOCOL))
 
 
@@ -82,16 +79,11 @@ def decode_tool_use(raw: JsonObject) -> ToolCall:
     if type(arguments) is not dict:
         raise wrong("input", cast(Any, arguments), "an object")
     call_id, name = text_of(raw, "id"), text_of(raw, "name")
-    if len(raw) == 4:  # nearly all: a type, an id, a name and an input
-        return ToolCall(call_id, name, json_text(arguments, "input"))
     ext = rest_of(raw, TOOL_USE, PROTOCOL)
     return ToolCall(call_id, name, json_text(arguments, "input"), ext=ext)
 
 
 def decode_tool_result(raw: JsonObject) -> ToolResult:
-    said, call_id = raw.get("content"), raw.get("tool_use_id")
-    if len(raw) == 3 and type(said) is str and said and type(call_id) is str:  # most
-        return ToolResult(call_id, (Text(said),), None, None, False, "text")
     content, form = decode_content(raw, "content")
     return ToolResult(
         text_of(raw, "tool_use_id"),
@@ -199,6 +191,10 @@ class Writer:
         """One block on the wire."""
         return WRITERS[type(block)](self, block, place)
 
+    def blocks(self, blocks: Sequence[Block], number: int) -> list[JsonObject]:
+        """The blocks of a message that stand where they stood."""
+        return [WRITERS[type(b)](self, b, (number, at)) for at, b in enumerate(blocks)]
+
     def text(self, block: Text, _place: Any) -> JsonObject:
         body: JsonObject = {"type": "text", "text": block.text}
         return body if block.ext is None else self._with_ext(body, block.ext)
@@ -228,9 +224,12 @@ class Writer:
         text = block.arguments
         if block.custom:
             return {"input": text}
-        if not text or text.isspace():
-            return {}
-        if text.lstrip()[0] == "{":
+        start = text[:1]
+        if start != "{":
+            start = text.lstrip()[:1]
+            if not start:
+                return {}
+        if start == "{":
             try:
                 return self.embed(text)
             except ValueError:
@@ -239,12 +238,11 @@ class Writer:
         return {"_raw": text}
 
     def result(self, block: ToolResult, place: Any) -> JsonObject:
-        body: JsonObject = {
-            "type": "tool_result",
-            "tool_use_id": block.call_id if self.native else legal_id(block.call_id),
-        }
-        if block.form == "text" and len(block.content) == 1 and type(block.content[0]) is Text:
-            body["content"] = block.content[0].text  # most
+        call_id = block.call_id if self.native else legal_id(block.call_id)
+        content = block.content
+        body: JsonObject = {"type": "tool_result", "tool_use_id": call_id}
+        if block.form == "text" and len(content) == 1 and type(content[0]) is Text:
+            body["content"] = content[0].text  # most
         elif block.form == "null" and not block.content:
             body["content"] = None
         elif block.form != "absent" or block.content:
@@ -327,6 +325,8 @@ def write_source(source: Source) -> JsonObject:
 
 def legal_id(call_id: str) -> str:
     """The id in Anthropic's alphabet: the same every turn, and two ids never become one."""
+    if call_id.isidentifier() and call_id.isascii():
+        return call_id  # nearly all, and quicker asked than by the pattern
     if CALL_ID.match(call_id) and (call_id[-10:-8] != "-x" or not looks_marked(call_id)):
         return call_id
     return CALL_ID_REFUSES.sub("_", marked_id(call_id))

@@ -66,6 +66,18 @@ SAYABLE = frozenset(
     }
 )
 
+PATHS = {
+    "format": "output_config.format",
+    "format.schema": "output_config.format.schema",
+    "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
+    "reasoning": "thinking",
+    "reasoning.budget": "thinking.budget_tokens",
+    "reasoning.effort": "output_config.effort",
+    "stop": "stop_sequences",
+    "user": "metadata.user_id",
+}
+"""Where this wire says what the model calls otherwise."""
+
 
 def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
     """The shared meaning of a body's parameters, and by path what it could not take up."""
@@ -164,7 +176,7 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
     body: JsonObject = {"max_tokens": params.max_tokens}
     if params.max_tokens is None:
         body["max_tokens"] = target.model.output
-        losses.add(
+        losses.param(
             "max_tokens",
             f"nothing: max_tokens {target.model.output} was added",
             "the target demands it",
@@ -187,7 +199,7 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
     if tier is not None:
         body["service_tier"] = tier
     elif params.service_tier is not None:
-        losses.add("service_tier", f"the tier {params.service_tier!r}", "it is not known here")
+        losses.param("service_tier", f"the tier {params.service_tier!r}", "it is not known here")
     lose_params(request, SAYABLE, losses)
     return body
 
@@ -197,7 +209,7 @@ def _write_choice(params: Params, losses: Losses) -> JsonObject | None:
     kind = choice.kind if choice is not None else "auto"
     if parallel or (parallel is False and kind == "none"):
         why = "calls are parallel unless forbidden" if parallel else "no tool is to be called"
-        losses.add("parallel_tool_calls", "the switch for parallel calls", why, "form")
+        losses.param("parallel_tool_calls", "the switch for parallel calls", why, "form")
     if choice is None and parallel is not False:
         return None
     body: JsonObject = {"type": kind}
@@ -214,7 +226,7 @@ def _write_thinking(params: Params, target: Target, losses: Losses) -> JsonObjec
         return None
     if reasoning.summary is not None:
         what = f"the wish for a summary, {reasoning.summary!r}"
-        losses.add("reasoning", what, "thinking is shown as its model decides", "form")
+        losses.param("reasoning.summary", what, "thinking is shown as its model decides", "form")
     if reasoning.mode == "off" or reasoning.effort == "none":
         return {"type": "disabled"}
     if reasoning.budget is not None:
@@ -222,7 +234,9 @@ def _write_thinking(params: Params, target: Target, losses: Losses) -> JsonObjec
     if reasoning.mode is not None and target.model.thinking == "adaptive":
         return {"type": "adaptive"}
     if reasoning.mode is not None:
-        losses.add("reasoning", "the wish to think", f"{target.model.name} needs a budget for it")
+        losses.param(
+            "reasoning.mode", "the wish to think", f"{target.model.name} needs a budget for it"
+        )
     return None
 
 
@@ -232,7 +246,7 @@ def _write_config(params: Params, losses: Losses) -> JsonObject | None:
     if effort is not None and effort != "none":
         body["effort"] = NEAREST_EFFORT.get(effort, effort)
         if effort not in EFFORTS:
-            losses.add("reasoning", f"the effort {effort!r}", "it is not known here")
+            losses.param("reasoning.effort", f"the effort {effort!r}", "it is not known here")
         if body["effort"] not in EFFORTS:
             del body["effort"]
     if params.format is not None:
@@ -242,15 +256,19 @@ def _write_config(params: Params, losses: Losses) -> JsonObject | None:
 
 def _write_format(shape: Format, body: JsonObject, losses: Losses) -> None:
     if shape.kind == "schema" and shape.schema is not None:
-        schema = enforceable(shape.schema, "format", losses)
+        schema = enforceable(shape.schema, losses.path(("params", "format.schema")), losses)
         body["format"] = {"type": "json_schema", "schema": schema}
     else:
         level = "form" if shape.kind == "text" else "meaning"
-        losses.add("format", f"the format {shape.kind!r}", "only a schema can be said here", level)
+        losses.param(
+            "format", f"the format {shape.kind!r}", "only a schema can be said here", level
+        )
     for key in ("name", "description", "strict"):
         if getattr(shape, key) is not None:
             level = "meaning" if key == "description" else "form"
-            losses.add("format", f"the {key} of the schema", "a schema has none here", level)
+            losses.param(
+                f"format.{key}", f"the {key} of the schema", "a schema has none here", level
+            )
 
 
 def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:

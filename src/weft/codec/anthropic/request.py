@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from weft.codec.base import Calls, Encoded, Losses, Target, members
+from weft.codec.params import param_path
 from weft.codec.read import at, inside, objects, rest_of, text_of
 from weft.codec.repair import Arranged, Rules, Turn, arrange
 from weft.codec.tools import flatten_tools
@@ -17,7 +18,6 @@ from weft.errors import Refused
 from weft.model import (
     SYSTEM_ROLES,
     Audio,
-    Block,
     File,
     Form,
     Image,
@@ -35,7 +35,6 @@ from weft.model import (
 )
 
 from .blocks import (
-    WRITERS,
     Writer,
     decode_content,
     part_name,
@@ -53,7 +52,8 @@ from .cache import (
     has_marks,
     limit_marks,
 )
-from .params import decode_params, encode_params, encode_tool
+from .params import PATHS, decode_params, encode_params, encode_tool
+from .plain import decode_plain
 from .wire import PROTOCOL, REQUEST_SETUP
 
 MESSAGE = frozenset({"role", "content"})
@@ -87,9 +87,14 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
     offset = len(messages)
     for number, raw in enumerate(objects(body.get("messages"), "messages")):
         role, said = raw.get("role"), raw.get("content")
-        if len(raw) == 2 and type(said) is str and said and type(role) is str:
-            messages.append(Message(role, (Text(said),), None, None, "text"))
-            continue  # nearly half: a role and a string
+        if len(raw) == 2 and type(role) is str:  # nearly all are plain: a role and what is said
+            if type(said) is str and said:
+                messages.append(Message(role, (Text(said),), None, None, "text"))
+                continue
+            plain = decode_plain(said)
+            if plain is not None:
+                messages.append(Message(role, plain, None, None, "list"))
+                continue
         try:
             role = text_of(raw, "role")
             blocks, form = decode_content(raw, "content")
@@ -164,6 +169,8 @@ def _locator(body: JsonObject) -> Any:
                 return "cache_control"
             case ("tools", int(number)):
                 return f"tools[{number}]"
+            case ("params", str(name)):
+                return param_path(name, PATHS)
             case (int(number), *steps):
                 holder = "system" if number < offset else f"messages[{number - offset}]"
                 content: Any = body.get("system")
@@ -254,28 +261,22 @@ def _write_turns(
             messages.append(_write_turn(turn, writer, marks))
             continue
         first = blocks[0]
-        if len(blocks) > 1 or message.form == "list" or type(first) is not Text or first.ext:
-            content = _write_blocks(turn, writer)
+        if type(first) is Text and len(blocks) == 1 and message.form != "list" and not first.ext:
+            content: Any = first.text
+        elif turn.moved is None:
+            content = writer.blocks(blocks, turn.number)
         else:
-            content = first.text
-        messages.append({"role": ROLES.get(turn.role, turn.role), "content": content})
+            content = [writer.block(b, at) for b, at in zip(blocks, turn.moved, strict=True)]
+        role = turn.role
+        messages.append({"role": "user" if role == "tool" else role, "content": content})
     return messages
-
-
-ROLES = {"tool": "user"}
-
-
-def _write_blocks(turn: Turn, writer: Writer) -> list[JsonObject]:
-    if turn.moved is None:
-        number = turn.number
-        return [WRITERS[type(b)](writer, b, (number, at)) for at, b in enumerate(turn.blocks)]
-    return [WRITERS[type(b)](writer, b, at) for b, at in zip(turn.blocks, turn.moved, strict=True)]
 
 
 def _write_turn(turn: Turn, writer: Writer, marks: Mapping[Place, Any]) -> JsonObject:
     message = turn.message
     inline = message.role in SYSTEM_ROLES and turn.role != "user"
-    body: JsonObject = {"role": "system" if inline else ROLES.get(turn.role, turn.role)}
+    role = "user" if turn.role == "tool" else turn.role
+    body: JsonObject = {"role": "system" if inline else role}
     form = message.form
     if inline and not writer.native and turn.blocks:
         if form == "text":
@@ -293,7 +294,7 @@ def _write_turn(turn: Turn, writer: Writer, marks: Mapping[Place, Any]) -> JsonO
 
 
 def _write_content(turn: Turn, form: Form, writer: Writer, marks: Mapping[Place, Any]) -> Any:
-    blocks: list[Block] = turn.blocks
+    blocks = turn.blocks
     if form in ("text", "") and len(blocks) <= 1:
         if not blocks:
             return ""

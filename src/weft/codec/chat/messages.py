@@ -23,7 +23,6 @@ from weft.model import (
     JsonObject,
     Message,
     Refusal,
-    Text,
     Thinking,
     ToolCall,
     ToolResult,
@@ -33,7 +32,6 @@ from .parts import decode_content, write_content
 from .wire import PROTOCOL, REASONING, REASONING_DETAILS, REASONING_PROOF
 
 PLAIN = frozenset({"role", "content"})
-CALLING = PLAIN | {"tool_calls"}
 AUDIO_ANSWER = frozenset({"data", "expires_at", "transcript"})
 """Members of an answer's audio that a later request does not repeat: it names the id."""
 
@@ -44,10 +42,10 @@ Found = tuple[str, Block]
 def decode_message(raw: JsonObject, number: int = 0) -> Message:
     """One message; `number` names a call of the first API."""
     role = text_of(raw, "role")
-    return READERS.get(role, _decode_plain)(raw, role, number)
+    return READERS.get(role, _decode_any)(raw, role, number)
 
 
-def _decode_plain(raw: JsonObject, role: str, _number: int) -> Message:
+def _decode_any(raw: JsonObject, role: str, _number: int) -> Message:
     blocks, form = decode_content(raw)
     if raw.keys() <= PLAIN:
         return Message(role, blocks, form=form)
@@ -59,10 +57,6 @@ def _decode_plain(raw: JsonObject, role: str, _number: int) -> Message:
 
 
 def _decode_tool(raw: JsonObject, role: str, _number: int) -> Message:
-    said, call_id = raw.get("content"), raw.get("tool_call_id")
-    if len(raw) == 3 and type(said) is str and said and type(call_id) is str:  # nearly all
-        result = ToolResult(call_id, (Text(said),), None, None, False, "text")
-        return Message(role, (result,))
     content, form = decode_content(raw)
     known = PLAIN | {"tool_call_id"}
     name = raw.get("name")
@@ -86,12 +80,6 @@ def _decode_function(raw: JsonObject, role: str, number: int) -> Message:
 
 
 def _decode_assistant(raw: JsonObject, role: str, number: int) -> Message:
-    calls = raw.get("tool_calls")
-    if "content" in raw and len(raw) == (3 if calls else 2):  # nearly all: only text and calls
-        blocks, form = decode_content(raw)
-        if calls:
-            blocks += _decode_calls(calls)
-        return Message(role, blocks, None, None, form)
     known = set(PLAIN)
     name = raw.get("name")
     if isinstance(name, str):
@@ -138,27 +126,6 @@ def find_blocks(raw: JsonObject, number: int, known: set[str]) -> Iterator[Found
     if audio is not None and audio.get("id"):
         known.add("audio")
         yield "audio", decode_audio_answer(audio)
-
-
-def _decode_calls(calls: Any) -> tuple[Block, ...]:
-    if type(calls) is list:
-        plain = [_plain_call(call) for call in cast(list[JsonObject], calls)]
-        if None not in plain:
-            return cast(tuple[Block, ...], tuple(plain))
-    return tuple([call for _, call in _find_calls(calls)])
-
-
-def _plain_call(raw: JsonObject) -> ToolCall | None:
-    """A function's call with nothing unusual about it; `None` for any other."""
-    if type(raw) is not dict or len(raw) != 3 or raw.get("type") != "function":
-        return None
-    function: JsonObject | None = raw.get("function")
-    if function is None or type(function) is not dict or len(function) != 2:
-        return None
-    call_id, name, text = raw.get("id"), function.get("name"), function.get("arguments")
-    if type(call_id) is str and type(name) is str and type(text) is str:
-        return ToolCall(call_id, name, text)
-    return None
 
 
 def _find_calls(calls: Any) -> Iterator[Found]:

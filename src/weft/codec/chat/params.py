@@ -56,6 +56,30 @@ CHOICE_WORDS = {"auto": "auto", "none": "none", "any": "required"}
 EFFORTS = frozenset({"none", "minimal", "low", "medium", "high", "xhigh"})
 NEAREST_EFFORT = {"max": "xhigh"}
 
+PATHS = {
+    "format": "response_format",
+    "format.description": "response_format.json_schema.description",
+    "format.name": "response_format.json_schema.name",
+    "format.schema": "response_format.json_schema.schema",
+    "format.strict": "response_format.json_schema.strict",
+    "max_tokens": "max_completion_tokens",
+    "reasoning": "reasoning_effort",
+}
+"""Where this wire says what the model calls otherwise."""
+
+OLDER = {"max_tokens": "max_tokens", "tool_choice": "function_call"}
+"""The first API's words, where a body uses them instead."""
+
+
+def words_of(body: JsonObject) -> dict[str, str]:
+    """The paths of parameters as this body spells them."""
+    older = {
+        name: word
+        for name, word in OLDER.items()
+        if word in body and PATHS.get(name, name) not in body
+    }
+    return PATHS | older
+
 
 def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
     """The shared meaning of a body's parameters, and by path what it could not take up."""
@@ -180,7 +204,7 @@ def _write_choice(
         if tool.get(kind, {}).get("name") == choice.name:
             body["tool_choice"] = {"type": kind, kind: {"name": choice.name}}
             return
-    losses.add("tool_choice", f"the choice of {choice.name!r}", "no such tool is in the request")
+    losses.param("tool_choice", f"the choice of {choice.name!r}", "no such tool is in the request")
 
 
 def _without_tools(body: JsonObject, losses: Losses) -> None:
@@ -188,14 +212,15 @@ def _without_tools(body: JsonObject, losses: Losses) -> None:
     for key in ("tool_choice", "parallel_tool_calls"):
         if key in body:
             del body[key]
-            losses.add(key, f"the parameter {key!r}", "the request has no tools", "form")
+            losses.param(key, f"the parameter {key!r}", "the request has no tools", "form")
 
 
 def _write_format(shape: Format, losses: Losses) -> JsonObject:
     if shape.kind != "schema":
         return {"type": "json_object" if shape.kind == "json" else "text"}
     if shape.name is None:
-        losses.add("", "nothing: the schema was named 'response'", "the target demands it", "form")
+        what = "nothing: the schema was named 'response'"
+        losses.param("format.name", what, "the target demands it", "form")
     schema: JsonObject = {"name": shape.name or "response"}
     for key, value in (
         ("description", shape.description),
@@ -213,17 +238,23 @@ def _write_reasoning(reasoning: Reasoning, body: JsonObject, losses: Losses) -> 
     if effort is not None:
         body["reasoning_effort"] = NEAREST_EFFORT.get(effort, effort)
         if effort not in EFFORTS:
-            losses.add("reasoning", f"the effort {effort!r}", "the target has no such effort")
+            losses.param(
+                "reasoning.effort", f"the effort {effort!r}", "the target has no such effort"
+            )
     if reasoning.mode in ("on", "adaptive"):
-        losses.add(
-            "reasoning",
+        losses.param(
+            "reasoning.mode",
             "the wish to think",
             "the target is told an effort, or nothing",
             "meaning" if effort is None else "form",
         )
     elif reasoning.mode == "off":
-        losses.add("reasoning", "the wish not to think", "the target has no word for it", "form")
+        losses.param(
+            "reasoning.mode", "the wish not to think", "the target has no word for it", "form"
+        )
     if reasoning.budget is not None:
-        losses.add("reasoning", f"the budget {reasoning.budget}", "the target counts no thinking")
+        losses.param(
+            "reasoning.budget", f"the budget {reasoning.budget}", "the target counts no thinking"
+        )
     if reasoning.summary is not None:
-        losses.add("reasoning", "the wish for a summary", "the target shows no thinking")
+        losses.param("reasoning.summary", "the wish for a summary", "the target shows no thinking")

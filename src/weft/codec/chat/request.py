@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from weft.codec.base import Calls, Encoded, Losses, Target
+from weft.codec.params import param_path
 from weft.codec.read import inside, objects, text_of
 from weft.codec.repair import Turn, arrange
 from weft.codec.system import merge_system_text
@@ -17,7 +18,6 @@ from weft.model import (
     Message,
     Place,
     Request,
-    Text,
     Thinking,
     ToolResult,
     Wire,
@@ -25,14 +25,12 @@ from weft.model import (
 )
 
 from .messages import decode_message, find_blocks
-from .params import decode_params, encode_params
+from .params import decode_params, encode_params, words_of
 from .parts import MARKS, part_name
+from .plain import decode_plain, write_plain
 from .tools import decode_tools, write_tools
 from .turns import RULES, Writer, write_message
 from .wire import PROTOCOL, REQUEST_SETUP
-
-SPEAKERS = frozenset({"user", "assistant", "system", "developer"})
-"""Roles whose message may be just a text."""
 
 
 def decode_request(body: JsonObject, model: str | None = None) -> Request:
@@ -53,7 +51,7 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
         marks=marks,
         raw={PROTOCOL: kept},
         rest=rest,
-        wire=Wire(PROTOCOL, _locator(raws), part_name),
+        wire=Wire(PROTOCOL, _locator(body, raws), part_name),
     )
 
 
@@ -63,17 +61,18 @@ def _decode_messages(
     messages: list[Message] = []
     legacy = 0
     for number, raw in enumerate(raws):
-        role, said = raw.get("role"), raw.get("content")
-        if len(raw) == 2 and type(said) is str and said and type(role) is str and role in SPEAKERS:
-            messages.append(Message(role, (Text(said),), None, None, "text"))
-            continue  # nearly half: a role and a string
+        plain = decode_plain(raw)
+        if plain is not None:
+            messages.append(plain)
+            continue
         if raw.get("function_call"):
             legacy = number
         try:
-            message = decode_message(raw, legacy if role == "function" else number)
+            message = decode_message(raw, legacy if raw.get("role") == "function" else number)
         except Refused as error:
             raise inside(f"messages[{number}]", error) from None
         messages.append(message)
+        said = raw.get("content")
         if type(said) is list:
             _take_marks(said, message, number, marks, rest)  # pyright: ignore[reportUnknownArgumentType] - parts, as just read
     return tuple(messages)
@@ -105,13 +104,15 @@ def _part_place(message: Message, number: int, at: int) -> Place:
     return number, at + isinstance(first, Thinking)
 
 
-def _locator(raws: list[JsonObject]) -> Callable[[Place], str]:
+def _locator(body: JsonObject, raws: list[JsonObject]) -> Callable[[Place], str]:
     """Paths of the caller's body; found only when something has to be said about it."""
 
     def locate(place: Place) -> str:
         match place:
             case ("tools", int(number)):
                 return f"tools[{number}]"
+            case ("params", str(name)):
+                return param_path(name, words_of(body))
             case (int(number),):
                 return f"messages[{number}]"
             case (int(number), int(block), *deeper):
@@ -166,7 +167,11 @@ def _write_messages(request: Request, target: Target, losses: Losses) -> list[Js
         return messages
     writer = Writer(request, losses)
     for turn in turns:
-        messages += writer.turn(turn)
+        plain = write_plain(turn)
+        if plain is not None:
+            messages.append(plain)
+        else:
+            messages += writer.turn(turn)
     for place in request.marks:
         losses.add(place, "a cache breakpoint", "the target caches by itself", "form")
     return messages

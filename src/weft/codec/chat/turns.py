@@ -10,7 +10,6 @@ from typing import Any
 from msgspec import structs
 
 from weft.codec.base import Losses
-from weft.codec.callids import fitting_id
 from weft.codec.params import lose_ext
 from weft.codec.repair import NO_RESULT, Rules, Turn
 from weft.model import (
@@ -45,7 +44,8 @@ from .parts import (
     refuse_thinking,
     write_content,
 )
-from .wire import CALL_ID_LENGTH, PROTOCOL
+from .plain import legal_id
+from .wire import PROTOCOL
 
 RULES = Rules(
     protocol=PROTOCOL,
@@ -62,7 +62,6 @@ RULES = Rules(
     named=True,
 )
 
-PLAIN_ROLES = frozenset({"user", "assistant"})
 TEXTUAL = (Text, Refusal, Checkpoint, Reminder)
 SPOKEN = frozenset({*TEXTUAL, Thinking, ToolCall, Audio, Opaque})
 HEARD = frozenset({*TEXTUAL, Image, File, Audio, ToolResult, Opaque})
@@ -102,19 +101,6 @@ class Writer:
 
     def turn(self, turn: Turn) -> list[JsonObject]:
         """The messages that one turn becomes."""
-        message, blocks = turn.message, turn.blocks
-        if len(blocks) == 1 and message.form == "text" and message.ext is None:
-            block = blocks[0]
-            if type(block) is Text and block.ext is None and turn.role in PLAIN_ROLES:
-                return [_with_members({"role": turn.role, "content": block.text}, message)]
-        if len(blocks) == 1 and type(blocks[0]) is ToolResult:
-            plain = write_plain_result(blocks[0])
-            if plain is not None:
-                return [plain]
-        elif turn.role == "assistant":
-            plain = write_plain_assistant(turn)
-            if plain is not None:
-                return [plain]
         self._leave_out(turn)
         if not turn.blocks and turn.message.blocks:
             return []  # all it said is reported as lost: an empty message would add nothing
@@ -167,20 +153,20 @@ class Writer:
 
     def _assistant(self, turn: Turn) -> JsonObject:
         called = False
-        for number, block in enumerate(turn.blocks):
+        blocks: list[Block] = []
+        for block, place in zip(turn.blocks, turn.places, strict=True):
+            said = block
             if isinstance(block, ToolCall):
                 called = True
-                turn.blocks[number] = self._call(block, turn.places[number])
+                said = self._call(block, place)
             elif called and isinstance(block, TEXTUAL):
-                self.losses.add(
-                    turn.places[number], "the place of a text behind a call", "calls come last here"
-                )
-        for number, block in enumerate(turn.blocks):
-            if isinstance(block, Audio) and block.ext is not None:
-                turn.blocks[number] = Audio(block.source, _spoken_ext(block))
-        form = turn.message.form
+                what = "the place of a text behind a call"
+                self.losses.add(place, what, "calls come last here")
+            elif isinstance(block, Audio) and block.ext is not None:
+                said = Audio(block.source, _spoken_ext(block))
+            blocks.append(said)
         body: JsonObject = {"role": "assistant"}
-        body.update(write_assistant(turn.blocks, parts=form == "list"))
+        body.update(write_assistant(blocks, parts=turn.message.form == "list"))
         if "content" not in body:
             body["content"] = None if body.keys() - {"role"} else ""
         return _with_members(body, turn.message)
@@ -249,44 +235,6 @@ class Writer:
         return wire.part_name(block) if wire is not None else part_name(block)
 
 
-def write_plain_result(block: ToolResult) -> JsonObject | None:
-    """A result that is one text, as nearly all are; `None` for any other."""
-    if block.is_error is not None or block.form != "text" or len(block.content) != 1:
-        return None
-    said = block.content[0]
-    if type(said) is not Text or said.ext is not None:
-        return None
-    return {"role": "tool", "tool_call_id": legal_id(block.call_id), "content": said.text}
-
-
-def write_plain_assistant(turn: Turn) -> JsonObject | None:
-    """A message of words and then calls, as nearly all are; `None` for any other."""
-    message = turn.message
-    text: str | None = None
-    calls: list[JsonObject] = []
-    if message.ext is not None or message.name is not None:
-        return None
-    for block in turn.blocks:
-        if type(block) is Text and text is None and not calls and block.ext is None:
-            text = block.text
-        elif type(block) is ToolCall and block.ext is None and not block.custom:
-            if block.namespace is not None or legal_id(block.id) != block.id:
-                return None
-            function = {"name": block.name, "arguments": block.arguments or "{}"}
-            calls.append({"id": block.id, "type": "function", "function": function})
-        else:
-            return None
-    content: Any = text
-    if text is not None and message.form == "list":
-        content = [{"type": "text", "text": text}]
-    body: JsonObject = {"role": "assistant", "content": content}
-    if calls:
-        body["tool_calls"] = calls
-    elif text is None:
-        return None
-    return body
-
-
 def _with_members(body: JsonObject, message: Message) -> JsonObject:
     """The message with its name and what this wire itself once said beside it."""
     if message.name is not None:
@@ -300,8 +248,3 @@ def _with_members(body: JsonObject, message: Message) -> JsonObject:
 def _spoken_ext(block: Audio) -> Any:
     rest = {key: value for key, value in own(block.ext).items() if key not in AUDIO_ANSWER}
     return {PROTOCOL: rest} if rest else None
-
-
-def legal_id(call_id: str) -> str:
-    """The id in the length this wire takes: the same every turn, and two never become one."""
-    return fitting_id(call_id, CALL_ID_LENGTH)

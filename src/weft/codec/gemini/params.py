@@ -45,6 +45,19 @@ https://ai.google.dev/gemini-api/docs/openai#thinking"""
 
 Rest = dict[str, Any]
 
+PATHS = {
+    **{name: f"generationConfig.{word}" for name, word, _ in SAME},
+    "format": "generationConfig.responseMimeType",
+    "format.schema": "generationConfig.responseJsonSchema",
+    "reasoning": "generationConfig.thinkingConfig",
+    "reasoning.budget": "generationConfig.thinkingConfig.thinkingBudget",
+    "reasoning.effort": "generationConfig.thinkingConfig.thinkingLevel",
+    "reasoning.summary": "generationConfig.thinkingConfig.includeThoughts",
+    "stop": "generationConfig.stopSequences",
+    "tool_choice": "toolConfig.functionCallingConfig",
+}
+"""Where this wire says what the model calls otherwise."""
+
 
 def decode_params(body: JsonObject) -> tuple[Params, Rest]:
     """The shared meaning of a body's parameters, and by path what it could not take up."""
@@ -178,11 +191,9 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
             config["thinkingConfig"] = thinking
     body: JsonObject = {"generationConfig": config} if config else {}
     if params.tool_choice is not None and not any(t.kind in CALLABLE for t in request.tools):
-        losses.add("tool_choice", "the choice of tools", "the request has no tools", "form")
+        losses.param("tool_choice", "the choice of tools", "the request has no tools", "form")
     elif params.tool_choice is not None:
         body["toolConfig"] = {"functionCallingConfig": _write_choice(params.tool_choice)}
-    if params.stream is not None:
-        losses.add("stream", "the parameter 'stream'", "the address says it", "form")
     lose_params(request, SAYABLE, losses)
     return body
 
@@ -194,7 +205,9 @@ def _write_format(shape: Format, config: JsonObject, losses: Losses) -> None:
     for key in ("name", "description", "strict"):
         if getattr(shape, key) is not None:
             level = "meaning" if key == "description" else "form"
-            losses.add("format", f"the {key} of the schema", "a schema has none here", level)
+            losses.param(
+                f"format.{key}", f"the {key} of the schema", "a schema has none here", level
+            )
 
 
 def _write_choice(choice: ToolChoice) -> JsonObject:
@@ -211,24 +224,35 @@ def _write_thinking(reasoning: Reasoning, target: Target, losses: Losses) -> Jso
     if reasoning.mode == "off" or reasoning.effort == "none":
         body = {"thinkingLevel": "low"} if levels else {"thinkingBudget": 0}
         if levels:
-            losses.add("reasoning", "the wish not to think", f"{target.model.name} always thinks")
+            losses.param(
+                "reasoning.mode", "the wish not to think", f"{target.model.name} always thinks"
+            )
     elif reasoning.effort is not None and (levels or reasoning.budget is None):
         body = _write_effort(reasoning.effort, levels, losses)
         if reasoning.budget is not None:
-            losses.add("reasoning", f"the budget {reasoning.budget}", "an effort was given, too")
+            losses.param(
+                "reasoning.budget", f"the budget {reasoning.budget}", "an effort was given, too"
+            )
     elif reasoning.budget is not None:
         body = {"thinkingBudget": reasoning.budget}
         if reasoning.effort is not None:
-            losses.add("reasoning", f"the effort {reasoning.effort!r}", "a budget was given, too")
+            losses.param(
+                "reasoning.effort", f"the effort {reasoning.effort!r}", "a budget was given, too"
+            )
     elif reasoning.mode == "adaptive" and not levels:
         body = {"thinkingBudget": -1}
     elif reasoning.mode is not None:
-        losses.add("reasoning", "the wish to think", "the model decides that by itself", "form")
+        losses.param(
+            "reasoning.mode", "the wish to think", "the model decides that by itself", "form"
+        )
     if reasoning.summary is not None:
         body["includeThoughts"] = True
         if reasoning.summary != "auto":
-            losses.add(
-                "reasoning", f"a {reasoning.summary} summary", "thoughts are shown or not", "form"
+            losses.param(
+                "reasoning.summary",
+                f"a {reasoning.summary} summary",
+                "thoughts are shown or not",
+                "form",
             )
     return body
 
@@ -236,11 +260,13 @@ def _write_thinking(reasoning: Reasoning, target: Target, losses: Losses) -> Jso
 def _write_effort(effort: str, levels: bool, losses: Losses) -> JsonObject:
     level = LEVELS.get(effort, HIGHEST)
     if level != effort:
-        losses.add("reasoning", f"the effort {effort!r}, now {level!r}", "it is not known here")
+        losses.param(
+            "reasoning.effort", f"the effort {effort!r}, now {level!r}", "it is not known here"
+        )
     if levels:
         return {"thinkingLevel": level}
-    losses.add(
-        "reasoning", f"the effort {level!r}, now a budget", "the model counts tokens", "form"
+    losses.param(
+        "reasoning.effort", f"the effort {level!r}, now a budget", "the model counts tokens", "form"
     )
     return {"thinkingBudget": BUDGETS[level]}
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from weft.codec.base import Calls, Encoded, Losses, Target, members
+from weft.codec.params import param_path
 from weft.codec.read import inside, objects, optional, rest_of, wrong
 from weft.codec.repair import Arranged, Rules, Turn, arrange
 from weft.codec.system import merge_system_text
@@ -31,9 +32,9 @@ from weft.model import (
 )
 
 from .foreign import Foreign
-from .params import decode_params, encode_params, require_model
+from .params import PATHS, decode_params, encode_params, require_model
 from .parts import PartReader, part_name
-from .spelling import read_spelling, write_spelling
+from .spelling import read_spelling, spelt, write_spelling
 from .tools import decode_tools, tool_path, write_tools
 from .wire import FORM, PROTOCOL, REQUEST_SETUP, ROLE_WORDS, ROLES
 from .write import CHECKS, Writer
@@ -161,6 +162,8 @@ def _locator(body: JsonObject, system: str | None, form: JsonObject) -> Any:
         match place:
             case ("tools", int(number)):
                 return tool_path(form.get("tools", []), number)
+            case ("params", str(name)):
+                return spelt(body, param_path(name, PATHS))
             case (int(number), *steps):
                 holder = f"contents[{number - offset}]"
                 if system is not None and number < offset:

@@ -30,6 +30,17 @@ def camel_members(raw: JsonObject) -> JsonObject:
     return {camel(key): value for key, value in raw.items()}
 
 
+def spelt(body: JsonObject, path: str) -> str:
+    """A dotted path of names in camel case, as this body writes them."""
+    words: list[str] = []
+    inner: JsonObject = body
+    for name in path.split("."):
+        words.append(next((key for key in inner if camel(key) == name), name))
+        value = inner.get(words[-1])
+        inner = cast(JsonObject, value) if isinstance(value, dict) else {}
+    return ".".join(words)
+
+
 def read_spelling(raw: JsonObject) -> tuple[JsonObject, Spelling | None]:
     """A part in camel case, and what was spelt otherwise; the part itself where nothing was."""
     if not _differs(raw):

@@ -67,6 +67,20 @@ SERVICE_TIERS = frozenset({"auto", "default", "flex", "scale", "priority", "fast
 FORMAT_NAME = "response"
 """The name of a schema that came without one: the vendor demands some name."""
 
+PATHS = {
+    "format": "text.format",
+    "format.description": "text.format.description",
+    "format.name": "text.format.name",
+    "format.schema": "text.format.schema",
+    "format.strict": "text.format.strict",
+    "max_tokens": "max_output_tokens",
+    "reasoning": "reasoning",
+    "reasoning.effort": "reasoning.effort",
+    "reasoning.summary": "reasoning.summary",
+    "verbosity": "text.verbosity",
+}
+"""Where this wire says what the model calls otherwise."""
+
 
 def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
     """The shared meaning of a body's parameters, and by path what it could not take up."""
@@ -186,7 +200,7 @@ def _write_tier(params: Params, losses: Losses) -> str | None:
     tier = params.service_tier
     if tier is None or tier in SERVICE_TIERS:
         return tier
-    losses.add("service_tier", f"the tier {tier!r}", "it is not known here")
+    losses.param("service_tier", f"the tier {tier!r}", "it is not known here")
     return None
 
 
@@ -215,8 +229,8 @@ def _write_format(shape: Format, losses: Losses) -> JsonObject:
     body: JsonObject = {"type": "json_schema", "name": shape.name, "schema": shape.schema or {}}
     if shape.name is None:
         body["name"] = FORMAT_NAME
-        losses.add(
-            "text.format.name",
+        losses.param(
+            "format.name",
             f"nothing: the schema's name {FORMAT_NAME!r} was added",
             "the target demands it",
             "form",
@@ -241,12 +255,15 @@ def _write_reasoning(params: Params, losses: Losses) -> JsonObject | None:
     if reasoning.summary is not None:
         body["summary"] = reasoning.summary
     if reasoning.budget is not None:
-        losses.add(
+        losses.param(
             "reasoning.budget", f"the budget {reasoning.budget}", "only an effort can be said here"
         )
     elif reasoning.mode in ("on", "adaptive"):
-        losses.add(
-            "reasoning", f"the mode {reasoning.mode!r}", "only an effort can be said here", "form"
+        losses.param(
+            "reasoning.mode",
+            f"the mode {reasoning.mode!r}",
+            "only an effort can be said here",
+            "form",
         )
     return body or None
 

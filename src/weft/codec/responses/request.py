@@ -16,6 +16,7 @@ from msgspec import structs
 
 from weft.codec.base import Calls, Encoded, Losses, Target
 from weft.codec.origin import made_by
+from weft.codec.params import param_path
 from weft.codec.read import objects, text_of
 from weft.codec.repair import Arranged, Rules, Turn, arrange
 from weft.codec.system import merge_system_text
@@ -41,6 +42,7 @@ from weft.model import (
 from .items import decode_items
 from .params import (
     NAMESPACED,
+    PATHS,
     decode_params,
     decode_tools,
     encode_params,
@@ -129,6 +131,8 @@ def _locator(body: JsonObject, starts: list[int], offset: int) -> Callable[[Plac
         match place:
             case ("tools", int(number)):
                 return _tool_path(body, number)
+            case ("params", str(name)):
+                return param_path(name, PATHS)
             case (int(number), *steps):
                 if number < offset:
                     return "instructions"
