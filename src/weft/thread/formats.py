@@ -1,8 +1,10 @@
 """The shapes in which a compiled thread is read: pure functions from messages to plain values.
 
 These are for looking at and for passing on by hand. They say everything that was said: a name or
-a role that some vendor would refuse stays. What a vendor's `create(**...)` accepts, with tools
-and with a report of what could not be said, is `params.py`.
+a role that some vendor would refuse stays. Beside these, each vendor takes its own shape: calls and
+results are paired, a tool that answers no call speaks as the user, and where a vendor takes no
+empty text there is none. What a vendor's `create(**...)` accepts, with tools and with a report of
+what could not be said, is `params.py`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,6 +42,9 @@ from weft.model import (
 
 Dict = dict[str, Any]
 
+EMPTY = "(empty)"
+"""What the codecs say where a user said nothing and the vendor takes no empty message."""
+
 
 def to_dicts(rows: Iterable[Row]) -> list[Dict]:
     """`{"role", "content", "name"?}` per line; content is what a person would read."""
@@ -66,6 +71,9 @@ def to_anthropic(rows: Iterable[Row]) -> Dict:
                 system.append(text)
             continue
         said = _anthropic_message(row)
+        if not said["content"] and said["role"] == "assistant":
+            continue  # the API takes no empty message, and this one says nothing
+        said["content"] = said["content"] or EMPTY
         if _continues_results(messages, said):
             messages[-1]["content"].extend(said["content"])
         else:
@@ -76,25 +84,8 @@ def to_anthropic(rows: Iterable[Row]) -> Dict:
 def to_responses(rows: Iterable[Row]) -> list[Dict]:
     """The Responses API's input items; calls and results are items of their own."""
     items: list[Dict] = []
-    for row in rows:
-        message = row.message
-        said = "output_text" if message.role == "assistant" else "input_text"
-        results = [block for block in message.blocks if isinstance(block, ToolResult)]
-        calls = [block for block in message.blocks if isinstance(block, ToolCall)]
-        items.extend(
-            {"type": "function_call_output", "call_id": r.call_id, "output": _joined(r.content)}
-            for r in results
-        )
-        parts = [part for block in message.blocks for part in _responses_parts(block, said)]
-        if parts or not (results or calls):
-            content: Any = parts
-            if len(parts) <= 1 and all(part["type"] == said for part in parts):
-                content = parts[0]["text"] if parts else _plain(row)
-            items.append(_named(message, {"role": message.role, "content": content}))
-        items.extend(
-            {"type": "function_call", "call_id": c.id, "name": c.name, "arguments": c.arguments}
-            for c in calls
-        )
+    for row in _paired(rows):
+        items.extend(_responses_items(row))
     return items
 
 
@@ -112,14 +103,21 @@ def to_text(rows: Iterable[Row]) -> str:
 
 
 def _paired(rows: Iterable[Row]) -> Sequence[Row]:
-    """The lines with results right behind their calls, as both vendors demand; one is made up that
-    says so where a call has none."""
+    """The lines with results right behind their calls, as every vendor demands; one is made up
+    that says so where a call has none, and a tool that answers no call speaks as the user."""
     rows = tuple(rows)
     blocks = (type(block) for row in rows for block in row.message.blocks)
-    if not any(kind is ToolCall or kind is ToolResult for kind in blocks):
-        return rows
-    paired = pair_messages([row.message for row in rows])
-    return [structs.replace(rows[number], message=said) for number, said in paired]
+    if any(kind is ToolCall or kind is ToolResult for kind in blocks):
+        paired = pair_messages([row.message for row in rows])
+        rows = [structs.replace(rows[number], message=said) for number, said in paired]
+    return [row if row.message.role != "tool" else _answering(row) for row in rows]
+
+
+def _answering(row: Row) -> Row:
+    """A tool's line as a vendor takes it: an answer to a call, or else the user's."""
+    if any(isinstance(block, ToolResult) for block in row.message.blocks):
+        return row
+    return structs.replace(row, message=structs.replace(row.message, role="user"))
 
 
 def _openai_messages(row: Row) -> list[Dict]:
@@ -152,10 +150,17 @@ def _openai_content(row: Row) -> Any:
     """A plain string for one text, parts for several or for media."""
     if row.kind == "reasoning":
         return _plain(row)
-    parts = [part for block in row.message.blocks for part in _openai_parts(block)]
+    blocks = row.message.blocks
+    shown = [item for b in blocks if isinstance(b, ToolResult) for item in _media(b)]
+    parts = _worded([part for block in (*blocks, *shown) for part in _openai_parts(block)])
     if len(parts) <= 1 and all(part["type"] == "text" for part in parts):
         return parts[0]["text"] if parts else ""
     return parts
+
+
+def _media(result: ToolResult) -> list[Block]:
+    """What a tool showed: a `tool` message takes text alone, so the user's next one shows it."""
+    return [block for block in result.content if isinstance(block, Image | File | Audio)]
 
 
 def _openai_parts(block: Block) -> list[Dict]:
@@ -218,14 +223,14 @@ def _anthropic_blocks(block: Block, message: Message) -> list[Dict]:
         case Opaque(protocol="anthropic", raw=raw):
             return [raw]
         case _:
-            return [{"type": "text", "text": text} for text in _texts([block]) if text]
+            return [{"type": "text", "text": text} for text in _texts([block]) if text.strip()]
 
 
 def _anthropic_result(block: ToolResult, message: Message) -> Dict:
     inner = [part for item in block.content for part in _anthropic_blocks(item, message)]
     plain = len(inner) == 1 and inner[0]["type"] == "text"
     found: Dict = {"type": "tool_result", "tool_use_id": block.call_id}
-    found["content"] = inner[0]["text"] if plain else inner
+    found["content"] = inner[0]["text"] if plain else inner or ""
     if block.is_error is not None:
         found["is_error"] = block.is_error
     return found
@@ -242,7 +247,52 @@ def _only_results(said: Dict) -> bool:
     return all(part["type"] == "tool_result" for part in said["content"])
 
 
-def _responses_parts(block: Block, said: str) -> list[Dict]:
+def _responses_items(row: Row) -> list[Dict]:
+    """A line's results, then its words, then its calls.
+
+    An assistant's texts are items of their own: a list of them is an answer's form, which asks for
+    the answer's ids.
+    """
+    message = row.message
+    results = [block for block in message.blocks if isinstance(block, ToolResult)]
+    calls = [block for block in message.blocks if isinstance(block, ToolCall)]
+    parts = _worded([part for block in message.blocks for part in _responses_parts(block)])
+    if not any(part.get("text", "x") for part in parts):
+        parts = [] if results or calls else [{"type": "input_text", "text": _plain(row)}]
+    runs = [[part] for part in parts] if message.role == "assistant" else [parts] if parts else []
+    role = "user" if message.role == "tool" else message.role
+    return [
+        *(
+            {"type": "function_call_output", "call_id": r.call_id, "output": _responses_output(r)}
+            for r in results
+        ),
+        *(_named(message, {"role": role, "content": _lone_text(run)}) for run in runs),
+        *(
+            {"type": "function_call", "call_id": c.id, "name": c.name, "arguments": c.arguments}
+            for c in calls
+        ),
+    ]
+
+
+def _responses_output(result: ToolResult) -> Any:
+    parts = [part for block in result.content for part in _responses_parts(block)]
+    if all(part["type"] == "input_text" for part in parts):
+        return _joined(result.content)
+    return _worded(parts)
+
+
+def _lone_text(parts: list[Dict]) -> Any:
+    """A plain string for one text, the parts for several or for media."""
+    is_text = len(parts) == 1 and parts[0]["type"] == "input_text"
+    return parts[0]["text"] if is_text else parts
+
+
+def _worded(parts: list[Dict]) -> list[Dict]:
+    """The parts without empty texts, as long as one is left."""
+    return [part for part in parts if part.get("text", "x")] or parts[:1]
+
+
+def _responses_parts(block: Block) -> list[Dict]:
     match block:
         case Image(source=FileRef(id=id)):
             return [{"type": "input_image", "file_id": id}]
@@ -263,7 +313,7 @@ def _responses_parts(block: Block, said: str) -> list[Dict]:
         case ToolResult() | ToolCall():
             return []
         case _:
-            return [{"type": said, "text": text} for text in _texts([block])]
+            return [{"type": "input_text", "text": text} for text in _texts([block])]
 
 
 def _named(message: Message, found: Dict) -> Dict:
