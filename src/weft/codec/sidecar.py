@@ -15,7 +15,6 @@ found by what every client echoes.
 """
 
 from collections.abc import Callable, Sequence
-from difflib import SequenceMatcher
 from hashlib import sha256
 from typing import Any, cast
 
@@ -241,6 +240,8 @@ def _anchor(keys: Sequence[str], start: int, end: int) -> str:
 
 
 def _regions(original: Sequence[Message], echoed: Sequence[Message]) -> list[Any]:
+    from difflib import SequenceMatcher  # slow to import, and most translations leave no sidecar
+
     ours, theirs = [_key(m) for m in original], [_key(m) for m in echoed]
     matcher = SequenceMatcher(None, ours, theirs, autojunk=False)
     return [

@@ -5,7 +5,7 @@ part whose type is not the one its place leads to expect keeps it in `ext`, as i
 member that has no field; a part nobody knows is carried whole.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.codec.base import Losses
@@ -199,7 +199,7 @@ def _write_file(source: Source) -> JsonObject:
 
 
 def write_content(
-    blocks: tuple[Block, ...] | list[Block], form: Form, kind: str, place: Any, losses: Losses
+    blocks: Sequence[Block], form: Form, kind: str, place: Any, losses: Losses
 ) -> Any:
     """A content as a string where it was one and still can be, else as a list."""
     if form in ("text", "") and len(blocks) <= 1:

@@ -1,5 +1,6 @@
 """Turns of the model as items of this wire."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import structs
@@ -112,7 +113,7 @@ class Writer:
     def _single(self, block: ToolResult | Opaque, place: Any) -> JsonObject:
         return dict(block.raw) if isinstance(block, Opaque) else self.result(block, place)
 
-    def _message(self, turn: Turn, blocks: list[Block]) -> JsonObject:
+    def _message(self, turn: Turn, blocks: Sequence[Block]) -> JsonObject:
         message = turn.message
         own = (message.ext or {}).get(PROTOCOL, {})
         if not blocks and "item" in own:
@@ -124,7 +125,7 @@ class Writer:
         body.update(own)
         return body
 
-    def _content(self, form: Form, blocks: list[Block], kind: str, at: Any) -> JsonObject:
+    def _content(self, form: Form, blocks: Sequence[Block], kind: str, at: Any) -> JsonObject:
         if not blocks and form in ("null", "absent"):
             if self.native:
                 return {"content": None} if form == "null" else {}
@@ -133,7 +134,7 @@ class Writer:
         return {"content": write_content(blocks, form, kind, at, self.losses)}
 
     def assistant(
-        self, message: Message, blocks: list[Block], places: list[Any]
+        self, message: Message, blocks: Sequence[Block], places: list[Any]
     ) -> list[JsonObject]:
         """The items of an assistant's turn; words next to each other are one message item."""
         if not blocks:
