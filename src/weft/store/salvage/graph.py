@@ -6,10 +6,12 @@ of it. Keys grow with time, hence one pass in the order of keys is enough.
 
 The index of ids outlives the page of a commit. Most commits say nothing but one message: such a
 one is made again from its parent and the entry that no other commit brings, and its id proves
-it. Only its time and what a model reported are gone, which no id covers.
+it. Only its time and what a model reported are gone, which no id covers. In the same way a commit
+outlives the list of its entries.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain, permutations
 from typing import cast
 
 from msgspec import Struct, field
@@ -20,6 +22,7 @@ from weft.store.upkeep import Judge, Tombstone
 
 from .remains import COMMIT_IDS, PLACES, Remains, Row
 
+LONGEST_RUN, LONGEST_MERGE = 5, 200
 TRIES = 200_000  # ids that are computed to make lost commits again, over the whole file
 
 
@@ -76,6 +79,7 @@ class _Judging:
         self._tombstones = tombstones
         self._judge = judge
         self._many = _lists(remains)
+        self._lists_torn = "commit_entry" in remains.torn
         self._origin = _origins(remains)
         self._graph = Graph()
         self._ids: dict[tuple[int, Id], int] = {}
@@ -104,7 +108,7 @@ class _Judging:
         row = self._rows.get(key)
         if row is None:
             return None
-        (_, owner, id, _, _, kind, parent, second, entry, data, created, usage, chain, sum) = cast(
+        (_, owner, id, _, _, kind, parent, second, entry, data, created, usage, match, sum) = cast(
             tuple[None, int, Id, int, int, str, int | None, int | None, int | None, bytes, float,
                   bytes | None, bytes | None, int | None], row,
         )  # fmt: skip
@@ -113,11 +117,11 @@ class _Judging:
         whole = [part for part in parents if part is not None]
         if len(whole) != len(keys):
             return None
-        brought = next(self._brought(key, id, kind, entry, data, whole), None)
+        brought = self._brought(key, id, kind, entry, data, whole)
         if brought is None:
             return None
-        if sum is not None and checksum((created, usage, chain)) != sum:
-            usage = chain = None
+        if sum is not None and checksum((created, usage, match)) != sum:
+            usage = match = None
         thread = whole[0].thread if whole else self._thread(key, id, owner)
         return Whole(
             key,
@@ -129,7 +133,7 @@ class _Judging:
             data,
             created,
             usage,
-            chain,
+            match,
         )
 
     def _brought(
@@ -140,20 +144,41 @@ class _Judging:
         entry: int | None,
         data: bytes,
         parents: Sequence[Whole],
-    ) -> Iterator[tuple[int, ...]]:
-        """The keys of the entries with which the commit has its id; nothing where none fit."""
+    ) -> tuple[int, ...] | None:
+        """The keys of the entries with which the commit has its id; `None` where none fit."""
         listed = (entry,) if entry is not None else self._many.get(key, ())
-        if any(part not in self._entries for part in listed):
-            return
         tombstone = self._tombstones.get(("commit", id))
         if tombstone is not None and tombstone.checksum == checksum((data,)):
-            yield listed
-            return
+            sure = entry is not None or not self._lists_torn
+            return listed if sure and all(part in self._entries for part in listed) else None
         above = tuple([part.id for part in parents])
-        for length in range(len(listed), -1, -1):
-            ids = tuple([self._entries[part] for part in listed[:length]])
-            if self._judge.commit_id(kind, above, ids, data) == id:
-                yield listed[:length]
+        beginnings = [listed[:length] for length in range(len(listed), -1, -1)]
+        guesses = self._guesses(parents) if entry is None and self._lists_torn else ()
+        for keys in chain(beginnings, guesses):
+            ids = tuple([self._entries[part] for part in keys if part in self._entries])
+            if len(ids) == len(keys) and self._judge.commit_id(kind, above, ids, data) == id:
+                return keys
+        return None
+
+    def _guesses(self, parents: Sequence[Whole]) -> Iterator[tuple[int, ...]]:
+        """What a commit may have brought whose list is gone.
+
+        A merge says again what the other side said last. Others bring entries that are nobody
+        else's, written in a row, several in the order of their ids; so a run is tried in every
+        order.
+        """
+        said: tuple[int, ...] = ()
+        commit = parents[1] if len(parents) > 1 else None
+        while commit is not None and len(said) < LONGEST_MERGE:
+            said = (*commit.entries, *said)
+            yield said
+            commit = self._graph.find(commit.parents[0]) if commit.parents else None
+        for length in range(1, LONGEST_RUN + 1):
+            for start in range(len(self._spare) - length + 1):
+                for keys in permutations(self._spare[start : start + length]):
+                    self._tries -= 1
+                    if self._tries > 0:
+                        yield keys
 
     def _thread(self, key: int, id: Id, owner: int) -> int:
         """The thread of a first commit, which its id does not cover."""
