@@ -139,3 +139,53 @@ def test_overwritten_bytes_never_read_as_an_empty_thread(page: int, tmp_path: Pa
     except StoreError:
         clean = False
     assert not clean
+
+
+@pytest.fixture
+def forked(path: Path) -> Path:
+    """A second branch, switched to and left, and a third that nobody ever stood on."""
+    with weft.open(path) as t:
+        t.branch("side")
+        t.branch("quiet")
+        t.switch("side")
+        t.user("on the side")
+        t.switch("main")
+        t.user("four")
+    return path
+
+
+@pytest.mark.parametrize("name", ["main", "side", "quiet"])
+def test_a_branch_whose_ref_is_gone_gets_no_second_history(name: str, forked: Path) -> None:
+    with weft.open(forked, branch=name) as t:
+        said = t.compile().to_dicts()
+    break_it(forked, f"delete from ref where name = '{name}' and thread = 1")
+    before = rows_of(forked)
+    with pytest.raises(Damaged, match="weft fsck --repair"), weft.open(forked, branch=name) as t:
+        t.user("on a new root")
+    with weft.open(forked) as t, pytest.raises(Damaged, match="weft fsck --repair"):
+        t.branch("another", at=said and t.log()[0].id)
+    assert rows_of(forked) == before
+    assert any("branch" in str(flaw) for flaw in fsck(forked).flaws)
+    with weft.open(forked, "other") as t:
+        t.branch("untouched")
+    done, report = mend(forked)
+    assert done
+    assert report.clean, report.flaws
+    found = {"quiet": "recovered-"}.get(name, name)  # its name stood nowhere else
+    with weft.open(forked) as t:
+        (restored,) = [branch for branch in t.branches() if branch.startswith(found)]
+    with weft.open(forked, branch=restored) as t:
+        assert t.compile().to_dicts() == said
+        t.user("goes on")
+    assert fsck(forked).clean
+
+
+def test_a_branch_that_is_gone_without_a_trace_is_named_and_then_given_up(forked: Path) -> None:
+    break_it(forked, "delete from ref where name = 'quiet' and thread = 1")
+    break_it(forked, "delete from operation where ref not in (select key from ref)")
+    assert [flaw.what for flaw in fsck(forked).flaws] == ["has fewer branches than it had"]
+    done, report = mend(forked)
+    assert any("lost" in line for line in done)
+    assert report.clean, report.flaws
+    with weft.open(forked, branch="quiet") as t:
+        t.user("a new one")

@@ -38,10 +38,10 @@ PUT_OPERATION = """INSERT INTO operation (thread, seq, verb, ref, old, new, was,
 
 PUT_OFF_AT_MOST = 1024
 
-LOST = """SELECT 1 FROM thread t WHERE t.key = ? AND t.head = ?
+LOST = "SELECT 1 FROM thread t WHERE t.key = ? AND t.refs > {}"
+STANDS = """SELECT 1 FROM thread t WHERE t.key = ? AND t.head = ?
     AND EXISTS (SELECT 1 FROM commits c WHERE c.thread = t.key)"""
-NAMED = """SELECT 1 FROM operation o LEFT JOIN ref r ON r.key = o.ref
-    WHERE o.thread = ? AND (r.key IS NULL OR r.name = ?) LIMIT 1"""
+COUNTED = "(SELECT count(*) FROM ref n WHERE n.thread = t.key)"
 
 DEFAULT_BRANCH = "main"
 
@@ -182,6 +182,8 @@ def _head(db: Database, owner: int, landing: Landing) -> Tip:
         if landing.old is not None:
             raise RefMoved(landing.ref)
         refuse_lost(db, owner, landing.ref)
+        refuse_fewer(db, owner)
+        db.write("UPDATE thread SET refs = refs + 1 WHERE key = ?", (owner,))
         seq: int = db.read(f"SELECT {LOGGED.format('?')}", (owner,))[0][0]
         sql = "INSERT INTO ref (thread, name) VALUES (?, ?)"
         return Tip(at, db.insert(sql, (owner, landing.ref)) or 0, seq, None)
@@ -201,13 +203,21 @@ def dangling(name: str) -> Damaged:
 def refuse_lost(db: Database, owner: int, name: str) -> None:
     """Raise `Damaged` where the branch that a thread stands on is not there, but was.
 
-    A thread without commits has no branch yet, and so has one that was begun on another branch;
-    its log has never named it.
+    A thread without commits has no branch yet, and so has one that was begun on another branch:
+    it has all the refs that it ever had.
     """
-    if not db.read(LOST, (owner, name)):
+    if not db.read(STANDS, (owner, name)):
         return
-    if name != DEFAULT_BRANCH or db.read(NAMED, (owner, name)):
-        raise Damaged(f"the thread stands on branch {name!r}, which is not there")
+    if name != DEFAULT_BRANCH or db.read(LOST.format(COUNTED), (owner,)):
+        what = f"the thread stands on branch {name!r}, which is not there"
+        raise Damaged(f"{what}: `weft fsck --repair` finds it again")
+
+
+def refuse_fewer(db: Database, owner: int) -> None:
+    """Raise `Damaged` where a thread has lost a ref: a new one might be begun over the old."""
+    if db.read(LOST.format(COUNTED), (owner,)):
+        what = "the thread has fewer branches than it had"
+        raise Damaged(f"{what}: `weft fsck --repair` finds the lost one again")
 
 
 def _put_commit(

@@ -23,7 +23,7 @@ from .base import (
     Unindexed,
 )
 from .database import Database, Row
-from .landing import DEFAULT_BRANCH, dangling, refuse_lost, write_landing
+from .landing import DEFAULT_BRANCH, dangling, refuse_fewer, refuse_lost, write_landing
 from .sql_upkeep import SqlUpkeep
 from .upkeep import Upkeep
 
@@ -98,12 +98,14 @@ class SqlStore:
         ]
 
     def refs(self, thread: str) -> dict[str, Id]:
+        owner = self._key(thread)
         rows = self._db.read(
             """SELECT r.name, c.id FROM ref r LEFT JOIN commits c
             ON c.key = r.target AND c.thread = r.thread
             WHERE r.thread = ? AND r.target IS NOT NULL ORDER BY r.key""",
-            (self._key(thread),),
+            (owner,),
         )
+        refuse_fewer(self._db, owner)
         for name, id in rows:
             if id is None:
                 raise dangling(name)

@@ -1,6 +1,7 @@
 """Looking after tables: the questions of `Upkeep` in SQL."""
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 
 from weft.ids import Id
 
@@ -56,8 +57,8 @@ SHAPES = (
         "ref",
         "points elsewhere than the log says",
         """SELECT r.name, r.thread FROM ref r JOIN (SELECT o.ref, o.new,
-            row_number() OVER (PARTITION BY o.thread, o.ref ORDER BY o.seq DESC) AS place
-            FROM operation o) n ON n.ref = r.key AND n.place = 1
+            row_number() OVER (PARTITION BY o.thread, o.ref ORDER BY o.seq DESC) AS place,
+            o.thread FROM operation o) n ON n.ref = r.key AND n.thread = r.thread AND n.place = 1
         WHERE coalesce(r.target, 0) <> coalesce(n.new, 0)""",
     ),
     (
@@ -70,8 +71,8 @@ SHAPES = (
     (
         "operation",
         "names a branch that is not there",
-        """SELECT o.seq, o.thread FROM operation o LEFT JOIN ref r ON r.key = o.ref
-        WHERE r.key IS NULL""",
+        """SELECT o.seq, o.thread FROM operation o
+        LEFT JOIN ref r ON r.key = o.ref AND r.thread = o.thread WHERE r.key IS NULL""",
     ),
     (
         "thread",
@@ -79,8 +80,15 @@ SHAPES = (
         """SELECT t.name, t.key FROM thread t
         LEFT JOIN ref r ON r.thread = t.key AND r.name = t.head WHERE r.key IS NULL
         AND EXISTS (SELECT 1 FROM commits c WHERE c.thread = t.key) AND (t.head <> 'main'
-        OR EXISTS (SELECT 1 FROM operation o LEFT JOIN ref n ON n.key = o.ref
+        OR EXISTS (SELECT 1 FROM operation o
+            LEFT JOIN ref n ON n.key = o.ref AND n.thread = o.thread
             WHERE o.thread = t.key AND n.key IS NULL))""",
+    ),
+    (
+        "thread",
+        "has fewer branches than it had",
+        """SELECT t.name, t.key FROM thread t
+        WHERE t.refs > (SELECT count(*) FROM ref n WHERE n.thread = t.key)""",
     ),
 )
 """What must hold between rows: the object, what is wrong with it, and how to find those."""
@@ -248,7 +256,8 @@ class SqlUpkeep:
         """A branch that only the log knows comes back, and a thread stands on one that is there."""
         done: list[str] = []
         for key, owner in self._db.read(
-            """SELECT DISTINCT o.ref, o.thread FROM operation o LEFT JOIN ref r ON r.key = o.ref
+            """SELECT DISTINCT o.ref, o.thread FROM operation o
+            LEFT JOIN ref r ON r.key = o.ref AND r.thread = o.thread
             WHERE r.key IS NULL ORDER BY o.ref"""
         ):
             taken = self._db.read(
@@ -256,11 +265,11 @@ class SqlUpkeep:
                 LEFT JOIN ref r ON r.thread = t.key AND r.name = t.head WHERE t.key = ?""",
                 (owner,),
             )
-            name = taken[0][0] if taken and taken[0][1] is None else f"recovered-{key}"
-            sql = "INSERT INTO ref (key, thread, name) VALUES (?, ?, ?)"
-            self._db.write(sql, (key, owner, name))
+            name = taken[0][0] if taken and taken[0][1] is None else self._left_name(owner, key)
+            self._put_ref(owner, key, name)
             done.append(f"branch {name!r} is there again")
-        for name, owner in self._db.read(SHAPES[-1][2]):
+        done += self._recount()
+        for name, owner in self._db.read(SHAPES[8][2]):
             sql = """UPDATE thread SET head = (SELECT r.name FROM ref r WHERE r.thread = thread.key
                 AND r.target IS NOT NULL ORDER BY r.key LIMIT 1) WHERE key = ?
                 AND EXISTS (SELECT 1 FROM ref r WHERE r.thread = thread.key
@@ -269,12 +278,43 @@ class SqlUpkeep:
             done.append(f"thread {name!r} stands on its first branch")
         return done
 
+    def _put_ref(self, owner: int, key: int, name: str) -> None:
+        """Give a lost branch its row again; where its key went to another, its log takes a new."""
+        if not self._db.read("SELECT 1 FROM ref WHERE key = ?", (key,)):
+            sql = "INSERT INTO ref (key, thread, name) VALUES (?, ?, ?)"
+            self._db.write(sql, (key, owner, name))
+            return
+        new = self._db.insert("INSERT INTO ref (thread, name) VALUES (?, ?)", (owner, name))
+        for of, seq, *line, _ in self._log():
+            if of == owner and line[1] == key:
+                line[1] = new
+                sql = "UPDATE operation SET ref = ?, checksum = ? WHERE thread = ? AND seq = ?"
+                self._db.write(sql, (new, checksum(tuple(line)), of, seq))
+
+    def _left_name(self, owner: int, key: int) -> str:
+        """The name of a lost branch: whoever switched to it and left it wrote that down."""
+        moves = self._db.read(
+            "SELECT ref, was FROM operation WHERE thread = ? AND was IS NOT NULL ORDER BY seq",
+            (owner,),
+        )
+        left = [was for (ref, _), (_, was) in pairwise(moves) if ref == key]
+        there = self._db.read("SELECT name FROM ref WHERE thread = ?", (owner,))
+        return left[-1] if left and (left[-1],) not in there else f"recovered-{key}"
+
+    def _recount(self) -> list[str]:
+        """Give up branches that nothing knows any more; whoever was told of them can go on."""
+        count = "(SELECT count(*) FROM ref n WHERE n.thread = thread.key)"
+        lost = self._db.read(f"SELECT name, refs - {count} FROM thread WHERE refs > {count}")
+        self._db.write(f"UPDATE thread SET refs = {count} WHERE refs <> {count}")
+        return [f"thread {name!r} has lost {number} branches for good" for name, number in lost]
+
     def _mend_refs(self) -> list[str]:
         """A ref that points at nothing goes back to the newest commit the log has for it."""
         done: list[str] = []
         for name, owner in {tuple(row) for _, _, sql in SHAPES[4:6] for row in self._db.read(sql)}:
             rows = self._db.read(
-                """SELECT c.key, c.id FROM operation o JOIN ref r ON r.key = o.ref
+                """SELECT c.key, c.id FROM operation o
+                JOIN ref r ON r.key = o.ref AND r.thread = o.thread
                 JOIN commits c ON c.key = o.new WHERE r.name = ? AND r.thread = ?
                 ORDER BY o.seq DESC LIMIT 1""",
                 (name, owner),

@@ -37,6 +37,8 @@ def open(
     owns = target is None or isinstance(target, str | Path)
     store = open_store(cast("str | Path | None", target)) if owns else _opened(target)
     record = store.ensure_thread(thread, created=time(), checkpoints=checkpoints, scope=scope)
+    if branch is not None and store.read_ref(thread, branch) is None:
+        store.refs(thread)  # refuses where a branch was lost, since this one might be it
     return Thread(Handle(store, record, branch=branch, budget=budget), owns_store=owns)
 
 

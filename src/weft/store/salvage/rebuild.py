@@ -194,10 +194,12 @@ class _Rebuilding:
             self._file.write(
                 """INSERT OR IGNORE INTO thread (key, name, head, checkpoints, scope, created)
                 VALUES (?, ?, ?, ?, ?, ?)""",
-                (key, *row[1:]),
+                (key, *row[1:6]),
             )
         sql = "INSERT OR IGNORE INTO ref (key, thread, name, target) VALUES (?, ?, ?, ?)"
         self._file.write_many(sql, [(key, *ref) for key, ref in names.refs.items()])
+        sql = "UPDATE thread SET refs = (SELECT count(*) FROM ref WHERE ref.thread = thread.key)"
+        self._file.write(sql)
         sql = "INSERT INTO operation VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
         self._file.write_many(sql, names.log)
         given = [row for row in remains.table("checkpoint").values() if row[0] in names.threads]
