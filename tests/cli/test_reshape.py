@@ -100,7 +100,7 @@ def test_show_sent_prints_the_bytes_again(run: Any, tmp_path: Path) -> None:
         params = t.compile().to_openai_params("gpt-5")
         id = t.assistant("hi", sent=params).id
     code, out, err = run("show", id, "--sent")
-    assert (code, out.encode(), err) == (0, orjson.dumps(params) + b"\n", "")
+    assert (code, out.encode(), err) == (0, orjson.dumps(params), "")
     assert of_json(run("show", id, "--sent", "--json"))["receipt"]["recipe"]["model"] == "gpt-5"
     assert run("compile", "--format", "gemini")[0] == 0
 

@@ -14,10 +14,11 @@ stays quick, and so few times that all beginnings together stay in proportion to
 """
 
 from collections.abc import Iterable, Sequence
+from threading import Lock
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from weft.errors import ThreadError
 from weft.history import decode_entry
@@ -29,7 +30,7 @@ from .attachments import ATTACHMENT
 from .pieces import Piece, cut, join, make_pool
 
 FORMAT = "sent"
-NEARBY = (16, 256)
+NEARBY = (4, 32, 256)
 """How many of the newest commits to look through for the answer before."""
 
 LINKS = 64
@@ -71,31 +72,35 @@ class Imprint(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Bodies:
-    """The bodies that left last, by their hashes; the oldest go when they get too large."""
+    """The bodies that left last, by their hashes; the oldest go when they get too large.
+
+    May be used from any thread.
+    """
 
     def __init__(self, limit: int = REMEMBERED) -> None:
         self._limit = limit
         self._size = 0
         self._bodies: dict[str, bytes] = {}
+        self._lock = Lock()
 
     def get(self, hash: str) -> bytes | None:
         return self._bodies.get(hash)
 
     def put(self, hash: str, body: bytes) -> None:
-        if self._bodies.pop(hash, None) is None:
-            self._size += len(body)
-        self._bodies[hash] = body
-        while self._size > self._limit and len(self._bodies) > 1:
-            self._size -= len(self._bodies.pop(next(iter(self._bodies))))
+        with self._lock:
+            if self._bodies.pop(hash, None) is None:
+                self._size += len(body)
+            self._bodies[hash] = body
+            while self._size > self._limit and len(self._bodies) > 1:
+                self._size -= len(self._bodies.pop(next(iter(self._bodies))))
 
 
 def take_imprint(store: Store, thread: str, letter: Letter, bodies: Bodies) -> Imprint:
     """The imprint of a request that leaves now; writes nothing."""
     hash = hash_body(letter.body)
     head = None if letter.head is None else bytes.fromhex(letter.head)
-    found = None if head is None else _find_base(store, thread, head, bodies)
-    base, before = (None, b"") if found is None else found
-    steps = _since(store, thread, head, base)
+    base = None if head is None else _find_base(store, thread, head, bodies)
+    steps = _since(store, thread, head, None) if base is None else base.steps
     bodies.put(hash, letter.body)
     taken = Imprint(
         head=letter.head,
@@ -106,12 +111,13 @@ def take_imprint(store: Store, thread: str, letter: Letter, bodies: Bodies) -> I
     )
     if describe_loss(store, steps) is not None:
         return taken
-    link = 0 if base is None else _must_read(base).link + 1
-    return msgspec.structs.replace(
+    if base is None:
+        return structs.replace(taken, pieces=cut(letter.body, b"", _known(steps)))
+    return structs.replace(
         taken,
-        base=None if base is None else base.commit.id.hex(),
-        link=link,
-        pieces=cut(letter.body, before, _known(steps)),
+        base=steps[0].commit.id.hex(),
+        link=base.link + 1,
+        pieces=cut(letter.body, base.body, _known(steps)),
     )
 
 
@@ -198,19 +204,29 @@ def describe_loss(store: Store, steps: Sequence[Step]) -> str | None:
     return None
 
 
-def _find_base(store: Store, thread: str, head: Id, bodies: Bodies) -> tuple[Step, bytes] | None:
-    """The nearest answer before, and its body; `None` where a chain has to begin anew."""
+class _Base(Struct, frozen=True):
+    """The body that a chain goes on from; `steps` are its answer and all commits since."""
+
+    body: bytes
+    link: int
+    steps: list[Step]
+
+
+def _find_base(store: Store, thread: str, head: Id, bodies: Bodies) -> _Base | None:
+    """The nearest answer before; `None` where there is none, or a chain has to begin anew."""
     for limit in NEARBY:
         steps = store.walk(thread, head, limit=limit)
-        for step in reversed(steps):
+        for place in range(len(steps) - 1, -1, -1):
             try:
-                imprint = read_imprint(step)
+                imprint = read_imprint(steps[place])
                 if imprint is None:
                     continue
                 if imprint.pieces is None or imprint.link > LINKS + imprint.size // BYTES_PER_LINK:
                     return None
                 body = bodies.get(imprint.hash)
-                return step, press(store, thread, step, bodies) if body is None else body
+                if body is None:
+                    body = press(store, thread, steps[place], bodies)
+                return _Base(body, imprint.link, steps[place:])
             except ThreadError:  # the body before cannot be had: this one stands by itself
                 return None
         if len(steps) < limit:

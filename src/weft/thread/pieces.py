@@ -9,12 +9,13 @@ or written out whole: whoever looks for a text in what was written out, to erase
 """
 
 import re
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 
 SHORTEST = 24
 """Bytes from which on a string is worth looking for: naming a place takes about half as many."""
+
+BACKSLASH = ord("\\")
 
 Piece = str | list[int]
 """What only this text says, or where the pool says it: `[start, length]`."""
@@ -29,17 +30,12 @@ def make_pool(before: bytes, known: Iterable[bytes]) -> bytes:
 
 def cut(body: bytes, before: bytes, known: Sequence[bytes]) -> list[Piece]:
     """The body in as few words of its own as may be."""
-    pool = make_pool(before, known)
-    tokens = _tokens(body)
-    ends = list(accumulate(map(len, tokens)))
-    first = bisect_right(ends, _same_start(body, before))
-    start = ends[first - 1] if first else 0
-    shared = _same_end(body, before, start)
-    last = min(bisect_left(ends, len(body) - shared) + 1, len(tokens))
-    stop = ends[last - 1] if last else 0
+    start = _outside(body, _same_start(body, before))
+    tokens = _tokens(body, start, len(body) - _same_end(body, before, start))
+    stop = start + sum(map(len, tokens))
     pieces = _Pieces()
     pieces.copy(0, start)
-    _cut_middle(tokens[first:last], pool, _finder(before, known), pieces)
+    _cut_middle(tokens, make_pool(before, known), _finder(before, known), pieces)
     pieces.copy(len(before) - (len(body) - stop), len(body) - stop)
     return pieces.close()
 
@@ -117,16 +113,46 @@ def _finder(before: bytes, known: Sequence[bytes]) -> Callable[[bytes], int | No
 
 def _index(text: bytes, offset: int) -> dict[bytes, int]:
     """The places of all strings that are worth naming."""
-    tokens = _tokens(text)
-    ends = accumulate(map(len, tokens), initial=offset)
-    pairs = zip(tokens, ends, strict=False)
-    return {token: start for token, start in pairs if len(token) >= SHORTEST and token[0] == 34}
+    tokens = _tokens(text, 0, len(text))
+    starts = accumulate(map(len, tokens), initial=offset)
+    pairs = zip(tokens, starts, strict=False)
+    return {token: at for token, at in pairs if len(token) >= SHORTEST and token[:1] == b'"'}
 
 
-def _tokens(text: bytes) -> list[bytes]:
-    """Strings with their quotes, and what stands between them; no byte is left out."""
-    tokens = _TOKEN.findall(text)
-    return tokens if sum(map(len, tokens)) == len(text) else [text]
+def _tokens(text: bytes, start: int, stop: int) -> list[bytes]:
+    """Strings with their quotes and what stands between them, from `start` until `stop` is passed.
+
+    No byte is left out: what is no JSON to its end is one token.
+    """
+    tokens: list[bytes] = []
+    if stop == len(text):
+        tokens = _TOKEN.findall(text, start)
+        return tokens if start + sum(map(len, tokens)) == stop else [text[start:]]
+    while start < stop:
+        found = _TOKEN.match(text, start)
+        if found is None:
+            return [*tokens, text[start:]]
+        tokens.append(found[0])
+        start = found.end()
+    return tokens
+
+
+def _outside(text: bytes, place: int) -> int:
+    """The place, or the beginning of the string that it is in."""
+    start = text[:place].replace(b"\\\\", b"")  # what is left of backslashes escapes something
+    if (start.count(b'"') - start.count(b'\\"')) % 2 == 0:
+        return place
+    place = text.rindex(b'"', 0, place)
+    while _is_escaped(text, place):
+        place = text.rindex(b'"', 0, place)
+    return place
+
+
+def _is_escaped(text: bytes, place: int) -> bool:
+    first = place
+    while first and text[first - 1] == BACKSLASH:
+        first -= 1
+    return (place - first) % 2 == 1
 
 
 def _same_start(one: bytes, other: bytes) -> int:
