@@ -229,3 +229,10 @@ def test_a_diff_ends_with_a_line_of_its_own(run: Any) -> None:
     for sides in ([first, "main"], ["main", first]):
         line = run("diff", *sides)[1].splitlines()[-1]
         assert re.fullmatch(r"tokens: [\d,]+ → [\d,]+ \([+-][\d,]+\)", line)
+
+
+def test_threads_are_listed_by_the_words_of_a_person(run: Any, tmp_path: Path) -> None:
+    with weft.open(tmp_path / "store.db", "marked", checkpoints=True) as t:
+        t.user("what is left to do?", reminder="be quick")
+    (row,) = json.loads(run("threads", "--json")[1])
+    assert row["first"] == "what is left to do?"

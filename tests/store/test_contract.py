@@ -103,6 +103,7 @@ def test_first_parents_are_followed(store: Store, rows: str, head: str, chain: s
     for number in range(1, len(steps) + 1):
         assert store.walk("t", id_of(head), limit=number) == steps[-number:]
         assert store.walk("t", id_of(head), after=steps[number - 1].depth) == steps[number:]
+        assert store.walk("t", id_of(head), until=steps[number - 1].depth) == steps[:number]
         nodes = store.walk_nodes("t", id_of(head), number)
         assert [node.id for node in nodes] == [s.commit.id for s in reversed(steps[-number:])]
         assert [node.parents for node in nodes] == [

@@ -7,15 +7,14 @@ from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
-from weft.history import Diff, Row
+from weft.history import Diff, Row, read_branches
 from weft.store import Store, ThreadRecord, open_store
-from weft.thread import CompiledContext, Hit, Thread
-from weft.thread import open as open_thread
+from weft.thread import CompiledContext, Hit, Thread, read_title
 from weft.thread.formats import to_text
 
-from .headline import SHORT, describe, preview
+from .headline import SHORT, WORDS, describe
 from .lanes import log_graph
-from .terminal import PLAIN, Screen, paged
+from .terminal import PLAIN, Screen, paged, shorten
 from .threads import (
     Verb,
     add_options,
@@ -62,20 +61,19 @@ def list_threads(args: argparse.Namespace) -> int:
 
 
 def _thread_json(store: Store, record: ThreadRecord) -> dict[str, Any]:
-    with open_thread(store, record.name) as thread:
-        log = thread.log()
-        spoken = [info for info in reversed(log) if info.kind == "append"]
-        asked = (message for info in spoken for message in info.messages if message.role == "user")
-        first = next(asked, None) or (spoken[0].messages[0] if spoken else None)
-        return {
-            "name": record.name,
-            "branch": record.head,
-            "branches": list(thread.branches()),
-            "commits": store.count(record.name),
-            "created": _iso(record.created),
-            "last": log[0].created.isoformat() if log else None,
-            "first": "" if first is None else preview(first),
-        }
+    """What a list says of a thread; its messages are not read, but for the first."""
+    branches = read_branches(store, record.name)
+    head = branches.get(record.head)
+    newest = [] if head is None else store.read_commits(record.name, [head])
+    return {
+        "name": record.name,
+        "branch": record.head,
+        "branches": list(branches),
+        "commits": store.count(record.name),
+        "created": _iso(record.created),
+        "last": _iso(newest[0].commit.created) if newest else None,
+        "first": shorten(read_title(store, record) or "", WORDS),
+    }
 
 
 def _thread_line(row: dict[str, Any], screen: Screen) -> str:

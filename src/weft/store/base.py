@@ -152,12 +152,14 @@ class Store(Protocol):
         head: Id,
         *,
         after: int = 0,
+        until: int | None = None,
         limit: int | None = None,
         but: Sequence[bytes] = (),
     ) -> list[Step]:
         """The chain of first parents down from `head`, oldest first, above depth `after`.
 
-        With `limit`, the newest that many. Commits whose `data` is one of `but` are left out.
+        With `until`, only what is not deeper, so that a beginning is read without the rest. With
+        `limit`, the newest that many. Commits whose `data` is one of `but` are left out.
         """
         ...
 

@@ -169,6 +169,7 @@ class MemoryStore:
         head: Id,
         *,
         after: int = 0,
+        until: int | None = None,
         limit: int | None = None,
         but: Sequence[bytes] = (),
     ) -> list[Step]:
@@ -177,7 +178,7 @@ class MemoryStore:
             steps: list[Step] = []
             step = commits.get(head)
             while step is not None and step.depth > after and len(steps) != limit:
-                if step.commit.data not in but:
+                if step.commit.data not in but and (until is None or step.depth <= until):
                     steps.append(step)
                 parents = step.commit.parents
                 step = commits[parents[0]] if parents else None

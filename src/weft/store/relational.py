@@ -29,6 +29,7 @@ from .upkeep import Upkeep
 
 CHUNK = 500  # ids per statement; SQLite takes at most 999 variables in old builds
 EVERYTHING = 2**62
+WHOLE = (0, EVERYTHING)
 
 
 COLUMNS = """c.key, c.id, c.depth, c.kind, c.parent, c.second, c.data, c.created, c.usage,
@@ -136,18 +137,20 @@ class SqlStore:
         head: Id,
         *,
         after: int = 0,
+        until: int | None = None,
         limit: int | None = None,
         but: Sequence[bytes] = (),
     ) -> list[Step]:
         left_out = f" AND c.data NOT IN ({_marks(but)})" if but else ""
         with self._db.together():
-            rows = self._ranges(thread, head, JOINED, left_out, tuple(but), after, limit)
+            span = (after, EVERYTHING if until is None else until)
+            rows = self._ranges(thread, head, JOINED, left_out, tuple(but), span, limit)
             rows.reverse()
             return self._steps(rows)
 
     def walk_nodes(self, thread: str, head: Id, limit: int) -> list[Node]:
         with self._db.together():
-            return list(map(_node, self._ranges(thread, head, NODES, "", (), 0, limit)))
+            return list(map(_node, self._ranges(thread, head, NODES, "", (), WHOLE, limit)))
 
     def read_depths(self, thread: str, head: Id, ids: Sequence[Id]) -> dict[Id, int]:
         owner = self._key(thread)
@@ -169,19 +172,20 @@ class SqlStore:
         chosen: str,
         condition: str,
         values: tuple[Any, ...],
-        after: int,
+        span: tuple[int, int],
         limit: int | None,
     ) -> list[Row]:
         """What is chosen of the chain down from `head`, newest first: one range for each line."""
         rows: list[Row] = []
         left = EVERYTHING if limit is None else limit
+        after, until = span
         for line, depth in self._db.read(LINES, (self._key(thread), head, after)):
             if left == 0:
                 break
             found = self._db.read(
                 f"{chosen} WHERE c.line = ? AND c.depth > ? AND c.depth <= ?{condition}"
                 " ORDER BY c.depth DESC LIMIT ?",
-                (line, after, depth, *values, left),
+                (line, after, min(depth, until), *values, left),
             )
             rows.extend(found)
             left -= len(found)

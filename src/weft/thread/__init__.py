@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .preview import Preview
     from .sent import Sent
     from .thread import Thread
+    from .title import read_title
 
 __getattr__ = lazy_names(
     __name__,
@@ -66,6 +67,7 @@ __getattr__ = lazy_names(
         "extract_text_from_content": "weft.thread.content",
         "find_prefix": "weft.thread.prefix",
         "open": "weft.thread.opening",
+        "read_title": "weft.thread.title",
         "take_imprint": "weft.thread.imprint",
         "threads": "weft.thread.opening",
     },
@@ -101,6 +103,7 @@ __all__ = [
     "extract_text_from_content",
     "find_prefix",
     "open",
+    "read_title",
     "take_imprint",
     "threads",
 ]

@@ -1,0 +1,86 @@
+"""What a thread is called in a list: the words a person wrote, read without the rest."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import weft
+from weft.store import MemoryStore, SqliteStore, Store
+from weft.thread import read_title
+
+CALL = {
+    "role": "assistant",
+    "content": [{"type": "tool_use", "id": "t1", "name": "grep", "input": {}}],
+}
+
+Said = Callable[[weft.Thread], Any]
+
+TITLES: list[tuple[str, list[Said], str | None]] = [
+    ("nothing", [], None),
+    ("words", [lambda t: t.user("plan  the\ntrip")], "plan the trip"),
+    ("a system prompt", [lambda t: t.system("be brief"), lambda t: t.user("hi")], "hi"),
+    ("only that", [lambda t: t.system("be brief")], "be brief"),
+    ("reminder", [lambda t: t.user("what now?", reminder="be quick")], "what now?"),
+    (
+        "a client's reminder",
+        [
+            lambda t: t.user("<system-reminder>\nmind the style\n</system-reminder>"),
+            lambda t: t.user("<system-reminder>x</system-reminder>\nfix the build"),
+        ],
+        "fix the build",
+    ),
+    ("a pasted marker", [lambda t: t.user("see <checkpoint:abc123> there")], "see there"),
+    ("an assistant first", [lambda t: t.assistant("hello"), lambda t: t.user("hi")], "hi"),
+    ("nobody asked", [lambda t: t.assistant("hello")], "hello"),
+    ("an edit", [lambda t: t.edit(t.user("plan teh trip"), "plan the trip")], "plan the trip"),
+]
+
+
+@pytest.mark.parametrize("checkpoints", [False, True])
+@pytest.mark.parametrize(("said", "title"), [row[1:] for row in TITLES], ids=[r[0] for r in TITLES])
+def test_a_title_is_what_a_person_wrote(
+    said: list[Said], title: str | None, checkpoints: bool
+) -> None:
+    store = MemoryStore()
+    thread = weft.open(store, checkpoints=checkpoints)
+    for say in said:
+        say(thread)
+    record = store.read_thread("default")
+    assert record is not None
+    assert read_title(store, record) == title
+
+
+class Watched:
+    """A store that counts the commits it hands out."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.read = 0
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self._store, name)
+
+        def watched(*args: Any, **options: Any) -> Any:
+            found = verb(*args, **options)
+            self.read += len(found) if isinstance(found, list) else 0
+            return found
+
+        return watched
+
+
+@pytest.mark.parametrize("make", [MemoryStore, lambda: SqliteStore(":memory:")])
+def test_no_more_is_read_of_a_long_thread_than_its_beginning(make: Callable[[], Store]) -> None:
+    store = make()
+    thread = weft.open(store)
+    with thread.batch():
+        for number in range(500):
+            thread.user(f"line {number}")
+    thread.branch("side", at=thread.log()[300].id)
+    thread.switch("side")
+    thread.user("and on")
+    record = store.read_thread("default")
+    assert record is not None
+    watched: Any = Watched(store)
+    assert read_title(watched, record) == "line 0"
+    assert watched.read < 50
