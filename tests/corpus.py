@@ -16,6 +16,29 @@ FILES = {
 }
 
 
+PATHS = {
+    "/messages": "anthropic",
+    "/chat/completions": "openai-chat",
+    "/responses": "openai-responses",
+    "enerateContent": "gemini",
+}
+
+
+@cache
+def sent_by_clients(protocol: str) -> list[tuple[str, dict]]:
+    """Bodies that real clients sent, by file; skips the test where they are not at hand."""
+    folder = ROOT / "clients"
+    if not folder.exists():
+        pytest.skip("the clients' bodies are not beside the project")
+    bodies = []
+    for path in sorted(folder.glob("*.json")):
+        sent = json.loads(path.read_text())
+        wire = next((PATHS[end] for end in PATHS if sent["path"].endswith(end)), None)
+        if wire == protocol and isinstance(sent.get("body"), dict) and sent["body"]:
+            bodies.append((path.name, sent["body"]))
+    return bodies
+
+
 @cache
 def recorded(protocol: str) -> list[dict]:
     """Recorded exchanges of a protocol; skips the test where they are not at hand."""

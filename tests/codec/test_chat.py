@@ -572,7 +572,7 @@ def test_system_policies(system, messages):
         (File(Url("https://a")), False),
         (File(FileRef("f")), False),
         (File(Inline("AA", "application/pdf"), "a.pdf"), True),
-        (Audio(Inline("AA", "audio/mpeg")), True),
+        (Audio(Inline("AA", "audio/mp3")), True),
         (Audio(Inline("AA", "audio/ogg")), False),
         (Opaque("gemini", {"type": "x"}), False),
     ],

@@ -1346,7 +1346,7 @@ def test_pain_49_geminis_dialect_is_read_as_json_schema() -> None:
 def test_pain_50_the_default_limit_is_the_models_own() -> None:
     done = weft.translate(chat(user("a")), C, M, model="claude-sonnet-4-5")
     assert done.body["max_tokens"] == 64_000
-    assert [(loss.path, loss.level) for loss in done.losses] == [("max_tokens", "form")]
+    assert [(loss.path, loss.level) for loss in done.losses] == [("max_completion_tokens", "form")]
     assert weft.translate(chat(user("a")), C, M, model="nobody-knows").body["max_tokens"] == 8192
     assert there_and_back(chat(user("a")), C, M) == chat(user("a"))
 
@@ -1377,8 +1377,8 @@ UNSAID = [
     (C, R, {"n": 2}, "n"),
     (C, G, {"logprobs": True}, "logprobs"),
     (M, C, {"top_k": 5}, "top_k"),
-    (M, R, {"thinking": {"type": "enabled", "budget_tokens": 2048}}, "reasoning.budget"),
-    (M, C, {"thinking": {"type": "enabled", "budget_tokens": 2048}}, "reasoning"),
+    (M, R, {"thinking": {"type": "enabled", "budget_tokens": 2048}}, "thinking.budget_tokens"),
+    (M, C, {"thinking": {"type": "enabled", "budget_tokens": 2048}}, "thinking"),
     (M, C, {"context_management": {"edits": [{"type": "x"}]}}, "context_management"),
     (M, G, {"container": "c1"}, "container"),
     (R, M, {"truncation": "auto"}, "truncation"),

@@ -417,7 +417,13 @@ def test_calls_and_results_of_another_wire() -> None:
     assert listed["type"] == "custom_tool_call_output"
     assert listed["output"][1] == {"type": "input_image", "image_url": PIXEL}
     assert user == {"role": "user", "content": [{"type": "input_text", "text": "go on"}]}
-    assert losses == ["the list around a text", "that is_error is true"]
+    assert losses == [
+        f"the id {'x' * 80!r}",
+        "the list around a text",
+        f"the id {'x' * 80!r}",
+        "that is_error is true",
+        "its place beside results",
+    ]
 
 
 def test_two_assistant_messages_that_flow_together_are_reported() -> None:

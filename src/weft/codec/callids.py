@@ -8,6 +8,10 @@ The original comes back with the sidecar.
 import re
 from hashlib import sha256
 
+from weft.model import Place
+
+from .base import Losses
+
 MARKED = re.compile(r"-x[0-9a-f]{8}$")
 MARK_LENGTH = 10
 
@@ -17,6 +21,11 @@ def marked_id(call_id: str, longest: int | None = None) -> str:
     digest = sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     kept = call_id if longest is None else call_id[: longest - MARK_LENGTH]
     return f"{kept}-x{digest}"
+
+
+def lose_id(call_id: str, place: Place, losses: Losses) -> None:
+    """Report that a call goes by another id here; the sidecar knows the caller's."""
+    losses.add(place, f"the id {call_id!r}", "it is refused here, and marked instead", "form")
 
 
 def looks_marked(call_id: str) -> bool:

@@ -27,6 +27,9 @@ def search_members(tool: Tool, number: int, sayable: frozenset[str], losses: Los
     The words are Anthropic's: `allowed_domains`, `blocked_domains`, `user_location`.
     """
     told: JsonObject = {}
+    if tool.kind.startswith(f"{SEARCHES[0]}_2"):
+        path = f"{losses.path(('tools', number))}.type"
+        losses.add(path, f"the version {tool.kind!r}", "the target's search has its own", "form")
     for key, value in _written(tool).items():
         if value in (None, [], {}):
             continue

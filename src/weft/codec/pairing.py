@@ -18,6 +18,7 @@ from weft.model import (
 from .base import Losses
 from .turn import Turn, turn_of
 
+CALLED = "calls that wait for results are one turn"
 NO_RESULT = "no result was recorded for this call"
 
 
@@ -62,6 +63,7 @@ class Pairing:
     def assistant(self, turn: Turn) -> None:
         last = self.turns[-1] if self.turns else None
         if self.waiting and self.group is None and last is not None and not self.deferred:
+            self.losses.add(turn.at, "the border to the message before", CALLED, "form")
             more = list(zip(turn.blocks, turn.places, strict=True))
             last.insert(len(last.blocks), more)  # parallel calls in two messages are one turn
         else:

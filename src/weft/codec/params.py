@@ -1,10 +1,10 @@
 """What the parameters of all wires share: reporting what a target cannot be told."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from weft.errors import Refused
-from weft.model import Ext, Loss, Place, Request, Stop, StopKind, Tool
+from weft.model import Ext, JsonObject, Place, Request, Stop, StopKind, Tool
 
 from .base import Losses, members
 
@@ -108,15 +108,31 @@ def lose_stop(stop: Stop | None, words: frozenset[StopKind], path: str, losses: 
 def _lose_nulls(request: Request, losses: Losses) -> None:
     """A member that is null says nothing; another wire leaves it out."""
     for fields in request.raw.values():
-        for key, value in fields.items():
-            if value is None and key not in request.rest:
-                losses.add(key, f"the member {key!r}, null", "it is left out here", "form")
+        for path in _null_paths(fields):
+            if path not in request.rest:
+                losses.add(path, f"the member {path!r}, null", "it is left out here", "form")
     for number, tool in enumerate(request.tools):
         for fields in (tool.raw or {}).values():
             for key, value in fields.items():
                 if value is None:
                     path = f"{losses.path(('tools', number))}.{key}"
                     losses.add(path, f"the member {key!r}, null", "it is left out here", "form")
+
+
+def _null_paths(fields: JsonObject, path: str = "") -> Iterator[str]:
+    """Where a body says null, outside of what is the caller's own."""
+    for key, value in fields.items():
+        inner = members(value)
+        if value is None:
+            yield path + key
+        elif inner is not None and key not in CALLERS:
+            yield from _null_paths(inner, f"{path}{key}.")
+
+
+CALLERS = frozenset(
+    {"@form", "metadata", "responseJsonSchema", "responseSchema", "response_json_schema", "schema"}
+)
+"""Members whose inside is the caller's own data."""
 
 
 def lose_ext(ext: Ext, protocol: str, place: Place, losses: Losses) -> None:
@@ -126,33 +142,58 @@ def lose_ext(ext: Ext, protocol: str, place: Place, losses: Losses) -> None:
             continue
         path = losses.path(place)
         item = members(fields.get("item"))
-        if item is not None:  # a border: the members are those of the item around the parts
-            path = path.partition(".content")[0]
-            fields = {**fields, **item}
-        for key, value in fields.items():
-            if item is not None and key in ("item", "content"):
-                continue
-            noted = isinstance(value, str) and key == "item" or (key, value) == ("id", None)
-            losses.items.append(
-                Loss(
-                    path if noted else f"{path}.{key}" if path else key,
-                    f"the member {key!r}",
-                    "it has no counterpart on the target's wire",
-                    "form" if key in FORM_MEMBERS or value in (None, "", [], {}) else "meaning",
-                )
-            )
+        if item is None:
+            _lose_members(fields, path, losses)
+            continue
+        # A border: the members are those of the item around the parts.
+        inner = {key: value for key, value in fields.items() if key != "item"}
+        _lose_members(inner, path, losses)
+        outer = {key: value for key, value in item.items() if key != "content"}
+        _lose_members(outer, path.partition(".content")[0], losses)
+
+
+def _lose_members(fields: JsonObject, path: str, losses: Losses) -> None:
+    for key, value in fields.items():
+        form = key in FORM_MEMBERS or value in (None, "", [], {})
+        losses.add(
+            path if (key, type(value)) in NOTES else f"{path}.{key}" if path else key,
+            f"the member {key!r}",
+            "it has no counterpart on the target's wire",
+            "form" if form else "meaning",
+        )
+
+
+NOTES = frozenset({("id", type(None)), ("item", str)})
+"""Members that a decoder notes about the block itself: no wire has written them."""
 
 
 def tool_losses(tool: Tool, number: int, losses: Losses) -> None:
     """Report the members of a tool's definition that the shared meaning does not hold."""
+    path = losses.path(("tools", number))
     for fields in (tool.raw or {}).values():
         inner = members(fields.get("function")) or {}
-        for key in {**fields, **inner}.keys() - TOOL_MEMBERS:
-            losses.add(
-                f"{losses.path(('tools', number))}.{key}",
-                f"the member {key!r} of the tool {tool.name!r}",
-                "it has no counterpart on the target's wire",
-            )
+        found = [f"{path}.{key}" for key in fields if key not in TOOL_MEMBERS]
+        found += [f"{path}.function.{key}" for key in inner if key not in TOOL_MEMBERS]
+        for place in found:
+            what = f"the member {place.rpartition('.')[2]!r} of the tool {tool.name!r}"
+            losses.add(place, what, "it has no counterpart on the target's wire")
+        if inner and "type" not in fields:
+            losses.add(f"{path}.type", "that it has no type", "it is a function", "form")
+
+
+def schema_path(tool: Tool, number: int, losses: Losses) -> str:
+    """Where the caller wrote the schema of a tool."""
+    path = losses.path(("tools", number))
+    for fields in (tool.raw or {}).values():
+        inner = members(fields.get("function"))
+        step = f"{path}.function" if inner is not None else path
+        for key in SCHEMA_MEMBERS:
+            if key in (inner or fields):
+                return f"{step}.{key}"
+    return path
+
+
+SCHEMA_MEMBERS = ("input_schema", "parameters", "parametersJsonSchema", "parameters_json_schema")
 
 
 TOOL_MEMBERS = frozenset(

@@ -24,6 +24,7 @@ from weft.model import (
     Tool,
     ToolCall,
     ToolChoice,
+    ToolResult,
 )
 
 from .base import Calls, Losses, members
@@ -67,6 +68,8 @@ def flatten_tools(
         for number in odd:
             flat[number] = _flat_message(messages[number], number, names, losses)
         messages = tuple(flat)
+    if any("custom" in known for known in names.calls.values()):
+        _lose_custom_results(messages, losses)
     params = _choose(request, names, losses)
     if tools == request.tools and messages == request.messages and params is request.params:
         return request, names.calls
@@ -81,9 +84,11 @@ def is_offered(tool: Tool, number: int, losses: Losses) -> bool:
     place = losses.path(("tools", number))
     if tool.kind != "namespace":
         losses.add(place, f"the tool {tool.name!r}", f"{tool.kind} is not known here")
-    elif tool.description:
-        what = f"the description of the namespace {tool.name!r}"
-        losses.add(f"{place}.description", what, "names are flat here")
+    else:
+        losses.add(place, f"the namespace {tool.name!r}", "names are flat here", "form")
+        if tool.description:
+            what = f"the description of the namespace {tool.name!r}"
+            losses.add(f"{place}.description", what, "names are flat here")
     return False
 
 
@@ -217,6 +222,14 @@ def _flat_message(message: Message, number: int, names: _Names, losses: Losses) 
             what = "a custom call, now a function's" if flat.custom != block.custom else "its name"
             losses.add((number, at), f"{what}: {flat.name!r}", "tools are plain here", "form")
     return structs.replace(message, blocks=tuple(blocks))
+
+
+def _lose_custom_results(messages: Sequence[Message], losses: Losses) -> None:
+    for number, message in enumerate(messages):
+        for at, block in enumerate(message.blocks):
+            if isinstance(block, ToolResult) and block.custom:
+                what = "that it answers a custom call"
+                losses.add((number, at), what, "tools are plain here", "form")
 
 
 def _choose(request: Request, names: _Names, losses: Losses) -> Params:

@@ -7,7 +7,8 @@ from typing import Any, cast
 import orjson
 
 from weft.codec.base import Losses, Target, members
-from weft.codec.callids import looks_marked, marked_id
+from weft.codec.callids import looks_marked, lose_id, marked_id
+from weft.codec.media import lose_detail, lose_type
 from weft.codec.origin import made_by
 from weft.codec.read import at, inside, json_text, objects, optional, rest_of, text_of, wrong
 from weft.errors import Refused
@@ -199,7 +200,8 @@ class Writer:
         body: JsonObject = {"type": "text", "text": block.text}
         return body if block.ext is None else self._with_ext(body, block.ext)
 
-    def refusal(self, block: Refusal, _place: Any) -> JsonObject:
+    def refusal(self, block: Refusal, place: Any) -> JsonObject:
+        self.losses.add(place, "that it is a refusal", "it is plain text here", "form")
         return {"type": "text", "text": block.text}
 
     def thinking(self, block: Thinking, _place: Any) -> JsonObject:
@@ -214,11 +216,17 @@ class Writer:
     def call(self, block: ToolCall, place: Any) -> JsonObject:
         body: JsonObject = {
             "type": "tool_use",
-            "id": block.id if self.native else legal_id(block.id),
+            "id": block.id if self.native else self._legal(block.id, place),
             "name": block.name,
             "input": self._input(block, place),
         }
         return body if block.ext is None else self._with_ext(body, block.ext)
+
+    def _legal(self, call_id: str, place: Any) -> str:
+        legal = legal_id(call_id)
+        if legal is not call_id:
+            lose_id(call_id, place, self.losses)
+        return legal
 
     def _input(self, block: ToolCall, place: Any) -> Any:
         text = block.arguments
@@ -238,7 +246,7 @@ class Writer:
         return {"_raw": text}
 
     def result(self, block: ToolResult, place: Any) -> JsonObject:
-        call_id = block.call_id if self.native else legal_id(block.call_id)
+        call_id = block.call_id if self.native else self._legal(block.call_id, place)
         content = block.content
         body: JsonObject = {"type": "tool_result", "tool_use_id": call_id}
         if block.form == "text" and len(content) == 1 and type(content[0]) is Text:
@@ -263,12 +271,15 @@ class Writer:
 
     def image(self, block: Image, place: Any) -> JsonObject:
         if block.detail is not None:
-            level = "form" if block.detail == "auto" else "meaning"
-            self.losses.add(place, f"the detail {block.detail!r}", "images have none here", level)
+            lose_detail(block.detail, place, self.losses)
+        if not self.native:
+            lose_type(block.source, place, self.losses)
         return self._with_ext({"type": "image", "source": write_source(block.source)}, block.ext)
 
-    def document(self, block: File, _place: Any) -> JsonObject:
+    def document(self, block: File, place: Any) -> JsonObject:
         source = block.source
+        if not self.native:
+            lose_type(source, place, self.losses)
         words = None
         if isinstance(source, Inline) and not self.native:
             words = read_plain_text(source)

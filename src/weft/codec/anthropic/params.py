@@ -4,7 +4,7 @@ from typing import Any, Literal, cast
 
 from weft.codec.base import Losses, Target, members
 from weft.codec.hosted import is_search, search_members
-from weft.codec.params import lose_params, tool_losses
+from weft.codec.params import lose_params, schema_path, tool_losses
 from weft.codec.read import at, optional, optional_object, wrong
 from weft.codec.tools import is_offered
 from weft.model import Format, JsonObject, Params, Reasoning, Request, Tool, ToolChoice
@@ -212,6 +212,9 @@ def _write_choice(params: Params, losses: Losses) -> JsonObject | None:
         losses.param("parallel_tool_calls", "the switch for parallel calls", why, "form")
     if choice is None and parallel is not False:
         return None
+    if choice is None:
+        what = "nothing: a free choice was added"
+        losses.param("tool_choice", what, "it holds the switch for parallel calls", "form")
     body: JsonObject = {"type": kind}
     if choice is not None and choice.name is not None:
         body["name"] = choice.name
@@ -285,7 +288,7 @@ def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
         body["description"] = tool.description
     body["input_schema"] = tool.parameters or {"type": "object", "properties": {}}
     if tool.strict:
-        path = f"{losses.path(('tools', number))}.parameters"
+        path = schema_path(tool, number, losses)
         body["input_schema"] = enforceable(body["input_schema"], path, losses)
     if tool.strict is not None:
         body["strict"] = tool.strict

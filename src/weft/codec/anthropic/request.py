@@ -278,6 +278,8 @@ def _write_turn(turn: Turn, writer: Writer, marks: Mapping[Place, Any]) -> JsonO
     role = "user" if turn.role == "tool" else turn.role
     body: JsonObject = {"role": "system" if inline else role}
     form = message.form
+    if inline and not writer.native and message.role != "system":
+        writer.losses.add(turn.at, f"the role {message.role!r}", "it is `system` here", "form")
     if inline and not writer.native and turn.blocks:
         if form == "text":
             writer.losses.add(turn.at, "the string form", "inline it is always a list", "form")

@@ -88,15 +88,15 @@ def write_plain(turn: Turn) -> JsonObject | None:
                 return None
             if turn.role not in ANSWERERS:
                 return None
-            said = first.content[0]
-            if type(said) is not Text or said.ext is not None:
+            said, call_id = first.content[0], first.call_id
+            if type(said) is not Text or said.ext is not None or legal_id(call_id) != call_id:
                 return None
-            return {"role": "tool", "tool_call_id": legal_id(first.call_id), "content": said.text}
+            return {"role": "tool", "tool_call_id": call_id, "content": said.text}
     if turn.role != "assistant":
         return None
     content: Any = None
     if type(first) is Text and first.ext is None:
-        content = first.text if message.form != "list" else [{"type": "text", "text": first.text}]
+        content = first.text  # beside calls a list of one text says no more than a string
         blocks = blocks[1:]
     calls = [_write_call(block) for block in blocks]
     if not calls or None in calls:

@@ -64,6 +64,8 @@ def _decode_messages(
         plain = decode_plain(raw)
         if plain is not None:
             messages.append(plain)
+            if plain.form == "list" or (plain.form == "text" and not raw["content"]):
+                _note_form(raw, number, rest)
             continue
         if raw.get("function_call"):
             legacy = number
@@ -72,10 +74,21 @@ def _decode_messages(
         except Refused as error:
             raise inside(f"messages[{number}]", error) from None
         messages.append(message)
+        if message.role == "assistant":
+            _note_form(raw, number, rest)
         said = raw.get("content")
         if type(said) is list:
             _take_marks(said, message, number, marks, rest)  # pyright: ignore[reportUnknownArgumentType] - parts, as just read
     return tuple(messages)
+
+
+def _note_form(raw: JsonObject, number: int, rest: dict[str, Any]) -> None:
+    """Beside calls, null says that there are no words, and a string says them: any other form of
+    the same is this body's own."""
+    said = raw.get("content")
+    empty = not said and (said is not None or "content" not in raw)
+    if empty or (isinstance(said, list) and raw.get("tool_calls") and len(cast(Any, said)) == 1):
+        rest[f"messages[{number}].content"] = None
 
 
 def _take_marks(

@@ -10,6 +10,8 @@ from typing import Any
 from msgspec import structs
 
 from weft.codec.base import Losses
+from weft.codec.callids import lose_id
+from weft.codec.media import lose_type
 from weft.codec.params import lose_ext
 from weft.codec.repair import NO_RESULT, Rules, Turn
 from weft.model import (
@@ -18,6 +20,7 @@ from weft.model import (
     Checkpoint,
     File,
     Image,
+    Inline,
     JsonObject,
     Message,
     Opaque,
@@ -45,7 +48,7 @@ from .parts import (
     write_content,
 )
 from .plain import legal_id
-from .wire import PROTOCOL
+from .wire import AUDIO_FORMATS, PROTOCOL
 
 RULES = Rules(
     protocol=PROTOCOL,
@@ -102,6 +105,8 @@ class Writer:
     def turn(self, turn: Turn) -> list[JsonObject]:
         """The messages that one turn becomes."""
         self._leave_out(turn)
+        for block, place in zip(turn.blocks, turn.places, strict=True):
+            self._lose_media(block, place)
         if not turn.blocks and turn.message.blocks:
             return []  # all it said is reported as lost: an empty message would add nothing
         if turn.role == "assistant":
@@ -120,6 +125,9 @@ class Writer:
             messages.append(self._result(block, place, turn.message, lifted))
         if lifted:
             messages.append({"role": "user", "content": write_content(lifted, "list")})
+        for block, place in zip(turn.blocks, turn.places, strict=True) if rest else ():
+            if not isinstance(block, ToolResult):
+                self.losses.add(place, "its place beside results", "results stand alone", "form")
         return messages + (self._said(turn, rest) if rest else [])
 
     def _leave_out(self, turn: Turn) -> None:
@@ -137,6 +145,15 @@ class Writer:
                 )
         turn.blocks = [block for block, _ in kept]
         turn.places = [place for _, place in kept]
+
+    def _lose_media(self, block: Block, place: Place) -> None:
+        """Report what this wire is not told of media: an address's type, another name of one."""
+        if isinstance(block, Image):
+            lose_type(block.source, place, self.losses)
+        elif isinstance(block, Audio) and isinstance(block.source, Inline):
+            kind = block.source.media_type
+            if f"audio/{AUDIO_FORMATS[kind]}" != kind:
+                self.losses.add(place, f"the type {kind!r}", "it has another name here", "form")
 
     def _said(self, turn: Turn, blocks: list[Block]) -> list[JsonObject]:
         role = "user" if turn.role == "tool" else turn.role
@@ -166,7 +183,9 @@ class Writer:
                 said = Audio(block.source, _spoken_ext(block))
             blocks.append(said)
         body: JsonObject = {"role": "assistant"}
-        body.update(write_assistant(blocks, parts=turn.message.form == "list"))
+        texts = sum(isinstance(block, TEXTUAL) for block in blocks)
+        listed = turn.message.form == "list" and (texts > 1 or not called)
+        body.update(write_assistant(blocks, parts=listed))
         if "content" not in body:
             body["content"] = None if body.keys() - {"role"} else ""
         return _with_members(body, turn.message)
@@ -180,7 +199,14 @@ class Writer:
             None if own(block.ext).get("item") else block.ext
         )  # the first API's call has an id now
         arguments = block.arguments or ("" if block.custom else "{}")
-        return structs.replace(block, id=legal_id(block.id), arguments=arguments, ext=ext)
+        call_id = self._legal(block.id, place)
+        return structs.replace(block, id=call_id, arguments=arguments, ext=ext)
+
+    def _legal(self, call_id: str, place: Place) -> str:
+        legal = legal_id(call_id)
+        if legal != call_id:
+            lose_id(call_id, place, self.losses)
+        return legal
 
     def _result(
         self, block: ToolResult, place: Place, message: Message, lifted: list[Block]
@@ -203,7 +229,7 @@ class Writer:
         form = block.form if len(said) == len(block.content) else ""
         return {
             "role": "tool",
-            "tool_call_id": legal_id(block.call_id),
+            "tool_call_id": self._legal(block.call_id, place),
             "content": write_content(said, form),
         }
 
@@ -223,6 +249,7 @@ class Writer:
             said.append(part)
             return
         media.append(part)
+        self._lose_media(part, place)
         self.losses.add(
             place,
             f"the place of a {self._name(part)} block: it follows the results",

@@ -16,7 +16,6 @@ from .parts import noted
 from .wire import UNSIGNED
 from .write import Media, Writer, own_ext, sift_result
 
-FORMS = {"list": "a list", "absent": "not there"}
 JOINED = "a turn of the model is one content here"
 
 
@@ -48,13 +47,13 @@ class Foreign:
 
     def _report_form(self, turn: Turn) -> None:
         """A string and a list of one text are written alike; so are null and nothing."""
-        form, blocks = turn.message.form, turn.blocks
-        if form == "absent" or (
-            form == "list" and len(blocks) == 1 and isinstance(blocks[0], Text)
-        ):
-            self.losses.add(
-                turn.at, f"that its content was {FORMS[form]}", "it is parts here", "form"
-            )
+        form = turn.message.form
+        texts = [at for at, block in enumerate(turn.blocks) if isinstance(block, Text)]
+        spoken = turn.role == "assistant" or len(turn.blocks) == 1
+        if form == "absent":
+            self.losses.add(turn.at, "that it had no content", "it is parts here", "form")
+        for at in texts if form == "list" and spoken else ():
+            self.losses.add(turn.places[at], "the list around a text", "it is parts here", "form")
 
     def _model(self, turn: Turn) -> list[JsonObject]:
         self._order = {}
@@ -94,6 +93,9 @@ class Foreign:
         contents: list[JsonObject] = [{"parts": results, "role": "user"}]
         if lifted or others:
             contents.append({"parts": lifted + others, "role": "user"})
+        for block, place in zip(turn.blocks, turn.places, strict=True) if others else ():
+            if not isinstance(block, ToolResult):
+                self.losses.add(place, "its place beside results", "results stand alone", "form")
         return contents
 
     def _ordered(self, answers: list[tuple[ToolResult, Place]]) -> list[tuple[ToolResult, Place]]:

@@ -229,6 +229,9 @@ def _write_thinking(reasoning: Reasoning, target: Target, losses: Losses) -> Jso
             )
     elif reasoning.effort is not None and (levels or reasoning.budget is None):
         body = _write_effort(reasoning.effort, levels, losses)
+        if reasoning.mode is not None:
+            what = f"the mode {reasoning.mode!r}"
+            losses.param("reasoning.mode", what, "an effort says it here", "form")
         if reasoning.budget is not None:
             losses.param(
                 "reasoning.budget", f"the budget {reasoning.budget}", "an effort was given, too"

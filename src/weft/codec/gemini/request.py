@@ -186,7 +186,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     form: Mapping[str, Any] = request.raw.get(PROTOCOL, {}).get(FORM, {})
     body = encode_params(request, target, losses)
     arranged = arrange(request, RULES, target.model, target.system, losses)
-    writer = Writer(target, losses, {} if native else _calls(request))
+    writer = Writer(target, losses, {} if native else _calls(request), native=native)
     _write_system(arranged, writer, target, native, form, body)
     tools = write_tools(request, losses)
     if tools is not None:

@@ -8,9 +8,10 @@ must go back as it came.
 from typing import Any, cast
 
 from weft.codec.base import Losses, members
+from weft.codec.hosted import is_search, search_members
 from weft.codec.params import tool_losses
 from weft.codec.read import at, objects, optional, text_of
-from weft.codec.tools import is_offered
+from weft.codec.tools import CALLABLE, is_offered
 from weft.model import JsonObject, Request, Tool
 
 from .schema import json_schema
@@ -18,6 +19,9 @@ from .spelling import camel, camel_members
 from .wire import FORM, PROTOCOL
 
 DECLARATIONS = "functionDeclarations"
+SEARCH = "googleSearch"
+"""Before Gemini 3 it is refused in one request with functions ("Tool use with function calling is
+unsupported"): https://github.com/googleapis/js-genai/issues/435"""
 
 Layout = list[dict[str, int]]
 """By entry: each member in the wire's spelling, and how many tools it holds."""
@@ -89,8 +93,9 @@ def write_tools(request: Request, losses: Losses) -> Any:
         return entries[0] if form.get("tools.single") and len(entries) == 1 else entries
     declarations: list[JsonObject] = []
     others: list[JsonObject] = []
+    alone = not any(tool.kind in CALLABLE for tool in request.tools)
     for number, tool in enumerate(request.tools):
-        written = _write_tool(tool, number, losses)
+        written = _write_tool(tool, number, losses, alone)
         if written is not None:
             (declarations if "name" in written else others).append(written)
     entries = [{DECLARATIONS: declarations}] if declarations else []
@@ -99,6 +104,7 @@ def write_tools(request: Request, losses: Losses) -> Any:
 
 def _lay_out(tools: tuple[Tool, ...], layout: Layout, losses: Losses) -> list[JsonObject]:
     entries: list[JsonObject] = []
+    alone = not any(tool.kind in CALLABLE for tool in tools)
     done = 0
     for holds in layout:
         entry: JsonObject = {}
@@ -106,7 +112,7 @@ def _lay_out(tools: tuple[Tool, ...], layout: Layout, losses: Losses) -> list[Js
             raws = [
                 raw
                 for number in range(done, done + count)
-                if (raw := _write_tool(tools[number], number, losses)) is not None
+                if (raw := _write_tool(tools[number], number, losses, alone)) is not None
             ]
             done += count
             if camel(key) == DECLARATIONS:
@@ -117,12 +123,18 @@ def _lay_out(tools: tuple[Tool, ...], layout: Layout, losses: Losses) -> list[Js
     return entries
 
 
-def _write_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
+def _write_tool(tool: Tool, number: int, losses: Losses, alone: bool) -> JsonObject | None:
     own = (tool.raw or {}).get(PROTOCOL)
-    return dict(own) if own is not None else _declare(tool, number, losses)
+    return dict(own) if own is not None else _declare(tool, number, losses, alone)
 
 
-def _declare(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
+def _declare(tool: Tool, number: int, losses: Losses, alone: bool) -> JsonObject | None:
+    if is_search(tool) and alone:
+        search_members(tool, number, frozenset(), losses)
+        return {SEARCH: {}}
+    if is_search(tool):
+        losses.add(("tools", number), "the web search", "it cannot stand beside functions here")
+        return None
     if not is_offered(tool, number, losses):
         return None
     tool_losses(tool, number, losses)

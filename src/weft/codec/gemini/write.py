@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from weft.codec.base import Losses, Target
+from weft.codec.media import lose_detail, type_of
 from weft.codec.origin import made_by
 from weft.codec.params import lose_ext
 from weft.codec.tools import flat_name
@@ -35,6 +36,7 @@ from weft.model import (
     Thinking,
     ToolCall,
     ToolResult,
+    Url,
     checkpoint_text,
     reminder_text,
 )
@@ -45,6 +47,7 @@ NOTES = frozenset({"id", "item", "displayName", "functionCall", "functionRespons
 """Members of an `ext` that do not stand beside the data, but inside it or nowhere."""
 
 Media = Image | File | Audio
+AN = {Image: "an image", File: "a document", Audio: "audio"}
 
 
 class Writer:
@@ -55,7 +58,10 @@ class Writer:
         target: Target | None,
         losses: Losses,
         calls: Mapping[str, ToolCall] | None = None,
+        *,
+        native: bool = True,
     ) -> None:
+        self.native = native
         self.embed = target.embed if target is not None else orjson.loads
         self.losses = losses
         self.calls = calls or {}
@@ -67,7 +73,8 @@ class Writer:
     def text(self, block: Text, _place: Place) -> JsonObject:
         return _with_ext({"text": block.text}, block.ext)
 
-    def refusal(self, block: Refusal, _place: Place) -> JsonObject:
+    def refusal(self, block: Refusal, place: Place) -> JsonObject:
+        self.losses.add(place, "that it is a refusal", "it is plain text here", "form")
         return {"text": block.text}
 
     def thinking(self, block: Thinking, _place: Place) -> JsonObject:
@@ -134,11 +141,24 @@ class Writer:
             return {"error": text}
         return {item or "output": text}
 
-    def media(self, block: Media, _place: Place) -> JsonObject:
+    def media(self, block: Media, place: Place) -> JsonObject:
         name = own_ext(block.ext).get("displayName")
         if isinstance(block, File):
             name = block.name
-        return _with_ext(write_source(block.source, name), block.ext)
+        source = block.source
+        if isinstance(block, Image) and block.detail is not None:
+            lose_detail(block.detail, place, self.losses)
+        if isinstance(source, Url) and not source.media_type and not self.native:
+            source = self._typed(block, source, place)
+        return _with_ext(write_source(source, name), block.ext)
+
+    def _typed(self, block: Media, source: Url, place: Place) -> Url:
+        """An address with the type of what is there, which this wire wants to be told."""
+        kind = type_of(source.url)
+        if not kind:
+            what = f"that it is {AN[type(block)]}"
+            self.losses.add(place, what, "its address does not tell the type that is needed here")
+        return Url(source.url, kind)
 
     def checkpoint(self, block: Checkpoint, _place: Place) -> JsonObject:
         return {"text": checkpoint_text(block)}
@@ -258,6 +278,8 @@ def sift_result(
             lose_ext(ext, PROTOCOL, (*place, number), losses)
         words += isinstance(part, WORDS)
         kept.append(part)
+    if words == len(block.content) == 1 and block.form == "list":
+        losses.add(place, "the list around its text", "a result has one text here", "form")
     if words > 1:
         losses.add(place, "the borders between its texts", "a result has one text here", "form")
     if block.is_error is False:

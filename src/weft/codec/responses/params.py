@@ -85,6 +85,8 @@ PATHS = {
 def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
     """The shared meaning of a body's parameters, and by path what it could not take up."""
     rest = {key: value for key, value in body.items() if key not in READ}
+    if body.get("tools") == []:
+        rest["tools"] = []
     text = optional_object(body, "text")
     _keep_rest(text, {"format", "verbosity"}, "text", rest)
     with at("text"):

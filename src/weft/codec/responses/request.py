@@ -37,6 +37,7 @@ from weft.model import (
     Thinking,
     Tool,
     Wire,
+    is_system,
 )
 
 from .items import decode_items
@@ -75,6 +76,7 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
     if type(items) is str:
         messages.append(_plain("user", items))
         raw["input"] = ""
+        rest["input"] = None  # that it was a string, not what it says
     elif items is not None:
         grouping = decode_items(objects(items, "input"))
         messages += grouping.messages
@@ -85,8 +87,8 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
         raw["input"] = None
     if not offset and messages and messages[0].role == "system":
         rest[f"input[{starts[0]}]"] = None  # beside `instructions`, which says the same
-    if "instructions" in body and not offset:
-        rest["instructions"] = None
+    if "instructions" in body and (not offset or is_system(messages[min(1, len(messages) - 1)])):
+        rest["instructions"] = None  # a message among others, which would come back as one
     if raw.get("tools"):
         del raw["tools"]
     return Request(
@@ -160,6 +162,8 @@ def _item_path(items: list[JsonObject], number: int, steps: list[int | str]) -> 
         block -= size
         number += 1
     item = items[number]
+    if item.get("type", "message") not in SPEAKING:
+        return f"input[{number}]"
     key = "output" if "output" in item and len(steps) > 1 else "content"
     step = steps[1] if key == "output" else block
     if key not in item:
@@ -179,6 +183,7 @@ def _size(item: JsonObject) -> int:
     return max(1, len(parts))
 
 
+SPEAKING = frozenset({"message", "function_call_output", "custom_tool_call_output"})
 WORDS = frozenset({"input_text", "output_text", "refusal"})
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import structs
 
 from weft.codec.base import Losses
-from weft.codec.callids import fitting_id
+from weft.codec.callids import fitting_id, lose_id
 from weft.codec.repair import Turn
 from weft.model import (
     Block,
@@ -80,16 +80,15 @@ class Writer:
                 self.losses.add(place, "the list around a text", "it is a string here", "form")
             if isinstance(block, Refusal):
                 self.losses.add(place, "that it is a refusal", "it is plain text here", "form")
-        if turn.message.form in ("absent", "null", "text") and not any(
-            type(block) in SPOKEN for block in turn.blocks
-        ):
-            self.losses.add(turn.at, "the form of an empty content", "calls have none", "form")
 
     def _others(self, turn: Turn) -> list[JsonObject]:
         """Results are items by themselves; all that stands between them is one message."""
         items: list[JsonObject] = []
         said: list[Block] = []
+        mixed = not self.native and ToolResult in {type(block) for block in turn.blocks}
         for block, place in zip(turn.blocks, turn.places, strict=True):
+            if mixed and not isinstance(block, ToolResult):
+                self.losses.add(place, "its place beside results", "results stand alone", "form")
             if isinstance(block, ToolResult) or (
                 isinstance(block, Opaque) and turn.message.form == "absent"
             ):
@@ -181,7 +180,7 @@ class Writer:
     def _silent(self, block: Block, place: Any) -> JsonObject:
         match block:
             case ToolCall():
-                return self.call(block)
+                return self.call(block, place)
             case Thinking():
                 return reasoning(block)
             case Redacted(data=data):
@@ -194,8 +193,8 @@ class Writer:
                 part = write_part(block, INPUT, place, self.losses)
                 return {"role": "assistant", "content": [part]}
 
-    def call(self, block: ToolCall) -> JsonObject:
-        call_id = block.id if self.native else legal_id(block.id)
+    def call(self, block: ToolCall, place: Any = ()) -> JsonObject:
+        call_id = self._legal(block.id, place)
         if block.custom:
             self._custom.add(block.id)
             body: JsonObject = {"type": "custom_tool_call", "input": block.arguments}
@@ -207,12 +206,18 @@ class Writer:
             body["namespace"] = block.namespace
         return _with_ext(body, block.ext)
 
+    def _legal(self, call_id: str, place: Any) -> str:
+        legal = call_id if self.native else legal_id(call_id)
+        if legal != call_id:
+            lose_id(call_id, place, self.losses)
+        return legal
+
     def result(self, block: ToolResult, place: Any) -> JsonObject:
         """A call's result. The wire has no word for an error, so it is reported, not invented."""
         custom = block.custom or block.call_id in self._custom
         body: JsonObject = {
             "type": "custom_tool_call_output" if custom else "function_call_output",
-            "call_id": block.call_id if self.native else legal_id(block.call_id),
+            "call_id": self._legal(block.call_id, place),
         }
         if self.native and not block.content and block.form in ("null", "absent"):
             if block.form == "null":

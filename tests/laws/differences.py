@@ -1,0 +1,215 @@
+"""Where two bodies differ, and whether a report of losses names it.
+
+A difference is a path of the caller's body: something changed, went away, or was added there. Lists
+are laid side by side by likeness, so that one message that went away is one difference and not a
+shift of all that follow.
+
+A loss names a difference when its path is the same, lies above it, or lies inside it. Beyond that:
+
+- A border that is lost names the items on both sides of it.
+- What was added has no path in the caller's body. It is named by a loss at a neighbour, or at the
+  place that said the same words: it moved from there.
+- The losses of the way back speak of the body in between. Such a loss names the caller's parameter
+  of the same meaning, or what the caller's body says in the same words, or, where neither says a
+  word, what says nothing either.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from weft.codec.params import param_path
+
+Path = tuple[Any, ...]
+
+STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+UNSAID = frozenset({"role", "type", "cache_control"})
+"""Members whose words are the wire's own: that two bodies share them says nothing."""
+
+IDENTITY = {"call_id": 20, "id": 20, "name": 5, "role": 3, "tool_call_id": 20, "tool_use_id": 20}
+SEARCH = ("web_search", "googleSearch")
+"""How the name of a search begins, which has no other words."""
+
+ABSENT = object()
+
+
+class Difference(NamedTuple):
+    """`path` is in our body, `ours` and `theirs` what stands there; `added` is whether the last
+    step is the place in a list before which something was added."""
+
+    path: Path
+    ours: Any
+    theirs: Any
+    added: bool = False
+
+
+def differences(ours: Any, theirs: Any, path: Path = ()) -> Iterator[Difference]:
+    """Where the two differ, as deep as it can be told."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for key in ours | theirs:
+            if key not in ours or key not in theirs:
+                yield Difference((*path, key), ours.get(key, ABSENT), theirs.get(key, ABSENT))
+            else:
+                yield from differences(ours[key], theirs[key], (*path, key))
+    elif isinstance(ours, list) and isinstance(theirs, list):
+        for mine, other, before in laid_out(ours, theirs):
+            if mine is None:
+                yield Difference((*path, before), ABSENT, theirs[other], added=True)
+            elif other is None:
+                yield Difference((*path, mine), ours[mine], ABSENT)
+            else:
+                yield from differences(ours[mine], theirs[other], (*path, mine))
+    elif ours != theirs or isinstance(ours, bool) != isinstance(theirs, bool):
+        yield Difference(path, ours, theirs)
+
+
+def laid_out(ours: list[Any], theirs: list[Any]) -> Iterator[tuple[Any, Any, int]]:
+    """Pairs of indices, in order, and the index of ours before which one without ours stands."""
+    start, end, least = 0, 0, min(len(ours), len(theirs))
+    while start < least and ours[start] == theirs[start]:
+        start += 1
+    while end < least - start and ours[-1 - end] == theirs[-1 - end]:
+        end += 1
+    seen = [leaves(item) for item in ours[start : len(ours) - end]]
+    said = [leaves(item) for item in theirs[start : len(theirs) - end]]
+    best = [[0.0] * (len(said) + 1) for _ in range(len(seen) + 1)]
+    for i in range(len(seen) - 1, -1, -1):
+        for j in range(len(said) - 1, -1, -1):
+            beside = 0.001 if i == j else 0.0  # which of two alike is meant
+            paired = best[i + 1][j + 1] + likeness(seen[i], said[j]) + beside
+            best[i][j] = max(paired, best[i + 1][j], best[i][j + 1])
+    i = j = 0
+    while i < len(seen) and j < len(said):
+        if best[i][j] == best[i + 1][j]:
+            yield start + i, None, 0
+            i += 1
+        elif best[i][j] == best[i][j + 1]:
+            yield None, start + j, start + i
+            j += 1
+        else:
+            yield start + i, start + j, 0
+            i, j = i + 1, j + 1
+    yield from ((start + at, None, 0) for at in range(i, len(seen)))
+    yield from ((None, start + at, start + len(seen)) for at in range(j, len(said)))
+
+
+def leaves(value: Any, key: str = "") -> dict[bytes, int]:
+    """All that a value says, at any depth, by its weight: what identifies it weighs most."""
+    if isinstance(value, dict):
+        found = {name.encode(): 1 for name in value}
+        for name, inner in value.items():
+            found |= leaves(inner, name)
+        return found
+    if isinstance(value, list):
+        return {leaf: weight for inner in value for leaf, weight in leaves(inner).items()}
+    leaf = orjson.dumps(value)
+    return {key.encode() + leaf: IDENTITY[key]} if key in IDENTITY else {leaf: 1}
+
+
+def likeness(ours: dict[bytes, int], theirs: dict[bytes, int]) -> float:
+    """How much two values share: never nothing, so that what stands alone is paired at all."""
+    shared = sum(ours[leaf] for leaf in ours.keys() & theirs.keys())
+    return (shared + 0.01) / (sum((ours | theirs).values()) + 1)
+
+
+def steps_of(path: str) -> Path:
+    """A loss's path as steps."""
+    return tuple(int(at) if at else name for at, name in STEP.findall(path))
+
+
+def names(loss: Path, path: Path) -> bool:
+    """Whether one of the two paths is the other, or lies above it."""
+    shared = min(len(loss), len(path))
+    return bool(loss) and loss[:shared] == path[:shared]
+
+
+def words(value: Any) -> frozenset[str]:
+    """What a value says in its own words."""
+    if isinstance(value, dict):
+        said = [words(inner) for key, inner in value.items() if key not in UNSAID]
+        search = any(str(name).startswith(SEARCH) for name in (*value, value.get("type")))
+        return frozenset(SEARCH[:1] if search else ()).union(*said)
+    if isinstance(value, list):
+        return frozenset().union(*map(words, value))
+    return frozenset((value,)) if isinstance(value, str) and value else frozenset()
+
+
+def reach(body: Any, path: Path) -> Any:
+    """What stands at a path, or at the deepest step of it that there is."""
+    for step in path:
+        inside = (isinstance(body, dict) and step in body) or (
+            isinstance(body, list) and isinstance(step, int) and step < len(body)
+        )
+        if not inside:
+            break
+        body = body[step]
+    return body
+
+
+def meant_by(difference: Difference, body: Any) -> frozenset[str]:
+    """The words at a difference, or of the part around it where it has none."""
+    path = difference.path[:-1] if difference.added else difference.path
+    for end in range(len(path), 0, -1):
+        said = words(reach(body, path[:end])) if path[end - 1] not in UNSAID else ()
+        if said or isinstance(path[end - 1], int):
+            return frozenset(said)
+    return frozenset()
+
+
+class Report:
+    """What the two legs of a journey lost: `out` by path and what, in the caller's words, `home` by
+    path, in those of the body in between (`echo`)."""
+
+    def __init__(
+        self, body: Any, out: Iterable[tuple[str, str]], echo: Any, home: Iterable[str]
+    ) -> None:
+        self.body = body
+        self.losses = [(steps_of(path), what) for path, what in out if path]
+        self.echo = echo
+        self.returned = [steps_of(path) for path in home if path]
+
+    def names(
+        self, found: Difference, words_out: Mapping[str, str], words_home: Mapping[str, str]
+    ) -> bool:
+        """Whether a loss names it; the tables say where the two wires say a parameter."""
+        return self.named_out(found) or self.named_home(found, words_out, words_home)
+
+    def named_out(self, found: Difference) -> bool:
+        return any(self._covers(path, what, found) for path, what in self.losses)
+
+    def _covers(self, loss: Path, what: str, found: Difference) -> bool:
+        near = [found.path]
+        if found.added:
+            near = [(*found.path[:-1], at) for at in (found.path[-1] - 1, found.path[-1])]
+        places = [loss]
+        if what.startswith("the border") and isinstance(loss[-1], int):
+            places.append((*loss[:-1], loss[-1] - 1))
+        if any(names(place, path) for place in places for path in near):
+            return True
+        moved = found.ours is ABSENT and words(found.theirs)
+        return bool(moved) and not moved.isdisjoint(words(reach(self.body, loss)))
+
+    def named_home(
+        self, found: Difference, words_out: Mapping[str, str], words_home: Mapping[str, str]
+    ) -> bool:
+        said = meant_by(found, self.body)
+        for loss in self.returned:
+            spoken = any(isinstance(step, int) for step in loss) or loss[0] in SYSTEM
+            if spoken:
+                there = words(reach(self.echo, loss))
+                if not there.isdisjoint(said) or (not there and not said):
+                    return True
+                continue
+            for name in words_home:
+                meant = {param_path(name, words_home), words_home[name]}
+                if any(names(loss, steps_of(path)) for path in meant):
+                    head = name.partition(".")[0]
+                    paths = {words_out[other] for other in words_out if other.startswith(head)}
+                    if any(names(steps_of(path), found.path) for path in paths):
+                        return True
+        return False
+
+
+SYSTEM = frozenset({"system", "instructions", "systemInstruction"})

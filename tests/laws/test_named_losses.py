@@ -1,0 +1,156 @@
+"""Law 2, to the letter: a request that goes to another wire and back without its sidecar comes
+home as it was, or every place in which it differs is named by a loss of one of the two legs.
+
+What counts as the same, and is no difference:
+
+- Gemini's two spellings of a name, and its two dialects of a schema's member (the loss names the
+  one that the caller used); Chat's two names for the limit of tokens.
+- The text of a call's arguments and the object that it says: `""` is `{}`.
+- Whether to stream, towards Gemini: the address says it.
+"""
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import weft
+from corpus import recorded, sent_by_clients
+from laws.differences import Report, differences
+from laws.wire_bodies import BODIES, MODEL, PROTOCOLS
+from weft.codec.anthropic.params import PATHS as ANTHROPIC
+from weft.codec.chat.params import PATHS as CHAT
+from weft.codec.gemini.params import PATHS as GEMINI
+from weft.codec.gemini.spelling import camel
+from weft.codec.params import param_path
+from weft.codec.responses.params import PATHS as RESPONSES
+from weft.model import Params
+
+PAIRS = [(a, b) for a in PROTOCOLS for b in PROTOCOLS if a != b]
+WORDS = {
+    protocol: {name: param_path(name, words) for name in Params.__struct_fields__} | words
+    for protocol, words in zip(PROTOCOLS, (ANTHROPIC, CHAT, RESPONSES, GEMINI), strict=True)
+}
+"""Where each wire says a parameter."""
+
+DIALECTS = {"parameters": "parametersJsonSchema", "responseSchema": "responseJsonSchema"}
+CALLERS = frozenset({"args", "response", *DIALECTS.values()})
+LIMITS = ("max_tokens", "max_completion_tokens")
+
+
+def as_gemini(value):
+    """A body in one spelling and one dialect; what is the caller's own stays as it is."""
+    if isinstance(value, dict):
+        named = {gemini_name(key): inner for key, inner in value.items()}
+        return {key: inner if key in CALLERS else as_gemini(inner) for key, inner in named.items()}
+    return [as_gemini(item) for item in value] if isinstance(value, list) else value
+
+
+def gemini_name(name):
+    return DIALECTS.get(camel(name), camel(name))
+
+
+def as_openai(value):
+    """A body whose arguments are what they say."""
+    if isinstance(value, dict):
+        return {
+            key: said(inner) if key == "arguments" else as_openai(inner)
+            for key, inner in value.items()
+        }
+    return [as_openai(item) for item in value] if isinstance(value, list) else value
+
+
+def said(arguments):
+    try:
+        return orjson.loads(arguments) if arguments.strip() else {}
+    except (AttributeError, orjson.JSONDecodeError):
+        return arguments
+
+
+def as_chat(body):
+    body = as_openai(body)
+    if sum(name in body for name in LIMITS) == 1:
+        return {LIMITS[1] if key in LIMITS else key: inner for key, inner in body.items()}
+    return body
+
+
+SAME = {
+    "anthropic": lambda body: body,
+    "openai-chat": as_chat,
+    "openai-responses": as_openai,
+    "gemini": as_gemini,
+}
+
+
+def caller_path(path, protocol):
+    if protocol != "gemini":
+        return path
+    return ".".join(gemini_name(step) for step in path.split("."))
+
+
+def unnamed(body, there, back):
+    """The differences of a journey that no loss names; `None` where it comes home as it was."""
+    out = weft.translate(body, there, back, model=MODEL.get(there))
+    between = orjson.loads(orjson.dumps(out.body))
+    home = weft.translate(between, back, there, model=body.get("model", MODEL["gemini"]))
+    returned = orjson.loads(orjson.dumps(home.body))
+    if returned == body:
+        return None
+    ours, theirs = SAME[there](body), SAME[there](returned)
+    if back == "gemini":
+        assert ("stream" in out.path) == bool(body.get("stream"))
+        ours, theirs = ({k: v for k, v in b.items() if k != "stream"} for b in (ours, theirs))
+    losses = [(caller_path(loss.path, there), loss.what) for loss in out.losses]
+    report = Report(ours, losses, between, [loss.path for loss in home.losses])
+    return [
+        found.path
+        for found in differences(ours, theirs)
+        if not report.names(found, WORDS[there], WORDS[back])
+    ]
+
+
+@pytest.mark.parametrize(("there", "back"), PAIRS)
+def test_what_differs_after_a_journey_is_named(there, back):
+    bodies = [(exchange["id"], exchange["request"]) for exchange in recorded(there)]
+    equal, named, refused, silent = 0, 0, 0, {}
+    for key, body in bodies + sent_by_clients(there):
+        try:
+            found = unnamed(body, there, back)
+        except weft.Refused:
+            refused += 1
+            continue
+        equal += found is None
+        named += found == []
+        if found:
+            silent[key] = found
+    print(
+        f"{there} -> {back}: {equal} equal, {named} with every difference named, {refused} refused"
+    )
+    assert silent == {}
+
+
+@pytest.mark.parametrize(("there", "back"), PAIRS)
+@given(data=st.data())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_what_differs_after_a_made_up_journey_is_named(there, back, data):
+    assert not unnamed(data.draw(BODIES[there]), there, back)
+
+
+LOST = [
+    ({"a": 1, "b": 2}, {"a": 1}, ["b"], []),  # it went away
+    ({"a": {"b": 1}}, {"a": {"b": 2}}, ["a"], []),  # a loss above names it
+    ({"a": {"b": 1}}, {"a": {}}, ["a.b.c"], []),  # and so does one inside
+    ({"a": {"b": 1}}, {"a": {}}, ["a.c", "b"], [("a", "b")]),  # but not one beside it
+    ({"a": [{"x": "u"}, {"x": "v"}]}, {"a": [{"x": "v"}]}, [], [("a", 0)]),  # nothing is said
+    ({"a": [{"x": "u"}, {"x": "v"}]}, {"a": [{"x": "v"}]}, ["a[1]"], [("a", 0)]),  # of another
+    ({"a": [{"x": "u"}]}, {"a": [{"x": "u"}, {"x": "v"}]}, ["a[0]"], []),  # a neighbour was added
+    ({"a": [{"x": "u"}]}, {"a": [{"x": "u"}, {"x": "v"}]}, ["b"], [("a", 1)]),
+    ({"a": [{"x": "u"}]}, {"a": [], "b": "u"}, ["a[0]"], []),  # it moved
+    ({"a": True}, {"a": 1}, [], [("a",)]),  # JSON tells them apart
+]
+
+
+@pytest.mark.parametrize(("ours", "theirs", "losses", "silent"), LOST)
+def test_the_law_can_fail(ours, theirs, losses, silent):
+    report = Report(ours, [(path, "it") for path in losses], {}, [])
+    assert [d.path for d in differences(ours, theirs) if not report.names(d, {}, {})] == silent
