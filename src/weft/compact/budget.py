@@ -17,7 +17,7 @@ from weft.history import Row
 from weft.model import Message, Text
 
 from .extract import Extract
-from .folding import Count, Folding, cost
+from .folding import Count, Folding, cost, counted_once
 from .plan import Plan, leading_system
 
 SUMMARY_SHARE = 0.25
@@ -35,6 +35,7 @@ def plan_budget(rows: Sequence[Row], budget: int, *, keep: int | None = None, co
     compact.
     """
     _check(rows, budget, keep, field="budget")
+    count = counted_once(count)
     fits = cost(rows, count) <= budget
     if keep is None and fits:
         return Plan(rows=tuple(rows))

@@ -3,8 +3,8 @@
 They are what a summary most often loses and an agent most often needs. Recognition is one
 regular expression, so that a long thread is read once; what it finds is always a verbatim part
 of the text. Each alternative can begin only where a word or path begins, so that no text, however
-made, is read more than a fixed number of times. A bare figure of one or two digits, or
-one that numbers a line, is no entity.
+made, is read more than a fixed number of times; plain words are passed over before any is tried.
+A bare figure of one or two digits, or one that numbers a line, is no entity.
 """
 
 import re
@@ -15,8 +15,7 @@ KINDS = ("path", "error", "symbol", "hash", "number")
 WEIGHTS = {"path": 3.0, "error": 3.0, "symbol": 2.0, "hash": 2.0, "number": 1.5}
 """How much each kind is worth in a summary, before rarity."""
 
-_ENTITY = re.compile(
-    r"""
+_KINDS = r"""
       (?P<path> https?://[^\s<>"'`)\]]+[^\s<>"'`)\].,;:!?]
               | (?<![\w/.@+-]) (?:~|[A-Za-z]:)? (?:[\w.@+-]*/)+ [\w@+-] (?:[\w.@+-]*[\w/])?
               | (?<![\w/.@+-]) [\w-]+ \. (?:py|pyi|js|mjs|ts|tsx|jsx|json|jsonl|toml|yaml|yml|md|rst
@@ -39,9 +38,19 @@ _ENTITY = re.compile(
               | (?<![\w.]) \d+ (?:\.\d+)+ (?:%|ms|s|k|kb|mb|gb)? (?!\w)
               | (?<![\w.]) \d+ \s? (?:%|ms|px|kb|mb|gb|KB|MB|GB) (?!\w)
               | (?<![\w.]) \d{3,} (?![\w.→\t]) )
-    """,
-    re.VERBOSE,
-)
+"""
+
+_PLAIN = r"""
+    (?<!\w)
+    (?: (?: [A-Za-z][a-z]*+ | (?= [a-z0-9]*[g-z] ) [a-z][a-z0-9]*+ ) [.,;:!?)]? (?: \s++ | \Z ) )++
+"""
+"""Words that no entity can begin with, up to a blank each: most of what is ever said. They are
+passed over in one run, because every other alternative would be tried at each of their letters."""
+
+_START = r"(?: (?<!\w) (?= [\w/~.@+\-`$€£] ) | (?= https?:// | ` ) )"
+"""Where an entity may begin: at a word or a sign, within a word only an address or a quote."""
+
+_ENTITY = re.compile(f"{_PLAIN} | {_START} (?: {_KINDS} )", re.VERBOSE)
 
 
 def find_entities(text: str) -> Iterator[tuple[str, str]]:

@@ -137,17 +137,21 @@ def rank_sentences(sentences: Sequence[Sentence]) -> list[Sentence]:
     total = len(sentences)
     worth = {name: _worth(name) * log(1 + total / many) for name, many in spread.items()}
     covered: set[str] = set()
+    ordered = [sorted(sentence.covers) for sentence in sentences]  # one order: one sum of floats
 
-    def gain(sentence: Sentence) -> float:
-        new = sum(worth[name] for name in sorted(sentence.covers - covered))
+    def gain(number: int) -> float:
+        left = [name for name in ordered[number] if name not in covered]
+        ordered[number] = left  # what is covered stays so
+        sentence = sentences[number]
+        new = sum([worth[name] for name in left])
         return new * sentence.factor / (len(sentence.text) + 40)
 
-    heap = [(-gain(sentence), sentence.number) for sentence in sentences]
+    heap = [(-gain(number), number) for number in range(total)]
     heapify(heap)
     ranked: list[Sentence] = []
     while heap:
         _, number = heappop(heap)
-        fresh = -gain(sentences[number])
+        fresh = -gain(number)
         if fresh == 0:
             continue
         # Gains only shrink as names are covered, so a stale best that is still best is the best.

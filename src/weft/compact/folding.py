@@ -40,7 +40,9 @@ class Folding:
     def __init__(self, rows: Sequence[Row], count: Count) -> None:
         self.rows = rows
         self.lead = leading_system(rows)
-        self.count = count
+        self.count = counted_once(count)
+        self._folded: dict[int, list[int]] = {}
+        self._kept: dict[int, list[Row]] = {}
         self.pairs = find_pairs(rows)
         self.joined = _joined(self.pairs, len(rows))
         self.requests = [i for i in range(self.lead, len(rows)) if _is_request(rows[i])]
@@ -60,8 +62,10 @@ class Folding:
 
     def folded(self, border: int) -> list[int]:
         """The rows that a fold up to this border takes; none where none of them shows."""
-        taken = [i for i in range(self.lead, border) if i not in self.fixed]
-        return taken if any(shows(self.rows[i]) for i in taken) else []
+        if border not in self._folded:
+            taken = [i for i in range(self.lead, border) if i not in self.fixed]
+            self._folded[border] = taken if any(shows(self.rows[i]) for i in taken) else []
+        return self._folded[border]
 
     def source(self, border: int) -> list[Row]:
         """What a summary of a fold up to this border has to say."""
@@ -74,6 +78,11 @@ class Folding:
     def kept(self, border: int) -> list[Row]:
         """The rows that stay when all before `border` is folded but for what is fixed, and what
         the fixed rows' calls and results need to be whole."""
+        if border not in self._kept:
+            self._kept[border] = self._keep(border)
+        return self._kept[border]
+
+    def _keep(self, border: int) -> list[Row]:
         folded = {
             (i, j) for i in self.folded(border) for j in range(len(self.rows[i].message.blocks))
         }
@@ -154,6 +163,19 @@ class Folding:
         loose = [0 if i in self.fixed else cost for i, cost in enumerate(costs)]
         behind = [0, *accumulate(reversed(loose))]
         return [fixed + tokens for tokens in reversed(behind)]
+
+
+def counted_once(count: Count) -> Count:
+    """The same count, asked once for each message; it is kept, so that its id stays its own."""
+    known: dict[int, tuple[Message, int]] = {}
+
+    def counted(message: Message) -> int:
+        found = known.get(id(message))
+        if found is None:
+            found = known[id(message)] = (message, count(message))
+        return found[1]
+
+    return counted
 
 
 def cost(rows: Sequence[Row], count: Count) -> int:

@@ -47,13 +47,16 @@ WORTH = {"user": 6.0, "assistant": 3.0, "summary": 3.0, "call": 0.6, "tool": 0.4
 IMPORTANT = 2.0
 DECISIVE = 1.5
 ASKING = ("user", "assistant")
+QUESTION = ("?", "？")
+CLOSING = "\"'`)]*_"
+"""What may stand behind the mark of a question."""
+
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"'`(\[]?[A-Z0-9])")
 _WORD = re.compile(r"[^\W\d_]{4,}|(?<![\w.])\d+(?![\w→])")
-_QUESTION = re.compile(r"[?？][\"'`)\]*_]*$")
 _MORE = re.compile(r", \.\.\. and (\d+) more$")
 _DECISIVE = re.compile(
-    r"\b(?:must|never|always|decided?|agreed|because|instead|constraint|require[sd]?|requirement"
+    r"\b(?=[abcdefimnoprt])(?:must|never|always|decided?|agreed|because|instead|constraint|require[sd]?|requirement"
     r"|do not|don't|only|prefer|fix(?:ed)?|bug|fail(?:s|ed|ure)?|error|todo|next)\b",
     re.IGNORECASE,
 )
@@ -65,7 +68,7 @@ Said = tuple[str, str]
 """A speaker, and a verbatim piece of what it says."""
 
 
-class Sentence(Struct, frozen=True):
+class Sentence(Struct, frozen=True, gc=False):
     """A verbatim piece of the source, who said it, and what it would cover."""
 
     number: int
@@ -98,8 +101,9 @@ def read_source(rows: Sequence[Row]) -> Source:
             if piece not in entities:
                 entities[piece] = tuple(find_entities(piece))
             found = entities[piece]
+            voice = _voice(speaker) if found else 0.0
             for entity in found:
-                spoken[entity] = spoken.get(entity, 0.0) + WEIGHTS[entity[0]] * _voice(speaker)
+                spoken[entity] = spoken.get(entity, 0.0) + WEIGHTS[entity[0]] * voice
             idle = speaker == INDEX or len(piece) < SHORTEST or piece in sentences
             if not idle and not (has_answer and _asks(speaker, piece)):
                 sentences[piece] = _weigh(len(sentences), speaker, piece, found, factor)
@@ -166,7 +170,7 @@ def _row_voice(row: Row) -> str:
 
 
 def _asks(speaker: str, piece: str) -> bool:
-    return speaker in ASKING and _QUESTION.search(piece) is not None
+    return speaker in ASKING and piece.rstrip(CLOSING).endswith(QUESTION)
 
 
 def _states(speaker: str, piece: str) -> bool:
@@ -182,7 +186,7 @@ def _weigh(
     number: int, speaker: str, text: str, entities: Iterable[Name], factor: float
 ) -> Sentence:
     covers = {f"{kind}:{name}" for kind, name in entities}
-    covers.update(word.lower() for word in _WORD.findall(text))
+    covers.update(map(str.lower, _WORD.findall(text)))
     decisive = DECISIVE if _DECISIVE.search(text) else 1.0
     factor *= _voice(speaker) * decisive
     return Sentence(number, speaker, text, frozenset(covers), factor)
