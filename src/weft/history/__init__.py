@@ -10,7 +10,7 @@ from .edit import edit_text
 from .forget import Erased, forget_text, plan_forget
 from .fsck import JUDGE, Report, examine, repair
 from .gc import Swept, sweep
-from .graph import TAG, merge_base, read_ancestors, read_branches, read_tags
+from .graph import TAG, merge_base, read_branches, read_tags
 from .live import read_lines
 from .match import chain_message, chain_messages, first_link, match_key
 from .merge import Merged, merge3, merge_states
@@ -46,6 +46,7 @@ from .seal import is_sealed
 from .search import index_behind, search_commits
 from .setups import setup_changes
 from .tail import read_tail
+from .writers import read_writers
 
 __all__ = [
     "CHOICES",
@@ -111,12 +112,12 @@ __all__ = [
     "plan_rewrite",
     "plan_state",
     "plan_undo",
-    "read_ancestors",
     "read_branches",
     "read_lines",
     "read_operations",
     "read_tags",
     "read_tail",
+    "read_writers",
     "repair",
     "replay",
     "search_commits",

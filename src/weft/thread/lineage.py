@@ -1,7 +1,9 @@
 """Where words come from: every version of a line, and the commit that brought a text.
 
-A line's versions are found among all commits that the branch comes from, through every parent: a
-line that a merge brought home was written on the branch it came from, not by the merge.
+A line's versions are found among the commits that the branch comes from, through every parent: a
+line that a merge brought home was written on the branch it came from, not by the merge. Only what
+may have written it is read, so the length of a thread hardly matters to a line that is named by
+its full id; a text is looked for in all that is live.
 """
 
 from collections.abc import Iterator
@@ -18,7 +20,7 @@ from weft.history import (
     decode_body,
     decode_entries,
     new_slot,
-    read_ancestors,
+    read_writers,
     search_commits,
     show_rows,
 )
@@ -28,7 +30,7 @@ from weft.store import Step
 
 from .handle import Handle
 from .info import read_info
-from .resolve import Name, resolve_row
+from .resolve import Name, read_row
 
 LIMIT = 50
 
@@ -98,15 +100,15 @@ def written_lines(step: Step) -> list[tuple[Id, Message]]:
 
 def edit_history(handle: Handle, name: Name) -> list[Version]:
     """Every version of a line, the original first."""
-    row = resolve_row(handle, handle.view(handle.head()), name)
-    return read_versions(handle, row.id)
+    return read_versions(handle, read_row(handle, name).id)
 
 
 def read_versions(handle: Handle, slot: Id | None) -> list[Version]:
     """The versions of the line in this slot; one that says what the last said is none."""
     head = handle.head()
     found: list[Version] = []
-    for step in [] if head is None else read_ancestors(handle.store, handle.name, head):
+    slots = [] if slot is None else [slot]
+    for step in [] if head is None else read_writers(handle.store, handle.name, head, slots):
         for written, message in written_lines(step):
             if written == slot and not (found and found[-1].message == message):
                 found.append(_version(len(found), step, message))
@@ -118,11 +120,11 @@ def blame(handle: Handle, wanted: Name, limit: int = LIMIT) -> list[Blame]:
 
     What is gone from the branch is found too, where it was once in context.
     """
-    view = handle.view(handle.head())
     try:
-        row = resolve_row(handle, view, wanted)
+        row = read_row(handle, wanted)
     except NotFound:
-        return _blame_text(handle, show_rows(view.rows), str(wanted), limit)
+        rows = show_rows(handle.view(handle.head()).rows)
+        return _blame_text(handle, rows, str(wanted), limit)
     return list(_brought(handle, {row.id: row.message}, ""))
 
 
@@ -144,7 +146,8 @@ def _brought(handle: Handle, lines: dict[Id | None, Message], text: str) -> Iter
     """For each line the commit by which it came to have the text, or to say what it says."""
     head = handle.head()
     came: dict[Id, tuple[Step, Message]] = {}
-    for step in read_ancestors(handle.store, handle.name, head) if head and lines else ():
+    slots = [slot for slot in lines if slot is not None]
+    for step in read_writers(handle.store, handle.name, head, slots) if head and slots else ():
         for slot, message in written_lines(step):
             if slot not in lines or (slot in came and _keeps(came[slot][1], message, text)):
                 continue

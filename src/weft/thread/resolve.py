@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from weft.errors import Ambiguous, NotFound, ThreadError, WrongValue
-from weft.history import TAG, Append, Rewrite, Row, View, decode_body, new_slot
+from weft.history import TAG, Append, Rewrite, Row, View, decode_body, new_slot, read_lines
 from weft.ids import SIZE, Id
 
 from .arguments import check_name as check_line
@@ -63,6 +63,17 @@ def resolve_row(handle: Handle, view: View, name: Name) -> Row:
     if row is None:
         raise NotFound("message", str(name))
     return row
+
+
+def read_row(handle: Handle, name: Name) -> Row:
+    """The line of the branch that is meant; a whole id finds it without compiling the list."""
+    head, typed = handle.head(), _typed(name)
+    if head is not None and len(typed) == FULL and not handle.has_view(head):
+        slot = bytes.fromhex(typed)
+        lines = read_lines(handle.store, handle.name, head, [slot])
+        if lines is not None and slot in lines:
+            return lines[slot]
+    return resolve_row(handle, handle.view(head), name)
 
 
 def check_name(name: str, kind: str = "branch") -> str:

@@ -1,0 +1,85 @@
+"""The commits that may have written a line: none that did is left out, few others are read."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+import weft
+from weft.errors import MergeConflict, ThreadError
+from weft.history import read_writers
+from weft.ids import Id
+from weft.store import MemoryStore, SqliteStore, Store
+from weft.thread.lineage import written_lines
+
+BACKENDS: list[Callable[[], Store]] = [MemoryStore, lambda: SqliteStore(":memory:")]
+
+
+def ancestors(store: Store, head: Id) -> list[Id]:
+    """Every commit that this one comes from, itself included, by asking for each."""
+    seen: list[Id] = []
+    waiting = [head]
+    while waiting:
+        id = waiting.pop()
+        if id not in seen:
+            seen.append(id)
+            (node,) = store.read_nodes("default", [id])
+            waiting += node.parents
+    return seen
+
+
+def wander(thread: weft.Thread, chance: random.Random) -> None:
+    """Some verbs taken by chance, on whatever branch the thread stands."""
+    for number in range(60):
+        ids = thread.compile().ids
+        verb = chance.choice(["say"] * 4 + ["edit", "pin", "branch", "switch", "merge", "pick"])
+        branches = list(thread.branches())
+        try:
+            if verb == "say" or not ids:
+                thread.user(f"line {number}")
+            elif verb == "edit":
+                thread.edit(chance.choice(ids), f"edited {number}")
+            elif verb == "pin":
+                thread.pin(chance.choice(ids))
+            elif verb == "branch":
+                thread.branch(f"b{number}", at=chance.choice(thread.log()).id)
+            elif verb == "switch":
+                thread.switch(chance.choice(branches))
+            elif verb == "merge":
+                thread.merge(chance.choice(branches))
+            else:
+                thread.cherry_pick(chance.choice(thread.log()).id)
+        except (MergeConflict, ThreadError):
+            continue
+
+
+@pytest.mark.parametrize("make", BACKENDS)
+@pytest.mark.parametrize("seed", range(8))
+def test_no_writer_of_a_line_is_left_out(seed: int, make: Callable[[], Store]) -> None:
+    store = make()
+    thread = weft.open(store)
+    wander(thread, random.Random(seed))
+    for branch, head in store.refs("default").items():
+        every = store.read_commits("default", ancestors(store, head))
+        for slot in map(bytes.fromhex, weft.open(store, branch=branch).compile().ids):
+            wrote = {s.commit.id for s in every if slot in [line for line, _ in written_lines(s)]}
+            found = read_writers(store, "default", head, [slot])
+            assert wrote <= {step.commit.id for step in found}, (branch, slot.hex())
+            assert {step.commit.id for step in found} <= {step.commit.id for step in every}
+            assert [s.depth for s in found] == sorted(s.depth for s in found)
+
+
+@pytest.mark.parametrize("make", BACKENDS)
+def test_plain_messages_are_not_read(make: Callable[[], Store]) -> None:
+    store = make()
+    thread = weft.open(store)
+    with thread.batch():
+        said = [thread.user(f"line {number}") for number in range(300)]
+    thread.edit(said[200], "other words")
+    head = store.refs("default")["main"]
+    found = read_writers(store, "default", head, [bytes.fromhex(said[200].id)])
+    assert [step.commit.kind for step in found] == ["append", "edit"]
+    assert [version.text for version in thread.edit_history(said[200])] == [
+        "line 200",
+        "other words",
+    ]
