@@ -95,6 +95,7 @@ ODD = {"p": {"name": "p", "custom": True}, "x__js": {"name": "js", "namespace": 
         ('{"input":"a\\nb"}', "a\nb"),
         ('{ "input" : "\\ud83c\\udf89\\\\" }', "🎉\\"),
         ('{"input":""}', ""),
+        ('"a\\nb"', "a\nb"),  # the text itself, as a model that was told not to wrap it says it
         ("", ""),
         ("*** raw", "*** raw"),  # the model wrote what the tool wants, and no object
         ('{"patch":"x"}', '{"patch":"x"}'),

@@ -54,11 +54,14 @@ def restore_calls(message: Message, calls: Calls) -> Message:
 
 
 def unwrap(arguments: str) -> str:
-    """The text of `{"input": text}`; arguments of any other shape are the text themselves."""
+    """The text of `{"input": text}` or of a JSON string; any other shape is the text itself."""
     try:
-        fields = members(orjson.loads(arguments))
+        value = orjson.loads(arguments)
     except orjson.JSONDecodeError:
         return arguments
+    if isinstance(value, str):
+        return value
+    fields = members(value)
     if fields is None or fields.keys() != {"input"} or not isinstance(fields["input"], str):
         return arguments
     return fields["input"]
