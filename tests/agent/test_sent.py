@@ -10,9 +10,12 @@ import weft
 from servers import Scripted, scripted_upstream
 from weft.agent import Agent
 from weft.catalog import load_catalog
+from weft.cli.main import main
 from weft.client import OFFLINE, make_provider, stream
 from weft.client.offline import answer, read_offline
 from weft.model import Fold, Message, Request, Text
+from weft.thread.exporting import EXPORTS
+from weft.thread.transfer import export_bytes
 
 
 def weather(city: str) -> str:
@@ -92,3 +95,29 @@ def test_the_body_that_leaves_is_told_once_before_the_first_event() -> None:
 
     assert asyncio.run(ask()) > 2
     assert [read_offline(body) for body in told] == [request]
+
+
+def test_chat_on_the_command_line_leaves_receipts(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    store = ["--store", str(tmp_path / "chat.db")]
+    for words in ("hello there", "and once more"):  # a process each, as far as the thread knows
+        assert main(["chat", *store, words]) == 0
+        capsysbinary.readouterr()
+        assert main(["show", "main", "--sent", *store]) == 0
+        asked = read_offline(capsysbinary.readouterr().out)
+        assert words in asked.messages[-1].text
+    assert main(["log", "--json", *store]) == 0
+    first = orjson.loads(capsysbinary.readouterr().out)[-1]["id"]
+    assert main(["show", first, "--sent", *store]) == 1
+    out, err = capsysbinary.readouterr()
+    assert (out, err) == (b"", f"weft: {first[:12]} has no record of what was sent\n".encode())
+
+
+@pytest.mark.parametrize("format", EXPORTS)
+def test_an_export_says_nothing_of_receipts(format: str) -> None:
+    thread = weft.open()
+    Agent(thread, tools=[weather]).send("use weather for Lyon")
+    told, _ = export_bytes(thread.store, thread.name, format)
+    assert b"sunny in Lyon" in told
+    assert b"pieces" not in told

@@ -42,6 +42,17 @@ def test_pieces_are_the_whole(body: bytes, before: bytes, known: list[bytes]) ->
         assert join(orjson.loads(orjson.dumps(pieces)), make_pool(last, known)) == body
 
 
+@given(st.dictionaries(WORDS, VALUES), VALUES, bodies(), st.lists(bodies(), max_size=2))
+def test_a_value_that_is_known_is_a_piece(
+    body: dict[str, Any], value: Any, before: bytes, known: list[bytes]
+) -> None:
+    tools = orjson.dumps(value)
+    whole = orjson.dumps(body | {"tools": value, "last": "one"})
+    for last in (before, whole[: len(whole) // 2], whole.replace(tools, b"1")):
+        pieces = cut(whole, last, known, tools)
+        assert join(pieces, make_pool(last, [*known, tools])) == whole
+
+
 @settings(max_examples=300)
 @given(VALUES, st.text(min_size=1, max_size=6), bodies())
 def test_no_string_is_written_out_in_part(value: Any, secret: str, before: bytes) -> None:
@@ -82,12 +93,12 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     opened.close()
 
 
-def exchange(t: Thread, said: str, answer: str) -> tuple[CommitInfo, bytes]:
+def exchange(t: Thread, said: str, answer: str, **more: Any) -> tuple[CommitInfo, bytes]:
     """One turn, asked with a body of our own spelling."""
     t.user(said)
     lines = [{"role": m.role, "text": m.text} for m in t.compile().messages]
     body = json.dumps(
-        {"seed": 7, "lines": lines, "end": "an end like any other, after all"}
+        {"seed": 7, "lines": lines, "end": "an end like any other, after all", **more}
     ).encode()
     letter = Letter(body, "own", "m", t.compile().head)
     return t.commit_message(Message("assistant", (Text(answer),)), sent=letter), body
@@ -128,6 +139,25 @@ def test_storage_grows_by_what_is_new(store: Store) -> None:
     grown = [(after - before) / 20 for before, after in pairwise(sizes)]
     assert max(grown) < 1500  # bytes a turn, where a chain began anew as well
     assert sum(grown[4:]) < 2 * sum(grown[:4])
+
+
+def test_tools_are_kept_once_for_all_threads(store: Store) -> None:
+    tools = [{"name": f"t{n}", "schema": {"type": "object", "of": [n] * 20}} for n in range(40)]
+    told: list[tuple[str, CommitInfo, bytes]] = []
+    for name in ("a", "b", "c"):
+        t = weft.open(store, thread=name)
+        for number in range(3):
+            told.append((name, *exchange(t, f"{name} says {number}", "answer", tools=tools)))
+        told.append((name, *exchange(t, f"{name} has other tools", "answer", tools=tools[::-1])))
+    kept = [data for _, data in store.upkeep().entries() if b'"t17' in data]
+    assert len(kept) == 2
+    for name, info, body in told:
+        assert weft.open(store, thread=name).show(info, sent=True).body == body
+    assert forget(store, "t17")
+    for name, info, _ in told:
+        with pytest.raises(ThreadError, match="was forgotten"):
+            weft.open(store, thread=name).show(info, sent=True)
+    assert fsck(store).clean
 
 
 def test_a_line_that_is_said_again_elsewhere_keeps_its_receipt(store: Store) -> None:

@@ -6,11 +6,14 @@ from typing import Any
 
 import orjson
 import pytest
+from msgspec import to_builtins
 
 import weft
 from weft.errors import ThreadError
 from weft.model import Message, Origin, Params, Text, Thinking, ToolCall
 from weft.thread import Preview, Thread
+from weft.thread.care import forget, gc
+from weft.thread.sent import write_receipt
 
 ANTHROPIC = Origin("anthropic")
 
@@ -202,6 +205,53 @@ def test_what_was_not_recorded_or_no_longer_matches_is_refused() -> None:
     plain = t.assistant("hi")
     with pytest.raises(ThreadError, match="no record"):
         t.show(plain, sent=True)
+
+
+def _catalogue(t: Thread) -> None:
+    """An answer whose receipt was written by another catalogue, with other caps."""
+    params = t.compile().to_anthropic_params("claude-sonnet-4-5")
+    receipt = to_builtins(write_receipt(params))
+    t.assistant("hi", metadata={"sent": {**receipt, "catalog": "other", "hash": "0" * 40}})
+
+
+def _recorded(t: Thread) -> None:
+    t.assistant("hi", sent=t.compile().to_openai_params("gpt-5"))
+
+
+def _forgotten(t: Thread) -> None:
+    _recorded(t)
+    forget(t.store, "hello")
+
+
+def _swept(t: Thread) -> None:
+    t.branch("side")
+    t.switch("side")
+    t.user("aside")
+    _recorded(t)
+    answer = t.log()[0]
+    t.switch("main")
+    t.cherry_pick(answer)
+    t.delete_branch("side")
+    gc(t.store, days=-1)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (_catalogue, r"the catalogue was other, it is [0-9a-f]{12}"),
+        (_forgotten, r"entry [0-9a-f]{12}, which it is made of, was forgotten"),
+        (_swept, r"commit [0-9a-f]{12}, which it speaks of, is gone"),
+    ],
+)
+def test_a_recipe_that_makes_something_else_says_why(
+    spoil: Callable[[Thread], None], why: str
+) -> None:
+    t = weft.open()
+    t.user("hello")
+    spoil(t)
+    again = weft.open(t.store)
+    with pytest.raises(ThreadError, match=f"cannot be made again: {why}"):
+        again.show("main", sent=True)
 
 
 def talk_with_tools() -> Thread:

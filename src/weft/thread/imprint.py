@@ -7,7 +7,8 @@ was committed since, with a hash to prove the result. A turn so costs what is ne
 
 The imprint rides along as an attachment, an entry that no model is shown: ids cover it, an archive
 carries it, `fsck` checks it, `gc` keeps it as long as its commit, and `forget` cleans it. What it
-is taken from are stored bytes alone, so neither the catalogue nor a codec has a say in it.
+is taken from are stored bytes alone, so neither the catalogue nor a codec has a say in it. Tools
+that no body before has are an attachment of their own: the same in every thread, kept once.
 
 Bodies stand on each other in a chain. It begins anew after so many turns that making a body again
 stays quick, and so few times that all beginnings together stay in proportion to the thread.
@@ -30,6 +31,7 @@ from .attachments import ATTACHMENT
 from .pieces import Piece, cut, join, make_pool
 
 FORMAT = "sent"
+FRAME = "sent-tools"
 NEARBY = (4, 32, 256)
 """How many of the newest commits to look through for the answer before."""
 
@@ -38,6 +40,9 @@ BYTES_PER_LINK = 4096
 """A chain may be this long, and longer by one for each so many bytes of its body."""
 
 DIFFERS = "what it is made of is not the same any more"
+WORDY = 2048
+"""Bytes of its own from which on a body's tools are worth an entry."""
+
 REMEMBERED = 32 * 1024 * 1024
 
 
@@ -53,8 +58,9 @@ class Letter(Struct, frozen=True):
 class Imprint(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the bytes of a request are put together again.
 
-    `base` is the answer whose request it goes on from, `link` its place in that chain. There are
-    no `pieces` where words in it were forgotten: they must not come back by this door.
+    `base` is the answer whose request it goes on from, `link` its place in that chain, `tools` what
+    it says of them where it is the first. There are no `pieces` where words in it were forgotten:
+    they must not come back by this door.
     """
 
     head: str | None
@@ -65,10 +71,11 @@ class Imprint(Struct, frozen=True, kw_only=True, omit_defaults=True):
     base: str | None = None
     link: int = 0
     pieces: list[Piece] | None = None
+    tools: str | None = None
 
     def to_dict(self) -> JsonObject:
         """What is told of it; its pieces mean nothing by themselves."""
-        return {k: v for k, v in msgspec.to_builtins(self).items() if k != "pieces"}
+        return msgspec.to_builtins(structs.replace(self, pieces=None, tools=None))
 
 
 class Bodies:
@@ -111,13 +118,13 @@ def take_imprint(store: Store, thread: str, letter: Letter, bodies: Bodies) -> I
     )
     if describe_loss(store, steps) is not None:
         return taken
-    if base is None:
-        return structs.replace(taken, pieces=cut(letter.body, b"", _known(steps)))
+    pieces, tools = _cut(letter.body, b"" if base is None else base.body, _known(steps))
     return structs.replace(
         taken,
-        base=steps[0].commit.id.hex(),
-        link=base.link + 1,
-        pieces=cut(letter.body, base.body, _known(steps)),
+        base=None if base is None else steps[0].commit.id.hex(),
+        link=0 if base is None else base.link + 1,
+        pieces=pieces,
+        tools=tools,
     )
 
 
@@ -163,27 +170,43 @@ def _assemble(
             raise ThreadError(
                 "words in it were forgotten before it was sent, and are not kept again"
             )
-        body = join(imprint.pieces, make_pool(body, _known(steps)))
+        tools = [] if imprint.tools is None else [imprint.tools.encode()]
+        body = join(imprint.pieces, make_pool(body, [*_known(steps), *tools]))
     return body
 
 
-def write_imprint(imprint: Imprint) -> Message:
-    """The entry that carries an imprint beside its answer."""
-    return Message(ATTACHMENT, (Opaque(FORMAT, msgspec.to_builtins(imprint)),))
+def write_imprint(imprint: Imprint) -> tuple[Message, ...]:
+    """The entries that carry an imprint beside its answer."""
+    record = Message(ATTACHMENT, (Opaque(FORMAT, msgspec.to_builtins(_toolless(imprint))),))
+    if imprint.tools is None:
+        return (record,)
+    return Message(ATTACHMENT, (Opaque(FRAME, {"text": imprint.tools}),)), record
 
 
 def read_imprint(step: Step) -> Imprint | None:
     """The imprint that a commit carries; raises `ThreadError` where it lost its form."""
-    if len(step.contents) < 2:
+    raw = _carried(step, 1, FORMAT)
+    if raw is None:
         return None
-    message = decode_entry(step.contents[-1])
-    block = message.blocks[0] if message.role == ATTACHMENT and message.blocks else None
-    if not isinstance(block, Opaque) or block.protocol != FORMAT:
-        return None
+    frame = _carried(step, 2, FRAME)
     try:
-        return msgspec.convert(block.raw, Imprint)
-    except msgspec.ValidationError as error:
+        imprint = msgspec.convert(raw, Imprint)
+        return imprint if frame is None else structs.replace(imprint, tools=str(frame["text"]))
+    except (msgspec.ValidationError, KeyError) as error:
         raise ThreadError(f"its record cannot be read: {error}") from None
+
+
+def _carried(step: Step, place: int, format: str) -> JsonObject | None:
+    """What rides along in this format, so many places from the end."""
+    if len(step.contents) <= place:
+        return None
+    message = decode_entry(step.contents[-place])
+    block = message.blocks[0] if message.role == ATTACHMENT and message.blocks else None
+    return block.raw if isinstance(block, Opaque) and block.protocol == format else None
+
+
+def _toolless(imprint: Imprint) -> Imprint:
+    return structs.replace(imprint, tools=None)
 
 
 def hash_body(body: bytes) -> str:
@@ -256,6 +279,31 @@ def _since(store: Store, thread: str, head: Id | None, base: Step | None) -> lis
     if not steps:
         raise ThreadError(f"commit {head.hex()[:12]}, which it speaks of, is gone")
     return steps
+
+
+def _cut(body: bytes, before: bytes, known: Sequence[bytes]) -> tuple[list[Piece], str | None]:
+    """The pieces of a body, and its tools where the body is much shorter with them known."""
+    pieces = cut(body, before, known)
+    tools = _tools(body) if _words(pieces) > WORDY else None
+    if tools is None:
+        return pieces, None
+    shorter = cut(body, before, known, tools.encode())
+    saved = _words(pieces) - _words(shorter)
+    return (shorter, tools) if saved > WORDY // 2 else (pieces, None)
+
+
+def _words(pieces: Iterable[Piece]) -> int:
+    """How much a body says in words of its own."""
+    return sum(len(piece) for piece in pieces if isinstance(piece, str))
+
+
+def _tools(body: bytes) -> str | None:
+    """What a body says of its tools, as it says it."""
+    try:
+        members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except msgspec.DecodeError:
+        return None
+    return bytes(members["tools"]).decode() if "tools" in members else None
 
 
 def _known(steps: Iterable[Step]) -> Sequence[bytes]:

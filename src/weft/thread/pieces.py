@@ -28,14 +28,25 @@ def make_pool(before: bytes, known: Iterable[bytes]) -> bytes:
     return b"\n".join((before, *known))
 
 
-def cut(body: bytes, before: bytes, known: Sequence[bytes]) -> list[Piece]:
-    """The body in as few words of its own as may be."""
+def cut(body: bytes, before: bytes, known: Sequence[bytes], value: bytes = b"") -> list[Piece]:
+    """The body in as few words of its own as may be.
+
+    `value` is a JSON value of the body that is known as well, last in the pool.
+    """
     start = _outside(body, _same_start(body, before))
     tokens = _tokens(body, start, len(body) - _same_end(body, before, start))
     stop = start + sum(map(len, tokens))
+    pool, find = make_pool(before, known), _finder(before, known)
     pieces = _Pieces()
     pieces.copy(0, start)
-    _cut_middle(tokens, make_pool(before, known), _finder(before, known), pieces)
+    at = body.find(value, start, stop) if value else -1
+    if at < 0:
+        _cut_middle(tokens, pool, find, pieces)
+    else:
+        behind = at + len(value)
+        _cut_middle(_tokens(body[start:at], 0, at - start), pool, find, pieces)
+        pieces.copy(len(pool) + 1, len(value))
+        _cut_middle(_tokens(body[behind:stop], 0, stop - behind), pool, find, pieces)
     pieces.copy(len(before) - (len(body) - stop), len(body) - stop)
     return pieces.close()
 

@@ -75,9 +75,9 @@ def with_receipt(
             return metadata, ()
         case Letter():
             imprint = take_imprint(handle.store, handle.name, sent, handle.bodies)
-            return metadata, (write_imprint(imprint),)
+            return metadata, write_imprint(imprint)
         case Imprint():
-            return metadata, (write_imprint(sent),)
+            return metadata, write_imprint(sent)
         case _:
             receipt = msgspec.to_builtins(write_receipt(sent))
             return {**(metadata or {}), RECORD: receipt}, ()
