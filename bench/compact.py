@@ -1,7 +1,8 @@
-"""What planning a compaction costs on a thread of 2,000 messages.
+"""What planning a compaction costs on a coding session of 2,000 messages and a talk of 8,000.
 
-Run it with `python bench/compact.py [MESSAGES]`. The thread is made here, by rule and without
-chance: user turns, calls, results of forty lines, answers. Printed: the best of three for each
+Run it with `python bench/compact.py [MESSAGES]`; a talk is four times as long. Both are made here,
+by rule and without chance: the session of user turns, calls, results of forty lines and answers,
+the talk of messages of some 200 characters, no two alike. Printed: the best of three for each
 plan, the tokens before and after, and how the cost grows when the thread is ten times as long
 as the shortest (linear is 10).
 """
@@ -44,6 +45,25 @@ def make_thread(size: int) -> list[Row]:
     ]
 
 
+TALK = """
+the release waits for a reader of old files that nobody has tried on long names yet so we keep both
+and ask which of them fails first when a request grows and its answer is late
+"""
+WORDS = TALK.split()
+
+
+def make_talk(size: int) -> list[Row]:
+    """Two people who talk: no tools, two sentences of their own in every message."""
+    rows: list[Row] = []
+    for number in range(size):
+        said = [WORDS[(number * step + step * step) % len(WORDS)] for step in range(3, 33)]
+        said[7], said[21] = f"part_{number % 211}", f"src/talk/{number % 503}.py"
+        text = f"Then {' '.join(said[:15])} {number}. It {' '.join(said[15:])}."
+        message = _say("user" if number % 2 == 0 else "assistant", Text(text))
+        rows.append(Row(object_id("slot", b"%d" % number), message))
+    return rows
+
+
 def _say(role: str, *blocks: Block) -> Message:
     return Message(role, blocks)
 
@@ -84,6 +104,15 @@ def run(size: int, counter: Counter) -> dict[str, float]:
     return {name: measure(name, plan, rows, counter) for name, plan in plans.items()}
 
 
+def run_talk(size: int, counter: Counter) -> float:
+    """The plan that a full window asks for, on a long talk."""
+    rows = make_talk(size)
+    print(f"{len(rows):,} messages of a talk, {counter.tokenizer}")
+    return measure(
+        "budget 20,000", lambda: plan_budget(rows, 20_000, count=counter.message), rows, counter
+    )
+
+
 def main() -> None:
     size = int(sys.argv[1]) if len(sys.argv) > 1 else 2_000
     for tokenizer in ("estimate", "o200k"):
@@ -92,6 +121,8 @@ def main() -> None:
         short, long = run(size // 10, counter), run(size, counter)
         growth = [new / old for old, new in zip(short.values(), long.values(), strict=True)]
         print("  growth at ten times the length:", ", ".join(f"{g:.1f}" for g in growth))
+        talks = [run_talk(length, counter) for length in (size * 4 // 10, size * 4)]
+        print(f"  growth at ten times the length: {talks[1] / talks[0]:.1f}")
 
 
 if __name__ == "__main__":

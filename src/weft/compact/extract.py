@@ -135,15 +135,16 @@ def rank_sentences(sentences: Sequence[Sentence]) -> list[Sentence]:
     before it leave uncovered."""
     spread = Counter(name for sentence in sentences for name in sentence.covers)
     total = len(sentences)
-    worth = {name: _worth(name) * log(1 + total / many) for name, many in spread.items()}
-    covered: set[str] = set()
-    ordered = [sorted(sentence.covers) for sentence in sentences]  # one order: one sum of floats
+    place = {name: at for at, name in enumerate(sorted(spread))}
+    worth = [_worth(name) * log(1 + total / spread[name]) for name in place]
+    covered = bytearray(len(place))
+    # Names by their place, in one order: floats are summed the same way however a set is ordered.
+    left = [sorted([place[name] for name in sentence.covers]) for sentence in sentences]
 
     def gain(number: int) -> float:
-        left = [name for name in ordered[number] if name not in covered]
-        ordered[number] = left  # what is covered stays so
+        left[number] = [at for at in left[number] if not covered[at]]  # what is covered stays so
         sentence = sentences[number]
-        new = sum([worth[name] for name in left])
+        new = sum([worth[at] for at in left[number]])
         return new * sentence.factor / (len(sentence.text) + 40)
 
     heap = [(-gain(number), number) for number in range(total)]
@@ -159,7 +160,8 @@ def rank_sentences(sentences: Sequence[Sentence]) -> list[Sentence]:
             heappush(heap, (fresh, number))
             continue
         ranked.append(sentences[number])
-        covered |= sentences[number].covers
+        for at in left[number]:
+            covered[at] = 1
     return ranked
 
 

@@ -52,14 +52,15 @@ CLOSING = "\"'`)]*_"
 """What may stand behind the mark of a question."""
 
 
+_STOP = re.compile(r"[.!?]\s")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"'`(\[]?[A-Z0-9])")
 _WORD = re.compile(r"[^\W\d_]{4,}|(?<![\w.])\d+(?![\w→])")
 _MORE = re.compile(r", \.\.\. and (\d+) more$")
 _DECISIVE = re.compile(
     r"\b(?=[abcdefimnoprt])(?:must|never|always|decided?|agreed|because|instead|constraint|require[sd]?|requirement"
     r"|do not|don't|only|prefer|fix(?:ed)?|bug|fail(?:s|ed|ure)?|error|todo|next)\b",
-    re.IGNORECASE,
 )
+_DECISIVE_ANYHOW = re.compile(_DECISIVE.pattern, re.IGNORECASE)
 
 Name = tuple[str, str]
 """An entity: its kind, and its verbatim spelling."""
@@ -186,10 +187,18 @@ def _weigh(
     number: int, speaker: str, text: str, entities: Iterable[Name], factor: float
 ) -> Sentence:
     covers = {f"{kind}:{name}" for kind, name in entities}
-    covers.update(map(str.lower, _WORD.findall(text)))
-    decisive = DECISIVE if _DECISIVE.search(text) else 1.0
-    factor *= _voice(speaker) * decisive
+    words, decides = _read_words(text)
+    covers.update(words)
+    factor *= _voice(speaker) * (DECISIVE if decides else 1.0)
     return Sentence(number, speaker, text, frozenset(covers), factor)
+
+
+def _read_words(text: str) -> tuple[Iterable[str], bool]:
+    """The words of a text in small letters, and whether one of them decides something."""
+    if not text.isascii():
+        return map(str.lower, _WORD.findall(text)), _DECISIVE_ANYHOW.search(text) is not None
+    text = text.lower()  # a pattern that minds no case takes twice as long
+    return _WORD.findall(text), _DECISIVE.search(text) is not None
 
 
 def _called(rows: Sequence[Row]) -> dict[str, str]:
@@ -245,9 +254,12 @@ def _resaid(summary: str) -> Iterable[Said]:
 
 def _sentences(text: str) -> Iterable[str]:
     for line in text.splitlines():
-        for sentence in _SENTENCE.split(line.strip()):
-            if sentence:
+        line = line.strip()
+        for sentence in _SENTENCE.split(line) if _STOP.search(line) else (line,):
+            if len(sentence) > LONGEST:
                 yield from _pieces(sentence)
+            elif sentence:
+                yield sentence
 
 
 def _pieces(sentence: str) -> Iterable[str]:
