@@ -70,7 +70,7 @@ def to_anthropic(rows: Iterable[Row]) -> Dict:
             if text:
                 system.append(text)
             continue
-        said = _anthropic_message(row)
+        said = anthropic_message(row)
         if not said["content"] and said["role"] == "assistant":
             continue  # the API takes no empty message, and this one says nothing
         said["content"] = said["content"] or EMPTY
@@ -185,7 +185,8 @@ def _openai_parts(block: Block) -> list[Dict]:
             return [{"type": "text", "text": text} for text in _texts([block])]
 
 
-def _anthropic_message(row: Row) -> Dict:
+def anthropic_message(row: Row) -> Dict:
+    """One line by itself, whatever stands before and behind it."""
     message = row.message
     if row.kind == "reasoning":
         return _named(message, {"role": message.role, "content": _plain(row)})

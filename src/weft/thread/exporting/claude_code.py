@@ -152,8 +152,12 @@ def _said(message: Message) -> JsonObject:
     """The message in Anthropic's words; a file has no place for system text but a reminder."""
     if is_system(message):
         return {"role": "user", "content": f"<system-reminder>\n{message.text}\n</system-reminder>"}
-    (said,) = formats.to_anthropic([Row(None, message)])["messages"]
-    return {"role": said["role"], "content": said["content"]}
+    said = formats.anthropic_message(Row(None, message))
+    role = "user" if said["role"] == "tool" else said["role"]
+    silence = (
+        formats.EMPTY if role == "user" else list[JsonObject]()
+    )  # the API takes no empty turn of a user
+    return {"role": role, "content": said["content"] or silence}
 
 
 def _answer(piece: New, said: JsonObject) -> JsonObject:
