@@ -154,9 +154,8 @@ def _said(message: Message) -> JsonObject:
         return {"role": "user", "content": f"<system-reminder>\n{message.text}\n</system-reminder>"}
     said = formats.anthropic_message(Row(None, message))
     role = "user" if said["role"] == "tool" else said["role"]
-    silence = (
-        formats.EMPTY if role == "user" else list[JsonObject]()
-    )  # the API takes no empty turn of a user
+    # the API takes no empty turn of a user
+    silence = formats.EMPTY if role == "user" else list[JsonObject]()
     return {"role": role, "content": said["content"] or silence}
 
 
