@@ -51,7 +51,7 @@ ANTHROPIC = (
     member("system", "be brief", "Request.messages (first, role system)"),
     member("tools", [CLAUDE_TOOL], "Request.tools"),
     member("cache_control", {"type": "ephemeral"}, "Request.marks"),
-    member("max_tokens", 9, "Params.max_tokens"),
+    member("max_tokens", 90, "Params.max_tokens"),
     member("temperature", 0.5, "Params.temperature"),
     member("top_p", 0.5, "Params.top_p"),
     member("top_k", 5, "Params.top_k"),
@@ -101,8 +101,8 @@ CHAT = (
     member("function_call", "auto", "Params.tool_choice", functions=[LEGACY_TOOL]),
     member("tool_choice", "required", "Params.tool_choice", tools=[CHAT_TOOL]),
     member("parallel_tool_calls", False, "Params.parallel_tool_calls", tools=[CHAT_TOOL]),
-    member("max_completion_tokens", 9, "Params.max_tokens"),
-    member("max_tokens", 9, "Params.max_tokens"),
+    member("max_completion_tokens", 90, "Params.max_tokens"),
+    member("max_tokens", 90, "Params.max_tokens"),
     member("temperature", 0.5, "Params.temperature"),
     member("top_p", 0.5, "Params.top_p"),
     member("stop", ["end"], "Params.stop"),
@@ -270,7 +270,7 @@ GEMINI = (
     config("temperature", 0.5, "Params.temperature"),
     config("topP", 0.5, "Params.top_p"),
     config("topK", 5, "Params.top_k"),
-    config("maxOutputTokens", 9, "Params.max_tokens"),
+    config("maxOutputTokens", 90, "Params.max_tokens"),
     config("candidateCount", 2, "Params.n"),
     config("seed", 3, "Params.seed"),
     config("presencePenalty", 0.5, "Params.presence_penalty"),
@@ -319,7 +319,7 @@ ROWS = {
 }
 HI = [{"role": "user", "content": "hi"}]
 PLAIN: dict[str, Json] = {
-    "anthropic": {"model": "m", "max_tokens": 5, "messages": HI},
+    "anthropic": {"model": "m", "max_tokens": 50, "messages": HI},
     "openai-chat": {"model": "m", "messages": HI},
     "openai-responses": {"model": "m", "input": HI},
     "gemini": {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]},

@@ -438,8 +438,8 @@ def test_two_assistant_messages_that_flow_together_are_reported() -> None:
 
 PARAMS: list[tuple[Params, dict[str, Any], list[str]]] = [
     (
-        Params(max_tokens=9, top_p=0.5, stream=True),
-        {"max_output_tokens": 9, "top_p": 0.5, "stream": True},
+        Params(max_tokens=90, top_p=0.5, stream=True),
+        {"max_output_tokens": 90, "top_p": 0.5, "stream": True},
         [],
     ),
     (Params(tool_choice=ToolChoice("any")), {"tool_choice": "required"}, []),

@@ -28,6 +28,7 @@ from weft.model import (
 )
 
 from .base import Calls, Losses, members
+from .distinct import distinct_calls
 from .hosted import is_search
 
 LONGEST_NAME = 64
@@ -62,7 +63,9 @@ def flatten_tools(
         for number, tool in enumerate(request.tools)
     )
     messages = request.messages
-    odd = _find_odd(messages, names)
+    odd, doubled = _survey(messages, names)
+    if doubled:
+        messages = distinct_calls(messages, losses)
     if odd:
         flat = list(messages)
         for number in odd:
@@ -193,25 +196,27 @@ class _Names:
             self.calls.setdefault(flat, known)
 
 
-def _find_odd(messages: Sequence[Message], names: _Names) -> list[int]:
-    """Which messages hold a call that cannot be said as it is. A conversation calls the same few
-    tools again and again, so a plain name is looked at once."""
+def _survey(messages: Sequence[Message], names: _Names) -> tuple[list[int], bool]:
+    """The messages with a call that cannot be said as it is, and whether two calls have one id."""
     odd: list[int] = []
     plain: set[str] = set()
+    ids: set[str] = set()
+    calls = 0
     for number, message in enumerate(messages):
         if message.role != "assistant":
             continue
         for block in message.blocks:
             if type(block) is not ToolCall:
                 continue
-            if block.name in plain and block.namespace is None and not block.custom:
+            calls += 1
+            ids.add(block.id)
+            if block.name in plain and not block.custom and block.namespace is None:
                 continue
-            if names.is_odd_call(block):
-                odd.append(number)
-                break
-            if block.namespace is None and not block.custom:
+            if not names.is_odd_call(block):
                 plain.add(block.name)
-    return odd
+            elif not odd or odd[-1] != number:
+                odd.append(number)
+    return odd, len(ids) < calls
 
 
 def _flat_message(message: Message, number: int, names: _Names, losses: Losses) -> Message:

@@ -4,6 +4,7 @@ from typing import Any, Literal, cast
 
 from weft.codec.base import Losses, Target, members
 from weft.codec.hosted import is_search, search_members
+from weft.codec.limits import Limits, within
 from weft.codec.params import lose_params, schema_path, tool_losses
 from weft.codec.read import at, optional, optional_object, wrong
 from weft.codec.tools import is_offered
@@ -65,6 +66,9 @@ SAYABLE = frozenset(
         "user",
     }
 )
+
+LIMITS = Limits(temperature=(0, 1), blank_stops=False, silence=True)
+"""https://platform.claude.com/docs/en/api/messages: an answer of no tokens fills the cache only."""
 
 PATHS = {
     "format": "output_config.format",
@@ -172,7 +176,7 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
         own = dict(request.raw[PROTOCOL])
         own.pop("cache_control", None)
         return own
-    params = request.params
+    params = within(request.params, LIMITS, losses)
     body: JsonObject = {"max_tokens": params.max_tokens}
     if params.max_tokens is None:
         body["max_tokens"] = target.model.output

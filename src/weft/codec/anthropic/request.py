@@ -174,9 +174,9 @@ def _locator(body: JsonObject) -> Any:
             case (int(number), *steps):
                 holder = "system" if number < offset else f"messages[{number - offset}]"
                 content: Any = body.get("system")
-                if number >= offset:
+                if number >= offset and steps:
                     content = body["messages"][number - offset].get("content")
-                    holder += ".content" if steps else ""
+                    holder += ".content"
                 path = holder
                 for step in steps if isinstance(content, list) else ():
                     path += f"[{step}]" if path == holder else f".content[{step}]"

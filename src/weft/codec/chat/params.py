@@ -3,6 +3,7 @@
 from typing import Any, cast
 
 from weft.codec.base import Losses, Target, members
+from weft.codec.limits import Limits, within
 from weft.codec.params import lose_params
 from weft.codec.read import at, optional, optional_object, wrong
 from weft.model import Format, JsonObject, Params, Reasoning, Request, ToolChoice
@@ -55,6 +56,9 @@ CHOICE_WORDS = {"auto": "auto", "none": "none", "any": "required"}
 
 EFFORTS = frozenset({"none", "minimal", "low", "medium", "high", "xhigh"})
 NEAREST_EFFORT = {"max": "xhigh"}
+
+LIMITS = Limits(stops=4)
+"""https://platform.openai.com/docs/api-reference/chat/create#chat-create-stop"""
 
 PATHS = {
     "format": "response_format",
@@ -171,7 +175,7 @@ def encode_params(
     """The members beside model, messages and tools; `tools` are those that were written."""
     if PROTOCOL in request.raw:
         return {key: value for key, value in request.raw[PROTOCOL].items() if key != "tools"}
-    params = request.params
+    params = within(request.params, LIMITS, losses)
     body: JsonObject = {}
     for key, _ in SAME:
         value = getattr(params, key)

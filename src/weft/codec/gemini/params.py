@@ -3,6 +3,7 @@
 from typing import Any, cast
 
 from weft.codec.base import Losses, Target, members
+from weft.codec.limits import Limits, within
 from weft.codec.params import lose_params
 from weft.codec.read import at, optional, optional_object, wrong
 from weft.codec.tools import CALLABLE
@@ -44,6 +45,9 @@ BUDGETS = {"minimal": 1024, "low": 1024, "medium": 8192, "high": 24576}
 https://ai.google.dev/gemini-api/docs/openai#thinking"""
 
 Rest = dict[str, Any]
+
+LIMITS = Limits(stops=5)
+"""https://ai.google.dev/api/generate-content#generationconfig"""
 
 PATHS = {
     **{name: f"generationConfig.{word}" for name, word, _ in SAME},
@@ -175,7 +179,7 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
     """The members beside contents, systemInstruction and tools."""
     if PROTOCOL in request.raw:
         return {key: value for key, value in request.raw[PROTOCOL].items() if key != FORM}
-    params = request.params
+    params = within(request.params, LIMITS, losses)
     config: JsonObject = {}
     for name, word, _ in SAME:
         value = getattr(params, name)

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from weft.codec.base import Losses, members
 from weft.codec.hosted import is_search, search_members
+from weft.codec.limits import Limits, within
 from weft.codec.params import lose_params, tool_losses
 from weft.codec.read import at, objects, optional, optional_object, text_of
 from weft.codec.tools import format_of, grammar_of, is_offered
@@ -66,6 +67,9 @@ SERVICE_TIERS = frozenset({"auto", "default", "flex", "scale", "priority", "fast
 
 FORMAT_NAME = "response"
 """The name of a schema that came without one: the vendor demands some name."""
+
+LIMITS = Limits(tokens=16)
+"""What the vendor says to less: "Expected a value >= 16"."""
 
 PATHS = {
     "format": "text.format",
@@ -174,7 +178,7 @@ def encode_params(request: Request, losses: Losses) -> JsonObject:
             if own.get(key) == "":
                 del own[key]
         return own
-    params = request.params
+    params = within(request.params, LIMITS, losses)
     body: JsonObject = {}
     for key, value in (
         ("max_output_tokens", params.max_tokens),

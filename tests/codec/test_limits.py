@@ -1,0 +1,177 @@
+"""What a vendor would refuse is brought within its limits and reported, or refused here: never
+sent in silence."""
+
+import pytest
+
+import weft
+
+A, C, R, G = "anthropic", "openai-chat", "openai-responses", "gemini"
+USER = {"role": "user", "content": "hi"}
+CONTENTS = [{"role": "user", "parts": [{"text": "hi"}]}]
+
+
+def chat(**members):
+    return {"model": "m", "messages": [USER], **members}
+
+
+def claude(**members):
+    return {"model": "m", "max_tokens": 64, "messages": [USER], **members}
+
+
+def gemini(**config):
+    return {"contents": CONTENTS, "generationConfig": config}
+
+
+def sent(body, source, target):
+    """The body and its losses of meaning, by path."""
+    done = weft.translate(body, source, target, model="m")
+    return done.body, [loss.path for loss in done.losses if loss.level == "meaning"]
+
+
+LIMITED = [
+    # Claude's temperature ends at 1: https://platform.claude.com/docs/en/api/messages
+    (chat(temperature=1.5), C, A, ("temperature",), 1, ["temperature"]),
+    (chat(temperature=-0.5), C, A, ("temperature",), 0, ["temperature"]),
+    (chat(temperature=1), C, A, ("temperature",), 1, []),
+    (gemini(temperature=2.0), G, A, ("temperature",), 1, ["generationConfig.temperature"]),
+    (gemini(temperature=2.5), G, C, ("temperature",), 2, ["generationConfig.temperature"]),
+    # "each stop sequence must contain non-whitespace"
+    (chat(stop=["\n", "END"]), C, A, ("stop_sequences",), ["END"], ["stop"]),
+    (chat(stop="\n"), C, A, ("stop_sequences",), None, ["stop"]),
+    (chat(stop=["END"]), C, A, ("stop_sequences",), ["END"], []),
+    # four at most: https://help.openai.com/en/articles/5072263
+    (claude(stop_sequences=list("abcde")), A, C, ("stop",), list("abcd"), ["stop_sequences"]),
+    (claude(stop_sequences=list("abcd")), A, C, ("stop",), list("abcd"), []),
+    # five at most: https://ai.google.dev/api/generate-content#generationconfig
+    (
+        claude(stop_sequences=list("abcdef")),
+        A,
+        G,
+        ("generationConfig", "stopSequences"),
+        list("abcde"),
+        ["stop_sequences"],
+    ),
+    # "Expected a value >= 16"
+    (claude(max_tokens=5), A, R, ("max_output_tokens",), 16, ["max_tokens"]),
+    (claude(max_tokens=16), A, R, ("max_output_tokens",), 16, []),
+    (chat(max_tokens=0), C, A, ("max_tokens",), 0, []),  # here it means to fill the cache only
+]
+
+
+@pytest.mark.parametrize(("body", "source", "target", "member", "value", "lost"), LIMITED)
+def test_a_value_beyond_the_targets_limits_is_brought_within(
+    body, source, target, member, value, lost
+):
+    written, losses = sent(body, source, target)
+    for step in member:
+        written = written.get(step) if written is not None else None
+    assert (written, losses) == (value, lost)
+
+
+REFUSED = [
+    (claude(max_tokens=0), A, C, "max_tokens"),  # no other wire can ask for nothing
+    (claude(max_tokens=0), A, R, "max_tokens"),
+    (claude(max_tokens=0), A, G, "max_tokens"),
+    (chat(max_completion_tokens=-1), C, A, "max_completion_tokens"),
+    (gemini(maxOutputTokens=-1), G, C, "generationConfig.maxOutputTokens"),
+]
+
+
+@pytest.mark.parametrize(("body", "source", "target", "param"), REFUSED)
+def test_a_request_that_no_value_can_mend_is_refused(body, source, target, param):
+    with pytest.raises(weft.Refused) as refused:
+        weft.translate(body, source, target, model="m")
+    assert (refused.value.status, refused.value.param) == (400, param)
+
+
+def test_a_conversation_of_system_messages_alone_ends_with_a_user():
+    system = [{"role": "system", "content": "A"}, {"role": "developer", "content": "B"}]
+    body, lost = sent({"model": "m", "messages": system}, C, A)
+    assert (body["system"], body["messages"]) == (
+        [{"type": "text", "text": "A"}],
+        [{"role": "user", "content": "B"}],
+    )
+    assert lost == ["messages[1]"]
+    body, lost = sent({"model": "m", "messages": system[:1]}, C, G)
+    assert body == {"contents": [{"parts": [{"text": "A"}], "role": "user"}]}
+    assert lost == ["messages[0]"]
+
+
+def called(*ids):
+    calls = [
+        {"id": i, "type": "function", "function": {"name": f"f{n}", "arguments": "{}"}}
+        for n, i in enumerate(ids)
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def answered(call_id, said):
+    return {"role": "tool", "tool_call_id": call_id, "content": said}
+
+
+DOUBLED = [
+    # Two calls of one turn: "`tool_use` ids must be unique".
+    ([called("x", "x"), answered("x", "1"), answered("x", "2")], ["x", "x-2"], ["x", "x-2"]),
+    # Two turns: the second call's result is its own.
+    (
+        [called("x"), answered("x", "1"), called("x"), answered("x", "2")],
+        ["x", "x-2"],
+        ["x", "x-2"],
+    ),
+    # The new id is nobody else's.
+    (
+        [called("x-2"), answered("x-2", "0"), called("x", "x"), *(answered("x", n) for n in "12")],
+        ["x-2", "x", "x-3"],
+        ["x-2", "x", "x-3"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("turns", "calls", "results"), DOUBLED)
+@pytest.mark.parametrize("target", [A, R])
+def test_two_calls_of_one_id_are_told_apart(turns, calls, results, target):
+    done = weft.translate({"model": "m", "messages": [USER, *turns, USER]}, C, target)
+    items = done.body.get("input") or [
+        block
+        for message in done.body["messages"]
+        if isinstance(message["content"], list)
+        for block in message["content"]
+    ]
+    kinds = ("function_call", "tool_use"), ("function_call_output", "tool_result")
+    found = [
+        [
+            item.get("call_id") or item.get("tool_use_id") or item["id"]
+            for item in items
+            if is_(item)
+        ]
+        for is_ in (lambda i: i.get("type") in kinds[0], lambda i: i.get("type") in kinds[1])
+    ]
+    assert found == [calls, results]
+    said = [item.get("output") or item.get("content") for item in items if "f" not in item]
+    assert [word for word in said if word in ("0", "1", "2")] == sorted(
+        word for word in said if word in ("0", "1", "2")
+    )
+    assert any("another id" in loss.why for loss in done.losses)
+    home = weft.translate(done.body, target, C, sidecar=done.sidecar)
+    assert home.body["messages"] == [USER, *turns, USER]
+
+
+URLS = [
+    ("https://a/b/cat.JPG?w=1", "image/jpeg", []),
+    ("https://a/b/cat", None, ["messages[0].content[0]"]),  # Gemini is told no type
+]
+
+
+@pytest.mark.parametrize(("url", "kind", "lost"), URLS)
+def test_an_image_by_its_address_has_its_type_for_gemini(url, kind, lost):
+    part = {"type": "image_url", "image_url": {"url": url}}
+    body, losses = sent(chat(messages=[{"role": "user", "content": [part]}]), C, G)
+    file = body["contents"][0]["parts"][0]["fileData"]
+    assert (file["fileUri"], file.get("mimeType"), losses) == (url, kind, lost)
+
+
+@pytest.mark.parametrize("target", [A, G])
+def test_a_refusal_of_the_past_is_told_to_be_plain_text(target):
+    turn = {"role": "assistant", "content": None, "refusal": "I cannot."}
+    done = weft.translate(chat(messages=[USER, turn, USER]), C, target, model="m")
+    assert ("messages[1].refusal", "form") in [(loss.path, loss.level) for loss in done.losses]
