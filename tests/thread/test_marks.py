@@ -163,3 +163,20 @@ def test_a_time_names_the_commit_that_was_newest_then(t: Thread) -> None:
     for info in (log[0], log[1], log[63], log[64], log[-1]):
         assert t.compile(info.created).head == info.id
     assert len(t.compile(log[-1].created.timestamp() - 1)) == 0
+
+
+@pytest.mark.parametrize("strategy", [None, "squash"])
+def test_notes_come_home_with_their_branch(strategy: str | None) -> None:
+    t = weft.open()
+    first = t.user("a")
+    t.note(first, "ours")
+    t.branch("f")
+    t.switch("f")
+    t.note(t.assistant("x"), "on x")
+    t.note(first, "theirs")
+    t.switch("main")
+    t.user("m")
+    t.merge("f", strategy)
+    t.note(first, "after")
+    assert [info.message for info in t.notes()] == ["ours", "on x", "theirs", "after"]
+    assert [info.message for info in t.notes(first)] == ["ours", "theirs", "after"]

@@ -5,7 +5,7 @@ checked like everything else, and the log shows when it was made.
 """
 
 from weft.errors import NotFound, ThreadError
-from weft.history import Draft, Rewrite
+from weft.history import Draft, Rewrite, read_writers
 from weft.ids import Id
 
 from .arguments import check_text
@@ -27,10 +27,12 @@ def note(handle: Handle, about: Name, text: str) -> CommitInfo:
 
 
 def notes(handle: Handle, about: Name | None = None) -> list[CommitInfo]:
-    """The notes of the branch, oldest first; `about` leaves those on one commit or line."""
+    """The notes of the branch and of all that was merged into it, oldest first; `about` leaves
+    those on one commit or line."""
     head = handle.head()
     wanted = None if about is None else _about(handle, head, about).hex()
-    steps = [] if head is None else handle.store.walk(handle.name, head)
+    steps = [] if head is None else read_writers(handle.store, handle.name, head, ())
+    steps.sort(key=lambda step: step.commit.created)
     found = [read_info(s, handle.count) for s in steps if s.commit.kind == "note"]
     said = [info for info in found if "about" in info.metadata]
     return [info for info in said if wanted in (None, info.metadata["about"])]
