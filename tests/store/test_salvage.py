@@ -140,6 +140,11 @@ def check(path: Path, truth: Truth, done: list[str]) -> int:
             continue
         with weft.open(path, thread) as t:
             branches = t.branches()
+        rest = f"{branch}-after-damage"
+        if rest in branches:
+            assert repr(rest) in told
+            with weft.open(path, thread, branch=rest) as on:
+                assert on.compile().to_dicts()
         head = branches.get(branch)
         if head is None:
             assert branch in told or "recovered" in told, (branch, told)

@@ -8,9 +8,9 @@ from .conflict import CHOICES, Choose, Conflict, SetupConflict
 from .diff import Delta, Diff, diff_rows
 from .edit import edit_text
 from .forget import Erased, forget_text, plan_forget
-from .fsck import JUDGE, Report, examine, repair
+from .fsck import JUDGE, Report, end_where_readable, examine, repair
 from .gc import Swept, sweep
-from .graph import TAG, merge_base, read_branches, read_tags
+from .graph import TAG, merge_base, read_ancestors, read_branches, read_tags
 from .live import read_lines
 from .match import chain_message, chain_messages, first_link, match_key
 from .merge import Merged, merge3, merge_states
@@ -96,6 +96,7 @@ __all__ = [
     "edit_text",
     "encode_commit",
     "encode_entry",
+    "end_where_readable",
     "examine",
     "first_link",
     "forget_text",
@@ -112,6 +113,7 @@ __all__ = [
     "plan_rewrite",
     "plan_state",
     "plan_undo",
+    "read_ancestors",
     "read_branches",
     "read_lines",
     "read_operations",

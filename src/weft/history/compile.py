@@ -12,6 +12,7 @@ extension of the empty view, and an incremental one of the view before. They can
 from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 
+from weft.errors import Damaged
 from weft.ids import Id
 from weft.model import Message
 from weft.store import Step
@@ -189,7 +190,12 @@ def _places(rows: Sequence[Row], of: Weave | None) -> dict[Id | None, int]:
 def _change_in_place(weave: Weave, op: Rewrite, messages: Sequence[Message]) -> None:
     """Changes alone, on a weave that no view has seen: a thousand pins cost a thousand steps."""
     for change in op.change:
-        place = weave.places[change.slot]
+        try:
+            place = weave.places[change.slot]
+        except KeyError:
+            raise Damaged(
+                f"a commit changes line {change.slot.hex()}, which is not there"
+            ) from None
         weave.rows[place] = changed(weave.rows[place], change, messages)
     weave.forget_past()
 

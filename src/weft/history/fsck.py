@@ -15,11 +15,12 @@ from functools import partial
 import msgspec
 from msgspec import Struct
 
-from weft.errors import StoreError
+from weft.errors import Damaged, StoreError
 from weft.ids import Id, object_id
 from weft.model import Message, Text
-from weft.store import Flaw, Judge, Step, Store, Tombstone, Upkeep
+from weft.store import Flaw, Judge, Landing, Step, Store, Tombstone, Upkeep
 
+from .compile import View
 from .objects import (
     PLAIN,
     Append,
@@ -90,6 +91,29 @@ def repair(store: Store, report: Report, created: float) -> list[str]:
                 )
         done += upkeep.mend()
     return done
+
+
+def end_where_readable(store: Store, thread: str, branch: str, created: float) -> str | None:
+    """Let a branch that came from behind lost commits end before what cannot be told without them.
+
+    A rewrite may name lines that only a lost commit would have. The result says what was done.
+    """
+    head = store.read_ref(thread, branch)
+    buried = store.upkeep().tombstones()
+    view, passed = View(), False
+    for step in [] if head is None else store.walk(thread, head):
+        try:
+            view = view.extend([step])
+        except Damaged:
+            break
+        passed = passed or ("commit", step.commit.id) in buried
+    if view.head == head:
+        return None
+    new = view.head if passed else None  # before the first lost commit it is the old branch
+    landing = Landing(verb="repair", ref=branch, old=head, new=new, created=created)
+    store.land(thread, landing)
+    place = f"ends at {new.hex()}" if new else "is not kept"
+    return f"branch {branch!r} of thread {thread!r} {place}: more needs lines that are lost"
 
 
 def _wrong_entries(

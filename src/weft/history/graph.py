@@ -4,12 +4,14 @@ Depth grows along every parent, so a walk that always takes the deepest commit n
 common ancestor first, having read no more than what the two sides do not share.
 """
 
+from collections.abc import Mapping
 from heapq import heappop, heappush
 
 from weft.ids import Id
-from weft.store import Node, Store
+from weft.store import Node, Step, Store
 
 OURS, THEIRS = 1, 2
+PAGE = 64
 NEAR, FAR = 16, 4096
 TAG = "tag:"
 """Before a tag's name among the refs; no branch may have a colon in its name."""
@@ -67,3 +69,28 @@ class _NodeReader:
             self._nodes.update((node.id, node) for node in run)
             self._limit = min(2 * self._limit, FAR)
         return self._nodes[id]
+
+
+def read_ancestors(store: Store, thread: str, head: Id) -> list[Step]:
+    """Every commit that `head` comes from, through all parents, the older before the newer."""
+    found: dict[Id, Step] = {}
+    waiting = [head]
+    while waiting:
+        steps = _unknown(store, thread, waiting.pop(), found)
+        found.update((step.commit.id, step) for step in steps)
+        waiting += [other for step in steps for other in step.commit.parents[1:]]
+    return sorted(found.values(), key=lambda step: step.depth)
+
+
+def _unknown(store: Store, thread: str, tip: Id, known: Mapping[Id, Step]) -> list[Step]:
+    """The chain of first parents down from `tip`, as far as it is not known yet."""
+    limit = PAGE
+    while known:
+        steps = store.walk(thread, tip, limit=limit)
+        for place in range(len(steps) - 1, -1, -1):
+            if steps[place].commit.id in known:
+                return steps[place + 1 :]
+        if len(steps) < limit:
+            return steps
+        limit *= PAGE
+    return store.walk(thread, tip)

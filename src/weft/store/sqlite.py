@@ -260,17 +260,18 @@ class SqliteFile:
             self._db.execute("ROLLBACK")
 
     def _unopened(self, error: Exception) -> StoreError:
-        return _kind(error)(f"the store {self._path!r} cannot be opened: {error}")
+        return _blame(error, f"the store {self._path!r} cannot be opened: {error}")
 
     def _failed(self, error: Exception) -> StoreError:
-        return _kind(error)(f"the store {self._path!r} failed: {error}")
+        return _blame(error, f"the store {self._path!r} failed: {error}")
 
 
-def _kind(error: Exception) -> type[StoreError]:
-    """Whether the file is to blame, or something around it."""
+def _blame(error: Exception, told: str) -> StoreError:
+    """The error for what the file is to blame for, or for what is around it."""
     code = getattr(error, "sqlite_errorcode", None) or 0
-    broken = code & PRIMARY in BROKEN or isinstance(error, UnicodeDecodeError)
-    return Damaged if broken else StoreError
+    if code & PRIMARY in BROKEN or isinstance(error, UnicodeDecodeError):
+        return Damaged(f"{told}; `weft fsck --repair` saves what is whole")
+    return StoreError(told)
 
 
 def _create_private(path: str) -> None:

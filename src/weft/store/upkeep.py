@@ -43,7 +43,7 @@ class Judge(Struct, frozen=True):
     """What those know who make ids: it is handed in, because a store understands no bytes.
 
     `stand_in` is what takes the place of an entry's lost bytes, `plain` are the bodies of commits
-    that say nothing beside their entry.
+    that say nothing beside their entry; the first takes the place of a lost commit's.
     """
 
     entry_id: Callable[[bytes], Id]

@@ -10,6 +10,7 @@ from weft.history import (
     Erased,
     Report,
     Swept,
+    end_where_readable,
     examine,
     forget_text,
     plan_forget,
@@ -55,7 +56,11 @@ def _mend_pages(target: Target) -> list[str]:
         return []
     from weft.store.salvage import salvage  # locks files as POSIX does, which is not everywhere
 
-    return salvage(str(target).removeprefix(SQLITE), JUDGE, time()).lines()
+    saved = salvage(str(target).removeprefix(SQLITE), JUDGE, time())
+    with _Opened(target) as store:
+        rests = [(end.thread, end.rest) for end in saved.ends if end.rest is not None]
+        told = [end_where_readable(store, thread, rest, time()) for thread, rest in rests]
+    return [*saved.lines(), *(line for line in told if line is not None)]
 
 
 def gc(target: Target, *, days: float = RETENTION_DAYS, preview: bool = False) -> Swept:

@@ -8,10 +8,14 @@ The index of ids outlives the page of a commit. Most commits say nothing but one
 one is made again from its parent and the entry that no other commit brings, and its id proves
 it. Only its time and what a model reported are gone, which no id covers. In the same way a commit
 outlives the list of its entries.
+
+What cannot be made again is a *hole*. What comes behind it is not lost with it: its ids prove it
+as well as before, it is only not known what it was said to. It is kept apart, and never counts as
+what a branch was.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import chain, permutations
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice, permutations
 from typing import cast
 
 from msgspec import Struct, field
@@ -23,7 +27,9 @@ from weft.store.upkeep import Judge, Tombstone
 from .remains import COMMIT_IDS, PLACES, Remains, Row
 
 LONGEST_RUN, LONGEST_MERGE = 5, 200
-TRIES = 200_000  # ids that are computed to make lost commits again, over the whole file
+TRIED_OTHERS = 1000  # entries of other commits: some things are said more than once
+HOLE = 0  # the key that stands for the entry of every hole
+TRIES = 1_000_000  # ids that are computed to make lost commits again, over the whole file
 
 
 class Whole(Struct, frozen=True, gc=False):
@@ -42,15 +48,37 @@ class Whole(Struct, frozen=True, gc=False):
 
 
 class Graph(Struct):
-    """The commits that are whole by key; `same` are keys under which one of them stands again."""
+    """The commits that are whole by key; `same` are keys under which one of them stands again.
+
+    `behind` are those that would be whole but for one that they come from, and `holes` such ones:
+    their ids are known, nothing else.
+    """
 
     commits: dict[int, Whole] = field(default_factory=dict[int, Whole])
     same: dict[int, int] = field(default_factory=dict[int, int])
     lost: set[int] = field(default_factory=set[int])
     remade: set[int] = field(default_factory=set[int])
+    behind: dict[int, Whole] = field(default_factory=dict[int, Whole])
+    holes: set[int] = field(default_factory=set[int])
 
     def find(self, key: int | None) -> Whole | None:
         return None if key is None else self.commits.get(self.same.get(key, key))
+
+    def find_behind(self, key: int | None) -> Whole | None:
+        """The commit, also where it comes from one that is lost; no hole."""
+        return None if key in self.holes or key is None else self.behind.get(key)
+
+    def adopt(self, tips: Iterable[int]) -> None:
+        """Keep these commits that are behind holes, and all that they come from."""
+        kept: dict[int, Whole] = {}
+        waiting = list(tips)
+        while waiting:
+            key = waiting.pop()
+            if key in self.behind and key not in kept:
+                kept[key] = self.behind[key]
+                waiting += kept[key].parents
+        self.commits = dict(sorted({**self.commits, **kept}.items()))
+        self.holes &= kept.keys()
 
 
 def judge_commits(
@@ -91,7 +119,7 @@ class _Judging:
 
     def run(self) -> Graph:
         for key in sorted(self._rows.keys() | self._names.keys()):
-            whole = self._read(key) or self._again(key)
+            whole = self._read(key) or self._again(key) or self._hole(key)
             if whole is None:
                 self._graph.lost.add(key)
                 continue
@@ -99,9 +127,34 @@ class _Judging:
             self._last[whole.thread] = first
             if first != key:
                 self._graph.same[key] = first
+            elif key in self._graph.holes or any(p in self._graph.behind for p in whole.parents):
+                self._graph.behind[key] = whole
+                self._graph.lost.add(key)
             else:
                 self._graph.commits[key] = whole
         return self._graph
+
+    def _known(self, key: int | None) -> Whole | None:
+        """The commit of a key, or what stands for it."""
+        found = self._graph.find(key)
+        return found if found is not None or key is None else self._graph.behind.get(key)
+
+    def _hole(self, key: int) -> Whole | None:
+        """What stands for a commit that is lost: its id, which those that come from it prove."""
+        row = self._rows.get(key)
+        if key in self._names:
+            thread, id = cast(tuple[int, Id], self._names[key])
+        elif row is not None:
+            thread, id = cast(tuple[int, Id], row[1:3])
+        else:
+            return None
+        parent = self._known(self._origin.get(key) if row is None else cast("int | None", row[6]))
+        if (thread, id) in self._ids or (parent is not None and parent.thread != thread):
+            return None
+        self._graph.holes.add(key)
+        above = () if parent is None else (parent.key,)
+        created = 0.0 if parent is None else parent.created
+        return Whole(key, thread, id, "append", above, (HOLE,), self._judge.plain[0], created)
 
     def _read(self, key: int) -> Whole | None:
         """The commit in this row, if it is whole."""
@@ -113,7 +166,7 @@ class _Judging:
                   bytes | None, bytes | None, int | None], row,
         )  # fmt: skip
         keys = tuple([part for part in (parent, second) if part is not None])
-        parents = [self._graph.find(part) for part in keys]
+        parents = [self._known(part) for part in keys]
         whole = [part for part in parents if part is not None]
         if len(whole) != len(keys):
             return None
@@ -172,7 +225,7 @@ class _Judging:
         while commit is not None and len(said) < LONGEST_MERGE:
             said = (*commit.entries, *said)
             yield said
-            commit = self._graph.find(commit.parents[0]) if commit.parents else None
+            commit = self._known(commit.parents[0]) if commit.parents else None
         for length in range(1, LONGEST_RUN + 1):
             for start in range(len(self._spare) - length + 1):
                 for keys in permutations(self._spare[start : start + length]):
@@ -193,8 +246,8 @@ class _Judging:
             return None
         thread, id = cast(tuple[int, Id], self._names[key])
         guesses = [
-            self._graph.find(self._origin.get(key)),
-            self._graph.find(self._last.get(thread)),
+            self._known(self._origin.get(key)),
+            self._known(self._last.get(thread)),
         ]
         for parent in dict.fromkeys([*guesses, None]):
             if parent is not None and parent.thread != thread:
@@ -211,7 +264,7 @@ class _Judging:
     def _search(self, id: Id, parent: Whole | None) -> tuple[int, bytes] | None:
         """The entry and the body with which an append behind this parent has this id."""
         above = () if parent is None else (parent.id,)
-        for pool in (self._spare, self._entries):
+        for pool in (self._spare, list(islice(self._entries, TRIED_OTHERS))):
             for entry in pool:
                 if self._tries <= 0:
                     return None

@@ -5,8 +5,9 @@ has the last word. Where the log is hurt and the refs are not, the refs have it.
 row is believed that only goes on from what the log says last.
 
 A branch whose head is not whole ends earlier: at the deepest whole commit of the lines that lead
-to its head, or where the log had it before. The log is cut behind the last line that is gone or
-names what is gone, as undo cannot step over it.
+to its head, or where the log had it before. What is whole behind the damage gets a branch of its
+own, so that it can be read, and is never taken for what the branch was. The log is cut behind the
+last line that is gone or names what is gone, as undo cannot step over it.
 """
 
 from collections.abc import Iterable
@@ -19,6 +20,7 @@ from weft.store.landing import checksum
 from .graph import Graph, Whole
 from .remains import PLACES, REF_NAMES, THREAD_NAMES, Remains, Row
 
+AFTER = "-after-damage"
 TAG = "tag:"
 """Before the name of a ref that is not a branch."""
 
@@ -28,20 +30,25 @@ Ref = tuple[int, str, int | None]
 
 
 class End(Struct, frozen=True):
-    """A branch that ends earlier than it did; `head` is `None` where nothing of it is left."""
+    """A branch that ends earlier than it did; `head` is `None` where not even its start is left.
+
+    `rest` is the branch that has what came behind the commits that are lost.
+    """
 
     thread: str
     branch: str
     head: str | None
     lines: int
+    rest: str | None = None
 
     def __str__(self) -> str:
         kind = "tag" if self.branch.startswith(TAG) else "branch"
         place = f"{kind} {self.branch.removeprefix(TAG)!r} of thread {self.thread!r}"
+        rest = "" if self.rest is None else f"; what came after the damage is on {self.rest!r}"
         if self.head is None:
-            return f"{place} points nowhere: nothing of it is left"
+            return f"{place} points nowhere: its beginning is lost{rest}"
         behind = "" if not self.lines else f", {self.lines} commits earlier"
-        return f"{place} ends at {self.head}{behind}"
+        return f"{place} ends at {self.head}{behind}{rest}"
 
 
 class Names(Struct):
@@ -52,6 +59,7 @@ class Names(Struct):
     log: list[Logged] = field(default_factory=list[Logged])
     ends: list[End] = field(default_factory=list[End])
     nameless: list[str] = field(default_factory=list[str])
+    rests: list[tuple[int, str, int]] = field(default_factory=list[tuple[int, str, int]])
     cut: int = 0
 
 
@@ -77,11 +85,33 @@ def plan_names(remains: Remains, graph: Graph) -> Names:
             title = cast(str, names.threads[thread][1])
             head = None if target is None else target.id.hex()
             fewer = 0 if target is None else depths.between(wanted, target)
-            names.ends.append(End(title, name, head, fewer))
+            rest = _rest(names, graph, thread, name, wanted)
+            names.ends.append(End(title, name, head, fewer, rest))
         names.refs[key] = (thread, name, None if target is None else target.key)
     _keep_log(names, good, remains, graph)
     _stand(names)
+    _keep_rests(names, graph)
     return names
+
+
+def _rest(names: Names, graph: Graph, thread: int, name: str, wanted: int) -> str | None:
+    """A new branch for what is whole behind the damage, if anything is."""
+    found = graph.find_behind(wanted)
+    if found is None or found.thread != thread or name.startswith(TAG):
+        return None
+    title = f"{name}{AFTER}"
+    names.rests.append((thread, title, wanted))
+    return title
+
+
+def _keep_rests(names: Names, graph: Graph) -> None:
+    """Give those branches their refs; the log knows nothing of them."""
+    graph.adopt(target for _, _, target in names.rests)
+    taken = {(thread, name) for thread, name, _ in names.refs.values()}
+    logged = [line[3] for line in names.log]
+    for number, (thread, name, target) in enumerate(names.rests, 1):
+        if (thread, name) not in taken:
+            names.refs[max([0, *names.refs, *logged]) + number] = (thread, name, target)
 
 
 def _good_lines(remains: Remains) -> list[Logged]:

@@ -17,7 +17,7 @@ from weft.store.landing import checksum
 from weft.store.sqlite import SqliteFile
 from weft.store.upkeep import Judge, Tombstone
 
-from .graph import Graph, judge_commits
+from .graph import HOLE, Graph, judge_commits
 from .holding import Holding
 from .names import End, Names, plan_names
 from .pages import Pages
@@ -109,14 +109,17 @@ class _Rebuilding:
                 self._ids.setdefault(key, id)
             graph = judge_commits(remains, self._ids, tombstones, self._judge)
             names = plan_names(remains, graph)
-            lost = self._put_stand_ins(graph, there)
+            self._fill_holes(graph)
+            lost = self._put_stand_ins(graph)
             self._put_commits(graph)
             self._put_names(names, remains)
             self._put_tombstones(tombstones, graph)
         named = {key for line in remains.table("operation").values() for key in line[4:6]}
-        gone = graph.lost | {key for key in named if isinstance(key, int)} - graph.commits.keys()
+        gone = graph.lost | {key for key in named if isinstance(key, int)}
+        gone -= graph.commits.keys() | graph.same.keys()
+        saved = len(graph.commits) - len(graph.holes)
         return Salvage(
-            "", len(graph.commits), len(there), len(gone - graph.same.keys()), tuple(lost),
+            "", saved, len(there), len(gone | graph.holes), tuple(lost),
             len(graph.remade), names.cut, tuple(names.ends), tuple(names.nameless),
         )  # fmt: skip
 
@@ -150,13 +153,26 @@ class _Rebuilding:
             if key not in self._ids and is_grave:
                 self._put_entry(key, id, data)
 
-    def _put_stand_ins(self, graph: Graph, there: dict[int, Id]) -> list[str]:
+    def _fill_holes(self, graph: Graph) -> None:
+        """One entry that says so, in the place of every lost commit that others come from."""
+        if not graph.holes:
+            return
+        data = self._judge.stand_in(b"")
+        self._ids[HOLE] = id = self._judge.entry_id(data)
+        if id not in self._keys:
+            self._put_entry(max([HOLE, *self._ids]) + 1, id, data)
+        for key in graph.holes:
+            hole = graph.commits[key]
+            grave = ("commit", hole.id, "damaged", checksum((hole.data,)), self._created)
+            self._file.write(PUT_TOMBSTONE, grave)
+
+    def _put_stand_ins(self, graph: Graph) -> list[str]:
         """A line that says so, for each entry that whole commits bring and that is gone."""
         lost: list[str] = []
         for commit in graph.commits.values():
             for key in commit.entries:
                 id = self._ids[key]
-                if key in there or id in self._keys:
+                if id in self._keys:
                     continue
                 data = self._judge.stand_in(self._wrong.get(key, (b"", b""))[1])
                 self._put_entry(key, id, data)
