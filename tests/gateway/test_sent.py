@@ -1,11 +1,13 @@
 """`weft show ID --sent` after the gateway answered: the very bytes that the upstream received."""
 
+import asyncio
 import subprocess
 import sys
 from itertools import pairwise, product
 
 import orjson
 import pytest
+from aiohttp import ClientSession
 
 import weft
 import weft.thread
@@ -167,6 +169,35 @@ def test_the_model_inside_reads_the_callers_own_bytes(plain):
     body = b'{"model": "weft-offline", "max_tokens":50,"messages":[{"role":"user","content":"hi"}]}'
     post(f"{plain.url}/v1/messages", body, {"x-weft-thread": "inside"})
     assert show(plain.store, "inside") == (body, "", 0)
+
+
+def test_the_pages_chat_leaves_receipts(plain, upstream):
+    upstream.then(answer("anthropic", streamed=True))
+
+    async def chat():
+        async with ClientSession() as session, session.ws_connect(plain.url + "/ws") as socket:
+            for words in ("Where is the tree?", "And the river?"):
+                frame = {"type": "say", "text": words, "thread": "page", "model": "m"}
+                await socket.send_json(frame)
+                while (told := await socket.receive_json(timeout=20))["type"] != "message_complete":
+                    assert told["type"] != "error", told
+
+    asyncio.run(chat())
+    assert len(upstream.seen) == 2
+    assert show(plain.store, "page") == (upstream.seen[1]["body"], "", 0)
+
+
+def test_a_conversation_left_with_the_server_is_kept_as_it_left(gateway, upstream):
+    """What is continued by an id is sent whole to a vendor that does not know the id."""
+    upstream.then(answer("anthropic"))
+    first = {"model": "a/m", "input": "Where is the tree, then?", "max_output_tokens": 9}
+    url = gateway.url + PATHS["openai-responses"]
+    id = orjson.loads(post(url, first)[2])["id"]
+    more = {**first, "input": "And the river?", "previous_response_id": id}
+    status, headers, data = post(url, more)
+    assert status == 200, data
+    assert b"Where is the tree, then?" in upstream.seen[1]["body"]
+    assert show(gateway.store, headers["x-weft-thread"])[0] == upstream.seen[1]["body"]
 
 
 def test_a_long_conversation_is_not_kept_again_each_turn(plain, upstream):

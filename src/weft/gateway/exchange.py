@@ -41,6 +41,7 @@ from .hints import read_hint
 from .outgoing import Outgoing, is_direct, write_outgoing
 from .pump import pump
 from .relay import Interpreter, Mirror, Piece, Relay, asks_for_costs, keepalive
+from .remote import Sealer, ask_in_words, asks_to_compact, holds_seals, open_seals, seal
 from .resume import join, read_link, unknown_link, without_link
 from .routing import Route, find_route
 from .sessions import Ticket
@@ -57,7 +58,8 @@ LOSS_HEADER_LIMIT = 1000
 class Journey(Struct, frozen=True):
     """All that is known about one exchange once its upstream is asked.
 
-    `sent` is there with a `ticket`: what is kept of the body that leaves.
+    `sent` is there with a `ticket`: what is kept of the body that leaves. `seals` is whether the
+    caller wants its conversation compacted and the answer is the summary.
     """
 
     state: State
@@ -69,6 +71,7 @@ class Journey(Struct, frozen=True):
     sent: Future[Imprint] | None
     ledger: Ledger
     costs: bool
+    seals: bool = False
 
     @property
     def direct(self) -> bool:
@@ -111,7 +114,14 @@ async def _travel(
     caller = admit(inbound.headers, state.settings)
     body = await inbound.read(state.settings.max_body)
     raw = parse_body(body)
+    if holds_seals(codec.protocol, body):
+        raw = open_seals(raw)
+        body = orjson.dumps(raw)
     request, route, readable = read_request(state, codec, raw, inbound)
+    seals = asks_to_compact(codec.protocol, raw) and not _compacts(route, codec)
+    if seals:
+        raw = ask_in_words(raw)
+        request, route, readable = read_request(state, codec, raw, inbound)
     ledger.model, ledger.upstream = request.model, route.provider.name
     link = read_link(codec.protocol, raw)
     if link is not None and readable:
@@ -124,10 +134,10 @@ async def _travel(
         ticket = await state.recorder.begin(caller, read_hint(inbound.headers, request), request)
         ledger.thread, ledger.branch = ticket.thread, ticket.branch
         spoken = codec if is_direct(route, codec) else CODECS[route.provider.protocol]
-        sent = state.recorder.press(ticket, outgoing.body, spoken.protocol, route.model)
+        sent = state.recorder.keep_sent(ticket, outgoing.body, spoken.protocol, route.model)
     ledger.losses = len(outgoing.losses)
     costs = asks_for_costs(codec.protocol, raw)
-    journey = Journey(state, codec, route, request, outgoing, ticket, sent, ledger, costs)
+    journey = Journey(state, codec, route, request, outgoing, ticket, sent, ledger, costs, seals)
     reply = await _ask(journey)
     try:
         await _relay(journey, reply, inbound, outbound)
@@ -160,6 +170,11 @@ def read_request(
         request = structs.replace(request, params=params)
     route = find_route(request.model, codec.protocol, state.providers, state.catalog, pays=pays)
     return request, route, True
+
+
+def _compacts(route: Route, codec: Codec) -> bool:
+    """Whether whoever answers may know how to compact in the caller's protocol."""
+    return route.provider is not OFFLINE and is_direct(route, codec)
 
 
 async def _resume(
@@ -224,7 +239,9 @@ async def _relay_body(journey: Journey, reply: Reply, outbound: Outbound) -> Non
             raise _unreadable(journey)
         named = shape_id(journey.codec.protocol, response.id)
         response = structs.replace(response, id=named)
-        encoded = journey.codec.encode_response(response, int(time.time()))
+    if response is not None and (journey.seals or not journey.direct):
+        told = seal(response) if journey.seals else response
+        encoded = journey.codec.encode_response(told, int(time.time()))
         body, losses = orjson.dumps(encoded.body), (*losses, *encoded.losses)
     if response is not None:
         await _file(journey, response)
@@ -286,6 +303,11 @@ async def _relay_stream(
 
 def _open_relay(journey: Journey) -> Relay:
     created = int(time.time())
+    relay = _open_plain(journey, created)
+    return Sealer(relay, journey.codec, created) if journey.seals else relay
+
+
+def _open_plain(journey: Journey, created: int) -> Relay:
     if journey.direct:
         return Mirror(journey.codec, _origin(journey), created)
     source = CODECS[journey.route.provider.protocol]

@@ -4,7 +4,8 @@ A client sends its whole conversation with every request. Some also name their s
 is heard first. Inside it, or without one among all threads of the caller, the longest known
 prefix says where the conversation stood, and only what is new behind it is committed. A request
 that left the known road in the middle becomes a branch; one that shares nothing is a new thread
-(a sub-agent, a title request), which keeps the session's name with a number.
+(a sub-agent, a title request), which keeps the session's name with a number. A list that the client
+has shortened by a summary is neither: it becomes a compaction of the thread that it shortens.
 
 A request that nobody has answered yet begins a conversation. Many begin alike ("hello"), so
 without a session's name it gets a thread of its own; only the very same request, sent again soon
@@ -26,7 +27,7 @@ from itertools import count
 from typing import TypeVar
 from uuid import uuid4
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from weft.history import read_branches
 from weft.model import Message, Request, Response, Tool
@@ -35,6 +36,7 @@ from weft.thread import Bodies, Imprint, Letter, Prefix, Thread, find_prefix, ta
 from weft.thread import open as open_thread
 
 from .auth import Caller, owns
+from .folded import Folded, find_folded, find_summary
 from .resume import Before
 
 THREADS_OF_SESSION = 1000
@@ -79,7 +81,7 @@ class Recorder:
         """File what is new in a request."""
         return await self._run(lambda: self._begin(caller, hint, request))
 
-    def press(self, ticket: Ticket, body: bytes, protocol: str, model: str) -> Future[Imprint]:
+    def keep_sent(self, ticket: Ticket, body: bytes, protocol: str, model: str) -> Future[Imprint]:
         """Take the imprint of what leaves for the upstream, while that thinks about it."""
         letter = Letter(body, protocol, model, ticket.head)
         return self._line.submit(take_imprint, self.store, ticket.thread, letter, self._bodies)
@@ -132,6 +134,9 @@ def file_request(
         known = find_prefix(store, scope, request.messages)
         if known is not None and hint is None and _begins(request):
             known = known if _is_retry(store, known, request) else None
+        length = 0 if known is None else known.length
+        if hint is not None and (folded := _folded(store, scope, hint, request, length)):
+            return _adopt(folded, request, caller)
         if known is None:
             thread = open_thread(store, _free_name(store, hint), scope=scope)
             return _append(thread, request.messages, caller, request.tools or None)
@@ -144,6 +149,24 @@ def file_request(
         tools = offered.get((thread.name, thread.current))
         had = thread.compile().tools if tools is None else tools
         return _append(thread, new, caller, None if request.tools == had else request.tools)
+
+
+def _folded(store: Store, scope: str, hint: str, request: Request, known: int) -> Folded | None:
+    """Where the request goes on, if it brings a summary that its session does not know yet."""
+    summary = find_summary(request.messages)
+    if summary is None or summary.place < known:
+        return None
+    return find_folded(store, scope, hint, request.messages, summary)
+
+
+def _adopt(folded: Folded, request: Request, caller: Caller) -> Ticket:
+    """Commit a client's own compaction, and what is new behind it."""
+    thread, place, end = folded.thread, folded.summary.place, folded.length
+    tools = None if request.tools == thread.compile().tools else request.tools
+    note = f"{folded.summary.by} compacted"
+    fold = thread.adopt(request.messages[:end], summary=place, message=note)
+    ticket = _append(thread, request.messages[end:], caller, tools)
+    return ticket if ticket.head is not None else structs.replace(ticket, head=fold.id)
 
 
 def _begins(request: Request) -> bool:

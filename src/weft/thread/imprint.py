@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from weft.errors import ThreadError
+from weft.errors import Damaged, ThreadError
 from weft.history import decode_entry
 from weft.ids import Id, object_id
 from weft.model import JsonObject, Message, Opaque
@@ -141,7 +141,7 @@ def press(store: Store, thread: str, answer: Step, bodies: Bodies | None = None)
         if hash_body(body) == imprint.hash:
             return body
         why = DIFFERS
-    except ThreadError as error:
+    except (ThreadError, Damaged) as error:
         why = str(error)
     raise ThreadError(describe_loss(store, [*links, *(s for steps in pools for s in steps)]) or why)
 
@@ -177,7 +177,8 @@ def _assemble(
 
 def write_imprint(imprint: Imprint) -> tuple[Message, ...]:
     """The entries that carry an imprint beside its answer."""
-    record = Message(ATTACHMENT, (Opaque(FORMAT, msgspec.to_builtins(_toolless(imprint))),))
+    bare = structs.replace(imprint, tools=None)
+    record = Message(ATTACHMENT, (Opaque(FORMAT, msgspec.to_builtins(bare)),))
     if imprint.tools is None:
         return (record,)
     return Message(ATTACHMENT, (Opaque(FRAME, {"text": imprint.tools}),)), record
@@ -203,10 +204,6 @@ def _carried(step: Step, place: int, format: str) -> JsonObject | None:
     message = decode_entry(step.contents[-place])
     block = message.blocks[0] if message.role == ATTACHMENT and message.blocks else None
     return block.raw if isinstance(block, Opaque) and block.protocol == format else None
-
-
-def _toolless(imprint: Imprint) -> Imprint:
-    return structs.replace(imprint, tools=None)
 
 
 def hash_body(body: bytes) -> str:
@@ -250,7 +247,7 @@ def _find_base(store: Store, thread: str, head: Id, bodies: Bodies) -> _Base | N
                 if body is None:
                     body = press(store, thread, steps[place], bodies)
                 return _Base(body, imprint.link, steps[place:])
-            except ThreadError:  # the body before cannot be had: this one stands by itself
+            except (ThreadError, Damaged):  # that body cannot be had: this one stands by itself
                 return None
         if len(steps) < limit:
             break
