@@ -80,6 +80,13 @@ def one_id_twice(t: Thread) -> None:
         t.tool_result("a", answer)
 
 
+def one_id_twice_at_once(t: Thread) -> None:
+    t.user("go")
+    say(t, "assistant", ToolCall("a", "f", "{}"))
+    say(t, "assistant", ToolCall("a", "f", '{"b": 1}'))
+    t.tool_result("a", "1")
+
+
 def tool_io_without_id(t: Thread) -> None:
     t.user("go")
     t.commit(ToolIOContent("search", {"q": 1}, direction="call"))
@@ -175,6 +182,7 @@ BUILDS: dict[str, Build] = THREADS | {
         call_among_words,
         two_results_for_one_call,
         one_id_twice,
+        one_id_twice_at_once,
         tool_io_without_id,
         tool_io_with_id,
         eight_types,
@@ -199,6 +207,11 @@ def check_responses(items: Sequence[dict[str, Any]]) -> None:
         elif item.get("type") == "function_call_output":
             open_calls.remove(item["call_id"])
     assert not open_calls
+
+
+def check_ids(ids: Sequence[str]) -> None:
+    """Results are paired by ids: no two calls have one."""
+    assert len(ids) == len(set(ids)), ids
 
 
 def check_gemini(contents: Sequence[dict[str, Any]]) -> None:
@@ -226,6 +239,7 @@ def check_said(messages: Sequence[dict[str, Any]]) -> None:
 def openai(compiled: weft.CompiledContext) -> None:
     messages = compiled.to_openai()
     check_openai(messages)
+    check_ids([call["id"] for said in messages for call in said.get("tool_calls", ())])
     assert faults(REQUESTS, "openai-chat", {"model": "m", "messages": messages}) == []
 
 
@@ -233,6 +247,8 @@ def anthropic(compiled: weft.CompiledContext) -> None:
     said = compiled.to_anthropic()
     check_anthropic(said["messages"])
     check_said(said["messages"])
+    blocks = [b for m in said["messages"] if isinstance(m["content"], list) for b in m["content"]]
+    check_ids([block["id"] for block in blocks if block["type"] == "tool_use"])
     system = {} if said["system"] is None else {"system": said["system"]}
     body = {"model": "m", "max_tokens": 9, "messages": said["messages"], **system}
     assert faults(REQUESTS, "anthropic", body) == []
@@ -241,6 +257,7 @@ def anthropic(compiled: weft.CompiledContext) -> None:
 def responses(compiled: weft.CompiledContext) -> None:
     items = compiled.to_responses()
     check_responses(items)
+    check_ids([item["call_id"] for item in items if item.get("type") == "function_call"])
     assert faults(REQUESTS, "openai-responses", {"model": "m", "input": items}) == []
 
 

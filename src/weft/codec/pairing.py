@@ -16,6 +16,7 @@ from weft.model import (
 )
 
 from .base import Losses
+from .distinct import distinct_calls
 from .turn import Turn, turn_of
 
 CALLED = "calls that wait for results are one turn"
@@ -23,9 +24,12 @@ NO_RESULT = "no result was recorded for this call"
 
 
 def pair_messages(messages: Sequence[Message]) -> list[tuple[int, Message]]:
-    """The messages with every result behind its call, each with the number it had in the list."""
+    """The messages with every result behind its call, each with the number it had in the list.
+
+    Calls that go by one id are told apart.
+    """
     pairing = Pairing(Losses(None))
-    for number, message in enumerate(messages):
+    for number, message in enumerate(distinct_calls(messages, pairing.losses)):
         turn = turn_of(number, message)
         if message.role in SYSTEM_ROLES:
             pairing.system(turn)
