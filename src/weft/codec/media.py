@@ -1,6 +1,8 @@
 """Media: what a wire is told about it beside the data itself."""
 
-from weft.model import Place, Source, Url
+from base64 import b64decode
+
+from weft.model import Inline, Place, Source, Url
 
 from .base import Losses
 
@@ -38,6 +40,19 @@ def type_of(url: str) -> str:
     """The type that an address tells by its ending; empty where it tells none."""
     path = url.partition("#")[0].partition("?")[0]
     return TYPES.get(path.rpartition(".")[2].lower(), "")
+
+
+PLAIN_TEXT = ("text/", "application/json")
+
+
+def plain_text(source: Source) -> str | None:
+    """The words of media that is nothing but words; `None` for all others."""
+    if not isinstance(source, Inline) or not source.media_type.startswith(PLAIN_TEXT):
+        return None
+    try:
+        return b64decode(source.data, validate=True).decode()
+    except ValueError:
+        return None
 
 
 def lose_type(source: Source, place: Place, losses: Losses) -> None:

@@ -33,6 +33,7 @@ FORM_MEMBERS = frozenset(
         "object",
         "phase",
         "role",
+        "source",
         "status",
         "system_fingerprint",
         "type",

@@ -1,6 +1,5 @@
 """Content blocks, both ways. Found by a table on `type`; an unknown one is carried whole."""
 
-from base64 import b64decode
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -8,7 +7,7 @@ import orjson
 
 from weft.codec.base import Losses, Target, members
 from weft.codec.callids import looks_marked, lose_id, marked_id
-from weft.codec.media import lose_detail, lose_type
+from weft.codec.media import lose_detail, lose_type, plain_text
 from weft.codec.origin import made_by
 from weft.codec.read import at, inside, json_text, objects, optional, rest_of, text_of, wrong
 from weft.errors import Refused
@@ -37,6 +36,7 @@ from weft.model import (
     reminder_text,
 )
 
+from .documents import read_words, write_words
 from .wire import CALL_ID, CALL_ID_REFUSES, PROTOCOL
 
 TEXT = frozenset({"type", "text", "cache_control"})
@@ -49,7 +49,6 @@ DOCUMENT = frozenset({"type", "source", "title", "cache_control"})
 
 IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 DOCUMENT_TYPES = frozenset({"application/pdf"})
-PLAIN_TEXT = ("text/", "application/json")
 """Media that can be sent in the body: https://platform.claude.com/docs/en/build-with-claude/files"""
 
 
@@ -103,14 +102,21 @@ def decode_image(raw: JsonObject) -> Block:
 
 
 def decode_document(raw: JsonObject) -> Block:
-    source = decode_source(raw)
+    source, ext = decode_source(raw), rest_of(raw, DOCUMENT, PROTOCOL)
     if source is None:
-        return decode_opaque(raw)
-    return File(source, optional(raw, "title", str), rest_of(raw, DOCUMENT, PROTOCOL))
+        read = read_words(raw["source"])
+        if read is None:
+            return decode_opaque(raw)
+        source, own = read
+        if own:
+            ext = {PROTOCOL: {**(ext or {}).get(PROTOCOL, {}), **own}}
+    elif plain_text(source) is not None:  # words that its vendor wants as words
+        ext = {PROTOCOL: {**(ext or {}).get(PROTOCOL, {}), "source": raw["source"]}}
+    return File(source, optional(raw, "title", str), ext)
 
 
 def decode_source(raw: JsonObject) -> Source | None:
-    """A media source; `None` for the kinds that only Anthropic has (plain text, nested content)."""
+    """A media source; `None` for those that only documents have (plain text, nested content)."""
     source = members(raw.get("source"))
     if source is None:
         raise wrong("source", raw.get("source"), "an object")
@@ -280,13 +286,11 @@ class Writer:
         source = block.source
         if not self.native:
             lose_type(source, place, self.losses)
-        words = None
-        if isinstance(source, Inline) and not self.native:
-            words = read_plain_text(source)
+        words = plain_text(source)
         if words is None:
             body: JsonObject = {"type": "document", "source": write_source(source)}
         else:
-            body = {"type": "document", "source": {**PLAIN_SOURCE, "data": words}}
+            body = {"type": "document", "source": write_words(words)}
         if block.name is not None:
             body["title"] = block.name
         return self._with_ext(body, block.ext)
@@ -319,9 +323,6 @@ WRITERS: dict[type, Callable[[Writer, Any, Any], JsonObject]] = {
     Reminder: Writer.reminder,
     Opaque: Writer.opaque,
 }
-
-
-PLAIN_SOURCE = {"type": "text", "media_type": "text/plain"}
 
 
 def write_source(source: Source) -> JsonObject:
@@ -363,7 +364,7 @@ def refuse_image(block: Image, _message: Message, _request: Request) -> str | No
 
 
 def refuse_document(block: File, _message: Message, _request: Request) -> str | None:
-    if isinstance(block.source, Inline) and read_plain_text(block.source) is not None:
+    if plain_text(block.source) is not None:
         return None
     return _refuse_source(block.source, DOCUMENT_TYPES)
 
@@ -374,16 +375,6 @@ def _refuse_source(source: Source, known: frozenset[str]) -> str | None:
     if source.media_type in known or (isinstance(source, Url) and not source.media_type):
         return None
     return f"media of the type {source.media_type!r} is not known here"
-
-
-def read_plain_text(source: Inline) -> str | None:
-    """The words of a text document, which this wire takes as they are; `None` for all others."""
-    if not source.media_type.startswith(PLAIN_TEXT):
-        return None
-    try:
-        return b64decode(source.data, validate=True).decode()
-    except ValueError:
-        return None
 
 
 def refuse_audio(_block: Any, _message: Message, _request: Request) -> str | None:

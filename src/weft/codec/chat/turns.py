@@ -11,7 +11,7 @@ from msgspec import structs
 
 from weft.codec.base import Losses
 from weft.codec.callids import lose_id
-from weft.codec.media import lose_type
+from weft.codec.media import lose_type, plain_text
 from weft.codec.params import lose_ext
 from weft.codec.repair import NO_RESULT, Rules, Turn
 from weft.model import (
@@ -105,8 +105,12 @@ class Writer:
     def turn(self, turn: Turn) -> list[JsonObject]:
         """The messages that one turn becomes."""
         self._leave_out(turn)
-        for block, place in zip(turn.blocks, turn.places, strict=True):
-            self._lose_media(block, place)
+        turn.keep(
+            [
+                (self._fit(b, place), place)
+                for b, place in zip(turn.blocks, turn.places, strict=True)
+            ]
+        )
         if not turn.blocks and turn.message.blocks:
             return []  # all it said is reported as lost: an empty message would add nothing
         if turn.role == "assistant":
@@ -146,14 +150,20 @@ class Writer:
         turn.blocks = [block for block, _ in kept]
         turn.places = [place for _, place in kept]
 
-    def _lose_media(self, block: Block, place: Place) -> None:
-        """Report what this wire is not told of media: an address's type, another name of one."""
+    def _fit(self, block: Block, place: Place) -> Block:
+        """Media as this wire takes it: its files are PDF, so a document of words is text. What it
+        is not told is reported: an address's type, another name of one."""
+        words = plain_text(block.source) if isinstance(block, File) else None
+        if isinstance(block, File) and words is not None:
+            self.losses.add(place, "a document, now its words", "only a PDF is a file here", "form")
+            return Text(words if block.name is None else f"{block.name}\n\n{words}")
         if isinstance(block, Image):
             lose_type(block.source, place, self.losses)
         elif isinstance(block, Audio) and isinstance(block.source, Inline):
             kind = block.source.media_type
             if f"audio/{AUDIO_FORMATS[kind]}" != kind:
                 self.losses.add(place, f"the type {kind!r}", "it has another name here", "form")
+        return block
 
     def _said(self, turn: Turn, blocks: list[Block]) -> list[JsonObject]:
         role = "user" if turn.role == "tool" else turn.role
@@ -245,11 +255,11 @@ class Writer:
         ext = getattr(part, "ext", None)
         if ext is not None:
             lose_ext(ext, PROTOCOL, place, self.losses)
+        part = self._fit(part, place)
         if isinstance(part, TEXTUAL):
             said.append(part)
             return
         media.append(part)
-        self._lose_media(part, place)
         self.losses.add(
             place,
             f"the place of a {self._name(part)} block: it follows the results",
