@@ -102,9 +102,14 @@ class Recorder(Reader):
         )
         metadata, riders = with_receipt(self._handle, metadata, sent)
         if isinstance(answer, str):
+            content = DialogueContent("assistant", answer, name)
+            if not riders:
+                return self.commit(
+                    content, message, metadata=metadata, generation_config=generation_config
+                )
             return append_content(
                 self._handle,
-                DialogueContent("assistant", answer, name),
+                content,
                 note=message,
                 metadata=metadata,
                 generation_config=generation_config,
