@@ -3,10 +3,11 @@
 import pytest
 
 import weft.thread
+from weft.gateway import remote
 from weft.gateway.auth import Caller
 from weft.gateway.hints import read_hint
 from weft.gateway.sessions import file_answer, file_request, find_answer
-from weft.model import Message, Params, Request, Response, Text, Tool
+from weft.model import Message, Opaque, Params, Request, Response, Text, Tool
 from weft.store import open_store
 
 ME = Caller()
@@ -112,6 +113,84 @@ def test_a_named_session_keeps_its_sub_agents_beside_it(store):
     assert file(store, request("a", "b", "c"), hint="claude-1").thread == "claude-1"
     assert file(store, request("x", "y", "z"), hint="claude-1").thread == "claude-1.2"
     assert file(store, request("a", "b", "c")).thread not in ("claude-1", "claude-1.2")
+
+
+CLAUDE = "This session is being continued from a previous conversation. Summary:\nit was "
+CODEX = "Another language model started to solve this problem. Summary:\nit was "
+WEFT = remote.OPENING + "it was "
+SEALED = Opaque("openai-responses", {"type": "compaction", "encrypted_content": "it was a"})
+
+
+@pytest.mark.parametrize(
+    ("asked", "summary", "then"),
+    [
+        # the summary is asked for behind everything; the newest turns come again, or do not
+        (("a", "b", "c", "d", "fold"), "it was a", (CLAUDE + "a", "d", "e")),
+        (("a", "b", "c", "d", "fold"), "it was a", (CLAUDE + "a",)),
+        (("a", "b", "c", "d", "fold"), "it was a", (WEFT + "a",)),
+        # the summary is asked for behind less than everything: a side road
+        (("a", "b", "c fold"), "<summary>\nit was a\n</summary>", (CLAUDE + "a", "d", "e")),
+    ],
+    ids=["newest", "bare", "remote", "aside"],
+)
+def test_a_clients_own_compaction_is_one_of_its_thread(store, asked, summary, then):
+    file(store, request("a"), "b", hint="claude-1")
+    file(store, request("a", "b", "c"), "d", hint="claude-1")
+    file(store, request(*asked), summary, hint="claude-1")
+    ticket = file(store, request(*then), "x", hint="claude-1")
+    assert (ticket.thread, ticket.branch) == ("claude-1", "main")
+    assert texts(store, ticket) == [*then, "x"]
+    further = file(store, request(*then, "x", "y"), "z", hint="claude-1")
+    assert (further.thread, further.branch) == ("claude-1", "main")
+    assert len(store.threads()) == 1
+    thread = weft.thread.open(store, "claude-1")
+    thread.revert(next(info for info in thread.log() if info.kind == "compact"))
+    assert texts(store, ticket)[:4] == ["a", "b", "c", "d"]
+
+
+def test_a_list_that_a_client_shortened_keeps_its_beginning(store):
+    lead = (Message("developer", (Text("be brief"),)), Message("user", (Text("env"),)))
+    begun = Request("m", (*lead, *said("a")))
+    file(store, begun, "b", hint="codex-1")
+    file(store, Request("m", (*lead, *said("a", "b", "fold"))), "it was a", hint="codex-1")
+    shorter = Request("m", (*lead, *said("a"), *said(CODEX + "a"), *said("c")))
+    ticket = file(store, shorter, "d", hint="codex-1")
+    assert (ticket.thread, ticket.branch) == ("codex-1", "main")
+    assert texts(store, ticket) == ["be brief", "env", "a", CODEX + "a", "c", "d"]
+
+
+def test_tools_that_come_back_after_a_compaction_are_no_side_road(store):
+    """Codex asks for a summary without tools, and goes on in the middle of a turn."""
+    file(store, request("a", tools=(Tool("t"),)), "b", hint="codex-1")
+    file(store, request("a", "b", "fold"), "it was a", hint="codex-1")
+    ticket = file(store, request(CODEX + "a", tools=(Tool("t"),)), "c", hint="codex-1")
+    assert (ticket.thread, ticket.branch) == ("codex-1", "main")
+    assert weft.thread.open(store, "codex-1").compile().tools == (Tool("t"),)
+
+
+def test_a_vendors_own_summary_is_a_compaction_too(store):
+    file(store, request("a"), "b", hint="codex-1")
+    trigger = Message("assistant", (Opaque("openai-responses", {"type": "compaction_trigger"}),))
+    asked = file(store, Request("m", (*said("a", "b"), trigger)), hint="codex-1")
+    file_answer(store, asked, Response(Message("assistant", (SEALED,))))
+    shorter = Request("m", (*said("a"), Message("assistant", (SEALED,)), *said("c")))
+    ticket = file(store, shorter, "d", hint="codex-1")
+    assert (ticket.thread, ticket.branch) == ("codex-1", "main")
+    assert texts(store, ticket) == ["a", "", "c", "d"]
+
+
+def test_a_sub_agents_own_compaction_is_the_sub_agents(store):
+    file(store, request("a"), "b", hint="claude-1")
+    helper = file(store, request("x"), "y", hint="claude-1")
+    file(store, request("x", "y", "fold"), "it was x", hint="claude-1")
+    ticket = file(store, request(CLAUDE + "x", "y", "z"), hint="claude-1")
+    assert (helper.thread, ticket.thread, ticket.branch) == ("claude-1.2", "claude-1.2", "main")
+
+
+def test_a_summary_without_a_session_begins_a_thread(store):
+    first = file(store, request("a"), "b")
+    assert file(store, request(CLAUDE + "a", "b", "c")).thread != first.thread
+    assert file(store, request(CLAUDE + "a", "b", "c"), hint="claude-9").thread == "claude-9"
 
 
 def test_tools_that_change_are_kept_with_the_branch(store):

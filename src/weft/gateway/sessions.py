@@ -221,7 +221,7 @@ def _append(
     """Commit the messages, behind the tools where these are given."""
     head: str | None = None
     if tools is not None:
-        thread.setup(tools)
+        head = thread.setup(tools).id
     for message in messages:
         head = thread.commit_message(message).id
     return Ticket(caller.scope, thread.name, thread.current, head)

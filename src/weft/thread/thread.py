@@ -13,9 +13,10 @@ from typing import Literal, Self, overload
 from weft.compact import CompactResult, Strip, SystemMessage, Trigger
 from weft.errors import ThreadError
 from weft.history import Priority, index_behind
-from weft.model import JsonObject
+from weft.model import JsonObject, Message
 
 from . import merging, moving, notes, replaying, rewriting
+from .adopting import adopt
 from .compacting import Replacements, compact
 from .handle import Handle
 from .importing import Progress
@@ -291,6 +292,19 @@ class Thread(Recorder):
             trigger=trigger,
             retain=retain,
         )
+
+    def adopt(
+        self,
+        messages: Sequence[Message],
+        *,
+        summary: int,
+        message: str | None = None,
+        metadata: JsonObject | None = None,
+    ) -> CommitInfo:
+        """Go on with the list that a client's own compaction left; `summary` is the place of its
+        summary. It lands as a compaction: what the list says again keeps its line, and a revert
+        brings the rest back."""
+        return adopt(self._handle, messages, summary, note=message, metadata=metadata)
 
     def import_bytes(
         self, data: bytes, *, format: str | None = None, progress: Progress | None = None

@@ -1,0 +1,156 @@
+"""Compaction that a client leaves to its server, for upstreams that cannot do it.
+
+Codex ends its list with a `compaction_trigger` and wants exactly one item back, a `compaction`
+whose `encrypted_content` only the server can read; that item stands for the folded turns from then
+on. OpenAI's own servers do so, and behind one of them nothing here has a part. For any other
+upstream the trigger becomes a question in plain words, and its answer is sealed into such an item.
+When the item comes back it is opened again, so that every upstream, and the record, reads the
+summary as what it is: a message.
+
+The seal hides nothing; it is the summary itself, spelt so that no client takes it for text.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import cast
+
+from msgspec import structs
+
+from weft.codec import Codec, write_frame
+from weft.errors import UpstreamFailed
+from weft.model import (
+    ApiError,
+    Close,
+    End,
+    Event,
+    Fail,
+    Finish,
+    JsonObject,
+    Loss,
+    Message,
+    Opaque,
+    Open,
+    Response,
+    Start,
+)
+
+from .relay import Piece, Relay
+
+PROTOCOL = "openai-responses"
+TRIGGER = "compaction_trigger"
+ITEM = "compaction"
+SEAL = "weft.1."
+
+QUESTION = (
+    "The conversation has become too long to go on with, so everything above is about to be "
+    "replaced by what you write now. Write it for somebody who will finish the work and can see "
+    "nothing else: what the user wants, with every condition they set; what has been done so far, "
+    "with the exact names, paths, commands and values that matter; what was decided and why; what "
+    "was tried and did not work; what is unfinished, and the next step. Write only this summary. "
+    "Call no tools."
+)
+
+OPENING = "The conversation up to here was compacted. This summary stands in its place:\n\n"
+"""What a summary begins with when its seal is open."""
+
+
+def asks_to_compact(protocol: str, body: JsonObject) -> bool:
+    """Whether a body ends with the wish to be compacted."""
+    items = body.get("input")
+    if protocol != PROTOCOL or not isinstance(items, list) or not items:
+        return False
+    last: object = cast(list[object], items)[-1]
+    return isinstance(last, dict) and cast(JsonObject, last).get("type") == TRIGGER
+
+
+def ask_in_words(body: JsonObject) -> JsonObject:
+    """The body with a question in the trigger's place; an answer in words is all it wants.
+
+    The tools stay, because an upstream that has read them already does not read them again.
+    """
+    asked = {key: value for key, value in body.items() if key != "text"}
+    if asked.get("tools"):
+        asked["tool_choice"] = "none"
+    return {**asked, "input": [*body["input"][:-1], _said(QUESTION)]}
+
+
+def holds_seals(protocol: str, body: bytes) -> bool:
+    """Whether a body may hold an item that was sealed here."""
+    return protocol == PROTOCOL and SEAL.encode() in body
+
+
+def open_seals(body: JsonObject) -> JsonObject:
+    """The body with every summary that was sealed here as a message."""
+    items = body.get("input")
+    if not isinstance(items, list):
+        return body
+    return {**body, "input": [_opened(item) for item in cast(list[object], items)]}
+
+
+def _opened(item: object) -> object:
+    match item:
+        case {"type": "compaction", "encrypted_content": str(sealed)} if sealed.startswith(SEAL):
+            try:
+                said = urlsafe_b64decode(sealed.removeprefix(SEAL)).decode()
+            except ValueError:  # not ours after all: its own vendor may judge it
+                return cast(JsonObject, item)
+            return _said(OPENING + said)
+        case _:
+            return item
+
+
+def _said(text: str) -> JsonObject:
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+
+
+def seal(response: Response) -> Response:
+    """The answer as the one item that the client waits for; raises where nothing was said."""
+    said = response.message.text.strip()
+    if not said:
+        raise UpstreamFailed("the model was asked for a summary and wrote none")
+    item = {
+        "type": ITEM,
+        "id": f"cmp_{(response.id or '').removeprefix('resp_')}",
+        "encrypted_content": SEAL + urlsafe_b64encode(said.encode()).decode(),
+    }
+    message = Message("assistant", (Opaque(PROTOCOL, item),))
+    return structs.replace(response, message=message, ext=None)
+
+
+class Sealer:
+    """A relay that says nothing until the answer is whole, and then the sealed one."""
+
+    def __init__(self, inner: Relay, codec: Codec, created: int) -> None:
+        self.fold = inner.fold
+        self._inner = inner
+        self._encoder = codec.stream_encoder(created)
+        self._told = False
+
+    @property
+    def losses(self) -> list[Loss]:
+        return self._inner.losses
+
+    def feed(self, chunk: bytes) -> Piece:
+        self._inner.feed(chunk)
+        return self._tell()
+
+    def close(self) -> Piece:
+        self._inner.close()
+        return self._tell()
+
+    def cut(self, error: ApiError) -> bytes:
+        return self._say([Fail(error)])
+
+    def _tell(self) -> Piece:
+        if self._told or not (self.fold.ended or self.fold.error):
+            return Piece()
+        self._told = True
+        if self.fold.error is not None:
+            return Piece(self.cut(self.fold.error))
+        sealed = seal(self.fold.response())
+        (block,) = sealed.message.blocks
+        now = self._say([Start(sealed.id, sealed.model), Open(0, block), Close(0, block)])
+        return Piece(now, self._say([Finish(sealed.stop, sealed.usage), End()]))
+
+    def _say(self, events: list[Event]) -> bytes:
+        frames = [frame for event in events for frame in self._encoder.send(event)]
+        return b"".join(map(write_frame, frames))

@@ -1,0 +1,51 @@
+"""`adopt`: a list that somebody else's compaction left goes on in the thread it came from.
+
+A client that runs out of room folds its conversation itself and sends the shorter list from then
+on. The thread takes that list over as one compaction, whose parent is all that was said: a revert
+brings it back. What the list says again keeps its line, by what every client must echo.
+"""
+
+from collections.abc import Sequence
+
+from weft.history import Draft, Row, match_key, plan_rewrite, show_rows
+from weft.ids import Id
+from weft.model import JsonObject, Message
+
+from .handle import Handle
+from .info import CommitInfo
+
+
+def adopt(
+    handle: Handle,
+    messages: Sequence[Message],
+    summary: int,
+    *,
+    note: str | None,
+    metadata: JsonObject | None,
+) -> CommitInfo:
+    """Land the compaction that leaves these messages, of which one is the summary."""
+
+    def draft(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
+        rows = handle.view(head).rows
+        planned = plan_rewrite(rows, adopted_rows(rows, messages, summary))
+        return Draft("compact", planned.op, planned.messages, note, metadata), ()
+
+    return handle.land("compact", draft)
+
+
+def adopted_rows(rows: Sequence[Row], messages: Sequence[Message], summary: int) -> list[Row]:
+    """The lines of such a list: those that the thread has already, in their order, and new ones."""
+    shown = show_rows(rows)
+    keys = [match_key(row.message) for row in shown]
+    place = 0
+    made: list[Row] = []
+    for number, message in enumerate(messages):
+        key = match_key(message)
+        if number != summary and key in keys[place:]:
+            found = keys.index(key, place)
+            made.append(shown[found])
+            place = found + 1
+        else:
+            kind = "summary" if number == summary else "dialogue"
+            made.append(Row(None, message, "normal", kind))
+    return made
