@@ -5,7 +5,9 @@ Small counts here; `make torture` sets `WEFT_TORTURE` and takes the large ones.
 
 import os
 import random
+import resource
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -254,6 +256,28 @@ def test_a_store_that_this_process_has_open_is_not_touched(whole: Path, tmp_path
     with weft.open(path), pytest.raises(StoreError, match="is in use"):
         mend(path)
     assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize("share", [0.1, 0.97], ids=["no new file", "no copy of the old one"])
+def test_a_full_disk_changes_nothing(share: float, whole: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copy(whole, tmp_path / "store.db"))
+    data = path.read_bytes()[:-PAGE]
+    path.write_bytes(data)
+    child = os.fork()
+    if child == 0:  # the limit cannot be lifted again, so a process of its own has it
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        limit = int(len(data) * share)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+        try:
+            mend(path)
+        except StoreError:
+            os._exit(0)
+        os._exit(2)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert path.read_bytes() == data
+    assert not list(tmp_path.glob("*.damaged*"))
+    assert mend(path)[1].clean
 
 
 def test_what_only_the_log_has_is_read_too(tmp_path: Path) -> None:

@@ -76,8 +76,26 @@ class Holding:
         os.close(self._descriptor)
 
     def replace(self, fresh: str) -> str:
-        """Write the bytes of another file here; the result is where the old ones are now."""
+        """Write the bytes of another file here; the result is where the old ones are now.
+
+        Raises `StoreError` where the disk does not take them; then what was not yet copied stays.
+        """
         kept = _free_name(self.path)
+        try:
+            self._copy(kept)
+        except OSError as error:
+            for name in filter(os.path.exists, (kept, f"{kept}-wal")):
+                os.remove(name)
+            what = f"the damaged file cannot be kept as {kept!r}, so nothing is changed"
+            raise StoreError(f"{what}: {error}") from None
+        try:
+            self._write(fresh)
+        except OSError as error:
+            what = f"the store {self._given!r} cannot be written: {error}"
+            raise StoreError(f"{what}; {kept!r} has what it was, {fresh!r} what is whole") from None
+        return kept
+
+    def _copy(self, kept: str) -> None:
         with open(kept, "xb", opener=_private) as copy:
             for start in range(0, len(self.data), PART):
                 copy.write(self.data[start : start + PART])
@@ -86,16 +104,19 @@ class Holding:
             with open(f"{kept}-wal", "xb", opener=_private) as copy:
                 copy.write(self.log)
                 _settle(copy)
+
+    def _write(self, fresh: str) -> None:
         for name in (f"{self.path}-wal", f"{self.path}-shm"):  # of the old bytes, not of the new
             if os.path.exists(name):
                 os.remove(name)
         length = 0
         with open(fresh, "rb") as source:
             while part := source.read(PART):
-                length += os.pwrite(self._descriptor, part, length)
+                while part:
+                    done = os.pwrite(self._descriptor, part, length)
+                    part, length = part[done:], length + done
         os.ftruncate(self._descriptor, length)
         os.fsync(self._descriptor)
-        return kept
 
 
 def refuse_in_use(path: str) -> None:
