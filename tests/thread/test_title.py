@@ -30,6 +30,38 @@ TITLES: list[tuple[str, list[Said], str | None]] = [
         ],
         "fix the build",
     ),
+    (
+        "what Codex says of the folder",
+        [
+            lambda t: t.user(
+                "# AGENTS.md instructions for /src\n\n<INSTRUCTIONS>\nBe brief.\n</INSTRUCTIONS>\n"
+                "<environment_context>\n  <cwd>/src</cwd>\n</environment_context>"
+            ),
+            lambda t: t.user('<image name=[Image #1] path="/a.png">\n</image>\nwhat is this?'),
+        ],
+        "what is this?",
+    ),
+    (
+        "a command of Claude Code",
+        [
+            lambda t: t.user(
+                "<local-command-caveat>not for you</local-command-caveat>\n"
+                "<command-name>/compact</command-name> <command-args></command-args>\n"
+                "<local-command-stdout>Compacted</local-command-stdout>\ngo on"
+            )
+        ],
+        "go on",
+    ),
+    (
+        "a compaction",
+        [
+            lambda t: t.user("plan the trip"),
+            lambda t: t.assistant("to where?"),
+            lambda t: t.user("Rome"),
+            lambda t: t.compact(keep=1, summary="a trip is planned"),
+        ],
+        "plan the trip",
+    ),
     ("a pasted marker", [lambda t: t.user("see <checkpoint:abc123> there")], "see there"),
     ("an assistant first", [lambda t: t.assistant("hello"), lambda t: t.user("hi")], "hi"),
     ("nobody asked", [lambda t: t.assistant("hello")], "hello"),
