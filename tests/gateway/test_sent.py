@@ -174,15 +174,15 @@ def test_the_model_inside_reads_the_callers_own_bytes(plain):
 def test_the_pages_chat_leaves_receipts(plain, upstream):
     upstream.then(answer("anthropic", streamed=True))
 
-    async def chat():
+    async def chat(words):
         async with ClientSession() as session, session.ws_connect(plain.url + "/ws") as socket:
-            for words in ("Where is the tree?", "And the river?"):
-                frame = {"type": "say", "text": words, "thread": "page", "model": "m"}
-                await socket.send_json(frame)
-                while (told := await socket.receive_json(timeout=20))["type"] != "message_complete":
-                    assert told["type"] != "error", told
+            frame = {"type": "say", "text": words, "thread": "page", "model": "m"}
+            await socket.send_json(frame)
+            while (told := await socket.receive_json(timeout=20))["type"] != "message_complete":
+                assert told["type"] != "error", told
 
-    asyncio.run(chat())
+    for words in ("Where is the tree?", "And the river?"):
+        asyncio.run(chat(words))
     assert len(upstream.seen) == 2
     assert show(plain.store, "page") == (upstream.seen[1]["body"], "", 0)
 
