@@ -258,11 +258,20 @@ def test_a_store_that_this_process_has_open_is_not_touched(whole: Path, tmp_path
     assert path.read_bytes() == data
 
 
-@pytest.mark.parametrize("share", [0.1, 0.97], ids=["no new file", "no copy of the old one"])
-def test_a_full_disk_changes_nothing(share: float, whole: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("padding", "share", "told"),
+    [(0, 0.97, ".repairing"), (3, 0.5, "cannot be kept")],
+    ids=["no new file", "no copy of the old one"],
+)
+def test_a_full_disk_changes_nothing(
+    padding: int, share: float, told: str, whole: Path, tmp_path: Path
+) -> None:
     path = Path(shutil.copy(whole, tmp_path / "store.db"))
     data = path.read_bytes()[:-PAGE]
+    data += bytes(padding * len(data))  # what is saved of it is small beside it
     path.write_bytes(data)
+    break_page(path, 40)
+    data = path.read_bytes()
     child = os.fork()
     if child == 0:  # the limit cannot be lifted again, so a process of its own has it
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -270,8 +279,8 @@ def test_a_full_disk_changes_nothing(share: float, whole: Path, tmp_path: Path) 
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
         try:
             mend(path)
-        except StoreError:
-            os._exit(0)
+        except StoreError as error:
+            os._exit(0 if told in str(error) else 3)
         os._exit(2)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
