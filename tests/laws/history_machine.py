@@ -9,13 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import weft
 from laws.judges import LISTS, judge, request
 from weft.errors import ThreadError
-from weft.history import Row, read_lines, show_rows
+from weft.history import Row, Setup, read_lines, show_rows
 from weft.model import Message, Origin, Text, Thinking, ToolCall, ToolResult, side
 from weft.thread import CommitInfo, Thread
 from weft.thread.care import fsck
@@ -261,6 +262,7 @@ class History(RuleBasedStateMachine):
             assert rows(self.one) == before
         else:
             assert contents(rows(self.one)) == contents(expected.rows)
+            assert (expected.setup or Setup()) == self.one.compile().setup
 
     @precondition(lambda self: len(self.one.checkpoints()) >= 2)
     @rule(pick=PICK, other=PICK, summary=WORDS)
@@ -285,7 +287,28 @@ class History(RuleBasedStateMachine):
     def revert(self, pick: int) -> None:
         log = self.one.log()
         id = log[pick % len(log)].id
+        before = (rows(self.one), self.one.compile().setup)
         self.previewed(lambda t, **o: t.revert(id, "ours", **o))
+        if (rows(self.one), self.one.compile().setup) != before:
+            self.taken_back(before)
+
+    def taken_back(self, before: tuple[list[Row], Setup]) -> None:
+        """A revert is a commit like any other: taken back at once, it leaves what was there."""
+        head = self.one.head
+        assert head is not None
+        self.all(lambda t: t.revert(head.id))
+        assert (rows(self.one), self.one.compile().setup) == before
+
+    @rule(words=st.lists(SAID, min_size=1, max_size=3))
+    def imported(self, words: list[str]) -> None:
+        """A list lands on the empty branch or beside the user's work; twice is once."""
+        data = orjson.dumps([{"role": "user", "content": word} for word in words])
+        work = self.one.branches()
+        self.all(lambda t: t.import_bytes(data).new)
+        now = self.one.branches()
+        assert {name: now[name] for name in work} == work
+        assert self.all(lambda t: t.import_bytes(data).new) == 0
+        self.branches = list(dict.fromkeys([*self.branches, *now]))
 
     @rule(words=st.lists(WORDS, min_size=1, max_size=3), fails=st.booleans())
     def batch(self, words: list[str], fails: bool) -> None:
