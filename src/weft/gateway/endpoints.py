@@ -133,6 +133,7 @@ ROUTES: dict[tuple[str, str], Endpoint] = {
     ("POST", "/v1/messages/count_tokens"): partial(count_tokens, "anthropic"),
     ("POST", "/v1/chat/completions"): partial(conversation, "openai-chat"),
     ("POST", "/v1/responses"): partial(conversation, "openai-responses"),
+    ("POST", "/v1/responses/compact"): partial(conversation, "openai-responses"),
     ("GET", "/v1/responses"): no_websocket,
     ("GET", "/v1/models"): models,
     ("GET", "/v1beta/models"): models,

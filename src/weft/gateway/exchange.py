@@ -12,6 +12,7 @@ upstream left unfinished never ends like a success.
 """
 
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 
 import orjson
@@ -41,7 +42,7 @@ from .hints import read_hint
 from .outgoing import Outgoing, is_direct, write_outgoing
 from .pump import pump
 from .relay import Interpreter, Mirror, Piece, Relay, asks_for_costs, keepalive
-from .remote import Sealer, ask_in_words, asks_to_compact, holds_seals, open_seals, seal
+from .remote import Sealer, Wish, ask_in_words, holds_seals, open_seals, read_wish, seal, write_list
 from .resume import join, read_link, unknown_link, without_link
 from .routing import Route, find_route
 from .sessions import Ticket
@@ -58,8 +59,8 @@ LOSS_HEADER_LIMIT = 1000
 class Journey(Struct, frozen=True):
     """All that is known about one exchange once its upstream is asked.
 
-    `sent` is there with a `ticket`: what is kept of the body that leaves. `seals` is whether the
-    caller wants its conversation compacted and the answer is the summary.
+    `sent` is there with a `ticket`: what is kept of the body that leaves. `wish` is there where the
+    caller wants its conversation compacted, and the answer is the summary.
     """
 
     state: State
@@ -71,7 +72,7 @@ class Journey(Struct, frozen=True):
     sent: Future[Imprint] | None
     ledger: Ledger
     costs: bool
-    seals: bool = False
+    wish: Wish | None = None
 
     @property
     def direct(self) -> bool:
@@ -118,9 +119,12 @@ async def _travel(
         raw = open_seals(raw)
         body = orjson.dumps(raw)
     request, route, readable = read_request(state, codec, raw, inbound)
-    seals = asks_to_compact(codec.protocol, raw) and not _compacts(route, codec)
-    if seals:
+    wish = read_wish(codec.protocol, inbound.path, raw)
+    if wish is not None and _compacts(route, codec):
+        readable, wish = readable and wish.kept is None, None  # a list is no turn to be recorded
+    elif wish is not None:
         raw = ask_in_words(raw)
+        body = orjson.dumps(raw)
         request, route, readable = read_request(state, codec, raw, inbound)
     ledger.model, ledger.upstream = request.model, route.provider.name
     link = read_link(codec.protocol, raw)
@@ -137,7 +141,7 @@ async def _travel(
         sent = state.recorder.keep_sent(ticket, outgoing.body, spoken.protocol, route.model)
     ledger.losses = len(outgoing.losses)
     costs = asks_for_costs(codec.protocol, raw)
-    journey = Journey(state, codec, route, request, outgoing, ticket, sent, ledger, costs, seals)
+    journey = Journey(state, codec, route, request, outgoing, ticket, sent, ledger, costs, wish)
     reply = await _ask(journey)
     try:
         await _relay(journey, reply, inbound, outbound)
@@ -239,16 +243,26 @@ async def _relay_body(journey: Journey, reply: Reply, outbound: Outbound) -> Non
             raise _unreadable(journey)
         named = shape_id(journey.codec.protocol, response.id)
         response = structs.replace(response, id=named)
-    if response is not None and (journey.seals or not journey.direct):
-        told = seal(response) if journey.seals else response
-        encoded = journey.codec.encode_response(told, int(time.time()))
-        body, losses = orjson.dumps(encoded.body), (*losses, *encoded.losses)
+    if response is not None and (journey.wish is not None or not journey.direct):
+        wire, lost = _write_response(journey, response)
+        body, losses = orjson.dumps(wire), (*losses, *lost)
     if response is not None:
         await _file(journey, response)
     journey.ledger.status, journey.ledger.losses = reply.status, len(losses)
     journey.ledger.first_byte()
     headers = [("x-weft-losses", loss_header(losses)), *journey.headers(reply)[1:]]
     await outbound.send(reply.status, body, headers)
+
+
+def _write_response(journey: Journey, response: Response) -> tuple[JsonObject, Sequence[Loss]]:
+    """The answer in the caller's words; to a wish to be compacted, in the form it waits for."""
+    created, wish = int(time.time()), journey.wish
+    if wish is None:
+        encoded = journey.codec.encode_response(response, created)
+        return encoded.body, encoded.losses
+    encoded = journey.codec.encode_response(seal(response), created)
+    wire = encoded.body if wish.kept is None else write_list(encoded.body, wish.kept)
+    return wire, encoded.losses
 
 
 def _read_response(journey: Journey, body: bytes) -> Response | None:
@@ -304,7 +318,7 @@ async def _relay_stream(
 def _open_relay(journey: Journey) -> Relay:
     created = int(time.time())
     relay = _open_plain(journey, created)
-    return Sealer(relay, journey.codec, created) if journey.seals else relay
+    return relay if journey.wish is None else Sealer(relay, journey.codec, created)
 
 
 def _open_plain(journey: Journey, created: int) -> Relay:

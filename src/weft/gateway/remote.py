@@ -7,13 +7,18 @@ upstream the trigger becomes a question in plain words, and its answer is sealed
 When the item comes back it is opened again, so that every upstream, and the record, reads the
 summary as what it is: a message.
 
+`POST /v1/responses/compact` asks for the same in another form: its answer is the whole list to go
+on with, the user's messages and such an item behind them.
+
+https://platform.openai.com/docs/guides/conversation-state#compaction-advanced
+
 The seal hides nothing; it is the summary itself, spelt so that no client takes it for text.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import cast
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from weft.codec import Codec, write_frame
 from weft.errors import UpstreamFailed
@@ -37,6 +42,7 @@ from .relay import Piece, Relay
 
 PROTOCOL = "openai-responses"
 TRIGGER = "compaction_trigger"
+PATH = "/v1/responses/compact"
 ITEM = "compaction"
 SEAL = "weft.1."
 
@@ -53,13 +59,20 @@ OPENING = "The conversation up to here was compacted. This summary stands in its
 """What a summary begins with when its seal is open."""
 
 
-def asks_to_compact(protocol: str, body: JsonObject) -> bool:
-    """Whether a body ends with the wish to be compacted."""
-    items = body.get("input")
-    if protocol != PROTOCOL or not isinstance(items, list) or not items:
-        return False
-    last: object = cast(list[object], items)[-1]
-    return isinstance(last, dict) and cast(JsonObject, last).get("type") == TRIGGER
+class Wish(Struct, frozen=True):
+    """A body that wants to be compacted; `kept` are the items that its answer says again."""
+
+    kept: tuple[JsonObject, ...] | None = None
+
+
+def read_wish(protocol: str, path: str, body: JsonObject) -> Wish | None:
+    """Whether a body wants to be compacted, by its path or its last item."""
+    if protocol != PROTOCOL:
+        return None
+    items = _items(body)
+    if path == PATH:
+        return Wish(tuple(item for item in items if item.get("role") == "user"))
+    return Wish() if items and items[-1].get("type") == TRIGGER else None
 
 
 def ask_in_words(body: JsonObject) -> JsonObject:
@@ -70,7 +83,16 @@ def ask_in_words(body: JsonObject) -> JsonObject:
     asked = {key: value for key, value in body.items() if key != "text"}
     if asked.get("tools"):
         asked["tool_choice"] = "none"
-    return {**asked, "input": [*body["input"][:-1], _said(QUESTION)]}
+    before = [item for item in _items(body) if item.get("type") != TRIGGER]
+    return {**asked, "input": [*before, _said(QUESTION)]}
+
+
+def _items(body: JsonObject) -> list[JsonObject]:
+    items: object = body.get("input")
+    if isinstance(items, str):
+        return [_said(items)]
+    listed = cast(list[object], items) if isinstance(items, list) else []
+    return [cast(JsonObject, item) for item in listed if isinstance(item, dict)]
 
 
 def holds_seals(protocol: str, body: bytes) -> bool:
@@ -114,6 +136,12 @@ def seal(response: Response) -> Response:
     }
     message = Message("assistant", (Opaque(PROTOCOL, item),))
     return structs.replace(response, message=message, ext=None)
+
+
+def write_list(body: JsonObject, kept: tuple[JsonObject, ...]) -> JsonObject:
+    """An answer that holds a sealed item, as the list to go on with."""
+    kinds = {"object": "response.compaction", "output": [*kept, *body["output"]]}
+    return {name: body[name] for name in ("id", "created_at", "usage")} | kinds
 
 
 class Sealer:

@@ -1,0 +1,210 @@
+"""A client that leaves its compaction to the server, behind an upstream that knows none."""
+
+from contextlib import closing
+
+import orjson
+import pytest
+
+import weft.thread
+from servers import Scripted, post, scripted_upstream, weft_serve
+from weft.gateway.remote import OPENING, QUESTION, SEAL, ask_in_words, open_seals
+from weft.store import open_store
+
+SUMMARY = "The user wants quinces; two are peeled."
+TOOLS = [{"type": "function", "name": "peel", "parameters": {"type": "object"}}]
+
+
+def said(role, text):
+    kind = "output_text" if role == "assistant" else "input_text"
+    return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
+
+
+BEGUN = [said("developer", "Be brief."), said("user", "Peel quinces.")]
+TRIGGER = {"type": "compaction_trigger"}
+CALL = {"type": "function_call", "call_id": "c1", "name": "peel", "arguments": "{}"}
+RESULT = {"type": "function_call_output", "call_id": "c1", "output": "peeled"}
+
+
+def body(*items, **more):
+    return {"model": "claude-x", "input": [*BEGUN, *items], "tools": TOOLS, **more}
+
+
+def message(*content):
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-up",
+        "content": list(content),
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 90, "output_tokens": 9},
+    }
+
+
+def text(words):
+    return {"type": "text", "text": words}
+
+
+def streamed(words):
+    frames = [
+        {"type": "message_start", "message": message() | {"stop_reason": None}},
+        {"type": "content_block_start", "index": 0, "content_block": text("")},
+        *(
+            {
+                "type": "content_block_delta",
+                "index": 0,
+                "delta": {"type": "text_delta", "text": word},
+            }
+            for word in words
+        ),
+        {"type": "content_block_stop", "index": 0},
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+            "usage": {"output_tokens": 9},
+        },
+        {"type": "message_stop"},
+    ]
+    return Scripted(
+        *(f"event: {f['type']}\ndata: {orjson.dumps(f).decode()}\n\n".encode() for f in frames)
+    )
+
+
+def whole(*content):
+    return Scripted(orjson.dumps(message(*content)), kind="application/json")
+
+
+def events(data):
+    return [orjson.loads(line[6:]) for line in data.splitlines() if line.startswith(b"data: {")]
+
+
+@pytest.fixture(scope="module")
+def upstream():
+    with scripted_upstream() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory, upstream):
+    folder = tmp_path_factory.mktemp("remote")
+    with weft_serve(folder, "--upstream", f"up=anthropic:{upstream.url}") as running:
+        yield running
+
+
+def test_the_trigger_is_asked_in_words_and_answered_with_one_item(gateway, upstream):
+    upstream.then(streamed(["The user wants quinces; ", "two are peeled."]))
+    status, _, data = post(
+        f"{gateway.url}/v1/responses", body(CALL, RESULT, TRIGGER, stream=True, text={})
+    )
+    asked = orjson.loads(upstream.seen[0]["body"])
+    assert status == 200
+    assert asked["messages"][-1]["content"][-1]["text"] == QUESTION
+    assert asked["tool_choice"] == {"type": "none"}
+    told = events(data)
+    done = [event["item"] for event in told if event["type"] == "response.output_item.done"]
+    assert [item["type"] for item in done] == ["compaction"]
+    assert done[0]["encrypted_content"].startswith(SEAL)
+    assert told[0]["type"] == "response.created"
+    assert told[-1]["type"] == "response.completed"
+    assert told[-1]["response"]["output"] == done
+    assert told[-1]["response"]["usage"]["input_tokens"] == 90
+
+
+def test_the_item_that_comes_back_is_a_message_for_the_upstream_and_the_record(gateway, upstream):
+    session = {"session-id": "quince"}
+    upstream.then(whole(text("Shall I?")))
+    post(f"{gateway.url}/v1/responses", body(), session)
+    upstream.then(whole(text(SUMMARY)))
+    answered = said("assistant", "Shall I?")
+    _, _, data = post(f"{gateway.url}/v1/responses", body(answered, TRIGGER), session)
+    (item,) = orjson.loads(data)["output"]
+    upstream.then(whole(text("Three are peeled.")))
+    status, headers, _ = post(
+        f"{gateway.url}/v1/responses", body(item, said("user", "Go on.")), session
+    )
+    asked = orjson.loads(upstream.seen[0]["body"])
+    words = [part["text"] for turn in asked["messages"] for part in turn["content"]]
+    assert status == 200
+    assert words == ["Peel quinces.", OPENING + SUMMARY, "Go on."]
+    assert headers["x-weft-thread"] == "codex-quince"
+    with closing(open_store(gateway.store)) as store:
+        thread = weft.thread.open(store, "codex-quince")
+        kept = [one.text for one in thread.compile().messages]
+        assert kept == [
+            "Be brief.", "Peel quinces.", OPENING + SUMMARY, "Go on.", "Three are peeled.",
+        ]  # fmt: skip
+        assert [info.kind for info in thread.log()].count("compact") == 1
+        assert [record.name for record in store.threads()].count("codex-quince") == 1
+
+
+def test_the_offline_model_compacts_too(gateway):
+    asked = body(said("assistant", "Shall I?"), TRIGGER) | {"model": "weft-offline"}
+    status, _, data = post(f"{gateway.url}/v1/responses", asked)
+    assert status == 200
+    assert [item["type"] for item in orjson.loads(data)["output"]] == ["compaction"]
+
+
+@pytest.mark.parametrize("asked", [body(CALL, RESULT), body() | {"input": "Peel quinces."}])
+def test_the_endpoint_answers_with_the_list_to_go_on_with(gateway, upstream, asked):
+    upstream.then(whole(text(SUMMARY)))
+    status, _, data = post(f"{gateway.url}/v1/responses/compact", asked)
+    told = orjson.loads(data)
+    assert status == 200
+    assert upstream.seen[0]["path"] == "/v1/messages"
+    assert told["object"] == "response.compaction"
+    assert told["output"][0] == said("user", "Peel quinces.")
+    assert [item["type"] for item in told["output"]] == ["message", "compaction"]
+    assert told["usage"]["input_tokens"] == 90
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_no_words_are_no_summary(gateway, upstream, stream):
+    upstream.then(streamed([]) if stream else whole())
+    status, _, data = post(f"{gateway.url}/v1/responses", body(TRIGGER, stream=stream))
+    assert status == 502
+    assert "wrote none" in orjson.loads(data)["error"]["message"]
+
+
+def test_an_upstream_of_the_clients_own_protocol_compacts_itself(tmp_path, upstream):
+    reply = {
+        "id": "resp_1",
+        "object": "response",
+        "status": "completed",
+        "model": "m",
+        "output": [{"type": "compaction", "id": "cmp_1", "encrypted_content": "theirs"}],
+    }
+    upstream.then(Scripted(orjson.dumps(reply), kind="application/json"))
+    flags = ("--upstream", f"up=openai-responses:{upstream.url}")
+    with weft_serve(tmp_path, *flags) as running:
+        sent = orjson.dumps(body(TRIGGER))
+        _, _, data = post(f"{running.url}/v1/responses", sent)
+        assert upstream.seen[0]["body"] == sent
+        assert orjson.loads(data) == reply
+        post(f"{running.url}/v1/responses/compact", sent)
+        assert upstream.seen[1]["path"] == "/v1/responses/compact"
+        assert upstream.seen[1]["body"] == sent
+        item = {"type": "compaction", "encrypted_content": SEAL + "cXVpbmNl"}
+        post(f"{running.url}/v1/responses", body(item, said("user", "Go on.")))
+        asked = orjson.loads(upstream.seen[2]["body"])
+        assert asked["input"][2] == said("user", OPENING + "quince")
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "compaction", "encrypted_content": "gAAAAtheirs"},
+        {"type": "compaction", "encrypted_content": SEAL + "not base64"},
+        {"type": "compaction", "encrypted_content": None},
+        said("user", f"what is {SEAL}?"),
+        "words",
+        None,
+    ],
+)
+def test_what_was_not_sealed_here_stays(item):
+    assert open_seals({"input": [item]}) == {"input": [item]}
+    assert open_seals({"input": item}) == {"input": item}
+
+
+def test_a_question_without_tools_chooses_none_of_them():
+    assert ask_in_words({"input": [TRIGGER]}) == {"input": [said("user", QUESTION)]}
