@@ -9,7 +9,14 @@ from weft.ids import Id
 from weft.model import Block, JsonObject, Message, Reminder, Text, ToolResult
 
 from .arguments import check_beside, check_priority
-from .content import Content, content_type, extract_text_from_content, read_content, to_message
+from .content import (
+    Content,
+    DialogueContent,
+    content_type,
+    extract_text_from_content,
+    read_content,
+    to_message,
+)
 from .handle import Handle, TakenCheckpoints
 from .info import CommitInfo, auto_note, own_words
 
@@ -40,8 +47,7 @@ def append_content(
     message = to_message(typed)
     said: str | bool | None = note
     if note is None:
-        text = extract_text_from_content(typed)
-        said = True if text == own_words(message) else auto_note(kind, text)
+        said = own_note(typed, message, kind)
     if reminder is not None:
         message = with_blocks(message, Reminder(reminder))
     return append_message(
@@ -55,6 +61,14 @@ def append_content(
         turn=message.role in ("user", "tool"),
         riders=riders,
     )
+
+
+def own_note(content: Content, message: Message, kind: str) -> str | bool:
+    """A note of what was said; true where the message opens with the same words."""
+    if type(content) is DialogueContent:  # nearly everything that is said
+        return True
+    text = extract_text_from_content(content)
+    return True if text == own_words(message) else auto_note(kind, text)
 
 
 def append_results(

@@ -162,10 +162,10 @@ def extract_text_from_content(content: Content | JsonObject) -> str:
 
 def to_message(content: Content) -> Message:
     """How the model is told this content."""
+    if type(content) is DialogueContent:
+        return Message(content.role, (Text(content.text),), content.name)
     role = ROLES[content_type(content)]
     match content:
-        case DialogueContent(role=own, text=text, name=name):
-            return Message(own, (Text(text),), name=name)
         case InstructionContent(text=text, name=name):
             return Message(role, (Text(text),), name=name)
         case ReasoningContent(text=text):
