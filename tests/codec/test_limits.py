@@ -1,6 +1,8 @@
 """What a vendor would refuse is brought within its limits and reported, or refused here: never
 sent in silence."""
 
+from copy import deepcopy
+
 import pytest
 
 import weft
@@ -175,3 +177,57 @@ def test_a_refusal_of_the_past_is_told_to_be_plain_text(target):
     turn = {"role": "assistant", "content": None, "refusal": "I cannot."}
     done = weft.translate(chat(messages=[USER, turn, USER]), C, target, model="m")
     assert ("messages[1].refusal", "form") in [(loss.path, loss.level) for loss in done.losses]
+
+
+NOT_A_NUMBER = [
+    (
+        claude(
+            messages=[
+                {"role": "user", "content": "a"},
+                {
+                    "role": "assistant",
+                    "content": [
+                        {"type": "tool_use", "id": "t", "name": "f", "input": {"x": [1.5]}}
+                    ],
+                },
+            ]
+        ),
+        A,
+        ("messages", 1, "content", 0, "input", "x", 0),
+        "messages[1].content[0].input.x[0]",
+    ),
+    (chat(metadata={"a": 1.0}), C, ("metadata", "a"), "metadata.a"),
+]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize(("body", "source", "place", "param"), NOT_A_NUMBER)
+def test_a_number_that_json_has_not_is_refused_at_any_depth(body, source, place, param, value):
+    body = deepcopy(body)
+    holder = body
+    for step in place[:-1]:
+        holder = holder[step]
+    holder[place[-1]] = value
+    for target in (A, C, R, G):
+        with pytest.raises(weft.Refused) as refused:
+            weft.translate(body, source, target, model="m")
+        assert refused.value.param == param
+
+
+LEADING = [
+    {"role": "system", "content": "A"},
+    {"role": "system", "content": [{"type": "text", "text": "B"}]},
+]
+
+
+@pytest.mark.parametrize(
+    "system", [{}, {"system": "S"}, {"system": [{"type": "text", "text": "S"}]}]
+)
+@pytest.mark.parametrize("count", [1, 2])
+def test_towards_its_own_protocol_no_message_moves(system, count):
+    body = claude(messages=[*LEADING[:count], USER], **system)
+    done = weft.translate(body, A, A)
+    assert (done.body, done.losses) == (body, [])
+    there = weft.translate(body, A, C)
+    home = weft.translate(there.body, C, A, sidecar=there.sidecar)
+    assert home.body == body

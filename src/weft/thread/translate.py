@@ -5,6 +5,7 @@ it costs a second translation. Nothing here reads a clock or a file but the ship
 """
 
 from functools import cached_property
+from math import inf
 from typing import Any, cast, get_args
 
 import orjson
@@ -301,7 +302,9 @@ def find_codec(protocol: str, param: str) -> Codec:
 def read_body(body: Body) -> tuple[JsonObject, bool]:
     """The JSON object of a body, and whether it came as text; raises `Refused` where it is none."""
     if isinstance(body, dict):
-        write_body(body, True)  # cycles, keys that are no strings, halves of characters
+        data = write_body(body, True)  # cycles, keys that are no strings, halves of characters
+        if b"null" in data and orjson.loads(data) != body:
+            refuse_no_number(body)
         return body, False
     try:
         raw = orjson.loads(body)
@@ -337,6 +340,21 @@ def unwritable(value: Any, limit: int = 64) -> str:
         except TypeError:
             return step + unwritable(inner, limit - 1)
     return ""
+
+
+def refuse_no_number(body: JsonObject) -> None:
+    """Raise `Refused` on the first number that JSON has not: written, it would silently be null."""
+    waiting: list[tuple[str, Any]] = [("", body)]
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, dict):
+            items = cast("dict[str, Any]", value).items()
+            waiting += [(f"{path}.{key}" if path else key, inner) for key, inner in items]
+        elif isinstance(value, list):
+            items = enumerate(cast("list[Any]", value))
+            waiting += [(f"{path}[{number}]", inner) for number, inner in items]
+        elif isinstance(value, float) and not -inf < value < inf:
+            raise Refused(f"is {value}, which JSON has no number for", param=path)
 
 
 def refuse_losses(losses: list[Loss]) -> None:

@@ -11,7 +11,7 @@ from weft.codec.tools import is_offered
 from weft.model import Format, JsonObject, Params, Reasoning, Request, Tool, ToolChoice
 
 from .schema import enforceable
-from .wire import PROTOCOL
+from .wire import INLINE, PROTOCOL
 
 CHOICES: dict[str, Literal["auto", "any", "none", "tool"]] = {
     "auto": "auto",
@@ -175,6 +175,7 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
     if PROTOCOL in request.raw:
         own = dict(request.raw[PROTOCOL])
         own.pop("cache_control", None)
+        own.pop(INLINE, None)
         return own
     params = within(request.params, LIMITS, losses)
     body: JsonObject = {"max_tokens": params.max_tokens}

@@ -7,6 +7,7 @@ the blocks, in `Request.marks`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, cast
 
 from weft.codec.base import Calls, Encoded, Losses, Target, members
@@ -31,6 +32,7 @@ from weft.model import (
     Thinking,
     Tool,
     Wire,
+    is_system,
     texts,
 )
 
@@ -54,7 +56,7 @@ from .cache import (
 )
 from .params import PATHS, decode_params, encode_params, encode_tool
 from .plain import decode_plain
-from .wire import PROTOCOL, REQUEST_SETUP
+from .wire import INLINE, PROTOCOL, REQUEST_SETUP
 
 MESSAGE = frozenset({"role", "content"})
 
@@ -106,6 +108,10 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
             _take_marks(raw["content"], number + offset, marks)
     params, rest = decode_params(body)
     tools = _decode_tools(body, marks)
+    raw = {key: value for key, value in body.items() if key not in REQUEST_SETUP}
+    inline = sum(1 for _ in takewhile(is_system, messages[offset:]))
+    if inline:
+        raw[INLINE] = inline
     if "cache_control" in body:
         marks[()] = body["cache_control"]
     return Request(
@@ -114,7 +120,7 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
         tools=tools,
         params=params,
         marks=marks,
-        raw={PROTOCOL: {key: value for key, value in body.items() if key not in REQUEST_SETUP}},
+        raw={PROTOCOL: raw},
         rest=rest,
         wire=Wire(PROTOCOL, _locator(body), part_name),
     )
@@ -195,6 +201,8 @@ def encode_request(request: Request, target: Target) -> Encoded:
     if not native:
         request, calls = flatten_tools(request, losses, custom=False, namespaces=False)
     arranged = arrange(request, RULES, target.model, target.system, losses)
+    if native and target.system in ("auto", "inline"):
+        arranged = _put_back(arranged, request.raw[PROTOCOL].get(INLINE, 0))
     writer = Writer(target, losses, native)
     marks = request.marks
     body: JsonObject = {"model": request.model}
@@ -212,6 +220,14 @@ def encode_request(request: Request, target: Target) -> Encoded:
     elif marks:
         limit_marks(body, losses)
     return Encoded(body, losses.items, calls)
+
+
+def _put_back(arranged: Arranged, count: int) -> Arranged:
+    """Towards its own protocol nothing moves: what led the list, and was no `system`, leads it."""
+    split = len(arranged.system) - count
+    if not count or split < 0:
+        return arranged
+    return Arranged(arranged.system[:split], arranged.system[split:] + arranged.turns)
 
 
 def _write_system(
