@@ -52,11 +52,12 @@ class UpstreamProtocolError(WeftError):
 
 
 class UpstreamFailed(UpstreamProtocolError):
-    """An upstream answered with an error, or not at all."""
+    """An upstream answered with an error, or not at all; `kind` is our word for what it said."""
 
-    def __init__(self, message: str, *, status: int = 502) -> None:
+    def __init__(self, message: str, *, status: int = 502, kind: str | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.kind = kind
 
 
 class ThreadError(WeftError):

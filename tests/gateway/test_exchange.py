@@ -200,6 +200,29 @@ def test_an_upstream_cut_in_the_middle_ends_in_an_error_event(gateway, upstream,
     assert logged(gateway, model)["outcome"] == "cut"
 
 
+@pytest.mark.parametrize(
+    ("said", "status", "code"),
+    [
+        ("overloaded_error", 529, "server_is_overloaded"),
+        ("half a frame", 502, None),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
+def test_an_upstream_that_fails_at_once_is_an_error_with_its_status(
+    gateway, upstream, path, said, status, code
+):
+    told = sse("error", error={"type": said, "message": "later"})
+    upstream.then(Scripted(told if status != 502 else b"data: {half\n\n"))
+    model = "claude-fails-at-once"
+    words = [{"role": "user", "content": "hi"}]
+    asked = {"model": model, "input": words, "messages": words, "stream": True}
+    given, headers, data = post(f"{gateway.url}{path}", asked)
+    assert given == status
+    assert orjson.loads(data)["error"]["code"] == code
+    assert headers["content-type"] == "application/json"
+    assert logged(gateway, model)["outcome"] == "upstream_failed"
+
+
 def test_a_body_cut_in_the_middle_is_an_error(gateway, upstream):
     upstream.then(Scripted(WHOLE.pieces[0][:40], kind="application/json", cut=True))
     status, _, data = post(f"{gateway.url}/v1/messages", BODY)

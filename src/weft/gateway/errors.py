@@ -1,5 +1,7 @@
 """Whatever goes wrong here, as the one error value that every dialect can be written from."""
 
+from typing import cast
+
 from weft.errors import Refused, StoreError, UpstreamFailed, UpstreamProtocolError
 from weft.model import ApiError, ErrorKind
 
@@ -25,8 +27,10 @@ def refusal(error: Refused) -> ApiError:
 
 def upstream_failure(error: UpstreamProtocolError) -> ApiError:
     """The upstream is to blame."""
-    status = error.status if isinstance(error, UpstreamFailed) else 502
-    return ApiError(KINDS.get(status, "server"), str(error), status)
+    if not isinstance(error, UpstreamFailed):
+        return ApiError("server", str(error), 502)
+    said = cast("ErrorKind | None", error.kind)  # the tree of errors lies below the model's words
+    return ApiError(said or KINDS.get(error.status, "server"), str(error), error.status)
 
 
 def failure(error: UpstreamProtocolError | StoreError) -> ApiError:

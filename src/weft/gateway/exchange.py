@@ -336,7 +336,14 @@ def _origin(journey: Journey) -> Origin:
 async def _pass(
     journey: Journey, reply: Reply, outbound: Outbound, relay: Relay, piece: Piece, stored: bool
 ) -> bool:
-    """Send a piece; what must wait waits for the answer's commit. True once it is stored."""
+    """Send a piece; what must wait waits for the answer's commit. True once it is stored.
+
+    A translated answer that fails before its first byte is an error with a status, which every
+    client knows to retry; Codex does not read the frame that would say the same.
+    """
+    error = relay.fold.error
+    if error is not None and not outbound.started and not journey.direct:
+        raise UpstreamFailed(error.message, status=error.status, kind=error.kind)
     await _write(journey, reply, outbound, piece.now)
     if piece.last:
         if not stored and relay.fold.ended:
