@@ -183,6 +183,7 @@ GROUPS: list[tuple[list[dict[str, Any]], list[tuple[str, int]]]] = [
         [CALL, {"type": "additional_tools", "role": "developer"}],
         [("assistant", 1), ("developer", 0)],
     ),
+    ([CALL, {"type": "compaction_trigger"}], [("assistant", 1), ("user", 1)]),
 ]
 
 

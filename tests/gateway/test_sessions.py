@@ -170,7 +170,7 @@ def test_tools_that_come_back_after_a_compaction_are_no_side_road(store):
 
 def test_a_vendors_own_summary_is_a_compaction_too(store):
     file(store, request("a"), "b", hint="codex-1")
-    trigger = Message("assistant", (Opaque("openai-responses", {"type": "compaction_trigger"}),))
+    trigger = Message("user", (Opaque("openai-responses", {"type": "compaction_trigger"}),))
     asked = file(store, Request("m", (*said("a", "b"), trigger)), hint="codex-1")
     file_answer(store, asked, Response(Message("assistant", (SEALED,))))
     shorter = Request("m", (*said("a"), Message("assistant", (SEALED,)), *said("c")))

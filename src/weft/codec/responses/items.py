@@ -40,6 +40,9 @@ RESULT = frozenset({"type", "call_id", "output"})
 ANSWERS = ("_call_output", "_approval_response")
 """How the types of items end that a client answers hosted calls with."""
 
+WISHES = frozenset({"compaction_trigger"})
+"""Items by which a client asks for something else than an answer."""
+
 
 class Grouping:
     """Takes items one by one; `messages` is what they mean, `starts` the item each began with.
@@ -105,6 +108,8 @@ class Grouping:
             self._alone(number, Message(role, (Opaque(PROTOCOL, raw),), form="absent"))
         elif kind.endswith(ANSWERS):
             self._alone(number, Message("tool", (Opaque(PROTOCOL, raw),), form="absent"))
+        elif kind in WISHES:
+            self._alone(number, Message("user", (Opaque(PROTOCOL, raw),), form="absent"))
         else:
             self._join(number, [Opaque(PROTOCOL, raw)])
 
