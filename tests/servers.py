@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -74,6 +74,7 @@ class Upstream:
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []
         self.script: list[Scripted] = []
+        self.rule: Callable[[bytes], Scripted] | None = None
         self.url = ""
 
     def then(self, *answers: Scripted) -> "Upstream":
@@ -82,7 +83,10 @@ class Upstream:
         self.script = list(answers)
         return self
 
-    def next(self) -> Scripted:
+    def next(self, body: bytes = b"") -> Scripted:
+        """The answer to a body: by a rule, where a test has one, else by the script."""
+        if self.rule is not None:
+            return self.rule(body)
         return self.script.pop(0) if len(self.script) > 1 else self.script[0]
 
 
@@ -98,7 +102,7 @@ def scripted_upstream() -> Iterator[Upstream]:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
             headers = {name.lower(): value for name, value in self.headers.items()}
             upstream.seen.append({"path": self.path, "headers": headers, "body": body})
-            answer = upstream.next()
+            answer = upstream.next(body)
             self.send_response(answer.status)
             for name, value in answer.headers:
                 self.send_header(name, value)

@@ -44,6 +44,9 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
     from weft.compact import (
         validate_compact_input as validate_compact_input,
     )
+    from weft.doors import (
+        open as open,
+    )
     from weft.errors import (
         Ambiguous as Ambiguous,
     )
@@ -162,9 +165,6 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
         extract_text_from_content as extract_text_from_content,
     )
     from weft.thread import (
-        open as open,
-    )
-    from weft.thread import (
         threads as threads,
     )
     from weft.thread.translate import (
@@ -244,7 +244,7 @@ _NAMES: dict[str, str] = {
     "encode_message": "weft.codec",
     "extract_text_from_content": "weft.thread",
     "generate_checkpoint_id": "weft.compact",
-    "open": "weft.thread",
+    "open": "weft.doors",
     "threads": "weft.thread",
     "translate": "weft.thread.translate",
     "translate_error": "weft.thread.translate",

@@ -5,8 +5,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import orjson
 import pytest
 
+from servers import scripted_upstream
+from summarisers import says
 from weft.cli.main import main
 
 Run = Callable[..., tuple[int, str, str]]
@@ -55,7 +58,7 @@ def test_a_summary_stands_for_all_but_the_turns_to_keep(
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        ([], ["--budget", "--keep", "--summary", "--replacements"]),
+        ([], ["--model", "--budget", "--keep", "--summary", "--replacements"]),
         (["--preview"], ["--budget", "--keep", "--summary", "--replacements"]),
         (["--budget", "-3"], ["--budget", "-3"]),
         (["--keep", "-1"], ["--keep", "-1"]),
@@ -64,6 +67,13 @@ def test_a_summary_stands_for_all_but_the_turns_to_keep(
         (["--replacements", "x.json", "--keep", "1"], ["--replacements", "--keep"]),
         (["--summary", " "], ["summary", "blank"]),
         (["--budget", "2"], ["budget of 2"]),
+        (["--keep", "1", "--prompt", "P"], ["--prompt", "--model"]),
+        (["--keep", "1", "--upstream", "u=openai-chat:http://x"], ["--upstream", "--model"]),
+        (["--model", "weft-offline", "--summary", "S"], ["--model", "--summary"]),
+        (["--model", "weft-offline", "--from", "abcdef"], ["--model", "--from"]),
+        (["--model", "weft-offline", "--budget", "2"], ["budget of 2"]),
+        (["--model", "nobody"], ["nobody"]),
+        (["--model", "m", "--upstream", "u=openai-chat:http://127.0.0.1:1"], ["'u'", "reached"]),
     ],
     ids=" ".join,
 )
@@ -80,3 +90,33 @@ def test_flags_that_say_nothing_or_too_much_are_refused_by_name(
 
 def test_the_help_says_what_strip_strips(run: Run) -> None:
     assert "lose reminders and thinking" in " ".join(run("compact", "--help")[1].split())
+
+
+def test_P1_a_model_writes_the_summary_and_a_preview_asks_nobody(run: Run) -> None:
+    before = said(run)
+    code, out, err = run("compact", "--model", "weft-offline", "--preview")
+    assert (code, err) == (0, "")
+    assert "would compact 4 messages" in out
+    assert "1 request to weft-offline" in out
+    assert said(run) == before
+    code, out, _ = run("compact", "--model", "weft-offline", "--keep", "1", "--json")
+    done = json.loads(out)
+    assert (code, done["model"], done["requests"], done["messages"]) == (0, "weft-offline", 1, 4)
+    assert said(run)[1:] == ["question 2", "answer 2"]
+    assert run("revert", done["commit"])[0] == 0
+    assert said(run) == before
+
+
+def test_P1_an_upstream_is_named_and_its_progress_goes_to_stderr(run: Run) -> None:
+    with scripted_upstream() as upstream:
+        upstream.then(says("They asked."))
+        for n in range(3, 9):
+            run("commit", f"question {n} " * 400)
+            run("commit", f"answer {n} " * 400, "--role", "assistant")
+        flags = ["--upstream", f"u=openai-chat:{upstream.url}", "--prompt", "Sum up."]
+        code, out, err = run("compact", "--model", "gpt-4", *flags)
+        sent = [orjson.loads(seen["body"]) for seen in upstream.seen]
+    assert code == 0, err
+    assert f"{len(sent)} requests to gpt-4" in out
+    assert [line for line in err.splitlines() if line.startswith("Summarising part 2 of")]
+    assert {body["messages"][0]["content"] for body in sent} == {"Sum up."}

@@ -44,7 +44,8 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     placement law allows, only `after_user`, or `never`. `prefill` is whether the list may end with
     the assistant. `output` is the most tokens it writes in one answer. `signed_calls` is whether a
     call must carry the signature of its thinking, `media_results` whether a tool's result may hold
-    media, `custom_tools` whether it takes tools of free text where its wire has them.
+    media, `custom_tools` whether it takes tools of free text where its wire has them, `temperature`
+    whether it lets a caller choose one.
     """
 
     name: str = ""
@@ -59,6 +60,7 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     signed_calls: bool = False
     media_results: bool = True
     custom_tools: bool = False
+    temperature: bool = True
     price: Price | None = None
 
 

@@ -1,18 +1,31 @@
-"""`weft compact`: old turns folded into a summary, by a budget, by turns to keep, or by ranges."""
+"""`weft compact`: old turns folded into a summary, by a budget, by turns to keep, or by ranges.
+
+With `--model` a model writes the summary: the offline one, one of the environment's upstreams, or
+one that `--upstream` or a config names. How far it is goes to stderr.
+"""
 
 import argparse
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from weft.compact import CompactResult, Replacement, validate_compact_input
+from weft.compact import (
+    PROGRESS,
+    CompactResult,
+    Replacement,
+    SystemMessage,
+    validate_compact_input,
+)
 from weft.errors import ConfigError
-from weft.thread import Thread
+from weft.thread import Asker, Thread
 
 from .threads import add_options, count, print_json, run_on_thread
 
 FOLDS = {
+    "--model": "model",
     "--budget": "budget",
     "--keep": "keep",
     "--summary": "summary",
@@ -23,7 +36,10 @@ FOLDS = {
 """The flags that say what `compact` folds, and where their values are."""
 
 RANGES = ("--from", "--to")
-TURNS = ("--budget", "--keep")
+TURNS = ("--model", "--budget", "--keep")
+WORDS = ("--summary", "--from", "--to", "--replacements")
+ASKING = {"--prompt": "prompt", "--upstream": "upstream", "--config": "config"}
+"""The flags that say how a model is asked, and where their values are."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +54,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--summary",
         help="your words for what is folded: all but the last --keep turns (1), or a range",
     )
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help="let this model write the summary (weft-offline needs no key)",
+    )
+    parser.add_argument("--prompt", help="how that model is told to summarise")
+    parser.add_argument(
+        "--upstream", metavar="NAME=PROTOCOL:URL", action="append", help="who answers for it"
+    )
+    parser.add_argument("--config", metavar="FILE", help="a TOML file with upstreams")
     parser.add_argument("--from", dest="from_", help="the checkpoint after which a range begins")
     parser.add_argument("--to", help="the checkpoint with which a range ends")
     parser.add_argument("--replacements", help="a JSON file with several ranges")
@@ -57,11 +83,15 @@ def run(args: argparse.Namespace) -> int:
 
 def compact(thread: Thread, args: argparse.Namespace) -> None:
     replacements = _replacements(args)
+    if not args.json:
+        thread.listen(_tell)
     result = thread.compact(
         replacements,
         budget=args.budget,
         keep=args.keep,
         summary=args.summary if replacements is None else None,
+        model=None if args.model is None else _asker(args),
+        prompt=args.prompt,
         strip=args.strip,
         preview=args.preview,
     )
@@ -69,6 +99,25 @@ def compact(thread: Thread, args: argparse.Namespace) -> None:
         print_json(_result_json(result))
     else:
         print(result)
+
+
+def _asker(args: argparse.Namespace) -> Asker:
+    """Who answers for the model, by flags, a config and the environment."""
+    from weft.catalog import load_catalog
+    from weft.client import Asker
+    from weft.gateway import DEFAULT_HOST, Flags, find_route, read_settings
+
+    catalog = load_catalog()
+    flags = Flags(host=DEFAULT_HOST, config=args.config, upstreams=args.upstream or [])
+    providers = read_settings(flags, os.environ).providers
+    route = find_route(args.model, "", providers, catalog, pays=False)
+    return Asker(route.provider, route.model, catalog)
+
+
+def _tell(event: SystemMessage) -> None:
+    """How far a compaction is, in one line."""
+    if event.subtype == PROGRESS:
+        print(f"{event.data['content']} ...", file=sys.stderr, flush=True)
 
 
 def _replacements(args: argparse.Namespace) -> tuple[Replacement, ...] | None:
@@ -89,7 +138,13 @@ def _check_flags(args: argparse.Namespace) -> None:
     """Refuse flags that say nothing, or of which one would be ignored."""
     given = [flag for flag, name in FOLDS.items() if getattr(args, name) is not None]
     if not given:
-        raise ConfigError("compact needs --budget, --keep, --summary or --replacements")
+        raise ConfigError("compact needs --model, --budget, --keep, --summary or --replacements")
+    for flag, name in ASKING.items():
+        if getattr(args, name) is not None and "--model" not in given:
+            raise ConfigError(f"{flag} says how a model is asked: it needs --model")
+    words = [flag for flag in given if flag in WORDS]
+    if "--model" in given and words:
+        raise ConfigError(f"--model writes the summary itself: leave out {words[0]}")
     ranges = [flag for flag in given if flag in RANGES]
     if "--replacements" in given and len(given) > 1:
         raise ConfigError(f"--replacements has its own ranges: leave out {_other(given)}")
@@ -113,5 +168,9 @@ def _result_json(result: CompactResult) -> dict[str, Any]:
         "cache_lost": result.cache_lost,
         "messages": result.messages,
         "pins_kept": list(result.pins_kept),
+        "model": result.model,
+        "requests": result.requests,
+        "dropped": list(result.dropped),
+        "names_added": result.names_added,
         "line": str(result),
     }

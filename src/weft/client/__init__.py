@@ -1,6 +1,7 @@
 """Asking a model: providers as records, one HTTP client, one retry policy, the model inside."""
 
 from .ask import origin_of, read_error, send, stream
+from .asker import Asker, fold_answer
 from .http import Wire
 from .offline import MODEL as OFFLINE_MODEL
 from .offline import answer as answer_offline
@@ -24,6 +25,7 @@ __all__ = [
     "OFFLINE_MODEL",
     "RELAY",
     "STREAM_TYPE",
+    "Asker",
     "Auth",
     "OfflineReply",
     "Policy",
@@ -31,6 +33,7 @@ __all__ = [
     "Reply",
     "Wire",
     "answer_offline",
+    "fold_answer",
     "make_provider",
     "origin_of",
     "plan_retry",

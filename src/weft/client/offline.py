@@ -16,6 +16,8 @@ import msgspec
 import orjson
 from msgspec import Struct
 
+from weft.compact import extract_summary, is_summary_request
+from weft.history import Row
 from weft.ids import object_id
 from weft.model import (
     Block,
@@ -41,7 +43,7 @@ from weft.model import (
 )
 from weft.tokens import counter_for
 
-from .phrases import Said, answer_question, fill_schema, note_facts, read_notes, summarise
+from .phrases import Said, answer_question, clip, fill_schema, note_facts, read_notes, summarise
 from .picking import (
     asks_which,
     fitting_tool,
@@ -54,6 +56,7 @@ from .picking import (
 
 MODEL = "weft-offline"
 PIECE = 24
+SUMMARY = 1000
 
 _CHECKPOINT = re.compile(r"<checkpoint:([a-z0-9]{6})>")
 _REMINDER = re.compile(r"<system-reminder>.*</system-reminder>", re.DOTALL)
@@ -252,7 +255,23 @@ def _speak(scene: Scene) -> tuple[Block, ...]:
     return (Text(answer_question(scene.words, scene.before)),)
 
 
+def _sum_up(scene: Scene) -> tuple[Block, ...] | None:
+    """Asked for a summary: what was said in its own words, as much as there is room for."""
+    request = scene.request
+    if not is_summary_request(request):
+        return None
+    turns = [Row(None, message) for message in request.messages[1:-1]]
+    own = [row for row in turns if row.message.role != "system"]
+    room = request.params.max_tokens or SUMMARY
+    told = extract_summary(own or turns, room, counter_for("estimate").message)
+    if told is None:
+        return (Text(clip(" ".join(row.message.text for row in own or turns))),)
+    _, _, words = told.text.partition("\n\n")
+    return (Text(words),)
+
+
 RULES: tuple[Callable[[Scene], tuple[Block, ...] | None], ...] = (
+    _sum_up,
     _report_results,
     _forced,
     _compact,

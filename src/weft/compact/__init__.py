@@ -1,5 +1,7 @@
 """What to keep when a thread is too long: checkpoints, ranges, budgets, extraction. Pure."""
 
+from .batches import Batch, Clip, read_batches, record_batches, tell_batches, write_batches
+from .border import Fold, choose_fold
 from .budget import plan_budget, plan_summary
 from .checkpoint import (
     create_checkpoint_content,
@@ -7,47 +9,77 @@ from .checkpoint import (
     read_checkpoint,
     read_checkpoints,
 )
+from .chunks import cut_chunks
 from .events import (
+    PROGRESS,
     SystemMessage,
     Trigger,
     compaction_ended,
     compaction_events,
+    compaction_failed,
+    compaction_progress,
     compaction_started,
 )
 from .extract import extract_summary
+from .folding import Folding
 from .pairs import Pair, find_pairs
 from .plan import Pin, Plan, Range, Stripped
+from .prompts import folding_request, is_summary_request, retell, summary_request
 from .replace import COMPACTED, Strip, plan_replacements
 from .result import CompactResult, compact_result
+from .summarise import Asking, Order, Past, Summary, chunk_room, summarise
 from .tool import COMPACT_TOOL, RECALL_TOOL, Replacement, ToolDefinition, validate_compact_input
 
 __all__ = [
     "COMPACTED",
     "COMPACT_TOOL",
+    "PROGRESS",
     "RECALL_TOOL",
+    "Asking",
+    "Batch",
+    "Clip",
     "CompactResult",
+    "Fold",
+    "Folding",
+    "Order",
     "Pair",
+    "Past",
     "Pin",
     "Plan",
     "Range",
     "Replacement",
     "Strip",
     "Stripped",
+    "Summary",
     "SystemMessage",
     "ToolDefinition",
     "Trigger",
+    "choose_fold",
+    "chunk_room",
     "compact_result",
     "compaction_ended",
     "compaction_events",
+    "compaction_failed",
+    "compaction_progress",
     "compaction_started",
     "create_checkpoint_content",
+    "cut_chunks",
     "extract_summary",
     "find_pairs",
+    "folding_request",
     "generate_checkpoint_id",
+    "is_summary_request",
     "plan_budget",
     "plan_replacements",
     "plan_summary",
+    "read_batches",
     "read_checkpoint",
     "read_checkpoints",
+    "record_batches",
+    "retell",
+    "summarise",
+    "summary_request",
+    "tell_batches",
     "validate_compact_input",
+    "write_batches",
 ]

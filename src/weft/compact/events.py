@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+PROGRESS = "compact_progress"
+
 Trigger = Literal["manual", "auto", "tool"]
 
 
@@ -22,6 +24,17 @@ class SystemMessage(Struct, frozen=True):
 def compaction_started() -> SystemMessage:
     """Comes before the thread changes."""
     return SystemMessage("status", {"status": "compacting"})
+
+
+def compaction_progress(number: int, of: int) -> SystemMessage:
+    """Comes before each of several requests for a summary."""
+    content = f"Summarising part {number} of {of}"
+    return SystemMessage(PROGRESS, {"content": content, "part": number, "parts": of})
+
+
+def compaction_failed(error: str) -> SystemMessage:
+    """Comes in place of the end: the thread is as it was."""
+    return SystemMessage("status", {"compact_result": "failed", "compact_error": error})
 
 
 def compaction_ended(trigger: Trigger, before: int, after: int) -> SystemMessage:

@@ -10,7 +10,7 @@ Everything behind a fold has another past than when it was written, so its think
 does for the agent's own compaction, and reminders with it; the last request stays as it is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import accumulate
 
 from msgspec import structs
@@ -35,10 +35,16 @@ Count = Callable[[Message], int]
 
 
 class Folding:
-    """What is known of rows before the border between old and recent is chosen."""
+    """What is known of rows before the border between old and recent is chosen.
 
-    def __init__(self, rows: Sequence[Row], count: Count) -> None:
+    `verbatim` are the numbers of rows that stay as they are, wherever the border is.
+    """
+
+    def __init__(
+        self, rows: Sequence[Row], count: Count, *, verbatim: Collection[int] = ()
+    ) -> None:
         self.rows = rows
+        self.verbatim = verbatim
         self.lead = leading_system(rows)
         self.count = counted_once(count)
         self._folded: dict[int, list[int]] = {}
@@ -127,7 +133,7 @@ class Folding:
 
     def _fixed(self) -> set[int]:
         rows = self.rows
-        fixed = {*range(self.lead), *self.requests[-1:]}
+        fixed = {*range(self.lead), *self.requests[-1:], *self.verbatim}
         fixed.update(i for i, row in enumerate(rows) if row.priority == "pinned")
         spoken = [i for i in range(len(rows)) if side(rows[i].message.role) == "assistant"]
         for last in spoken[-1:]:

@@ -16,6 +16,10 @@ class CompactResult(Struct, frozen=True, kw_only=True):
     what the thread compiles to afterwards, hidden rows included. `dropped_calls` are calls that a
     range took before their results came: a loop must not commit those results any more.
     `cache_lost` are the tokens sent before that a prompt cache has to read again.
+
+    Where a model wrote the summary: `requests` is how often it was asked (or would be), `dropped`
+    are its sentences that named what was never said, `names_added` how many names were put back.
+    A preview asks nobody: `tokens_after` is then the most that it can come to.
     """
 
     tokens_before: int
@@ -28,6 +32,10 @@ class CompactResult(Struct, frozen=True, kw_only=True):
     commit: str | None = None
     preview: bool = False
     cache_lost: int = 0
+    model: str | None = None
+    requests: int = 0
+    dropped: tuple[str, ...] = ()
+    names_added: int = 0
 
     @property
     def pins_kept(self) -> tuple[str, ...]:
@@ -50,12 +58,17 @@ class CompactResult(Struct, frozen=True, kw_only=True):
             parts.append(f"{_many(len(self.stripped), 'reminder or thinking block')} stripped")
         if self.preview and self.cache_lost:
             parts.append(f"{self.cache_lost:,} tokens of cached prefix lost")
+        if self.model is not None:
+            parts.append(f"{_many(self.requests, 'request')} to {self.model}")
+        if self.dropped:
+            parts.append(f"{_many(len(self.dropped), 'unfounded sentence')} left out")
         return ", ".join(parts)
 
     def _tokens(self) -> str:
         before, after = self.tokens_before, self.tokens_after
         change = f" ({(after - before) / before:+.0%})" if before else ""
-        return f"{before:,} → {after:,} tokens{change}"
+        most = "at most " if self.preview and self.model is not None else ""
+        return f"{before:,} → {most}{after:,} tokens{change}"
 
 
 def compact_result(

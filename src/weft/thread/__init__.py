@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .asking import Asker, Models
     from .budget import Budget, BudgetWarning
     from .compiled import CompiledContext
     from .content import (
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from .lineage import Blame, Version
     from .looking import Hit, Stats
     from .merging import MergePreview
-    from .opening import open, threads
+    from .opening import Target, open, threads
     from .params import VendorParams
     from .prefix import Prefix, find_prefix
     from .preview import Preview
@@ -66,6 +67,9 @@ __getattr__ = lazy_names(
         "Version": "weft.thread.lineage",
         "extract_text_from_content": "weft.thread.content",
         "find_prefix": "weft.thread.prefix",
+        "Asker": "weft.thread.asking",
+        "Models": "weft.thread.asking",
+        "Target": "weft.thread.opening",
         "open": "weft.thread.opening",
         "read_title": "weft.thread.title",
         "take_imprint": "weft.thread.imprint",
@@ -75,6 +79,7 @@ __getattr__ = lazy_names(
 
 __all__ = [
     "ArtifactContent",
+    "Asker",
     "Blame",
     "Bodies",
     "Budget",
@@ -89,6 +94,7 @@ __all__ = [
     "InstructionContent",
     "Letter",
     "MergePreview",
+    "Models",
     "OutputContent",
     "Prefix",
     "Preview",
@@ -96,6 +102,7 @@ __all__ = [
     "Sent",
     "SessionContent",
     "Stats",
+    "Target",
     "Thread",
     "ToolIOContent",
     "VendorParams",

@@ -26,10 +26,13 @@ from weft.compact import (
     validate_compact_input,
 )
 from weft.errors import CompactRefused
-from weft.history import Draft, Row, plan_rewrite, show_rows, shows
+from weft.history import Draft, Row, plan_rewrite, show_rows
 from weft.ids import Id
 
+from .asking import Asker, drive, find_asker
+from .engine import Wish, foresee_summary, summarise_old
 from .handle import Handle, TakenCheckpoints
+from .planning import check_retained, count_rows, with_hidden, write_note
 from .preview import kept_prefix
 
 Replacements = Sequence[Replacement | Mapping[str, Any]]
@@ -62,8 +65,8 @@ def compact(
 
     def weigh(rows: list[Row]) -> tuple[CompactResult, Plan]:
         planned = plan(rows)
-        _check_retained(rows, planned.rows, retain)
-        before, after = _tokens(handle, rows), _tokens(handle, planned.rows)
+        check_retained(rows, planned.rows, retain)
+        before, after = count_rows(handle, rows), count_rows(handle, planned.rows)
         result = compact_result(planned, before, after, preview=preview)
         lost = before - kept_prefix(handle, rows, planned.rows)
         return structs.replace(result, cache_lost=lost), planned
@@ -80,7 +83,7 @@ def compact(
         if present != rows:  # another writer was here: its turns belong into the plan
             result, planned = weigh(present)
         rewrite = plan_rewrite(present, planned.rows)
-        note = _note(result.tokens_before, result.tokens_after)
+        note = write_note(result.tokens_before, result.tokens_after)
         return Draft("compact", rewrite.op, rewrite.messages, note, planned.record()), ()
 
     info = handle.land("compact", draft)
@@ -88,22 +91,22 @@ def compact(
     return structs.replace(result, commit=info.id)
 
 
-def _check_retained(before: Sequence[Row], after: Sequence[Row], retain: Sequence[str]) -> None:
-    """Refuse a plan that loses a text which the thread has now and which must stay."""
-    said, left = (_read(rows) for rows in (before, after))
-    for text in retain:
-        if not text or text not in said:
-            raise CompactRefused(f"{text!r} is not in the thread", field="retain")
-        if text not in left:
-            raise CompactRefused(f"{text!r} would be lost; say it in the summary", field="retain")
+def compact_by_model(
+    handle: Handle, model: str | Asker, wish: Wish, preview: bool
+) -> CompactResult:
+    """Fold old turns into a summary that a model writes, and wait for it; a preview asks nobody."""
+    asker = find_asker(model, handle.models)
+    if preview:
+        return foresee_summary(handle, asker.model, wish)
+    return drive(summarise_old(handle, asker.model, wish), asker)
 
 
-def _read(rows: Sequence[Row]) -> str:
-    return "\n".join(row.message.text for row in show_rows(rows))
-
-
-def _note(before: int, after: int) -> str:
-    return f"compact {before} to {after} tokens"
+def refuse_words(replacements: Replacements | None, summary: str | None) -> None:
+    """Refuse words for a summary that a model is to write."""
+    given = {"replacements": replacements, "summary": summary}
+    for field, value in given.items():
+        if value is not None:
+            raise CompactRefused("says the summary that the model would write", field=field)
 
 
 def _read_replacements(replacements: Replacements | None) -> tuple[Replacement, ...] | None:
@@ -123,33 +126,12 @@ def _plan_old(
         what = "give replacements, a budget, turns to keep or a summary"
         raise CompactRefused(what, field="replacements")
     else:
-        limit = _tokens(handle, shown) if budget is None else budget
+        limit = count_rows(handle, shown) if budget is None else budget
         planned = plan_budget(shown, limit, keep=keep, count=handle.count)
     return Plan(
-        rows=_with_hidden(rows, planned.rows),
+        rows=with_hidden(rows, planned.rows),
         ranges=planned.ranges,
         pins_kept=planned.pins_kept,
         stripped=planned.stripped,
         dropped_calls=planned.dropped_calls,
     )
-
-
-def _with_hidden(rows: Sequence[Row], kept: Sequence[Row]) -> tuple[Row, ...]:
-    """The kept lines with the hidden ones behind the lines they stood behind, if those stayed."""
-    behind: dict[bytes | None, list[Row]] = {}
-    anchor: bytes | None = None
-    for row in rows:
-        if shows(row):
-            anchor = row.id
-        else:
-            behind.setdefault(anchor, []).append(row)
-    woven: list[Row] = list(behind.get(None, ()))
-    for row in kept:
-        woven.append(row)
-        if row.id is not None:
-            woven.extend(behind.get(row.id, ()))
-    return tuple(woven)
-
-
-def _tokens(handle: Handle, rows: Sequence[Row]) -> int:
-    return sum(handle.count(row.message) for row in show_rows(rows))

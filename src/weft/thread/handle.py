@@ -40,6 +40,7 @@ from weft.model import Checkpoint, Message, is_system
 from weft.store import CommitRecord, Landing, Step, Store, ThreadRecord
 from weft.tokens import Counter, counter_for
 
+from .asking import Models
 from .budget import Budget
 from .imprint import Bodies
 from .info import CommitInfo, auto_note, read_info
@@ -75,6 +76,7 @@ class Handle:
         clock: Callable[[], float] = time,
         counter: Counter | None = None,
         budget: Budget | None = None,
+        models: Models | None = None,
     ) -> None:
         self.store = store
         self.name = record.name
@@ -84,6 +86,7 @@ class Handle:
         self.clock = clock
         self.lock = RLock()
         self.budget = budget
+        self.models = models
         self.listeners: list[Callable[[SystemMessage], None]] = []
         self.tokenizer = DEFAULT_TOKENIZER if counter is None else type(counter).__name__
         self.before: list[Before] = []
@@ -363,8 +366,12 @@ class TakenCheckpoints(Set[str]):
 
 
 def _checkpoints(messages: Iterable[Message]) -> tuple[str, ...]:
-    blocks = [block for message in messages for block in message.blocks]
-    return tuple([block.id for block in blocks if isinstance(block, Checkpoint)])
+    found: list[str] = []
+    for message in messages:
+        for block in message.blocks:
+            if type(block) is Checkpoint:
+                found.append(block.id)
+    return tuple(found)
 
 
 def _noted(draft: Draft, answer: Draft) -> Draft:

@@ -8,6 +8,7 @@ from weft.errors import StoreError, ThreadError, WrongValue
 from weft.store import Store, ThreadRecord, open_store
 
 from .arguments import check_name
+from .asking import Models
 from .budget import Budget
 from .handle import Handle
 from .thread import Thread
@@ -23,12 +24,14 @@ def open(
     branch: str | None = None,
     scope: str | None = None,
     budget: Budget | None = None,
+    models: Models | None = None,
 ) -> Thread:
     """The thread of that name, made if it is new.
 
     `target` is a file's path, nothing for this process's memory, or an open store, which stays
     open when the thread is closed. With `scope`, its appends can be found by `find_prefix`.
-    `budget` limits what the thread may compile to, for this handle.
+    `budget` limits what the thread may compile to, for this handle. `models` finds who answers for
+    a model's name; without it no model can be asked by name.
     """
     if not check_name("thread", thread).strip():
         raise ThreadError("a thread needs a name that is not blank")
@@ -39,7 +42,8 @@ def open(
     record = store.ensure_thread(thread, created=time(), checkpoints=checkpoints, scope=scope)
     if branch is not None and store.read_ref(thread, branch) is None:
         store.refs(thread)  # refuses where a branch was lost, since this one might be it
-    return Thread(Handle(store, record, branch=branch, budget=budget), owns_store=owns)
+    handle = Handle(store, record, branch=branch, budget=budget, models=models)
+    return Thread(handle, owns_store=owns)
 
 
 def threads(target: Target = None) -> list[ThreadRecord]:

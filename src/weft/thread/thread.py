@@ -11,13 +11,14 @@ from types import TracebackType
 from typing import Literal, Self, overload
 
 from weft.compact import CompactResult, Strip, SystemMessage, Trigger
-from weft.errors import ThreadError
 from weft.history import Priority, index_behind
 from weft.model import JsonObject, Message
 
 from . import merging, moving, notes, replaying, rewriting
 from .adopting import adopt
-from .compacting import Replacements, compact
+from .asking import Asker
+from .compacting import Replacements, compact, compact_by_model, refuse_words
+from .engine import Wish
 from .handle import Handle
 from .importing import Progress
 from .info import CommitInfo
@@ -262,12 +263,13 @@ class Thread(Recorder):
         budget: int | None = None,
         keep: int | None = None,
         summary: str | None = None,
-        model: str | None = None,
+        model: str | Asker | None = None,
         strip: Strip = "all",
         preview: bool = False,
         call_id: str | None = None,
         trigger: Trigger = "manual",
         retain: Sequence[str] = (),
+        prompt: str | None = None,
     ) -> CompactResult:
         """Fold ranges into summaries, or old turns into an extract that fits a budget.
 
@@ -277,9 +279,18 @@ class Thread(Recorder):
         Setup and pins stay. `BudgetExceeded` says what it takes where a budget is too small for
         what must stay and a summary of the rest. Refused where a text that is to be `retain`ed
         would be lost.
+
+        With `model` (a name, or anything that can be asked) that model writes the summary, told
+        how by `prompt`; what it makes up is left out, and what it forgets is put back. A preview
+        then asks nobody, and says the most that it can come to. Whatever fails, the thread is as
+        it was.
         """
         if model is not None:
-            raise ThreadError(f"no summariser is set up that could ask {model!r}")
+            refuse_words(replacements, summary)
+            wish = Wish(
+                budget=budget, keep=keep, prompt=prompt, retain=tuple(retain), trigger=trigger
+            )
+            return compact_by_model(self._handle, model, wish, preview)
         return compact(
             self._handle,
             replacements,

@@ -1,0 +1,54 @@
+"""One model that is asked and waited for, by code that has no event loop.
+
+A failure is an answer: whoever asks for a summary has to tell a request that was too long from a
+server that is down. The question is put from a thread of its own, so that it can be asked from
+inside a running loop as well.
+"""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+from weft.catalog import Catalog, Model
+from weft.errors import UpstreamProtocolError
+from weft.model import ApiError, Fold, Request, Response
+
+from .ask import BAD_GATEWAY, origin_of, stream
+from .http import Wire
+from .provider import Provider
+from .retry import LOOP, Policy
+
+
+class Asker:
+    """A model behind a provider; `model` is what the catalogue knows of it."""
+
+    def __init__(
+        self, provider: Provider, name: str, catalog: Catalog, *, policy: Policy = LOOP
+    ) -> None:
+        self.model: Model = catalog.find(name, provider.name)
+        self._provider = provider
+        self._catalog = catalog
+        self._policy = policy
+
+    def ask(self, request: Request) -> Response | ApiError:
+        """The whole answer, or the error that came instead."""
+        with ThreadPoolExecutor(1) as apart:
+            return apart.submit(asyncio.run, self._ask(request)).result()
+
+    async def _ask(self, request: Request) -> Response | ApiError:
+        async with Wire() as wire:
+            return await fold_answer(
+                wire, self._provider, request, catalog=self._catalog, policy=self._policy
+            )
+
+
+async def fold_answer(
+    wire: Wire, provider: Provider, request: Request, *, catalog: Catalog, policy: Policy = LOOP
+) -> Response | ApiError:
+    """The whole answer, or the error that came instead; nothing is raised for what upstreams do."""
+    folding = Fold(origin_of(provider, request.model))
+    try:
+        async for event in stream(wire, provider, request, catalog=catalog, policy=policy):
+            folding.send(event)
+    except UpstreamProtocolError as error:
+        return ApiError("server", str(error), BAD_GATEWAY)
+    return folding.error or folding.response()

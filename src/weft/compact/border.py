@@ -1,0 +1,98 @@
+"""Where old turns end when a model is to sum them up, and how much it may write.
+
+The border is found without any text: by the turns to keep, or by what is left of a budget when
+the summary has its room. Exchanges are kept whole as long as that fits; after that the last one is
+cut between calls and their results. What a summary may come to is a fifth of what it stands for,
+within limits that a reader and a window can bear, and never more than that itself.
+"""
+
+from msgspec import Struct
+
+from weft.errors import BudgetExceeded, CompactRefused
+from weft.history import Row
+
+from .batches import is_telling
+from .folding import Folding, cost
+
+SHARE = 0.2
+LEAST = 300
+MOST = 4096
+HEADING = 60
+"""The tokens of what stands above the batches."""
+
+
+class Fold(Struct, frozen=True):
+    """A border in some rows, what a fold up to it takes, and how large its summary may be.
+
+    `tellings` are the summaries that it takes, `turns` all else that a model is shown of it.
+    """
+
+    folding: Folding
+    border: int
+    tellings: tuple[Row, ...]
+    turns: tuple[Row, ...]
+    limit: int
+
+    @property
+    def tokens(self) -> int:
+        """The most tokens that are left when the summary is written."""
+        told = cost(self.tellings, self.folding.count)
+        kept = cost(self.folding.kept(self.border), self.folding.count)
+        return kept + told + self.limit + HEADING
+
+
+def choose_fold(
+    folding: Folding, *, keep: int | None, budget: int | None, output: int
+) -> Fold | None:
+    """The fold that keeps so many exchanges, or as much as a budget takes; `None` where there is
+    nothing to fold. Raises `BudgetExceeded` where even the smallest rest is too much."""
+    for name, number in (("keep", keep), ("budget", budget)):
+        if number is not None and number < 0:
+            raise CompactRefused(f"must not be negative: {number}", field=name)
+    if keep is None and budget is not None:
+        if cost(folding.rows, folding.count) <= budget:
+            return None
+        border = _fitting(folding, budget)
+    else:
+        border = _keeping(folding, 1 if keep is None else keep)
+    fold = _measure(folding, border, output)
+    if fold is None or budget is None:
+        return fold
+    room = budget - (fold.tokens - fold.limit)
+    if room < min(fold.limit, LEAST):
+        raise _exceeded(fold.tokens - fold.limit + min(fold.limit, LEAST), budget)
+    return Fold(folding, border, fold.tellings, fold.turns, min(fold.limit, room))
+
+
+def _measure(folding: Folding, border: int, output: int) -> Fold | None:
+    source = folding.source(border)
+    turns = tuple(row for row in source if not is_telling(row))
+    tellings = tuple(row for row in source if is_telling(row))
+    if not turns:
+        return None
+    size = cost(turns, folding.count)
+    wanted = min(MOST, max(LEAST, int(size * SHARE)), size)
+    return Fold(folding, border, tellings, turns, min(output, wanted))
+
+
+def _fitting(folding: Folding, budget: int) -> int:
+    """The first border behind which what stays leaves a summary its least room."""
+    told = cost([row for row in folding.rows if is_telling(row)], folding.count)
+    need = LEAST + HEADING + told
+    borders = [*folding.exchanges(), *folding.units()]
+    for border in borders:
+        if folding.folded(border) and folding.at_least(border) + need <= budget:
+            return border
+    raise _exceeded(folding.at_least(borders[-1]) + need, budget)
+
+
+def _keeping(folding: Folding, keep: int) -> int:
+    """Where the last `keep` exchanges begin; the last one is kept in any case."""
+    starts = folding.exchanges()
+    return starts[-max(keep, 1)] if keep <= len(starts) else folding.lead
+
+
+def _exceeded(needed: int, budget: int) -> BudgetExceeded:
+    what = "what must stay and a summary of the rest need"
+    line = f"{what} {needed} tokens, more than the budget of {budget}"
+    return BudgetExceeded(line, needed=needed, budget=budget)

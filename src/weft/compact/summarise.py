@@ -1,0 +1,239 @@
+"""A summary by a model, as a flow: it yields what to ask and is sent what came back.
+
+The past is asked for chunk by chunk, each with what is known already as the previous summary, so
+that every chunk becomes a batch of its own and no batch is told twice. Where a model says that a
+request was too long (or runs out of time or of output), everything that is left is cut into
+chunks of half the size and asked for again, a few times. Any other failure ends the flow.
+
+No answer is taken blindly. An empty one, a refusal and one that was cut off are no summaries; the
+rest is held against its source (`fidelity`). The flow changes nothing: whoever drives it has its
+result, or an exception, and the thread as it was.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+
+from msgspec import Struct
+
+from weft.catalog import Model
+from weft.errors import UpstreamFailed
+from weft.history import Row
+from weft.ids import Id
+from weft.model import ApiError, Message, Request, Response, Text
+
+from .batches import Batch, Clip, batch_row, between, fold_batches, tell_batches
+from .chunks import LEAST, cut_chunks, weigh
+from .fidelity import (
+    check_summary,
+    complete,
+    kept_lines,
+    read_ground,
+    retained_lines,
+    with_lines,
+)
+from .folding import Count
+from .prompts import folding_request, retell_within, summary_request
+
+HALVINGS = 4
+FRAME = 700
+"""The tokens of a request beside what is summarised: the prompt and the directive."""
+
+SURE = 0.85
+"""The part of a window that is filled by our own count: a vendor may count otherwise."""
+
+BATCH_LEAST = 200
+INDEX_SHARE = 0.2
+INDEX_LEAST = 60
+"""What is left of a summary's size for names that it lacks; some are put back in any case."""
+
+TOO_LONG = frozenset({"context_length", "too_large", "timeout"})
+CUT_OFF = frozenset({"length", "context"})
+DECLINED = frozenset({"refusal", "filter"})
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """How a summary is wanted. `limit` is its size in tokens, `chunk` the most that is asked for
+    at once (as much as the window takes, where it is absent), `retain` what it must say."""
+
+    model: Model
+    limit: int
+    prompt: str | None = None
+    chunk: int | None = None
+    clip: Clip = Clip()
+    retain: tuple[str, ...] = ()
+
+
+class Past(Struct, frozen=True, kw_only=True):
+    """What is to be summarised: turns, when they were said, and the summaries before them."""
+
+    rows: tuple[Row, ...]
+    batches: tuple[Batch, ...] = ()
+    times: Mapping[Id, float] = {}
+
+
+class Asking(Struct, frozen=True):
+    """A request to send, and which it is of how many."""
+
+    request: Request
+    number: int
+    of: int
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """The batches that hold afterwards, and what it took: requests, sentences that named what
+    their source does not, names put back, and tokens as the vendor counted them."""
+
+    batches: tuple[Batch, ...]
+    requests: int = 0
+    dropped: tuple[str, ...] = ()
+    added: int = 0
+    input: int = 0
+    output: int = 0
+
+
+Flow = Generator[Asking, Response | ApiError, Summary]
+
+
+def summarise(past: Past, order: Order, count: Count) -> Flow:
+    """Every chunk of the past as a batch behind those there are; raises `UpstreamFailed`."""
+    work = Work(past, order, count)
+    yield from work.sum_up()
+    yield from work.fold()
+    return work.summary()
+
+
+def chunk_room(order: Order, prior: int) -> int:
+    """The tokens of turns that one request takes beside a previous summary of so many."""
+    window = int(order.model.window * SURE) - min(order.model.output, order.limit)
+    room = max(LEAST, window - FRAME - prior)
+    return room if order.chunk is None else max(1, min(room, order.chunk))
+
+
+class Work:
+    """A summary while it is made."""
+
+    def __init__(self, past: Past, order: Order, count: Count) -> None:
+        self.past = past
+        self.order = order
+        self.count = count
+        self.batches = list(past.batches)
+        self.total = max(1, weigh(past.rows, count))
+        self.room = chunk_room(order, self._size(tell_batches(past.batches, order.clip)))
+        self.requests = self.halvings = self.added = self.input = self.output = 0
+        self.dropped: list[str] = []
+
+    def summary(self) -> Summary:
+        return Summary(
+            batches=tuple(self.batches),
+            requests=self.requests,
+            dropped=tuple(self.dropped),
+            added=self.added,
+            input=self.input,
+            output=self.output,
+        )
+
+    def sum_up(self) -> Generator[Asking, Response | ApiError, None]:
+        """One batch for each chunk."""
+        todo = cut_chunks(self.past.rows, self.room, self.count)
+        while todo:
+            chunk = todo[0]
+            size = min(self.room, weigh(chunk, self.count))
+            limit = max(min(BATCH_LEAST, size), self.order.limit * size // self.total)
+            prior = tell_batches(self.batches, self.order.clip)
+            turns = retell_within(chunk, self.room, self.count)
+            request = summary_request(
+                self.order.model, turns, prior=[prior], prompt=self.order.prompt, limit=_own(limit)
+            )
+            text = yield from self._ask(request, len(todo))
+            if text is None:
+                self.room = self._half(size)
+                todo = cut_chunks([row for rest in todo for row in rest], self.room, self.count)
+                continue
+            told = self._checked(text, chunk, [prior], limit, self.order.retain)
+            self.batches.append(self._batch(told, chunk))
+            todo = todo[1:]
+
+    def fold(self) -> Generator[Asking, Response | ApiError, None]:
+        """The batches between the first and the last as one, where there are too many."""
+        while (middle := between(self.batches, self.order.clip)) is not None:
+            first, last = middle
+            while True:
+                old = self.batches[first:last]
+                texts = [batch.text for batch in old]
+                limit = max(BATCH_LEAST, self.order.limit)
+                request = folding_request(
+                    self.order.model, texts, prompt=self.order.prompt, limit=_own(limit)
+                )
+                text = yield from self._ask(request, 1)
+                if text is not None:
+                    break
+                last = first + max(2, len(old) // 2)
+                self._half(max(2 * LEAST, self.room))
+            rows = [batch_row(batch) for batch in old]
+            kept = [line for told in texts for line in kept_lines(told)]
+            told = self._checked(text, rows, (), limit, [*kept, *self.order.retain])
+            self.batches[first:last] = [fold_batches(old, told, self.order.model.name)]
+
+    def _ask(
+        self, request: Request, left: int
+    ) -> Generator[Asking, Response | ApiError, str | None]:
+        """The answer's text; `None` where the request was too long for an answer."""
+        self.requests += 1
+        answer = yield Asking(request, self.requests, self.requests + left - 1)
+        if isinstance(answer, ApiError):
+            if answer.kind in TOO_LONG:
+                return None
+            raise self._failed(answer.message, answer.status)
+        if answer.usage is not None:
+            self.input += answer.usage.input or 0
+            self.output += answer.usage.output or 0
+        stop = answer.stop.kind if answer.stop else "end"
+        if stop in CUT_OFF:
+            return None
+        if stop in DECLINED:
+            raise self._failed("it declined")
+        text = "\n".join(block.text for block in answer.message.blocks if isinstance(block, Text))
+        if not text.strip():
+            raise self._failed("its summary is empty")
+        return text
+
+    def _checked(
+        self,
+        text: str,
+        rows: Sequence[Row],
+        prior: Sequence[str],
+        limit: int,
+        retain: Sequence[str],
+    ) -> str:
+        """What the model wrote, less what it made up, and with what it forgot."""
+        checked = check_summary(text, read_ground(rows, prior))
+        if not checked.text:
+            raise self._failed("its summary speaks of nothing that was said")
+        self.dropped += checked.dropped
+        told = with_lines(checked.text, retained_lines(checked.text, rows, retain))
+        room = max(limit, self._size(told) + INDEX_LEAST)
+        told, added = complete(told, rows, room, self.count)
+        self.added += added
+        return told
+
+    def _batch(self, text: str, chunk: Sequence[Row]) -> Batch:
+        times = [self.past.times[row.id] for row in chunk if row.id in self.past.times and row.id]
+        start, end = min(times, default=None), max(times, default=None)
+        return Batch(text, len(chunk), 0, start, end, self.order.model.name)
+
+    def _half(self, size: int) -> int:
+        self.halvings += 1
+        if self.halvings > HALVINGS or size // 2 < LEAST:
+            raise self._failed("even a small part of the conversation is too long for it")
+        return size // 2
+
+    def _failed(self, why: str, status: int = 502) -> UpstreamFailed:
+        name = self.order.model.name
+        return UpstreamFailed(f"{name!r} wrote no summary: {why}", status=status)
+
+    def _size(self, text: str) -> int:
+        return self.count(Message("user", (Text(text),)))
+
+
+def _own(limit: int) -> int:
+    """What the model itself may write of a summary."""
+    return limit - int(limit * INDEX_SHARE)

@@ -1,0 +1,60 @@
+"""`weft.open`: a thread that knows whom to ask.
+
+Threads and the network are layers that do not know each other. They meet here, above both: a
+thread opened by this door can be told a model's name (`t.compact(model="gpt-5")`), and finds its
+upstream as the commands do, by the keys of the environment, when it is asked for the first time.
+Until then nothing of the network is imported.
+"""
+
+import os
+from typing import TYPE_CHECKING
+
+from weft.errors import Refused, ThreadError
+from weft.thread import Budget, Models, Target, Thread
+from weft.thread import open as open_thread
+
+if TYPE_CHECKING:
+    from weft.client import Asker
+
+
+def open(
+    target: Target = None,
+    thread: str = "default",
+    checkpoints: bool = False,
+    *,
+    branch: str | None = None,
+    scope: str | None = None,
+    budget: Budget | None = None,
+    models: Models | None = None,
+) -> Thread:
+    """The thread of that name, made if it is new.
+
+    `target` is a file's path, nothing for this process's memory, or an open store, which stays
+    open when the thread is closed. With `scope`, its appends can be found by `find_prefix`.
+    `budget` limits what the thread may compile to, for this handle. `models` finds who answers for
+    a model's name; without it the providers of the environment do, and the offline model.
+    """
+    return open_thread(
+        target,
+        thread,
+        checkpoints,
+        branch=branch,
+        scope=scope,
+        budget=budget,
+        models=models or find_model,
+    )
+
+
+def find_model(name: str) -> "Asker":
+    """Who answers for a name, by the environment's keys; raises `ThreadError` where nobody does."""
+    from weft.catalog import load_catalog
+    from weft.client import Asker
+    from weft.gateway import Flags, find_route, read_settings
+
+    catalog = load_catalog()
+    providers = read_settings(Flags(host="127.0.0.1"), os.environ).providers
+    try:
+        route = find_route(name, "", providers, catalog, pays=False)
+    except Refused as refused:
+        raise ThreadError(f"nobody can be asked: {refused.message}") from None
+    return Asker(route.provider, route.model, catalog)

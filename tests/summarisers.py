@@ -1,0 +1,102 @@
+"""Upstreams that write summaries over a real socket, and the threads that are given to them.
+
+`says(text)` is a streamed answer of Chat Completions; `refuses(...)` an error in OpenAI's form. A
+`Writer` is an asker whose model lives behind such a socket: what it is sent can be read back.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import orjson
+
+from servers import Scripted, Upstream, scripted_upstream
+from weft.catalog import Catalog, load_catalog
+from weft.catalog.catalog import Row as CatalogRow
+from weft.client import Asker, Policy, make_provider
+from weft.model import Message, ToolCall
+from weft.thread import Thread
+
+ONCE = Policy(attempts=1, statuses=frozenset())
+
+
+def says(text: str, stop: str = "stop") -> Scripted:
+    frames = [
+        {"choices": [{"index": 0, "delta": {"role": "assistant", "content": text}}]},
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": stop}]},
+    ]
+    head = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    data = b"".join(b"data: " + orjson.dumps({**head, **frame}) + b"\n\n" for frame in frames)
+    return Scripted(data + b"data: [DONE]\n\n")
+
+
+def refuses(status: int, message: str, code: str | None = None) -> Scripted:
+    body = {"error": {"message": message, "type": "invalid_request_error", "code": code}}
+    return Scripted(orjson.dumps(body), status=status, kind="application/json")
+
+
+TOO_LONG = refuses(400, "this model's maximum context length is small", "context_length_exceeded")
+DOWN = refuses(500, "the server is on fire")
+CUT = Scripted(b'data: {"id":"c1","choices":[{"index":0,"delta":{"content":"half a', cut=True)
+
+
+def bodies(upstream: Upstream) -> list[dict[str, Any]]:
+    return [orjson.loads(seen["body"]) for seen in upstream.seen]
+
+
+def said_to(body: dict[str, Any]) -> list[tuple[str, str]]:
+    """The role and the text of every message of a body of Chat Completions."""
+    return [(message["role"], _text(message["content"])) for message in body["messages"]]
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(part["text"] for part in content)
+
+
+def catalogue(**fields: Any) -> Catalog:
+    """The shipped catalogue with a model `m` of its own."""
+    row = CatalogRow(match="m", upstream="*", fields={"output": 2000, **fields})
+    return Catalog((*load_catalog().rows, row))
+
+
+def asker(url: str, name: str = "m", protocol: str = "openai-chat", **fields: Any) -> Asker:
+    provider = make_provider("u", protocol, url)
+    return Asker(provider, name, catalogue(**fields), policy=ONCE)
+
+
+@contextmanager
+def writer(*script: Scripted, **fields: Any) -> Iterator[tuple[Upstream, Asker]]:
+    """An upstream that follows a script, and an asker for its model."""
+    with scripted_upstream() as upstream:
+        upstream.then(*script)
+        yield upstream, asker(upstream.url, **fields)
+
+
+def talk(thread: Thread, turns: int, first: int = 0) -> None:
+    """Exchanges about modules: each has a path, a figure and an error of its own."""
+    for n in range(first, first + turns):
+        thread.user(f"Step {n}: what does src/module_{n}.py do, and why does it fail?")
+        thread.assistant(
+            f"src/module_{n}.py reads `config_{n}` and raises ConfigError {4000 + n} when it is "
+            f"empty, because nobody checks it. I would fix that in `load_{n}` first."
+        )
+
+
+def tool_round(thread: Thread, number: int, size: int = 1) -> None:
+    """One call and its result."""
+    call = ToolCall(f"call{number}", "read", f'{{"path": "src/file_{number}.py"}}')
+    thread.commit_message(Message("assistant", (call,)))
+    thread.tool_result(f"call{number}", f"line {number} of the file says value_{number}. " * size)
+
+
+def state_of(thread: Thread) -> tuple[Any, ...]:
+    """All that a failure must leave as it was: rows with ids and priorities, head, log, refs."""
+    compiled = thread.compile()
+    return (
+        compiled.rows,
+        thread.head,
+        [info.id for info in thread.log()],
+        thread.store.refs(thread.name),
+    )
