@@ -2,6 +2,7 @@
 
 import json
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -192,3 +193,21 @@ def test_what_cannot_be_written_is_refused(
 ) -> None:
     with pytest.raises(weft.WeftError, match=words):
         export_bytes(store, thread, format, branch=branch)
+
+
+def test_a_rollout_of_our_own_names_its_session_first() -> None:
+    """Codex resumes by the id in a file's first line."""
+    thread = weft.open(thread="own")
+    thread.user("hi")
+    data = export_bytes(thread.store, "own", "codex")[0]
+    lines = [json.loads(line) for line in data.splitlines()]
+    assert [line["type"] for line in lines] == ["session_meta", "response_item"]
+    meta = lines[0]["payload"]
+    assert UUID(meta["id"])
+    assert lines[0]["timestamp"] == meta["timestamp"] == lines[1]["timestamp"]
+    store = MemoryStore()
+    (imported,) = import_bytes(store, data)
+    assert imported.thread == meta["id"]
+    weft.open(store, imported.thread).assistant("hello")
+    again = export_bytes(store, imported.thread, "codex")[0]
+    assert again.count(b"session_meta") == 1

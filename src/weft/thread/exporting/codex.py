@@ -1,29 +1,36 @@
 """A branch as a rollout file of Codex.
 
 Lines that came in go out as the same bytes; a compaction that was taken back leaves its line out,
-so that the turns before it are in force again. New messages are items of the Responses API.
+so that the turns before it are in force again. New messages are items of the Responses API. A file
+that came from elsewhere gets the line that `codex resume` looks for, which names the session.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from uuid import UUID
 
 import orjson
 
 from weft.history import Row
+from weft.ids import object_id
 from weft.model import JsonObject, Message
 from weft.thread import formats
 from weft.thread.handle import Handle
 from weft.thread.importing.lines import join_lines, read_object
 
-from .journal import Gone, New, Old, read_journal
+from .journal import Gone, New, Old, Piece, read_journal
 
 FORMAT = "codex"
 
 
 def write_codex(handle: Handle) -> bytes:
     """The branch as Codex' own JSON lines."""
+    journal = read_journal(handle, FORMAT)
     texts: list[str] = []
     edited: set[bytes] = set()
-    for piece in read_journal(handle, FORMAT).pieces:
+    if not any(isinstance(piece, Old | Gone) for piece in journal.pieces):
+        texts += _begin(handle.name, journal.pieces)
+    for piece in journal.pieces:
         match piece:
             case Old(line=line, slot=slot, edited=message) if message is not None and slot:
                 if slot not in edited:
@@ -33,20 +40,41 @@ def write_codex(handle: Handle) -> bytes:
             case Old(line=line):
                 texts.append(line.text)
             case New():
-                moment = datetime.fromtimestamp(piece.created, UTC)
-                stamp = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-                texts += _items(piece.message, stamp)
+                texts += _items(piece.message, _stamp(piece.created))
             case Gone(line=line):
                 texts.append("" if line.is_turn else line.text)
     return join_lines(texts)
 
 
+def _begin(thread: str, pieces: Sequence[Piece]) -> list[str]:
+    """The first line of a session that Codex has not begun itself; none where nothing was said."""
+    begun = next((_stamp(piece.created) for piece in pieces if isinstance(piece, New)), None)
+    if begun is None:
+        return []
+    session = UUID(bytes=object_id("session", thread.encode())[:16], version=4)
+    payload = {
+        "id": str(session),
+        "timestamp": begun,
+        "cwd": "/",
+        "originator": "weft",
+        "cli_version": "0.0.0",
+        "source": "exec",
+    }
+    return [_line(begun, "session_meta", payload)]
+
+
+def _stamp(created: float) -> str:
+    moment = datetime.fromtimestamp(created, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _line(stamp: str, kind: str, payload: JsonObject) -> str:
+    return orjson.dumps({"timestamp": stamp, "type": kind, "payload": payload}).decode() + "\n"
+
+
 def _items(message: Message, stamp: str) -> list[str]:
     return [
-        orjson.dumps(
-            {"timestamp": stamp, "type": "response_item", "payload": _typed(item)}
-        ).decode()
-        + "\n"
+        _line(stamp, "response_item", _typed(item))
         for item in formats.to_responses([Row(None, message)])
     ]
 

@@ -1,0 +1,180 @@
+"""The real Codex goes on from rollouts that Weft wrote.
+
+Runs where `WEFT_CODEX` names the native binary of Codex and the mock upstream lies beside the
+project; nothing leaves this machine.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import weft
+from corpus import ROOT
+from weft.store import MemoryStore
+from weft.thread.transfer import export_bytes, import_bytes
+
+MOCK = ROOT.parent / "clients" / "mock_upstream.py"
+CONFIG = """
+model = "gpt-5.5"
+model_provider = "mock"
+check_for_update_on_startup = false
+approval_policy = "never"
+model_context_window = 200000
+model_auto_compact_token_limit = {limit}
+[analytics]
+enabled = false
+[features]
+plugins = false
+apps = false
+[model_providers.mock]
+name = "{name}"
+base_url = "{url}/v1"
+env_key = "MOCK_KEY"
+wire_api = "responses"
+supports_websockets = false
+"""
+OPTIONS = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
+
+
+class Codex:
+    """Codex in a home of its own, in front of a mock upstream that logs what it is asked."""
+
+    def __init__(self, binary: str, folder: Path, url: str, log: Path) -> None:
+        self._binary, self._url, self._log = binary, url, log
+        self._home, self._project = folder / "codex", folder / "project"
+        self._home.mkdir()
+        self._project.mkdir()
+        self.configure("mock")
+
+    def configure(self, name: str, limit: int = 30000) -> None:
+        """Give the provider a name (Codex leaves compaction to one that is called OpenAI), and
+        the tokens above which it compacts."""
+        config = CONFIG.format(name=name, url=self._url, limit=limit)
+        (self._home / "config.toml").write_text(config)
+
+    def __call__(self, *words: str) -> str:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self._home),
+            "CODEX_HOME": str(self._home),
+            "MOCK_KEY": "test-key",
+            "NO_PROXY": "*",
+            "TERM": "dumb",
+        }
+        done = subprocess.run(
+            [self._binary, "exec", *OPTIONS, *words],
+            cwd=self._project,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        return done.stdout
+
+    def rollouts(self) -> list[Path]:
+        """The files of its sessions."""
+        return sorted((self._home / "sessions").rglob("rollout-*.jsonl"))
+
+    def keep(self, data: bytes) -> str:
+        """Put a rollout where it keeps its own; the id of its session."""
+        session = json.loads(data.splitlines()[0])["payload"]["id"]
+        folder = self._home / "sessions" / "2026" / "01" / "02"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"rollout-2026-01-02T03-04-05-{session}.jsonl").write_bytes(data)
+        return session
+
+    def asked(self) -> list[dict[str, Any]]:
+        """The items of the newest request."""
+        bodies = [json.loads(line).get("body") for line in self._log.read_text().splitlines()]
+        return [body for body in bodies if isinstance(body, dict) and "input" in body][-1]["input"]
+
+
+@pytest.fixture
+def codex(tmp_path: Path) -> Iterator[Codex]:
+    binary = os.environ.get("WEFT_CODEX")
+    if not binary:
+        pytest.skip("WEFT_CODEX does not name the binary of Codex")
+    if not MOCK.exists():
+        pytest.skip("the mock upstream is not beside the project")
+    log = tmp_path / "asked.jsonl"
+    command = [sys.executable, str(MOCK), "--port", "0", "--log", str(log)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as mock:
+        assert mock.stdout is not None
+        port = mock.stdout.readline().split()[-1]
+        try:
+            yield Codex(binary, tmp_path, f"http://127.0.0.1:{port}", log)
+        finally:
+            mock.terminate()
+
+
+@pytest.mark.parametrize("provider", ["mock", "OpenAI"])
+def test_a_resumed_session_holds_the_turns_of_a_reverted_compaction(
+    codex: Codex, provider: str
+) -> None:
+    codex.configure(provider)
+    codex("Please use the tool to print a greeting. QUINCE")
+    codex("resume", "--last", "Say hello. MEDLAR [[tokens:40000]]")
+    codex("resume", "--last", "Say hello. SORREL")
+    (file,) = codex.rollouts()
+    assert "hello-from-tool-42" not in json.dumps(codex.asked())
+    store = MemoryStore()
+    (imported,) = import_bytes(store, file.read_bytes())
+    assert export_bytes(store, imported.thread, "codex")[0] == file.read_bytes()
+    thread = weft.open(store, imported.thread)
+    thread.revert(next(info for info in thread.log() if info.kind == "compact"))
+    file.write_bytes(export_bytes(store, imported.thread, "codex")[0])
+    codex.configure(provider, 150000)  # what was too long would be folded again
+    codex("resume", "--last", "Say hello. TANSY")
+    asked = json.dumps(codex.asked())
+    words = ("QUINCE", "hello-from-tool-42", "MEDLAR", "SORREL", "TANSY")
+    assert [word for word in words if word not in asked] == []
+    assert "Another language model" not in asked
+    assert '"type": "compaction"' not in asked
+
+
+def test_a_thread_of_our_own_can_be_resumed(codex: Codex) -> None:
+    thread = weft.open(thread="own")
+    thread.user("Remember the word PLUM.")
+    thread.assistant("I remember PLUM.")
+    session = codex.keep(export_bytes(thread.store, "own", "codex")[0])
+    codex("resume", session, "Say hello.")
+    asked = json.dumps(codex.asked())
+    assert "Remember the word PLUM." in asked
+    assert "I remember PLUM." in asked
+
+
+def test_turns_edited_added_and_folded_here_are_what_is_resumed(codex: Codex) -> None:
+    codex("Say hello. QUINCE")
+    codex("resume", "--last", "Say hello. MEDLAR")
+    (file,) = codex.rollouts()
+    store = MemoryStore()
+    (imported,) = import_bytes(store, file.read_bytes())
+    thread = weft.open(store, imported.thread)
+    compiled = thread.compile()
+    found = {
+        word: id
+        for id, message in zip(compiled.ids, compiled.messages, strict=True)
+        for word in ("QUINCE", "MEDLAR")
+        if word in message.text
+    }
+    thread.edit(found["QUINCE"], "Say hello. DAMSON")
+    thread.skip(found["MEDLAR"])
+    thread.user("Added LOVAGE")
+    thread.assistant("An answer BORAGE")
+    file.write_bytes(export_bytes(store, imported.thread, "codex")[0])
+    codex("resume", "--last", "Say hello. SAVORY")
+    asked = json.dumps(codex.asked())
+    present = {w: w in asked for w in ("DAMSON", "LOVAGE", "BORAGE", "SAVORY", "QUINCE", "MEDLAR")}
+    assert present == {
+        "DAMSON": True, "LOVAGE": True, "BORAGE": True, "SAVORY": True,
+        "QUINCE": False, "MEDLAR": False,
+    }  # fmt: skip
