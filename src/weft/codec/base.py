@@ -52,12 +52,18 @@ class Target(Struct, frozen=True):
     embed: Callable[[str], Any] = parsed
 
 
-class Losses:
-    """Collects what an encoder drops, in the caller's own paths."""
+Locate = Callable[[Place], str]
+"""Turns a place of the model into a path of somebody's body."""
 
-    def __init__(self, request: Request | None = None) -> None:
+
+class Losses:
+    """Collects what an encoder drops, in the paths of whoever said it: the caller's for a request,
+    the upstream's for an answer (`locate`)."""
+
+    def __init__(self, request: Request | None = None, locate: Locate | None = None) -> None:
         self.items: list[Loss] = []
-        self._wire = request.wire if request is not None else None
+        wire = request.wire if request is not None else None
+        self.locate: Locate = wire.locate if wire is not None else locate or thread_path
 
     def add(self, at: Place | str, what: str, why: str, level: Level = "meaning") -> None:
         """Report one thing; `at` is a place of the model, or a path that is ready."""
@@ -70,7 +76,7 @@ class Losses:
 
     def path(self, place: Place) -> str:
         """A place of the model as the caller would write it."""
-        return self._wire.locate(place) if self._wire is not None else thread_path(place)
+        return self.locate(place)
 
 
 def thread_path(place: Place) -> str:
@@ -80,8 +86,12 @@ def thread_path(place: Place) -> str:
             return ""
         case ("tools", number):
             return f"tools[{number}]"
-        case ("params", name):
+        case ("params" | "member", name):
             return str(name)
+        case ("stop",):
+            return "stop"
+        case (message, block, "arguments"):
+            return f"messages[{message}].content[{block}].arguments"
         case (message,):
             return f"messages[{message}]"
         case (message, block):
@@ -124,19 +134,29 @@ class StreamEncoder(Protocol):
         ...
 
 
+class ResponseEncoder(Protocol):
+    """Writes a whole answer; `locate` tells where its maker said what cannot be said here."""
+
+    def __call__(
+        self, response: Response, created: int, locate: Locate | None = None, /
+    ) -> Encoded: ...
+
+
 class Codec(Struct, frozen=True):
     """One protocol, both ways.
 
     `decode_request` also takes the model's name, for wires whose body has none. `stream_encoder`
     takes the time that goes into the frames, because a machine reads no clock. `request_path` is
-    the path such a request is posted to, by model and whether it streams.
+    the path such a request is posted to, by model and whether it streams. `locate_answer` is where
+    this wire says what stands at a place of an answer.
     """
 
     protocol: str
     decode_request: Callable[[JsonObject, str | None], Request]
     encode_request: Callable[[Request, Target], Encoded]
     decode_response: Callable[[JsonObject], Response]
-    encode_response: Callable[[Response, int], Encoded]
+    encode_response: ResponseEncoder
+    locate_answer: Callable[[Response, Place], str]
     stream_decoder: Callable[[], StreamDecoder]
     stream_encoder: Callable[[int], StreamEncoder]
     decode_error: Callable[[Any, int], ApiError]

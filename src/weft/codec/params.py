@@ -95,11 +95,11 @@ def lose_params(request: Request, sayable: frozenset[str], losses: Losses) -> No
         )
 
 
-def lose_stop(stop: Stop | None, words: frozenset[StopKind], path: str, losses: Losses) -> None:
+def lose_stop(stop: Stop | None, words: frozenset[StopKind], losses: Losses) -> None:
     """Report why an answer ended, where the target's wire has no word of its own for it."""
     if stop is not None and stop.kind not in words:
         losses.add(
-            path,
+            ("stop",),
             f"the stop {stop.raw or stop.kind!r}",
             "this wire has no word for it",
             "form" if stop.kind == "sequence" and not stop.sequence else "meaning",
@@ -153,6 +153,21 @@ def lose_ext(ext: Ext, protocol: str, place: Place, losses: Losses) -> None:
         _lose_members(outer, path.partition(".content")[0], losses)
 
 
+def lose_answer(ext: Ext, protocol: str, losses: Losses) -> None:
+    """Report the members around an answer that every other protocol than this one said."""
+    for name, fields in ext.items():
+        if name == protocol:
+            continue
+        for key, value in fields.items():
+            form = key.rpartition(".")[2] in FORM_MEMBERS or value in (None, "", [], {})
+            losses.add(
+                ("member", key),
+                f"the member {key!r}",
+                "it has no counterpart on the target's wire",
+                "form" if form else "meaning",
+            )
+
+
 def _lose_members(fields: JsonObject, path: str, losses: Losses) -> None:
     for key, value in fields.items():
         form = key in FORM_MEMBERS or value in (None, "", [], {})
@@ -164,8 +179,8 @@ def _lose_members(fields: JsonObject, path: str, losses: Losses) -> None:
         )
 
 
-NOTES = frozenset({("id", type(None)), ("item", str)})
-"""Members that a decoder notes about the block itself: no wire has written them."""
+NOTES = frozenset({("id", type(None)), ("item", str), ("reasoning_details", list)})
+"""What a decoder notes about the block itself: no wire has written it as a member of it."""
 
 
 def tool_losses(tool: Tool, number: int, losses: Losses) -> None:

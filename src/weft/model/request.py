@@ -18,7 +18,8 @@ from .message import Message
 
 Place = tuple[int | str, ...]
 """Where in a request: `(message, block)`, `(message, block, inner)`, `("tools", n)`,
-`("params", name)`, or `()`."""
+`("params", name)`, or `()`. In an answer, `("stop",)` and `("member", name)` too; a third step
+`"arguments"` is those of a call."""
 
 
 class Tool(Struct, frozen=True, gc=False, omit_defaults=True):

@@ -4,7 +4,7 @@ A dict in gives a dict out, bytes give bytes. The sidecar is worked out only whe
 it costs a second translation. Nothing here reads a clock or a file but the shipped catalogue.
 """
 
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from typing import Any, cast, get_args
 
@@ -40,6 +40,7 @@ from weft.model import (
     Loss,
     Origin,
     Other,
+    Place,
     Request,
     Response,
 )
@@ -138,7 +139,7 @@ def translate_response(
     raw, as_bytes = read_body(body)
     response = reader.decode_response(raw)
     shown = structs.replace(response, message=restore_calls(response.message, calls))
-    encoded = writer.encode_response(shown, created)
+    encoded = writer.encode_response(shown, created, partial(reader.locate_answer, response))
 
     def make() -> JsonObject:
         return answer_sidecar(response, encoded.body, writer)
@@ -183,7 +184,8 @@ class StreamTranslator:
     ) -> None:
         self._same = source == target
         self._parser = SseParser()
-        self._decoder = find_codec(source, "source").stream_decoder()
+        self._maker = find_codec(source, "source")
+        self._decoder = self._maker.stream_decoder()
         self._client = find_codec(target, "target")
         self._encoder = self._client.stream_encoder(created or 0)
         self._fold = Fold(Origin(source))
@@ -191,6 +193,10 @@ class StreamTranslator:
         self._restorer = CallRestorer(calls) if calls else None
         self._shown = Fold(Origin(source)) if calls else self._fold
         self.sidecar = sidecar
+        self._encoder.losses.locate = self._locate
+
+    def _locate(self, place: Place) -> str:
+        return self._maker.locate_answer(self._fold.response(), place)
 
     @property
     def losses(self) -> list[Loss]:

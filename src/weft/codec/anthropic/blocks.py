@@ -248,7 +248,8 @@ class Writer:
                 return self.embed(text)
             except ValueError:
                 pass
-        self.losses.add(place, "the arguments as written", "they are not a JSON object")
+        where = (*place, "arguments")
+        self.losses.add(where, "the arguments as written", "they are not a JSON object")
         return {"_raw": text}
 
     def result(self, block: ToolResult, place: Any) -> JsonObject:

@@ -1,8 +1,8 @@
 """Whole answers, both ways. A decoded body is the fold of the events that it means."""
 
-from weft.codec.base import Encoded, Losses
+from weft.codec.base import Encoded, Locate, Losses
+from weft.codec.params import lose_answer, lose_ext
 from weft.codec.read import at, objects, text_of
-from weft.codec.repair import lose_ext
 from weft.errors import UpstreamFailed
 from weft.model import (
     Audio,
@@ -18,6 +18,7 @@ from weft.model import (
     Opaque,
     Open,
     Origin,
+    Place,
     Redacted,
     Response,
     Start,
@@ -59,9 +60,22 @@ def decode_start(body: JsonObject) -> Start:
     )
 
 
-def encode_response(response: Response, _created: int) -> Encoded:
+def locate_answer(_response: Response, place: Place) -> str:
+    """Where this wire says what stands at a place of an answer."""
+    match place:
+        case (int(), int(block), *_):
+            return f"content[{block}]"
+        case ("stop",):
+            return "stop_reason"
+        case ("member", name):
+            return str(name)
+        case _:
+            return ""
+
+
+def encode_response(response: Response, _created: int, locate: Locate | None = None, /) -> Encoded:
     """A whole answer on Anthropic's wire."""
-    losses = Losses()
+    losses = Losses(locate=locate)
     origin = response.message.origin
     native = origin is not None and origin.protocol == PROTOCOL
     writer = Writer(None, losses, native=True)
@@ -80,13 +94,16 @@ def encode_response(response: Response, _created: int) -> Encoded:
         "usage": encode_usage(response.usage),
     }
     if response.ext is not None:
-        lose_ext(response.ext, PROTOCOL, (), losses)
+        lose_answer(response.ext, PROTOCOL, losses)
         body.update(response.ext.get(PROTOCOL, {}))
     return Encoded(body, losses.items)
 
 
 def _write_block(block: Block, place: tuple[int, int], writer: Writer) -> JsonObject:
     body = writer.block(block, place)
+    ext = getattr(block, "ext", None)
+    if ext is not None:
+        lose_ext(ext, PROTOCOL, place, writer.losses)
     if isinstance(block, Thinking) and block.signature is None:
         body["signature"] = ""  # this wire's thinking always has one; nobody signed this
     return body

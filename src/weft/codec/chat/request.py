@@ -133,7 +133,10 @@ def _locator(body: JsonObject, raws: list[JsonObject]) -> Callable[[Place], str]
                 content = raw.get("content")
                 if raw.get("role") == "assistant":
                     found = list(find_blocks(raw, number, set()))
-                    return f"{path}.{found[block][0]}" if block < len(found) else path
+                    if block >= len(found):
+                        return path
+                    inner = ".function.arguments" if deeper == ["arguments"] else ""
+                    return f"{path}.{found[block][0]}{inner}"
                 if raw.get("role") in ("tool", "function"):
                     if not deeper:
                         return path

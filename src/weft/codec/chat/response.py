@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec import structs
 
-from weft.codec.base import Encoded, Losses, members
-from weft.codec.params import lose_ext
+from weft.codec.base import Encoded, Locate, Losses, members
+from weft.codec.params import lose_answer, lose_ext
 from weft.codec.read import inside, objects, wrong
 from weft.errors import Refused, UpstreamFailed
 from weft.model import (
@@ -24,16 +24,19 @@ from weft.model import (
     Message,
     Opaque,
     Origin,
+    Place,
     Redacted,
+    Refusal,
     Response,
+    Text,
     Thinking,
     ToolCall,
 )
 
 from .errors import decode_error
-from .messages import decode_message, write_assistant
+from .messages import decode_message, own, write_assistant
 from .usage import decode_stop, decode_usage, encode_usage, finish_word
-from .wire import COMPLETION, PROTOCOL
+from .wire import COMPLETION, PROTOCOL, REASONING_DETAILS, REASONING_PROOF
 
 CHOICE = "choices[0]"
 MESSAGE = "choices[0].message"
@@ -102,16 +105,51 @@ def _kept(
     return kept
 
 
-def encode_response(response: Response, created: int) -> Encoded:
+def locate_answer(response: Response, place: Place) -> str:
+    """Where this wire says what stands at a place of an answer."""
+    match place:
+        case (int(), int(block), *deeper):
+            path = f"{MESSAGE}.{_member_of(response.message, block)}"
+            return path + (".function.arguments" if deeper == ["arguments"] else "")
+        case ("stop",):
+            return f"{CHOICE}.finish_reason"
+        case ("member", name):
+            return str(name)
+        case _:
+            return MESSAGE
+
+
+def _member_of(message: Message, number: int) -> str:
+    """The member of the message that a block stood in."""
+    block, before = message.blocks[number], message.blocks[:number]
+    item = own(getattr(block, "ext", None)).get("item")
+    match block:
+        case Thinking(signature=signature):
+            return item or (REASONING_PROOF if signature is not None else REASONING_DETAILS)
+        case ToolCall():
+            calls = [b for b in before if isinstance(b, ToolCall) and "item" not in own(b.ext)]
+            return item or f"tool_calls[{len(calls)}]"
+        case Audio():
+            return "audio"
+        case Refusal() if message.form != "list" or item:
+            return "refusal"
+        case _ if message.form != "list":
+            return "content"
+        case _:
+            silent = Thinking | ToolCall | Audio
+            return f"content[{sum(not isinstance(b, silent) for b in before)}]"
+
+
+def encode_response(response: Response, created: int, locate: Locate | None = None, /) -> Encoded:
     """A whole answer on this wire."""
-    losses = Losses()
+    losses = Losses(locate=locate)
     native = response.ext is not None and PROTOCOL in response.ext
     message = response.message
     blocks = _shown(message, losses)
     said: JsonObject = {"role": "assistant"}
     said.update(write_assistant(blocks, parts=message.form == "list"))
     if message.form != "list" and isinstance(said.get("content"), list):
-        _join_texts(said, losses)
+        _join_texts(said, message, losses)
     calls = any(isinstance(block, ToolCall) for block in blocks)
     choice: JsonObject = {"index": 0, "message": said}
     body: JsonObject = {
@@ -133,7 +171,7 @@ def encode_response(response: Response, created: int) -> Encoded:
     if usage is not None:
         body["usage"] = usage
     if response.ext is not None:
-        lose_ext(response.ext, PROTOCOL, (), losses)
+        lose_answer(response.ext, PROTOCOL, losses)
         _put_back(body, response.ext.get(PROTOCOL, {}))
     return Encoded(body, losses.items)
 
@@ -151,12 +189,13 @@ def _shown(message: Message, losses: Losses) -> list[Block]:
     return blocks
 
 
-def _join_texts(said: JsonObject, losses: Losses) -> None:
+def _join_texts(said: JsonObject, message: Message, losses: Losses) -> None:
     """An answer's content is one string here. Nothing goes between: a text may end mid-sentence."""
     said["content"] = "".join(part.get("text", "") for part in said["content"])
-    losses.add(
-        f"{MESSAGE}.content", "the borders between texts", "they are one string here", "form"
-    )
+    texts = [at for at, block in enumerate(message.blocks) if isinstance(block, Text)]
+    for at in texts[1:]:
+        what = "the border to the text before"
+        losses.add((0, at), what, "they are one string here", "form")
 
 
 def _put_back(body: JsonObject, kept: JsonObject) -> None:

@@ -68,7 +68,7 @@ def finish_word(stop: Stop | None, losses: Losses, *, calls: bool) -> str:
         return "tool_calls" if calls else "stop"
     if stop.kind == "end" and calls:
         return "tool_calls"
-    lose_stop(stop, SAME_WORD, "choices[0].finish_reason", losses)
+    lose_stop(stop, SAME_WORD, losses)
     return FINISH_WORDS[stop.kind]
 
 

@@ -8,8 +8,8 @@ that only counts has its candidates, or their absence, under `unanswered`.
 
 from typing import Any
 
-from weft.codec.base import Encoded, Losses, members
-from weft.codec.params import lose_ext, lose_stop
+from weft.codec.base import Encoded, Locate, Losses, members
+from weft.codec.params import lose_answer, lose_ext, lose_stop
 from weft.codec.read import at, inside, objects, wrong
 from weft.errors import Refused, UpstreamFailed
 from weft.model import (
@@ -22,6 +22,7 @@ from weft.model import (
     Opaque,
     Open,
     Origin,
+    Place,
     Redacted,
     Response,
     Start,
@@ -138,9 +139,32 @@ def _content_form(candidate: JsonObject) -> JsonObject | None:
     return None if rest == CONTENT else {"is": rest}
 
 
-def encode_response(response: Response, _created: int) -> Encoded:
+def locate_answer(response: Response, place: Place) -> str:
+    """Where this wire says what stands at a place of an answer."""
+    match place:
+        case (int(), int(block), *_):
+            return f"candidates[0].content.parts[{block}]"
+        case ("stop",):
+            blocked = _block_feedback(response.stop) is not None
+            return "promptFeedback.blockReason" if blocked else "candidates[0].finishReason"
+        case ("member", str(name)):
+            return AROUND.get(name, f"candidates[0].{name}")
+        case _:
+            return ""
+
+
+AROUND = {
+    "candidates": "candidates",
+    "content": "candidates[0].content",
+    "envelope": "",
+    "unanswered": "candidates",
+}
+"""Notes of the decoder, by where they stood."""
+
+
+def encode_response(response: Response, _created: int, locate: Locate | None = None, /) -> Encoded:
     """A whole answer on Gemini's wire."""
-    losses = Losses()
+    losses = Losses(locate=locate)
     writer = Writer(None, losses)
     message = response.message
     parts = [
@@ -150,9 +174,9 @@ def encode_response(response: Response, _created: int) -> Encoded:
     ]
     own = own_ext(response.ext)
     if message.origin is None or message.origin.protocol != PROTOCOL:
-        lose_stop(response.stop, SAME_WORD, "candidates[0].finishReason", losses)
+        lose_stop(response.stop, SAME_WORD, losses)
     if response.ext is not None:
-        lose_ext(response.ext, PROTOCOL, (), losses)
+        lose_answer(response.ext, PROTOCOL, losses)
     body = write_answer(parts, response.stop, own)
     usage = encode_usage(response.usage)
     if usage is not None:
@@ -217,4 +241,7 @@ def show(
         if block.signature is not None:
             losses.add(place, "the signature of thinking", "it is its maker's only", "form")
         return Thinking(block.text) if block.text else None
+    ext = getattr(block, "ext", None)
+    if ext is not None:
+        lose_ext(ext, PROTOCOL, place, losses)
     return block

@@ -255,7 +255,8 @@ class StreamEncoder:
         if kind == "signature":
             if kind not in self._kinds:
                 self._kinds.add(kind)
-                self.losses.add("", "the signature of thinking", "it is its maker's only", "form")
+                what = "the signature of thinking"
+                self.losses.add((0, index), what, "it is its maker's only", "form")
             return []
         self._grown[index].append(text)
         if kind == "arguments":
@@ -281,7 +282,7 @@ class StreamEncoder:
 
     def _end(self) -> list[Frame]:
         """The last frame; its text is empty, as Gemini's, for clients drop a turn without parts."""
-        lose_stop(self._finish.stop, SAME_WORD, "candidates[0].finishReason", self.losses)
+        lose_stop(self._finish.stop, SAME_WORD, self.losses)
         frames: list[Frame] = []
         for index in sorted(self._blocks):
             frames += self._closed(index, None)

@@ -101,7 +101,8 @@ class Writer:
                 return self.embed(block.arguments)
             except ValueError:
                 pass
-        self.losses.add(place, "the arguments as written", "they are not a JSON object")
+        where = (*place, "arguments")
+        self.losses.add(where, "the arguments as written", "they are not a JSON object")
         return {"_raw": block.arguments}
 
     def result(self, block: ToolResult, place: Place) -> JsonObject:

@@ -6,7 +6,7 @@ from .decoder import StreamDecoder
 from .encoder import StreamEncoder
 from .errors import decode_error, encode_error
 from .request import decode_request, encode_request
-from .response import decode_response, encode_response
+from .response import decode_response, encode_response, locate_answer
 from .wire import PROTOCOL
 
 
@@ -20,6 +20,7 @@ CODEC = Codec(
     encode_request=encode_request,
     decode_response=decode_response,
     encode_response=encode_response,
+    locate_answer=locate_answer,
     stream_decoder=StreamDecoder,
     stream_encoder=StreamEncoder,
     decode_error=decode_error,

@@ -163,7 +163,7 @@ def _item_path(items: list[JsonObject], number: int, steps: list[int | str]) -> 
         number += 1
     item = items[number]
     if item.get("type", "message") not in SPEAKING:
-        return f"input[{number}]"
+        return f"input[{number}]" + (".arguments" if steps[1:] == ["arguments"] else "")
     key = "output" if "output" in item and len(steps) > 1 else "content"
     step = steps[1] if key == "output" else block
     if key not in item:

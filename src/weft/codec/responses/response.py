@@ -4,11 +4,12 @@ The envelope repeats the whole request beside the answer. It is kept as one memb
 that the same protocol gets it back; other wires have no place for it.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
-from weft.codec.base import Encoded, Losses
+from weft.codec.base import Encoded, Locate, Losses
+from weft.codec.params import lose_answer, lose_ext
 from weft.codec.read import at, objects, optional, text_of
-from weft.codec.repair import lose_ext
 from weft.errors import UpstreamFailed
 from weft.model import (
     Audio,
@@ -25,6 +26,7 @@ from weft.model import (
     Opaque,
     Open,
     Origin,
+    Place,
     Redacted,
     Refusal,
     Reminder,
@@ -39,8 +41,8 @@ from weft.model import (
 from .errors import decode_failure
 from .items import decode_output_item
 from .usage import decode_stop, decode_usage, encode_status, encode_usage
-from .wire import PROTOCOL, item_id
-from .write import Writer, reasoning
+from .wire import INCOMPLETE, PROTOCOL, item_id
+from .write import Writer, border, reasoning
 
 ENVELOPE = frozenset({"id", "model", "output"})
 
@@ -92,18 +94,47 @@ def _any(blocks: list[Block], kind: type) -> bool:
     return any(isinstance(block, kind) for block in blocks)
 
 
-def encode_response(response: Response, created: int) -> Encoded:
+def locate_answer(response: Response, place: Place) -> str:
+    """Where this wire says what stands at a place of an answer."""
+    match place:
+        case (int(), int(block), *deeper):
+            inner = ".arguments" if deeper == ["arguments"] else ""
+            return _part_path(response.message.blocks, block) + inner
+        case ("stop",):
+            told = response.stop.raw if response.stop is not None else None
+            return "incomplete_details.reason" if told in INCOMPLETE else "status"
+        case ("member", str(name)) if name != "envelope":
+            return name
+        case _:
+            return ""
+
+
+def _part_path(blocks: Sequence[Block], number: int) -> str:
+    """The item, and the part of a message item, that a block stood in."""
+    item, part, speaking = -1, 0, False
+    for block in blocks[: number + 1]:
+        part += 1
+        if not isinstance(block, Text | Refusal) or border(block) is not None or not speaking:
+            item, part = item + 1, 0
+        speaking = isinstance(block, Text | Refusal)
+    return f"output[{item}].content[{part}]" if speaking else f"output[{item}]"
+
+
+def encode_response(response: Response, created: int, locate: Locate | None = None, /) -> Encoded:
     """A whole answer on this wire."""
-    losses = Losses()
+    losses = Losses(locate=locate)
     own = (response.ext or {}).get(PROTOCOL)
     if response.ext is not None:
-        lose_ext(response.ext, PROTOCOL, (), losses)
+        lose_answer(response.ext, PROTOCOL, losses)
     if own is not None:
         return Encoded(_written_back(response, own["envelope"], losses), losses.items)
     identity = response.id or "resp_weft"
     output: list[JsonObject] = []
     for number, block in enumerate(response.message.blocks):
         if sayable(block, (0, number), losses):
+            ext = getattr(block, "ext", None)
+            if ext is not None:
+                lose_ext(ext, PROTOCOL, (0, number), losses)
             output.append(output_item(block, identity, len(output)))
     status, incomplete = encode_status(response.stop, losses)
     body = envelope(identity, response.model, created, status, output)

@@ -60,7 +60,7 @@ def decode_stop(response: JsonObject, *, called: bool, refused: bool) -> Stop | 
 
 def encode_status(stop: Stop | None, losses: Losses) -> tuple[str, JsonObject | None]:
     """The words `status` and `incomplete_details` for an answer of another wire."""
-    lose_stop(stop, SAME_WORD, "status", losses)
+    lose_stop(stop, SAME_WORD, losses)
     reason = INCOMPLETE_WORDS.get(stop.kind) if stop is not None else None
     return ("completed", None) if reason is None else ("incomplete", {"reason": reason})
 

@@ -76,7 +76,7 @@ class Writer:
                 self.losses.add(
                     place, "the unity of a message", "each text is a message of its own", "form"
                 )
-            if turn.message.form == "list" and _item(block) is None:
+            if turn.message.form == "list" and border(block) is None:
                 self.losses.add(place, "the list around a text", "it is a string here", "form")
             if isinstance(block, Refusal):
                 self.losses.add(place, "that it is a refusal", "it is plain text here", "form")
@@ -145,7 +145,7 @@ class Writer:
         run: list[Block] = []
         for number, block in enumerate(blocks):
             if type(block) in SPOKEN:
-                if run and (_item(block) is not None or self._stands_alone(run)):
+                if run and (border(block) is not None or self._stands_alone(run)):
                     items.append(self._said(message.form, run, places[number - len(run)]))
                     run = []
                 run.append(block)
@@ -160,10 +160,10 @@ class Writer:
 
     def _stands_alone(self, run: list[Block]) -> bool:
         """Words that another wire's model said have no item id, so each text is one string."""
-        return not self.native and _item(run[0]) is None
+        return not self.native and border(run[0]) is None
 
     def _said(self, form: Form, run: list[Block], place: Any) -> JsonObject:
-        item = _item(run[0])
+        item = border(run[0])
         body: JsonObject = {"role": "assistant"}
         if self._stands_alone(run):
             body["content"] = "".join(texts(run))
@@ -255,7 +255,7 @@ def _is_empty(block: Block) -> bool:
     return isinstance(block, Text) and not block.text
 
 
-def _item(block: Block) -> JsonObject | None:
+def border(block: Block) -> JsonObject | None:
     """The border of a message item, where this block begins one."""
     ext: Ext | None = getattr(block, "ext", None)
     own = ext.get(PROTOCOL) if ext is not None else None

@@ -1,0 +1,157 @@
+"""The losses of an answer speak of it in the words of whoever made it: every path leads to what
+stands in the upstream's own body."""
+
+import pytest
+
+import weft
+from corpus import recorded
+from laws.differences import reach, steps_of
+from laws.wire_bodies import PROTOCOLS
+from weft.codec import CODECS
+from weft.errors import WeftError
+
+PAIRS = [(a, b) for a in PROTOCOLS for b in PROTOCOLS if a != b]
+
+
+def leads(body, path):
+    """Whether a path leads to something in this body, or to a member that an object of it lacks."""
+    *above, last = steps_of(path)
+    for step in above:
+        inner = reach(body, (step,))
+        if inner is body:
+            return False
+        body = inner
+    return isinstance(body, dict) or (isinstance(last, int) and last < len(body))
+
+
+def recorded_answers(protocol):
+    for exchange in recorded(protocol):
+        if exchange["status"] < 400 and "response" in exchange:
+            yield exchange["id"], exchange["response"]
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_every_path_leads_into_the_upstreams_answer(source, target):
+    seen = 0
+    for key, body in recorded_answers(source):
+        try:
+            done = weft.translate_response(body, source, target)
+        except WeftError:
+            continue
+        paths = {loss.path for loss in done.losses if loss.path}
+        assert {path for path in paths if not leads(body, path)} == set(), key
+        seen += len(paths)
+    assert seen > 0
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_every_path_of_a_stream_leads_into_the_answer_that_it_makes(source, target):
+    for exchange in recorded(source):
+        if exchange["status"] >= 400 or not exchange.get("sse"):
+            continue
+        stream = weft.StreamTranslator(source, target)
+        stream.feed(exchange["sse"].encode())
+        stream.close()
+        whole = CODECS[source].encode_response(stream.response, 0).body
+        paths = {loss.path for loss in stream.losses if loss.path}
+        assert {path for path in paths if not leads(whole, path)} == set(), exchange["id"]
+
+
+BLOCKS = {
+    "anthropic": (
+        {
+            "id": "m",
+            "type": "message",
+            "role": "assistant",
+            "model": "c",
+            "content": [
+                {"type": "text", "text": "a", "citations": [{"type": "page_location"}]},
+                {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+            ],
+            "stop_reason": "pause_turn",
+            "stop_sequence": None,
+            "usage": {"input_tokens": 1, "output_tokens": 1},
+        },
+        {"content[0].citations", "content[1]", "stop_reason"},
+    ),
+    "openai-responses": (
+        {
+            "id": "r",
+            "object": "response",
+            "model": "g",
+            "status": "completed",
+            "output": [
+                {"type": "web_search_call", "id": "w", "status": "completed"},
+                {
+                    "type": "message",
+                    "id": "m",
+                    "role": "assistant",
+                    "status": "completed",
+                    "content": [
+                        {"type": "output_text", "text": "a", "annotations": []},
+                        {"type": "output_text", "text": "b", "annotations": [{"type": "x"}]},
+                    ],
+                },
+            ],
+        },
+        {"output[0]", "output[1].content[1].annotations"},
+    ),
+    "gemini": (
+        {
+            "candidates": [
+                {
+                    "content": {
+                        "role": "model",
+                        "parts": [{"text": "a"}, {"executableCode": {"code": "1"}}],
+                    },
+                    "finishReason": "MALFORMED_FUNCTION_CALL",
+                    "groundingMetadata": {"webSearchQueries": ["q"]},
+                }
+            ],
+            "modelVersion": "g",
+        },
+        {
+            "candidates[0].content.parts[1]",
+            "candidates[0].finishReason",
+            "candidates[0].groundingMetadata",
+        },
+    ),
+    "openai-chat": (
+        {
+            "id": "c",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "g",
+            "choices": [
+                {
+                    "index": 0,
+                    "finish_reason": "stop",
+                    "message": {
+                        "role": "assistant",
+                        "content": "a",
+                        "annotations": [{"type": "url_citation"}],
+                        "tool_calls": [
+                            {
+                                "id": "t",
+                                "type": "function",
+                                "function": {"name": "f", "arguments": "[1]"},
+                            }
+                        ],
+                    },
+                }
+            ],
+        },
+        {"choices[0].message.annotations", "choices[0].message.tool_calls[0].function.arguments"},
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [(a, b) for a, b in PAIRS if (a, b) != ("openai-chat", "openai-responses")],
+)
+def test_a_loss_of_meaning_is_told_in_the_upstreams_words(source, target):
+    body, paths = BLOCKS[source]
+    done = weft.translate_response(body, source, target)
+    told = {loss.path for loss in done.losses if loss.level == "meaning"}
+    assert paths <= told
