@@ -14,6 +14,7 @@ upstream left unfinished never ends like a success.
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from functools import partial
 
 import orjson
 from msgspec import Struct, structs
@@ -258,7 +259,9 @@ def _write_response(journey: Journey, response: Response) -> tuple[JsonObject, S
     """The answer in the caller's words; to a wish to be compacted, in the form it waits for."""
     created, wish = int(time.time()), journey.wish
     if wish is None:
-        encoded = journey.codec.encode_response(response, created)
+        maker = CODECS[journey.route.provider.protocol]
+        locate = partial(maker.locate_answer, response)
+        encoded = journey.codec.encode_response(response, created, locate)
         return encoded.body, encoded.losses
     encoded = journey.codec.encode_response(seal(response), created)
     wire = encoded.body if wish.kept is None else write_list(encoded.body, wish.kept)

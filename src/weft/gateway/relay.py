@@ -19,7 +19,19 @@ from msgspec import Struct, structs
 from weft.client import shape_id
 from weft.codec import CallRestorer, Calls, Codec, SseParser, write_frame
 from weft.errors import UpstreamProtocolError
-from weft.model import ApiError, End, Event, Fail, Finish, Fold, JsonObject, Loss, Origin, Start
+from weft.model import (
+    ApiError,
+    End,
+    Event,
+    Fail,
+    Finish,
+    Fold,
+    JsonObject,
+    Loss,
+    Origin,
+    Place,
+    Start,
+)
 
 KEEPALIVE: dict[str, bytes] = {
     "anthropic": b'event: ping\ndata: {"type": "ping"}\n\n',
@@ -177,6 +189,11 @@ class Interpreter:
         self._parser = SseParser()
         self._decoder = source.stream_decoder()
         self._encoder = target.stream_encoder(created)
+        self._encoder.losses.locate = self._locate
+        self._source = source
+
+    def _locate(self, place: Place) -> str:
+        return self._source.locate_answer(self.fold.response(), place)
 
     @property
     def losses(self) -> list[Loss]:
