@@ -105,6 +105,34 @@ def test_a_forgotten_text_is_nowhere_and_fsck_stays_clean(store: Store) -> None:
     assert "4711" not in weft.open(store).compile().to_text()
 
 
+def said_again(store: Store, name: str) -> weft.Thread:
+    """A thread whose first commit, its words and what stands behind it are always the same."""
+    t = weft.open(store, thread=name)
+    t.setup([{"name": "look", "description": SECRET, "input_schema": {"type": "object"}}])
+    t.user(SECRET, message=f"note {SECRET}")
+    with t.batch():
+        t.user("plain")
+        t.user("beside it", metadata={"key": SECRET})
+    return t
+
+
+@pytest.mark.parametrize("swept", [False, True])
+def test_what_is_said_again_in_another_thread_stays_forgotten(store: Store, swept: bool) -> None:
+    said_again(store, "first")
+    forget(store, SECRET)
+    if swept:
+        with weft.open(store, "first") as t:
+            t.reset(t.log()[-1])
+        assert gc(store, days=-1).commits == 3
+    ids = [info.id for info in said_again(store, "second").log()]
+    assert fsck(store).flaws == ()
+    assert not [data for _, data in store.upkeep().entries() if SECRET[:8].encode() in data]
+    with weft.open(store, "second") as t:
+        assert [info.id for info in t.log()] == ids
+        assert SECRET[:8] not in str(t.compile().tools)
+        assert swept or SECRET[:8] not in str([info.to_dict() for info in t.log()])
+
+
 def test_a_forgotten_text_leaves_no_bytes_in_the_files(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     with weft.open(path) as t:

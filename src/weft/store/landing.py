@@ -26,12 +26,14 @@ HEAD = f"""SELECT r.key, {LOGGED.format("r.thread")}, c.id, c.key, c.line, c.dep
     WHERE r.thread = ? AND r.name = ?"""
 PLACE = f"SELECT c.key, c.line, c.depth, {TAKEN} FROM commits c WHERE c.thread = ? AND c.id = ?"
 PUT_ENTRY = "INSERT INTO entry (id, data) VALUES (?, ?) ON CONFLICT (id) DO NOTHING"
-PUT_COMMIT = """INSERT INTO commits (thread, id, line, depth, kind, parent, second, entry, data,
-    created, usage, chain, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+BODY = """coalesce((SELECT b.data FROM tombstone g JOIN commits b ON b.id = g.id
+    WHERE g.kind = 'commit' AND g.id = ? LIMIT 1), ?)"""  # buried once, buried in every thread
+PUT_COMMIT = f"""INSERT INTO commits (thread, id, line, depth, kind, parent, second, entry, data,
+    created, usage, chain, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, {BODY}, ?, ?, ?, ?)
     ON CONFLICT (thread, id) DO NOTHING"""
-PUT_CHILD = """INSERT INTO commits (key, thread, id, line, depth, kind, parent, entry, data,
+PUT_CHILD = f"""INSERT INTO commits (key, thread, id, line, depth, kind, parent, entry, data,
     created, usage, chain, checksum) VALUES (?, ?, ?, ?, ?, ?, ?,
-    (SELECT key FROM entry WHERE id = ?), ?, ?, ?, ?, ?)"""
+    (SELECT key FROM entry WHERE id = ?), {BODY}, ?, ?, ?, ?)"""
 MOVE_REF = "UPDATE ref SET target = ? WHERE key = ?"
 PUT_OPERATION = """INSERT INTO operation (thread, seq, verb, ref, old, new, was, created, checksum)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
@@ -117,8 +119,8 @@ def _put_child(db: Database, owner: int, landing: Landing, tip: Tip) -> tuple[Pl
     parent, line, depth, _ = tip.place
     entry_key = db.insert(PUT_ENTRY, entry) or _entry_key(db, entry[0])
     beside = (commit.created, commit.usage, commit.chain)
-    place = (owner, commit.id, line, depth + 1, "append", parent, None, entry_key, commit.data)
-    key = db.insert(PUT_COMMIT, (*place, *beside, checksum(beside)))
+    place = (owner, commit.id, line, depth + 1, "append", parent, None, entry_key)
+    key = db.insert(PUT_COMMIT, (*place, commit.id, commit.data, *beside, checksum(beside)))
     if key is None:
         return _place(db, owner, commit.id, {}), False
     return (key, line, depth + 1, False), True
@@ -136,8 +138,9 @@ def _put_child_off(put_off: Deferred, owner: int, landing: Landing, tip: Tip) ->
     key, depth = parent + 1, depth + 1
     beside = outside(commit)
     put_off.put_off(PUT_ENTRY, id, (id, data))
-    values = (key, owner, commit.id, line, depth, commit.kind, parent, id, commit.data)
-    put_off.put_off(PUT_CHILD, key, (*values, *beside, checksum(beside)))
+    place = (key, owner, commit.id, line, depth, commit.kind, parent, id)
+    values = (*place, commit.id, commit.data, *beside, checksum(beside))
+    put_off.put_off(PUT_CHILD, key, values)
     return key, line, depth, False
 
 
@@ -232,7 +235,7 @@ def _put_commit(
     line, depth = _line(db, parents)
     beside = outside(commit)
     place = (owner, commit.id, line, depth, commit.kind, first, second, single)
-    key = db.insert(PUT_COMMIT, (*place, commit.data, *beside, checksum(beside)))
+    key = db.insert(PUT_COMMIT, (*place, commit.id, commit.data, *beside, checksum(beside)))
     if key is None:
         return _place(db, owner, commit.id, known), False
     if parents and parents[0][1] == line:

@@ -280,12 +280,20 @@ class MemoryStore:
             return
         depth = 1 + max((shelf.commits[parent].depth for parent in commit.parents), default=0)
         contents = tuple(self._tables.entries[id] for id in commit.entries)
-        shelf.commits[commit.id] = Step(commit, depth, contents)
+        shelf.commits[commit.id] = Step(self._as_buried(commit), depth, contents)
         thread = shelf.record.name
         self._tables.order.append((thread, commit.id))
         if commit.chain is not None:
             match = Match(commit.chain, thread, commit.id)
             self._tables.chains.setdefault(commit.chain, []).append(match)
+
+    def _as_buried(self, commit: CommitRecord) -> CommitRecord:
+        """The commit with the body that another thread's has, where that one lost its own."""
+        if ("commit", commit.id) not in self._tables.tombstones:
+            return commit
+        shelves = self._tables.shelves.values()
+        known = (shelf.commits[commit.id] for shelf in shelves if commit.id in shelf.commits)
+        return structs.replace(commit, data=next(known).commit.data)
 
 
 def _node(step: Step) -> Node:

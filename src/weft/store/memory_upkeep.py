@@ -79,9 +79,14 @@ class MemoryUpkeep:
             for step in other.commits.values()
             for entry in step.commit.entries
         }
-        gone = tables.entries.keys() - needed
+        buried = {id for kind, id in tables.tombstones if kind == "entry"}
+        gone = tables.entries.keys() - needed - buried
         for id in gone:
             del tables.entries[id]
+        there = {id for other in tables.shelves.values() for id in other.commits}
+        for kind, id in list(tables.tombstones):
+            if kind == "commit" and id not in there:
+                del tables.tombstones[(kind, id)]
         return Dropped(len(commits), len(gone), cut)
 
     def mend(self) -> list[str]:

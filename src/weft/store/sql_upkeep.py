@@ -201,10 +201,15 @@ class SqlUpkeep:
             # what came before a line that names nothing any more cannot be undone through it
             sql = "DELETE FROM operation WHERE thread = ? AND seq <= ?"
             operations = self._db.write(sql, (owner, cut))
-            entries = self._db.write(
+            entries = self._db.write(  # one that is buried has no words, and keeps them away
                 """DELETE FROM entry WHERE NOT EXISTS (SELECT 1 FROM commits c
                 WHERE c.entry = entry.key) AND NOT EXISTS (SELECT 1 FROM commit_entry m
-                WHERE m.entry = entry.key)"""
+                WHERE m.entry = entry.key) AND NOT EXISTS (SELECT 1 FROM tombstone g
+                WHERE g.kind = 'entry' AND g.id = entry.id)"""
+            )
+            self._db.write(
+                """DELETE FROM tombstone WHERE kind = 'commit' AND NOT EXISTS
+                (SELECT 1 FROM commits c WHERE c.id = tombstone.id)"""
             )
             return Dropped(len(keys), entries, operations)
 
