@@ -193,6 +193,21 @@ def test_a_summary_without_a_session_begins_a_thread(store):
     assert file(store, request(CLAUDE + "a", "b", "c"), hint="claude-9").thread == "claude-9"
 
 
+@pytest.mark.parametrize(
+    ("aside", "names"),
+    [
+        (request("x", system="You are a title generator."), ("s.2", "s")),
+        (request("Generate a title for this conversation:"), ("s.2", "s")),
+        (request("Find the title of this book.", tools=(Tool("t"),)), ("s", "s.2")),
+        (request("hello"), ("s", "s.2")),
+    ],
+)
+def test_a_question_for_a_title_does_not_take_the_sessions_name(store, aside, names):
+    first = file(store, aside, "y", hint="s")
+    assert (first.thread, file(store, request("a"), "b", hint="s").thread) == names
+    assert file(store, request("a", "b", "c"), hint="s").thread == names[1]
+
+
 def test_tools_that_change_are_kept_with_the_branch(store):
     file(store, request("a", tools=(Tool("t1"),)), "b")
     ticket = file(store, request("a", "b", "c", tools=(Tool("t1"), Tool("t2"))), "d")

@@ -42,6 +42,14 @@ TITLES: list[tuple[str, list[Said], str | None]] = [
         "what is this?",
     ),
     (
+        "what Gemini CLI says of the folder",
+        [
+            lambda t: t.user("<session_context>\nThis is the Gemini CLI.\n</session_context>"),
+            lambda t: t.user("what is this?"),
+        ],
+        "what is this?",
+    ),
+    (
         "a command of Claude Code",
         [
             lambda t: t.user(

@@ -13,8 +13,10 @@ import orjson
 from weft.model import Request
 
 NAME_LIMIT = 80
+ASIDE_LIMIT = 200
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_TITLE = re.compile(r"\b(?:generate|write|create)\b.*\btitle\b|\btitle generator\b", re.I)
 _SESSION = re.compile(r"session_([0-9a-f-]{8,})")
 
 
@@ -26,6 +28,16 @@ def read_hint(headers: Mapping[str, str], request: Request) -> str | None:
             if name:
                 return prefix + name
     return None
+
+
+def is_aside(request: Request) -> bool:
+    """Whether a client asks beside the conversation, for its title.
+
+    opencode does so before the conversation's own first request, and under the same name.
+    """
+    if request.tools:
+        return False
+    return any(_TITLE.search(message.text[:ASIDE_LIMIT]) for message in request.messages[:2])
 
 
 def _header(name: str) -> Callable[[Mapping[str, str], Request], str | None]:

@@ -37,6 +37,7 @@ from weft.thread import open as open_thread
 
 from .auth import Caller, owns
 from .folded import Folded, find_folded, find_summary
+from .hints import is_aside
 from .resume import Before
 
 THREADS_OF_SESSION = 1000
@@ -138,7 +139,7 @@ def file_request(
         if hint is not None and (folded := _folded(store, scope, hint, request, length)):
             return _adopt(folded, request, caller)
         if known is None:
-            thread = open_thread(store, _free_name(store, hint), scope=scope)
+            thread = open_thread(store, _free_name(store, hint, request), scope=scope)
             return _append(thread, request.messages, caller, request.tools or None)
         thread = open_thread(store, known.thread, branch=known.branch, scope=scope)
         commit = known.commit.hex()
@@ -242,9 +243,11 @@ def _free_branch(store: Store, thread: str) -> str:
     return next(name for number in count(2) if (name := f"branch-{number}") not in taken)
 
 
-def _free_name(store: Store, hint: str | None) -> str:
-    """The session's name, numbered where it is taken; without a session, when it began."""
+def _free_name(store: Store, hint: str | None, request: Request) -> str:
+    """The session's name, numbered where it is taken or not meant; without a session, when it
+    began."""
     if hint is None:
         return f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid4().hex[:6]}"
-    names = (hint, *(f"{hint}.{number}" for number in range(2, THREADS_OF_SESSION)))
+    own = () if is_aside(request) else (hint,)
+    names = (*own, *(f"{hint}.{number}" for number in range(2, THREADS_OF_SESSION)))
     return next((n for n in names if store.read_thread(n) is None), f"{hint}.{uuid4().hex}")

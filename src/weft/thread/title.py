@@ -18,6 +18,7 @@ OPENING = 16
 CLIENTS_OWN = (
     "system-reminder",
     "environment_context",
+    "session_context",
     "user_instructions",
     "INSTRUCTIONS",
     "local-command-caveat",
