@@ -699,7 +699,7 @@ def test_an_answer_of_another_wire():
             "completion_tokens_details": {"reasoning_tokens": 2},
         },
     }
-    assert [loss.level for loss in done.losses] == ["meaning", "form"]
+    assert [loss.level for loss in done.losses] == ["meaning", "form", "form"]
 
 
 def test_an_error_in_an_answers_clothes_is_an_error():

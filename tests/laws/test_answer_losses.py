@@ -1,11 +1,13 @@
 """The losses of an answer speak of it in the words of whoever made it: every path leads to what
 stands in the upstream's own body."""
 
+import orjson
 import pytest
 
 import weft
 from corpus import recorded
-from laws.differences import reach, steps_of
+from laws.differences import Report, differences, reach, steps_of
+from laws.test_named_losses import SAME, caller_path
 from laws.wire_bodies import PROTOCOLS
 from weft.codec import CODECS
 from weft.errors import WeftError
@@ -55,6 +57,45 @@ def test_every_path_of_a_stream_leads_into_the_answer_that_it_makes(source, targ
         whole = CODECS[source].encode_response(stream.response, 0).body
         paths = {loss.path for loss in stream.losses if loss.path}
         assert {path for path in paths if not leads(whole, path)} == set(), exchange["id"]
+
+
+SAID = {
+    "anthropic": ("content", "stop_reason", "stop_sequence"),
+    "openai-chat": ("choices",),
+    "openai-responses": ("output", "status", "incomplete_details"),
+    "gemini": ("candidates", "promptFeedback"),
+}
+"""The answer itself; what the envelope says around it is one loss, or the way home's own."""
+
+
+def told(value):
+    """A value without what is null or empty: that is as much as to leave it out."""
+    if isinstance(value, dict):
+        inner = {key: told(item) for key, item in value.items()}
+        return {key: item for key, item in inner.items() if item not in (None, "", [], {})}
+    return [told(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize(("there", "back"), PAIRS)
+def test_what_differs_in_an_answer_that_came_back_is_named(there, back):
+    silent = {}
+    for key, body in recorded_answers(there):
+        try:
+            out = weft.translate_response(body, there, back)
+        except WeftError:
+            continue
+        between = orjson.loads(orjson.dumps(out.body))
+        home = weft.translate_response(between, back, there)
+        ours, theirs = (
+            told({name: said for name, said in SAME[there](whole).items() if name in SAID[there]})
+            for whole in (body, orjson.loads(orjson.dumps(home.body)))
+        )
+        losses = [(caller_path(loss.path, there), loss.what) for loss in out.losses]
+        report = Report(ours, losses, between, [loss.path for loss in home.losses])
+        found = [d.path for d in differences(ours, theirs) if not report.names(d, {}, {})]
+        if found:
+            silent[key] = found
+    assert silent == {}
 
 
 BLOCKS = {

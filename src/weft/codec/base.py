@@ -88,7 +88,7 @@ def thread_path(place: Place) -> str:
             return f"tools[{number}]"
         case ("params" | "member", name):
             return str(name)
-        case ("stop",):
+        case ("stop", *_):
             return "stop"
         case (message, block, "arguments"):
             return f"messages[{message}].content[{block}].arguments"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from weft.errors import Refused
-from weft.model import Ext, JsonObject, Place, Request, Stop, StopKind, Tool
+from weft.model import Ext, JsonObject, Place, Request, Stop, StopKind, Tool, ToolCall
 
 from .base import Losses, members
 
@@ -95,9 +95,21 @@ def lose_params(request: Request, sayable: frozenset[str], losses: Losses) -> No
         )
 
 
-def lose_stop(stop: Stop | None, words: frozenset[StopKind], losses: Losses) -> None:
-    """Report why an answer ended, where the target's wire has no word of its own for it."""
-    if stop is not None and stop.kind not in words:
+def lose_stop(
+    stop: Stop | None, words: frozenset[StopKind], losses: Losses, said: str = ""
+) -> None:
+    """Report why an answer ended, where the target's wire has no word of its own for it, and what
+    was told beside; `said` is what this wire tells, too."""
+    if stop is None:
+        return
+    if stop.raw == "":
+        what = "nothing: a reason to stop was added"
+        losses.add(("stop",), what, "every answer has one here", "form")
+    for part in ("sequence", "details"):
+        if part != said and getattr(stop, part) is not None:
+            what = f"the {part} of the stop"
+            losses.add(("stop", part), what, "only a word is said here", "form")
+    if stop.kind not in words:
         losses.add(
             ("stop",),
             f"the stop {stop.raw or stop.kind!r}",
@@ -151,6 +163,14 @@ def lose_ext(ext: Ext, protocol: str, place: Place, losses: Losses) -> None:
         _lose_members(inner, path, losses)
         outer = {key: value for key, value in item.items() if key != "content"}
         _lose_members(outer, path.partition(".content")[0], losses)
+
+
+def lose_call(call: ToolCall, place: Place, losses: Losses, *, custom: bool = True) -> None:
+    """Report what a flat name and, unless `custom` is known, an object say of an answer's call."""
+    if call.namespace is not None:
+        losses.add(place, f"the namespace {call.namespace!r}", "names are flat here", "form")
+    if call.custom and not custom:
+        losses.add(place, "a custom call, now a function's", "it has one input", "form")
 
 
 def lose_answer(ext: Ext, protocol: str, losses: Losses) -> None:

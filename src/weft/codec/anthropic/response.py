@@ -1,7 +1,7 @@
 """Whole answers, both ways. A decoded body is the fold of the events that it means."""
 
 from weft.codec.base import Encoded, Locate, Losses
-from weft.codec.params import lose_answer, lose_ext
+from weft.codec.params import lose_answer, lose_call, lose_ext
 from weft.codec.read import at, objects, text_of
 from weft.errors import UpstreamFailed
 from weft.model import (
@@ -23,6 +23,7 @@ from weft.model import (
     Response,
     Start,
     Thinking,
+    ToolCall,
     fold,
 )
 
@@ -65,8 +66,8 @@ def locate_answer(_response: Response, place: Place) -> str:
     match place:
         case (int(), int(block), *_):
             return f"content[{block}]"
-        case ("stop",):
-            return "stop_reason"
+        case ("stop", *part):
+            return f"stop_{part[0]}" if part else "stop_reason"
         case ("member", name):
             return str(name)
         case _:
@@ -118,6 +119,8 @@ def sayable(block: Block, message: Message, place: tuple[int, int], losses: Loss
     if isinstance(block, Opaque) and block.protocol != PROTOCOL:
         losses.add(place, f"a {block.raw.get('type')} block", "only its own protocol knows it")
         return False
+    if isinstance(block, ToolCall):
+        lose_call(block, place, losses, custom=False)
     if isinstance(block, Audio | File | Image):
         what = type(block).__name__.lower()
         losses.add(place, f"a block of type {what}", "a model's answer has none on this wire")

@@ -68,7 +68,7 @@ def stop_word(stop: Stop | None, losses: Losses, *, native: bool) -> str | None:
     """Anthropic's own word where it was Anthropic's, else the nearest one, reported."""
     if stop is None or (native and stop.raw is not None):
         return stop.raw if stop is not None else None
-    lose_stop(stop, SAME_WORD, losses)
+    lose_stop(stop, SAME_WORD, losses, "sequence")
     return STOP_WORDS[stop.kind]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import structs
 
 from weft.codec.base import Encoded, Locate, Losses, members
-from weft.codec.params import lose_answer, lose_ext
+from weft.codec.params import lose_answer, lose_call, lose_ext
 from weft.codec.read import inside, objects, wrong
 from weft.errors import Refused, UpstreamFailed
 from weft.model import (
@@ -111,7 +111,7 @@ def locate_answer(response: Response, place: Place) -> str:
         case (int(), int(block), *deeper):
             path = f"{MESSAGE}.{_member_of(response.message, block)}"
             return path + (".function.arguments" if deeper == ["arguments"] else "")
-        case ("stop",):
+        case ("stop", *_):
             return f"{CHOICE}.finish_reason"
         case ("member", name):
             return str(name)
@@ -193,9 +193,8 @@ def _join_texts(said: JsonObject, message: Message, losses: Losses) -> None:
     """An answer's content is one string here. Nothing goes between: a text may end mid-sentence."""
     said["content"] = "".join(part.get("text", "") for part in said["content"])
     texts = [at for at, block in enumerate(message.blocks) if isinstance(block, Text)]
-    for at in texts[1:]:
-        what = "the border to the text before"
-        losses.add((0, at), what, "they are one string here", "form")
+    for at in texts:
+        losses.add((0, at), "the borders between texts", "they are one string here", "form")
 
 
 def _put_back(body: JsonObject, kept: JsonObject) -> None:
@@ -224,6 +223,9 @@ def sayable(block: Block, origin: Origin | None, place: Any, losses: Losses) -> 
             why = "only its own protocol knows it"
         case Image() | File():
             why = "an answer holds text here"
+        case ToolCall():
+            lose_call(block, place, losses)
+            return True
         case Audio(source=source) if not isinstance(source, FileRef) or not made_here:
             why = "an answer's audio has an id here"
         case _:

@@ -9,7 +9,7 @@ that only counts has its candidates, or their absence, under `unanswered`.
 from typing import Any
 
 from weft.codec.base import Encoded, Locate, Losses, members
-from weft.codec.params import lose_answer, lose_ext, lose_stop
+from weft.codec.params import lose_answer, lose_call, lose_ext, lose_stop
 from weft.codec.read import at, inside, objects, wrong
 from weft.errors import Refused, UpstreamFailed
 from weft.model import (
@@ -117,6 +117,7 @@ def decode_finish(body: JsonObject, candidate: JsonObject, called: bool) -> Fini
     blocked = None if candidate else decode_block(body.get("promptFeedback"))
     if blocked is not None:
         stop = blocked
+        ext["unanswered"] = body.get("candidates")
     elif "promptFeedback" in body:
         envelope["promptFeedback"] = body["promptFeedback"]
     if not candidate and blocked is None:
@@ -144,9 +145,10 @@ def locate_answer(response: Response, place: Place) -> str:
     match place:
         case (int(), int(block), *_):
             return f"candidates[0].content.parts[{block}]"
-        case ("stop",):
-            blocked = _block_feedback(response.stop) is not None
-            return "promptFeedback.blockReason" if blocked else "candidates[0].finishReason"
+        case ("stop", *part):
+            if _block_feedback(response.stop) is not None:
+                return "promptFeedback" if part else "promptFeedback.blockReason"
+            return f"candidates[0].finish{'Message' if part else 'Reason'}"
         case ("member", str(name)):
             return AROUND.get(name, f"candidates[0].{name}")
         case _:
@@ -240,7 +242,13 @@ def show(
     if isinstance(block, Thinking) and origin is not None and origin.protocol != PROTOCOL:
         if block.signature is not None:
             losses.add(place, "the signature of thinking", "it is its maker's only", "form")
+        if block.ext is not None:
+            lose_ext(block.ext, PROTOCOL, place, losses)
+        if not block.text:
+            losses.add(place, "a thinking block", "it says nothing without its seal", "form")
         return Thinking(block.text) if block.text else None
+    if isinstance(block, ToolCall):
+        lose_call(block, place, losses, custom=False)
     ext = getattr(block, "ext", None)
     if ext is not None:
         lose_ext(ext, PROTOCOL, place, losses)

@@ -100,7 +100,7 @@ def locate_answer(response: Response, place: Place) -> str:
         case (int(), int(block), *deeper):
             inner = ".arguments" if deeper == ["arguments"] else ""
             return _part_path(response.message.blocks, block) + inner
-        case ("stop",):
+        case ("stop", *_):
             told = response.stop.raw if response.stop is not None else None
             return "incomplete_details.reason" if told in INCOMPLETE else "status"
         case ("member", str(name)) if name != "envelope":
@@ -230,4 +230,6 @@ def sayable(
         what = type(block).__name__.lower()
         losses.add(place, f"a block of type {what}", "a model's answer has none on this wire")
         return False
+    if isinstance(block, Redacted):
+        losses.add(place, "that it is sealed whole", "it is reasoning without a summary", "form")
     return beginning or block != Thinking("")
