@@ -5,6 +5,7 @@ Small counts here; `make torture` sets `WEFT_TORTURE` and takes the large ones.
 
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -20,6 +21,7 @@ import pytest
 import weft
 from weft.cli.main import main
 from weft.errors import Damaged, StoreError
+from weft.store.salvage.holding import Holding
 from weft.store.salvage.pages import Pages
 from weft.store.salvage.remains import gather
 from weft.thread.care import forget, fsck, mend
@@ -28,6 +30,7 @@ LARGE = bool(os.environ.get("WEFT_TORTURE"))
 SEEDS = 400 if LARGE else 30
 PAGE = 2048
 LINE = "[damaged]"
+AFTER = r"branch '(.*?)' .* what came after the damage is on '(.*?)'"
 
 Harm = Callable[[bytearray, random.Random], None]
 Rows = list[dict[str, Any]]
@@ -216,6 +219,31 @@ def test_one_lost_page_in_a_plain_thread_costs_a_few_lines_at_most(tmp_path: Pat
         copy.unlink()
 
 
+def test_what_comes_after_the_damage_never_takes_a_name_that_is_given(tmp_path: Path) -> None:
+    path, copy = tmp_path / "plain.db", tmp_path / "copy.db"
+    with weft.open(path) as t:
+        for number in range(150):
+            t.user(f"line {number}", metadata={"n": number})
+            if number == 20:
+                t.branch("main-after-damage")
+        t.branch("main-after-damage-2")
+        t.delete_branch("main-after-damage-2")
+        before = t.branches()
+    told: list[str] = []
+    for page in range(1, path.stat().st_size // PAGE):
+        shutil.copy(path, copy)
+        break_page(copy, page)
+        done, report = mend(copy)
+        assert report.clean
+        rests = {new: before[old] for old, new in re.findall(AFTER, "\n".join(done))}
+        told += rests
+        with weft.open(copy) as t:
+            after = t.branches()
+        assert {name: after[name] for name in rests} == rests
+        assert after.keys() - rests.keys() <= before.keys()
+    assert "main-after-damage-3" in told
+
+
 HOLDER = """
 import sys, weft
 thread = weft.open(sys.argv[1])
@@ -287,6 +315,40 @@ def test_a_full_disk_changes_nothing(
     assert path.read_bytes() == data
     assert not list(tmp_path.glob("*.damaged*"))
     assert mend(path)[1].clean
+
+
+@pytest.mark.parametrize("written", [0.01, 0.3, 0.9])
+def test_a_repair_that_was_cut_short_starts_again(
+    written: float, whole: Path, tmp_path: Path
+) -> None:
+    """A power cut while the new bytes are written: the next repair reads the copy of the old."""
+    path = Path(shutil.copy(whole, tmp_path / "store.db"))
+    break_page(path, 40)
+    once = Path(shutil.copy(path, tmp_path / "once.db"))
+    done, _ = mend(once)
+    child = os.fork()
+    if child == 0:  # no byte gets beyond a limit that cannot be lifted again
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        with Holding(str(path)) as held:
+            kept = f"{held.path}.damaged-1"
+            Path(kept).write_bytes(path.read_bytes())
+            limit = int(once.stat().st_size * written)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+            try:
+                held.write(str(once), kept)
+            except OSError:
+                os._exit(0)
+        os._exit(2)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    with pytest.raises(Damaged, match="--repair"):
+        weft.open(path)
+    again, report = mend(path)
+    assert report.clean
+    assert again[1:] == done[1:]
+    assert again[0] == f"the damaged file is kept as {f'{path}.damaged-1'!r}"
+    left = sorted(file.name for file in tmp_path.glob("store.db*"))
+    assert left == ["store.db", "store.db.damaged-1"]
 
 
 def test_what_only_the_log_has_is_read_too(tmp_path: Path) -> None:

@@ -5,6 +5,10 @@ to read or write it. They are taken without SQLite, because it locks no file tha
 POSIX forgets a process's locks when it closes any descriptor of the file, so all reading and
 writing here goes through one.
 
+While the new bytes are written, the file begins with words that name the copy of the old ones
+instead of SQLite's own. Whoever opens it then is told that it is damaged, and whoever repairs it
+starts again from that copy.
+
 https://www.sqlite.org/lockingv3.html, https://www.sqlite.org/howtocorrupt.html (2.2)
 """
 
@@ -21,6 +25,7 @@ from .pages import Bytes
 
 PENDING, LOCKED_BYTES = 0x40000000, 512
 PART = 1 << 20
+MARK, HEAD = b"weft repairs this file from ", 1024
 PRIMARY = 0xFF
 IN_USE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
@@ -46,7 +51,8 @@ class Holding:
     def __init__(self, path: str) -> None:
         self._given = path
         self.path = os.path.realpath(path)
-        self._descriptor = -1
+        self._descriptor = self._copied = -1
+        self._kept: str | None = None
         self.data: Bytes = b""
         self.log = b""
 
@@ -64,7 +70,11 @@ class Holding:
             os.close(self._descriptor)
             raise in_use(self._given) from None
         self.data = Descriptor(self._descriptor)
-        self.log = _read_whole(f"{self.path}-wal")
+        self._kept = self._unfinished()
+        if self._kept is not None:
+            self._copied = os.open(self._kept, os.O_RDONLY)
+            self.data = Descriptor(self._copied)
+        self.log = _read_whole(f"{self._kept or self.path}-wal")
         return self
 
     def __exit__(
@@ -74,22 +84,25 @@ class Holding:
         trace: TracebackType | None,
     ) -> None:
         os.close(self._descriptor)
+        if self._kept is not None:
+            os.close(self._copied)
 
     def replace(self, fresh: str) -> str:
         """Write the bytes of another file here; the result is where the old ones are now.
 
         Raises `StoreError` where the disk does not take them; then what was not yet copied stays.
         """
-        kept = _free_name(self.path)
+        kept = self._kept or _free_name(self.path)
         try:
-            self._copy(kept)
+            if self._kept is None:
+                self._copy(kept)
         except OSError as error:
             for name in filter(os.path.exists, (kept, f"{kept}-wal")):
                 os.remove(name)
             what = f"the damaged file cannot be kept as {kept!r}, so nothing is changed"
             raise StoreError(f"{what}: {error}") from None
         try:
-            self._write(fresh)
+            self.write(fresh, kept)
         except OSError as error:
             what = f"the store {self._given!r} cannot be written: {error}"
             raise StoreError(f"{what}; {kept!r} has what it was, {fresh!r} what is whole") from None
@@ -105,18 +118,37 @@ class Holding:
                 copy.write(self.log)
                 _settle(copy)
 
-    def _write(self, fresh: str) -> None:
+    def write(self, fresh: str, kept: str) -> None:
+        """Put the bytes of `fresh` here; `kept` has those that are here now."""
         for name in (f"{self.path}-wal", f"{self.path}-shm"):  # of the old bytes, not of the new
             if os.path.exists(name):
                 os.remove(name)
-        length = 0
+        self._put((MARK + os.path.basename(kept).encode()).ljust(HEAD, b"\0"), 0)
+        os.fsync(self._descriptor)
         with open(fresh, "rb") as source:
+            head = source.read(HEAD)
+            length = len(head)
             while part := source.read(PART):
-                while part:
-                    done = os.pwrite(self._descriptor, part, length)
-                    part, length = part[done:], length + done
+                self._put(part, length)
+                length += len(part)
         os.ftruncate(self._descriptor, length)
         os.fsync(self._descriptor)
+        self._put(head, 0)
+        os.fsync(self._descriptor)
+
+    def _put(self, data: bytes, at: int) -> None:
+        while data:
+            done = os.pwrite(self._descriptor, data, at)
+            data, at = data[done:], at + done
+
+    def _unfinished(self) -> str | None:
+        """The copy of the file from before a repair that was cut short, if that is what it is."""
+        head = self.data[:HEAD]
+        if not head.startswith(MARK):
+            return None
+        kept = os.fsdecode(head.removeprefix(MARK).rstrip(b"\0"))
+        path = os.path.join(os.path.dirname(self.path), kept)
+        return path if os.path.isfile(path) else None
 
 
 def refuse_in_use(path: str) -> None:

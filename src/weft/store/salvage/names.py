@@ -72,7 +72,9 @@ def plan_names(remains: Remains, graph: Graph) -> Names:
     by_ref: dict[int, list[Logged]] = {}
     for line in good:
         by_ref.setdefault(line[3], []).append(line)
-    for key, (thread, name, row_target, is_row) in _known_refs(remains).items():
+    known = _known_refs(remains)
+    taken = {(thread, name) for thread, name, _, _ in known.values()}
+    for key, (thread, name, row_target, is_row) in known.items():
         if thread not in names.threads:
             continue
         lines = [line for line in by_ref.get(key, ()) if line[0] == thread]
@@ -85,7 +87,7 @@ def plan_names(remains: Remains, graph: Graph) -> Names:
             title = cast(str, names.threads[thread][1])
             head = None if target is None else target.id.hex()
             fewer = 0 if target is None else depths.between(wanted, target)
-            rest = _rest(names, graph, thread, name, wanted)
+            rest = _rest(names, graph, (thread, name), wanted, taken)
             names.ends.append(End(title, name, head, fewer, rest))
         names.refs[key] = (thread, name, None if target is None else target.key)
     _keep_log(names, good, remains, graph)
@@ -94,12 +96,19 @@ def plan_names(remains: Remains, graph: Graph) -> Names:
     return names
 
 
-def _rest(names: Names, graph: Graph, thread: int, name: str, wanted: int) -> str | None:
-    """A new branch for what is whole behind the damage, if anything is."""
+def _rest(
+    names: Names, graph: Graph, of: tuple[int, str], wanted: int, taken: set[tuple[int, str]]
+) -> str | None:
+    """A new branch for what is whole behind the damage, if anything is; its name is taken then."""
     found = graph.find_behind(wanted)
+    thread, name = of
     if found is None or found.thread != thread or name.startswith(TAG):
         return None
-    title = f"{name}{AFTER}"
+    number, title = 1, f"{name}{AFTER}"
+    while (thread, title) in taken:
+        number += 1
+        title = f"{name}{AFTER}-{number}"
+    taken.add((thread, title))
     names.rests.append((thread, title, wanted))
     return title
 
@@ -107,11 +116,8 @@ def _rest(names: Names, graph: Graph, thread: int, name: str, wanted: int) -> st
 def _keep_rests(names: Names, graph: Graph) -> None:
     """Give those branches their refs; the log knows nothing of them."""
     graph.adopt(target for _, _, target in names.rests)
-    taken = {(thread, name) for thread, name, _ in names.refs.values()}
-    logged = [line[3] for line in names.log]
-    for number, (thread, name, target) in enumerate(names.rests, 1):
-        if (thread, name) not in taken:
-            names.refs[max([0, *names.refs, *logged]) + number] = (thread, name, target)
+    first = 1 + max([0, *names.refs, *(line[3] for line in names.log)])
+    names.refs.update(enumerate(names.rests, first))
 
 
 def _good_lines(remains: Remains) -> list[Logged]:

@@ -3,7 +3,7 @@
 The new file is made and closed before the old one is touched. Then the old bytes, and its log,
 are copied to a name that says what they are; only after they are on the disk is the store's own
 file written over, in place and under SQLite's own locks, so that whoever waits for it finds the
-new one. A power cut in the middle leaves a copy of the damaged file, and `--repair` starts again.
+new one. After a power cut in the middle `--repair` starts again from the copy of the old bytes.
 """
 
 import os
