@@ -138,6 +138,7 @@ def test_a_resumed_session_holds_the_turns_of_a_reverted_compaction(
     words = ("QUINCE", "hello-from-tool-42", "MEDLAR", "SORREL", "TANSY")
     assert [word for word in words if word not in asked] == []
     assert "Another language model" not in asked
+    assert "MOCK-SUMMARY" not in asked
     assert '"type": "compaction"' not in asked
 
 

@@ -277,6 +277,25 @@ def test_a_codex_rollout_comes_in_and_goes_out(store: Store) -> None:
     assert out.splitlines() == [line for line in data.splitlines() if b'"compacted"' not in line]
 
 
+def test_an_answer_that_is_a_summary_goes_with_its_compaction(store: Store) -> None:
+    """Codex asks for it out of sight, and keeps the answer alone."""
+    lines = codex_lines()
+    words = {"type": "output_text", "text": "SUMMARY"}
+    summary = {"type": "message", "role": "assistant", "content": [words]}
+    asked = {"timestamp": "t", "type": "response_item", "payload": summary}
+    event = {"timestamp": "t", "type": "event_msg", "payload": {"type": "token_count"}}
+    lines[7]["payload"]["message"] = "Here is what was said:\nSUMMARY"
+    lines[7:7] = [event, asked, event]
+    data = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+    take(store, data)
+    assert export_bytes(store, "cx-1", "codex")[0] == data
+    thread = weft.open(store, "cx-1")
+    thread.revert(next(info for info in thread.log() if info.kind == "compact"))
+    assert said(store, "cx-1") == ["go", "-", "found", "done", "more"]
+    out = export_bytes(store, "cx-1", "codex")[0]
+    assert out.splitlines() == [line for line in data.splitlines() if b"SUMMARY" not in line]
+
+
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 USE = {"type": "tool_use", "id": "c1", "name": "f", "input": {}}
 RESULT = {"type": "tool_result", "tool_use_id": "c1", "content": "found"}

@@ -3,7 +3,8 @@
 A `response_item` is an item of the Responses API. Items of one answer (reasoning, words, calls)
 stand on lines of their own and are one message here, as they were when the model made it. A
 `compacted` line gives the history that went on in place of the old one; it becomes a compaction
-whose parent is the old one. What it says again word for word keeps its line.
+whose parent is the old one. What it says again word for word keeps its line, and the answer that is
+the compaction's own summary belongs to it.
 """
 
 from collections import Counter
@@ -93,7 +94,7 @@ def _fold(steps: list[Step], line: Line, waiting: list[Kept], remarks: list[Rema
     messages: list[Message] = []
     for item in cast(list[JsonObject], history):
         messages += _decode([item], line, remarks)
-    lines = (*waiting, Kept(line.number, line.text, True))
+    lines = (*_summary_lines(steps, payload), *waiting, Kept(line.number, line.text, True))
     waiting.clear()
     steps.append(
         Folded(
@@ -106,6 +107,21 @@ def _fold(steps: list[Step], line: Line, waiting: list[Kept], remarks: list[Rema
             lines=lines,
         )
     )
+
+
+def _summary_lines(steps: list[Step], payload: JsonObject) -> tuple[Kept, ...]:
+    """Take the answer that is this compaction's summary from the steps, if it stands there.
+
+    Codex asks for it out of sight, so it answers nothing that the file has.
+    """
+    last = steps[-1] if steps else None
+    if not isinstance(last, Said) or last.message.role != "assistant":
+        return ()
+    said = last.message.text.strip()
+    if not said or said not in str(payload.get("message", "")):
+        return ()
+    steps.pop()
+    return last.lines
 
 
 def _decode(items: list[JsonObject], line: Line, remarks: list[Remark]) -> list[Message]:
