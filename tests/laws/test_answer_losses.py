@@ -196,3 +196,19 @@ def test_a_loss_of_meaning_is_told_in_the_upstreams_words(source, target):
     done = weft.translate_response(body, source, target)
     told = {loss.path for loss in done.losses if loss.level == "meaning"}
     assert paths <= told
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_a_stream_reports_each_kind_of_event_once_and_none_that_it_has_told(source, target):
+    for exchange in recorded(source):
+        if exchange["status"] >= 400 or not exchange.get("sse"):
+            continue
+        stream = weft.StreamTranslator(source, target)
+        stream.feed(exchange["sse"].encode())
+        stream.close()
+        events = [loss.what for loss in stream.losses if loss.what.endswith(" event")]
+        assert len(events) == len(set(events)), exchange["id"]
+        assert not TOLD & set(events), exchange["id"]
+
+
+TOLD = {f"a response.{name} event" for name in ("created", "completed", "output_text.delta")}

@@ -174,6 +174,7 @@ class StreamEncoder:
 
     def __init__(self, _created: int) -> None:
         self.losses = Losses()
+        self._lost: set[str] = set()
         self._writer = Writer(None, self.losses, native=True)
         self._numbers: dict[int, int] = {}
         self._current: int | None = None
@@ -198,7 +199,8 @@ class StreamEncoder:
                     if index is not None and index != self._current:
                         return self._content(index, event)
                     return [_frame(self._renumbered(raw, index))]
-                if says is None:
+                if says is None and kind not in self._lost:
+                    self._lost.add(kind)
                     self.losses.add("", f"a {kind} event", "only its own protocol knows it", "form")
                 return []
 

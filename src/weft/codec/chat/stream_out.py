@@ -88,8 +88,9 @@ class StreamEncoder:
                 return []
             case End():
                 return self._end()
-            case Other(protocol=protocol, kind=kind):
-                self._lose(protocol, kind)
+            case Other(protocol=protocol, kind=kind, says=says):
+                if says is None:
+                    self._lose(protocol, kind)
                 return []
             case Fail():
                 return []

@@ -52,6 +52,7 @@ class StreamEncoder:
 
     def __init__(self, created: int) -> None:
         self.losses = Losses()
+        self._lost: set[str] = set()
         self._created = created
         self._sequence = 0
         self._said = 0
@@ -92,7 +93,8 @@ class StreamEncoder:
 
     def _other(self, event: Other) -> list[Frame]:
         if event.protocol != PROTOCOL:
-            if event.says is None:
+            if event.says is None and event.kind not in self._lost:
+                self._lost.add(event.kind)
                 what = f"a {event.kind} event"
                 self.losses.add("", what, "only its own protocol knows it", "form")
             return []
