@@ -120,6 +120,18 @@ def test_a_streamed_custom_call_is_the_whole_one(arguments: str, text: str, size
     assert fold(told).message.blocks == whole.blocks
 
 
+@pytest.mark.parametrize("text", ["raw", '{"input":"x"}', '"x"'])
+def test_a_custom_call_under_a_flat_name_keeps_its_text(text: str) -> None:
+    """A wire with custom tools but without namespaces: only the name is another."""
+    calls = {"x__js": {"name": "js", "namespace": "x", "custom": True}}
+    flat, own = ToolCall("c", "x__js", text, custom=True), ToolCall("c", "js", text, True, "x")
+    assert restore_calls(Message("assistant", (flat,)), calls).blocks == (own,)
+    restorer = CallRestorer(calls)
+    events = [Open(0, ToolCall("c", "x__js", "", custom=True)), Delta(0, "arguments", text)]
+    told = [known for event in [*events, Close(0)] for known in restorer.send(event)]
+    assert fold(told).message.blocks == (own,)
+
+
 @given(st.text(), st.integers(1, 9), st.booleans())
 def test_any_text_survives_being_wrapped(text: str, size: int, ascii_only: bool) -> None:
     wrapped = json.dumps({"input": text}, ensure_ascii=ascii_only)

@@ -28,15 +28,17 @@ CHARACTERS = re.compile(
 def restore_call(call: ToolCall, calls: Calls) -> ToolCall:
     """The call as the caller knows it; itself where its name was not changed."""
     known = calls.get(call.name)
-    if known is None or call.custom or call.namespace is not None:
+    if known is None or call.namespace is not None:
         return call
     custom = known.get("custom") is True
+    if call.custom and (not custom or call.name == known["name"]):
+        return call
     return structs.replace(
         call,
         name=str(known["name"]),
         namespace=cast("str | None", known.get("namespace")),
         custom=custom,
-        arguments=unwrap(call.arguments) if custom else call.arguments,
+        arguments=unwrap(call.arguments) if custom and not call.custom else call.arguments,
     )
 
 
@@ -94,7 +96,7 @@ class CallRestorer:
         known = restore_call(block, self._calls)
         if known is block:
             return [event]
-        reader = _Input() if known.custom else None
+        reader = _Input() if known.custom and not block.custom else None
         self._open[index] = known, reader
         if reader is not None:
             known = structs.replace(known, arguments=reader.feed(block.arguments))
