@@ -37,6 +37,7 @@ from weft.model import (
 )
 
 from .documents import read_words, write_words
+from .plain import is_plain_id, write_plain
 from .wire import CALL_ID, CALL_ID_REFUSES, PROTOCOL
 
 TEXT = frozenset({"type", "text", "cache_control"})
@@ -200,6 +201,9 @@ class Writer:
 
     def blocks(self, blocks: Sequence[Block], number: int) -> list[JsonObject]:
         """The blocks of a message that stand where they stood."""
+        plain = write_plain(blocks, self.embed, native=self.native)
+        if plain is not None:
+            return plain
         return [WRITERS[type(b)](self, b, (number, at)) for at, b in enumerate(blocks)]
 
     def text(self, block: Text, _place: Any) -> JsonObject:
@@ -220,19 +224,18 @@ class Writer:
         return self._with_ext({"type": "redacted_thinking", "data": block.data}, block.ext)
 
     def call(self, block: ToolCall, place: Any) -> JsonObject:
+        call_id = block.id
+        if not self.native:
+            call_id = legal_id(call_id)
+            if call_id is not block.id:
+                lose_id(block.id, place, self.losses)
         body: JsonObject = {
             "type": "tool_use",
-            "id": block.id if self.native else self._legal(block.id, place),
+            "id": call_id,
             "name": block.name,
             "input": self._input(block, place),
         }
         return body if block.ext is None else self._with_ext(body, block.ext)
-
-    def _legal(self, call_id: str, place: Any) -> str:
-        legal = legal_id(call_id)
-        if legal is not call_id:
-            lose_id(call_id, place, self.losses)
-        return legal
 
     def _input(self, block: ToolCall, place: Any) -> Any:
         text = block.arguments
@@ -253,15 +256,17 @@ class Writer:
         return {"_raw": text}
 
     def result(self, block: ToolResult, place: Any) -> JsonObject:
-        call_id = block.call_id if self.native else self._legal(block.call_id, place)
+        call_id = block.call_id
+        if not self.native:
+            call_id = legal_id(call_id)
+            if call_id is not block.call_id:
+                lose_id(block.call_id, place, self.losses)
         content = block.content
         body: JsonObject = {"type": "tool_result", "tool_use_id": call_id}
-        if block.form == "text" and len(content) == 1 and type(content[0]) is Text:
-            body["content"] = content[0].text  # most
-        elif block.form == "null" and not block.content:
+        if block.form == "null" and not content:
             body["content"] = None
-        elif block.form != "absent" or block.content:
-            body["content"] = self.content(block.content, block.form, place)
+        elif block.form != "absent" or content:
+            body["content"] = self.content(content, block.form, place)
         if block.is_error is not None:
             body["is_error"] = block.is_error
         return body if block.ext is None else self._with_ext(body, block.ext)
@@ -338,8 +343,8 @@ def write_source(source: Source) -> JsonObject:
 
 def legal_id(call_id: str) -> str:
     """The id in Anthropic's alphabet: the same every turn, and two ids never become one."""
-    if call_id.isidentifier() and call_id.isascii():
-        return call_id  # nearly all, and quicker asked than by the pattern
+    if is_plain_id(call_id):
+        return call_id
     if CALL_ID.match(call_id) and (call_id[-10:-8] != "-x" or not looks_marked(call_id)):
         return call_id
     return CALL_ID_REFUSES.sub("_", marked_id(call_id))
