@@ -392,6 +392,33 @@ def test_the_database_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
     assert path.read_bytes() == data
 
 
+LOST = re.compile(r"(at least )?(\d+) commits are lost(?:.*; (\d+) numbers)?")
+UNDONE = re.compile(r"(at least )?(\d+) operations cannot")
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.7, 0.9])
+def test_what_is_said_to_be_lost_is_what_is_lost(share: float, tmp_path: Path) -> None:
+    """What nothing is left of cannot be counted; then the number is said to be the least."""
+    path = tmp_path / "store.db"
+    for name in ("one", "two"):
+        with weft.open(path, name) as t:
+            for number in range(80):
+                t.user(f"{name} {number} " + "words " * 20, metadata={"n": number})
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * share)])
+    told = "\n".join(mend(path)[0])
+    store = weft.store.open_store(path)
+    kept = sum(store.count(record.name) for record in store.threads())
+    logged = sum(len(store.operations(r.name, limit=1000)) for r in store.threads())
+    graves = sum(kind == "commit" for kind, _ in store.upkeep().tombstones())
+    store.close()
+    for pattern, lost in ((LOST, 160 - kept + graves), (UNDONE, 160 - logged)):
+        found = pattern.search(told)
+        least, number, *missing = found.groups() if found else (None, "0")
+        assert int(number) == lost or (least and int(number) < lost), (told, lost)
+        assert not any(missing) or int(missing[0]) == lost
+
+
 def test_the_command_names_what_it_saved_and_what_it_lost(
     whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

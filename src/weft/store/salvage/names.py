@@ -233,7 +233,6 @@ class Depths:
 
 def _keep_log(names: Names, good: list[Logged], remains: Remains, graph: Graph) -> None:
     """The newest lines of each thread's log that are whole without a gap, and lead to its refs."""
-    every = len(remains.table("operation"))
     for thread in names.threads:
         kept: list[Logged] = []
         for line in reversed([line for line in good if line[0] == thread]):
@@ -245,7 +244,16 @@ def _keep_log(names: Names, good: list[Logged], remains: Remains, graph: Graph) 
         heads = {line[3]: line[5] for line in reversed(kept)}
         if all(_stands(names, graph, ref, new) for ref, new in heads.items()):
             names.log += [_renumbered(graph, line) for line in reversed(kept)]
+    every = max(_written(good), len(remains.table("operation")))
     names.cut = every - len(names.log)
+
+
+def _written(good: list[Logged]) -> int:
+    """How many lines the log had between those that are left of it, themselves included."""
+    seqs: dict[int, list[int]] = {}
+    for thread, seq, *_ in good:
+        seqs.setdefault(thread, []).append(seq)
+    return sum(max(found) - min(found) + 1 for found in seqs.values())
 
 
 def _stands(names: Names, graph: Graph, ref: int, new: int | None) -> bool:

@@ -12,7 +12,7 @@ from typing import cast
 from msgspec import Struct
 
 from weft.errors import Damaged
-from weft.ids import Id
+from weft.ids import SIZE, Id
 from weft.store.landing import checksum
 from weft.store.sqlite import SqliteFile
 from weft.store.upkeep import Judge, Tombstone
@@ -21,7 +21,7 @@ from .graph import HOLE, Graph, judge_commits
 from .holding import Holding
 from .names import End, Names, plan_names
 from .pages import Pages
-from .remains import ENTRY_IDS, Remains, gather
+from .remains import COMMIT_IDS, ENTRY_IDS, PLACES, Remains, gather
 
 AT_ONCE = 1000
 REASONS = frozenset({"forgotten", "damaged"})
@@ -30,15 +30,21 @@ PUT_TOMBSTONE = "INSERT OR IGNORE INTO tombstone VALUES (?, ?, ?, ?, ?)"
 
 
 class Salvage(Struct, frozen=True):
-    """What was saved of a damaged file and what was not; `kept` is where that file is now."""
+    """What was saved of a damaged file and what was not; `kept` is where that file is now.
+
+    Of `lost_commits` something is left that names them. `missing` counts the numbers up to the
+    highest that is known: it is more where nothing names them, and where some were collected.
+    """
 
     kept: str
     commits: int
     entries: int
     lost_commits: int
+    missing: int
     lost_entries: tuple[str, ...]
     remade: int
     operations: int
+    is_log_torn: bool
     ends: tuple[End, ...]
     nameless: tuple[str, ...]
 
@@ -52,11 +58,15 @@ class Salvage(Struct, frozen=True):
             told.append(
                 f"{self.remade} commits were made again from their ids, without their times"
             )
-        if self.lost_commits:
-            told.append(f"{self.lost_commits} commits are lost, or come from one that is")
+        lost = f"{self.lost_commits} commits are lost, or come from one that is"
+        if self.missing > self.lost_commits:
+            told.append(f"at least {lost}; {self.missing} numbers of commits are missing")
+        elif self.lost_commits:
+            told.append(lost)
         told += [f"entry {id} is lost: its line says so" for id in self.lost_entries]
-        if self.operations:
-            told.append(f"{self.operations} operations cannot be undone any more")
+        if self.operations or self.is_log_torn:
+            least = "at least " if self.is_log_torn else ""
+            told.append(f"{least}{self.operations} operations cannot be undone any more")
         return [*told, *self.nameless, *map(str, self.ends)]
 
 
@@ -114,13 +124,15 @@ class _Rebuilding:
             self._put_commits(graph)
             self._put_names(names, remains)
             self._put_tombstones(tombstones, graph)
-        named = {key for line in remains.table("operation").values() for key in line[4:6]}
-        gone = graph.lost | {key for key in named if isinstance(key, int)}
-        gone -= graph.commits.keys() | graph.same.keys()
-        saved = len(graph.commits) - len(graph.holes)
+        kept = (graph.commits.keys() | graph.same.keys()) - graph.holes
+        most = pages.count * pages.size // SIZE  # no file has room for more than so many ids
+        named = {key for key in _named(remains) | graph.lost if 0 < key <= most}
+        missing = max([0, *named, *kept]) - len(kept)
         return Salvage(
-            "", saved, len(there), len(gone | graph.holes), tuple(lost),
-            len(graph.remade), names.cut, tuple(names.ends), tuple(names.nameless),
+            "", len(graph.commits) - len(graph.holes), len(there), len(named - kept), missing,
+            tuple(lost),
+            len(graph.remade), names.cut, "operation" in remains.torn, tuple(names.ends),
+            tuple(names.nameless),
         )  # fmt: skip
 
     def _take_entry(self, key: int, id: Id, data: bytes) -> None:
@@ -253,6 +265,14 @@ def plan_lines(
             lines.append((line, None, None) if base is None else (line, *base))
         places[commit.key] = (line, depth)
     return lines, places
+
+
+def _named(remains: Remains) -> set[int]:
+    """The key of every commit that something which is left has named."""
+    found: set[object] = {*remains.ids(COMMIT_IDS), *remains.ids(PLACES)}
+    for table, columns in (("operation", (4, 5)), ("commits", (6, 7)), ("ref", (3,))):
+        found.update(row[column] for row in remains.table(table).values() for column in columns)
+    return {key for key in found if isinstance(key, int)}
 
 
 def _tombstones(remains: Remains) -> dict[tuple[str, Id], Tombstone]:
