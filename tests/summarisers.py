@@ -4,6 +4,7 @@
 `Writer` is an asker whose model lives behind such a socket: what it is sent can be read back.
 """
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import orjson
 
 from servers import Scripted, Upstream, scripted_upstream
+from weft.agent import Agent
 from weft.catalog import Catalog, load_catalog
 from weft.catalog.catalog import Row as CatalogRow
 from weft.client import Asker, Policy, make_provider
@@ -25,14 +27,39 @@ def says(text: str, stop: str = "stop") -> Scripted:
         {"choices": [{"index": 0, "delta": {"role": "assistant", "content": text}}]},
         {"choices": [{"index": 0, "delta": {}, "finish_reason": stop}]},
     ]
-    head = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-    data = b"".join(b"data: " + orjson.dumps({**head, **frame}) + b"\n\n" for frame in frames)
-    return Scripted(data + b"data: [DONE]\n\n")
+    return Scripted(_frames(frames))
 
 
 def refuses(status: int, message: str, code: str | None = None) -> Scripted:
     body = {"error": {"message": message, "type": "invalid_request_error", "code": code}}
     return Scripted(orjson.dumps(body), status=status, kind="application/json")
+
+
+def tool_calls(calls: list[tuple[str, str, Any]]) -> Scripted:
+    """A streamed answer that calls tools."""
+    delta = {
+        "role": "assistant",
+        "tool_calls": [
+            {
+                "index": number,
+                "id": id,
+                "type": "function",
+                "function": {"name": name, "arguments": orjson.dumps(given).decode()},
+            }
+            for number, (id, name, given) in enumerate(calls)
+        ],
+    }
+    frames = [
+        {"choices": [{"index": 0, "delta": delta}]},
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]},
+    ]
+    return Scripted(_frames(frames))
+
+
+def _frames(frames: list[dict[str, Any]]) -> bytes:
+    head = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    data = b"".join(b"data: " + orjson.dumps({**head, **frame}) + b"\n\n" for frame in frames)
+    return data + b"data: [DONE]\n\n"
 
 
 TOO_LONG = refuses(400, "this model's maximum context length is small", "context_length_exceeded")
@@ -100,3 +127,12 @@ def state_of(thread: Thread) -> tuple[Any, ...]:
         [info.id for info in thread.log()],
         thread.store.refs(thread.name),
     )
+
+
+def watch(agent: Agent, text: str) -> list[Any]:
+    """All events of one run."""
+
+    async def collect() -> list[Any]:
+        return [event async for event in agent.run(text)]
+
+    return asyncio.run(collect())

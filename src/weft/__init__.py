@@ -11,6 +11,9 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
     from weft.agent import (
         Agent as Agent,
     )
+    from weft.agent import (
+        Compaction as Compaction,
+    )
     from weft.codec import (
         apply_last_system_cache_breakpoint as apply_last_system_cache_breakpoint,
     )
@@ -202,6 +205,7 @@ _NAMES: dict[str, str] = {
     "CommitInfo": "weft.thread",
     "CompactRefused": "weft.errors",
     "CompactResult": "weft.compact",
+    "Compaction": "weft.agent",
     "CompiledContext": "weft.thread",
     "ConfigError": "weft.errors",
     "Conflict": "weft.history",

@@ -12,6 +12,8 @@ from servers import scripted_upstream
 from summarisers import (
     CUT,
     DOWN,
+    ONCE,
+    TOO_LONG,
     asker,
     bodies,
     catalogue,
@@ -20,13 +22,28 @@ from summarisers import (
     says,
     state_of,
     talk,
+    tool_calls,
     tool_round,
+    watch,
     writer,
 )
+from weft.agent import Agent, Compaction, Failure, MessageComplete
 from weft.catalog import load_catalog
-from weft.compact import SystemMessage, folding_request, retell, summary_request
+from weft.client import make_provider
+from weft.compact import (
+    Breaker,
+    Gauge,
+    SystemMessage,
+    cut_chunks,
+    find_pairs,
+    folding_request,
+    limits_of,
+    retell,
+    summary_request,
+)
+from weft.compact.chunks import cut_units
 from weft.compact.prompts import PROMPT
-from weft.errors import CompactRefused, ThreadError, UpstreamFailed
+from weft.errors import CompactRefused, ConfigError, ThreadError, UpstreamFailed
 from weft.history import Row
 from weft.model import (
     Checkpoint,
@@ -455,3 +472,373 @@ def test_P1_a_line_pinned_while_the_model_writes_stays(t: Thread) -> None:
 
 def test_P1_the_catalogue_of_tests_is_the_shipped_one() -> None:
     assert catalogue().find("gpt-5") == load_catalog().find("gpt-5")
+
+
+# P3: the trigger
+
+
+@pytest.mark.parametrize(
+    ("window", "output", "reserve", "overhead", "room"),
+    [
+        (200_000, 64_000, None, 0, 160_000),  # at most a fifth is held back
+        (200_000, 8_192, None, 0, 191_808),
+        (200_000, 8_192, None, 20_000, 171_808),  # under without the tools, over with them
+        (16_000, 8_192, None, 0, 12_800),  # a small window is not compacted at a tenth of it
+        (16_000, 8_192, 1_000, 500, 14_500),
+        (4_000, 8_192, None, 9_000, 0),  # the tools alone are too much
+    ],
+)
+def test_P3_the_limit_is_the_window_less_reserve_and_overhead(
+    window: int, output: int, reserve: int | None, overhead: int, room: int
+) -> None:
+    model = catalogue(window=window, output=output).find("m")
+    limits = limits_of(model, overhead=overhead, reserve=reserve)
+    assert limits.room == room
+    assert limits.is_over(room + 1)
+    assert not limits.is_over(room)
+    assert limits.goal == room // 2  # not again at the next turn
+
+
+@pytest.mark.parametrize("target", [0, 1, -0.5, 1.5])
+def test_P3_a_target_that_is_no_part_of_the_room_is_refused(target: float) -> None:
+    with pytest.raises(ConfigError, match=str(target)):
+        limits_of(MODEL, target=target)
+
+
+@pytest.mark.parametrize(
+    ("reports", "least", "most"),
+    [
+        ([], 1000, 1000),
+        ([1000] * 5, 1000, 1000),
+        ([1500] * 9, 1400, 1500),  # it learns
+        ([500_000], 1000, 1000),  # more than the window: no report
+        ([1000, 1000, 2000], 1000, 1500),  # one strange report moves half of the way
+        ([9000] * 9, 1500, 2000),  # and none beyond twice
+        ([0, None], 1000, 1000),
+    ],
+)
+def test_P3_a_gauge_learns_from_what_is_reported_within_bounds(
+    reports: list[int | None], least: int, most: int
+) -> None:
+    gauge = Gauge()
+    for reported in reports:
+        gauge = gauge.learn(1000, reported, 100_000)
+    assert least <= gauge.measure(1000) <= most
+
+
+def test_P3_a_breaker_opens_after_failures_pauses_and_lets_one_through() -> None:
+    breaker = Breaker(limit=2, pause=3).fail()
+    assert not breaker.is_open
+    breaker = breaker.fail()
+    assert breaker.leave_out().leave_out().is_open
+    breaker = breaker.leave_out().leave_out().leave_out()
+    assert not breaker.is_open
+    assert breaker.fail().is_open  # the one attempt failed: another pause
+    assert breaker.succeed() == Breaker(limit=2, pause=3)
+
+
+# P3: chunks
+
+
+def rows_of(thread: Thread) -> list[Row]:
+    return list(thread.compile().rows)
+
+
+def test_P3_chunks_are_cut_by_tokens_at_message_borders() -> None:
+    rows = [Row(None, Message("user", (Text("word " * 96),))) for _ in range(8)]
+    sizes = {100}
+    assert {counter(row.message) for row in rows} == sizes
+    assert [len(chunk) for chunk in cut_chunks(rows, 250, counter)] == [2, 2, 2, 2]
+    assert [len(chunk) for chunk in cut_chunks(rows, 99, counter)] == [1] * 8
+    assert [len(chunk) for chunk in cut_chunks(rows, 800, counter)] == [8]
+    assert cut_chunks([], 250, counter) == []
+
+
+def counter(message: Message) -> int:
+    return 4 + sum(len(text.split()) for text in [message.text])
+
+
+@pytest.mark.parametrize("room", [1, 10, 40, 100, 1000])
+def test_P3_no_chunk_parts_a_call_from_its_results(t: Thread, room: int) -> None:
+    calls = tuple(ToolCall(f"c{n}", "read", "{}") for n in range(3))
+    t.user("go")
+    t.commit_message(Message("assistant", (Text("I look."), *calls)))
+    for n in (2, 0, 1):
+        t.tool_result(f"c{n}", f"result {n} " * 20)
+    tool_round(t, 9)
+    t.assistant("done")
+    rows = rows_of(t)
+    chunks = cut_chunks(rows, room, counter)
+    assert [row for chunk in chunks for row in chunk] == rows
+    for chunk in chunks:
+        assert all(pair.call and pair.results for pair in find_pairs(chunk))
+    assert [len(unit) for unit in cut_units(rows)] == [1, 1, 4, 2, 1]
+
+
+def test_P3_every_chunk_is_asked_for_with_what_is_known_so_far(t: Thread) -> None:
+    talk(t, 12)
+    answers = [says(f"Chapter {word}.") for word in ("one", "two", "three")]
+    with writer(*answers, says("The rest."), window=1500, output=400) as (upstream, model):
+        done = t.compact(model=model, keep=1)
+        sent = [said_to(body) for body in bodies(upstream)]
+    assert done.requests == len(sent) > 1
+    assert [role for role, _ in sent[0]][:2] == ["system", "user"]
+    assert sent[1][1] == ("system", "Previous summary of conversation:\n" + sent_text(t, 0))
+    steps = [text for body in sent for role, text in body if role == "user"][:-1]
+    asked = [text.split(":")[0] for text in steps if text.startswith("Step")]
+    assert asked == [f"Step {n}" for n in range(11)]  # each once, in order
+
+
+def sent_text(thread: Thread, number: int) -> str:
+    return thread.head.metadata["batches"][number]["text"]
+
+
+# P3: too long, and other failures
+
+
+def refuse_beyond(characters: int, text: str = "They read on.") -> Any:
+    def rule(body: bytes) -> Any:
+        turns = [said for role, said in said_to(orjson.loads(body))[1:-1] if role != "system"]
+        return TOO_LONG if len("".join(turns)) > characters else says(text)
+
+    return rule
+
+
+@pytest.mark.parametrize("characters", [9_000, 6_000, 2_500])
+def test_P3_a_request_that_is_too_long_is_halved_until_it_fits(t: Thread, characters: int) -> None:
+    talk(t, 60)
+    with scripted_upstream() as upstream:
+        upstream.rule = refuse_beyond(characters)
+        done = t.compact(model=asker(upstream.url), keep=1)
+        sizes = [len(seen["body"]) for seen in upstream.seen]
+    assert sizes[1] < sizes[0]
+    assert done.requests == len(sizes) <= 40
+    told = t.compile().messages[1].text
+    assert "118 messages" in told  # nothing was left out on the way
+
+
+def test_P3_a_single_huge_result_is_cut_in_its_middle_and_says_so(t: Thread) -> None:
+    t.user("Read the log.")
+    tool_round(t, 1, size=20_000)
+    t.assistant("I have read it.")
+    t.user("Thanks.")
+    with scripted_upstream() as upstream:
+        upstream.rule = refuse_beyond(60_000, "They read the log.")
+        t.compact(model=asker(upstream.url, window=100_000))
+        last = said_to(orjson.loads(upstream.seen[-1]["body"]))
+    assert "characters left out" in str(last)
+    assert t.search("line 1 of the file")  # all of it is in the history
+
+
+def test_P3_there_is_an_end_to_halving(t: Thread) -> None:
+    talk(t, 60)
+    before = state_of(t)
+    with writer(TOO_LONG) as (upstream, model):
+        with pytest.raises(UpstreamFailed, match="too long"):
+            t.compact(model=model)
+        assert 2 <= len(upstream.seen) <= 6
+    assert state_of(t) == before
+
+
+@pytest.mark.parametrize("failure", [DOWN, CUT, says(""), refuses(401, "no")])
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_P3_a_failure_at_any_chunk_leaves_everything_as_it_was(
+    t: Thread, failure: Any, step: int
+) -> None:
+    talk(t, 20)
+    before = state_of(t)
+    script = [*[says("They read on.")] * step, failure]
+    with writer(*script, window=1500, output=400) as (upstream, model):
+        with pytest.raises(UpstreamFailed):
+            t.compact(model=model)
+        assert len(upstream.seen) == step + 1  # asking again is not for these
+    assert state_of(t) == before
+
+
+def test_P3_a_refused_commit_leaves_everything_as_it_was(t: Thread) -> None:
+    talk(t, 6)
+    before = state_of(t)
+    heard: list[SystemMessage] = []
+    t.listen(heard.append)
+
+    def never(draft: Any) -> None:
+        raise ThreadError(f"no {draft.kind} today")
+
+    t.before(never)
+    with pytest.raises(ThreadError, match="no compact today"):
+        t.compact(model="weft-offline")
+    assert state_of(t) == before
+    assert [event.data.get("compact_result") for event in heard] == [None, "failed"]
+
+
+# P3: between the rounds of an agent
+
+
+def reads(number: int) -> str:
+    """Reads a part of the file."""
+    return f"part {number} says value_{number}, and goes on. " * 60
+
+
+def rounds_then_done(many: int) -> Any:
+    """A model that reads so many parts, then says so; asked for a summary, it writes one."""
+    made = iter(range(many))
+
+    def rule(body: bytes) -> Any:
+        wire = orjson.loads(body)
+        if "tools" not in wire:
+            return says("They read some parts.")
+        number = next(made, None)
+        if number is None:
+            return says("I have read it all.")
+        return tool_calls([(f"call_{number}", "reads", {"number": number})])
+
+    return rule
+
+
+def small(url: str, **compaction: Any) -> dict[str, Any]:
+    return {
+        "model": "m",
+        "provider": make_provider("u", "openai-chat", url),
+        "tools": [reads],
+        "catalog": catalogue(window=9000, output=1000),
+        "policy": ONCE,
+        "compaction": Compaction(**compaction),
+    }
+
+
+def assert_pairs_are_whole(body: dict[str, Any]) -> None:
+    waiting: list[str] = []
+    for message in body["messages"]:
+        if message["role"] == "tool":
+            waiting.remove(message["tool_call_id"])
+            continue
+        assert not waiting
+        waiting = [call["id"] for call in message.get("tool_calls", [])]
+    assert not waiting
+
+
+def test_P3_the_window_is_checked_between_the_rounds_of_tools() -> None:
+    with weft.open() as thread, scripted_upstream() as upstream:
+        upstream.rule = rounds_then_done(20)
+        events = watch(Agent(thread, **small(upstream.url)), "Read the file, part by part.")
+        sent = bodies(upstream)
+        folds = [info for info in thread.log() if info.kind == "compact"]
+        assert isinstance(events[-1], MessageComplete)
+        assert folds
+        assert {fold.metadata["made"]["model"] for fold in folds} == {"m"}
+        messages = thread.compile().messages
+    asked = [body for body in sent if "tools" in body]
+    assert len(asked) == 21  # every round took place
+    for body in asked:
+        assert_pairs_are_whole(body)
+        assert "Read the file, part by part." in str(body)  # the wish stays, word for word
+        assert len(str(body["messages"])) < 9000 * 4.5
+    assert messages[0].text.startswith("[Summary of earlier messages")
+    kinds = [event.subtype for event in events if isinstance(event, SystemMessage)]
+    assert kinds.count("compact_boundary") == len(folds)
+    last = [event for event in events if isinstance(event, SystemMessage)][-1]
+    assert last.data["compact_metadata"]["trigger"] == "auto"
+
+
+def test_P3_the_words_of_a_summary_are_not_told_as_an_answer() -> None:
+    with weft.open() as thread, scripted_upstream() as upstream:
+        upstream.rule = rounds_then_done(12)
+        events = watch(Agent(thread, **small(upstream.url)), "Read it.")
+    assert "They read some parts." not in "".join(getattr(event, "text", "") for event in events)
+
+
+def test_P3_recent_rounds_stay_word_for_word() -> None:
+    with weft.open() as thread, scripted_upstream() as upstream:
+        upstream.rule = rounds_then_done(14)
+        watch(Agent(thread, **small(upstream.url)), "Read it.")
+        said = [message.text for message in thread.compile().messages]
+    assert any(text.startswith("part 13 says") for text in said)
+    assert any(text.startswith("part 12 says") for text in said)
+
+
+def test_P3_a_failing_summary_ends_no_run_and_a_breaker_stops_the_attempts() -> None:
+    with weft.open() as thread, scripted_upstream() as upstream:
+        answers = rounds_then_done(20)
+
+        def rule(body: bytes) -> Any:
+            return answers(body) if "tools" in orjson.loads(body) else DOWN
+
+        upstream.rule = rule
+        agent = Agent(thread, **small(upstream.url, failures=3, pause=100))
+        events = watch(agent, "Read it.")
+        summaries = [body for body in bodies(upstream) if "tools" not in body]
+        assert len(summaries) == 3
+        assert isinstance(events[-1], MessageComplete)
+        assert [info for info in thread.log() if info.kind == "compact"] == []
+        assert len(thread.compile()) == 42
+    failed = [e for e in events if isinstance(e, SystemMessage) and "compact_error" in e.data]
+    assert len(failed) == 3
+    assert "on fire" in failed[0].data["compact_error"]
+
+
+def test_P3_what_must_stay_is_more_than_the_window_and_nobody_is_asked_in_vain() -> None:
+    with weft.open() as thread, scripted_upstream() as upstream:
+        for n in range(4):
+            thread.pin(thread.user(f"Rule {n} " + "of many words " * 700))
+            thread.assistant("Yes.")
+        before = thread.compile().rows
+        upstream.rule = rounds_then_done(0)
+        events = watch(Agent(thread, **small(upstream.url)), "Go.")
+        assert len(upstream.seen) == 1
+        assert thread.compile().rows[: len(before)] == before
+    [told] = [e for e in events if isinstance(e, SystemMessage)]
+    assert "must stay" in told.data["compact_error"]
+
+
+def test_P3_a_model_that_says_its_window_is_full_gets_a_shorter_thread_once() -> None:
+    with weft.open() as thread, scripted_upstream() as upstream:
+        talk(thread, 60)
+
+        def rule(body: bytes) -> Any:
+            if "tools" not in orjson.loads(body):
+                return says("They read modules.")
+            return TOO_LONG if len(body) > 16_000 else says("Here I am.")
+
+        upstream.rule = rule
+        given = {**small(upstream.url), "catalog": catalogue(window=100_000, output=1000)}
+        events = watch(Agent(thread, **given), "Are you there?")
+        assert isinstance(events[-1], MessageComplete), events[-1]
+        assert thread.compile().messages[-1].text == "Here I am."
+        assert len([info for info in thread.log() if info.kind == "compact"]) == 1
+
+
+def test_P3_without_room_to_make_the_failure_is_told() -> None:
+    with weft.open() as thread, scripted_upstream() as upstream:
+        upstream.then(TOO_LONG)
+        events = watch(Agent(thread, **small(upstream.url)), "Hello.")
+        assert isinstance(events[-1], Failure)
+        assert len(thread.compile()) == 1
+
+
+def test_P3_another_model_may_write_the_summaries() -> None:
+    with weft.open() as thread, scripted_upstream() as upstream, scripted_upstream() as cheap:
+        upstream.rule = rounds_then_done(12)
+        cheap.then(says("They read some parts, cheaply."))
+        by = asker(cheap.url, window=50_000)
+        watch(Agent(thread, **small(upstream.url, by=by, prompt="Sum up.")), "Read it.")
+        assert [body for body in bodies(upstream) if "tools" not in body] == []
+        assert said_to(bodies(cheap)[0])[0] == ("system", "Sum up.")
+        assert "cheaply" in thread.compile().messages[0].text
+
+
+def test_P3_an_agent_without_compaction_folds_nothing() -> None:
+    with weft.open() as thread, scripted_upstream() as upstream:
+        upstream.rule = rounds_then_done(12)
+        watch(Agent(thread, **{**small(upstream.url), "compaction": None}), "Read it.")
+        assert [info for info in thread.log() if info.kind == "compact"] == []
+
+
+def test_P3_the_offline_model_keeps_its_own_window() -> None:
+    with weft.open() as thread:
+        agent = Agent(thread, catalog=load_catalog())
+        for n in range(40):
+            agent.send(f"Remember number {7000 + n}: " + f"item_{n} is kept in drawer {n}. " * 60)
+        assert [info for info in thread.log() if info.kind == "compact"]
+        assert thread.compile().tokens < 32_000
+        told = thread.compile().messages[0].text
+        assert "7000" in told

@@ -13,6 +13,7 @@ from .events import (
     system_json,
     to_json,
 )
+from .keeping import Compaction
 from .loop import Agent
 from .system import Shown, present, skip_note, table_json
 from .tools import FunctionTool, read_tool
@@ -20,6 +21,7 @@ from .tools import FunctionTool, read_tool
 __all__ = [
     "Agent",
     "AgentEvent",
+    "Compaction",
     "Failure",
     "FunctionTool",
     "MessageComplete",

@@ -88,6 +88,12 @@ AgentEvent = (
 )
 
 
+class Tell(Struct, frozen=True):
+    """A step of a flow: let the watchers know; answered with nothing."""
+
+    event: AgentEvent
+
+
 def to_json(event: AgentEvent) -> JsonObject:
     """The typed JSON of an event, as it goes over a socket."""
     if isinstance(event, SystemMessage):

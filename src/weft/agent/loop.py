@@ -7,7 +7,8 @@ driver could as well, because the flow knows none.
 Compaction by the agent itself (`compact`) happens between its turn and the results of that turn:
 other calls of the turn keep their results, unless the range took the call. Then the thread goes on
 by itself. The turn that follows holds results, a reminder and a checkpoint, and no word that the
-user did not say.
+user did not say. Compaction by the engine happens before any request that the window would not
+hold (`keeping`).
 """
 
 import asyncio
@@ -18,7 +19,17 @@ import orjson
 from msgspec import Struct
 
 from weft.catalog import Catalog, load_catalog
-from weft.client import LOOP, OFFLINE, OFFLINE_MODEL, Policy, Provider, Wire, origin_of, stream
+from weft.client import (
+    LOOP,
+    OFFLINE,
+    OFFLINE_MODEL,
+    Policy,
+    Provider,
+    Wire,
+    fold_answer,
+    origin_of,
+    stream,
+)
 from weft.compact import COMPACT_TOOL, RECALL_TOOL, SystemMessage, validate_compact_input
 from weft.errors import ConfigError, ThreadError, UpstreamProtocolError
 from weft.model import (
@@ -30,6 +41,7 @@ from weft.model import (
     Request,
     Response,
     Text,
+    Tool,
     ToolCall,
     ToolResult,
     Usage,
@@ -41,15 +53,18 @@ from .events import (
     AgentEvent,
     Failure,
     MessageComplete,
+    Tell,
     TextDelta,
     ThinkingDelta,
     ToolEnd,
     ToolStart,
     UsageReport,
 )
+from .keeping import Compaction, Keeper, Sum
 from .tools import Outcome, call_tool, read_tools
 
 STEPS = 50
+AUTO = Compaction()
 
 COMPACTED_NOTE = "The thread was compacted as you asked ({line}). Go on with the task."
 
@@ -82,13 +97,7 @@ class Run(Struct, frozen=True):
     call: ToolCall
 
 
-class Tell(Struct, frozen=True):
-    """Let the watchers know; answered with nothing."""
-
-    event: AgentEvent
-
-
-Flow = Generator[Ask | Run | Tell, Any, None]
+Flow = Generator[Ask | Run | Sum | Tell, Any, None]
 
 
 class Agent:
@@ -106,8 +115,13 @@ class Agent:
         pace: float = 0.0,
         catalog: Catalog | None = None,
         policy: Policy = LOOP,
+        compaction: Compaction | None = AUTO,
     ) -> None:
-        """Raises `ConfigError` for a model that no provider is named for."""
+        """Raises `ConfigError` for a model that no provider is named for.
+
+        `compaction` says how old turns are folded when the model's window fills; without one they
+        are not.
+        """
         if provider is None and not model.startswith(OFFLINE_MODEL):
             raise ConfigError(f"model {model!r} needs a provider; only {OFFLINE_MODEL!r} has none")
         self.thread = thread
@@ -119,6 +133,7 @@ class Agent:
         self._pace = pace
         self._catalog = catalog or load_catalog()
         self._policy = policy
+        self._keeper = self._make_keeper(compaction)
         self._heard: list[SystemMessage] = []
         self._desk: Thread | None = None
 
@@ -132,6 +147,8 @@ class Agent:
                 match step:
                     case Tell(event):
                         yield event
+                    case Sum(request):
+                        answer = await self._sum_up(wire, request)
                     case Run(call):
                         answer = await call_tool(self.tools, call.name, call.arguments)
                     case Ask():
@@ -162,15 +179,34 @@ class Agent:
         desk = self._sit_down()
         if self._system is not None and not desk.compile().messages:
             desk.system(self._system)
-        own = [COMPACT_TOOL.to_tool(), RECALL_TOOL.to_tool()]
-        offered = tuple(own + [tool.definition for tool in self.tools.values()])
+        offered = self._offered()
 
         def ask() -> Ask:
             context = desk.compile()
             request = Request(self.model, context.sendable, tools=offered)
             return Ask(request, context.head)
 
-        return converse(desk, text, ask, self.steps, self._heard)
+        return converse(desk, text, ask, self.steps, self._heard, self._keeper)
+
+    def _offered(self) -> tuple[Tool, ...]:
+        """The thread's own tools, and the caller's."""
+        own = [COMPACT_TOOL.to_tool(), RECALL_TOOL.to_tool()]
+        return tuple(own + [tool.definition for tool in self.tools.values()])
+
+    def _make_keeper(self, compaction: Compaction | None) -> Keeper | None:
+        if compaction is None:
+            return None
+        model = self._catalog.find(self.model, self.provider.name)
+        return Keeper(model, compaction, self._offered())
+
+    async def _sum_up(self, wire: Wire, request: Request) -> Response | ApiError:
+        """Ask for a part of a summary: the model that is set for it, else our own."""
+        keeper = self._keeper
+        if keeper is not None and keeper.settings.by is not None:
+            return await asyncio.to_thread(keeper.settings.by.ask, request)
+        return await fold_answer(
+            wire, self.provider, request, catalog=self._catalog, policy=self._policy
+        )
 
     def _sit_down(self) -> Thread:
         """A handle of our own where the caller's stands, with checkpoints turned on."""
@@ -222,19 +258,28 @@ def converse(
     ask: Callable[[], Ask],
     steps: int,
     heard: list[SystemMessage],
+    keeper: Keeper | None = None,
 ) -> Flow:
     """What the user said, and every turn until the model has nothing more to call.
 
-    `heard` is where the thread's own events are put by whoever listens to it.
+    `heard` is where the thread's own events are put by whoever listens to it. A `keeper` keeps
+    the thread within the model's window, and makes room once where the model says it was not.
     """
     thread.user(text)
     for _ in range(steps):
+        if keeper is not None:
+            yield from keeper.keep(thread, heard, False)
         answered: Answered | ApiError = yield ask()
+        if keeper is not None and is_too_long(answered):
+            has_room = yield from keeper.keep(thread, heard, True)
+            answered = (yield ask()) if has_room else answered
         if isinstance(answered, ApiError):
             yield Tell(Failure(answered.message, status=answered.status))
             return
         answer = answered.response
         thread.commit_message(answer.message, usage=answer.usage, sent=answered.letter)
+        if keeper is not None:
+            keeper.learn(answer.usage)
         if answer.usage is not None:
             yield Tell(report_usage(answer.usage))
         calls = [block for block in answer.message.blocks if isinstance(block, ToolCall)]
@@ -243,6 +288,11 @@ def converse(
             return
         yield from run_calls(thread, calls, heard)
     yield Tell(Failure(f"the limit of {steps} steps was reached; say more to go on"))
+
+
+def is_too_long(answered: Answered | ApiError) -> bool:
+    """Whether a model says that its window is too small for what it was asked."""
+    return isinstance(answered, ApiError) and answered.kind in ("context_length", "too_large")
 
 
 def run_calls(thread: Thread, calls: Sequence[ToolCall], heard: list[SystemMessage]) -> Flow:
@@ -318,7 +368,7 @@ def report_usage(usage: Usage) -> UsageReport:
     )
 
 
-def _advance(flow: Flow, answer: Any) -> Ask | Run | Tell | None:
+def _advance(flow: Flow, answer: Any) -> Ask | Run | Sum | Tell | None:
     """One step of the flow; None at its end. A `StopIteration` may not cross into a future."""
     try:
         return flow.send(answer)

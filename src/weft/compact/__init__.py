@@ -29,6 +29,7 @@ from .replace import COMPACTED, Strip, plan_replacements
 from .result import CompactResult, compact_result
 from .summarise import Asking, Order, Past, Summary, chunk_room, summarise
 from .tool import COMPACT_TOOL, RECALL_TOOL, Replacement, ToolDefinition, validate_compact_input
+from .window import Breaker, Gauge, Limits, limits_of
 
 __all__ = [
     "COMPACTED",
@@ -37,10 +38,13 @@ __all__ = [
     "RECALL_TOOL",
     "Asking",
     "Batch",
+    "Breaker",
     "Clip",
     "CompactResult",
     "Fold",
     "Folding",
+    "Gauge",
+    "Limits",
     "Order",
     "Pair",
     "Past",
@@ -69,6 +73,7 @@ __all__ = [
     "folding_request",
     "generate_checkpoint_id",
     "is_summary_request",
+    "limits_of",
     "plan_budget",
     "plan_replacements",
     "plan_summary",

@@ -1,8 +1,8 @@
 """A long past in pieces that a model can read: cut between messages, never through a pair.
 
 A unit is what must not be parted: one message, or a call with everything up to its last result.
-Chunks take units in order as long as they fit. A unit that is too large by itself is a chunk of
-its own; its text is shortened when it is retold. Half of a room is what is tried when a model says
+Chunks take units in order as long as they fit. A unit that is too large by itself is shortened when
+it is retold. Half of a room is what is tried when a model says
 that a request was too long: there is an end to that, because a room below `LEAST` is no room.
 """
 
@@ -40,6 +40,7 @@ def cut_chunks(rows: Sequence[Row], room: int, count: Count) -> list[list[Row]]:
     filled = 0
     for unit in cut_units(rows):
         size = weigh(unit, count)
+        size = size if size <= room else room * 3 // 4  # it is shortened, and leaves some room
         if not chunks or filled + size > room:
             chunks.append([])
             filled = 0

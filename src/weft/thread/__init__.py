@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         ToolIOContent,
         extract_text_from_content,
     )
+    from .engine import Wish
     from .imprint import Bodies, Imprint, Letter, take_imprint
     from .info import CommitInfo
     from .lineage import Blame, Version
@@ -40,6 +41,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "ArtifactContent": "weft.thread.content",
+        "Asker": "weft.thread.asking",
         "Blame": "weft.thread.lineage",
         "Bodies": "weft.thread.imprint",
         "Budget": "weft.thread.budget",
@@ -54,6 +56,7 @@ __getattr__ = lazy_names(
         "InstructionContent": "weft.thread.content",
         "Letter": "weft.thread.imprint",
         "MergePreview": "weft.thread.merging",
+        "Models": "weft.thread.asking",
         "OutputContent": "weft.thread.content",
         "Prefix": "weft.thread.prefix",
         "Preview": "weft.thread.preview",
@@ -61,15 +64,14 @@ __getattr__ = lazy_names(
         "Sent": "weft.thread.sent",
         "SessionContent": "weft.thread.content",
         "Stats": "weft.thread.looking",
+        "Target": "weft.thread.opening",
         "Thread": "weft.thread.thread",
         "ToolIOContent": "weft.thread.content",
         "VendorParams": "weft.thread.params",
         "Version": "weft.thread.lineage",
+        "Wish": "weft.thread.engine",
         "extract_text_from_content": "weft.thread.content",
         "find_prefix": "weft.thread.prefix",
-        "Asker": "weft.thread.asking",
-        "Models": "weft.thread.asking",
-        "Target": "weft.thread.opening",
         "open": "weft.thread.opening",
         "read_title": "weft.thread.title",
         "take_imprint": "weft.thread.imprint",
@@ -107,6 +109,7 @@ __all__ = [
     "ToolIOContent",
     "VendorParams",
     "Version",
+    "Wish",
     "extract_text_from_content",
     "find_prefix",
     "open",

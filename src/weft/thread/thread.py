@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Literal, Self, overload
 
+from weft.catalog import Model
 from weft.compact import CompactResult, Strip, SystemMessage, Trigger
 from weft.history import Priority, index_behind
 from weft.model import JsonObject, Message
@@ -18,7 +19,7 @@ from . import merging, moving, notes, replaying, rewriting
 from .adopting import adopt
 from .asking import Asker
 from .compacting import Replacements, compact, compact_by_model, refuse_words
-from .engine import Wish
+from .engine import Flow, Wish, summarise_old
 from .handle import Handle
 from .importing import Progress
 from .info import CommitInfo
@@ -303,6 +304,11 @@ class Thread(Recorder):
             trigger=trigger,
             retain=retain,
         )
+
+    def compacting(self, model: Model, wish: Wish) -> Flow:
+        """The compaction by a model as a flow, for whoever asks models themselves: it yields
+        requests, is sent a response or an error for each, and lands at its end."""
+        return summarise_old(self._handle, model, wish)
 
     def adopt(
         self,

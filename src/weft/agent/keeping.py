@@ -1,0 +1,183 @@
+"""Keeping a thread within its model's window while an agent works in it.
+
+Looked at before every request, so between the rounds of tools too: the work on one wish is what
+fills a window. Where the messages are past the limit, old turns are folded into a summary, by the
+agent's own model or by one that is set for it, and the run goes on. The flow is the thread's; its
+requests pass through the loop, which has the connection.
+
+A failure changes nothing and ends nothing: watchers hear of it, and the run goes on with the
+thread as it was. After a few failures in a row, attempts pause.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from weft.catalog import Model
+from weft.compact import (
+    Breaker,
+    Clip,
+    CompactResult,
+    Gauge,
+    Limits,
+    SystemMessage,
+    compaction_failed,
+    limits_of,
+)
+from weft.errors import BudgetExceeded, WeftError
+from weft.model import ApiError, Message, Request, Response, Tool, Usage
+from weft.thread import Asker, Thread, Wish
+from weft.tokens import counter_for
+
+from .events import Tell
+
+MEMO = 50_000
+
+
+class Compaction(Struct, frozen=True, kw_only=True):
+    """How an agent folds old turns by itself.
+
+    `by` writes the summaries (the agent's own model, where it is absent), told how by `prompt`.
+    `reserve` is held back for answers, `target` the part of the room that a fold leaves filled,
+    `chunk` the most tokens that are summed up at once. After `failures` in a row, `pause` attempts
+    are left out.
+    """
+
+    by: Asker | None = None
+    prompt: str | None = None
+    reserve: int | None = None
+    target: float = 0.5
+    chunk: int | None = None
+    failures: int = 3
+    pause: int = 20
+    clip: Clip = Clip()
+
+
+class Sum(Struct, frozen=True):
+    """Ask for a part of a summary; answered with the `Response`, or the `ApiError` instead."""
+
+    request: Request
+
+
+Flow = Generator[Sum | Tell, Any, bool]
+Keep = Callable[[bool], Flow]
+"""Fold what is too long, or fold in any case; whether anything was folded."""
+
+
+class Keeper:
+    """What an agent knows of its window: how full it is, and whether folding works."""
+
+    def __init__(self, model: Model, settings: Compaction, tools: Sequence[Tool]) -> None:
+        self.settings = settings
+        self.gauge = Gauge()
+        self.breaker = Breaker(settings.failures, settings.pause)
+        self._estimate = counter_for("estimate")
+        self._known: dict[int, tuple[Message, int]] = {}
+        self._asked = 0
+        listed = msgspec.json.encode(tools).decode() if tools else ""
+        self.overhead = self._estimate.text(listed)
+        self.model = model if settings.by is None else settings.by.model
+        self._limits = limits_of(model, reserve=settings.reserve, target=settings.target)
+
+    @property
+    def limits(self) -> Limits:
+        """What the window leaves, with the overhead as the vendor would count it."""
+        overhead = self.gauge.measure(self.overhead)
+        return msgspec.structs.replace(self._limits, overhead=overhead)
+
+    def measure(self, messages: Sequence[Message]) -> int:
+        """The tokens of messages, as the vendor would count them."""
+        if len(self._known) > MEMO:
+            self._known.clear()
+        estimate = sum(self._count(message) for message in messages)
+        self._asked = estimate + self.overhead
+        return self.gauge.measure(estimate)
+
+    def learn(self, usage: Usage | None) -> None:
+        """Take up what was reported for the request that was measured last."""
+        reported = None if usage is None else usage.input
+        self.gauge = self.gauge.learn(self._asked, reported, self._limits.window)
+
+    def keep(self, thread: Thread, heard: list[SystemMessage], force: bool) -> Flow:
+        """Fold where the window is too full, or in any case; whether it helped."""
+        messages = thread.compile().sendable
+        size = self.measure(messages)
+        if not force and not self.limits.is_over(size):
+            return False
+        if self.breaker.is_open:
+            self.breaker = self.breaker.leave_out()
+            return False
+        result = yield from self._fold(thread, heard, size, force)
+        helped = result is not None and result.commit is not None
+        if helped and not force:
+            helped = not self.limits.is_over(self.measure(thread.compile().sendable))
+        self.breaker = self.breaker.succeed() if helped else self.breaker.fail()
+        return result is not None and result.commit is not None
+
+    def _fold(
+        self, thread: Thread, heard: list[SystemMessage], size: int, force: bool
+    ) -> Generator[Sum | Tell, Any, CompactResult | None]:
+        """One compaction; `None` where it failed, and the thread is as it was."""
+        scale = thread.compile().tokens / max(1, size)
+        goal, room = self.limits.goal, self.limits.room
+        if force:  # the window is smaller than it is said to be
+            goal, room = min(goal, size // 2), min(room, size * 3 // 4)
+        goals = [int(tokens * scale) for tokens in (goal, room)]
+        heard.clear()
+        failure: WeftError | None = None
+        for goal in goals:
+            try:
+                result = yield from self._drive(thread, goal, heard)
+                yield from _tell(heard)
+                return result
+            except BudgetExceeded as error:  # what must stay is more: perhaps it fits the window
+                failure = error
+                if heard:
+                    break
+            except WeftError as error:
+                failure = error
+                break
+        if not heard:
+            heard.append(compaction_failed(str(failure)))
+        yield from _tell(heard)
+        return None
+
+    def _drive(
+        self, thread: Thread, goal: int, heard: list[SystemMessage]
+    ) -> Generator[Sum | Tell, Any, CompactResult]:
+        """Pass the thread's own flow on to the loop."""
+        settings = self.settings
+        wish = Wish(
+            budget=goal,
+            prompt=settings.prompt,
+            chunk=settings.chunk,
+            clip=settings.clip,
+            trigger="auto",
+        )
+        flow = thread.compacting(self.model, wish)
+        try:
+            request = next(flow)
+            while True:
+                yield from _tell(heard)
+                answer: Response | ApiError = yield Sum(request)
+                request = flow.send(answer)
+        except StopIteration as end:
+            return end.value
+        finally:
+            flow.close()
+
+    def _count(self, message: Message) -> int:
+        found = self._known.get(id(message))
+        if found is None:
+            found = self._known[id(message)] = (message, self._estimate.message(message))
+        return found[1]
+
+
+def _tell(heard: list[SystemMessage]) -> Generator[Tell]:
+    """Pass on what the thread said, once."""
+    events = list(heard)
+    heard.clear()
+    for event in events:
+        yield Tell(event)
