@@ -123,7 +123,8 @@ def test_a_streamed_custom_call_is_the_whole_one(arguments: str, text: str, size
 @pytest.mark.parametrize("text", ["raw", '{"input":"x"}', '"x"'])
 def test_a_custom_call_under_a_flat_name_keeps_its_text(text: str) -> None:
     """A wire with custom tools but without namespaces: only the name is another."""
-    calls = {"x__js": {"name": "js", "namespace": "x", "custom": True}}
+    request = Request("m", (), (Tool("js", kind="custom", namespace="x"),))
+    _, calls = flatten_tools(request, Losses(), custom=True, namespaces=False)
     flat, own = ToolCall("c", "x__js", text, custom=True), ToolCall("c", "js", text, True, "x")
     assert restore_calls(Message("assistant", (flat,)), calls).blocks == (own,)
     restorer = CallRestorer(calls)

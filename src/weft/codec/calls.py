@@ -30,15 +30,15 @@ def restore_call(call: ToolCall, calls: Calls) -> ToolCall:
     known = calls.get(call.name)
     if known is None or call.namespace is not None:
         return call
-    custom = known.get("custom") is True
-    if call.custom and (not custom or call.name == known["name"]):
+    wrapped = known.get("custom") is True
+    if wrapped and call.custom:  # where text is wrapped no call is custom: this one is home already
         return call
     return structs.replace(
         call,
         name=str(known["name"]),
         namespace=cast("str | None", known.get("namespace")),
-        custom=custom,
-        arguments=unwrap(call.arguments) if custom and not call.custom else call.arguments,
+        custom=wrapped or call.custom,
+        arguments=unwrap(call.arguments) if wrapped else call.arguments,
     )
 
 
