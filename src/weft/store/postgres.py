@@ -65,6 +65,9 @@ class PostgresServer:
         except psycopg.Error as error:
             self.close()
             raise StoreError(f"the store {self._name()!r} cannot be opened: {error}") from None
+        except StoreError:
+            self.close()
+            raise
 
     @property
     def in_transaction(self) -> bool:

@@ -1,0 +1,115 @@
+"""Stores of earlier shapes are brought forward, with all they have, by however many at once."""
+
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft.store import open_store
+from weft.thread.care import fsck, mend
+
+WRITERS = 4
+
+
+def old_sqlite(request: pytest.FixtureRequest) -> tuple[str, Callable[[str], None]]:
+    path = str(request.getfixturevalue("tmp_path") / "store.db")
+
+    def execute(sql: str) -> None:
+        db = sqlite3.connect(path, isolation_level=None)
+        db.execute(sql)
+        db.close()
+
+    return path, execute
+
+
+def old_postgres(request: pytest.FixtureRequest) -> tuple[str, Callable[[str], None]]:
+    import psycopg
+
+    address = request.getfixturevalue("postgres")
+
+    def execute(sql: str) -> None:
+        with psycopg.connect(address, autocommit=True) as db:
+            db.execute(sql)
+
+    return address, execute
+
+
+UNCOUNTED = "ALTER TABLE thread DROP COLUMN refs"
+SHAPES = {
+    "sqlite 2": (old_sqlite, (UNCOUNTED, "PRAGMA user_version = 2")),
+    "postgres 1": (old_postgres, (UNCOUNTED, "UPDATE weft_schema SET version = 1")),
+}
+
+
+@pytest.fixture(params=SHAPES)
+def old(request: pytest.FixtureRequest) -> tuple[str, Callable[[str], None]]:
+    """A store with branches, a tag, a deleted branch and an empty thread, before refs counted."""
+    make, statements = SHAPES[request.param]
+    address, execute = make(request)
+    with weft.open(address) as t:
+        t.user("hello")
+        t.branch("side")
+        t.tag("home")
+        t.branch("gone")
+        t.delete_branch("gone")
+        t.assistant("hi")
+    weft.open(address, "empty").close()
+    for statement in statements:
+        execute(statement)
+    return address, execute
+
+
+def test_all_of_it_is_there_and_goes_on(old: tuple[str, Callable[[str], None]]) -> None:
+    address, _ = old
+    with weft.open(address) as t:
+        assert [m.text for m in t.compile().messages] == ["hello", "hi"]
+        assert (list(t.branches()), list(t.tags())) == (["main", "side"], ["home"])
+        t.branch("gone")
+        t.user("and on")
+    with weft.open(address, "empty") as t:
+        t.user("begun")
+    assert fsck(address).flaws == ()
+
+
+def test_many_bring_it_forward_at_once(old: tuple[str, Callable[[str], None]]) -> None:
+    address, _ = old
+
+    def work(number: int) -> None:
+        with weft.open(address) as t:
+            t.branch(f"of-{number}")
+            t.user(f"hello {number}")
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        list(pool.map(work, range(WRITERS)))
+    with weft.open(address) as t:
+        assert len(t.branches()) == 2 + WRITERS
+        assert len(t.compile().messages) == 2 + WRITERS
+    assert fsck(address).flaws == ()
+
+
+def test_a_branch_that_was_lost_before_is_named(tmp_path: Path) -> None:
+    """The log of such a file knows of refs that have no row any more."""
+    path = tmp_path / "store.db"
+    with weft.open(path) as t:
+        t.user("hello")
+        t.branch("side")
+    db = sqlite3.connect(path, isolation_level=None)
+    for statement in ("DELETE FROM ref WHERE name = 'side'", *SHAPES["sqlite 2"][1]):
+        db.execute(statement)
+    db.close()
+    assert "has fewer branches" in str(fsck(path).flaws)
+    done, report = mend(path)
+    assert report.clean
+    with weft.open(path) as t:
+        assert len(t.branches()) == 2, done
+
+
+def test_a_store_of_a_newer_weft_is_left_alone(old: tuple[str, Callable[[str], None]]) -> None:
+    address, execute = old
+    newer = "UPDATE weft_schema SET version = 99"
+    execute("PRAGMA user_version = 99" if "://" not in address else newer)
+    with pytest.raises(weft.errors.StoreError, match="newer weft"):
+        open_store(address)
