@@ -8,9 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpus import recorded
+from weft.codec.anthropic.blocks import WRITERS
+from weft.codec.anthropic.blocks import Writer as BlockWriter
 from weft.codec.anthropic.blocks import decode_content as read_blocks
 from weft.codec.anthropic.plain import decode_plain as plain_blocks
-from weft.codec.base import Losses
+from weft.codec.anthropic.plain import write_plain as write_blocks
+from weft.codec.base import Losses, parsed
 from weft.codec.chat.messages import decode_message
 from weft.codec.chat.plain import decode_plain as plain_message
 from weft.codec.chat.plain import write_plain
@@ -125,14 +128,20 @@ SAID = [
     TEXT,
     Text(""),
     Text("x", {"openai-chat": {"item": "content"}}),
+    Text("x", {"anthropic": {"citations": []}}),
     CALLED,
     ToolCall("c" * 50, "f", ""),
+    ToolCall("call.1", "f", "{}"),
+    ToolCall("call_1", "f", "{not json"),
+    ToolCall("call_1", "f", ' {"a": 1}'),
     ToolCall("call_1", "f", "free", custom=True),
     ToolCall("call_1", "f", "{}", namespace="n"),
     ToolResult("call_1", (TEXT,), form="text"),
     ToolResult("call_1", (TEXT,), True, form="text"),
     ToolResult("call_1", (TEXT, TEXT), form="list"),
     ToolResult("call_1"),
+    ToolResult("call 1", (TEXT,), form="text"),
+    ToolResult("call_1", (Text("x", {"anthropic": {"citations": []}}),), form="text"),
 ]
 
 
@@ -149,4 +158,16 @@ def test_a_turn_is_written_in_one_go_as_the_full_writer_would(role, blocks, form
         return
     losses = Losses()
     assert [written] == Writer(Request("m", (message,)), losses).turn(turn_of(0, message))
+    assert losses.items == []
+
+
+@given(st.lists(st.sampled_from(SAID), max_size=3), st.booleans())
+def test_blocks_are_written_in_one_go_as_the_full_writer_would(blocks, native):
+    written = write_blocks(blocks, parsed, native=native)
+    if written is None:
+        return
+    losses = Losses()
+    writer = BlockWriter(None, losses, native)
+    full = [WRITERS[type(block)](writer, block, (0, at)) for at, block in enumerate(blocks)]
+    assert written == full
     assert losses.items == []

@@ -1,10 +1,11 @@
-"""Contents with nothing unusual about them, read in one go.
+"""Contents with nothing unusual about them, read and written in one go.
 
 Nearly all are: texts, calls and results, in just the members that these need. They are recognised
 by their exact shape, so whatever is in any way different is left to `blocks`, which reads every
-block, and reads these to the same value.
+block, and reads these to the same value; and what is written here, `blocks` would write the same.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from orjson import dumps
@@ -42,3 +43,45 @@ def decode_plain(content: Any) -> tuple[Block, ...] | None:
     except (KeyError, TypeError):  # a member is not there, or not JSON's
         return None
     return tuple(blocks)
+
+
+def write_plain(
+    blocks: Sequence[Block], embed: Callable[[str], Any], *, native: bool
+) -> list[JsonObject] | None:
+    """The blocks on the wire, or `None` where one of them has more to it than these shapes."""
+    bodies: list[JsonObject] = []
+    for block in blocks:
+        if type(block) is Text:
+            body: JsonObject = {"type": "text", "text": block.text}
+        elif type(block) is ToolCall:
+            call_id, text = block.id, block.arguments
+            if block.custom or text[:1] != "{" or not (native or is_plain_id(call_id)):
+                return None
+            try:
+                given = embed(text)
+            except ValueError:
+                return None
+            body = {"type": "tool_use", "id": call_id, "name": block.name, "input": given}
+        elif type(block) is ToolResult:
+            call_id, content = block.call_id, block.content
+            if block.form != "text" or block.is_error is not None or len(content) != 1:
+                return None
+            said = content[0]
+            if (
+                type(said) is not Text
+                or said.ext is not None
+                or not (native or is_plain_id(call_id))
+            ):
+                return None
+            body = {"type": "tool_result", "tool_use_id": call_id, "content": said.text}
+        else:
+            return None
+        if block.ext is not None:
+            return None
+        bodies.append(body)
+    return bodies
+
+
+def is_plain_id(call_id: str) -> bool:
+    """Whether an id is surely in the alphabet of this wire; quicker asked than by the pattern."""
+    return call_id.isidentifier() and call_id.isascii()
