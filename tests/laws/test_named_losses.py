@@ -6,7 +6,7 @@ What counts as the same, and is no difference:
 - Gemini's two spellings of a name, and its two dialects of a schema's member (the loss names the
   one that the caller used); Chat's two names for the limit of tokens.
 - The text of a call's arguments and the object that it says: `""` is `{}`.
-- Whether to stream, towards Gemini: the address says it.
+- That it streams, towards Gemini: the address says it.
 """
 
 import orjson
@@ -99,7 +99,8 @@ def unnamed(body, there, back):
     ours, theirs = SAME[there](body), SAME[there](returned)
     if back == "gemini":
         assert ("stream" in out.path) == bool(body.get("stream"))
-        ours, theirs = ({k: v for k, v in b.items() if k != "stream"} for b in (ours, theirs))
+        if body.get("stream"):
+            ours, theirs = ({k: v for k, v in b.items() if k != "stream"} for b in (ours, theirs))
     losses = [(caller_path(loss.path, there), loss.what) for loss in out.losses]
     report = Report(ours, losses, between, [loss.path for loss in home.losses])
     return [
