@@ -12,7 +12,7 @@ from weft.compact import SystemMessage
 from weft.errors import BudgetExceeded, ThreadError
 from weft.history import Draft
 from weft.model import Message, Text
-from weft.thread import Budget, BudgetWarning, Thread
+from weft.thread import Budget, BudgetWarning, Letter, Thread
 
 WORD = "word " * 20
 
@@ -166,6 +166,48 @@ def test_a_hook_may_say_it_otherwise() -> None:
     t.system("4711 is a secret", message="why: 4711")  # a note of the user's own stays
     assert texts(t) == ["my pin is ****", "It is ****.", "****", "****", "**** is a secret"]
     assert [info.message for info in t.log() if "4711" in str(info.message)] == ["why: 4711"]
+
+
+@pytest.mark.parametrize(
+    ("messages", "told"),
+    [
+        ((), "must be 1, not 0"),  # an append of nothing
+        ((Message("user", (Text("a"),)), Message("user", (Text("b"),))), "must be 1, not 2"),
+        ((Message("attachment", ()),), "must be 1, not 0"),  # what rides along is not said
+    ],
+)
+def test_a_hook_that_leaves_no_message_or_too_many_is_refused(
+    messages: tuple[Message, ...], told: str
+) -> None:
+    t = weft.open()
+    first = t.user("first")
+    t.before(lambda draft: structs.replace(draft, messages=messages))
+    for say in (lambda: t.user("second"), lambda: t.edit(first, "other words")):
+        with pytest.raises(ThreadError, match=told):
+            say()
+    assert texts(t) == ["first"]
+
+
+@pytest.mark.parametrize("words", ["an answer", "it is 4711"])
+def test_a_hook_sees_what_is_said_and_not_what_rides_along(words: str) -> None:
+    t = weft.open()
+    seen: list[int] = []
+
+    def mask(draft: Draft) -> Draft:
+        seen.append(len(draft.messages))
+        said = tuple(
+            Message(m.role, (Text(m.text.replace("4711", "****")),)) for m in draft.messages
+        )
+        return structs.replace(draft, messages=said)
+
+    t.before(mask)
+    t.user("hello")
+    body = b'{"messages": [], "words": "of the body alone, and of nobody else"}'
+    letter = Letter(body, "own", "m", t.compile().head)
+    answer = t.assistant(words, sent=letter)
+    assert seen == [1, 1]
+    assert texts(t) == ["hello", words.replace("4711", "****")]
+    assert t.show(answer, sent=True).body == body
 
 
 def test_what_a_hook_commits_asks_no_hook() -> None:

@@ -257,6 +257,19 @@ def commit_id(kind: str, parents: tuple[Id, ...], entries: tuple[Id, ...], data:
     return object_id("commit", _encoder.encode(hashed))
 
 
+def count_entries(op: Op) -> int:
+    """How many messages an operation speaks of."""
+    match op:
+        case Append():
+            return 1
+        case Setup():
+            return 0
+        case Rewrite():
+            placed = [row.entry for insert in op.insert for row in insert.rows]
+            changed = [change.entry for change in op.change if change.entry is not None]
+            return 1 + max([-1, *placed, *changed])
+
+
 def new_slot(commit: Id, index: int) -> Id:
     """The slot of the `index`-th line that a rewrite adds."""
     return object_id("slot", commit + index.to_bytes(4, "big"))

@@ -42,8 +42,9 @@ from weft.tokens import Counter, counter_for
 
 from .asking import Models
 from .budget import Budget
+from .hooks import After, Before, ask_hooks
 from .imprint import Bodies
-from .info import CommitInfo, auto_note, read_info
+from .info import CommitInfo, read_info
 
 KEPT_VIEWS = 16
 INDEX_EVERY = 150
@@ -56,12 +57,6 @@ Plan = Callable[[Id | None], tuple[Draft, tuple[Id, ...]]]
 """From the head that a writer sees to what it wants to land: a draft, and further parents."""
 
 Entries = tuple[tuple[Id, bytes], ...]
-
-Before = Callable[[Draft], Draft | None]
-"""Asked before a commit lands: raises to stop it, may answer with another draft."""
-
-After = Callable[[CommitInfo], None]
-"""Told of a commit that has landed."""
 
 
 class Handle:
@@ -325,9 +320,7 @@ class Handle:
             return draft
         self._asking = True
         try:
-            for hook in tuple(self.before):
-                draft = _noted(draft, hook(draft) or draft)
-            return draft
+            return ask_hooks(tuple(self.before), draft)
         finally:
             self._asking = False
 
@@ -372,17 +365,6 @@ def _checkpoints(messages: Iterable[Message]) -> tuple[str, ...]:
             if type(block) is Checkpoint:
                 found.append(block.id)
     return tuple(found)
-
-
-def _noted(draft: Draft, answer: Draft) -> Draft:
-    """A hook's answer; a note that only quotes what it was asked about quotes the answer."""
-    op, note = answer.op, answer.note
-    if note != draft.note or answer.messages == draft.messages or not isinstance(op, Append):
-        return answer
-    if not isinstance(note, str) or not f"{note}: ".startswith(f"{op.kind}: "):
-        return answer
-    words = answer.messages[0].text if answer.messages else ""
-    return structs.replace(answer, note=auto_note(op.kind, words))
 
 
 def _is_shown(op: Append, said: Message) -> bool:

@@ -12,7 +12,7 @@ from .answers import describe_generation, read_answer
 from .append import append_content, append_message, append_results
 from .arguments import check_beside, check_flag, check_priority, check_text
 from .content import Content, DialogueContent, InstructionContent
-from .handle import After, Before
+from .hooks import After, Before
 from .info import CommitInfo, auto_note
 from .params import ToolLike, read_tool
 from .reading import Reader
