@@ -6,7 +6,6 @@ What counts as the same, and is no difference:
 - Gemini's two spellings of a name, and its two dialects of a schema's member (the loss names the
   one that the caller used); Chat's two names for the limit of tokens.
 - The text of a call's arguments and the object that it says: `""` is `{}`.
-- That it streams, towards Gemini: the address says it.
 """
 
 import orjson
@@ -99,8 +98,6 @@ def unnamed(body, there, back):
     ours, theirs = SAME[there](body), SAME[there](returned)
     if back == "gemini":
         assert ("stream" in out.path) == bool(body.get("stream"))
-        if body.get("stream"):
-            ours, theirs = ({k: v for k, v in b.items() if k != "stream"} for b in (ours, theirs))
     losses = [(caller_path(loss.path, there), loss.what) for loss in out.losses]
     report = Report(ours, losses, between, [loss.path for loss in home.losses])
     return [

@@ -198,8 +198,8 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
         losses.param("tool_choice", "the choice of tools", "the request has no tools", "form")
     elif params.tool_choice is not None:
         body["toolConfig"] = {"functionCallingConfig": _write_choice(params.tool_choice)}
-    if params.stream is False:  # the address says that it streams; of what does not, nothing speaks
-        losses.param("stream", "the parameter 'stream', false", "it is left out here", "form")
+    if params.stream is not None:
+        losses.param("stream", "the parameter 'stream'", "the address says it here", "form")
     lose_params(request, SAYABLE, losses)
     return body
 
