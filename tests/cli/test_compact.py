@@ -68,6 +68,8 @@ def test_a_summary_stands_for_all_but_the_turns_to_keep(
         (["--summary", " "], ["summary", "blank"]),
         (["--budget", "2"], ["budget of 2"]),
         (["--keep", "1", "--prompt", "P"], ["--prompt", "--model"]),
+        (["--keep", "1", "--verbatim", "50"], ["--verbatim", "--model"]),
+        (["--model", "weft-offline", "--scoring", "none.toml"], ["none.toml"]),
         (["--keep", "1", "--upstream", "u=openai-chat:http://x"], ["--upstream", "--model"]),
         (["--model", "weft-offline", "--summary", "S"], ["--model", "--summary"]),
         (["--model", "weft-offline", "--from", "abcdef"], ["--model", "--from"]),
@@ -120,3 +122,19 @@ def test_P1_an_upstream_is_named_and_its_progress_goes_to_stderr(run: Run) -> No
     assert f"{len(sent)} requests to gpt-4" in out
     assert [line for line in err.splitlines() if line.startswith("Summarising part 2 of")]
     assert {body["messages"][0]["content"] for body in sent} == {"Sum up."}
+
+
+def test_P2_weights_of_ones_own_decide_what_stays(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "weights.toml"
+    file.write_text('keywords = ["kraken"]\nkeyword = 50')
+    run("commit", "beware of the kraken")
+    for n in range(3, 9):
+        run("commit", f"question {n}")
+        run("commit", f"answer {n}", "--role", "assistant")
+    flags = ["--keep", "1", "--verbatim", "10", "--scoring", str(file)]
+    assert run("compact", "--model", "weft-offline", *flags)[0] == 0
+    assert said(run)[1] == "beware of the kraken"
+    file.write_text("recency = 1.5")
+    code, _, err = run("compact", "--model", "weft-offline", *flags)
+    assert code != 0
+    assert "recency" in err

@@ -33,11 +33,14 @@ from weft.client import make_provider
 from weft.compact import (
     Breaker,
     Gauge,
+    Importance,
     SystemMessage,
+    choose_verbatim,
     cut_chunks,
     find_pairs,
     folding_request,
     limits_of,
+    read_importance,
     retell,
     summary_request,
 )
@@ -842,3 +845,147 @@ def test_P3_the_offline_model_keeps_its_own_window() -> None:
         assert thread.compile().tokens < 32_000
         told = thread.compile().messages[0].text
         assert "7000" in told
+
+
+# P2: what matters
+
+
+def row(role: str, text: str, *calls: str, priority: Any = "normal") -> Row:
+    made = tuple(ToolCall(id, "read", "{}") for id in calls)
+    return Row(None, Message(role, (Text(text), *made)), priority)
+
+
+@pytest.mark.parametrize(
+    ("message", "number", "total", "score"),
+    [
+        (row("user", "hi"), 0, 1, 5.02),
+        (row("user", "Why error?"), 0, 1, 8.6),  # 5 + 2 + 1.5 + 0.1
+        (row("assistant", "x" * 400, "c1"), 0, 10, 8.8907),  # 3 x 0.95^9 + 4 + 3
+        (row("system", "x"), 0, 1, 10.01),
+        (row("tool", "x"), 0, 1, 5.01),
+        (row("developer", "x"), 0, 1, 10.01),
+        (row("user", "x" * 5000), 0, 1, 8.0),  # length counts for three at most
+        (row("user", "a prefix of the bugle"), 0, 1, 5.21),  # whole words
+        (row("user", "Error error ERROR"), 0, 1, 6.67),  # each once
+        (row("user", "error fail bug fix decision agreed constraint requirement"), 0, 1, 17.57),
+    ],
+)
+def test_P2_AC3_1_AC3_3_the_preset_has_the_documented_weights(
+    message: Row, number: int, total: int, score: float
+) -> None:
+    assert Importance()(message, number, total) == pytest.approx(score, abs=0.0001)
+
+
+def test_P2_AC3_2_what_was_said_later_scores_higher() -> None:
+    scores = [Importance()(row("user", "same"), number, 9) for number in range(9)]
+    assert scores == sorted(scores)
+    assert len(set(scores)) == 9
+    still = Importance(recency=1.0)
+    assert len({still(row("user", "same"), number, 9) for number in range(9)}) == 1
+
+
+def test_P2_AC3_4_the_documented_order_of_an_example() -> None:
+    said = [
+        row("user", "What should we do about this?"),
+        row("assistant", "ok"),
+        row("user", "There is an error in the system"),
+        row("assistant", "x"),
+        row("user", "plain"),
+    ]
+    order = sorted(range(5), key=lambda n: Importance()(said[n], n, 5))
+    assert order == [1, 3, 4, 2, 0]
+
+
+def test_P2_a_reminder_or_a_checkpoint_is_nothing_that_was_said() -> None:
+    bare = Row(None, Message("user", (Text("hi"),)))
+    marked = Row(None, Message("user", (Text("hi"), Reminder("error?"), Checkpoint("aaaaaa"))))
+    assert Importance()(bare, 0, 1) == Importance()(marked, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("weights", "wrong"),
+    [
+        ({"recency": 1.5}, "recency"),  # AC3.5
+        ({"recency": -0.1}, "recency"),
+        ({"user": -1}, "user"),
+        ({"usr": 1}, "usr"),
+        ({"user": "much"}, "user"),
+    ],
+)
+def test_P2_AC3_5_wrong_weights_are_refused_by_name(weights: Any, wrong: str) -> None:
+    with pytest.raises(ConfigError, match=wrong):
+        read_importance(weights)
+
+
+def test_P2_AC3_5_weights_of_ones_own_reach_the_score() -> None:
+    mine = read_importance({"user": 1, "keywords": ["kraken"], "keyword": 50})
+    assert mine(row("user", "a kraken, an error"), 0, 1) == pytest.approx(51.18)
+
+
+@pytest.mark.parametrize(
+    ("rows", "room", "chosen"),
+    [
+        ([row("user", "plain"), row("user", "an error")], 6, [1]),
+        ([row("user", "a bug?"), row("assistant", "ok"), row("user", "a fix?")], 12, [0, 2]),
+        ([row("user", "a bug?"), row("assistant", "ok", priority="important")], 6, [1]),
+        ([row("user", "a bug?")], 3, []),
+        ([], 100, []),
+    ],
+)
+def test_P2_what_matters_most_is_chosen_and_stays_in_order(
+    rows: list[Row], room: int, chosen: list[int]
+) -> None:
+    assert choose_verbatim(rows, Importance(), room, counter) == chosen
+
+
+def test_P2_a_call_is_chosen_with_its_results_or_not_at_all() -> None:
+    result = Row(None, Message("tool", (ToolResult("c1", (Text("ten words " * 5),)),)))
+    rows = [row("user", "go"), row("assistant", "I look", "c1"), result, row("user", "on")]
+    assert choose_verbatim(rows, Importance(), 19, counter) == [0, 3]
+    assert choose_verbatim(rows, Importance(), 20, counter) == [1, 2]
+
+
+def test_P2_old_messages_that_matter_stay_verbatim_and_the_transcript_is_chronological(
+    t: Thread,
+) -> None:
+    talk(t, 4)
+    t.user("We agreed on a constraint: no fix without a decision, is that a requirement?")
+    t.assistant("Yes.")
+    talk(t, 6, first=4)
+    before = [message.text for message in t.compile().messages]
+    with writer(says("They read modules.")) as (upstream, model):
+        t.compact(model=model, keep=1, verbatim=60)
+        sent = [text for _, text in said_to(bodies(upstream)[0])]
+    after = [message.text for message in t.compile().messages]
+    assert "They read modules." in after[1]
+    kept = after[2:]
+    assert "We agreed on a constraint" in kept[0]
+    assert kept == [text for text in before if text in kept]  # in the order they were said
+    asked = [text for text in sent if text.startswith("Step")]
+    assert asked == [text for text in before if text in asked]
+    assert not any("We agreed" in text for text in sent[1:-1])  # told once
+
+
+def test_P2_a_scorer_is_any_function(t: Thread) -> None:
+    talk(t, 8)
+
+    def by_name(row: Row, _number: int, _total: int) -> float:
+        return 1.0 if "module_2" in row.message.text else 0.0
+
+    t.compact(model="weft-offline", keep=1, verbatim=70, scorer=by_name)
+    texts = [message.text for message in t.compile().messages]
+    assert texts[2].startswith("Step 2")
+
+
+@pytest.mark.parametrize("wish", [{"verbatim": 50}, {"prompt": "P"}])
+def test_P2_wishes_that_only_a_model_can_follow_need_one(t: Thread, wish: Any) -> None:
+    talk(t, 3)
+    with pytest.raises(CompactRefused, match="model"):
+        t.compact(keep=1, **wish)
+
+
+@pytest.mark.parametrize("verbatim", [0, 50, 200, 400])
+def test_P2_verbatim_messages_count_into_the_budget(t: Thread, verbatim: int) -> None:
+    talk(t, 30)
+    t.compact(model="weft-offline", budget=1200, verbatim=verbatim)
+    assert t.compile().tokens <= 1200

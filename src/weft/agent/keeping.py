@@ -21,7 +21,9 @@ from weft.compact import (
     Clip,
     CompactResult,
     Gauge,
+    Importance,
     Limits,
+    Scorer,
     SystemMessage,
     compaction_failed,
     limits_of,
@@ -41,8 +43,9 @@ class Compaction(Struct, frozen=True, kw_only=True):
 
     `by` writes the summaries (the agent's own model, where it is absent), told how by `prompt`.
     `reserve` is held back for answers, `target` the part of the room that a fold leaves filled,
-    `chunk` the most tokens that are summed up at once. After `failures` in a row, `pause` attempts
-    are left out.
+    `chunk` the most tokens that are summed up at once, `verbatim` the part of a fold's goal that
+    old turns get which stay word for word, those that matter most by the `scorer`. After
+    `failures` in a row, `pause` attempts are left out.
     """
 
     by: Asker | None = None
@@ -50,6 +53,8 @@ class Compaction(Struct, frozen=True, kw_only=True):
     reserve: int | None = None
     target: float = 0.5
     chunk: int | None = None
+    verbatim: float = 0.1
+    scorer: Scorer = Importance()
     failures: int = 3
     pause: int = 20
     clip: Clip = Clip()
@@ -154,6 +159,8 @@ class Keeper:
             prompt=settings.prompt,
             chunk=settings.chunk,
             clip=settings.clip,
+            verbatim=int(goal * settings.verbatim),
+            scorer=settings.scorer,
             trigger="auto",
         )
         flow = thread.compacting(self.model, wish)

@@ -7,6 +7,7 @@ one that `--upstream` or a config names. How far it is goes to stderr.
 import argparse
 import os
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ import orjson
 from weft.compact import (
     PROGRESS,
     CompactResult,
+    Importance,
     Replacement,
+    Scorer,
     SystemMessage,
+    read_importance,
     validate_compact_input,
 )
 from weft.errors import ConfigError
@@ -38,7 +42,13 @@ FOLDS = {
 RANGES = ("--from", "--to")
 TURNS = ("--model", "--budget", "--keep")
 WORDS = ("--summary", "--from", "--to", "--replacements")
-ASKING = {"--prompt": "prompt", "--upstream": "upstream", "--config": "config"}
+ASKING = {
+    "--prompt": "prompt",
+    "--upstream": "upstream",
+    "--config": "config",
+    "--verbatim": "verbatim",
+    "--scoring": "scoring",
+}
 """The flags that say how a model is asked, and where their values are."""
 
 
@@ -64,6 +74,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--upstream", metavar="NAME=PROTOCOL:URL", action="append", help="who answers for it"
     )
     parser.add_argument("--config", metavar="FILE", help="a TOML file with upstreams")
+    parser.add_argument(
+        "--verbatim",
+        type=count,
+        metavar="TOKENS",
+        help="so much of what is folded stays word for word: what matters most",
+    )
+    parser.add_argument(
+        "--scoring", metavar="FILE", help="a TOML file with weights of what matters"
+    )
     parser.add_argument("--from", dest="from_", help="the checkpoint after which a range begins")
     parser.add_argument("--to", help="the checkpoint with which a range ends")
     parser.add_argument("--replacements", help="a JSON file with several ranges")
@@ -92,6 +111,8 @@ def compact(thread: Thread, args: argparse.Namespace) -> None:
         summary=args.summary if replacements is None else None,
         model=None if args.model is None else _asker(args),
         prompt=args.prompt,
+        verbatim=args.verbatim or 0,
+        scorer=_scorer(args.scoring),
         strip=args.strip,
         preview=args.preview,
     )
@@ -112,6 +133,16 @@ def _asker(args: argparse.Namespace) -> Asker:
     providers = read_settings(flags, os.environ).providers
     route = find_route(args.model, "", providers, catalog, pays=False)
     return Asker(route.provider, route.model, catalog)
+
+
+def _scorer(path: str | None) -> Scorer:
+    """The weights in a file, over the preset."""
+    if path is None:
+        return Importance()
+    try:
+        return read_importance(tomllib.loads(Path(path).read_text()))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path!r} is not TOML: {error}") from None
 
 
 def _tell(event: SystemMessage) -> None:

@@ -1,7 +1,7 @@
 """What to keep when a thread is too long: checkpoints, ranges, budgets, extraction. Pure."""
 
 from .batches import Batch, Clip, read_batches, record_batches, tell_batches, write_batches
-from .border import Fold, choose_fold
+from .border import Fold, choose_fold, keep_verbatim
 from .budget import plan_budget, plan_summary
 from .checkpoint import (
     create_checkpoint_content,
@@ -27,6 +27,7 @@ from .plan import Pin, Plan, Range, Stripped
 from .prompts import folding_request, is_summary_request, retell, summary_request
 from .replace import COMPACTED, Strip, plan_replacements
 from .result import CompactResult, compact_result
+from .score import Importance, Scorer, choose_verbatim, read_importance
 from .summarise import Asking, Order, Past, Summary, chunk_room, summarise
 from .tool import COMPACT_TOOL, RECALL_TOOL, Replacement, ToolDefinition, validate_compact_input
 from .window import Breaker, Gauge, Limits, limits_of
@@ -44,6 +45,7 @@ __all__ = [
     "Fold",
     "Folding",
     "Gauge",
+    "Importance",
     "Limits",
     "Order",
     "Pair",
@@ -52,6 +54,7 @@ __all__ = [
     "Plan",
     "Range",
     "Replacement",
+    "Scorer",
     "Strip",
     "Stripped",
     "Summary",
@@ -59,6 +62,7 @@ __all__ = [
     "ToolDefinition",
     "Trigger",
     "choose_fold",
+    "choose_verbatim",
     "chunk_room",
     "compact_result",
     "compaction_ended",
@@ -73,6 +77,7 @@ __all__ = [
     "folding_request",
     "generate_checkpoint_id",
     "is_summary_request",
+    "keep_verbatim",
     "limits_of",
     "plan_budget",
     "plan_replacements",
@@ -80,6 +85,7 @@ __all__ = [
     "read_batches",
     "read_checkpoint",
     "read_checkpoints",
+    "read_importance",
     "record_batches",
     "retell",
     "summarise",

@@ -9,10 +9,11 @@ within limits that a reader and a window can bear, and never more than that itse
 from msgspec import Struct
 
 from weft.errors import BudgetExceeded, CompactRefused
-from weft.history import Row
+from weft.history import Row, shows
 
 from .batches import is_telling
 from .folding import Folding, cost
+from .score import Scorer, choose_verbatim
 
 SHARE = 0.2
 LEAST = 300
@@ -42,31 +43,52 @@ class Fold(Struct, frozen=True):
 
 
 def choose_fold(
-    folding: Folding, *, keep: int | None, budget: int | None, output: int
+    folding: Folding, *, keep: int | None, budget: int | None, output: int, spare: int = 0
 ) -> Fold | None:
     """The fold that keeps so many exchanges, or as much as a budget takes; `None` where there is
-    nothing to fold. Raises `BudgetExceeded` where even the smallest rest is too much."""
-    for name, number in (("keep", keep), ("budget", budget)):
+    nothing to fold. Raises `BudgetExceeded` where even the smallest rest is too much.
+
+    `spare` tokens of the budget are left, for old messages that stay word for word.
+    """
+    for name, number in (("keep", keep), ("budget", budget), ("verbatim", spare)):
         if number is not None and number < 0:
             raise CompactRefused(f"must not be negative: {number}", field=name)
     if keep is None and budget is not None:
         if cost(folding.rows, folding.count) <= budget:
             return None
-        border = _fitting(folding, budget)
+        border = _fitting(folding, max(0, budget - spare))
     else:
         border = _keeping(folding, 1 if keep is None else keep)
     fold = _measure(folding, border, output)
     if fold is None or budget is None:
         return fold
-    room = budget - (fold.tokens - fold.limit)
+    room = budget - spare - (fold.tokens - fold.limit)
     if room < min(fold.limit, LEAST):
-        raise _exceeded(fold.tokens - fold.limit + min(fold.limit, LEAST), budget)
+        raise _exceeded(spare + fold.tokens - fold.limit + min(fold.limit, LEAST), budget)
     return Fold(folding, border, fold.tellings, fold.turns, min(fold.limit, room))
+
+
+def keep_verbatim(fold: Fold, scorer: Scorer, spare: int) -> Fold:
+    """The fold without those of its turns that matter most, as many as `spare` tokens hold; half
+    of them at most, for what is kept word for word needs no summary."""
+    folding = fold.folding
+    places = [i for i in folding.folded(fold.border) if _is_turn(folding.rows[i])]
+    turns = [folding.rows[i] for i in places]
+    room = min(spare, cost(turns, folding.count) // 2)
+    chosen = choose_verbatim(turns, scorer, room, folding.count)
+    if not chosen:
+        return fold
+    kept = Folding(folding.rows, folding.count, verbatim=[places[at] for at in chosen])
+    return _measure(kept, fold.border, fold.limit) or fold
+
+
+def _is_turn(row: Row) -> bool:
+    return shows(row) and not is_telling(row)
 
 
 def _measure(folding: Folding, border: int, output: int) -> Fold | None:
     source = folding.source(border)
-    turns = tuple(row for row in source if not is_telling(row))
+    turns = tuple(row for row in source if _is_turn(row))
     tellings = tuple(row for row in source if is_telling(row))
     if not turns:
         return None

@@ -109,6 +109,14 @@ def refuse_words(replacements: Replacements | None, summary: str | None) -> None
             raise CompactRefused("says the summary that the model would write", field=field)
 
 
+def refuse_wishes(prompt: str | None, verbatim: int) -> None:
+    """Refuse wishes that only a model can follow."""
+    given = {"prompt": prompt is not None, "verbatim": verbatim != 0}
+    for field, wished in given.items():
+        if wished:
+            raise CompactRefused("is for a model that writes the summary: name one", field=field)
+
+
 def _read_replacements(replacements: Replacements | None) -> tuple[Replacement, ...] | None:
     if replacements is None:
         return None

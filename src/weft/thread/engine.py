@@ -21,9 +21,11 @@ from weft.compact import (
     CompactResult,
     Fold,
     Folding,
+    Importance,
     Order,
     Past,
     Plan,
+    Scorer,
     Summary,
     Trigger,
     choose_fold,
@@ -34,6 +36,7 @@ from weft.compact import (
     compaction_progress,
     compaction_started,
     cut_chunks,
+    keep_verbatim,
     record_batches,
     summarise,
     write_batches,
@@ -54,13 +57,19 @@ Flow = Generator[Request, Response | ApiError, CompactResult]
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """What is to be folded, and how: the words of `Thread.compact`."""
+    """What is to be folded, and how: the words of `Thread.compact`.
+
+    `verbatim` is how many tokens of the folded turns stay word for word: those that matter most
+    by the `scorer`.
+    """
 
     budget: int | None = None
     keep: int | None = None
     prompt: str | None = None
     chunk: int | None = None
     clip: Clip = Clip()
+    verbatim: int = 0
+    scorer: Scorer = Importance()
     retain: tuple[str, ...] = ()
     trigger: Trigger = "manual"
 
@@ -125,9 +134,13 @@ def take_snapshot(handle: Handle, model: Model, wish: Wish, rows: list[Row]) -> 
     if folding.lead == len(shown):
         what = "only system messages" if shown else "no messages"
         raise CompactRefused(f"the thread has {what}: nothing to compact", field="model")
-    fold = choose_fold(folding, keep=wish.keep, budget=wish.budget, output=model.output)
+    fold = choose_fold(
+        folding, keep=wish.keep, budget=wish.budget, output=model.output, spare=wish.verbatim
+    )
     if fold is None:
         return None
+    if wish.verbatim:
+        fold = keep_verbatim(fold, wish.scorer, wish.verbatim)
     batches = [batch for row in fold.tellings for batch in told_batches(handle, row)]
     return Snapshot(rows, fold, tuple(batches))
 

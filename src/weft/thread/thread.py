@@ -11,14 +11,14 @@ from types import TracebackType
 from typing import Literal, Self, overload
 
 from weft.catalog import Model
-from weft.compact import CompactResult, Strip, SystemMessage, Trigger
+from weft.compact import CompactResult, Importance, Scorer, Strip, SystemMessage, Trigger
 from weft.history import Priority, index_behind
 from weft.model import JsonObject, Message
 
 from . import merging, moving, notes, replaying, rewriting
 from .adopting import adopt
 from .asking import Asker
-from .compacting import Replacements, compact, compact_by_model, refuse_words
+from .compacting import Replacements, compact, compact_by_model, refuse_wishes, refuse_words
 from .engine import Flow, Wish, summarise_old
 from .handle import Handle
 from .importing import Progress
@@ -29,6 +29,8 @@ from .recording import Recorder
 from .resolve import At, Name
 from .strategy import Strategy
 from .taking import Imported, take_file
+
+IMPORTANCE = Importance()
 
 No = Literal[False]
 Yes = Literal[True]
@@ -271,6 +273,8 @@ class Thread(Recorder):
         trigger: Trigger = "manual",
         retain: Sequence[str] = (),
         prompt: str | None = None,
+        verbatim: int = 0,
+        scorer: Scorer = IMPORTANCE,
     ) -> CompactResult:
         """Fold ranges into summaries, or old turns into an extract that fits a budget.
 
@@ -282,16 +286,25 @@ class Thread(Recorder):
         would be lost.
 
         With `model` (a name, or anything that can be asked) that model writes the summary, told
-        how by `prompt`; what it makes up is left out, and what it forgets is put back. A preview
+        how by `prompt`; what it makes up is left out, and what it forgets is put back. So many
+        tokens of old turns as `verbatim` says stay in their places, those that matter most by the
+        `scorer` and those that are marked as important. A preview
         then asks nobody, and says the most that it can come to. Whatever fails, the thread is as
         it was.
         """
         if model is not None:
             refuse_words(replacements, summary)
             wish = Wish(
-                budget=budget, keep=keep, prompt=prompt, retain=tuple(retain), trigger=trigger
+                budget=budget,
+                keep=keep,
+                prompt=prompt,
+                retain=tuple(retain),
+                trigger=trigger,
+                verbatim=verbatim,
+                scorer=scorer,
             )
             return compact_by_model(self._handle, model, wish, preview)
+        refuse_wishes(prompt, verbatim)
         return compact(
             self._handle,
             replacements,
