@@ -61,9 +61,9 @@ class Folded(Struct, frozen=True):
     length: int
 
 
-def find_summary(messages: Sequence[Message]) -> Summary | None:
-    """The last summary in a list, if there is one."""
-    for place in range(len(messages) - 1, -1, -1):
+def find_summary(messages: Sequence[Message], known: int = 0) -> Summary | None:
+    """The last summary in a list behind what is `known` of it, if there is one."""
+    for place in range(len(messages) - 1, known - 1, -1):
         by = _whose(messages[place])
         if by is not None:
             return Summary(place, by)

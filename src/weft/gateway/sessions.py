@@ -154,8 +154,8 @@ def file_request(
 
 def _folded(store: Store, scope: str, hint: str, request: Request, known: int) -> Folded | None:
     """Where the request goes on, if it brings a summary that its session does not know yet."""
-    summary = find_summary(request.messages)
-    if summary is None or summary.place < known:
+    summary = find_summary(request.messages, known)
+    if summary is None:
         return None
     return find_folded(store, scope, hint, request.messages, summary)
 
