@@ -1,6 +1,7 @@
 """A text is erased however JSON spells it."""
 
 import json
+from base64 import b64decode, b64encode, urlsafe_b64encode
 
 import pytest
 
@@ -39,3 +40,39 @@ def test_what_says_something_else_stays_byte_by_byte() -> None:
 
 def test_forgetting_the_mark_itself_ends() -> None:
     assert json.loads(without(b'{"a":"x\\\\/ forgotten"}', "forgotten"))["a"] == "x\\/ [forgotten]"
+
+
+@pytest.mark.parametrize("encode", [b64encode, urlsafe_b64encode])
+@pytest.mark.parametrize("before", ["", "x", "xy", "xyz " * 50])
+@pytest.mark.parametrize("after", ["", "!", "!!", " and on" * 50])
+def test_a_text_in_base64_takes_the_whole_of_it_along(encode, before: str, after: str) -> None:
+    """Of a file nothing stays that could be read as half of it; what is there is base64 still."""
+    data = encode(f"{before}{SECRET}{after}".encode()).decode()
+    line = json.dumps({"data": data, "url": f"data:text/plain;base64,{data}", "other": data[:4]})
+    cleaned = json.loads(without(line.encode(), SECRET))
+    assert b64decode(cleaned["data"]) == b"[forgotten]"
+    assert cleaned["url"] == f"data:text/plain;base64,{cleaned['data']}"
+    assert cleaned["other"] == data[:4]
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        ("{0}{0}", "{1}"),  # twice in one file
+        ("{0}=, {0}", "{1}, {1}"),  # in two
+        ("see {0} and {0}.", "see {1} and {1}."),
+        ("{1}", "{1}"),  # the mark itself
+    ],
+)
+def test_every_file_of_a_string_goes(line: str, left: str) -> None:
+    for secret in ("hunter2-geheim", "[forgotten]"):
+        file = b64encode(f"ab {secret} c ".encode()).decode().rstrip("=")
+        mark = b64encode(b"[forgotten]").decode()
+        said = json.dumps({"a": line.format(file, mark)}).encode()
+        assert json.loads(without(said, secret)) == {"a": left.format(file, mark)}
+
+
+def test_a_short_text_is_not_looked_for_in_base64() -> None:
+    """Three signs of base64 are in every picture somewhere."""
+    data = json.dumps({"data": b64encode(b"some ab words").decode()}).encode()
+    assert without(data, "ab") == data

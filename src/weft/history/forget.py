@@ -4,10 +4,14 @@ Every entry, and every note and every other string beside a commit, that holds t
 again with a mark in its place. The ids stay, as tombstones, so the graph and all that refers to it
 hold; full text forgets the words; the store's files are rewritten. A message that is committed
 again with the same words has the same id, and so stays forgotten.
+
+A text is found as JSON spells it, inside JSON that is a string as well, and in base64; a file that
+holds it goes whole. In what is packed or encrypted nobody finds it.
 """
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -20,11 +24,15 @@ from weft.store import Step, Store
 from .search import commit_text
 
 FORGOTTEN = "[forgotten]"
+FORGOTTEN_FILE = b64encode(FORGOTTEN.encode()).decode()
 NESTED = 3
+SHORTEST_IN_BASE64 = 6  # bytes; the signs of less stand in every long file by chance
+URL_SAFE = str.maketrans("+/", "-_")
 
 _ESCAPE = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\[\"\\/bfnrt]"
 )
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]+={0,2}")
 _SIGN = re.compile(rf"{_ESCAPE.pattern}|.", re.DOTALL)
 
 
@@ -83,10 +91,12 @@ def forget_text(store: Store, text: str, created: float) -> Erased:
 def without(data: bytes, text: str) -> bytes:
     """The JSON with a mark for the text in every string that holds it."""
     escaped = msgspec.json.encode(text)[1:-1]
-    if escaped not in data and text.encode() not in data and b"\\" not in data:
+    files = _in_base64(text)
+    here = escaped in data or text.encode() in data or b"\\" in data
+    if not here and not any(part.encode() in data for part in files):
         return data
     value = msgspec.json.decode(data)
-    cleaned = _cleaned(value, text, _spellings(text))
+    cleaned = _cleaned(value, text, _spellings(text), files)
     return data if cleaned == value else msgspec.json.encode(cleaned, order="sorted")
 
 
@@ -106,20 +116,46 @@ def _spellings(text: str) -> list[str]:
     return sorted(set(found), key=len, reverse=True)
 
 
-def _cleaned(value: Any, text: str, spellings: list[str]) -> Any:
+def _in_base64(text: str) -> list[str]:
+    """What stands in base64 wherever the text is in a file: its first byte may be at three places.
+
+    At both ends a sign belongs to the neighbours too, and is left out.
+    """
+    data = text.encode(errors="surrogatepass")
+    if len(data) < SHORTEST_IN_BASE64:
+        return []
+    found: list[str] = []
+    for skipped in range(3):
+        whole = b64encode(bytes(skipped) + data).decode()
+        part = whole[-(-8 * skipped // 6) : 8 * (skipped + len(data)) // 6]
+        found += [part, part.translate(URL_SAFE)]
+    return sorted(set(found))
+
+
+def _cleaned(value: Any, text: str, spellings: list[str], files: list[str]) -> Any:
     if isinstance(value, str):
         for spelling in spellings:
             value = value.replace(spelling, FORGOTTEN)
+        value = _without_files(value, files)
         return _respelt(value, text) if "\\" in value else value
     if isinstance(value, list):
-        return [_cleaned(item, text, spellings) for item in cast(list[Any], value)]
+        return [_cleaned(item, text, spellings, files) for item in cast(list[Any], value)]
     if isinstance(value, dict):
         members = cast(dict[str, Any], value)
         return {
-            _cleaned(key, text, spellings): _cleaned(item, text, spellings)
+            _cleaned(key, text, spellings, files): _cleaned(item, text, spellings, files)
             for key, item in members.items()
         }
     return value
+
+
+def _without_files(value: str, files: list[str]) -> str:
+    """The string with a mark for every run of base64 that holds one of these."""
+    if not any(part in value for part in files):
+        return value
+    return _BASE64.sub(
+        lambda run: FORGOTTEN_FILE if any(part in run[0] for part in files) else run[0], value
+    )
 
 
 def _respelt(value: str, text: str) -> str:
