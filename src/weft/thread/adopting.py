@@ -7,10 +7,12 @@ brings it back. What the list says again keeps its line, by what every client mu
 
 from collections.abc import Sequence
 
+from weft.errors import WrongValue
 from weft.history import Draft, Row, match_key, plan_rewrite, show_rows
 from weft.ids import Id
 from weft.model import JsonObject, Message
 
+from .arguments import check_beside, check_count
 from .handle import Handle
 from .info import CommitInfo
 
@@ -24,6 +26,10 @@ def adopt(
     metadata: JsonObject | None,
 ) -> CommitInfo:
     """Land the compaction that leaves these messages, of which one is the summary."""
+    check_beside(message=note, metadata=metadata)
+    check_count("summary", summary)
+    if summary >= len(messages):
+        raise WrongValue("summary", f"must be a place in the list: {summary} of {len(messages)}")
 
     def draft(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
         rows = handle.view(head).rows

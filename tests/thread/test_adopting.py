@@ -1,0 +1,46 @@
+"""A list that somebody else's compaction left, taken over by the thread it came from."""
+
+import pytest
+
+import weft
+from weft.errors import WrongValue
+from weft.model import Message, Text
+
+
+def said(role: str, text: str) -> Message:
+    return Message(role, (Text(text),))
+
+
+def begun() -> weft.Thread:
+    thread = weft.open()
+    for role, text in (("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d")):
+        thread.commit_message(said(role, text))
+    return thread
+
+
+def test_what_is_said_again_keeps_its_line_and_a_revert_brings_the_rest_back() -> None:
+    thread = begun()
+    before = thread.compile()
+    left = [said("user", "SUMMARY"), said("user", "c"), said("assistant", "d")]
+    fold = thread.adopt(left, summary=0, message="folded elsewhere")
+    after = thread.compile()
+    assert [message.text for message in after.messages] == ["SUMMARY", "c", "d"]
+    assert after.ids[1:] == before.ids[2:]
+    assert (fold.kind, fold.message) == ("compact", "folded elsewhere")
+    thread.user("e")
+    thread.revert(fold)
+    assert [message.text for message in thread.compile().messages] == ["a", "b", "c", "d", "e"]
+
+
+def test_what_is_said_twice_is_two_lines() -> None:
+    thread = begun()
+    thread.adopt([said("user", "a"), said("user", "a"), said("user", "S")], summary=2)
+    compiled = thread.compile()
+    assert [message.text for message in compiled.messages] == ["a", "a", "S"]
+    assert len(set(compiled.ids)) == 3
+
+
+@pytest.mark.parametrize("summary", [-1, 1, True, "0"])
+def test_the_summary_is_one_of_the_list(summary: int) -> None:
+    with pytest.raises(WrongValue, match="summary"):
+        begun().adopt([said("user", "S")], summary=summary)
