@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import weft
-from weft.errors import ThreadError
+from weft.cli.main import main
+from weft.errors import ThreadError, WrongValue
 from weft.model import Message, Text
 from weft.store import Store, open_store
 from weft.thread import CommitInfo, Letter, Thread
@@ -170,6 +171,50 @@ def test_a_line_that_is_said_again_elsewhere_keeps_its_receipt(store: Store) -> 
     picked = t.cherry_pick(info)
     assert picked.id != info.id
     assert t.show(picked, sent=True).body == body
+
+
+ODD = {
+    "a long number": (b'{"a":123456789012345678901234567890}', 123456789012345678901234567890),
+    "no number": (b'{"a":NaN}', None),
+    "half a sign": (b'{"a":"\\ud800"}', "\ud800"),
+    "a name twice": (b'{"a":1,"a":2}', 2),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_json_comes_back_as_it_left(
+    name: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    body, value = ODD[name]
+    with weft.open(tmp_path / "weft.db") as t:
+        head = t.user("hi").id
+        said = t.assistant("ok", sent=Letter(body, "own", "m", head))
+        found = t.show(said, sent=True).to_dict()["body"]["a"]
+        assert found == value or value is None
+    words = ["show", said.id, "--sent", "--store", str(tmp_path / "weft.db")]
+    assert main(words) == 0
+    assert capfdbinary.readouterr().out == body
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capfdbinary.readouterr().out)["receipt"]["size"] == len(body)
+
+
+@pytest.mark.parametrize("body", [b"", b'plain "words', b"\xef\xbb\xbf{}", b"[" * 3000])
+def test_what_is_no_json_is_shown_as_words(
+    body: bytes, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    with weft.open(tmp_path / "weft.db") as t:
+        said = t.assistant("ok", sent=Letter(body, "own", "m", t.user("hi").id))
+        assert t.show(said, sent=True).body == body
+    words = ["show", said.id, "--sent", "--store", str(tmp_path / "weft.db")]
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capfdbinary.readouterr().out)["body"] == body.decode()
+
+
+def test_bytes_that_are_no_words_are_refused() -> None:
+    t = weft.open()
+    head = t.user("hi").id
+    with pytest.raises(WrongValue, match="sent must be UTF-8"):
+        t.assistant("ok", sent=Letter(b'{"a":"\xff"}', "own", "m", head))
 
 
 def test_a_forgotten_text_is_said_to_be_forgotten(store: Store) -> None:

@@ -7,6 +7,8 @@ from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
+
 from weft.history import Diff, Row, read_branches
 from weft.store import Store, ThreadRecord, open_store
 from weft.thread import CompiledContext, Hit, Thread, read_title
@@ -119,12 +121,21 @@ def _show_sent(thread: Thread, args: argparse.Namespace) -> None:
     """The very bytes and no other; `--json` wraps them in what is known of them."""
     found = thread.show(args.id, sent=True)
     if args.json:
-        print_json(found.to_dict())
+        print_json({"receipt": found.receipt.to_dict(), "body": _exact(found.body)})
     elif args.screen.width is not None:
         print(args.screen.safe(found.body.decode()))  # a person looks: a line that ends
     else:
         sys.stdout.flush()
         sys.stdout.buffer.write(found.body)
+
+
+def _exact(body: bytes) -> orjson.Fragment | str:
+    """The body inside of JSON: as it is spelt, or as words where it is no JSON."""
+    try:
+        orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return body.decode()
+    return orjson.Fragment(body)
 
 
 def diff(thread: Thread, args: argparse.Namespace) -> None:

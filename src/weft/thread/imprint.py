@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from weft.errors import Damaged, ThreadError
+from weft.errors import Damaged, ThreadError, WrongValue
 from weft.history import decode_entry
 from weft.ids import Id, object_id
 from weft.model import JsonObject, Message, Opaque
@@ -103,7 +103,10 @@ class Bodies:
 
 
 def take_imprint(store: Store, thread: str, letter: Letter, bodies: Bodies) -> Imprint:
-    """The imprint of a request that leaves now; writes nothing."""
+    """The imprint of a request that leaves now; writes nothing.
+
+    Raises `WrongValue` for bytes that are no words.
+    """
     hash = hash_body(letter.body)
     head = None if letter.head is None else bytes.fromhex(letter.head)
     base = None if head is None else _find_base(store, thread, head, bodies)
@@ -118,7 +121,10 @@ def take_imprint(store: Store, thread: str, letter: Letter, bodies: Bodies) -> I
     )
     if describe_loss(store, steps) is not None:
         return taken
-    pieces, tools = _cut(letter.body, b"" if base is None else base.body, _known(steps))
+    try:
+        pieces, tools = _cut(letter.body, b"" if base is None else base.body, _known(steps))
+    except UnicodeDecodeError as error:
+        raise WrongValue("sent", f"must be UTF-8: {error}") from None
     return structs.replace(
         taken,
         base=None if base is None else steps[0].commit.id.hex(),

@@ -7,6 +7,7 @@ the version of the catalogue, and a hash to prove the result. Where whole bodies
 hands (the gateway, the agent) the answer carries an imprint of their bytes instead.
 """
 
+import json
 from collections.abc import Callable
 from functools import cache
 
@@ -59,7 +60,12 @@ class Sent(Struct, frozen=True):
     receipt: Receipt | Imprint
 
     def to_dict(self) -> JsonObject:
-        return {"receipt": self.receipt.to_dict(), "body": orjson.loads(self.body)}
+        """What is known of it; the body as a value, or as words where it is no JSON."""
+        try:
+            body = json.loads(self.body)  # numbers of any length, and whatever else was let through
+        except (ValueError, RecursionError):
+            body = self.body.decode()
+        return {"receipt": self.receipt.to_dict(), "body": body}
 
 
 Sending = VendorParams | Letter | Imprint
