@@ -3,6 +3,7 @@
 Small counts here; `make torture` sets `WEFT_TORTURE` and takes the large ones.
 """
 
+import json
 import os
 import random
 import re
@@ -436,3 +437,21 @@ def test_the_command_names_what_it_saved_and_what_it_lost(
     assert (path.stat().st_mode & 0o777, os.path.exists(f"{path}.repairing")) == (0o600, False)
     assert main(["fsck", "--store", str(path), "--repair", "--json"]) == 0
     assert len(list(tmp_path.glob("*.damaged-*"))) == 1
+
+
+def test_forget_names_the_copies_that_repairs_have_left(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They hold what the file held, and nobody but their owner may delete them."""
+    path = Path(shutil.copy(whole, tmp_path / "store.db"))
+    break_page(path, 40)
+    assert mend(path)[1].clean
+    copy = f"{path}.damaged-1"
+    words = ["forget", "about the parser", "--store", str(path)]
+    assert main([*words, "--preview", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["copies"] == [copy]
+    assert main(words) == 0
+    assert repr(copy) in capsys.readouterr().err
+    os.remove(copy)
+    assert main(words) == 0
+    assert capsys.readouterr().err == ""

@@ -1,9 +1,10 @@
 """`weft fsck`, `gc`, `forget` look after a whole store; `--thread` means nothing to them."""
 
 import argparse
+import sys
 
 from weft.thread import open as open_thread
-from weft.thread.care import RETENTION_DAYS, forget, fsck, gc, mend
+from weft.thread.care import RETENTION_DAYS, forget, fsck, gc, kept_copies, mend
 
 from .threads import add_options, existing_store, existing_thread, print_json, read_text
 
@@ -49,9 +50,14 @@ def erase(args: argparse.Namespace) -> int:
     address = existing_store(args)
     text = read_text(args.text) if args.id is None else _words_of(args, address)
     erased = forget(address, text, preview=args.preview)
+    copies = kept_copies(address)
     if args.json:
-        print_json({**erased.to_dict(), "preview": args.preview})
-    elif not erased:
+        print_json({**erased.to_dict(), "preview": args.preview, "copies": copies})
+        return 0
+    for copy in copies:
+        line = f"weft: {copy!r} was kept by a repair and may hold it: delete it yourself"
+        print(line, file=sys.stderr)
+    if not erased:
         print("nothing here holds that text")
     else:
         verb = "would be erased" if args.preview else "erased"

@@ -1,5 +1,7 @@
 """Looking after a store as a whole: `fsck`, `gc`, `forget`. The clock is read here."""
 
+import glob
+import os
 from pathlib import Path
 from time import time
 from typing import cast
@@ -75,6 +77,15 @@ def forget(target: Target, text: str, *, preview: bool = False) -> Erased:
         raise ThreadError("a blank text cannot be forgotten")
     with _Opened(target) as store:
         return plan_forget(store, text) if preview else forget_text(store, text, time())
+
+
+def kept_copies(target: Target) -> list[str]:
+    """The files beside a store that repairs have kept: what is forgotten may stand there still."""
+    if not isinstance(target, str | Path):
+        return []
+    path = Path(os.path.realpath(str(target).removeprefix(SQLITE)))
+    kept = path.parent.glob(f"{glob.escape(path.name)}.damaged-*") if path.is_file() else ()
+    return sorted(map(str, kept))
 
 
 class _Opened:
