@@ -7,7 +7,7 @@ import pytest
 
 import weft.thread
 from servers import Scripted, post, scripted_upstream, weft_serve
-from weft.gateway.remote import OPENING, QUESTION, SEAL, ask_in_words, open_seals
+from weft.gateway.remote import CLOSING, OPENING, QUESTION, SEAL, ask_in_words, open_seals
 from weft.store import open_store
 
 SUMMARY = "The user wants quinces; two are peeled."
@@ -126,13 +126,13 @@ def test_the_item_that_comes_back_is_a_message_for_the_upstream_and_the_record(g
     asked = orjson.loads(upstream.seen[0]["body"])
     words = [part["text"] for turn in asked["messages"] for part in turn["content"]]
     assert status == 200
-    assert words == ["Peel quinces.", OPENING + SUMMARY, "Go on."]
+    assert words == ["Peel quinces.", OPENING + SUMMARY, CLOSING, "Go on."]
     assert headers["x-weft-thread"] == "codex-quince"
     with closing(open_store(gateway.store)) as store:
         thread = weft.thread.open(store, "codex-quince")
         kept = [one.text for one in thread.compile().messages]
         assert kept == [
-            "Be brief.", "Peel quinces.", OPENING + SUMMARY, "Go on.", "Three are peeled.",
+            "Be brief.", "Peel quinces.", OPENING + SUMMARY, CLOSING, "Go on.", "Three are peeled.",
         ]  # fmt: skip
         assert [info.kind for info in thread.log()].count("compact") == 1
         assert [record.name for record in store.threads()].count("codex-quince") == 1
@@ -187,7 +187,8 @@ def test_an_upstream_of_the_clients_own_protocol_compacts_itself(tmp_path, upstr
         item = {"type": "compaction", "encrypted_content": SEAL + "cXVpbmNl"}
         post(f"{running.url}/v1/responses", body(item, said("user", "Go on.")))
         asked = orjson.loads(upstream.seen[2]["body"])
-        assert asked["input"][2] == said("user", OPENING + "quince")
+        assert asked["input"][2] == said("assistant", OPENING + "quince")
+        assert asked["input"][3] == said("user", CLOSING)
 
 
 @pytest.mark.parametrize(

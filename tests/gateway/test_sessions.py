@@ -127,7 +127,7 @@ SEALED = Opaque("openai-responses", {"type": "compaction", "encrypted_content": 
         # the summary is asked for behind everything; the newest turns come again, or do not
         (("a", "b", "c", "d", "fold"), "it was a", (CLAUDE + "a", "d", "e")),
         (("a", "b", "c", "d", "fold"), "it was a", (CLAUDE + "a",)),
-        (("a", "b", "c", "d", "fold"), "it was a", (WEFT + "a",)),
+        (("a", "b", "c", "d", "fold"), "it was a", ("a", WEFT + "a", "note")),
         # the summary is asked for behind less than everything: a side road
         (("a", "b", "c fold"), "<summary>\nit was a\n</summary>", (CLAUDE + "a", "d", "e")),
     ],

@@ -25,11 +25,11 @@ from weft.thread import open as open_thread
 from .remote import OPENING
 
 OPENINGS = (
-    ("Claude Code", "This session is being continued from a previous conversation"),
-    ("Codex", "Another language model started to solve this problem"),
-    ("Codex", OPENING),
+    ("user", "Claude Code", "This session is being continued from a previous conversation"),
+    ("user", "Codex", "Another language model started to solve this problem"),
+    ("assistant", "Codex", OPENING),
 )
-"""Who begins a summary with which words."""
+"""In which role who begins a summary with which words."""
 
 ITEMS = frozenset({"compaction", "compaction_summary"})
 """Vendors' own blocks that stand for what was folded."""
@@ -100,10 +100,10 @@ def _whose(message: Message) -> str | None:
     for block in message.blocks:
         if isinstance(block, Opaque) and block.raw.get("type") in ITEMS:
             return "the client"
-        if message.role == "user" and isinstance(block, Text):
+        if isinstance(block, Text):
             said = block.text.lstrip()
-            for by, words in OPENINGS:
-                if said.startswith(words):
+            for role, by, words in OPENINGS:
+                if message.role == role and said.startswith(words):
                     return by
     return None
 

@@ -5,7 +5,8 @@ whose `encrypted_content` only the server can read; that item stands for the fol
 on. OpenAI's own servers do so, and behind one of them nothing here has a part. For any other
 upstream the trigger becomes a question in plain words, and its answer is sealed into such an item.
 When the item comes back it is opened again, so that every upstream, and the record, reads the
-summary as what it is: a message.
+summary as what it is: words of the model's own. A line of the user's follows them, because a list
+that ends with the model's words would be taken by some for an answer to be finished.
 
 `POST /v1/responses/compact` asks for the same in another form: its answer is the whole list to go
 on with, the user's messages and such an item behind them.
@@ -58,6 +59,11 @@ QUESTION = (
 OPENING = "The conversation up to here was compacted. This summary stands in its place:\n\n"
 """What a summary begins with when its seal is open."""
 
+CLOSING = (
+    "This summary stands for all that was said before it. What is unfinished goes on from there."
+)
+"""What the user says behind it."""
+
 
 class Wish(Struct, frozen=True):
     """A body that wants to be compacted; `kept` are the items that its answer says again."""
@@ -101,27 +107,29 @@ def holds_seals(protocol: str, body: bytes) -> bool:
 
 
 def open_seals(body: JsonObject) -> JsonObject:
-    """The body with every summary that was sealed here as a message."""
+    """The body with every summary that was sealed here in words."""
     items = body.get("input")
     if not isinstance(items, list):
         return body
-    return {**body, "input": [_opened(item) for item in cast(list[object], items)]}
+    opened = [part for item in cast(list[object], items) for part in _opened(item)]
+    return {**body, "input": opened}
 
 
-def _opened(item: object) -> object:
+def _opened(item: object) -> list[object]:
     match item:
         case {"type": "compaction", "encrypted_content": str(sealed)} if sealed.startswith(SEAL):
             try:
                 said = urlsafe_b64decode(sealed.removeprefix(SEAL)).decode()
             except ValueError:  # not ours after all: its own vendor may judge it
-                return cast(JsonObject, item)
-            return _said(OPENING + said)
+                return [cast(JsonObject, item)]
+            return [_said(OPENING + said, "assistant"), _said(CLOSING)]
         case _:
-            return item
+            return [item]
 
 
-def _said(text: str) -> JsonObject:
-    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+def _said(text: str, role: str = "user") -> JsonObject:
+    kind = "input_text" if role == "user" else "output_text"
+    return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
 
 
 def seal(response: Response) -> Response:
