@@ -138,3 +138,16 @@ def test_P2_weights_of_ones_own_decide_what_stays(run: Run, tmp_path: Path) -> N
     code, _, err = run("compact", "--model", "weft-offline", *flags)
     assert code != 0
     assert "recency" in err
+
+
+def test_P4_the_summaries_that_hold_are_listed(run: Run) -> None:
+    assert run("compact", "--list")[:2] == (0, "")
+    done = json.loads(run("compact", "--model", "weft-offline", "--json")[1])
+    code, out, _ = run("compact", "--list")
+    assert code == 0
+    assert out.startswith(f"{done['commit'][:12]} 4 messages, ")
+    [told] = json.loads(run("compact", "--list", "--json")[1])
+    assert (told["commit"], told["count"], told["depth"]) == (done["commit"], 4, 0)
+    code, _, err = run("compact", "--list", "--keep", "1")
+    assert code != 0
+    assert "--keep" in err

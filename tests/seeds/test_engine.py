@@ -31,7 +31,9 @@ from weft.agent import Agent, Compaction, Failure, MessageComplete
 from weft.catalog import load_catalog
 from weft.client import make_provider
 from weft.compact import (
+    Batch,
     Breaker,
+    Clip,
     Gauge,
     Importance,
     SystemMessage,
@@ -40,9 +42,11 @@ from weft.compact import (
     find_pairs,
     folding_request,
     limits_of,
+    read_batches,
     read_importance,
     retell,
     summary_request,
+    write_batches,
 )
 from weft.compact.chunks import cut_units
 from weft.compact.prompts import PROMPT
@@ -59,6 +63,7 @@ from weft.model import (
     ToolCall,
     ToolResult,
 )
+from weft.thread.care import forget
 
 Thread = Any
 
@@ -67,6 +72,12 @@ TURNS = [
     Message("assistant", (Text("Because nobody checks."),)),
 ]
 MODEL = load_catalog().find("gpt-4.1")
+MODELS = {
+    "anthropic": "claude-sonnet-4-5",
+    "openai-chat": "gpt-5",
+    "openai-responses": "gpt-5",
+    "gemini": "gemini-2.5-pro",
+}
 
 
 @pytest.fixture
@@ -989,3 +1000,243 @@ def test_P2_verbatim_messages_count_into_the_budget(t: Thread, verbatim: int) ->
     talk(t, 30)
     t.compact(model="weft-offline", budget=1200, verbatim=verbatim)
     assert t.compile().tokens <= 1200
+
+
+# P4: batches
+
+
+def folded_often(thread: Thread, times: int, model: Any = "weft-offline") -> list[Any]:
+    """So many compactions, each of four new exchanges."""
+    done: list[Any] = []
+    for n in range(times):
+        talk(thread, 4, first=4 * n)
+        done.append(thread.compact(model=model, keep=1))
+    return done
+
+
+def chapters() -> Any:
+    """A model that numbers what it writes, and says `folded` when it folds summaries."""
+    numbers = iter(range(100))
+
+    def rule(body: bytes) -> Any:
+        last = said_to(orjson.loads(body))[-1][1]
+        if last.startswith("Fold the summaries"):
+            return says("They folded it all.")
+        return says(f"They went through it: chapter {'abcdefghijklmnop'[next(numbers)]}.")
+
+    return rule
+
+
+@pytest.fixture
+def writing() -> Iterator[Any]:
+    with scripted_upstream() as upstream:
+        upstream.rule = chapters()
+        yield asker(upstream.url)
+
+
+@pytest.mark.parametrize(
+    ("batches", "shown", "omitted"),
+    [
+        (1, "1", None),
+        (3, "1 2 3", None),
+        (4, "1 2 3 4", None),
+        (5, "1 2 4 5", "1 earlier summary left out"),
+        (6, "1 2 5 6", "2 earlier summaries left out"),
+    ],
+)
+def test_P4_the_first_and_the_last_are_told_and_how_many_stand_between(
+    batches: int, shown: str, omitted: str | None
+) -> None:
+    made = [Batch(f"text-{n}", 3, 0, 60.0 * n, 60.0 * n + 30) for n in range(1, batches + 1)]
+    told = write_batches(made, Clip()).text
+    assert [n for n in "123456" if f"text-{n}" in told] == shown.split()
+    assert (omitted is None) == ("left out" not in told)
+    assert omitted is None or omitted in told
+    assert f"{3 * batches} messages" in told
+    if batches > 1:
+        assert "[Part 1 of" in told
+        assert "1970-01-01 00:01 to 1970-01-01 00:01" in told
+
+
+@pytest.mark.parametrize("clip", [(0, 2, 2), (2, 0, 2), (2, 2, -1)])
+def test_P4_a_clip_keeps_a_batch_at_both_ends(clip: tuple[int, int, int]) -> None:
+    with pytest.raises(ConfigError):
+        Clip(*clip)
+
+
+def test_P4_a_batch_has_depth_times_and_count_in_the_commits_record(t: Thread) -> None:
+    folded_often(t, 2)
+    first, second = t.batches()
+    assert [told.batch.depth for told in (first, second)] == [0, 0]
+    assert [told.batch.count for told in (first, second)] == [6, 8]
+    assert first.batch.start <= first.batch.end <= second.batch.start <= second.batch.end
+    said = [info.created.timestamp() for info in reversed(t.log()) if info.kind == "append"]
+    assert first.batch.start == pytest.approx(said[1], abs=1e-5)  # behind the setup
+    assert second.batch.end == pytest.approx(said[14], abs=1e-5)
+    assert [told.commit for told in (first, second)] == [
+        info.id for info in reversed(t.log()) if info.kind == "compact"
+    ]
+    assert read_batches(t.head.metadata) == (first.batch, second.batch)
+
+
+def test_P4_six_batches_stay_and_the_seventh_folds_those_between(t: Thread, writing: Any) -> None:
+    folded_often(t, 6, writing)
+    assert [told.batch.depth for told in t.batches()] == [0] * 6
+    before = [told.batch for told in t.batches()]
+    folded_often(t, 1, writing)
+    after = [told.batch for told in t.batches()]
+    assert [batch.depth for batch in after] == [0, 0, 1, 0, 0]
+    assert after[:2] == before[:2]  # the first account is no copy of a copy
+    assert after[3] == before[5]
+    folded = after[2]
+    assert folded.count == sum(batch.count for batch in before[2:5])
+    assert (folded.start, folded.end) == (before[2].start, before[4].end)
+    assert "They folded it all." in folded.text
+    for n in range(11, 15):
+        assert f"src/module_{n}.py" in folded.text  # names survive a fold of folds
+
+
+def test_P4_the_summary_is_one_user_entry_behind_the_setup_and_no_system_is_rewritten(
+    t: Thread, writing: Any
+) -> None:
+    t.system("Second rule.")
+    setup = t.compile().rows[:2]
+    folded_often(t, 8, writing)
+    rows = t.compile().rows
+    assert rows[:2] == setup
+    assert [(row.message.role, row.kind) for row in rows if row.kind == "summary"] == [
+        ("user", "summary")
+    ]
+    assert rows[2].kind == "summary"
+    for protocol, model in MODELS.items():
+        body = weft.encode(weft.Request(model, t.compile().messages), protocol).body
+        assert "Part 1 of" in str(body)
+
+
+def test_P4_everything_stays_searchable_and_can_be_looked_up(t: Thread, writing: Any) -> None:
+    folded_often(t, 8, writing)
+    for n in (0, 9, 17, 25):
+        [hit] = [hit for hit in t.search(f"{4000 + n}") if hit.text.startswith("src/module")]
+        assert not hit.live
+        assert t.recall(hit.id)[0].text == hit.text
+    chapter = [hit for hit in t.search("chapter d") if hit.text.startswith("[Summary")]
+    assert chapter  # a summary that was folded into another is found too
+
+
+def test_P4_no_second_store(t: Thread, writing: Any) -> None:
+    folded_often(t, 3, writing)
+    told = t.batches()
+    with weft.open(t.store, t.name) as other:
+        assert other.batches() == told
+        assert other.batches(told[0].commit) == told[:1]
+
+
+def test_P4_each_compaction_is_brought_back_with_later_turns_kept(t: Thread, writing: Any) -> None:
+    talk(t, 4)
+    whole = t.compile().rows
+    done = t.compact(model=writing, keep=1)
+    t.user("One more.")
+    t.revert(done.commit)
+    assert t.compile().rows[:-1] == whole
+    assert t.compile().messages[-1].text == "One more."
+    assert t.batches() == []
+
+
+def test_P4_after_a_revert_the_batches_are_those_of_before(t: Thread, writing: Any) -> None:
+    first, second = folded_often(t, 2, writing)
+    assert len(t.batches()) == 2
+    t.revert(second.commit)
+    assert [told.commit for told in t.batches()] == [first.commit]
+    t.compact(model=writing, keep=1)
+    assert len(t.batches()) == 2
+
+
+@pytest.mark.parametrize(
+    ("fold", "count", "words"),
+    [
+        (lambda t: t.compact(keep=1, summary="They met."), 6, "They met."),
+        (lambda t: t.compact(keep=1), 6, "[Summary of earlier messages by the engine]"),
+    ],
+)
+def test_P4_a_summary_from_elsewhere_is_a_batch_like_any_other(
+    t: Thread, writing: Any, fold: Any, count: int, words: str
+) -> None:
+    talk(t, 4)
+    made = fold(t)
+    talk(t, 4, first=4)
+    t.compact(model=writing, keep=1)
+    first, second = t.batches()
+    assert (first.batch.count, first.batch.depth, first.commit) == (count, 0, made.commit)
+    assert words in first.text
+    assert second.batch.model == "m"
+    assert words in t.compile().messages[1].text
+
+
+def test_P4_a_summary_that_was_edited_is_what_it_says_now(t: Thread, writing: Any) -> None:
+    folded_often(t, 1, writing)
+    t.edit(t.compile().ids[1], "What really happened.")
+    folded_often(t, 1, writing)
+    assert "What really happened." in t.compile().messages[1].text
+    assert t.batches()[0].text == "What really happened."
+
+
+def test_P4_the_agents_own_summaries_are_turns_to_this_engine(writing: Any) -> None:
+    with weft.open(checkpoints=True) as thread:
+        talk(thread, 4)
+        marks = [checkpoint.id for checkpoint in thread.checkpoints()]
+        thread.compact([{"from": marks[0], "to": marks[2], "summary": "I read module_1."}])
+        talk(thread, 2, first=4)
+        thread.compact(model=writing, keep=1)
+        assert [told.batch.depth for told in thread.batches()] == [0]
+        assert len(thread.compile().messages) == 3
+
+
+def test_P4_what_must_be_retained_survives_a_fold_of_folds(t: Thread, writing: Any) -> None:
+    t.user("The offer is $47,500 and not a cent more.")
+    t.assistant("It stays between us.")
+    talk(t, 3, first=90)
+    for n in range(12):
+        t.compact(model=writing, keep=1, retain=["$47,500"])
+        talk(t, 3, first=3 * n)
+    assert "The offer is $47,500" in t.compile().messages[1].text
+    assert len(t.batches()) <= 6
+
+
+def test_P4_summaries_never_crowd_out_a_small_window(t: Thread) -> None:
+    t.user("Never touch the API.")
+    t.assistant("Never.")
+    for n in range(30):
+        talk(t, 4, first=4 * n)
+        t.compact(model="weft-offline", budget=1500)
+        assert t.compile().tokens <= 1500
+    assert max(told.batch.depth for told in t.batches()) > 0
+    assert sum(told.batch.count for told in t.batches()) > 200
+
+
+def test_P4_a_failing_fold_of_folds_leaves_everything_as_it_was(t: Thread) -> None:
+    with scripted_upstream() as upstream:
+        ways = chapters()
+
+        def rule(body: bytes) -> Any:
+            return DOWN if b"Fold the summaries" in body else ways(body)
+
+        upstream.rule = rule
+        model = asker(upstream.url)
+        folded_often(t, 6, model)
+        talk(t, 4, first=50)
+        before = state_of(t)
+        with pytest.raises(UpstreamFailed):
+            t.compact(model=model, keep=1)
+        assert state_of(t) == before
+
+
+def test_P4_a_forgotten_text_is_in_no_record_either(t: Thread) -> None:
+    t.user("The key is hunter2secret.")
+    t.assistant("I will use hunter2secret.")
+    talk(t, 4)
+    t.compact(model="weft-offline", keep=1, retain=["hunter2secret"])
+    assert "hunter2secret" in str(t.head.metadata)
+    forget(t.store, "hunter2secret")
+    with weft.open(t.store) as again:
+        assert "hunter2secret" not in str(again.head.metadata) + str(again.compile().messages)
+        assert "hunter2secret" not in str(again.batches())

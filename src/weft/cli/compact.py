@@ -20,13 +20,16 @@ from weft.compact import (
     Replacement,
     Scorer,
     SystemMessage,
+    Told,
     read_importance,
     validate_compact_input,
 )
 from weft.errors import ConfigError
 from weft.thread import Asker, Thread
 
-from .threads import add_options, count, print_json, run_on_thread
+from .headline import SHORT, WORDS
+from .terminal import read_screen, shorten
+from .threads import add_options, count, print_json, print_rows, run_on_thread
 
 FOLDS = {
     "--model": "model",
@@ -41,7 +44,7 @@ FOLDS = {
 
 RANGES = ("--from", "--to")
 TURNS = ("--model", "--budget", "--keep")
-WORDS = ("--summary", "--from", "--to", "--replacements")
+OWN_WORDS = ("--summary", "--from", "--to", "--replacements")
 ASKING = {
     "--prompt": "prompt",
     "--upstream": "upstream",
@@ -93,11 +96,31 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="which kept messages lose reminders and thinking: all of them (the default), or only "
         "those after the first range begins",
     )
+    parser.add_argument(
+        "--list",
+        action="store_true",
+        help="show the summaries that stand for the past, and change nothing",
+    )
     parser.add_argument("--preview", action="store_true", help="show what it would do")
 
 
 def run(args: argparse.Namespace) -> int:
-    return run_on_thread(args, compact)
+    return run_on_thread(args, list_batches if args.list else compact)
+
+
+def list_batches(thread: Thread, args: argparse.Namespace) -> None:
+    """Each summary that holds: the commit that made it, what it stands for, how it begins."""
+    given = [flag for flag, name in FOLDS.items() if getattr(args, name) is not None]
+    if given:
+        raise ConfigError(f"--list changes nothing: leave out {given[0]}")
+    print_rows(args, thread.batches(), _line)
+
+
+def _line(told: Told) -> str:
+    screen = read_screen(sys.stdout, os.environ)
+    commit = (told.commit or "")[:SHORT]
+    words = shorten(" ".join(told.text.split()), WORDS)
+    return screen.safe(f"{commit:<{SHORT}} {told}: {words}")
 
 
 def compact(thread: Thread, args: argparse.Namespace) -> None:
@@ -173,7 +196,7 @@ def _check_flags(args: argparse.Namespace) -> None:
     for flag, name in ASKING.items():
         if getattr(args, name) is not None and "--model" not in given:
             raise ConfigError(f"{flag} says how a model is asked: it needs --model")
-    words = [flag for flag in given if flag in WORDS]
+    words = [flag for flag in given if flag in OWN_WORDS]
     if "--model" in given and words:
         raise ConfigError(f"--model writes the summary itself: leave out {words[0]}")
     ranges = [flag for flag in given if flag in RANGES]

@@ -1,6 +1,15 @@
 """What to keep when a thread is too long: checkpoints, ranges, budgets, extraction. Pure."""
 
-from .batches import Batch, Clip, read_batches, record_batches, tell_batches, write_batches
+from .batches import (
+    Batch,
+    Clip,
+    Told,
+    is_telling,
+    read_batches,
+    record_batches,
+    tell_batches,
+    write_batches,
+)
 from .border import Fold, choose_fold, keep_verbatim
 from .budget import plan_budget, plan_summary
 from .checkpoint import (
@@ -59,6 +68,7 @@ __all__ = [
     "Stripped",
     "Summary",
     "SystemMessage",
+    "Told",
     "ToolDefinition",
     "Trigger",
     "choose_fold",
@@ -77,6 +87,7 @@ __all__ = [
     "folding_request",
     "generate_checkpoint_id",
     "is_summary_request",
+    "is_telling",
     "keep_verbatim",
     "limits_of",
     "plan_budget",

@@ -38,6 +38,35 @@ class Batch(Struct, frozen=True, omit_defaults=True):
     model: str | None = None
 
 
+class Told(Struct, frozen=True):
+    """A batch that holds now, and the commit that made it: a revert of that brings back what it
+    stands for."""
+
+    batch: Batch
+    commit: str | None
+
+    @property
+    def text(self) -> str:
+        return self.batch.text
+
+    def to_dict(self) -> JsonObject:
+        """The batch as JSON says it."""
+        batch = self.batch
+        return {
+            "commit": self.commit,
+            "count": batch.count,
+            "depth": batch.depth,
+            "start": None if batch.start is None else _moment(batch.start).isoformat(),
+            "end": None if batch.end is None else _moment(batch.end).isoformat(),
+            "model": batch.model,
+            "text": batch.text,
+        }
+
+    def __str__(self) -> str:
+        by = f", by {self.batch.model}" if self.batch.model else ""
+        return describe(self.batch) + by
+
+
 class Clip(Struct, frozen=True):
     """How many batches are told from both ends; `most` is how many there may be at all."""
 
@@ -72,7 +101,7 @@ def tell_batches(batches: Sequence[Batch], clip: Clip) -> str:
         return batches[0].text
     total = len(batches)
     told = [
-        f"[{_describe(number, total, batch)}]\n{batch.text}"
+        f"[Part {number} of {total}: {describe(batch)}]\n{batch.text}"
         for number, batch in enumerate(batches, 1)
     ]
     omitted = total - clip.first - clip.last
@@ -129,17 +158,19 @@ def is_telling(row: Row) -> bool:
     return row.kind == "summary" and row.message.role == "user"
 
 
-def _describe(number: int, total: int, batch: Batch) -> str:
-    said = [f"Part {number} of {total}: {_many(batch.count, 'message')}"]
+def describe(batch: Batch) -> str:
+    """What a batch stands for, in one line."""
+    said = [_many(batch.count, "message")]
     if batch.start is not None and batch.end is not None:
-        said.append(f"{_minute(batch.start)} to {_minute(batch.end)}")
+        moments = (_moment(seconds).strftime(MINUTES) for seconds in (batch.start, batch.end))
+        said.append(" to ".join(moments))
     if batch.depth:
         said.append(f"depth {batch.depth}")
     return ", ".join(said)
 
 
-def _minute(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime(MINUTES)
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 def _many(number: int, word: str) -> str:

@@ -3,10 +3,12 @@
 The border is found without any text: by the turns to keep, or by what is left of a budget when
 the summary has its room. Exchanges are kept whole as long as that fits; after that the last one is
 cut between calls and their results. What a summary may come to is a fifth of what it stands for,
-within limits that a reader and a window can bear, and never more than that itself.
+within limits that a reader and a window can bear, and never more than that itself. What earlier
+summaries say counts too: a quarter of a budget is theirs, and where they have grown past that they
+are folded into fewer.
 """
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from weft.errors import BudgetExceeded, CompactRefused
 from weft.history import Row, shows
@@ -18,6 +20,7 @@ from .score import Scorer, choose_verbatim
 SHARE = 0.2
 LEAST = 300
 MOST = 4096
+OLD_SHARE = 0.25
 HEADING = 60
 """The tokens of what stands above the batches."""
 
@@ -26,6 +29,7 @@ class Fold(Struct, frozen=True):
     """A border in some rows, what a fold up to it takes, and how large its summary may be.
 
     `tellings` are the summaries that it takes, `turns` all else that a model is shown of it.
+    `room` is what a budget leaves for old and new summaries together.
     """
 
     folding: Folding
@@ -33,13 +37,23 @@ class Fold(Struct, frozen=True):
     tellings: tuple[Row, ...]
     turns: tuple[Row, ...]
     limit: int
+    room: int | None = None
+
+    @property
+    def kept(self) -> int:
+        """The tokens of what is not folded."""
+        return cost(self.folding.kept(self.border), self.folding.count)
+
+    @property
+    def told(self) -> int:
+        """The tokens of the summaries that it takes."""
+        return cost(self.tellings, self.folding.count)
 
     @property
     def tokens(self) -> int:
         """The most tokens that are left when the summary is written."""
-        told = cost(self.tellings, self.folding.count)
-        kept = cost(self.folding.kept(self.border), self.folding.count)
-        return kept + told + self.limit + HEADING
+        whole = self.told + self.limit
+        return self.kept + HEADING + (whole if self.room is None else min(whole, self.room))
 
 
 def choose_fold(
@@ -62,10 +76,12 @@ def choose_fold(
     fold = _measure(folding, border, output)
     if fold is None or budget is None:
         return fold
-    room = budget - spare - (fold.tokens - fold.limit)
-    if room < min(fold.limit, LEAST):
-        raise _exceeded(spare + fold.tokens - fold.limit + min(fold.limit, LEAST), budget)
-    return Fold(folding, border, fold.tellings, fold.turns, min(fold.limit, room))
+    room = budget - spare - fold.kept - HEADING
+    old = _allowance(fold.told, budget)
+    least = min(fold.limit, LEAST)
+    if room - old < least:
+        raise _exceeded(budget - room + old + least, budget)
+    return structs.replace(fold, limit=min(fold.limit, room - old), room=room)
 
 
 def keep_verbatim(fold: Fold, scorer: Scorer, spare: int) -> Fold:
@@ -79,7 +95,13 @@ def keep_verbatim(fold: Fold, scorer: Scorer, spare: int) -> Fold:
     if not chosen:
         return fold
     kept = Folding(folding.rows, folding.count, verbatim=[places[at] for at in chosen])
-    return _measure(kept, fold.border, fold.limit) or fold
+    left = _measure(kept, fold.border, fold.limit)
+    return fold if left is None else structs.replace(left, room=fold.room)
+
+
+def _allowance(told: int, budget: int) -> int:
+    """What earlier summaries may have of a budget: folded into one they are no more than that."""
+    return min(told, max(LEAST, int(budget * OLD_SHARE)))
 
 
 def _is_turn(row: Row) -> bool:
@@ -100,7 +122,7 @@ def _measure(folding: Folding, border: int, output: int) -> Fold | None:
 def _fitting(folding: Folding, budget: int) -> int:
     """The first border behind which what stays leaves a summary its least room."""
     told = cost([row for row in folding.rows if is_telling(row)], folding.count)
-    need = LEAST + HEADING + told
+    need = LEAST + HEADING + _allowance(told, budget)
     borders = [*folding.exchanges(), *folding.units()]
     for border in borders:
         if folding.folded(border) and folding.at_least(border) + need <= budget:

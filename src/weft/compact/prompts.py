@@ -121,6 +121,18 @@ def retell_within(rows: Sequence[Row], room: int, count: Count) -> list[Message]
     ]
 
 
+def shorten(text: str, room: int, size: Callable[[str], int]) -> str:
+    """The text with its middle left out, so that it has at most `room` tokens."""
+    whole = size(text)
+    kept = len(text)
+    shorter = text
+    while kept > 1 and size(shorter) > room:
+        kept = max(1, min(kept * 3 // 4, len(text) * room // whole) - len(CUT))
+        head, tail = text[: kept - kept // 3], text[len(text) - kept // 3 :]
+        shorter = head + CUT.format(len(text) - kept) + tail
+    return shorter
+
+
 def _request(
     model: Model, said: Sequence[Message], directive: str, prompt: str | None, limit: int
 ) -> Request:
@@ -169,13 +181,7 @@ def _share(sizes: Sequence[int], room: int) -> int:
 
 
 def _shorten(turn: Message, room: int, count: Count) -> Message:
-    """A turn with the middle of its text left out, so that it has at most `room` tokens."""
-    text = turn.text
-    kept = len(text)
-    shorter = turn
-    while kept > 1 and count(shorter) > room:
-        kept = min(kept * 3 // 4, len(text) * room // max(1, count(turn)))
-        kept = max(1, kept - len(CUT))
-        head, tail = text[: kept - kept // 3], text[len(text) - kept // 3 :]
-        shorter = Message(turn.role, (Text(head + CUT.format(len(text) - kept) + tail),))
-    return shorter
+    def size(text: str) -> int:
+        return count(Message(turn.role, (Text(text),)))
+
+    return Message(turn.role, (Text(shorten(turn.text, room, size)),), name=turn.name)

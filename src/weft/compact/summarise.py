@@ -31,7 +31,7 @@ from .fidelity import (
     with_lines,
 )
 from .folding import Count
-from .prompts import folding_request, retell_within, summary_request
+from .prompts import folding_request, retell_within, shorten, summary_request
 
 HALVINGS = 4
 FRAME = 700
@@ -40,6 +40,8 @@ FRAME = 700
 SURE = 0.85
 """The part of a window that is filled by our own count: a vendor may count otherwise."""
 
+PRIOR_SHARE = 0.25
+FOLD_MOST = 4096
 BATCH_LEAST = 200
 INDEX_SHARE = 0.2
 INDEX_LEAST = 60
@@ -52,12 +54,14 @@ DECLINED = frozenset({"refusal", "filter"})
 
 class Order(Struct, frozen=True, kw_only=True):
     """How a summary is wanted. `limit` is its size in tokens, `chunk` the most that is asked for
-    at once (as much as the window takes, where it is absent), `retain` what it must say."""
+    at once (as much as the window takes, where it is absent), `room` what all summaries together
+    may have, `retain` what it must say."""
 
     model: Model
     limit: int
     prompt: str | None = None
     chunk: int | None = None
+    room: int | None = None
     clip: Clip = Clip()
     retain: tuple[str, ...] = ()
 
@@ -117,7 +121,7 @@ class Work:
         self.count = count
         self.batches = list(past.batches)
         self.total = max(1, weigh(past.rows, count))
-        self.room = chunk_room(order, self._size(tell_batches(past.batches, order.clip)))
+        self.room = chunk_room(order, self._size(self._prior()))
         self.requests = self.halvings = self.added = self.input = self.output = 0
         self.dropped: list[str] = []
 
@@ -137,8 +141,8 @@ class Work:
         while todo:
             chunk = todo[0]
             size = min(self.room, weigh(chunk, self.count))
-            limit = max(min(BATCH_LEAST, size), self.order.limit * size // self.total)
-            prior = tell_batches(self.batches, self.order.clip)
+            limit = max(INDEX_LEAST, min(BATCH_LEAST, size), self.order.limit * size // self.total)
+            prior = self._prior()
             turns = retell_within(chunk, self.room, self.count)
             request = summary_request(
                 self.order.model, turns, prior=[prior], prompt=self.order.prompt, limit=_own(limit)
@@ -153,25 +157,45 @@ class Work:
             todo = todo[1:]
 
     def fold(self) -> Generator[Asking, Response | ApiError, None]:
-        """The batches between the first and the last as one, where there are too many."""
-        while (middle := between(self.batches, self.order.clip)) is not None:
-            first, last = middle
-            while True:
-                old = self.batches[first:last]
-                texts = [batch.text for batch in old]
-                limit = max(BATCH_LEAST, self.order.limit)
-                request = folding_request(
-                    self.order.model, texts, prompt=self.order.prompt, limit=_own(limit)
-                )
-                text = yield from self._ask(request, 1)
-                if text is not None:
-                    break
-                last = first + max(2, len(old) // 2)
-                self._half(max(2 * LEAST, self.room))
+        """Several batches as one, as long as there are too many or they are too long."""
+        while (span := self._crowded()) is not None:
+            first, last = span
+            old = self.batches[first:last]
+            limit = self._fold_limit(old)
+            request = folding_request(
+                self.order.model,
+                [batch.text for batch in old],
+                prompt=self.order.prompt,
+                limit=_own(limit),
+            )
+            text = yield from self._ask(request, 1)
+            if text is None:
+                raise self._failed("its own summaries are too long for it")
             rows = [batch_row(batch) for batch in old]
-            kept = [line for told in texts for line in kept_lines(told)]
+            kept = [line for batch in old for line in kept_lines(batch.text)]
             told = self._checked(text, rows, (), limit, [*kept, *self.order.retain])
             self.batches[first:last] = [fold_batches(old, told, self.order.model.name)]
+
+    def _crowded(self) -> tuple[int, int] | None:
+        """Which batches to fold: those between both ends where there are too many, all but the
+        newest where they do not fit their room."""
+        span = between(self.batches, self.order.clip)
+        if span is not None or self.order.room is None:
+            return span
+        fits = self._size(tell_batches(self.batches, self.order.clip)) <= self.order.room
+        many = len(self.batches)
+        return None if fits or many < 2 else (0, max(2, many - 1))
+
+    def _fold_limit(self, old: Sequence[Batch]) -> int:
+        """What several batches may come to: less than they are, and less than there is room."""
+        size = sum(self._size(batch.text) for batch in old)
+        room = size if self.order.room is None else self.order.room
+        return max(INDEX_LEAST, min(size // 2, max(BATCH_LEAST, room // 3), FOLD_MOST))
+
+    def _prior(self) -> str:
+        """What is known already, cut in its middle where it would take the window."""
+        told = tell_batches(self.batches, self.order.clip)
+        return shorten(told, int(self.order.model.window * PRIOR_SHARE), self._size)
 
     def _ask(
         self, request: Request, left: int

@@ -84,9 +84,10 @@ class Snapshot(Struct, frozen=True):
 
 def summarise_old(handle: Handle, model: Model, wish: Wish) -> Flow:
     """Fold old turns into a summary that this model writes; raises what the model's failure is."""
-    rows = handle.view(handle.head()).rows
+    head = handle.head()
+    rows = handle.view(head).rows
     check_retained(rows, rows, wish.retain)
-    taken = take_snapshot(handle, model, wish, rows)
+    taken = take_snapshot(handle, head, model, wish)
     if taken is None:
         return _nothing(handle, rows)
     fold = taken.fold
@@ -109,9 +110,10 @@ def summarise_old(handle: Handle, model: Model, wish: Wish) -> Flow:
 
 def foresee_summary(handle: Handle, model: Model, wish: Wish) -> CompactResult:
     """What it would fold and at most leave, and how often the model would be asked; asks nobody."""
-    rows = handle.view(handle.head()).rows
+    head = handle.head()
+    rows = handle.view(head).rows
     check_retained(rows, rows, wish.retain)
-    taken = take_snapshot(handle, model, wish, rows)
+    taken = take_snapshot(handle, head, model, wish)
     if taken is None:
         return structs.replace(_nothing(handle, rows), preview=True)
     fold = taken.fold
@@ -127,8 +129,9 @@ def foresee_summary(handle: Handle, model: Model, wish: Wish) -> CompactResult:
     )
 
 
-def take_snapshot(handle: Handle, model: Model, wish: Wish, rows: list[Row]) -> Snapshot | None:
-    """What there is to fold; `None` where there is nothing."""
+def take_snapshot(handle: Handle, head: Id | None, model: Model, wish: Wish) -> Snapshot | None:
+    """What there is to fold at a commit; `None` where there is nothing."""
+    rows = handle.view(head).rows
     shown = show_rows(rows)
     folding = Folding(shown, handle.count)
     if folding.lead == len(shown):
@@ -141,7 +144,7 @@ def take_snapshot(handle: Handle, model: Model, wish: Wish, rows: list[Row]) -> 
         return None
     if wish.verbatim:
         fold = keep_verbatim(fold, wish.scorer, wish.verbatim)
-    batches = [batch for row in fold.tellings for batch in told_batches(handle, row)]
+    batches = [batch for row in fold.tellings for batch in told_batches(handle, head, row)]
     return Snapshot(rows, fold, tuple(batches))
 
 
@@ -152,6 +155,7 @@ def _order(model: Model, wish: Wish, fold: Fold) -> Order:
         limit=fold.limit,
         prompt=wish.prompt,
         chunk=wish.chunk,
+        room=fold.room,
         clip=wish.clip,
         retain=tuple(text for text in wish.retain if text not in kept),
     )

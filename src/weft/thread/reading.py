@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Literal, overload
 
+from weft.compact import Told
 from weft.history import Diff, diff_rows, read_branches, read_tags
 from weft.ids import Id
 from weft.model import Checkpoint, JsonObject
@@ -18,6 +19,7 @@ from .lineage import Blame, Version
 from .looking import Hit, Stats
 from .resolve import At, Name, resolve_commit
 from .sent import Sent, show_sent
+from .tellings import list_batches
 from .usage import calibrate
 
 
@@ -125,6 +127,11 @@ class Reader:
     def checkpoints(self) -> list[Checkpoint]:
         """The checkpoints of the branch, oldest first."""
         return looking.checkpoints(self._handle)
+
+    def batches(self, at: At = None) -> list[Told]:
+        """The summaries that stand for the past, oldest first: what each stands for, and the
+        commit that made it."""
+        return list_batches(self._handle, resolve_commit(self._handle, at))
 
     def stats(self) -> Stats:
         """The thread in numbers."""

@@ -7,24 +7,51 @@ that it took. One that was edited since is what it says now.
 
 from collections.abc import Sequence
 
-from weft.compact import Batch, read_batches
-from weft.history import Row, decode_body, read_writers
+from weft.compact import Batch, Told, is_telling, read_batches
+from weft.history import Row, decode_body, read_writers, show_rows
 from weft.ids import Id
 from weft.model import JsonObject
+from weft.store import Step
 
 from .handle import Handle
 from .lineage import written_lines
 
 
-def told_batches(handle: Handle, row: Row) -> tuple[Batch, ...]:
+def told_batches(handle: Handle, head: Id | None, row: Row) -> tuple[Batch, ...]:
     """The batches that a summary tells."""
-    records = _records(handle, row)
+    records = _records(handle, head, row)
     for record in records:
         found = read_batches(record)
         if found is not None:
             return found
     count = next((_folded(record) for record in records if "ranges" in record), 0)
     return (Batch(row.message.text, count),)
+
+
+def list_batches(handle: Handle, head: Id | None) -> list[Told]:
+    """The batches that hold at a commit, in order, each with the commit that made it."""
+    rows = [row for row in show_rows(handle.view(head).rows) if is_telling(row)]
+    told = [batch for row in rows for batch in told_batches(handle, head, row)]
+    slots = [row.id for row in rows if row.id is not None]
+    steps = read_writers(handle.store, handle.name, head, slots) if head and slots else []
+    makers = _makers(steps)
+    return [Told(batch, makers.get(batch)) for batch in told]
+
+
+def _makers(steps: Sequence[Step]) -> dict[Batch, str]:
+    """The first of these commits that has each batch in its record, or wrote its words."""
+    found: dict[Batch, str] = {}
+    for step in steps:
+        if step.commit.kind != "compact":
+            continue
+        record = decode_body(step).metadata or {}
+        made = read_batches(record)
+        if made is None:
+            words = [message.text for _, message in written_lines(step)]
+            made = tuple(Batch(text, _folded(record)) for text in words)
+        for batch in made:
+            found.setdefault(batch, step.commit.id.hex())
+    return found
 
 
 def read_times(handle: Handle, rows: Sequence[Row]) -> dict[Id, float]:
@@ -36,9 +63,8 @@ def read_times(handle: Handle, rows: Sequence[Row]) -> dict[Id, float]:
     return {slot: created[commit] for slot, commit in commits.items() if commit in created}
 
 
-def _records(handle: Handle, row: Row) -> list[JsonObject]:
+def _records(handle: Handle, head: Id | None, row: Row) -> list[JsonObject]:
     """The records of the commits that made the line say what it says, the newest first."""
-    head = handle.head()
     if head is None or row.id is None:
         return []
     steps = read_writers(handle.store, handle.name, head, [row.id])
@@ -50,4 +76,4 @@ def _records(handle: Handle, row: Row) -> list[JsonObject]:
 
 
 def _folded(record: JsonObject) -> int:
-    return sum(int(folded.get("messages", 0)) for folded in record["ranges"])
+    return sum(int(folded.get("messages", 0)) for folded in record.get("ranges", ()))
