@@ -138,6 +138,8 @@ def test_threads_say_what_is_in_them(run: Any) -> None:
         (["commit", "x", "--role", "robot"], "'robot'"),
         (["import", "/nowhere.json"], "/nowhere.json"),
         (["compact", "--replacements", "/nowhere.json"], "/nowhere.json"),
+        (["forget", "\udcff"], "text is not text"),  # what a shell makes of a lone byte
+        (["fsck", "--store", "postgresql://nobody@127.0.0.1:1/x"], "cannot be reached"),
     ],
     ids=str,
 )
@@ -162,6 +164,17 @@ def test_a_store_in_a_folder_that_is_not_there_is_a_slip(
     assert not (tmp_path / "no").exists()
 
 
+@pytest.mark.parametrize("days", ["nan", "-1", "soon"])
+def test_gc_keeps_all_where_the_time_means_nothing(run: Any, days: str) -> None:
+    commit(run, "a")
+    commit(run, "taken back")
+    run("undo")
+    code, out, err = run("gc", f"--days={days}")
+    assert (code, out) == (2, "")
+    assert days in err
+    assert run("gc", "--days", "0")[1].startswith("1 commits")
+
+
 def test_force_takes_any_role_and_no_words(run: Any) -> None:
     commit(run, "x", "--role", "robot", "--force")
     commit(run, "", "--force")
@@ -179,7 +192,7 @@ def test_the_usual_store_is_made_with_its_folder(
 
 def test_a_search_without_a_hit_says_so_beside_the_output(run: Any) -> None:
     commit(run, "alpha")
-    for command in ("search", "recall"):
+    for command in ("search", "recall", "blame"):
         assert run(command, "omega") == (0, "", "weft: nothing here says 'omega'\n")
         assert run(command, "omega", "--json") == (0, "[]\n", "")
     assert run("search", "--help")[1] != run("recall", "--help")[1].replace("recall", "search")

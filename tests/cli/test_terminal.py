@@ -173,16 +173,25 @@ def test_a_line_break_does_not_break_a_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["log", "show main", "compile", "diff start", "search words", "undo"]
-)
+    "command",
+    [
+        "log", "show main", "compile", "diff start", "search words", "undo", "blame words",
+        "versions {id}", "note --list", "reset start --preview", "merge other --preview",
+    ],
+)  # fmt: skip
 def test_what_was_said_cannot_command_a_terminal(tmp_path: Path, command: str) -> None:
     store = tmp_path / "store.db"
     evil = "words \x1b]0;owned\x07 and \x9b31m more"
     with weft.open(store) as thread:
         thread.user("start")
         thread.branch("start")
-        thread.user(evil)
-    seen = run_on_terminal(store, *command.split(), PAGER="cat")
+        thread.branch("other")
+        thread.switch("other")
+        thread.user(f"other {evil}")
+        thread.switch("main")
+        thread.note(id := thread.user(evil).id, evil)
+    words = command.format(id=id).split()
+    seen = run_on_terminal(store, *words, PAGER="cat")
     assert b"\x1b]" not in seen
     assert b"\x07" not in seen
     assert "␛]0;owned" in seen.decode()

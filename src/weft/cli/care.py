@@ -74,9 +74,17 @@ def _fsck_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repair", action="store_true", help="save what is whole")
 
 
+def _days(text: str) -> float:
+    """A time to look back: a number of days, none below zero."""
+    days = float(text)
+    if not days >= 0:  # what is no number is not above it either
+        raise ValueError
+    return days
+
+
 def _gc_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--days", type=float, default=RETENTION_DAYS, help="keep what was named since (30)"
+        "--days", type=_days, default=RETENTION_DAYS, help="keep what was named since (30)"
     )
     parser.add_argument("--preview", action="store_true", help="say what would go")
 

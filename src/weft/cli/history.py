@@ -18,6 +18,7 @@ from .threads import (
     print_info,
     print_json,
     run_on_thread,
+    safe,
 )
 
 ON_NAMES = {
@@ -62,7 +63,7 @@ def merge(thread: Thread, args: argparse.Namespace) -> None:
     if isinstance(found, MergePreview) and args.json:
         print_json(_preview_json(found))
     elif isinstance(found, MergePreview):
-        print(found)
+        print(safe(str(found)))
     else:
         print_info(args, thread, found)
 

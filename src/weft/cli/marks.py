@@ -1,6 +1,7 @@
 """`weft tag`, `note`, `blame`, `versions`: names and remarks, and where words come from."""
 
 import argparse
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from .threads import (
     print_rows,
     read_text,
     run_on_thread,
+    safe,
 )
 
 
@@ -50,16 +52,15 @@ def note(thread: Thread, args: argparse.Namespace) -> None:
 
 
 def blame(thread: Thread, args: argparse.Namespace) -> None:
-    print_rows(
-        args, [found.to_dict() for found in thread.blame(args.text, args.limit)], _blame_line
-    )
+    rows = [found.to_dict() for found in thread.blame(args.text, args.limit)]
+    print_rows(args, rows, _blame_line)
+    if not rows and not args.json:
+        print(f"weft: nothing here says {args.text!r}", file=sys.stderr)
 
 
 def versions(thread: Thread, args: argparse.Namespace) -> None:
     rows = [version.to_dict() for version in thread.edit_history(args.id)]
-    print_rows(
-        args, rows, lambda v: f"{v['number']} {v['commit'][:SHORT]} {v['kind']}: {v['text']}"
-    )
+    print_rows(args, rows, _version_line)
 
 
 def _list_tags(thread: Thread, args: argparse.Namespace) -> None:
@@ -81,13 +82,18 @@ def _note_json(info: Any) -> dict[str, Any]:
 
 
 def _note_line(note: dict[str, Any]) -> str:
-    return f"{note['about'][:SHORT]} {note['text']}"
+    return safe(f"{note['about'][:SHORT]} {note['text']}")
 
 
 def _blame_line(found: dict[str, Any]) -> str:
     state = "live" if found["live"] else "gone"
     by = f"{found['commit'][:SHORT]} {found['kind']:<8}"
-    return f"{by} {found['created'][:19]} {state} {found['role']}: {found['text']}"
+    return safe(f"{by} {found['created'][:19]} {state} {found['role']}: {found['text']}")
+
+
+def _version_line(found: dict[str, Any]) -> str:
+    by = f"{found['number']} {found['commit'][:SHORT]} {found['kind']}"
+    return safe(f"{by}: {found['text']}")
 
 
 def _tag_options(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,7 @@ from msgspec import to_builtins
 from weft.history import CHOICES, Conflict, Row, SetupConflict
 from weft.thread import CommitInfo, Preview, Thread
 
-from .threads import Verb, add_options, print_info, print_json, run_on_thread
+from .threads import Verb, add_options, print_info, print_json, run_on_thread, safe
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,7 @@ def print_change(args: argparse.Namespace, thread: Thread, found: CommitInfo | P
     elif args.json:
         print_json(preview_json(found))
     else:
-        print(found)
+        print(safe(str(found)))
 
 
 def preview_json(preview: Preview) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def print_info(args: argparse.Namespace, thread: Thread, info: CommitInfo) -> No
     if args.json:
         print_json(info.to_dict())
     else:
-        print(_safe(describe(thread, info)))
+        print(safe(describe(thread, info)))
 
 
 def print_done(args: argparse.Namespace, info: CommitInfo | None, sentence: str) -> None:
@@ -127,10 +127,11 @@ def print_done(args: argparse.Namespace, info: CommitInfo | None, sentence: str)
     if args.json:
         print_json(None if info is None else info.to_dict())
     else:
-        print(_safe(sentence))
+        print(safe(sentence))
 
 
-def _safe(line: str) -> str:
+def safe(line: str) -> str:
+    """The line as it may be shown on whatever standard output is."""
     return read_screen(sys.stdout, os.environ).safe(line)
 
 

@@ -64,7 +64,9 @@ class PostgresServer:
             self._migrate()
         except psycopg.Error as error:
             self.close()
-            raise StoreError(f"the store {self._name()!r} cannot be opened: {error}") from None
+            raise StoreError(
+                f"the store {self._name()!r} cannot be opened: {_line(error)}"
+            ) from None
         except StoreError:
             self.close()
             raise
@@ -249,7 +251,9 @@ class PostgresServer:
                 self._url, autocommit=True, connect_timeout=CONNECT_SECONDS, application_name="weft"
             )
         except psycopg.Error as error:
-            raise StoreError(f"the store {self._name()!r} cannot be reached: {error}") from None
+            raise StoreError(
+                f"the store {self._name()!r} cannot be reached: {_line(error)}"
+            ) from None
 
     def _migrate(self) -> None:
         """Bring the schema to this version; another process may be doing the same."""
@@ -274,7 +278,7 @@ class PostgresServer:
         return rows[0][0] if rows else 0
 
     def _failed(self, error: psycopg.Error) -> StoreError:
-        return StoreError(f"the store {self._name()!r} failed: {str(error).strip()}")
+        return StoreError(f"the store {self._name()!r} failed: {_line(error)}")
 
     def _name(self) -> str:
         """The address without a password."""
@@ -291,6 +295,11 @@ class _Mine(local):
         self.nesting = 0
         self.deferred: Deferred | None = None
         self.tip: Tip | None = None
+
+
+def _line(error: psycopg.Error) -> str:
+    """What PostgreSQL says, in one line."""
+    return " ".join(str(error).split())
 
 
 @lru_cache(maxsize=256)

@@ -2,16 +2,18 @@
 
 import glob
 import os
+from math import isnan
 from pathlib import Path
 from time import time
 from typing import cast
 
-from weft.errors import Damaged, ThreadError
+from weft.errors import Damaged, ThreadError, WrongValue
 from weft.history import (
     JUDGE,
     Erased,
     Report,
     Swept,
+    check_sayable,
     end_where_readable,
     examine,
     forget_text,
@@ -67,6 +69,8 @@ def _mend_pages(target: Target) -> list[str]:
 
 def gc(target: Target, *, days: float = RETENTION_DAYS, preview: bool = False) -> Swept:
     """Drop what no branch leads to and nothing has named for so many days."""
+    if isnan(days):
+        raise WrongValue("days", "must be a number, not nan")
     with _Opened(target) as store:
         return sweep(store, time() - days * DAY, preview=preview)
 
@@ -75,6 +79,7 @@ def forget(target: Target, text: str, *, preview: bool = False) -> Erased:
     """Erase a text from everything a store has, for good."""
     if not text.strip():
         raise ThreadError("a blank text cannot be forgotten")
+    check_sayable("text", text)
     with _Opened(target) as store:
         return plan_forget(store, text) if preview else forget_text(store, text, time())
 
