@@ -1022,7 +1022,7 @@ def chapters() -> Any:
         last = said_to(orjson.loads(body))[-1][1]
         if last.startswith("Fold the summaries"):
             return says("They folded it all.")
-        return says(f"They went through it: chapter {'abcdefghijklmnop'[next(numbers)]}.")
+        return says(f"They went through it: chapter {chr(97 + next(numbers))}.")
 
     return rule
 
@@ -1240,3 +1240,31 @@ def test_P4_a_forgotten_text_is_in_no_record_either(t: Thread) -> None:
     with weft.open(t.store) as again:
         assert "hunter2secret" not in str(again.head.metadata) + str(again.compile().messages)
         assert "hunter2secret" not in str(again.batches())
+
+
+@pytest.mark.parametrize("most", [9000, 2600, 1300])
+def test_P4_very_many_chunks_are_folded_in_as_many_requests_as_it_takes(
+    t: Thread, most: int
+) -> None:
+    talk(t, 120)
+    with scripted_upstream() as upstream:
+        ways = chapters()
+
+        def rule(body: bytes) -> Any:
+            folds = [text for role, text in said_to(orjson.loads(body)) if "batch:" in text]
+            return TOO_LONG if len("".join(folds)) > most else ways(body)
+
+        upstream.rule = rule
+        done = t.compact(model=asker(upstream.url, window=1900, output=400), keep=1)
+        assert done.requests == len(upstream.seen)
+    batches = [told.batch for told in t.batches()]
+    assert len(batches) <= 6
+    assert sum(batch.count for batch in batches) == 238
+    assert 1 <= max(batch.depth for batch in batches) <= 6  # a tree, not a chain
+
+
+def test_P1_an_index_that_says_how_much_it_leaves_out_is_no_invention(t: Thread) -> None:
+    talk(t, 300)
+    done = t.compact(model="weft-offline", keep=1)
+    assert done.dropped == ()
+    assert "more" in t.compile().messages[1].text

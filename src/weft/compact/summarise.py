@@ -11,6 +11,7 @@ result, or an exception, and the thread as it was.
 """
 
 from collections.abc import Generator, Mapping, Sequence
+from itertools import accumulate
 
 from msgspec import Struct
 
@@ -34,6 +35,7 @@ from .folding import Count
 from .prompts import folding_request, retell_within, shorten, summary_request
 
 HALVINGS = 4
+MANY = 1000
 FRAME = 700
 """The tokens of a request beside what is summarised: the prompt and the directive."""
 
@@ -122,6 +124,7 @@ class Work:
         self.batches = list(past.batches)
         self.total = max(1, weigh(past.rows, count))
         self.room = chunk_room(order, self._size(self._prior()))
+        self.most_folded = MANY
         self.requests = self.halvings = self.added = self.input = self.output = 0
         self.dropped: list[str] = []
 
@@ -170,7 +173,8 @@ class Work:
             )
             text = yield from self._ask(request, 1)
             if text is None:
-                raise self._failed("its own summaries are too long for it")
+                self._fold_fewer(len(old))
+                continue
             rows = [batch_row(batch) for batch in old]
             kept = [line for batch in old for line in kept_lines(batch.text)]
             told = self._checked(text, rows, (), limit, [*kept, *self.order.retain])
@@ -180,11 +184,27 @@ class Work:
         """Which batches to fold: those between both ends where there are too many, all but the
         newest where they do not fit their room."""
         span = between(self.batches, self.order.clip)
-        if span is not None or self.order.room is None:
-            return span
-        fits = self._size(tell_batches(self.batches, self.order.clip)) <= self.order.room
         many = len(self.batches)
-        return None if fits or many < 2 else (0, max(2, many - 1))
+        if span is None and self.order.room is not None and many > 1:
+            told = self._size(tell_batches(self.batches, self.order.clip))
+            span = (0, max(2, many - 1)) if told > self.order.room else None
+        return None if span is None else self._at_once(*span)
+
+    def _at_once(self, first: int, last: int) -> tuple[int, int]:
+        """Which of these batches one request can fold: two in any case, the least deep first, so
+        that none is folded again before all others were."""
+        depths = [batch.depth for batch in self.batches]
+        start = min(range(first, last - 1), key=lambda at: max(depths[at : at + 2]))
+        room = chunk_room(self.order, 0)
+        sizes = accumulate(self._size(batch.text) for batch in self.batches[start:last])
+        fitting = sum(size <= room for size in sizes)
+        return start, min(last, start + max(2, min(fitting, self.most_folded)))
+
+    def _fold_fewer(self, tried: int) -> None:
+        """Half as many next time; there is an end to that."""
+        if tried == 2:
+            raise self._failed("two of its own summaries are too long for it")
+        self.most_folded = max(2, tried // 2)
 
     def _fold_limit(self, old: Sequence[Batch]) -> int:
         """What several batches may come to: less than they are, and less than there is room."""

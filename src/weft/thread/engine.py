@@ -120,12 +120,13 @@ def foresee_summary(handle: Handle, model: Model, wish: Wish) -> CompactResult:
     words = WAITING.format(model.name, len(fold.turns))
     planned = _plan(rows, fold.folding.plan(fold.border, Message("user", (Text(words),))))
     order = _order(model, wish, fold)
-    room = chunk_room(order, sum(handle.count(row.message) for row in fold.tellings))
+    chunks = len(cut_chunks(fold.turns, chunk_room(order, fold.told), handle.count))
+    folds = len(taken.batches) + chunks > wish.clip.most
     return structs.replace(
         compact_result(planned, count_rows(handle, rows), fold.tokens, preview=True),
         cache_lost=count_rows(handle, rows) - kept_prefix(handle, rows, planned.rows),
         model=model.name,
-        requests=len(cut_chunks(fold.turns, room, handle.count)),
+        requests=chunks + folds,
     )
 
 
