@@ -1,12 +1,15 @@
 """Which thread a stateless request belongs to."""
 
+import asyncio
+
+import orjson
 import pytest
 
 import weft.thread
 from weft.gateway import remote
 from weft.gateway.auth import Caller
 from weft.gateway.hints import read_hint
-from weft.gateway.sessions import file_answer, file_request, find_answer
+from weft.gateway.sessions import Recorder, file_answer, file_request, find_answer
 from weft.model import Message, Opaque, Params, Request, Response, Text, Tool
 from weft.store import open_store
 
@@ -219,6 +222,37 @@ def test_tools_that_change_are_kept_with_the_branch(store):
         "t1",
         "t2",
     ]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_two_gateways_on_one_store_know_each_others_tools(kind, request, tmp_path):
+    """What one of them remembers of a branch is true only of the commit that it left there."""
+    address = tmp_path / "weft.db" if kind == "sqlite" else request.getfixturevalue("postgres")
+    stores = [open_store(address) for _ in range(2)]
+    gateways = [Recorder(store) for store in stores]
+    spoken = ["a"]
+
+    async def turn(gateway, tools, reply):
+        asked = Request("m", said(*spoken), tools=tools)
+        ticket = await gateway.begin(ME, None, asked)
+        body = orjson.dumps([spoken, [tool.name for tool in tools]])
+        sent = gateway.keep_sent(ticket, body, "own", "m")
+        filed = await gateway.finish(ticket, answer(reply), sent)
+        thread = weft.thread.open(gateway.store, filed.thread, branch=filed.branch)
+        assert thread.compile().tools == tools
+        assert thread.show(filed.head, sent=True).body == body
+        spoken.extend([reply, f"after {reply}"])
+        return filed.thread
+
+    first, second = (Tool("one"),), (Tool("two"),)
+    plan = [(0, first, "b"), (1, second, "c"), (0, first, "d"), (0, first, "e"), (1, first, "f")]
+    names = {asyncio.run(turn(gateways[n], tools, reply)) for n, tools, reply in plan}
+    assert len(names) == 1
+    setups = [info for info in weft.thread.open(stores[0], *names).log() if info.kind == "setup"]
+    assert len(setups) == 3
+    for gateway, store in zip(gateways, stores, strict=True):
+        gateway.close()
+        store.close()
 
 
 def test_an_answer_is_found_by_its_id_by_its_own_caller(store):

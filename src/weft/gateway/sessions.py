@@ -48,8 +48,8 @@ RETRY_SECONDS = 60.0
 ANSWER = "answer"
 """The member of a commit's metadata that holds the id its answer went out with."""
 
-Offered = dict[tuple[str, str], tuple[Tool, ...]]
-"""The tools that a thread's branch was last offered."""
+Offered = dict[str, tuple[Tool, ...]]
+"""The tools that hold at a commit; a branch may have moved on since, also by another's hand."""
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -97,11 +97,15 @@ class Recorder:
 
     def _begin(self, caller: Caller, hint: str | None, request: Request) -> Ticket:
         ticket = file_request(self.store, caller, hint, request, self._offered)
-        _remember(self._offered, (ticket.thread, ticket.branch), request.tools)
+        if ticket.head is not None:
+            _remember(self._offered, ticket.head, request.tools)
         return ticket
 
     def _finish(self, ticket: Ticket, response: Response, sent: Imprint) -> Ticket:
         filed = file_answer(self.store, ticket, response, sent)
+        tools = None if ticket.head is None else self._offered.get(ticket.head)
+        if tools is not None and filed.head is not None:
+            _remember(self._offered, filed.head, tools)
         if response.id is not None:
             _remember(self._answers, (filed.scope, response.id), filed)
         return filed
@@ -127,7 +131,7 @@ def file_request(
 ) -> Ticket:
     """Commit the messages that no thread of this scope has yet, and the tools where they changed.
 
-    `offered` is what is known of a branch's tools without compiling it. All of it is one
+    `offered` is what is known of a commit's tools without compiling it. All of it is one
     transaction: another process that files the same request waits, and then finds it there.
     """
     scope = caller.scope if hint is None else f"{caller.scope}/{hint}"
@@ -144,12 +148,12 @@ def file_request(
         thread = open_thread(store, known.thread, branch=known.branch, scope=scope)
         commit = known.commit.hex()
         new = request.messages[known.length :]
-        if not new:
+        had = offered.get(commit)
+        had = thread.compile(commit).tools if had is None else had
+        tools = None if request.tools == had else request.tools
+        if not new and tools is None:
             return Ticket(caller.scope, thread.name, thread.current, commit)
-        thread = _stand_on(store, thread, commit)
-        tools = offered.get((thread.name, thread.current))
-        had = thread.compile().tools if tools is None else tools
-        return _append(thread, new, caller, None if request.tools == had else request.tools)
+        return _append(_stand_on(store, thread, commit), new, caller, tools)
 
 
 def _folded(store: Store, scope: str, hint: str, request: Request, known: int) -> Folded | None:
