@@ -7,6 +7,7 @@ What an id becomes depends on what stands before it only, so a conversation that
 change its beginning.
 """
 
+from collections import deque
 from collections.abc import Sequence
 
 from msgspec import structs
@@ -28,13 +29,14 @@ def distinct_calls(messages: Sequence[Message], losses: Losses) -> tuple[Message
 
 
 class _Ids:
-    """`taken` are the ids so far; `waiting` those of the calls that have no result yet, by the id
-    that the caller wrote, and `last` the one that was answered last."""
+    """`taken` are the ids so far; by the id that the caller wrote, `numbers` is how many calls had
+    it, `waiting` are those that have no result yet, and `last` is the one answered last."""
 
     def __init__(self, losses: Losses) -> None:
         self.losses = losses
         self.taken: set[str] = set()
-        self.waiting: dict[str, list[str]] = {}
+        self.numbers: dict[str, int] = {}
+        self.waiting: dict[str, deque[str]] = {}
         self.last: dict[str, str] = {}
 
     def block(self, block: Block, place: Place) -> Block:
@@ -43,12 +45,13 @@ class _Ids:
         return self._result(block) if isinstance(block, ToolResult) else block
 
     def _call(self, call: ToolCall, place: Place) -> ToolCall:
-        own, number = call.id, 1
+        own, number = call.id, self.numbers.get(call.id, 1)
         while own in self.taken:
             number += 1
             own = f"{call.id}-{number}"
+        self.numbers[call.id] = number
         self.taken.add(own)
-        self.waiting.setdefault(call.id, []).append(own)
+        self.waiting.setdefault(call.id, deque()).append(own)
         if own == call.id:
             return call
         what = f"the id {call.id!r}, now {own!r}"
@@ -58,6 +61,6 @@ class _Ids:
     def _result(self, result: ToolResult) -> ToolResult:
         waiting = self.waiting.get(result.call_id)
         if waiting:
-            self.last[result.call_id] = waiting.pop(0)
+            self.last[result.call_id] = waiting.popleft()
         own = self.last.get(result.call_id, result.call_id)
         return result if own == result.call_id else structs.replace(result, call_id=own)

@@ -14,6 +14,7 @@ every later call. An answer has a sidecar of its own: `answers` is what its make
 found by what every client echoes.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any, cast
@@ -36,10 +37,14 @@ from weft.model import (
     texts,
 )
 
+from .align import differing
 from .base import Calls
 from .calls import restore_calls
 
 VERSION = 1
+
+Address = tuple[int, int]
+"""The number of a message in its region, and of a block in the message."""
 
 
 def make_sidecar(
@@ -240,10 +245,7 @@ def _anchor(keys: Sequence[str], start: int, end: int) -> str:
 
 
 def _regions(original: Sequence[Message], echoed: Sequence[Message]) -> list[Any]:
-    from difflib import SequenceMatcher  # slow to import, and most translations leave no sidecar
-
     ours, theirs = [_key(m) for m in original], [_key(m) for m in echoed]
-    matcher = SequenceMatcher(None, ours, theirs, autojunk=False)
     return [
         [
             start,
@@ -251,43 +253,63 @@ def _regions(original: Sequence[Message], echoed: Sequence[Message]) -> list[Any
             _anchor(theirs, start, end),
             _recipes(original[i:j], echoed[start:end]),
         ]
-        for kind, i, j, start, end in matcher.get_opcodes()
-        if kind != "equal"
+        for i, j, start, end in differing(ours, theirs)
     ]
 
 
 def _recipes(original: Sequence[Message], region: Sequence[Message]) -> list[JsonObject]:
-    parts = {
-        (at, number): block
-        for at, message in enumerate(region)
-        for number, block in enumerate(message.blocks)
-    }
+    parts = _Parts(region)
     recipes: list[JsonObject] = []
     for message in original:
         head = msgspec.to_builtins(structs.replace(message, blocks=(), origin=None))
-        recipes.append(
-            {"head": head, "blocks": [_reference(block, parts) for block in message.blocks]}
-        )
+        recipes.append({"head": head, "blocks": [parts.refer(block) for block in message.blocks]})
     return recipes
 
 
-def _reference(block: Block, parts: dict[tuple[int, int], Block]) -> Any:
-    """A block that travelled, one that travelled with other members, or one that did not."""
-    for address, part in parts.items():
-        if part == block:
-            del parts[address]
+class _Parts:
+    """The blocks of a region, each to be referred to once: `same` finds them by all they are,
+    `alike` by the words in them."""
+
+    def __init__(self, region: Sequence[Message]) -> None:
+        self._free: dict[Address, Block] = {}
+        self._same: dict[str, deque[Address]] = {}
+        self._alike: dict[str, deque[Address]] = {}
+        for at, message in enumerate(region):
+            for number, block in enumerate(message.blocks):
+                self._free[at, number] = block
+                self._same.setdefault(_digest(block), deque()).append((at, number))
+                self._alike.setdefault(_words(block), deque()).append((at, number))
+
+    def refer(self, block: Block) -> Any:
+        """A block that travelled, one that travelled with other members, or one that did not."""
+        address = self._take(self._same.get(_digest(block)))
+        if address is not None:
+            del self._free[address]
             return list(address)
-    for address, part in parts.items():
-        if type(part) is type(block):
-            patch = {
-                name: msgspec.to_builtins(getattr(block, name))
-                for name in block.__struct_fields__
-                if getattr(block, name) != getattr(part, name)
-            }
-            if "text" not in patch and "content" not in patch and "arguments" not in patch:
-                del parts[address]
-                return {"of": list(address), "set": patch}
-    return {"is": msgspec.to_builtins(block)}
+        address = self._take(self._alike.get(_words(block)))
+        if address is None:
+            return {"is": msgspec.to_builtins(block)}
+        part = self._free.pop(address)
+        patch = {
+            name: msgspec.to_builtins(getattr(block, name))
+            for name in block.__struct_fields__
+            if getattr(block, name) != getattr(part, name)
+        }
+        return {"of": list(address), "set": patch}
+
+    def _take(self, addresses: deque[Address] | None) -> Address | None:
+        """The first of these that is still free."""
+        while addresses:
+            address = addresses.popleft()
+            if address in self._free:
+                return address
+        return None
+
+
+def _words(block: Block) -> str:
+    """A digest of what a patch must not repeat; of the kind alone where a block holds no words."""
+    said = [getattr(block, name, None) for name in ("text", "content", "arguments")]
+    return _digest([type(block).__name__, said])
 
 
 def _restore(echoed: Sequence[Message], sidecar: JsonObject) -> tuple[tuple[Message, ...], bool]:

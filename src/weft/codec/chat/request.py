@@ -119,6 +119,13 @@ def _part_place(message: Message, number: int, at: int) -> Place:
 
 def _locator(body: JsonObject, raws: list[JsonObject]) -> Callable[[Place], str]:
     """Paths of the caller's body; found only when something has to be said about it."""
+    inside: dict[int, list[str]] = {}
+
+    def spoken(number: int) -> list[str]:
+        """Where the blocks of an assistant's message stand in it."""
+        if number not in inside:
+            inside[number] = [path for path, _ in find_blocks(raws[number], number, set())]
+        return inside[number]
 
     def locate(place: Place) -> str:
         match place:
@@ -132,11 +139,11 @@ def _locator(body: JsonObject, raws: list[JsonObject]) -> Callable[[Place], str]
                 raw, path = raws[number], f"messages[{number}]"
                 content = raw.get("content")
                 if raw.get("role") == "assistant":
-                    found = list(find_blocks(raw, number, set()))
+                    found = spoken(number)
                     if block >= len(found):
                         return path
                     inner = ".function.arguments" if deeper == ["arguments"] else ""
-                    return f"{path}.{found[block][0]}{inner}"
+                    return f"{path}.{found[block]}{inner}"
                 if raw.get("role") in ("tool", "function"):
                     if not deeper:
                         return path

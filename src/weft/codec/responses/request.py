@@ -9,7 +9,10 @@ Tools that stand inside the list (`additional_tools`) are setup: their item goes
 and other protocols find them among the tools.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable
+from functools import cache, partial
+from itertools import accumulate
 from typing import Any, cast
 
 from msgspec import structs
@@ -128,11 +131,13 @@ def _additional(body: JsonObject) -> list[tuple[int, JsonObject]]:
 
 def _locator(body: JsonObject, starts: list[int], offset: int) -> Callable[[Place], str]:
     """Paths of the caller's body; worked out only when something has to be said about it."""
+    tools = cache(partial(_tool_paths, body))
+    before = cache(lambda: [0, *accumulate(map(_size, body["input"][:-1]))])
 
     def locate(place: Place) -> str:
         match place:
             case ("tools", int(number)):
-                return _tool_path(body, number)
+                return tools()[number] if number < len(tools()) else "tools"
             case ("params", str(name)):
                 return param_path(name, PATHS)
             case (int(number), *steps):
@@ -140,27 +145,29 @@ def _locator(body: JsonObject, starts: list[int], offset: int) -> Callable[[Plac
                     return "instructions"
                 if not starts:
                     return "input"
-                return _item_path(body["input"], starts[number - offset], steps)
+                return _item_path(body["input"], starts[number - offset], steps, before)
             case _:
                 return ""
 
     return locate
 
 
-def _tool_path(body: JsonObject, number: int) -> str:
+def _tool_paths(body: JsonObject) -> list[str]:
     paths = tool_paths(body.get("tools") or (), "tools")
     for at_item, item in _additional(body):
         paths += tool_paths(item.get("tools") or (), f"input[{at_item}].tools")
-    return paths[number] if number < len(paths) else "tools"
+    return paths
 
 
-def _item_path(items: list[JsonObject], number: int, steps: list[int | str]) -> str:
+def _item_path(
+    items: list[JsonObject], number: int, steps: list[int | str], before: Callable[[], list[int]]
+) -> str:
+    """The path of a block, or of a part of it; `before` are the blocks before each item."""
     if not steps:
         return f"input[{number}]"
-    block = cast(int, steps[0])
-    while block >= (size := _size(items[number])) and number + 1 < len(items):
-        block -= size
-        number += 1
+    reached = before()[number] + cast(int, steps[0])
+    number = bisect_right(before(), reached) - 1
+    block = reached - before()[number]
     item = items[number]
     if item.get("type", "message") not in SPEAKING:
         return f"input[{number}]" + (".arguments" if steps[1:] == ["arguments"] else "")
