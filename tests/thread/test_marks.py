@@ -138,6 +138,28 @@ def test_blame_names_the_commit_that_brought_a_text(t: Thread) -> None:
     assert t.blame(" ") == []
 
 
+@pytest.mark.parametrize("word", ["a", "be", "add", "A"])
+def test_a_short_word_is_no_id_though_it_has_only_hex_digits(t: Thread, word: str) -> None:
+    for number in range(40):
+        t.user(f"A man may be told to add {number} of a kind")
+    for find in (t.blame, t.recall):
+        assert len(find(word, 100)) == 40, find
+
+
+def test_a_word_that_begins_more_than_one_id_is_a_word(t: Thread) -> None:
+    """Two ids of one beginning are found by trying; nobody waits for a longer one."""
+    seen: dict[str, str] = {}
+    with t.batch():
+        for number in range(4000):
+            id = t.user(f"line {number}").id
+            if id[:4] in seen:
+                break
+            seen[id[:4]] = id
+    t.user(f"the word {id[:4]} itself")
+    assert [found.text for found in t.blame(id[:4])] == [f"the word {id[:4]} itself"]
+    assert [hit.text for hit in t.recall(id[:4])] == [f"the word {id[:4]} itself"]
+
+
 def test_blame_of_a_summary_is_its_compaction(t: Thread) -> None:
     talk(t, "a b")
     result = t.compact([{"summary": "they said two letters"}])

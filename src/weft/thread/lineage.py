@@ -12,7 +12,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from weft.errors import NotFound
 from weft.history import (
     Append,
     Rewrite,
@@ -30,7 +29,7 @@ from weft.store import Step
 
 from .handle import Handle
 from .info import read_info
-from .resolve import Name, read_row
+from .resolve import Name, find_row, read_row
 
 LIMIT = 50
 
@@ -120,9 +119,8 @@ def blame(handle: Handle, wanted: Name, limit: int = LIMIT) -> list[Blame]:
 
     What is gone from the branch is found too, where it was once in context.
     """
-    try:
-        row = read_row(handle, wanted)
-    except NotFound:
+    row = find_row(handle, wanted)
+    if row is None:
         rows = show_rows(handle.view(handle.head()).rows)
         return _blame_text(handle, rows, str(wanted), limit)
     return list(_brought(handle, {row.id: row.message}, ""))

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from weft.errors import NotFound
+from weft.errors import Ambiguous, NotFound
 from weft.history import Row, read_branches, read_lines, search_commits, shows
 from weft.ids import Id
 from weft.model import Checkpoint, Message
@@ -15,7 +15,7 @@ from .arguments import check_count, check_text
 from .handle import Handle
 from .info import CommitInfo, read_info
 from .lineage import written_lines
-from .resolve import Name, require_commit, resolve_row
+from .resolve import SHORTEST, Name, find_row, require_commit, resolve_row
 
 LIMIT = 50
 
@@ -69,24 +69,21 @@ def search(handle: Handle, query: str, limit: int = LIMIT) -> list[Hit]:
 def recall(handle: Handle, wanted: str, limit: int = LIMIT) -> list[Hit]:
     """The originals behind an id or a checkpoint, folded or not; otherwise what the words find."""
     check_text("wanted", wanted)
-    view = handle.view(handle.head())
     text = wanted.strip().removeprefix("<checkpoint:").removesuffix(">")
     if handle.store.has_checkpoint(handle.name, text):
         return [hit for hit in search(handle, text, limit) if text in hit.text]
-    try:
-        row = resolve_row(handle, view, text)
-    except NotFound:
-        pass
-    else:
-        assert row.id is not None
+    row = find_row(handle, text)
+    if row is not None and row.id is not None:
         id = row.id.hex()
         return [Hit(id, row.message.text, shows(row), row.message.role, id)]
     try:
-        commit = require_commit(handle, text)
-    except NotFound:
+        commit = require_commit(handle, text) if len(text) >= SHORTEST else None
+    except (NotFound, Ambiguous):
+        commit = None
+    if commit is None:
         return search(handle, wanted, limit)
     (step,) = handle.store.read_commits(handle.name, [commit])
-    return _hits(step, view.find)
+    return _hits(step, handle.view(handle.head()).find)
 
 
 def show(handle: Handle, name: Name) -> CommitInfo:

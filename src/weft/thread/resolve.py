@@ -14,6 +14,7 @@ from .info import CommitInfo
 
 HEX = frozenset("0123456789abcdef")
 FULL = 2 * SIZE
+SHORTEST = 4  # digits of an id, where words may be meant as well
 MICROSECOND = 1e-6
 PAGE = 64  # how many commits are looked through for a time, before many more
 FORBIDDEN = frozenset(" ~^:?*[\\\t\n\r\x7f")
@@ -74,6 +75,17 @@ def read_row(handle: Handle, name: Name) -> Row:
         if lines is not None and slot in lines:
             return lines[slot]
     return resolve_row(handle, handle.view(head), name)
+
+
+def find_row(handle: Handle, wanted: Name) -> Row | None:
+    """The line that is meant, where words may be meant as well: what is short, or begins more than
+    one id, are words."""
+    if isinstance(wanted, str) and len(wanted.strip()) < SHORTEST:
+        return None
+    try:
+        return read_row(handle, wanted)
+    except (NotFound, Ambiguous):
+        return None
 
 
 def check_name(name: str, kind: str = "branch") -> str:
