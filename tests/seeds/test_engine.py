@@ -1268,3 +1268,17 @@ def test_P1_an_index_that_says_how_much_it_leaves_out_is_no_invention(t: Thread)
     done = t.compact(model="weft-offline", keep=1)
     assert done.dropped == ()
     assert "more" in t.compile().messages[1].text
+
+
+def test_P3_a_thread_that_is_one_long_exchange_is_folded_inside_it(t: Thread) -> None:
+    t.user("Read them all.")
+    for n in range(30):
+        tool_round(t, n, size=5)
+    done = t.compact(model="weft-offline")
+    rows = t.compile().rows
+    assert done.messages > 20
+    assert rows[1].kind == "summary"
+    assert rows[2].message.text == "Read them all."
+    assert all(pair.call and pair.results for pair in find_pairs(rows))
+    assert "value_29" in rows[-1].message.text
+    assert t.compact(model="weft-offline", keep=1).commit is None  # the exchange was asked for

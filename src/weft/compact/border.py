@@ -1,11 +1,12 @@
 """Where old turns end when a model is to sum them up, and how much it may write.
 
-The border is found without any text: by the turns to keep, or by what is left of a budget when
-the summary has its room. Exchanges are kept whole as long as that fits; after that the last one is
-cut between calls and their results. What a summary may come to is a fifth of what it stands for,
-within limits that a reader and a window can bear, and never more than that itself. What earlier
-summaries say counts too: a quarter of a budget is theirs, and where they have grown past that they
-are folded into fewer.
+The border is found without any text: by the turns to keep (the last exchange, where nothing is
+said), or by what is left of a budget when the summary has its room. Exchanges are kept whole as
+long as that fits; after that the last one is cut between calls and their results.
+
+What a summary may come to is a fifth of what it stands for, within limits that a reader and a
+window can bear, and never more than that itself. What earlier summaries say counts too: a quarter
+of a budget is theirs, and where they have grown past that they are folded into fewer.
 """
 
 from msgspec import Struct, structs
@@ -19,9 +20,10 @@ from .score import Scorer, choose_verbatim
 
 SHARE = 0.2
 LEAST = 300
+SMALL = 60
 MOST = 4096
 OLD_SHARE = 0.25
-HEADING = 60
+HEADING = 50
 """The tokens of what stands above the batches."""
 
 
@@ -70,15 +72,17 @@ def choose_fold(
     if keep is None and budget is not None:
         if cost(folding.rows, folding.count) <= budget:
             return None
-        border = _fitting(folding, max(0, budget - spare))
+        border = _fitting(folding, budget, spare)
+    elif keep is None:
+        border = _usual(folding)
     else:
-        border = _keeping(folding, 1 if keep is None else keep)
+        border = _keeping(folding, keep)
     fold = _measure(folding, border, output)
     if fold is None or budget is None:
         return fold
     room = budget - spare - fold.kept - HEADING
     old = _allowance(fold.told, budget)
-    least = min(fold.limit, LEAST)
+    least = min(fold.limit, _least(folding))
     if room - old < least:
         raise _exceeded(budget - room + old + least, budget)
     return structs.replace(fold, limit=min(fold.limit, room - old), room=room)
@@ -119,15 +123,31 @@ def _measure(folding: Folding, border: int, output: int) -> Fold | None:
     return Fold(folding, border, tellings, turns, min(output, wanted))
 
 
-def _fitting(folding: Folding, budget: int) -> int:
+def _fitting(folding: Folding, budget: int, spare: int) -> int:
     """The first border behind which what stays leaves a summary its least room."""
     told = cost([row for row in folding.rows if is_telling(row)], folding.count)
-    need = LEAST + HEADING + _allowance(told, budget)
+    need = _least(folding) + HEADING + _allowance(told, budget) + spare
     borders = [*folding.exchanges(), *folding.units()]
     for border in borders:
         if folding.folded(border) and folding.at_least(border) + need <= budget:
             return border
     raise _exceeded(folding.at_least(borders[-1]) + need, budget)
+
+
+def _least(folding: Folding) -> int:
+    """The smallest room that is worth a summary: less for a short thread."""
+    return min(LEAST, max(SMALL, cost(folding.rows, folding.count) // 4))
+
+
+def _usual(folding: Folding) -> int:
+    """Where the last exchange begins; inside it, half way through its tokens, where there is
+    nothing else: the work on one wish may be all of a long thread."""
+    border = _keeping(folding, 1)
+    if any(_is_turn(folding.rows[i]) for i in folding.folded(border)):
+        return border
+    half = cost(folding.rows, folding.count) // 2
+    units = folding.units()
+    return next((unit for unit in units if folding.at_least(unit) <= half), units[-1])
 
 
 def _keeping(folding: Folding, keep: int) -> int:
