@@ -37,3 +37,10 @@ def test_the_translation_snippet_is_true(tmp_path):
     snippet = re.search(r"## Translate a body.*?```python\n(.*?)```", README.read_text(), re.S)
     assert snippet is not None
     subprocess.run([sys.executable, "-W", "error", "-c", snippet[1]], cwd=tmp_path, check=True)
+
+
+def test_the_guide_to_compaction_is_true(tmp_path):
+    guide = README.parent / "docs" / "guide" / "compaction.md"
+    snippet = re.search(r"```python\n(.*?)```", guide.read_text(), re.S)
+    assert snippet is not None
+    subprocess.run([sys.executable, "-W", "error", "-c", snippet[1]], cwd=tmp_path, check=True)

@@ -144,7 +144,8 @@ class Work:
         while todo:
             chunk = todo[0]
             size = min(self.room, weigh(chunk, self.count))
-            limit = max(INDEX_LEAST, min(BATCH_LEAST, size), self.order.limit * size // self.total)
+            share = self.order.limit * size // self.total
+            limit = min(self.order.limit, max(INDEX_LEAST, min(BATCH_LEAST, size), share))
             prior = self._prior()
             turns = retell_within(chunk, self.room, self.count)
             request = summary_request(
@@ -254,7 +255,7 @@ class Work:
             raise self._failed("its summary speaks of nothing that was said")
         self.dropped += checked.dropped
         told = with_lines(checked.text, retained_lines(checked.text, rows, retain))
-        room = max(limit, self._size(told) + INDEX_LEAST)
+        room = limit if self.order.room else max(limit, self._size(told) + INDEX_LEAST)
         told, added = complete(told, rows, room, self.count)
         self.added += added
         return told

@@ -237,7 +237,8 @@ def _check(handle: Handle, before: Sequence[Row], after: Sequence[Row], wish: Wi
         why = f"its summary would save nothing: {now} tokens would be {needed}"
         raise CompactRefused(why, field="model")
     if wish.budget is not None and needed > wish.budget:
-        line = f"the summary and what must stay need {needed} tokens, more than {wish.budget}"
+        what = "the summary and what must stay need"
+        line = f"{what} {needed} tokens, more than the budget of {wish.budget}"
         raise BudgetExceeded(line, needed=needed, budget=wish.budget)
 
 
