@@ -141,6 +141,36 @@ def test_overwritten_bytes_never_read_as_an_empty_thread(page: int, tmp_path: Pa
     assert not clean
 
 
+MENDED = {
+    "a deleted branch": ("update ref set target = 1 where name = 'off'", "elsewhere than the log"),
+    "a thread": ("delete from thread where name = 'other'", "a thread that is not there"),
+    "lines": ("delete from line", "a line that does not lead"),
+    "an owner": ("update commits set thread = 2 where key = 2", "another thread than its parent"),
+}
+
+
+@pytest.mark.parametrize(("sql", "named"), MENDED.values(), ids=MENDED.keys())
+def test_what_other_rows_know_is_put_right(sql: str, named: str, path: Path) -> None:
+    with weft.open(path) as t:
+        t.branch("off")
+        t.delete_branch("off")
+        said = t.compile().to_dicts()
+    break_it(path, sql)
+    assert any(named in str(flaw) for flaw in fsck(path).flaws)
+    done, report = mend(path)
+    assert done
+    assert report.flaws == ()
+    assert mend(path)[0] == []
+    with weft.open(path) as t:
+        assert t.compile().to_dicts() == said
+        assert list(t.branches()) == ["main"]
+        t.user("goes on")
+    (other,) = [record.name for record in weft.threads(path) if record.name != "default"]
+    with weft.open(path, other) as t:
+        assert [m.text for m in t.compile().messages] == ["of another thread"]
+    assert fsck(path).clean
+
+
 @pytest.fixture
 def forked(path: Path) -> Path:
     """A second branch, switched to and left, and a third that nobody ever stood on."""

@@ -54,6 +54,12 @@ def test_a_sound_store_is_clean(store: Store) -> None:
     assert report.commits >= 8
 
 
+def test_a_sound_store_is_repaired_by_leaving_it_alone(store: Store) -> None:
+    busy_thread(store)
+    assert store.upkeep().mend() == []
+    assert mend(store) == ([], fsck(store))
+
+
 def test_gc_drops_what_nothing_names_and_keeps_the_rest(store: Store) -> None:
     t = busy_thread(store)
     before = t.compile().to_dicts()
