@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 import weft
-from servers import scripted_upstream
+from servers import scripted_upstream, weft_serve
 from summarisers import (
     CUT,
     DOWN,
@@ -1282,3 +1282,27 @@ def test_P3_a_thread_that_is_one_long_exchange_is_folded_inside_it(t: Thread) ->
     assert all(pair.call and pair.results for pair in find_pairs(rows))
     assert "value_29" in rows[-1].message.text
     assert t.compact(model="weft-offline", keep=1).commit is None  # the exchange was asked for
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with weft_serve(tmp_path_factory.mktemp("gateway")) as served:
+        yield served.url
+
+
+@pytest.mark.parametrize("protocol", MODELS)
+def test_P1_the_offline_model_writes_the_same_summaries_over_every_wire(
+    gateway: str, protocol: str
+) -> None:
+    def summaries(model: Any) -> list[str]:
+        with weft.open() as thread:
+            thread.system("You are Ada.")
+            thread.user("Never touch the API of release 7.31.")
+            tool_round(thread, 1)
+            folded_often(thread, 7, model)
+            return [told.text for told in thread.batches()]
+
+    far = summaries(asker(gateway, "weft-offline", protocol))
+    assert far == summaries("weft-offline")
+    assert "release 7.31" in far[0]
+    assert "src/module_7.py reads `config_7`" in far[2]  # a sentence of a sentence, still verbatim

@@ -16,8 +16,7 @@ import msgspec
 import orjson
 from msgspec import Struct
 
-from weft.compact import extract_summary, is_summary_request
-from weft.history import Row
+from weft.compact import extract_summary, is_summary_request, summarised
 from weft.ids import object_id
 from weft.model import (
     Block,
@@ -260,12 +259,11 @@ def _sum_up(scene: Scene) -> tuple[Block, ...] | None:
     request = scene.request
     if not is_summary_request(request):
         return None
-    turns = [Row(None, message) for message in request.messages[1:-1]]
-    own = [row for row in turns if row.message.role != "system"]
+    rows = summarised(request)
     room = request.params.max_tokens or SUMMARY
-    told = extract_summary(own or turns, room, counter_for("estimate").message)
+    told = extract_summary(rows, room, counter_for("estimate").message) if rows else None
     if told is None:
-        return (Text(clip(" ".join(row.message.text for row in own or turns))),)
+        return (Text(clip(" ".join(row.message.text for row in rows)) or "Nothing was said."),)
     _, _, words = told.text.partition("\n\n")
     return (Text(words),)
 

@@ -33,7 +33,13 @@ from .extract import extract_summary
 from .folding import Folding
 from .pairs import Pair, find_pairs
 from .plan import Pin, Plan, Range, Stripped
-from .prompts import folding_request, is_summary_request, retell, summary_request
+from .prompts import (
+    folding_request,
+    is_summary_request,
+    retell,
+    summarised,
+    summary_request,
+)
 from .replace import COMPACTED, Strip, plan_replacements
 from .result import CompactResult, compact_result
 from .score import Importance, Scorer, choose_verbatim, read_importance
@@ -100,6 +106,7 @@ __all__ = [
     "record_batches",
     "retell",
     "summarise",
+    "summarised",
     "summary_request",
     "tell_batches",
     "validate_compact_input",

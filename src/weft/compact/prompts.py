@@ -13,7 +13,10 @@ The thread's own system prompt is not sent: whose voice the agent has is no matt
 Building a request asks nobody. Whoever sends it may be anyone.
 """
 
+import re
 from collections.abc import Callable, Sequence
+from itertools import dropwhile
+from typing import TypeGuard
 
 from weft.catalog import Model
 from weft.history import Row
@@ -30,11 +33,13 @@ from weft.model import (
     Text,
     ToolCall,
     ToolResult,
+    is_system,
     side,
     texts,
 )
 
 from .plan import block_kind
+from .source import BULLET, MARK
 
 PROMPT = """\
 You write the record of a conversation between a user and an assistant, for the assistant that \
@@ -68,6 +73,8 @@ output. How long the summary is to be, the directive says."""
 
 CUT = "\n[... {} characters left out ...]\n"
 
+_LISTED = re.compile(rf"[a-z][^\n]*:\n{BULLET}")
+
 Count = Callable[[Message], int]
 
 
@@ -98,6 +105,20 @@ def is_summary_request(request: Request) -> bool:
     if last is None or last.role != "user":
         return False
     return last.text.startswith((DIRECTIVE + "\n", FOLDING + "\n"))
+
+
+def summarised(request: Request) -> list[Row]:
+    """What such a request asks about, whichever wire it came over: the turns, or the summaries.
+
+    A wire may have joined the system messages that open it, but not the texts in them. A summary
+    that is a list of verbatim sentences is given its heading back, by which it is read as one.
+    """
+    said = request.messages[:-1]
+    if request.messages[-1].text.startswith(FOLDING):
+        texts = [block.text for message in said for block in message.blocks if _is_batch(block)]
+        return [_reread(text.removeprefix(BATCH)) for text in texts]
+    turns = dropwhile(is_system, said)
+    return [Row(None, message) for message in turns]
 
 
 def retell(row: Row) -> Message | None:
@@ -131,6 +152,15 @@ def shorten(text: str, room: int, size: Callable[[str], int]) -> str:
         head, tail = text[: kept - kept // 3], text[len(text) - kept // 3 :]
         shorter = head + CUT.format(len(text) - kept) + tail
     return shorter
+
+
+def _is_batch(block: Block) -> TypeGuard[Text]:
+    return isinstance(block, Text) and block.text.startswith(BATCH)
+
+
+def _reread(text: str) -> Row:
+    told = f"{MARK}]\n\n{text}" if _LISTED.match(text) else text
+    return Row(None, Message("user", (Text(told),)), kind="summary")
 
 
 def _request(
