@@ -171,6 +171,35 @@ def test_what_other_rows_know_is_put_right(sql: str, named: str, path: Path) -> 
     assert fsck(path).clean
 
 
+@pytest.mark.parametrize(
+    ("sql", "left", "after"),
+    [
+        ("delete from entry where key = 2", ["one"], ["[damaged]", "three"]),
+        ("delete from commits where key = 2", ["one"], None),  # its id proves what follows it
+        ("delete from commits where key = 3", ["one", "two"], None),
+    ],
+    ids=["an entry", "a commit", "the newest"],
+)
+def test_what_nothing_brings_back_costs_no_more_than_itself(
+    sql: str, left: list[str], after: list[str] | None, path: Path
+) -> None:
+    break_it(path, sql)
+    assert not fsck(path).clean
+    done, report = mend(path)
+    assert report.flaws == (), done
+    assert any("lost" in line for line in done)
+    assert mend(path)[0] == []
+    with weft.open(path) as t:
+        assert [m.text for m in t.compile().messages] == left
+        assert len(t.branches()) == (1 if after is None else 2)
+        t.user("goes on")
+    if after is not None:
+        with weft.open(path, branch="main-after-damage") as t:
+            assert [m.text for m in t.compile().messages][-2:] == after
+    with weft.open(path, "other") as t:
+        assert [m.text for m in t.compile().messages] == ["of another thread"]
+
+
 @pytest.fixture
 def forked(path: Path) -> Path:
     """A second branch, switched to and left, and a third that nobody ever stood on."""

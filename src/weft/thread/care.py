@@ -39,25 +39,37 @@ def fsck(target: Target) -> Report:
 def mend(target: Target) -> tuple[list[str], Report]:
     """Save what is whole of a damaged store: what was done, and what is found afterwards.
 
-    A file whose pages are damaged is made anew from what can be read of it, and kept beside.
+    A file whose pages are damaged, or whose rows lack others that nothing can bring back, is made
+    anew from what can be read of it, and kept beside.
     """
-    done = _mend_pages(target)
+    is_file = isinstance(target, str | Path) and "://" not in str(target).removeprefix(SQLITE)
+    done = _remake(target) if is_file and _is_torn(target) else []
+    told, report = _mend_rows(target)
+    if is_file and not report.clean:  # a store that is open cannot be exchanged under its users
+        done += [*told, *_remake(target)]
+        told, report = _mend_rows(target)
+    return done + told, report
+
+
+def _mend_rows(target: Target) -> tuple[list[str], Report]:
+    """Put right what rows know of each other."""
     with _Opened(target) as store:
         report = examine(store, checksum)
-        done += [] if report.clean else repair(store, report, time())
-        return done, examine(store, checksum)
+        if report.clean:
+            return [], report
+        return repair(store, report, time()), examine(store, checksum)
 
 
-def _mend_pages(target: Target) -> list[str]:
-    """What was done about a file that SQLite itself cannot read to its end, or contradicts."""
-    if not isinstance(target, str | Path) or "://" in str(target).removeprefix(SQLITE):
-        return []  # a store that is open cannot be exchanged under those who have it
+def _is_torn(target: Target) -> bool:
+    """Whether SQLite itself cannot read a file to its end, or contradicts it."""
     try:
-        is_torn = any(flaw.kind == "file" for flaw in fsck(target).flaws)
+        return any(flaw.kind == "file" for flaw in fsck(target).flaws)
     except Damaged:
-        is_torn = True
-    if not is_torn:
-        return []
+        return True
+
+
+def _remake(target: Target) -> list[str]:
+    """What was saved into a new file, and what was not."""
     from weft.store.salvage import salvage  # locks files as POSIX does, which is not everywhere
 
     saved = salvage(str(target).removeprefix(SQLITE), JUDGE, time())
