@@ -103,6 +103,7 @@ def play(thread: Any, steps: list[tuple[str, int]]) -> None:
     wide=st.booleans(),
     keep=st.one_of(st.none(), st.integers(0, 4)),
     budget=st.one_of(st.none(), st.integers(0, 3000)),
+    verbatim=st.integers(0, 400),
     refused=st.booleans(),
 )
 @settings(max_examples=150, deadline=None)
@@ -112,6 +113,7 @@ def test_law_any_failure_at_any_step_leaves_the_thread_as_it_was(
     wide: bool,
     keep: int | None,
     budget: int | None,
+    verbatim: int,
     refused: bool,
 ) -> None:
     with weft.open(checkpoints=True) as thread:
@@ -122,7 +124,7 @@ def test_law_any_failure_at_any_step_leaves_the_thread_as_it_was(
             thread.before(refuse)
         model = Lines(WIDE if wide else SMALL, answers)
         try:
-            done = thread.compact(model=model, keep=keep, budget=budget)
+            done = thread.compact(model=model, keep=keep, budget=budget, verbatim=verbatim)
         except (WeftError, KeyboardInterrupt):
             assert state_of(thread) == before
             return

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 import weft
-from servers import scripted_upstream, weft_serve
+from servers import Scripted, scripted_upstream, weft_serve
 from summarisers import (
     CUT,
     DOWN,
@@ -29,7 +29,7 @@ from summarisers import (
 )
 from weft.agent import Agent, Compaction, Failure, MessageComplete
 from weft.catalog import load_catalog
-from weft.client import make_provider
+from weft.client import Asker, make_provider
 from weft.compact import (
     Batch,
     Breaker,
@@ -1306,3 +1306,43 @@ def test_P1_the_offline_model_writes_the_same_summaries_over_every_wire(
     assert far == summaries("weft-offline")
     assert "release 7.31" in far[0]
     assert "src/module_7.py reads `config_7`" in far[2]  # a sentence of a sentence, still verbatim
+
+
+def test_P3_AC2_1_an_answer_that_takes_too_long_is_asked_for_in_halves(t: Thread) -> None:
+    talk(t, 60)
+    with scripted_upstream() as upstream:
+
+        def rule(body: bytes) -> Any:
+            slow = len(body) > 9_000
+            return Scripted(b": wait\n\n", b": wait\n\n", pause=1.0) if slow else says("On.")
+
+        upstream.rule = rule
+        provider = make_provider("u", "openai-chat", upstream.url)
+        model = Asker(provider, "m", catalogue(), policy=ONCE, silence=0.25)
+        done = t.compact(model=model)
+        assert done.requests == len(upstream.seen) > 2
+    assert sum(told.batch.count for told in t.batches()) == 118
+
+
+def test_P1_what_it_costs_is_said_before_and_after(t: Thread) -> None:
+    talk(t, 40)
+    with writer(says("They read modules."), price={"input": 10.0, "output": 50.0}) as (_, model):
+        seen = t.compact(model=model, preview=True)
+        assert seen.cost is not None
+        assert 0.01 < seen.cost < 0.1
+        assert f"${seen.cost:.4f}" in str(seen)
+        assert t.compact(model=model).cost is None  # this upstream reports no usage
+
+
+def test_P4_the_batches_of_a_file_are_there_when_it_is_opened_again(
+    tmp_path: Any, writing: Any
+) -> None:
+    with weft.open(tmp_path / "a.db") as thread:
+        folded_often(thread, 7, writing)
+        told = thread.batches()
+    with weft.open(tmp_path / "a.db") as again:
+        assert again.batches() == told
+        assert again.search("chapter c")
+        talk(again, 4, first=70)
+        again.compact(model=writing, keep=1)
+        assert again.batches()[0] == told[0]

@@ -226,5 +226,6 @@ def _result_json(result: CompactResult) -> dict[str, Any]:
         "requests": result.requests,
         "dropped": list(result.dropped),
         "names_added": result.names_added,
+        "cost": result.cost,
         "line": str(result),
     }

@@ -13,7 +13,7 @@ from weft.errors import UpstreamProtocolError
 from weft.model import ApiError, Fold, Request, Response
 
 from .ask import BAD_GATEWAY, origin_of, stream
-from .http import Wire
+from .http import SILENCE_SECONDS, Wire
 from .provider import Provider
 from .retry import LOOP, Policy
 
@@ -22,12 +22,20 @@ class Asker:
     """A model behind a provider; `model` is what the catalogue knows of it."""
 
     def __init__(
-        self, provider: Provider, name: str, catalog: Catalog, *, policy: Policy = LOOP
+        self,
+        provider: Provider,
+        name: str,
+        catalog: Catalog,
+        *,
+        policy: Policy = LOOP,
+        silence: float = SILENCE_SECONDS,
     ) -> None:
+        """`silence` is how many seconds an answer may stand still before it has failed."""
         self.model: Model = catalog.find(name, provider.name)
         self._provider = provider
         self._catalog = catalog
         self._policy = policy
+        self._silence = silence
 
     def ask(self, request: Request) -> Response | ApiError:
         """The whole answer, or the error that came instead."""
@@ -35,7 +43,7 @@ class Asker:
             return apart.submit(asyncio.run, self._ask(request)).result()
 
     async def _ask(self, request: Request) -> Response | ApiError:
-        async with Wire() as wire:
+        async with Wire(silence=self._silence) as wire:
             return await fold_answer(
                 wire, self._provider, request, catalog=self._catalog, policy=self._policy
             )

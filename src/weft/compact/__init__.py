@@ -18,7 +18,7 @@ from .checkpoint import (
     read_checkpoint,
     read_checkpoints,
 )
-from .chunks import cut_chunks
+from .chunks import cut_chunks, weigh
 from .events import (
     PROGRESS,
     SystemMessage,
@@ -43,13 +43,14 @@ from .prompts import (
 from .replace import COMPACTED, Strip, plan_replacements
 from .result import CompactResult, compact_result
 from .score import Importance, Scorer, choose_verbatim, read_importance
-from .summarise import Asking, Order, Past, Summary, chunk_room, summarise
+from .summarise import FRAME, Asking, Order, Past, Summary, chunk_room, summarise
 from .tool import COMPACT_TOOL, RECALL_TOOL, Replacement, ToolDefinition, validate_compact_input
 from .window import Breaker, Gauge, Limits, limits_of
 
 __all__ = [
     "COMPACTED",
     "COMPACT_TOOL",
+    "FRAME",
     "PROGRESS",
     "RECALL_TOOL",
     "Asking",
@@ -110,5 +111,6 @@ __all__ = [
     "summary_request",
     "tell_batches",
     "validate_compact_input",
+    "weigh",
     "write_batches",
 ]

@@ -18,7 +18,8 @@ class CompactResult(Struct, frozen=True, kw_only=True):
     `cache_lost` are the tokens sent before that a prompt cache has to read again.
 
     Where a model wrote the summary: `requests` is how often it was asked (or would be), `dropped`
-    are its sentences that named what was never said, `names_added` how many names were put back.
+    are its sentences that named what was never said, `names_added` how many names were put back,
+    `cost` the dollars that the catalogue says it took, where it knows a price.
     A preview asks nobody: `tokens_after` is then the most that it can come to.
     """
 
@@ -36,6 +37,7 @@ class CompactResult(Struct, frozen=True, kw_only=True):
     requests: int = 0
     dropped: tuple[str, ...] = ()
     names_added: int = 0
+    cost: float | None = None
 
     @property
     def pins_kept(self) -> tuple[str, ...]:
@@ -59,7 +61,8 @@ class CompactResult(Struct, frozen=True, kw_only=True):
         if self.preview and self.cache_lost:
             parts.append(f"{self.cache_lost:,} tokens of cached prefix lost")
         if self.model is not None:
-            parts.append(f"{_many(self.requests, 'request')} to {self.model}")
+            price = "" if self.cost is None else f" (${self.cost:.4f})"
+            parts.append(f"{_many(self.requests, 'request')} to {self.model}{price}")
         if self.dropped:
             parts.append(f"{_many(len(self.dropped), 'unfounded sentence')} left out")
         return ", ".join(parts)

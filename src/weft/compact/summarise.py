@@ -50,6 +50,7 @@ INDEX_LEAST = 60
 """What is left of a summary's size for names that it lacks; some are put back in any case."""
 
 TOO_LONG = frozenset({"context_length", "too_large", "timeout"})
+TIMED_OUT = 504
 CUT_OFF = frozenset({"length", "context"})
 DECLINED = frozenset({"refusal", "filter"})
 
@@ -225,7 +226,7 @@ class Work:
         self.requests += 1
         answer = yield Asking(request, self.requests, self.requests + left - 1)
         if isinstance(answer, ApiError):
-            if answer.kind in TOO_LONG:
+            if answer.kind in TOO_LONG or answer.status == TIMED_OUT:
                 return None
             raise self._failed(answer.message, answer.status)
         if answer.usage is not None:

@@ -13,8 +13,9 @@ from collections.abc import Generator, Sequence
 
 from msgspec import Struct, structs
 
-from weft.catalog import Model
+from weft.catalog import Model, cost
 from weft.compact import (
+    FRAME,
     Asking,
     Batch,
     Clip,
@@ -39,6 +40,7 @@ from weft.compact import (
     keep_verbatim,
     record_batches,
     summarise,
+    weigh,
     write_batches,
 )
 from weft.errors import BudgetExceeded, CompactRefused, WeftError
@@ -127,6 +129,7 @@ def foresee_summary(handle: Handle, model: Model, wish: Wish) -> CompactResult:
         cache_lost=count_rows(handle, rows) - kept_prefix(handle, rows, planned.rows),
         model=model.name,
         requests=chunks + folds,
+        cost=_cost(model, weigh(fold.turns, handle.count) + chunks * FRAME, fold.limit),
     )
 
 
@@ -197,6 +200,7 @@ def _land(
             requests=summary.requests,
             dropped=summary.dropped,
             names_added=summary.added,
+            cost=_cost(model, summary.input, summary.output),
         )
         rewrite = plan_rewrite(present, planned.rows)
         record = {**planned.record(), **_made(summary, model)}
@@ -253,6 +257,13 @@ def _made(summary: Summary, model: Model) -> JsonObject:
         "names_added": summary.added,
     }
     return {"made": made, **record_batches(summary.batches)}
+
+
+def _cost(model: Model, input: int, output: int) -> float | None:
+    """What so many tokens cost, where the catalogue knows a price and the vendor reported."""
+    if model.price is None or not input:
+        return None
+    return cost(model.price, input=input, output=output)
 
 
 def _plan(rows: Sequence[Row], planned: Plan) -> Plan:
