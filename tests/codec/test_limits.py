@@ -70,7 +70,141 @@ def test_a_value_beyond_the_targets_limits_is_brought_within(
     assert (written, losses) == (value, lost)
 
 
+FORCED = {"functionCallingConfig": {"mode": "ANY"}}
+DECLARED = [{"functionDeclarations": [{"name": "f"}]}]
+THINKING = "generationConfig.thinkingConfig.thinkingBudget"
+
+
+def thought(budget, limit=9000, **config):
+    return gemini(thinkingConfig={"thinkingBudget": budget}, maxOutputTokens=limit, **config)
+
+
+MODELS = [
+    # "Input should be greater than or equal to 1024"
+    (thought(512), G, A, "m", {"thinking": {"type": "enabled", "budget_tokens": 1024}}, [THINKING]),
+    # "`max_tokens` must be greater than `thinking.budget_tokens`"
+    (
+        thought(5000, 3000),
+        G,
+        A,
+        "m",
+        {"thinking": {"type": "enabled", "budget_tokens": 2999}},
+        [THINKING],
+    ),
+    (thought(5000, 1024), G, A, "m", {"thinking": None, "max_tokens": 1024}, [THINKING]),
+    (
+        thought(2000),
+        G,
+        A,
+        "m",
+        {"thinking": {"type": "enabled", "budget_tokens": 2000}},
+        [],
+    ),
+    # "`thinking.type.enabled` is not supported for this model"
+    (thought(2000), G, A, "claude-opus-4-7", {"thinking": {"type": "adaptive"}}, [THINKING]),
+    (thought(2000), G, A, "claude-sonnet-5", {"thinking": {"type": "adaptive"}}, [THINKING]),
+    # "`temperature` may only be set to 1 when thinking is enabled"
+    (
+        thought(2000, temperature=0.5, topK=3, topP=0.5),
+        G,
+        A,
+        "m",
+        {"temperature": None, "top_k": None, "top_p": None},
+        [f"generationConfig.{name}" for name in ("temperature", "topP", "topK")],
+    ),
+    (
+        thought(2000, temperature=1, topP=0.95),
+        G,
+        A,
+        "m",
+        {"temperature": 1, "top_p": 0.95},
+        [],
+    ),
+    # "Thinking may not be enabled when tool_choice forces tool use"
+    (
+        {**thought(2000), "tools": DECLARED, "toolConfig": FORCED},
+        G,
+        A,
+        "m",
+        {"thinking": None, "tool_choice": {"type": "any"}},
+        [THINKING],
+    ),
+    # "`temperature` and `top_p` cannot both be specified for this model"
+    (
+        chat(temperature=0.2, top_p=0.9),
+        C,
+        A,
+        "claude-sonnet-4-5",
+        {"temperature": 0.2, "top_p": None},
+        ["top_p"],
+    ),
+    (chat(temperature=0.2, top_p=1), C, A, "claude-opus-4-6", {"top_p": None}, []),
+    (chat(temperature=1, top_p=0.9), C, A, "claude-opus-4-1", {"temperature": None}, []),
+    (chat(temperature=0.2, top_p=0.9), C, A, "claude-sonnet-4-0", {"top_p": 0.9}, []),
+    # "`temperature` is deprecated for this model"
+    (
+        chat(temperature=0, top_p=0.9),
+        C,
+        A,
+        "claude-opus-4-7",
+        {"temperature": None, "top_p": None},
+        ["temperature", "top_p"],
+    ),
+    (claude(temperature=0), A, C, "gpt-5", {"temperature": None}, ["temperature"]),
+    (claude(temperature=1), A, R, "o3", {"temperature": None}, []),
+    (chat(temperature=0, reasoning_effort="none"), C, R, "gpt-5.1", {"temperature": 0}, []),
+    # "This model does not support the effort parameter"
+    (
+        chat(reasoning_effort="low"),
+        C,
+        A,
+        "claude-haiku-4-5",
+        {"output_config": None},
+        ["reasoning_effort"],
+    ),
+    (
+        chat(reasoning_effort="low"),
+        C,
+        A,
+        "claude-opus-4-5",
+        {"output_config": {"effort": "low"}},
+        [],
+    ),
+    # efforts that the vendor does not know
+    (
+        claude(output_config={"effort": "vast"}),
+        A,
+        C,
+        "m",
+        {"reasoning_effort": None},
+        ["output_config.effort"],
+    ),
+    (
+        claude(output_config={"effort": "vast"}),
+        A,
+        R,
+        "m",
+        {"reasoning": None},
+        ["output_config.effort"],
+    ),
+    (claude(output_config={"effort": "max"}), A, C, "m", {"reasoning_effort": "max"}, []),
+    # a 32-bit number: https://ai.google.dev/api/generate-content#generationconfig
+    (chat(seed=2**31), C, G, "m", {"generationConfig": None}, ["seed"]),
+    (chat(seed=-1), C, G, "m", {"generationConfig": {"seed": -1}}, []),
+]
+
+
+@pytest.mark.parametrize(("body", "source", "target", "model", "members", "lost"), MODELS)
+def test_what_a_model_refuses_is_not_sent_to_it(body, source, target, model, members, lost):
+    done = weft.translate(body, source, target, model=model)
+    assert {name: done.body.get(name) for name in members} == members
+    assert [loss.path for loss in done.losses if loss.level == "meaning"] == lost
+    home = weft.translate(done.body, target, source, model=model, sidecar=done.sidecar)
+    assert {**home.body, "model": "m"} == {**body, "model": "m"}
+
+
 REFUSED = [
+    (claude(stop_sequences=["a", 1]), A, C, "stop_sequences[1]"),
     (claude(max_tokens=0), A, C, "max_tokens"),  # no other wire can ask for nothing
     (claude(max_tokens=0), A, R, "max_tokens"),
     (claude(max_tokens=0), A, G, "max_tokens"),

@@ -45,7 +45,8 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     the assistant. `output` is the most tokens it writes in one answer. `signed_calls` is whether a
     call must carry the signature of its thinking, `media_results` whether a tool's result may hold
     media, `custom_tools` whether it takes tools of free text where its wire has them, `temperature`
-    whether it lets a caller choose one.
+    whether it lets a caller choose one, `one_sampler` whether it then refuses a `top_p` beside it,
+    `effort` whether it can be told how hard to think.
     """
 
     name: str = ""
@@ -61,6 +62,8 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     media_results: bool = True
     custom_tools: bool = False
     temperature: bool = True
+    one_sampler: bool = False
+    effort: bool = True
     price: Price | None = None
 
 

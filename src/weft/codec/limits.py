@@ -2,37 +2,76 @@
 
 Each wire states in `Limits` what its vendor takes. A value beyond is moved to the nearest that is
 taken, and reported: the caller meant "as much as can be". Where no value near says the same, the
-request is refused here, with the caller's own path, and not by the vendor.
+request is refused here, with the caller's own path, and not by the vendor. Sampling that a model
+does not let its callers choose, as the catalogue tells, is left out.
 """
 
 from msgspec import Struct, structs
 
+from weft.catalog import Model
 from weft.errors import Refused
 from weft.model import Params
 
 from .base import Losses
 
+OPENAI_EFFORTS = frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "max"})
+"""https://platform.openai.com/docs/api-reference/chat/create#chat-create-reasoning_effort"""
+
 
 class Limits(Struct, frozen=True):
-    """`tokens` is the least limit on an answer that is taken; `silence` whether none is, too."""
+    """`tokens` is the least limit on an answer that is taken, `silence` whether none is, too;
+    `seed` is the greatest number for one; `unthinking` is whether a model that is told not to think
+    lets its callers choose the sampling."""
 
     temperature: tuple[float, float] = (0, 2)
     stops: int | None = None
     blank_stops: bool = True
     tokens: int = 1
     silence: bool = False
+    seed: int | None = None
+    unthinking: bool = False
 
 
-def within(params: Params, limits: Limits, losses: Losses) -> Params:
+def within(params: Params, limits: Limits, model: Model, losses: Losses) -> Params:
     """The parameters as the vendor takes them; raises `Refused` where none would do."""
+    params = _sampling(params, limits, model, losses)
     changed = {
         "max_tokens": _tokens(params.max_tokens, limits, losses),
         "stop": _stops(params.stop, limits, losses),
         "temperature": _temperature(params.temperature, limits, losses),
+        "seed": _seed(params.seed, limits, losses),
     }
     if all(getattr(params, name) == value for name, value in changed.items()):
         return params
     return structs.replace(params, **changed)
+
+
+def _sampling(params: Params, limits: Limits, model: Model, losses: Losses) -> Params:
+    """The parameters without the sampling that a model refuses: all of it, or one of the two."""
+    free = limits.unthinking and params.reasoning is not None and params.reasoning.effort == "none"
+    if not model.temperature and not free:
+        for name in ("temperature", "top_p", "top_k"):
+            params = _leave(params, name, f"{model.name} lets nobody choose one", losses)
+    elif model.one_sampler and params.temperature is not None and params.top_p is not None:
+        name = "temperature" if params.temperature == 1 else "top_p"
+        params = _leave(params, name, f"{model.name} takes a temperature or a top_p", losses)
+    return params
+
+
+def _leave(params: Params, name: str, why: str, losses: Losses) -> Params:
+    value = getattr(params, name)
+    if value is None:
+        return params
+    usual = value == 1 and name != "top_k"
+    losses.param(name, f"the {name} {value}", why, "form" if usual else "meaning")
+    return structs.replace(params, **{name: None})
+
+
+def _seed(given: int | None, limits: Limits, losses: Losses) -> int | None:
+    if given is None or limits.seed is None or abs(given) <= limits.seed:
+        return given
+    losses.param("seed", f"the seed {given}", f"it goes to {limits.seed} here")
+    return None
 
 
 def _temperature(given: float | None, limits: Limits, losses: Losses) -> float | None:

@@ -11,6 +11,7 @@ from weft.codec.tools import is_offered
 from weft.model import Format, JsonObject, Params, Reasoning, Request, Tool, ToolChoice
 
 from .schema import enforceable
+from .thinking import beside_thinking, write_thinking
 from .wire import INLINE, PROTOCOL
 
 CHOICES: dict[str, Literal["auto", "any", "none", "tool"]] = {
@@ -87,7 +88,10 @@ def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
     """The shared meaning of a body's parameters, and by path what it could not take up."""
     rest = {key: value for key, value in body.items() if key not in READ}
     choice, parallel = _decode_choice(body, rest)
-    stops = cast("list[str] | None", optional(body, "stop_sequences", list))
+    stops = cast("list[Any] | None", optional(body, "stop_sequences", list))
+    for number, stop in enumerate(stops or ()):
+        if not isinstance(stop, str):
+            raise wrong(f"stop_sequences[{number}]", stop, "a string")
     params = Params(
         max_tokens=optional(body, "max_tokens", int),
         temperature=optional(body, "temperature", float),
@@ -177,10 +181,13 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
         own.pop("cache_control", None)
         own.pop(INLINE, None)
         return own
-    params = within(request.params, LIMITS, losses)
-    body: JsonObject = {"max_tokens": params.max_tokens}
+    params = within(request.params, LIMITS, target.model, losses)
+    limit = target.model.output if params.max_tokens is None else params.max_tokens
+    thinking = write_thinking(params, limit, target, losses)
+    if thinking is not None and thinking["type"] != "disabled":
+        params = beside_thinking(params, losses)
+    body: JsonObject = {"max_tokens": limit}
     if params.max_tokens is None:
-        body["max_tokens"] = target.model.output
         losses.param(
             "max_tokens",
             f"nothing: max_tokens {target.model.output} was added",
@@ -194,8 +201,8 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
         ("stream", params.stream),
         ("stop_sequences", list(params.stop) if params.stop is not None else None),
         ("tool_choice", _write_choice(params, losses)),
-        ("thinking", _write_thinking(params, target, losses)),
-        ("output_config", _write_config(params, losses)),
+        ("thinking", thinking),
+        ("output_config", _write_config(params, target, losses)),
         ("metadata", {"user_id": params.user} if params.user is not None else None),
     ):
         if value is not None:
@@ -228,30 +235,13 @@ def _write_choice(params: Params, losses: Losses) -> JsonObject | None:
     return body
 
 
-def _write_thinking(params: Params, target: Target, losses: Losses) -> JsonObject | None:
-    reasoning = params.reasoning
-    if reasoning is None:
-        return None
-    if reasoning.summary is not None:
-        what = f"the wish for a summary, {reasoning.summary!r}"
-        losses.param("reasoning.summary", what, "thinking is shown as its model decides", "form")
-    if reasoning.mode == "off" or reasoning.effort == "none":
-        return {"type": "disabled"}
-    if reasoning.budget is not None:
-        return {"type": "enabled", "budget_tokens": reasoning.budget}
-    if reasoning.mode is not None and target.model.thinking == "adaptive":
-        return {"type": "adaptive"}
-    if reasoning.mode is not None:
-        losses.param(
-            "reasoning.mode", "the wish to think", f"{target.model.name} needs a budget for it"
-        )
-    return None
-
-
-def _write_config(params: Params, losses: Losses) -> JsonObject | None:
+def _write_config(params: Params, target: Target, losses: Losses) -> JsonObject | None:
     body: JsonObject = {}
     effort = params.reasoning.effort if params.reasoning is not None else None
-    if effort is not None and effort != "none":
+    if effort is not None and effort != "none" and not target.model.effort:
+        what = f"the effort {effort!r}"
+        losses.param("reasoning.effort", what, f"{target.model.name} cannot be told one")
+    elif effort is not None and effort != "none":
         body["effort"] = NEAREST_EFFORT.get(effort, effort)
         if effort not in EFFORTS:
             losses.param("reasoning.effort", f"the effort {effort!r}", "it is not known here")

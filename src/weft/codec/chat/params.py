@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 from weft.codec.base import Losses, Target, members
-from weft.codec.limits import Limits, within
+from weft.codec.limits import OPENAI_EFFORTS, Limits, within
 from weft.codec.params import lose_params
 from weft.codec.read import at, optional, optional_object, wrong
 from weft.model import Format, JsonObject, Params, Reasoning, Request, ToolChoice
@@ -54,10 +54,7 @@ SAYABLE = frozenset(
 CHOICES = {"auto": ToolChoice("auto"), "none": ToolChoice("none"), "required": ToolChoice("any")}
 CHOICE_WORDS = {"auto": "auto", "none": "none", "any": "required"}
 
-EFFORTS = frozenset({"none", "minimal", "low", "medium", "high", "xhigh"})
-NEAREST_EFFORT = {"max": "xhigh"}
-
-LIMITS = Limits(stops=4)
+LIMITS = Limits(stops=4, unthinking=True)
 """https://platform.openai.com/docs/api-reference/chat/create#chat-create-stop"""
 
 PATHS = {
@@ -175,7 +172,7 @@ def encode_params(
     """The members beside model, messages and tools; `tools` are those that were written."""
     if PROTOCOL in request.raw:
         return {key: value for key, value in request.raw[PROTOCOL].items() if key != "tools"}
-    params = within(request.params, LIMITS, losses)
+    params = within(request.params, LIMITS, target.model, losses)
     body: JsonObject = {}
     for key, _ in SAME:
         value = getattr(params, key)
@@ -239,12 +236,10 @@ def _write_format(shape: Format, losses: Losses) -> JsonObject:
 def _write_reasoning(reasoning: Reasoning, body: JsonObject, losses: Losses) -> None:
     """This wire knows an effort and nothing else."""
     effort = reasoning.effort
-    if effort is not None:
-        body["reasoning_effort"] = NEAREST_EFFORT.get(effort, effort)
-        if effort not in EFFORTS:
-            losses.param(
-                "reasoning.effort", f"the effort {effort!r}", "the target has no such effort"
-            )
+    if effort in OPENAI_EFFORTS:
+        body["reasoning_effort"] = effort
+    elif effort is not None:
+        losses.param("reasoning.effort", f"the effort {effort!r}", "the target has no such effort")
     if reasoning.mode in ("on", "adaptive"):
         losses.param(
             "reasoning.mode",

@@ -46,7 +46,7 @@ https://ai.google.dev/gemini-api/docs/openai#thinking"""
 
 Rest = dict[str, Any]
 
-LIMITS = Limits(stops=5)
+LIMITS = Limits(stops=5, seed=2**31 - 1)
 """https://ai.google.dev/api/generate-content#generationconfig"""
 
 PATHS = {
@@ -179,7 +179,7 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
     """The members beside contents, systemInstruction and tools."""
     if PROTOCOL in request.raw:
         return {key: value for key, value in request.raw[PROTOCOL].items() if key != FORM}
-    params = within(request.params, LIMITS, losses)
+    params = within(request.params, LIMITS, target.model, losses)
     config: JsonObject = {}
     for name, word, _ in SAME:
         value = getattr(params, name)

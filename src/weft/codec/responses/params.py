@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from weft.codec.base import Losses, members
+from weft.codec.base import Losses, Target, members
 from weft.codec.hosted import is_search, search_members
-from weft.codec.limits import Limits, within
+from weft.codec.limits import OPENAI_EFFORTS, Limits, within
 from weft.codec.params import lose_params, tool_losses
 from weft.codec.read import at, objects, optional, optional_object, text_of
 from weft.codec.tools import format_of, grammar_of, is_offered
@@ -68,7 +68,7 @@ SERVICE_TIERS = frozenset({"auto", "default", "flex", "scale", "priority", "fast
 FORMAT_NAME = "response"
 """The name of a schema that came without one: the vendor demands some name."""
 
-LIMITS = Limits(tokens=16)
+LIMITS = Limits(tokens=16, unthinking=True)
 """What the vendor says to less: "Expected a value >= 16"."""
 
 PATHS = {
@@ -170,7 +170,7 @@ def _keep_rest(raw: JsonObject, known: set[str], step: str, rest: dict[str, Any]
             rest[f"{step}.{key}"] = value
 
 
-def encode_params(request: Request, losses: Losses) -> JsonObject:
+def encode_params(request: Request, target: Target, losses: Losses) -> JsonObject:
     """The members beside model, input, instructions and tools."""
     if PROTOCOL in request.raw:
         own = dict(request.raw[PROTOCOL])
@@ -178,7 +178,7 @@ def encode_params(request: Request, losses: Losses) -> JsonObject:
             if own.get(key) == "":
                 del own[key]
         return own
-    params = within(request.params, LIMITS, losses)
+    params = within(request.params, LIMITS, target.model, losses)
     body: JsonObject = {}
     for key, value in (
         ("max_output_tokens", params.max_tokens),
@@ -256,8 +256,11 @@ def _write_reasoning(params: Params, losses: Losses) -> JsonObject | None:
     body: JsonObject = {}
     if reasoning.mode == "off":
         body["effort"] = "none"
-    elif reasoning.effort is not None:
+    elif reasoning.effort in OPENAI_EFFORTS:
         body["effort"] = reasoning.effort
+    elif reasoning.effort is not None:
+        what = f"the effort {reasoning.effort!r}"
+        losses.param("reasoning.effort", what, "the target has no such effort")
     if reasoning.summary is not None:
         body["summary"] = reasoning.summary
     if reasoning.budget is not None:

@@ -204,7 +204,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     arranged = arrange(request, RULES, target.model, target.system, losses)
     writer = Writer(losses, native=native)
     body: JsonObject = {"model": request.model}
-    body.update(encode_params(request, losses))
+    body.update(encode_params(request, target, losses))
     instructions, turns = _take_instructions(request, arranged, target, losses)
     if instructions is not None:
         body["instructions"] = instructions
