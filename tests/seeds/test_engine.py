@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 import weft
-from servers import Scripted, scripted_upstream, weft_serve
+from servers import Scripted, post, scripted_upstream, weft_serve
 from summarisers import (
     CUT,
     DOWN,
@@ -1346,3 +1346,23 @@ def test_P4_the_batches_of_a_file_are_there_when_it_is_opened_again(
         talk(again, 4, first=70)
         again.compact(model=writing, keep=1)
         assert again.batches()[0] == told[0]
+
+
+def test_P1_the_api_has_the_same_door(tmp_path: Any) -> None:
+    with scripted_upstream() as upstream:
+        flags = ("--upstream", f"u=openai-chat:{upstream.url}")
+        with weft_serve(tmp_path, *flags) as served:
+            with weft.open(tmp_path / "weft.db", "api") as thread:
+                talk(thread, 8)
+            wish = {"thread": "api", "model": "m", "keep": 1}
+            upstream.then(refuses(401, "no such key"))
+            status, _, body = post(f"{served.url}/api/compact", wish)
+            assert (status, "no such key" in body.decode()) == (502, True)
+            upstream.then(says("They read modules."))
+            seen = orjson.loads(post(f"{served.url}/api/compact", {**wish, "preview": True})[2])
+            assert (upstream.seen, seen["commit"]) == ([], None)
+            done = orjson.loads(post(f"{served.url}/api/compact", wish)[2])
+    assert len(done["removed"]) == 14
+    assert "1 request to m" in done["message"]
+    with weft.open(tmp_path / "weft.db", "api") as thread:
+        assert thread.head.id == done["commit"]

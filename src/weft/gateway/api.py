@@ -13,7 +13,7 @@ fields, and turns every error into JSON.
     GET  /api/search?thread=&q=               messages with those words, folded ones too
     GET  /api/checkpoints?thread=&branch=     addresses that a model can name
     GET  /api/models, /api/system-table
-    POST /api/compact {thread, branch, budget | replacements, keep, preview}
+    POST /api/compact {thread, branch, budget | replacements | model, keep, preview}
     POST /api/revert {id}, /api/annotate {id, priority}, /api/edit {id, text}
     POST /api/branch {name}, /api/merge {branch, name}, /api/undo, /api/redo, /api/render {text}
 
@@ -38,6 +38,7 @@ from weft.errors import (
     Refused,
     StoreError,
     ThreadError,
+    UpstreamProtocolError,
     WeftError,
 )
 from weft.model import JsonObject
@@ -58,6 +59,7 @@ STATUS: dict[type[WeftError], int] = {
     BudgetExceeded: 422,
     CompactRefused: 422,
     ThreadError: 422,
+    UpstreamProtocolError: 502,
     StoreError: 500,
     WeftError: 500,
 }

@@ -3,6 +3,7 @@
 from typing import Any, cast
 
 from weft.agent import present, to_json
+from weft.client import Asker
 from weft.compact import SystemMessage, validate_compact_input
 from weft.errors import Refused
 from weft.history import PRIORITIES
@@ -12,6 +13,7 @@ from weft.tokens import counter_for
 from .fields import Answer, Ask
 from .reads import TOKENIZER, read_steps
 from .render import render
+from .routing import find_route
 from .views import Change, change_json, count_once, read_changes
 
 
@@ -21,7 +23,8 @@ def render_text(ask: Ask) -> JsonObject:
 
 
 def compact(ask: Ask) -> JsonObject:
-    """Fold old rows, to half of now where no budget is given; a `preview` changes nothing."""
+    """Fold old rows, to half of now where nothing else is said, or by a `model`'s summary; a
+    `preview` changes nothing."""
     thread = ask.thread()
     heard: list[SystemMessage] = []
     thread.listen(heard.append)
@@ -32,7 +35,11 @@ def compact(ask: Ask) -> JsonObject:
         given = {"replacements": ask.fields["replacements"]}
         wish["replacements"] = validate_compact_input(given)
     else:
-        wish["budget"] = ask.number("budget") or max(1, before.tokens // 2)
+        wish["budget"] = ask.number("budget")
+    if ask.text_or_none("model") is not None:
+        wish["model"] = find_asker(ask)
+    elif "replacements" not in wish and wish["budget"] is None:
+        wish["budget"] = max(1, before.tokens // 2)
     old = read_changes(read_steps(ask, thread))[0].rows
     result = thread.compact(**wish)
     count = count_once(counter_for(TOKENIZER).message)
@@ -44,6 +51,13 @@ def compact(ask: Ask) -> JsonObject:
         "events": [event for event in events if present(event)],
         "message": str(result),
     }
+
+
+def find_asker(ask: Ask) -> Asker:
+    """Whoever answers for the model that was named, by our own keys; raises `Refused`."""
+    state = ask.state
+    route = find_route(ask.text("model"), "", state.settings.providers, state.catalog, pays=False)
+    return Asker(route.provider, route.model, state.catalog)
 
 
 def revert(ask: Ask) -> JsonObject:
