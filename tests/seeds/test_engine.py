@@ -50,7 +50,7 @@ from weft.compact import (
 )
 from weft.compact.chunks import cut_units
 from weft.compact.prompts import PROMPT
-from weft.errors import CompactRefused, ConfigError, ThreadError, UpstreamFailed
+from weft.errors import BudgetExceeded, CompactRefused, ConfigError, ThreadError, UpstreamFailed
 from weft.history import Row
 from weft.model import (
     Checkpoint,
@@ -1366,3 +1366,35 @@ def test_P1_the_api_has_the_same_door(tmp_path: Any) -> None:
     assert "1 request to m" in done["message"]
     with weft.open(tmp_path / "weft.db", "api") as thread:
         assert thread.head.id == done["commit"]
+
+
+@pytest.mark.parametrize("times", [1, 2, 4])
+def test_P4_summaries_that_are_all_that_is_too_long_are_told_anew(t: Thread, times: int) -> None:
+    with scripted_upstream() as upstream:
+
+        def rule(body: bytes) -> Any:
+            return says("Short." if b"Fold the summaries" in body else "They went on and on. " * 90)
+
+        upstream.rule = rule
+        model = asker(upstream.url)
+        folded_often(t, times, model)
+        before = t.compile().rows
+        done = t.compact(model=model, budget=480)
+        assert done.commit
+        assert t.compile().tokens <= 480
+        assert "Short." in t.compile().messages[1].text
+        assert sum(told.batch.count for told in t.batches()) >= 6
+        t.revert(done.commit)
+        assert t.compile().rows == before
+
+
+def test_P4_a_budget_that_nothing_can_meet_is_refused_with_what_it_takes(t: Thread) -> None:
+    talk(t, 3)
+    before = state_of(t)
+    with writer(says("They went on.")) as (upstream, model):
+        with pytest.raises(BudgetExceeded) as refused:
+            t.compact(model=model, budget=60)
+        assert refused.value.needed > 60
+        assert upstream.seen == []
+        t.compact(model=model, budget=refused.value.needed)
+    assert state_of(t) != before

@@ -78,11 +78,13 @@ def choose_fold(
     else:
         border = _keeping(folding, keep)
     fold = _measure(folding, border, output)
-    if fold is None or budget is None:
-        return fold
+    if budget is None:
+        return fold if fold.turns else None
+    if not fold.turns and not (keep is None and fold.tellings):
+        return None
     room = budget - spare - fold.kept - HEADING
     old = _allowance(fold.told, budget)
-    least = min(fold.limit, _least(folding))
+    least = min(fold.limit, _least(folding, budget))
     if room - old < least:
         raise _exceeded(budget - room + old + least, budget)
     return structs.replace(fold, limit=min(fold.limit, room - old), room=room)
@@ -100,24 +102,22 @@ def keep_verbatim(fold: Fold, scorer: Scorer, spare: int) -> Fold:
         return fold
     kept = Folding(folding.rows, folding.count, verbatim=[places[at] for at in chosen])
     left = _measure(kept, fold.border, fold.limit)
-    return fold if left is None else structs.replace(left, room=fold.room)
+    return structs.replace(left, room=fold.room) if left.turns else fold
 
 
 def _allowance(told: int, budget: int) -> int:
     """What earlier summaries may have of a budget: folded into one they are no more than that."""
-    return min(told, max(LEAST, int(budget * OLD_SHARE)))
+    return min(told, max(SMALL, int(budget * OLD_SHARE)))
 
 
 def _is_turn(row: Row) -> bool:
     return shows(row) and not is_telling(row)
 
 
-def _measure(folding: Folding, border: int, output: int) -> Fold | None:
+def _measure(folding: Folding, border: int, output: int) -> Fold:
     source = folding.source(border)
     turns = tuple(row for row in source if _is_turn(row))
     tellings = tuple(row for row in source if is_telling(row))
-    if not turns:
-        return None
     size = cost(turns, folding.count)
     wanted = min(MOST, max(LEAST, int(size * SHARE)), size)
     return Fold(folding, border, tellings, turns, min(output, wanted))
@@ -126,17 +126,20 @@ def _measure(folding: Folding, border: int, output: int) -> Fold | None:
 def _fitting(folding: Folding, budget: int, spare: int) -> int:
     """The first border behind which what stays leaves a summary its least room."""
     told = cost([row for row in folding.rows if is_telling(row)], folding.count)
-    need = _least(folding) + HEADING + _allowance(told, budget) + spare
+    need = _least(folding, budget) + HEADING + _allowance(told, budget) + spare
     borders = [*folding.exchanges(), *folding.units()]
-    for border in borders:
-        if folding.folded(border) and folding.at_least(border) + need <= budget:
+    fitting = [border for border in borders if folding.at_least(border) + need <= budget]
+    for border in fitting:
+        if any(_is_turn(folding.rows[i]) for i in folding.folded(border)):
             return border
+    if fitting and told:
+        return fitting[-1]  # all that is too long are the summaries themselves
     raise _exceeded(folding.at_least(borders[-1]) + need, budget)
 
 
-def _least(folding: Folding) -> int:
-    """The smallest room that is worth a summary: less for a short thread."""
-    return min(LEAST, max(SMALL, cost(folding.rows, folding.count) // 4))
+def _least(folding: Folding, budget: int) -> int:
+    """The smallest room that is worth a summary: less for a short thread or a small budget."""
+    return min(LEAST, max(SMALL, min(budget, cost(folding.rows, folding.count)) // 4))
 
 
 def _usual(folding: Folding) -> int:

@@ -126,6 +126,7 @@ class Work:
         self.total = max(1, weigh(past.rows, count))
         self.room = chunk_room(order, self._size(self._prior()))
         self.most_folded = MANY
+        self.shortened = False
         self.requests = self.halvings = self.added = self.input = self.output = 0
         self.dropped: list[str] = []
 
@@ -187,14 +188,19 @@ class Work:
         newest where they do not fit their room."""
         span = between(self.batches, self.order.clip)
         many = len(self.batches)
-        if span is None and self.order.room is not None and many > 1:
+        if span is None and self.order.room is not None:
             told = self._size(tell_batches(self.batches, self.order.clip))
-            span = (0, max(2, many - 1)) if told > self.order.room else None
+            if told <= self.order.room or (many == 1 and self.shortened):
+                return None
+            self.shortened = many == 1  # a single one is told anew once
+            span = (0, max(2, many - 1) if many > 1 else 1)
         return None if span is None else self._at_once(*span)
 
     def _at_once(self, first: int, last: int) -> tuple[int, int]:
         """Which of these batches one request can fold: two in any case, the least deep first, so
         that none is folded again before all others were."""
+        if last - first < 2:
+            return first, last
         depths = [batch.depth for batch in self.batches]
         start = min(range(first, last - 1), key=lambda at: max(depths[at : at + 2]))
         room = chunk_room(self.order, 0)
@@ -204,8 +210,8 @@ class Work:
 
     def _fold_fewer(self, tried: int) -> None:
         """Half as many next time; there is an end to that."""
-        if tried == 2:
-            raise self._failed("two of its own summaries are too long for it")
+        if tried <= 2:
+            raise self._failed("its own summaries are too long for it")
         self.most_folded = max(2, tried // 2)
 
     def _fold_limit(self, old: Sequence[Batch]) -> int:
