@@ -28,6 +28,11 @@ def lose_id(call_id: str, place: Place, losses: Losses) -> None:
     losses.add(place, f"the id {call_id!r}", "it is refused here, and marked instead", "form")
 
 
+def lose_emptiness(place: Place, losses: Losses) -> None:
+    """Report that a call without arguments has an empty object of them here."""
+    losses.add(place, "nothing: empty arguments were added", "they are an object here", "form")
+
+
 def looks_marked(call_id: str) -> bool:
     """Whether an id could be mistaken for one of ours."""
     return call_id[-10:-8] == "-x" and MARKED.search(call_id) is not None
@@ -35,6 +40,6 @@ def looks_marked(call_id: str) -> bool:
 
 def fitting_id(call_id: str, longest: int) -> str:
     """The id where it fits and is nobody else's, else marked."""
-    if len(call_id) <= longest and (call_id[-10:-8] != "-x" or not looks_marked(call_id)):
+    if 0 < len(call_id) <= longest and (call_id[-10:-8] != "-x" or not looks_marked(call_id)):
         return call_id
     return marked_id(call_id, longest)

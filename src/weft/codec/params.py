@@ -199,7 +199,7 @@ def _lose_members(fields: JsonObject, path: str, losses: Losses) -> None:
         )
 
 
-NOTES = frozenset({("id", type(None)), ("item", str), ("reasoning_details", list)})
+NOTES = frozenset({("id", type(None)), ("id", list), ("item", str), ("reasoning_details", list)})
 """What a decoder notes about the block itself: no wire has written it as a member of it."""
 
 

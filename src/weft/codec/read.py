@@ -47,7 +47,12 @@ def optional(raw: JsonObject, key: str, kind: type[T]) -> T | None:
 
 def optional_object(raw: JsonObject, key: str) -> JsonObject:
     """A member that is an object, or absent or null, which reads as empty."""
-    return cast("JsonObject | None", optional(raw, key, dict)) or {}
+    return object_of(raw, key) or {}
+
+
+def object_of(raw: JsonObject, key: str) -> JsonObject | None:
+    """A member that is an object, absent or null."""
+    return cast("JsonObject | None", optional(raw, key, dict))
 
 
 def objects(value: Any, key: str) -> list[JsonObject]:

@@ -30,6 +30,7 @@ from weft.model import (
 from .base import Calls, Losses, members
 from .distinct import distinct_calls
 from .hosted import is_search
+from .params import schema_path
 
 LONGEST_NAME = 64
 """https://platform.openai.com/docs/api-reference/chat/create#chat-create-tools"""
@@ -93,6 +94,16 @@ def is_offered(tool: Tool, number: int, losses: Losses) -> bool:
             what = f"the description of the namespace {tool.name!r}"
             losses.add(f"{place}.description", what, "names are flat here")
     return False
+
+
+def schema_of(tool: Tool, number: int, losses: Losses) -> JsonObject:
+    """What a tool takes, for vendors that want every schema to be that of an object."""
+    schema = tool.parameters
+    if schema and "type" in schema:
+        return schema
+    path = schema_path(tool, number, losses)
+    losses.add(path, "nothing: a schema's type 'object' was added", "it is needed here", "form")
+    return {"type": "object", **schema} if schema else {"type": "object", "properties": {}}
 
 
 @lru_cache(maxsize=4096)

@@ -6,7 +6,7 @@ from typing import Any, cast
 import orjson
 
 from weft.codec.base import Losses, Target, members
-from weft.codec.callids import looks_marked, lose_id, marked_id
+from weft.codec.callids import looks_marked, lose_emptiness, lose_id, marked_id
 from weft.codec.media import lose_detail, lose_type, plain_text
 from weft.codec.origin import made_by
 from weft.codec.read import at, inside, json_text, objects, optional, rest_of, text_of, wrong
@@ -86,13 +86,10 @@ def decode_tool_use(raw: JsonObject) -> ToolCall:
 
 def decode_tool_result(raw: JsonObject) -> ToolResult:
     content, form = decode_content(raw, "content")
-    return ToolResult(
-        text_of(raw, "tool_use_id"),
-        content,
-        optional(raw, "is_error", bool),
-        form=form,
-        ext=rest_of(raw, TOOL_RESULT, PROTOCOL),
-    )
+    failed = optional(raw, "is_error", bool)
+    known = TOOL_RESULT if failed is not None else TOOL_RESULT - {"is_error"}
+    ext = rest_of(raw, known, PROTOCOL)
+    return ToolResult(text_of(raw, "tool_use_id"), content, failed, form=form, ext=ext)
 
 
 def decode_image(raw: JsonObject) -> Block:
@@ -245,6 +242,7 @@ class Writer:
         if start != "{":
             start = text.lstrip()[:1]
             if not start:
+                lose_emptiness((*place, "arguments"), self.losses)
                 return {}
         if start == "{":
             try:

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, cast
 
-from weft.codec.base import Calls, Encoded, Losses, Target, members
+from weft.codec.base import Calls, Encoded, Losses, Target
 from weft.codec.params import param_path
-from weft.codec.read import at, inside, objects, rest_of, text_of
+from weft.codec.read import at, inside, object_of, objects, optional, rest_of, text_of
 from weft.codec.repair import Arranged, Rules, Turn, arrange
 from weft.codec.tools import flatten_tools
 from weft.errors import Refused
@@ -109,6 +109,8 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
     params, rest = decode_params(body)
     tools = _decode_tools(body, marks)
     raw = {key: value for key, value in body.items() if key not in REQUEST_SETUP}
+    if "tools" in body and not tools:
+        raw["tools"] = rest["tools"] = body["tools"]  # empty, or null
     inline = sum(1 for _ in takewhile(is_system, messages[offset:]))
     if inline:
         raw[INLINE] = inline
@@ -152,12 +154,14 @@ def _decode_tools(body: JsonObject, marks: dict[Place, Any]) -> tuple[Tool, ...]
         kind = raw.get("type")
         with at(f"tools[{number}]"):
             name = text_of(raw, "name") if "name" in raw or kind is None else str(kind)
+            words, strict = optional(raw, "description", str), optional(raw, "strict", bool)
+            schema = object_of(raw, "input_schema")
         tools.append(
             Tool(
                 name,
-                raw.get("description"),
-                members(raw.get("input_schema")),
-                raw.get("strict"),
+                words,
+                schema,
+                strict,
                 "function" if kind in (None, "custom") else str(kind),
                 {PROTOCOL: {key: value for key, value in raw.items() if key != "cache_control"}},
             )
@@ -210,7 +214,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     system = _write_system(arranged, writer, target, marks, native)
     if system is not None:
         body["system"] = system
-    if request.tools or (native and "tools" in (request.raw[PROTOCOL])):
+    if request.tools:
         body["tools"] = _write_tools(request, marks, losses)
     body["messages"] = _write_turns(arranged.turns, writer, marks)
     if () in marks:

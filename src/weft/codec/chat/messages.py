@@ -158,16 +158,19 @@ def _find_thinking(raw: JsonObject, known: set[str]) -> Found | None:
 
 def decode_call(raw: JsonObject) -> ToolCall:
     """One tool call, of a function or of a custom tool."""
-    kind, key = ("custom", "input") if raw.get("type") == "custom" else ("function", "arguments")
+    word = text_of(raw, "type") if "type" in raw else "function"
+    kind, key = ("custom", "input") if word == "custom" else ("function", "arguments")
     inner = members(raw.get(kind))
     if inner is None:
         raise wrong(kind, raw.get(kind), "an object")
     name, arguments = _named(inner, key)
-    if len(raw) == 3 and len(inner) == 2 and "type" in raw:
+    if len(raw) == 3 and len(inner) == 2 and "type" in raw and word == kind:
         return ToolCall(text_of(raw, "id"), name, arguments, custom=kind == "custom")
     rest = {member: value for member, value in raw.items() if member not in ("id", "type", kind)}
     if "type" not in raw:
         rest["type"] = None
+    elif word != kind:
+        rest["type"] = word
     if inner.keys() - {"name", key}:
         rest[kind] = inner
     return ToolCall(

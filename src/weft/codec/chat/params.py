@@ -51,6 +51,8 @@ SAYABLE = frozenset(
     {"format", "max_tokens", "reasoning", "stop", "tool_choice", *(key for key, _ in SAME)}
 )
 
+FORMAT_MEMBERS = frozenset({"name", "schema", "description", "strict"})
+
 CHOICES = {"auto": ToolChoice("auto"), "none": ToolChoice("none"), "required": ToolChoice("any")}
 CHOICE_WORDS = {"auto": "auto", "none": "none", "any": "required"}
 
@@ -143,6 +145,8 @@ def _decode_choice(body: JsonObject, rest: dict[str, Any]) -> ToolChoice | None:
 
 def _decode_format(body: JsonObject, rest: dict[str, Any]) -> Format | None:
     shape = optional_object(body, "response_format")
+    for key in shape.keys() - {"type", "json_schema"}:
+        rest[f"response_format.{key}"] = shape[key]
     match shape.get("type"):
         case None:
             return None
@@ -153,6 +157,8 @@ def _decode_format(body: JsonObject, rest: dict[str, Any]) -> Format | None:
         case "json_schema":
             with at("response_format"):
                 schema = optional_object(shape, "json_schema")
+                for key in schema.keys() - FORMAT_MEMBERS:
+                    rest[f"response_format.json_schema.{key}"] = schema[key]
                 with at("json_schema"):
                     return Format(
                         "schema",

@@ -107,9 +107,9 @@ def write_plain(turn: Turn) -> JsonObject | None:
 def _write_call(block: Block) -> JsonObject | None:
     if type(block) is not ToolCall or block.ext is not None or block.custom:
         return None
-    if block.namespace is not None or legal_id(block.id) != block.id:
+    if block.namespace is not None or not block.arguments or legal_id(block.id) != block.id:
         return None
-    function = {"name": block.name, "arguments": block.arguments or "{}"}
+    function = {"name": block.name, "arguments": block.arguments}
     return {"id": block.id, "type": "function", "function": function}
 
 

@@ -142,8 +142,10 @@ def _locator(body: JsonObject, raws: list[JsonObject]) -> Callable[[Place], str]
                     found = spoken(number)
                     if block >= len(found):
                         return path
-                    inner = ".function.arguments" if deeper == ["arguments"] else ""
-                    return f"{path}.{found[block]}{inner}"
+                    if deeper != ["arguments"]:
+                        return f"{path}.{found[block]}"
+                    inner = "" if found[block] == "function_call" else ".function"
+                    return f"{path}.{found[block]}{inner}.arguments"
                 if raw.get("role") in ("tool", "function"):
                     if not deeper:
                         return path

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.codec.base import Losses, members
 from weft.codec.params import tool_losses
-from weft.codec.read import at, objects, optional, text_of, wrong
+from weft.codec.read import at, object_of, objects, optional, text_of, wrong
 from weft.codec.tools import format_of, grammar_of, is_offered
 from weft.model import JsonObject, Place, Request, Tool
 
@@ -29,6 +29,7 @@ def decode_tools(body: JsonObject, marks: dict[Place, Any]) -> tuple[Tool, ...]:
 
 def _decode_tool(raw: JsonObject) -> Tool:
     kept = {key: value for key, value in raw.items() if key != "cache_control"}
+    optional(raw, "type", str)
     function, custom = members(raw.get("function")), members(raw.get("custom"))
     if function is not None:
         with at("function"):
@@ -47,7 +48,7 @@ def _decode_function(function: JsonObject, raw: JsonObject) -> Tool:
     return Tool(
         text_of(function, "name"),
         optional(function, "description", str),
-        members(function.get("parameters")),
+        object_of(function, "parameters"),
         optional(function, "strict", bool),
         raw={PROTOCOL: raw},
     )

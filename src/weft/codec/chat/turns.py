@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import structs
 
 from weft.codec.base import Losses
-from weft.codec.callids import lose_id
+from weft.codec.callids import lose_emptiness, lose_id
 from weft.codec.media import lose_type, plain_text
 from weft.codec.params import lose_ext
 from weft.codec.repair import NO_RESULT, Rules, Turn
@@ -208,7 +208,10 @@ class Writer:
         ext = (
             None if own(block.ext).get("item") else block.ext
         )  # the first API's call has an id now
-        arguments = block.arguments or ("" if block.custom else "{}")
+        arguments = block.arguments
+        if not arguments and not block.custom:
+            arguments = "{}"
+            lose_emptiness((*place, "arguments"), self.losses)
         call_id = self._legal(block.id, place)
         return structs.replace(block, id=call_id, arguments=arguments, ext=ext)
 
@@ -222,12 +225,13 @@ class Writer:
         self, block: ToolResult, place: Place, message: Message, lifted: list[Block]
     ) -> JsonObject:
         """One `tool` message; what it cannot hold is put into `lifted`."""
-        if block.is_error is not None and block.content != (Text(NO_RESULT),):
+        if block.is_error is not None:
+            said_so = block.content == (Text(NO_RESULT),)  # in these words, which we add ourselves
             self.losses.add(
                 place,
                 "that the tool failed" if block.is_error else "that the tool did not fail",
                 "a tool message has no such member",
-                "meaning" if block.is_error else "form",
+                "meaning" if block.is_error and not said_so else "form",
             )
         said: list[Block] = []
         media: list[Block] = []

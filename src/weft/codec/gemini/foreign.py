@@ -130,6 +130,6 @@ class Foreign:
             form="text" if block.form == "absent" else block.form,
         )
         call = self.writer.calls.get(block.call_id)
-        if call is not None and own_ext(call.ext).get("id", "") is None:
+        if call is not None and "id" in own_ext(call.ext):
             answer = structs.replace(answer, ext=noted(block.ext, "id", None))
         return self.writer.part(answer, place)

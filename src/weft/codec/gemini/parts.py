@@ -5,7 +5,8 @@ with none that is known here, is carried whole. A thought signature may stand on
 thought it is the thinking's own, anywhere else it stays in the block's `ext`.
 
 Calls and results may come without ids. A call then gets one from its place, and a result that of
-the oldest unanswered call of its name; `ext` notes that the wire had none (`"id": None`).
+the oldest unanswered call of its name; `ext` notes that the wire had none (`"id": None`, or a list
+of the empty one that it had).
 """
 
 from collections.abc import Callable
@@ -43,6 +44,13 @@ RESULT = frozenset({"functionResponse"})
 RESULT_MEMBERS = frozenset({"id", "name", "response", "parts"})
 BLOB_MEMBERS = frozenset({"mimeType", "data", "displayName"})
 FILE_MEMBERS = frozenset({"mimeType", "fileUri", "displayName"})
+NOTES = frozenset({"id", "item", "displayName", "functionCall", "functionResponse"})
+"""Members of an `ext` that do not stand beside the data, but inside it or nowhere."""
+
+BESIDE = NOTES - {"functionCall", "functionResponse"}
+ASIDE = "part."
+"""Stands before a member beside the data whose name is that of a note."""
+
 PLAIN_ITEMS = ("output", "result")
 """Members of a `response` that hold nothing but text; `error` does so too."""
 
@@ -60,7 +68,11 @@ class PartReader:
         data = [key for key in raw if key in READERS or key in OTHER_DATA]
         if len(data) != 1 or data[0] in OTHER_DATA:
             return Opaque(PROTOCOL, raw)
-        return READERS[data[0]](self, raw, f"{content}_{number}")
+        plain = raw
+        if not BESIDE.isdisjoint(raw):
+            plain = {ASIDE + key if key in BESIDE else key: value for key, value in raw.items()}
+        block = READERS[data[0]](self, plain, f"{content}_{number}")
+        return Opaque(PROTOCOL, raw) if isinstance(block, Opaque) else block
 
     def text(self, raw: JsonObject, _place: str) -> Block:
         if len(raw) == 1:
@@ -83,7 +95,7 @@ class PartReader:
         ext = _ext(raw, CALL, call, CALL_MEMBERS, "functionCall")
         if not call_id:
             call_id = self._call_id(place)
-            ext = noted(ext, "id", None)
+            ext = noted(ext, "id", no_id(call))
         self._waiting.setdefault(name, []).append(call_id)
         written = "" if arguments is None else json_text(arguments, "args")
         return ToolCall(call_id, name, written, ext=ext)
@@ -98,7 +110,7 @@ class PartReader:
     def result(self, raw: JsonObject, place: str) -> Block:
         answer = _inner(raw, "functionResponse")
         try:
-            name = optional(answer, "name", str) or ""
+            name = optional(answer, "name", str)
             call_id = optional(answer, "id", str)
             content, is_error, item = _decode_response(answer)
             media = tuple(self._media(answer))
@@ -107,15 +119,17 @@ class PartReader:
         ext = _ext(raw, RESULT, answer, RESULT_MEMBERS, "functionResponse")
         if item is not None:
             ext = noted(ext, "item", item)
-        waiting = self._waiting.get(name)
+        waiting = self._waiting.get(name or "")
         if call_id:
             if waiting and call_id in waiting:
                 waiting.remove(call_id)
         else:
             call_id = waiting.pop(0) if waiting else f"gemini_call_{place}"
-            ext = noted(ext, "id", None)
-        form = "absent" if "response" not in answer else "list" if media else "text"
-        return ToolResult(call_id, content + media, is_error, name or None, form=form, ext=ext)
+            ext = noted(ext, "id", no_id(answer))
+        form = "list" if media else "text"
+        if answer.get("response") is None:
+            form = "null" if "response" in answer else "absent"
+        return ToolResult(call_id, content + media, is_error, name, form=form, ext=ext)
 
     def _media(self, answer: JsonObject) -> list[Block]:
         raws = answer.get("parts")
@@ -171,6 +185,11 @@ def _ext(
     if inner.keys() <= inside:
         return ext
     return noted(ext, key, {name: inner[name] for name in inner if name not in inside})
+
+
+def no_id(raw: JsonObject) -> list[Any] | None:
+    """The note on a call, or a result, without an id: what stands there instead, if anything."""
+    return [raw["id"]] if "id" in raw else None
 
 
 def noted(ext: Ext | None, key: str, value: Any) -> Ext:

@@ -10,7 +10,7 @@ from typing import Any, cast
 from weft.codec.base import Losses, members
 from weft.codec.hosted import is_search, search_members
 from weft.codec.params import tool_losses
-from weft.codec.read import at, objects, optional, text_of
+from weft.codec.read import at, object_of, objects, optional, text_of
 from weft.codec.tools import CALLABLE, is_offered
 from weft.model import JsonObject, Request, Tool
 
@@ -56,12 +56,14 @@ def decode_tools(body: JsonObject, form: JsonObject, rest: dict[str, Any]) -> tu
                     rest[f"{path}.parameters"] = None  # the dialect, not the schema
         layout.append(holds)
     form["tools"] = layout
+    if not layout:
+        rest["tools"] = []
     return tuple(tools)
 
 
 def _decode_declaration(raw: JsonObject) -> Tool:
     fields = camel_members(raw)
-    schema = members(fields.get("parametersJsonSchema"))
+    schema = object_of(fields, "parametersJsonSchema")
     if schema is None and (own := members(fields.get("parameters"))) is not None:
         schema = json_schema(own)
     return Tool(

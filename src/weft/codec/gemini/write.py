@@ -41,10 +41,8 @@ from weft.model import (
     reminder_text,
 )
 
+from .parts import ASIDE, NOTES
 from .wire import PROTOCOL
-
-NOTES = frozenset({"id", "item", "displayName", "functionCall", "functionResponse"})
-"""Members of an `ext` that do not stand beside the data, but inside it or nowhere."""
 
 Media = Image | File | Audio
 AN = {Image: "an image", File: "a document", Audio: "audio"}
@@ -88,8 +86,7 @@ class Writer:
         call: JsonObject = {"name": call_name(block)}
         if block.arguments.strip() or block.custom:
             call["args"] = self._arguments(block, place)
-        if own.get("id", block.id) is not None:
-            call["id"] = block.id
+        call.update(_id(own, block.id))
         call.update(own.get("functionCall", ()))
         return _with_ext({"functionCall": call}, block.ext)
 
@@ -108,12 +105,13 @@ class Writer:
     def result(self, block: ToolResult, place: Place) -> JsonObject:
         own = own_ext(block.ext)
         answer: JsonObject = {}
-        name = block.name or self.name_of(block.call_id)
+        name = self.name_of(block.call_id) if block.name is None else block.name
         if name is not None:
             answer["name"] = name
-        if own.get("id", block.call_id) is not None:
-            answer["id"] = block.call_id
-        if block.form != "absent" or block.content:
+        answer.update(_id(own, block.call_id))
+        if block.form == "null" and self.native and not block.content:
+            answer["response"] = None
+        elif block.form != "absent" or block.content:
             answer["response"] = self._response(block, own.get("item"))
         media = [part for part in block.content if isinstance(part, Media | Opaque)]
         if media:
@@ -202,8 +200,15 @@ def own_ext(ext: Ext | None) -> JsonObject:
 def _with_ext(body: JsonObject, ext: Ext | None) -> JsonObject:
     for key, value in own_ext(ext).items():
         if key not in NOTES:
-            body[key] = value
+            body[key.removeprefix(ASIDE)] = value
     return body
+
+
+def _id(own: JsonObject, call_id: str) -> JsonObject:
+    """The member `id`, where this wire wrote one, or another wire's call has one."""
+    if "id" not in own:
+        return {"id": call_id}
+    return {"id": own["id"][0]} if own["id"] else {}
 
 
 def call_name(block: ToolCall) -> str:

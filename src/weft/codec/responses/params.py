@@ -7,8 +7,8 @@ from weft.codec.base import Losses, Target, members
 from weft.codec.hosted import is_search, search_members
 from weft.codec.limits import OPENAI_EFFORTS, Limits, within
 from weft.codec.params import lose_params, tool_losses
-from weft.codec.read import at, objects, optional, optional_object, text_of
-from weft.codec.tools import format_of, grammar_of, is_offered
+from weft.codec.read import at, object_of, objects, optional, optional_object, text_of
+from weft.codec.tools import format_of, grammar_of, is_offered, schema_of
 from weft.model import Format, JsonObject, Params, Reasoning, Request, Tool, ToolChoice
 
 from .wire import PROTOCOL
@@ -64,6 +64,9 @@ SAYABLE = frozenset(
 )
 
 SERVICE_TIERS = frozenset({"auto", "default", "flex", "scale", "priority", "fast", "ultrafast"})
+
+REMEMBERED = ("", "absent")
+"""What a request remembers of its `input` and `instructions` instead of saying them twice."""
 
 FORMAT_NAME = "response"
 """The name of a schema that came without one: the vendor demands some name."""
@@ -137,13 +140,14 @@ def _decode_format(text: JsonObject, rest: dict[str, Any]) -> Format | None:
     if kind == "json_schema":
         known = {"type", "name", "schema", "strict", "description"}
         _keep_rest(shape, known, "text.format", rest)
-        return Format(
-            "schema",
-            members(shape.get("schema")),
-            shape.get("name"),
-            shape.get("description"),
-            shape.get("strict"),
-        )
+        with at("text.format"):
+            return Format(
+                "schema",
+                members(shape.get("schema")),
+                optional(shape, "name", str),
+                optional(shape, "description", str),
+                optional(shape, "strict", bool),
+            )
     if kind in ("text", "json_object"):
         _keep_rest(shape, {"type"}, "text.format", rest)
         return Format("text" if kind == "text" else "json")
@@ -154,6 +158,8 @@ def _decode_format(text: JsonObject, rest: dict[str, Any]) -> Format | None:
 def _decode_reasoning(body: JsonObject, rest: dict[str, Any]) -> Reasoning | None:
     reasoning = optional_object(body, "reasoning")
     if not reasoning:
+        if "reasoning" in body:
+            rest["reasoning"] = body["reasoning"]
         return None
     _keep_rest(reasoning, {"effort", "summary"}, "reasoning", rest)
     with at("reasoning"):
@@ -175,7 +181,7 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
     if PROTOCOL in request.raw:
         own = dict(request.raw[PROTOCOL])
         for key in ("input", "instructions"):
-            if own.get(key) == "":
+            if own.get(key) in REMEMBERED:
                 del own[key]
         return own
     params = within(request.params, LIMITS, target.model, losses)
@@ -293,11 +299,12 @@ def decode_tools(raws: Any, path: str, namespace: str | None = None) -> list[Too
             name = text_of(raw, "name") if kind in ("function", "custom") else raw.get("name")
             description = optional(raw, "description", str)
             strict = optional(raw, "strict", bool)
+            parameters = object_of(raw, "parameters")
         tools.append(
             Tool(
                 str(name or kind),
                 description,
-                members(raw.get("parameters")),
+                parameters,
                 strict,
                 kind,
                 {PROTOCOL if namespace is None else NAMESPACED: raw},
@@ -334,7 +341,7 @@ def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
         body["description"] = tool.description
     if tool.kind == "custom":
         return body | _grammar(tool)
-    body["parameters"] = tool.parameters or {"type": "object", "properties": {}}
+    body["parameters"] = schema_of(tool, number, losses)
     body["strict"] = tool.strict or False
     if tool.strict is None:
         losses.add(

@@ -59,6 +59,9 @@ from .write import Writer
 
 SETUP = frozenset({"model", "input", "instructions"})
 
+ABSENT = "absent"
+"""Remembered as the `input` of a body that has none."""
+
 ADDITIONAL = f"{PROTOCOL}:additional_tools"
 """Under this name a tool keeps its definition that stands inside the list."""
 
@@ -86,8 +89,8 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
         starts = grouping.starts
         for number in grouping.references:
             rest[f"input[{number}]"] = items[number]
-    elif "input" in body:
-        raw["input"] = None
+    else:
+        raw["input"] = None if "input" in body else ABSENT
     if not offset and messages and messages[0].role == "system":
         rest[f"input[{starts[0]}]"] = None  # beside `instructions`, which says the same
     if "instructions" in body and (not offset or is_system(messages[min(1, len(messages) - 1)])):
@@ -209,7 +212,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     if instructions is not None:
         body["instructions"] = instructions
     written = _write_input(request, turns, writer)
-    if written or "input" not in body:
+    if written or not ("input" in body or _has_no_input(request)):
         body["input"] = written
     tools = _write_tools(request, losses)
     if tools:
@@ -217,6 +220,11 @@ def encode_request(request: Request, target: Target) -> Encoded:
     for place in request.marks:
         losses.add(place, "a cache breakpoint", "this wire has none", "form")
     return Encoded(body, losses.items, calls)
+
+
+def _has_no_input(request: Request) -> bool:
+    """Whether this wire's own body had no list at all, and still needs none."""
+    return request.raw.get(PROTOCOL, {}).get("input") == ABSENT
 
 
 def _take_instructions(

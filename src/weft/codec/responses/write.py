@@ -54,7 +54,7 @@ class Writer:
         if role == "assistant" and emptied:  # all it said is reported
             return []
         if role == "assistant":
-            items = self.assistant(turn.message, turn.blocks, turn.places)
+            items = self.assistant(turn.message, turn.blocks, turn.places, turn.at)
             if not self.native and turn.blocks:
                 self._lose_form(turn)
         else:
@@ -133,12 +133,12 @@ class Writer:
         return {"content": write_content(blocks, form, kind, at, self.losses)}
 
     def assistant(
-        self, message: Message, blocks: Sequence[Block], places: list[Any]
+        self, message: Message, blocks: Sequence[Block], places: list[Any], at: Any = ()
     ) -> list[JsonObject]:
         """The items of an assistant's turn; words next to each other are one message item."""
         if not blocks:
             body: JsonObject = {"role": "assistant"}
-            body.update(self._content(message.form, blocks, OUTPUT, ()))
+            body.update(self._content(message.form, blocks, OUTPUT, at))
             body.update((message.ext or {}).get(PROTOCOL, {}))
             return [body]
         items: list[JsonObject] = []
