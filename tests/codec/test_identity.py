@@ -3,6 +3,7 @@
 import pytest
 
 import weft
+from sdk_types import REQUESTS, faults
 
 A, C, R, G = "anthropic", "openai-chat", "openai-responses", "gemini"
 WIRES = (A, C, R, G)
@@ -141,3 +142,34 @@ def test_a_wrong_type_is_refused_where_it_stands(made, path):
         with pytest.raises(weft.Refused) as refused:
             weft.translate(body, source, target, model="m")
         assert refused.value.param == path
+
+
+def answered(part):
+    response = {"name": "f", "response": {"output": "done"}, "parts": [part]}
+    return gemini(CALL, answers=[{"functionResponse": response}])
+
+
+def put_out(part):
+    call = {"type": "function_call", "call_id": "x", "name": "f", "arguments": "{}"}
+    return responses(call, {"type": "function_call_output", "call_id": "x", "output": [part]})
+
+
+NESTED = [
+    answered({"inlineData": {"mimeType": "audio/wav", "data": "AA=="}}),
+    answered({"inlineData": {"mimeType": "image/heic", "data": "AA=="}}),
+    answered({"inlineData": {"mimeType": "video/mp4", "data": "AA=="}}),
+    answered({"new": 1}),
+    put_out({"type": "new"}),
+    put_out({"type": "input_image", "file_id": "file_1", "detail": "auto"}),
+    put_out({"type": "input_file", "file_data": "AA==", "filename": "a.doc"}),
+]
+
+
+@pytest.mark.parametrize(("source", "body"), NESTED)
+def test_a_result_holds_only_what_its_target_knows(source, body):
+    for target in (wire for wire in WIRES if wire != source):
+        there = weft.translate(body, source, target, model="m")
+        assert faults(REQUESTS, target, there.body) == []
+        assert "file_1" not in str(there.body)
+        home = weft.translate(there.body, target, source, model="m", sidecar=there.sidecar)
+        assert home.body == body, target

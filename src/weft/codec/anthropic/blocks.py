@@ -8,7 +8,6 @@ import orjson
 from weft.codec.base import Losses, Target, members
 from weft.codec.callids import looks_marked, lose_emptiness, lose_id, marked_id
 from weft.codec.media import lose_detail, lose_type, plain_text
-from weft.codec.origin import made_by
 from weft.codec.read import at, inside, json_text, objects, optional, rest_of, text_of, wrong
 from weft.errors import Refused
 from weft.model import (
@@ -20,7 +19,6 @@ from weft.model import (
     Image,
     Inline,
     JsonObject,
-    Message,
     Opaque,
     Redacted,
     Refusal,
@@ -36,6 +34,7 @@ from weft.model import (
     reminder_text,
 )
 
+from .checks import sift_result
 from .documents import read_words, write_words
 from .plain import is_plain_id, write_plain
 from .wire import CALL_ID, CALL_ID_REFUSES, PROTOCOL
@@ -47,10 +46,6 @@ TOOL_USE = frozenset({"type", "id", "name", "input", "cache_control"})
 TOOL_RESULT = frozenset({"type", "tool_use_id", "content", "is_error", "cache_control"})
 IMAGE = frozenset({"type", "source", "cache_control"})
 DOCUMENT = frozenset({"type", "source", "title", "cache_control"})
-
-IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
-DOCUMENT_TYPES = frozenset({"application/pdf"})
-"""Media that can be sent in the body: https://platform.claude.com/docs/en/build-with-claude/files"""
 
 
 def decode_block(raw: JsonObject) -> Block:
@@ -185,9 +180,13 @@ NAMES: dict[type, str] = {
 
 
 class Writer:
-    """Writes blocks for one request: knows how calls are embedded and what was lost."""
+    """Writes blocks, those of one request where it is given: knows how calls are embedded, what a
+    result may hold, and what was lost."""
 
-    def __init__(self, target: Target | None, losses: Losses, native: bool) -> None:
+    def __init__(
+        self, target: Target | None, losses: Losses, native: bool, request: Request | None = None
+    ) -> None:
+        self.request = request
         self.embed = target.embed if target is not None else orjson.loads
         self.losses = losses
         self.native = native
@@ -260,6 +259,8 @@ class Writer:
             if call_id is not block.call_id:
                 lose_id(block.call_id, place, self.losses)
         content = block.content
+        if self.request is not None and not self.native:
+            content = sift_result(block, place, self.request, self.losses)
         body: JsonObject = {"type": "tool_result", "tool_use_id": call_id}
         if block.form == "null" and not content:
             body["content"] = None
@@ -346,45 +347,3 @@ def legal_id(call_id: str) -> str:
     if CALL_ID.match(call_id) and (call_id[-10:-8] != "-x" or not looks_marked(call_id)):
         return call_id
     return CALL_ID_REFUSES.sub("_", marked_id(call_id))
-
-
-def refuse_thinking(block: Thinking, message: Message, request: Request) -> str | None:
-    """Thinking goes back only where it was signed."""
-    if block.signature is None or not made_here(message, request):
-        return "thinking goes back to its own maker only"
-    return None
-
-
-def refuse_redacted(_block: Redacted, message: Message, request: Request) -> str | None:
-    return None if made_here(message, request) else "thinking goes back to its own maker only"
-
-
-def refuse_opaque(block: Opaque, _message: Message, _request: Request) -> str | None:
-    return None if block.protocol == PROTOCOL else "only its own protocol knows this block"
-
-
-def refuse_image(block: Image, _message: Message, _request: Request) -> str | None:
-    return _refuse_source(block.source, IMAGE_TYPES)
-
-
-def refuse_document(block: File, _message: Message, _request: Request) -> str | None:
-    if plain_text(block.source) is not None:
-        return None
-    return _refuse_source(block.source, DOCUMENT_TYPES)
-
-
-def _refuse_source(source: Source, known: frozenset[str]) -> str | None:
-    if isinstance(source, FileRef):
-        return "a stored file's id means nothing to another vendor"
-    if source.media_type in known or (isinstance(source, Url) and not source.media_type):
-        return None
-    return f"media of the type {source.media_type!r} is not known here"
-
-
-def refuse_audio(_block: Any, _message: Message, _request: Request) -> str | None:
-    return "this wire has no audio"
-
-
-def made_here(message: Message, request: Request) -> bool:
-    """Whether a message came from this protocol."""
-    return made_by(PROTOCOL, message, request)

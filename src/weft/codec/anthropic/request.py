@@ -18,35 +18,19 @@ from weft.codec.tools import flatten_tools
 from weft.errors import Refused
 from weft.model import (
     SYSTEM_ROLES,
-    Audio,
-    File,
     Form,
-    Image,
     JsonObject,
     Message,
-    Opaque,
     Place,
-    Redacted,
     Request,
     Text,
-    Thinking,
     Tool,
     Wire,
     is_system,
     texts,
 )
 
-from .blocks import (
-    Writer,
-    decode_content,
-    part_name,
-    refuse_audio,
-    refuse_document,
-    refuse_image,
-    refuse_opaque,
-    refuse_redacted,
-    refuse_thinking,
-)
+from .blocks import Writer, decode_content, part_name
 from .cache import (
     apply_last_message_cache_breakpoint,
     apply_last_system_cache_breakpoint,
@@ -54,6 +38,7 @@ from .cache import (
     has_marks,
     limit_marks,
 )
+from .checks import CHECKS
 from .params import PATHS, decode_params, encode_params, encode_tool
 from .plain import decode_plain
 from .wire import INLINE, PROTOCOL, REQUEST_SETUP
@@ -64,14 +49,7 @@ RULES = Rules(
     protocol=PROTOCOL,
     roles=frozenset({"user", "assistant"}),
     inline_system="placed",
-    checks={
-        Thinking: refuse_thinking,
-        Redacted: refuse_redacted,
-        Opaque: refuse_opaque,
-        Image: refuse_image,
-        File: refuse_document,
-        Audio: refuse_audio,
-    },
+    checks=CHECKS,
     hoists=True,
     user_first=True,
     empty_text=False,
@@ -207,7 +185,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     arranged = arrange(request, RULES, target.model, target.system, losses)
     if native and target.system in ("auto", "inline"):
         arranged = _put_back(arranged, request.raw[PROTOCOL].get(INLINE, 0))
-    writer = Writer(target, losses, native)
+    writer = Writer(target, losses, native, request)
     marks = request.marks
     body: JsonObject = {"model": request.model}
     body.update(encode_params(request, target, losses))
