@@ -1398,3 +1398,15 @@ def test_P4_a_budget_that_nothing_can_meet_is_refused_with_what_it_takes(t: Thre
         assert upstream.seen == []
         t.compact(model=model, budget=refused.value.needed)
     assert state_of(t) != before
+
+
+def test_P4_a_text_to_retain_that_would_no_longer_be_told_is_refused(
+    t: Thread, writing: Any
+) -> None:
+    folded_often(t, 4, writing)
+    assert "chapter c" in t.compile().messages[1].text
+    talk(t, 4, first=60)
+    before = state_of(t)
+    with pytest.raises(CompactRefused, match="chapter c"):
+        t.compact(model=writing, keep=1, retain=["chapter c"])
+    assert state_of(t) == before
