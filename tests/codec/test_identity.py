@@ -1,5 +1,6 @@
 """Bodies with something odd about them come home as they were, or are refused with a path."""
 
+import orjson
 import pytest
 
 import weft
@@ -173,3 +174,20 @@ def test_a_result_holds_only_what_its_target_knows(source, body):
         assert "file_1" not in str(there.body)
         home = weft.translate(there.body, target, source, model="m", sidecar=there.sidecar)
         assert home.body == body, target
+
+
+@pytest.mark.parametrize("target", WIRES)
+def test_a_stream_that_ends_without_a_reason_ends_well(target):
+    message = {"id": "i", "type": "message", "role": "assistant", "model": "m", "content": []}
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    said = [
+        {"type": "message_start", "message": {**message, "stop_reason": None, "usage": usage}},
+        {"type": "message_delta", "delta": {"stop_reason": None}, "usage": usage},
+        {"type": "message_stop"},
+    ]
+    there = weft.StreamTranslator(A, target)
+    data = b"".join(b"data: %s\n\n" % orjson.dumps(event) for event in said)
+    reader = weft.StreamTranslator(target, target)
+    reader.feed(there.feed(data) + there.close())
+    reader.close()
+    assert (reader.ended, reader.failed) == (True, False)

@@ -32,6 +32,7 @@ from weft.model import (
     Other,
     Refusal,
     Start,
+    Stop,
     Text,
     Thinking,
     ToolCall,
@@ -282,11 +283,14 @@ class StreamEncoder:
 
     def _end(self) -> list[Frame]:
         """The last frame; its text is empty, as Gemini's, for clients drop a turn without parts."""
-        lose_stop(self._finish.stop, SAME_WORD, self.losses)
+        finish = self._finish
+        lose_stop(finish.stop or Stop("end", ""), SAME_WORD, self.losses)
+        if finish.stop is None:  # without a reason its clients take a stream for cut off
+            finish = Finish(Stop("end"), finish.usage)
         frames: list[Frame] = []
         for index in sorted(self._blocks):
             frames += self._closed(index, None)
-        return [*frames, self._written([{"text": ""}], self._finish)]
+        return [*frames, self._written([{"text": ""}], finish)]
 
     def _frame(self, block: Block, index: int) -> Frame:
         return self._written([self._writer.part(block, (0, index))], Finish())
