@@ -102,6 +102,7 @@ TOLD = [
     (gemini({"functionCall": {"name": "f"}}, answers=[RESPONSE]), C, "contents[1].parts[0]"),
     (chat(called("new"), ANSWER), R, "messages[1].tool_calls[0].type"),
     (gemini(tools=[]), C, "tools"),
+    ((G, {"contents": [{"parts": [{"text": "hi"}]}]}), C, "contents[0].role"),
     (chat(response_format={**FORMAT, "new": 1}), R, "response_format.new"),
     (chat({"role": "assistant", "content": None}, USER), R, "messages[1]"),
     (chat(tools=[TOOL]), R, "tools[0]"),

@@ -69,6 +69,8 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
     for number, raw in enumerate(_contents(body, form)):
         try:
             messages.append(_decode_content(raw, number, reader, form))
+            if messages[-1].role == "user" and not raw.get("role"):
+                rest[f"contents[{number}].role"] = None  # left out, it is the user's
         except Refused as error:
             raise inside(f"contents[{number}]", error) from None
     tools = decode_tools(body, form, rest)
