@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         make_answer_sidecar,
         make_sidecar,
         merge_answers,
+        model_of,
     )
     from .system import build_anthropic_system_param, encode_message, merge_system_text
 
@@ -80,6 +81,7 @@ __getattr__ = lazy_names(
         "make_sidecar": "weft.codec.sidecar",
         "merge_answers": "weft.codec.sidecar",
         "merge_system_text": "weft.codec.system",
+        "model_of": "weft.codec.sidecar",
         "pair_messages": "weft.codec.pairing",
         "refuse_system_media": "weft.codec.repair",
         "restore_calls": "weft.codec.calls",
@@ -110,6 +112,7 @@ __all__ = [
     "make_sidecar",
     "merge_answers",
     "merge_system_text",
+    "model_of",
     "pair_messages",
     "parsed",
     "refuse_system_media",

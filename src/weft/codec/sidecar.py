@@ -53,16 +53,20 @@ def make_sidecar(
     back: Callable[[Request], JsonObject],
     body: JsonObject,
     calls: Calls | None = None,
+    *,
+    named: bool = True,
 ) -> JsonObject:
     """The difference between a request and what its translation says of it.
 
     `echoed` is the translated body read again; `back` writes a request in the original's protocol;
-    `calls` are the tools that go by another name there. Empty where the way back needs no help.
+    `calls` are the tools that go by another name there; `named` is whether the translated body
+    says its model. Empty where the way back needs no help.
     """
     echoed = _with_calls(echoed, calls or {})
     written = back(echoed)
     if written == body:
-        return {"weft": VERSION, "calls": calls} if calls else {}
+        needed = ({} if named else {"model": original.model}) | ({"calls": calls} if calls else {})
+        return {"weft": VERSION, **needed} if needed else {}
     protocol = original.wire.protocol if original.wire is not None else ""
     sidecar: JsonObject = {
         "weft": VERSION,
@@ -114,6 +118,13 @@ def calls_of(sidecar: JsonObject | None) -> Calls:
         return msgspec.convert(sidecar.get("calls", {}), Calls)
     except msgspec.ValidationError as error:
         raise Refused(f"is damaged: {error}", param="sidecar.calls") from None
+
+
+def model_of(sidecar: JsonObject) -> str | None:
+    """The model that the original named, for a body that names none."""
+    check_sidecar(sidecar)
+    model = sidecar.get("model")
+    return model if isinstance(model, str) else None
 
 
 def _with_calls(echoed: Request, calls: Calls) -> Request:

@@ -24,6 +24,7 @@ from weft.codec import (
     calls_of,
     make_answer_sidecar,
     make_sidecar,
+    model_of,
     parsed,
     restore_calls,
     verbatim,
@@ -91,13 +92,15 @@ def translate(
 ) -> Translation:
     """A request in another vendor's protocol.
 
-    `model` renames the model, and must be given where the source's body has none. `strict` raises
-    `Refused` on the first loss of meaning instead of reporting it. `upstream` is the deployment's
+    `model` renames the model, and must be given where the source's body has none, unless a sidecar
+    knows it. `strict` raises `Refused` on the first loss of meaning instead of reporting it. `upstream` is the deployment's
     name, for models that behave differently there.
     """
     check_policies(system, cache)
     reader, writer = find_codec(source, "source"), find_codec(target, "target")
     raw, as_bytes = read_body(body)
+    if model is None and sidecar and "model" not in raw:
+        model = model_of(sidecar)  # a body without one comes home to the one it was made of
     decoded = reader.decode_request(raw, model)
     request = decoded if not sidecar else apply_sidecar(decoded, sidecar)
     rows = catalog or load_catalog()
@@ -119,6 +122,7 @@ def translate(
             lambda echoed: reader.encode_request(echoed, home).body,
             raw,
             encoded.calls,
+            named="model" in wire,
         )
 
     path = writer.request_path(request.model, bool(request.params.stream))

@@ -283,5 +283,6 @@ def _write_effort(effort: str, levels: bool, losses: Losses) -> JsonObject:
 def require_model(model: str | None) -> str:
     """The model's name, which stands in the address; raises `Refused` where nobody gave it."""
     if not model:
-        raise Refused("is missing: a Gemini body does not name its model", param="model")
+        why = "is missing: a Gemini body does not name its model, so it must be given beside it"
+        raise Refused(why, param="model")
     return model
