@@ -36,7 +36,8 @@ def test_a_port_in_use_is_one_clear_line(tmp_path):
         port = taken.getsockname()[1]
         done = weft_command(tmp_path, "serve", "--port", str(port))
     assert done.returncode == 1
-    assert done.stderr == f"weft: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+    why = "Address already in use; --port chooses another"
+    assert done.stderr == f"weft: cannot listen on 127.0.0.1:{port}: {why}\n"
 
 
 @pytest.mark.parametrize(

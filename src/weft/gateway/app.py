@@ -108,7 +108,8 @@ def claim_port(host: str, port: int) -> int:
         try:
             probe.bind((host.strip("[]"), port))
         except OSError as error:
-            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+            why = f"cannot listen on {host}:{port}: {error.strerror}; --port chooses another"
+            raise ConfigError(why) from None
         return probe.getsockname()[1]
 
 
