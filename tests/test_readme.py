@@ -13,9 +13,10 @@ RECIPES = dict(
 )
 
 
-def test_there_are_two_recipes():
+def test_there_are_three_recipes():
     assert list(RECIPES) == [
         "Recipe: a thread in Python, for any vendor",
+        "Recipe: an agent with tools",
         "Recipe: it got too long",
     ]
 
