@@ -14,7 +14,7 @@ from weft.errors import Damaged, ThreadError
 
 from .archive import is_archive
 from .handle import Handle
-from .importing import Progress, Remark, Said, Script, land_script, read_script
+from .importing import Folded, Progress, Remark, Said, Script, land_script, read_script
 
 GZIP = b"\x1f\x8b"
 
@@ -75,7 +75,7 @@ def take_script(handle: Handle, script: Script, progress: Progress | None = None
 def check_said(script: Script) -> int:
     """How many messages a file has; raises `ThreadError` where it has none."""
     said = sum(isinstance(step, Said) for step in script.steps)
-    if not said:
+    if not said and not any(isinstance(step, Folded) for step in script.steps):
         raise ThreadError("there is no message in this file")
     return said
 

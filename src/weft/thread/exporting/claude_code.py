@@ -3,7 +3,8 @@
 Lines that came in go out as the same bytes. Only a line that follows one which is gone is given
 another parent: the nearest line above it that is still there. New messages get lines of their
 own, with ids made from the thread's, in the words of the line before them (session, folder,
-version), so that `claude --resume` goes on from the last one.
+version), so that `claude --resume` goes on from the last one. A summary that the conversation now
+begins with is told as Claude Code tells its own: a boundary, and a line that says what it is.
 """
 
 from collections.abc import Mapping
@@ -46,6 +47,7 @@ class _Writer(Struct):
     envelope: JsonObject = field(default_factory=dict[str, Any])
     begun: bool = False
     tip: str | None = None
+    early: list[str] = field(default_factory=list[str])
     slot: Id | None = None
 
     def lines(self) -> list[str]:
@@ -100,6 +102,8 @@ class _Writer(Struct):
         self.begun = True
         if piece.line.is_turn and not value.get("isSidechain"):
             self.envelope, self.tip = value, uuid
+        elif self.tip is None and not value.get("isSidechain"):
+            self.early.append(uuid)
         if piece.line.is_turn:
             self.slot = piece.slot
         return _changed(text, value, changes)
@@ -119,7 +123,7 @@ class _Writer(Struct):
         while uuid is not None and uuid in self.instead and uuid not in seen:
             seen.add(uuid)
             uuid = self.instead[uuid]
-        return uuid if uuid is None or uuid in self.written else self.tip
+        return uuid if uuid in self.written else self.tip
 
     def _pointing(self, text: str, value: JsonObject) -> str:
         """A line that names the conversation's end names one that is there."""
@@ -134,18 +138,37 @@ class _Writer(Struct):
         said = _said(piece.message)
         if said["role"] == "assistant":
             said = _answer(piece, said)
-        value: JsonObject = {"parentUuid": self.tip, "isSidechain": False}
-        value |= _envelope(self.envelope, self.thread)
-        value |= {"type": said["role"], "message": said}
+        boundary = self._boundary(piece) if piece.opens else {}
+        value = self._line(boundary.get("uuid", self.tip), said["role"])
+        value["message"] = said
+        if piece.opens:
+            value |= {"isVisibleInTranscriptOnly": True, "isCompactSummary": True}
         if is_system(piece.message):
             value["isMeta"] = True
         value |= {"uuid": uuid, "timestamp": _stamp(piece.created)}
-        if self.tip is not None:
-            self.instead[self.tip] = uuid
-            self.written.discard(self.tip)
+        for above in self.early if self.tip is None else [self.tip]:
+            self.instead[above] = uuid
+            self.written.discard(above)
         self.written.add(uuid)
         self.tip = uuid
-        return orjson.dumps(value).decode() + "\n"
+        return "".join(orjson.dumps(line).decode() + "\n" for line in (boundary, value) if line)
+
+    def _line(self, parent: str | None, kind: str) -> JsonObject:
+        """How a line begins."""
+        begun: JsonObject = {"parentUuid": parent, "isSidechain": False}
+        return begun | _envelope(self.envelope, self.thread) | {"type": kind}
+
+    def _boundary(self, piece: New) -> JsonObject:
+        """The line that a compaction begins with; nothing of what it folded is in the file."""
+        return self._line(None, "system") | {
+            "subtype": "compact_boundary",
+            "content": "Conversation compacted",
+            "isMeta": False,
+            "timestamp": _stamp(piece.created),
+            "uuid": str(UUID(bytes=object_id("boundary", piece.slot)[:16], version=4)),
+            "level": "info",
+            "compactMetadata": {"trigger": "manual"},
+        }
 
 
 def _said(message: Message) -> JsonObject:

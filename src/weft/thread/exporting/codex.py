@@ -1,7 +1,8 @@
 """A branch as a rollout file of Codex.
 
 Lines that came in go out as the same bytes; a compaction that was taken back leaves its line out,
-so that the turns before it are in force again. New messages are items of the Responses API. A file
+so that the turns before it are in force again. New messages are items of the Responses API; a
+summary that the conversation now begins with is a `compacted` line, whose history is itself. A file
 that came from elsewhere gets the line that `codex resume` looks for, which names the session.
 """
 
@@ -39,6 +40,8 @@ def write_codex(handle: Handle) -> bytes:
                 edited.add(slot)
             case Old(line=line):
                 texts.append(line.text)
+            case New(opens=True):
+                texts.append(_compacted(piece))
             case New():
                 texts += _items(piece.message, _stamp(piece.created))
             case Gone(line=line):
@@ -72,11 +75,19 @@ def _line(stamp: str, kind: str, payload: JsonObject) -> str:
     return orjson.dumps({"timestamp": stamp, "type": kind, "payload": payload}).decode() + "\n"
 
 
+def _compacted(piece: New) -> str:
+    """The line from which on Codex goes by another history."""
+    history = _payloads(piece.message)
+    payload = {"message": piece.message.text, "replacement_history": history}
+    return _line(_stamp(piece.created), "compacted", payload)
+
+
 def _items(message: Message, stamp: str) -> list[str]:
-    return [
-        _line(stamp, "response_item", _typed(item))
-        for item in formats.to_responses([Row(None, message)])
-    ]
+    return [_line(stamp, "response_item", item) for item in _payloads(message)]
+
+
+def _payloads(message: Message) -> list[JsonObject]:
+    return [_typed(item) for item in formats.to_responses([Row(None, message)])]
 
 
 def _typed(item: JsonObject) -> JsonObject:

@@ -5,7 +5,9 @@ on whichever branch it was filed, in its old order. Otherwise it follows what th
 to now. A line whose message stands unchanged is taken as it came. What a compaction of the file's
 own had folded stays in the file as long as that compaction stands, and so does its boundary; if
 it was taken back, boundary and summary go and the turns are in force again. Lines that the file
-never had are asked for by `New`, behind the line they follow.
+never had are asked for by `New`, behind the line they follow; what follows none stands right before
+the first turn that is left, behind whatever the file begins with. A summary that nothing stands
+before `opens` the conversation: whoever wrote the file has lines of their own for that.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +20,8 @@ from weft.model import Message
 from weft.store import Step
 from weft.thread.attachments import Attachment, Kept, read_attachment
 from weft.thread.handle import Handle
+
+from .moments import read_moments
 
 HAIR, STEP = 1e-6, 1e-3
 """How far apart lines are put that had no number of their own: single ones, and those of a turn."""
@@ -32,11 +36,12 @@ class Old(Struct, frozen=True):
 
 
 class New(Struct, frozen=True):
-    """A message that the source never had."""
+    """A message that the source never had; `opens`: it sums up all that was said before."""
 
     slot: Id
     message: Message
     created: float
+    opens: bool = False
 
 
 class Gone(Struct, frozen=True):
@@ -131,6 +136,7 @@ def _current(
     in_force = _in_force(handle, folds, set(standing))
     places = _places(rows, carried)
     pieces: list[tuple[float, Piece]] = [(line.number, Old(line)) for line in aside]
+    starts: dict[Id, float] = {}
     ends: dict[Id, float] = {}
     for id, attached in carried.items():
         step = steps[id]
@@ -143,10 +149,12 @@ def _current(
             place = places[id] + order * HAIR if id in places else line.number
             pieces.append((place, piece))
             if line.is_turn:
+                starts.setdefault(id, place)
                 ends[id] = place
         for slot in in_force.get(id, _Force()).summaries:
+            starts[slot] = starts[id]
             ends[slot] = max(line.number for line in attached.lines)
-    pieces += _new_pieces(rows, steps, ends)
+    pieces += _new_pieces(handle, rows, starts, ends)
     pieces.sort(key=lambda placed: placed[0])
     return Journal(source, tuple(piece for _, piece in pieces), moved=bool(places))
 
@@ -178,7 +186,8 @@ def _in_force(handle: Handle, folds: Sequence[Step], standing: set[Id]) -> dict[
     """The compactions that stand, newest first: a newer one may have folded an older's summary."""
     found: dict[Id, _Force] = {}
     for step in reversed(folds):
-        before = [row.id for row in handle.view(step.commit.parents[0]).rows if row.id]
+        parent = next(iter(step.commit.parents), None)
+        before = [row.id for row in handle.view(parent).rows if row.id]
         after = [row.id for row in handle.view(step.commit.id).rows if row.id]
         summaries = tuple(slot for slot in after if slot not in before)
         folded_again = any(force.folded.issuperset(summaries) for force in found.values())
@@ -202,21 +211,29 @@ def _keeps(step: Step, standing: Mapping[Id, Row], in_force: Mapping[Id, _Force]
 
 
 def _new_pieces(
-    rows: Sequence[Row], steps: Mapping[Id, Step], ends: Mapping[Id, float]
+    handle: Handle, rows: Sequence[Row], starts: Mapping[Id, float], ends: Mapping[Id, float]
 ) -> list[tuple[float, Piece]]:
     """The lines to be written anew, each a hair behind what it follows."""
+    shown = [row for row in rows if row.priority != "skip"]
+    new = {row.id for row in shown if row.id is not None and row.id not in ends}
+    moments = read_moments(handle, new)
     found: list[tuple[float, Piece]] = []
-    place, created = -1.0, 0.0
+    place = _beginning(rows, starts, ends)
     for row in rows:
         assert row.id is not None
-        step = steps.get(row.id)
-        created = created if step is None else step.commit.created
         if row.id in ends:
             place = ends[row.id]
-        elif row.priority != "skip":
+        elif row.id in new:
             place += HAIR
-            found.append((place, New(row.id, row.message, created)))
+            opens = row is shown[0] and row.kind == "summary"
+            found.append((place, New(row.id, row.message, moments[row.id], opens)))
     return found
+
+
+def _beginning(rows: Sequence[Row], starts: Mapping[Id, float], ends: Mapping[Id, float]) -> float:
+    """Before the first turn that is left, or behind all turns where none is."""
+    first = next((starts[row.id] for row in rows if row.id is not None and row.id in starts), None)
+    return max(ends.values(), default=-1.0) if first is None else first - 0.5
 
 
 def _steps_of(handle: Handle, chain: Sequence[Step], rows: Sequence[Row]) -> list[Step]:

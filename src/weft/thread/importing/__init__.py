@@ -13,10 +13,11 @@ from .codex import read_codex
 from .landing import Landed, land_script
 from .lines import read_object
 from .lists import TYPED, guess_protocol, parse, read_list
-from .script import Progress, Remark, Said, Script
+from .script import Folded, Progress, Remark, Said, Script
 
 __all__ = [
     "IMPORTS",
+    "Folded",
     "Landed",
     "Progress",
     "Remark",

@@ -1,0 +1,227 @@
+"""A thread that was compacted here, as the session files of others: one chain, in their words."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import weft
+from claude_lines import SESSION, Session
+from weft.store import MemoryStore, Store
+from weft.thread.handle import Handle
+from weft.thread.transfer import export_bytes, import_bytes
+
+NOW = 1_790_000_000.0
+STAMP = "2026-09-21T14:13:20.000Z"
+CODEX = "cx-1"
+
+Work = Callable[[weft.Thread], object]
+
+
+def opened(store: Store, name: str, branch: str | None = None) -> weft.Thread:
+    """A thread whose clock stands still."""
+    record = store.ensure_thread(name, created=NOW)
+    return weft.Thread(Handle(store, record, branch=branch, clock=lambda: NOW))
+
+
+def fold(thread: weft.Thread) -> None:
+    thread.compact(summary="OURS", keep=1)
+
+
+def fold_twice(thread: weft.Thread) -> None:
+    thread.compact(summary="FIRST", keep=2)
+    fold(thread)
+
+
+def fold_and_edit(thread: weft.Thread) -> None:
+    fold(thread)
+    thread.edit(thread.compile().ids[1], "edited")
+
+
+def fold_and_skip(thread: weft.Thread) -> None:
+    fold(thread)
+    thread.skip(thread.compile().ids[1])
+
+
+def fold_and_reword(thread: weft.Thread) -> None:
+    fold(thread)
+    thread.edit(thread.compile().ids[0], "reworded")
+
+
+def fold_pinned(thread: weft.Thread) -> None:
+    thread.pin(thread.compile().ids[0])
+    thread.compact(keep=1)
+
+
+def fold_by_rule(thread: weft.Thread) -> None:
+    thread.compact(keep=1)
+
+
+def fold_on_a_branch(thread: weft.Thread) -> None:
+    thread.branch("side")
+    side = opened(thread.store, thread.name, "side")
+    fold(side)
+    thread.user("meanwhile")
+    thread.merge("side")
+
+
+def fold_all_and_go_on(thread: weft.Thread) -> None:
+    thread.compact([{"summary": "OURS"}])
+    thread.user("next")
+
+
+def fold_all(thread: weft.Thread) -> None:
+    thread.compact([{"summary": "OURS"}])
+
+
+WORKS: list[Work] = [
+    fold,
+    fold_by_rule,
+    fold_twice,
+    fold_and_edit,
+    fold_and_skip,
+    fold_and_reword,
+    fold_pinned,
+    fold_on_a_branch,
+    fold_all_and_go_on,
+    fold_all,
+]
+
+
+def claude_session() -> bytes:
+    session = Session()
+    session.raw({"type": "queue-operation", "operation": "dequeue", "sessionId": SESSION})
+    session.progress()
+    for number in range(3):
+        session.user(f"question {number}")
+        session.progress()
+        session.says(f"m{number}", f"answer {number}")
+    return session.data
+
+
+def compacted_session() -> bytes:
+    """One that Claude Code had compacted itself."""
+    session = Session()
+    session.user("a")
+    session.says("m0", "b")
+    session.compacts("THEIRS")
+    session.progress()
+    for number in range(1, 3):
+        session.user(f"question {number}")
+        session.says(f"m{number}", f"answer {number}")
+    return session.data
+
+
+def codex_rollout() -> bytes:
+    def line(kind: str, **payload: Any) -> str:
+        return json.dumps(
+            {"timestamp": "2026-02-11T21:00:00.000Z", "type": kind, "payload": payload}
+        )
+
+    def said(role: str, text: str) -> str:
+        part = "output_text" if role == "assistant" else "input_text"
+        return line(
+            "response_item", type="message", role=role, content=[{"type": part, "text": text}]
+        )
+
+    lines = [line("session_meta", id=CODEX, cwd="/p")]
+    for number in range(3):
+        lines += [
+            line("turn_context", cwd="/p"),
+            said("user", f"question {number}"),
+            line("event_msg", type="token_count"),
+            said("assistant", f"answer {number}"),
+        ]
+    return "".join(f"{text}\n" for text in lines).encode()
+
+
+def worked(data: bytes, work: Work) -> tuple[Store, weft.Thread]:
+    store = MemoryStore()
+    (imported,) = import_bytes(store, data)
+    thread = opened(store, imported.thread)
+    work(thread)
+    return store, thread
+
+
+def said(thread: weft.Thread) -> list[str]:
+    return [message.text for message in thread.compile().messages]
+
+
+@pytest.mark.parametrize("work", WORKS)
+@pytest.mark.parametrize("session", [claude_session, compacted_session])
+def test_a_session_compacted_here_is_one_chain(session: Callable[[], bytes], work: Work) -> None:
+    store, thread = worked(session(), work)
+    data = export_bytes(store, SESSION, "claude-code")[0]
+    again = MemoryStore()
+    (imported,) = import_bytes(again, data)
+    assert said(weft.open(again, SESSION)) == said(thread)
+    assert list(imported.branches) == ["main"]
+    assert imported.remarks == ()
+    assert b"1970" not in data
+
+
+@pytest.mark.parametrize("work", WORKS)
+def test_a_rollout_compacted_here_begins_with_its_session(work: Work) -> None:
+    store, thread = worked(codex_rollout(), work)
+    data = export_bytes(store, CODEX, "codex")[0]
+    again = MemoryStore()
+    (imported,) = import_bytes(again, data)
+    assert said(weft.open(again, CODEX)) == said(thread)
+    assert imported.remarks == ()
+    assert json.loads(data.splitlines()[0])["type"] == "session_meta"
+    assert b"1970" not in data
+
+
+def test_a_summary_is_written_as_claude_code_writes_one() -> None:
+    store, _ = worked(claude_session(), fold)
+    values = [
+        json.loads(line) for line in export_bytes(store, SESSION, "claude-code")[0].splitlines()
+    ]
+    at = next(n for n, value in enumerate(values) if value.get("subtype") == "compact_boundary")
+    boundary, summary, kept = values[at : at + 3]
+    assert (boundary["parentUuid"], boundary["timestamp"], boundary["cwd"]) == (
+        None,
+        STAMP,
+        "/project",
+    )
+    assert summary["isCompactSummary"] is True
+    assert (summary["parentUuid"], summary["timestamp"]) == (boundary["uuid"], STAMP)
+    assert (kept["message"]["content"], kept["parentUuid"]) == ("question 2", summary["uuid"])
+
+
+def test_a_summary_is_written_as_codex_writes_one() -> None:
+    store, _ = worked(codex_rollout(), fold)
+    values = [json.loads(line) for line in export_bytes(store, CODEX, "codex")[0].splitlines()]
+    (line,) = [value for value in values if value["type"] == "compacted"]
+    part = {"type": "input_text", "text": "OURS"}
+    summary = {"type": "message", "role": "user", "content": [part]}
+    assert line["payload"] == {"message": "OURS", "replacement_history": [summary]}
+    assert line["timestamp"] == STAMP
+
+
+@pytest.mark.parametrize("format", ["claude-code", "codex"])
+def test_a_thread_of_our_own_that_was_compacted_has_the_time_of_it(format: str) -> None:
+    store = MemoryStore()
+    thread = opened(store, "own")
+    for number in range(3):
+        thread.user(f"question {number}")
+        thread.assistant(f"answer {number}")
+    fold(thread)
+    data = export_bytes(store, "own", format)[0]
+    assert {json.loads(line)["timestamp"] for line in data.splitlines()} == {STAMP}
+
+
+@pytest.mark.parametrize("format", ["claude-code", "codex"])
+def test_what_begins_with_a_compaction_can_be_worked_on(format: str) -> None:
+    """The export of an export: the first commit is a compaction that nothing came before."""
+    session = {"claude-code": claude_session, "codex": codex_rollout}[format]
+    store, thread = worked(session(), fold)
+    again, copy = worked(
+        export_bytes(store, thread.name, format)[0], lambda thread: thread.user("on")
+    )
+    third, last = worked(export_bytes(again, copy.name, format)[0], fold_by_rule)
+    assert said(copy) == [*said(thread), "on"]
+    fourth, end = worked(export_bytes(third, last.name, format)[0], lambda _: None)
+    assert said(end) == said(last)
+    assert fourth.threads()
