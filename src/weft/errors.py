@@ -73,10 +73,10 @@ class WrongValue(ThreadError):
 
 
 class NotFound(ThreadError):
-    """Nothing here has that name."""
+    """Nothing here has that name; `hint` says what names there are."""
 
-    def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"no {kind} {name!r} in this thread")
+    def __init__(self, kind: str, name: str, hint: str = "") -> None:
+        super().__init__(f"no {kind} {name!r} in this thread{hint and f': {hint}'}")
         self.kind = kind
         self.name = name
 

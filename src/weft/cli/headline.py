@@ -5,7 +5,7 @@ itself: a message by its first words, an edit by the new ones, a mark by the mes
 """
 
 from weft.errors import ThreadError
-from weft.model import Message, ToolCall
+from weft.model import Message, ToolCall, speaker
 from weft.thread import CommitInfo, Thread
 
 from .terminal import PLAIN, Screen, shorten
@@ -41,17 +41,23 @@ def headline(thread: Thread, info: CommitInfo) -> tuple[str, str]:
     note = info.message or ""
     type, _, words = note.partition(": ")
     if type in PLAIN_TYPES:
-        note = words
+        note = "" if _begins(message, words) else words
     if not note:
         note = f"edit: {preview(message)}" if info.kind == "edit" else preview(message)
-    return message.role, note
+    return speaker(message), note
 
 
 def preview(message: Message) -> str:
-    """The first words of a message; what it calls, where it says nothing."""
-    said = " ".join(message.text.split())
+    """The first words of a message, and the names of what it calls."""
+    said = shorten(" ".join(message.text.split()), WORDS)
     calls = ", ".join(block.name for block in message.blocks if isinstance(block, ToolCall))
-    return shorten(said, WORDS) or (f"calls {calls}" if calls else "")
+    return " ".join([*filter(None, [said]), *([f"[calls {calls}]"] if calls else [])])
+
+
+def _begins(message: Message, words: str) -> bool:
+    """Whether a note is only the beginning of what the message says."""
+    said, noted = (" ".join(text.split()) for text in (message.text, words.removesuffix("...")))
+    return said.startswith(noted)
 
 
 def _marked(thread: Thread, info: CommitInfo) -> tuple[str, str]:
@@ -62,6 +68,6 @@ def _marked(thread: Thread, info: CommitInfo) -> tuple[str, str]:
         except ThreadError:  # its line came with a branch that is not this one
             messages = ()
         if len(messages) == 1:
-            return messages[0].role, f"{MARKS[priority]}: {preview(messages[0])}"
+            return speaker(messages[0]), f"{MARKS[priority]}: {preview(messages[0])}"
         return info.kind, f"{MARKS[priority]}: {id[:SHORT]}"
     return info.kind, info.message or "nothing new"

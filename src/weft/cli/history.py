@@ -11,6 +11,7 @@ from weft.thread import MergePreview, Thread
 from .headline import SHORT, headline
 from .reshape import preview_json
 from .threads import (
+    REVISION,
     Verb,
     add_options,
     at_commit,
@@ -113,7 +114,7 @@ def _preview_json(preview: MergePreview) -> dict[str, Any]:
 
 def _branch_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", help="the new branch; without it, all are listed")
-    parser.add_argument("--at", help="where it begins: an id or another branch")
+    parser.add_argument("--at", help=f"where it begins: {REVISION}")
     parser.add_argument("--delete", action="store_true", help="forget this branch's name")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from weft.history import Diff, Row, read_branches
+from weft.model import Message, ToolCall, ToolResult, speaker, spoken
 from weft.store import Store, ThreadRecord, open_store
 from weft.thread import CompiledContext, Hit, Thread, read_title
 from weft.thread.formats import to_text
@@ -18,6 +19,7 @@ from .headline import SHORT, WORDS, describe
 from .lanes import log_graph
 from .terminal import PLAIN, Screen, paged, shorten
 from .threads import (
+    REVISION,
     Verb,
     add_options,
     count,
@@ -106,15 +108,26 @@ def show(thread: Thread, args: argparse.Namespace) -> None:
         _show_sent(thread, args)
         return
     info = thread.show(args.id)
-    messages = [{"role": message.role, "content": message.text} for message in info.messages]
     if args.json:
-        print_json({**info.to_dict(), "messages": messages})
+        print_json({**info.to_dict(), "messages": [_message_json(m) for m in info.messages]})
         return
     paint, note = args.screen.paint, args.screen.safe(info.message or "")
     print(f"commit {paint(info.id, 'id')}\nkind   {paint(info.kind, 'kind')}")
     print(f"date   {info.created:%Y-%m-%d %H:%M:%S}\nnote   {note}")
-    for message in messages:
-        print(f"\n{paint(message['role'], 'role')}: {args.screen.safe(message['content'])}")
+    for message in info.messages:
+        print(f"\n{paint(speaker(message), 'role')}: {args.screen.safe(spoken(message))}")
+
+
+def _message_json(message: Message) -> dict[str, Any]:
+    """A message as JSON says it: what it calls, and which calls it answers, where it does."""
+    calls = [
+        {"id": block.id, "name": block.name, "arguments": block.arguments}
+        for block in message.blocks
+        if isinstance(block, ToolCall)
+    ]
+    results = [block.call_id for block in message.blocks if isinstance(block, ToolResult)]
+    found: dict[str, Any] = {"role": message.role, "content": message.text}
+    return found | ({"calls": calls} if calls else {}) | ({"results": results} if results else {})
 
 
 def _show_sent(thread: Thread, args: argparse.Namespace) -> None:
@@ -139,7 +152,7 @@ def _exact(body: bytes) -> orjson.Fragment | str:
 
 
 def diff(thread: Thread, args: argparse.Namespace) -> None:
-    found = thread.diff(args.before, args.after)
+    found = _last_change(thread) if args.before is None else thread.diff(args.before, args.after)
     if args.json:
         print_json(_diff_json(found))
         return
@@ -147,6 +160,12 @@ def diff(thread: Thread, args: argparse.Namespace) -> None:
     for line in lines:
         print(args.screen.paint(args.screen.safe(line), DIFF_STYLES.get(line[:1], "dim")))
     print(total)
+
+
+def _last_change(thread: Thread) -> Diff:
+    """The newest commit against the one before it; the first one against the empty past."""
+    head = thread.head
+    return thread.diff(head.parents[0] if head is not None and head.parents else 0.0)
 
 
 def compile_thread(thread: Thread, args: argparse.Namespace) -> None:
@@ -187,8 +206,8 @@ def _diff_json(found: Diff) -> dict[str, Any]:
             {
                 "kind": delta.kind,
                 "id": delta.id,
-                "before": None if delta.before is None else delta.before.message.text,
-                "after": None if delta.after is None else delta.after.message.text,
+                "before": None if delta.before is None else spoken(delta.before.message),
+                "after": None if delta.after is None else spoken(delta.after.message),
             }
             for delta in found.changes
         ],
@@ -219,19 +238,21 @@ def _log_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _show_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="a commit's id, a prefix of it, or a branch")
+    parser.add_argument("id", help=f"the commit or message: {REVISION}")
     parser.add_argument(
         "--sent", action="store_true", help="the very bytes that a model was sent for this answer"
     )
 
 
 def _diff_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("before", help="an id or a branch")
-    parser.add_argument("after", nargs="?", help="an id or a branch; without it, the head")
+    parser.add_argument(
+        "before", nargs="?", help=f"{REVISION}; without it, what the last commit changed"
+    )
+    parser.add_argument("after", nargs="?", help="the same; without it, HEAD")
 
 
 def _compile_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("at", nargs="?", help="an id or a branch; without it, the head")
+    parser.add_argument("at", nargs="?", help=f"{REVISION}; without it, HEAD")
     parser.add_argument("--last", type=count, help="the newest that many messages")
     parser.add_argument("--format", choices=FORMATS, help="print JSON in this shape")
     parser.add_argument("--reasoning", action="store_true", help="show reasoning too")
@@ -243,7 +264,7 @@ def _search_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _recall_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("words", help="an id, a checkpoint, or words of the original")
+    parser.add_argument("words", help="an id or HEAD~N, a checkpoint, or words of the original")
     parser.add_argument("-n", "--limit", type=count, default=20, help="at most that many")
 
 

@@ -8,6 +8,8 @@ from typing import Any
 from weft.thread import Thread
 
 from .threads import (
+    MESSAGE,
+    REVISION,
     SHORT,
     Verb,
     add_options,
@@ -98,23 +100,25 @@ def _version_line(found: dict[str, Any]) -> str:
 
 def _tag_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", help="the new tag; without it, all are listed")
-    parser.add_argument("at", nargs="?", help="what it names: an id or a branch; else the head")
+    parser.add_argument("at", nargs="?", help=f"what it names: {REVISION}; else HEAD")
     parser.add_argument("--delete", action="store_true", help="forget this tag")
 
 
 def _note_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", nargs="?", help="the commit or message; without it, notes are listed")
+    parser.add_argument(
+        "id", nargs="?", help="the commit or message, by id or HEAD~N; without it, notes are listed"
+    )
     parser.add_argument("text", nargs="?", help="what to say; without it, standard input")
     parser.add_argument("--list", action="store_true", help="list the notes about it")
 
 
 def _blame_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("text", help="the words, or a message's id")
+    parser.add_argument("text", help="the words, or a message's id or HEAD~N")
     parser.add_argument("-n", "--limit", type=count, default=20, help="at most that many")
 
 
 def _versions_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="the message's id, or a prefix of it")
+    parser.add_argument("id", help=MESSAGE)
 
 
 OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {

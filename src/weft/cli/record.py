@@ -10,6 +10,7 @@ from weft.thread import open as open_thread
 
 from .main import DEFAULT_THREAD
 from .threads import (
+    MESSAGE,
     Verb,
     add_options,
     choose_thread,
@@ -102,18 +103,18 @@ def _commit_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _edit_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="the message's id, or a prefix of it")
+    parser.add_argument("id", help=MESSAGE)
     parser.add_argument("text", nargs="?", help="the new words; without it, standard input")
     parser.add_argument("-m", "--message", help="the note beside the commit")
 
 
 def _pin_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="the message's id, or a prefix of it")
+    parser.add_argument("id", help=MESSAGE)
     parser.add_argument("--off", action="store_true", help="let it go like any other again")
 
 
 def _skip_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="the message's id, or a prefix of it")
+    parser.add_argument("id", help=MESSAGE)
     parser.add_argument("--off", action="store_true", help="show it again")
 
 

@@ -12,7 +12,16 @@ from msgspec import to_builtins
 from weft.history import CHOICES, Conflict, Row, SetupConflict
 from weft.thread import CommitInfo, Preview, Thread
 
-from .threads import Verb, add_options, print_info, print_json, run_on_thread, safe
+from .threads import (
+    MESSAGE,
+    REVISION,
+    Verb,
+    add_options,
+    print_info,
+    print_json,
+    run_on_thread,
+    safe,
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -89,26 +98,26 @@ def add_strategy(parser: argparse.ArgumentParser) -> None:
 
 
 def _reset_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("at", help="the commit, tag or branch that the branch shall point at")
+    parser.add_argument("at", help=f"what the branch shall point at: {REVISION}")
 
 
 def _rebase_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("onto", help="the branch or commit to stand behind")
+    parser.add_argument("onto", help=f"what to stand behind: {REVISION}")
     add_strategy(parser)
 
 
 def _pick_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="the commit of another branch to say again here")
+    parser.add_argument("id", help=f"the commit to say again here: {REVISION}")
     add_strategy(parser)
 
 
 def _revert_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="the commit to take back")
+    parser.add_argument("id", help=f"the commit to take back: {REVISION}")
     add_strategy(parser)
 
 
 def _restore_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="the message's id, or a prefix of it")
+    parser.add_argument("id", help=MESSAGE)
     parser.add_argument(
         "version", nargs="?", type=int, default=0, help="its number; 0 is the first"
     )

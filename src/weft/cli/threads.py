@@ -22,6 +22,10 @@ from .main import DEFAULT_STORE, DEFAULT_THREAD
 from .terminal import read_screen
 
 NAMES_SHOWN = 8
+REVISION = "an id or its beginning, a branch, a tag, or HEAD, also with ~N or ^ behind"
+"""What may be said where a commit is meant; `weft.thread.resolve` reads it."""
+
+MESSAGE = "the message's id or its beginning, or the commit that wrote it: HEAD, HEAD~N, main^"
 
 Verb = Callable[[Thread, argparse.Namespace], None]
 

@@ -6,6 +6,7 @@ from typing import Literal
 from msgspec import Struct
 
 from weft.ids import Id
+from weft.model import speaker, spoken
 
 from .compile import Count, shows
 from .objects import Row
@@ -96,5 +97,5 @@ def _lines(changes: Sequence[Delta]) -> Iterator[str]:
         for row, sign in ((delta.before, "-"), (delta.after, "+")):
             if row is not None:
                 mark = "" if row.priority == "normal" else f" [{row.priority}]"
-                text = row.message.text.replace("\n", f"\n{sign} ")
-                yield f"{sign} {delta.id[:12]} {row.message.role}{mark}: {text}"
+                text = spoken(row.message).replace("\n", f"\n{sign} ")
+                yield f"{sign} {delta.id[:12]} {speaker(row.message)}{mark}: {text}"

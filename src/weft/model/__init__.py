@@ -27,7 +27,7 @@ from .blocks import (
 from .events import Close, Delta, End, Event, Fail, Finish, Open, Other, Start
 from .fold import Fold, fold, merge_ext, merge_usage
 from .loss import Level, Loss
-from .message import SYSTEM_ROLES, Message, Origin, is_system, side, texts
+from .message import SYSTEM_ROLES, Message, Origin, is_system, side, speaker, spoken, texts
 from .request import (
     Format,
     Params,
@@ -97,5 +97,7 @@ __all__ = [
     "merge_usage",
     "reminder_text",
     "side",
+    "speaker",
+    "spoken",
     "texts",
 ]

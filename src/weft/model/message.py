@@ -12,6 +12,7 @@ from .blocks import (
     Refusal,
     Reminder,
     Text,
+    ToolCall,
     ToolResult,
     checkpoint_text,
     reminder_text,
@@ -63,6 +64,42 @@ def texts(blocks: Iterable[Block]) -> Iterator[str]:
                 yield checkpoint_text(block)
             case _:
                 pass
+
+
+def speaker(message: Message) -> str:
+    """Who a person sees speaking, with a name where there is one.
+
+    What holds results and no words of its own is a tool's, whoever sends it: Anthropic's wire has
+    the user say what a tool answered.
+    """
+    role = "tool" if _answers(message) else message.role
+    return f"{role} ({message.name})" if message.name else role
+
+
+def spoken(message: Message, text: str | None = None) -> str:
+    """What a person sees of a message: its text (or another for it), then what it calls."""
+    said = _words(message) if text is None else text
+    calls = [f"[calls {b.name} {b.arguments}]" for b in message.blocks if isinstance(b, ToolCall)]
+    return "\n".join([said, *calls] if said else calls)
+
+
+def _words(message: Message) -> str:
+    """The text; a result between words of somebody else is marked as one."""
+    if message.role == "tool" or _answers(message):
+        return message.text
+    found = [
+        f"[result {told}]" if isinstance(block, ToolResult) else told
+        for block in message.blocks
+        for told in ["\n".join(texts([block]))]
+        if told
+    ]
+    return "\n".join(found)
+
+
+def _answers(message: Message) -> bool:
+    """Whether a tool alone speaks here; reminders and marks are nobody's words."""
+    kinds = [type(block) for block in message.blocks]
+    return ToolResult in kinds and not {*kinds} - {ToolResult, Reminder, Checkpoint}
 
 
 def is_system(message: Message) -> bool:

@@ -38,6 +38,8 @@ from weft.model import (
     checkpoint_text,
     is_system,
     reminder_text,
+    speaker,
+    spoken,
 )
 
 Dict = dict[str, Any]
@@ -99,7 +101,7 @@ def to_gemini(params: Mapping[str, Any]) -> Dict:
 
 def to_text(rows: Iterable[Row]) -> str:
     """The conversation as a person reads it, calls included."""
-    return "\n\n".join(f"{_speaker(row.message)}: {_spoken(row)}" for row in rows)
+    return "\n\n".join(f"{speaker(row.message)}: {_spoken(row)}" for row in rows)
 
 
 def _paired(rows: Iterable[Row]) -> Sequence[Row]:
@@ -351,17 +353,9 @@ def _joined(blocks: Iterable[Block]) -> str:
     return "\n".join(_texts(blocks))
 
 
-def _speaker(message: Message) -> str:
-    return f"{message.role} ({message.name})" if message.name else message.role
-
-
 def _spoken(row: Row) -> str:
-    calls = [
-        f"[calls {block.name} {block.arguments}]"
-        for block in row.message.blocks
-        if isinstance(block, ToolCall)
-    ]
-    return "\n".join([text for text in [_plain(row)] if text] + calls)
+    """A line with its calls; one of reasoning reads as its thought."""
+    return spoken(row.message, _plain(row) if row.kind == "reasoning" else None)
 
 
 def _arguments(text: str) -> JsonObject:

@@ -1,5 +1,11 @@
-"""From what a person types to the object that is meant."""
+"""From what a person types to the object that is meant.
 
+A revision is a branch, a tag, an id or the beginning of one, or `HEAD` for the tip of the branch
+at hand; behind each may stand `~N`, the commit so many before it, and `^`, the one before it (`^2`
+is what a merge brought in). No branch or tag can be called so: its name may hold neither sign.
+"""
+
+import re
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -17,6 +23,10 @@ FULL = 2 * SIZE
 SHORTEST = 4  # digits of an id, where words may be meant as well
 MICROSECOND = 1e-6
 PAGE = 64  # how many commits are looked through for a time, before many more
+HEAD = "HEAD"
+REVISION = re.compile(r"(?P<base>[^~^]*)(?P<steps>(?:[~^][0-9]{0,9})*)")
+STEP = re.compile(r"([~^])([0-9]*)")
+NAMES = "it takes a branch, a tag, the beginning of an id, or HEAD, each also with ~N or ^ behind"
 FORBIDDEN = frozenset(" ~^:?*[\\\t\n\r\x7f")
 
 Name = str | CommitInfo
@@ -31,8 +41,7 @@ def resolve_commit(handle: Handle, at: At) -> Id | None:
         case CommitInfo(id=id):
             return _only(handle, id)
         case str():
-            names = (handle.store.read_ref(handle.name, name) for name in (at, TAG + at))
-            return next((id for id in names if id is not None), None) or _only(handle, at)
+            return _revision(handle, at)
         case datetime():
             return _commit_at(handle, at.timestamp())
         case int() | float() if not isinstance(at, bool):
@@ -45,13 +54,13 @@ def require_commit(handle: Handle, at: Name) -> Id:
     """The commit that is meant; raises `NotFound` where the thread is empty."""
     found = resolve_commit(handle, at)
     if found is None:
-        raise NotFound("commit", str(at))
+        raise NotFound("commit", str(at), NAMES)
     return found
 
 
 def resolve_row(handle: Handle, view: View, name: Name) -> Row:
     """The line that is meant: by its own id, or by a commit that touched it alone."""
-    typed = _typed(name)
+    typed = _typed(_named(handle, name))
     slots = [row for row in view.rows if row.id is not None and row.id.hex().startswith(typed)]
     commits = handle.store.find(handle.name, typed)
     ids = {row.id.hex() for row in slots if row.id is not None} | {id.hex() for id in commits}
@@ -62,13 +71,13 @@ def resolve_row(handle: Handle, view: View, name: Name) -> Row:
     touched = _touched_slots(handle, commits)
     row = view.find(touched[0]) if len(touched) == 1 else None
     if row is None:
-        raise NotFound("message", str(name))
+        raise NotFound("message", str(name), NAMES)
     return row
 
 
 def read_row(handle: Handle, name: Name) -> Row:
     """The line of the branch that is meant; a whole id finds it without compiling the list."""
-    head, typed = handle.head(), _typed(name)
+    head, typed = handle.head(), _typed(_named(handle, name))
     if head is not None and len(typed) == FULL and not handle.has_view(head):
         slot = bytes.fromhex(typed)
         lines = read_lines(handle.store, handle.name, head, [slot])
@@ -92,7 +101,7 @@ def check_name(name: str, kind: str = "branch") -> str:
     """The name, if a branch or a tag may have it; the rules are git's."""
     wrong = (
         not check_line(kind, name)
-        or name == "HEAD"
+        or name == HEAD
         or name.startswith((".", "-", "/"))
         or name.endswith((".", ".lock", "/"))
         or ".." in name
@@ -103,11 +112,56 @@ def check_name(name: str, kind: str = "branch") -> str:
     return name
 
 
+def _revision(handle: Handle, name: str) -> Id | None:
+    """The commit of a name and the steps back behind it; `None` for `HEAD` where nothing is."""
+    parts = REVISION.fullmatch(name.strip())
+    if parts is None or not parts["steps"]:
+        return _commit_named(handle, name)
+    found = _commit_named(handle, parts["base"] or HEAD)
+    for sign, digits in STEP.findall(parts["steps"]):
+        count = int(digits or 1)
+        found = _back(handle, found, count) if sign == "~" else _parent(handle, found, count)
+        if found is None:
+            raise NotFound("commit", name, NAMES)
+    return found
+
+
+def _commit_named(handle: Handle, name: str) -> Id | None:
+    if name == HEAD:
+        return handle.head()
+    refs = (handle.store.read_ref(handle.name, ref) for ref in (name, TAG + name))
+    return next((id for id in refs if id is not None), None) or _only(handle, name)
+
+
+def _back(handle: Handle, commit: Id | None, count: int) -> Id | None:
+    """The commit so many before this one, along first parents."""
+    if commit is None:
+        return None
+    nodes = handle.store.walk_nodes(handle.name, commit, count + 1)
+    return nodes[count].id if count < len(nodes) else None
+
+
+def _parent(handle: Handle, commit: Id | None, number: int) -> Id | None:
+    """That parent of a commit, the first being 1; 0 is the commit itself, as git has it."""
+    if commit is None or number == 0:
+        return commit
+    (step,) = handle.store.read_commits(handle.name, [commit])
+    return step.commit.parents[number - 1] if number <= len(step.commit.parents) else None
+
+
+def _named(handle: Handle, name: Name) -> Name:
+    """The id that a revision means; what is an id already, or words, stays as it is."""
+    if not isinstance(name, str) or not (name == HEAD or "~" in name or "^" in name):
+        return name
+    found = _revision(handle, name)
+    return name if found is None else found.hex()
+
+
 def _only(handle: Handle, name: str) -> Id:
     typed = _typed(name)
     found = handle.store.find(handle.name, typed)
     if not found:
-        raise NotFound("commit", name)
+        raise NotFound("commit", name, NAMES)
     if len(found) > 1:
         raise Ambiguous(typed, tuple(id.hex() for id in found))
     return found[0]
@@ -116,7 +170,7 @@ def _only(handle: Handle, name: str) -> Id:
 def _typed(name: Name) -> str:
     typed = (name.id if isinstance(name, CommitInfo) else check_text("id", name)).strip().lower()
     if not typed or len(typed) > FULL or not HEX.issuperset(typed):
-        raise NotFound("id", str(name))
+        raise NotFound("id", str(name), NAMES)
     return typed
 
 

@@ -1,0 +1,92 @@
+"""Calls and results are seen wherever a message is: show, diff, log, compile, search."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import weft
+from claude_lines import Session
+from weft.cli.main import main
+from weft.model import Message, Text, ToolCall, ToolResult
+
+CALL = ToolCall("c1", "calculator", '{"a":1}')
+RESULT = ToolResult("c1", (Text("42"),))
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "store.db"
+    monkeypatch.setenv("WEFT_STORE", str(path))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (Message("assistant", (CALL,)), 'assistant: [calls calculator {"a":1}]'),
+        (
+            Message("assistant", (Text("let me see"), CALL)),
+            'assistant: let me see\n[calls calculator {"a":1}]',
+        ),
+        (Message("tool", (RESULT,)), "tool: 42"),
+        (Message("user", (RESULT,)), "tool: 42"),  # Anthropic's wire: results are the user's
+        (Message("user", (RESULT, Text("go on"))), "user: [result 42]\ngo on"),
+        (Message("user", (Text("hi"),), name="ann"), "user (ann): hi"),
+    ],
+    ids=str,
+)
+def test_a_message_is_shown_with_what_it_calls(
+    store: Path, capfd: pytest.CaptureFixture[str], message: Message, shown: str
+) -> None:
+    with weft.open(store) as thread:
+        thread.user("how much?")
+        thread.commit_message(Message("assistant", (CALL,)))
+        id = thread.commit_message(message).id
+    main(["show", id])
+    assert f"\n\n{shown}\n" in capfd.readouterr().out
+    main(["compile"])
+    assert f"\n\n{shown}\n" in capfd.readouterr().out
+    main(["diff", "main~1"])
+    signed = shown.replace("\n", "\n+ ")
+    assert f"+ {id[:12]} {signed}\n" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        (Message("assistant", (CALL,)), "assistant [calls calculator]"),
+        (Message("assistant", (Text("see"), CALL)), "assistant see [calls calculator]"),
+        (Message("user", (RESULT,)), "tool 42"),
+    ],
+    ids=str,
+)
+def test_the_log_has_a_sign_of_each_call(
+    store: Path, capfd: pytest.CaptureFixture[str], message: Message, line: str
+) -> None:
+    with weft.open(store) as thread:
+        thread.commit_message(Message("assistant", (CALL,)))
+        thread.commit_message(message)
+    main(["log", "-n", "1"])
+    assert " ".join(capfd.readouterr().out.split()[1:]) == line
+
+
+@pytest.mark.usefixtures("store")
+def test_an_imported_result_is_a_tools(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    session = Session()
+    session.user("how much?")
+    call = {"type": "tool_use", "id": "c1", "name": "calculator", "input": {"a": 1}}
+    session.answer("m1", call)
+    session.result("c1", "42")
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(session.data)
+    main(["import", str(path)])
+    capfd.readouterr()
+    main(["show", "HEAD"])
+    assert "\ntool: 42\n" in capfd.readouterr().out
+    main(["show", "HEAD", "--json"])
+    (shown,) = json.loads(capfd.readouterr().out)["messages"]
+    assert shown == {"role": "user", "content": "42", "results": ["c1"]}
+    main(["show", "HEAD^", "--json"])
+    (shown,) = json.loads(capfd.readouterr().out)["messages"]
+    assert [call["name"] for call in shown["calls"]] == ["calculator"]
