@@ -179,3 +179,26 @@ def test_turns_edited_added_and_folded_here_are_what_is_resumed(codex: Codex) ->
         "DAMSON": True, "LOVAGE": True, "BORAGE": True, "SAVORY": True,
         "QUINCE": False, "MEDLAR": False,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_rollout_that_was_compacted_here_is_resumed_from_the_summary(
+    codex: Codex, times: int
+) -> None:
+    codex("Please use the tool to print a greeting. QUINCE")
+    codex("resume", "--last", "Say hello. MEDLAR")
+    codex("resume", "--last", "Say hello. SORREL")
+    (file,) = codex.rollouts()
+    store = MemoryStore()
+    (imported,) = import_bytes(store, file.read_bytes())
+    thread = weft.open(store, imported.thread)
+    for number in range(times, 0, -1):
+        thread.compact(summary=f"They greeted each other. PERRY {number}", keep=number)
+    file.write_bytes(export_bytes(store, imported.thread, "codex")[0])
+    codex("resume", file.stem[-36:], "Say hello. TANSY")
+    asked = json.dumps(codex.asked())
+    present = {w: w in asked for w in ("PERRY 1", "SORREL", "TANSY", "QUINCE", "MEDLAR", "PERRY 2")}
+    assert present == {
+        "PERRY 1": True, "SORREL": True, "TANSY": True,
+        "QUINCE": False, "MEDLAR": False, "PERRY 2": False,
+    }  # fmt: skip
