@@ -1,8 +1,13 @@
-"""`weft translate`: one body, one stream, or many lines of either."""
+"""`weft translate`: one body, one stream, or many lines of either.
+
+With `--jsonl` a line is a job that says all of itself, or a body and nothing more; what it does
+not say, the flags say for it. Each line has its own result, in order, and its own error.
+"""
 
 import argparse
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, BinaryIO
 
 import orjson
@@ -24,15 +29,41 @@ OPTIONS: dict[str, Callable[[Any], bool]] = {
 }
 """What a job may say beside its body, and what each may be."""
 
+JOB_KEYS = frozenset({"source", "target", "body", "sse"})
+"""A line that has none of these is a body itself."""
+
+EXAMPLE = """With --jsonl each line is a body, or a job such as
+  {"id": "1", "source": "anthropic", "target": "openai-chat", "body": {"model": ...}}
+  {"id": "2", "kind": "stream", "sse": "event: ...", "options": {"created": 0}}
+What a line does not say, --from, --to, --kind, --model, --system, --cache and --strict say."""
+
+FLAGS = {"source": "--from", "target": "--to"}
+SHAPE = 'a line is a body, or {"id", "source", "target", "body"}'
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLE
     parser.add_argument("file", nargs="?", help="the body; standard input where none is named")
     parser.add_argument("--from", dest="source", metavar="PROTOCOL", help="whose body it is")
     parser.add_argument("--to", dest="target", metavar="PROTOCOL", help="who shall read it")
-    parser.add_argument("--kind", choices=KINDS, default="request")
+    parser.add_argument(
+        "--kind", choices=KINDS, default="request", help="what the body is (default request)"
+    )
     parser.add_argument("--model", help="the model's name for the target")
-    parser.add_argument("--system", choices=SYSTEM, default="auto")
-    parser.add_argument("--cache", choices=CACHE, default="keep")
+    parser.add_argument(
+        "--system",
+        choices=SYSTEM,
+        default="auto",
+        help="where instructions between turns go: inline as they are, demoted to the user, merged "
+        "into the first; auto is what the target takes",
+    )
+    parser.add_argument(
+        "--cache",
+        choices=CACHE,
+        default="keep",
+        help="keep the body's own cache marks, or set them where they help",
+    )
     parser.add_argument("--strict", action="store_true", help="refuse to lose meaning")
     parser.add_argument("--sidecar", metavar="FILE", help="read, if it is there, for the way back")
     parser.add_argument("--save-sidecar", metavar="FILE", help="write what the way back needs")
@@ -44,24 +75,31 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.jsonl:
-        return run_lines(open_input(args.file), sys.stdout.buffer)
+        with open_input(args.file) as source:
+            return run_lines(source, sys.stdout.buffer, defaults(args))
     if args.source is None or args.target is None:
         raise Refused("--from and --to name the two protocols", param="translate")
-    data = open_input(args.file).read()
-    job: dict[str, Any] = {
-        "source": args.source,
-        "target": args.target,
-        "options": {"model": args.model, "system": args.system, "strict": args.strict}
-        | {"cache": args.cache},
-        "sidecar": read_sidecar(args.sidecar),
-        "sse" if args.kind == "stream" else "body": data,
-    }
+    with open_input(args.file) as source:
+        data = source.read()
+    job = defaults(args) | {"sse" if args.kind == "stream" else "body": data}
     result = JOBS[args.kind](job)
     if args.save_sidecar:
         with open(args.save_sidecar, "wb") as file:
             file.write(orjson.dumps(result["sidecar"]))
     write_result(result, args.json)
     return 0
+
+
+def defaults(args: argparse.Namespace) -> dict[str, Any]:
+    """The job that the flags make, but for its body."""
+    return {
+        "source": args.source,
+        "target": args.target,
+        "kind": args.kind,
+        "options": {"model": args.model, "system": args.system, "strict": args.strict}
+        | {"cache": args.cache},
+        "sidecar": read_sidecar(args.sidecar),
+    }
 
 
 def write_result(result: dict[str, Any], as_json: bool) -> None:
@@ -85,40 +123,54 @@ def plain(result: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def run_lines(source: BinaryIO, out: BinaryIO) -> int:
+def run_lines(source: BinaryIO, out: BinaryIO, unsaid: dict[str, Any]) -> int:
     """One job a line; a bad line gets its own error and the others go on."""
-    for line in source:
+    for number, line in enumerate(source, start=1):
         if line.strip():
-            out.write(orjson.dumps(run_line(line)) + b"\n")
+            out.write(orjson.dumps(run_line(line, number, unsaid)) + b"\n")
             out.flush()
     return 0
 
 
-def run_line(line: bytes) -> dict[str, Any]:
-    job: Any = None
+def run_line(line: bytes, number: int, unsaid: dict[str, Any]) -> dict[str, Any]:
+    job: dict[str, Any] = {}
     try:
-        job = orjson.loads(line)
-        if not isinstance(job, dict):
-            raise Refused("each line is a JSON object", param="line")
-        kind = str(job.get("kind", "request"))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+        job = read_job(line, number, unsaid)
+        kind = str(job["kind"])
         if kind not in JOBS:
             raise Refused(f"{kind!r} is none of {', '.join(JOBS)}", param="kind")
-        return {"id": job.get("id"), **JOBS[kind](job)}  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
-    except orjson.JSONDecodeError as error:
-        refused = Refused(f"the line is not JSON: {error}", param="line")
+        return {"id": job.get("id"), **JOBS[kind](job)}
     except Refused as error:
         refused = error
     except UpstreamFailed as error:
         refused = Refused(str(error), param="body", status=error.status, type="api_error")
     return {
-        "id": job.get("id") if isinstance(job, dict) else None,  # pyright: ignore[reportUnknownMemberType]
+        "id": job.get("id"),
         "error": {
             "status": refused.status,
             "type": refused.type,
             "message": refused.message,
             "param": refused.param,
+            "line": number,
         },
     }
+
+
+def read_job(line: bytes, number: int, unsaid: dict[str, Any]) -> dict[str, Any]:
+    """The job of a line; a bare body is known by the number of its line."""
+    try:
+        read: Any = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise Refused(f"the line is not JSON: {error}", param="line") from None
+    if not isinstance(read, dict):
+        raise Refused(f"each line is a JSON object: {SHAPE}", param="line")
+    said: dict[str, Any] = read  # pyright: ignore[reportUnknownVariableType] - JSON's own keys
+    if not JOB_KEYS & said.keys():
+        said = {"id": number, "body": said}
+    options: Any = said.get("options") or {}
+    if isinstance(options, dict):
+        options = unsaid["options"] | options
+    return unsaid | said | {"options": options}
 
 
 def translate_request_job(job: dict[str, Any]) -> dict[str, Any]:
@@ -152,7 +204,7 @@ def translate_stream_job(job: dict[str, Any]) -> dict[str, Any]:
     )
     sse = job.get("sse")
     if not isinstance(sse, str | bytes):
-        raise Refused("a stream's text is needed", param="sse")
+        raise Refused('a stream\'s text is needed, as {"sse": "..."}', param="sse")
     text = stream.feed(sse.encode() if isinstance(sse, str) else sse) + stream.close()
     return {
         "sse": text.decode(),
@@ -171,14 +223,14 @@ JOBS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 def job_body(job: dict[str, Any]) -> Any:
     body = job.get("body")
     if not isinstance(body, dict | bytes | str):
-        raise Refused("a body is needed", param="body")
+        raise Refused(f"a body is needed: {SHAPE}", param="body")
     return body  # pyright: ignore[reportUnknownVariableType]
 
 
 def job_name(job: dict[str, Any], key: str) -> str:
     name = job.get(key)
     if not isinstance(name, str):
-        raise Refused("a protocol's name is needed", param=key)
+        raise Refused(f"a protocol's name is needed: {FLAGS[key]}, or {SHAPE}", param=key)
     return name
 
 
@@ -211,5 +263,6 @@ def read_sidecar(path: str | None) -> Any:
             raise Refused(f"{path} is not JSON: {error}", param="--sidecar") from None
 
 
-def open_input(path: str | None) -> BinaryIO:
-    return sys.stdin.buffer if path in (None, "-") else open(path, "rb")
+def open_input(path: str | None) -> AbstractContextManager[BinaryIO]:
+    """The file, or standard input, which stays open."""
+    return nullcontext(sys.stdin.buffer) if path in (None, "-") else open(path, "rb")
