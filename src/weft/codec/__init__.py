@@ -21,6 +21,7 @@ from .base import (
     SystemPolicy,
     Target,
     parsed,
+    thread_path,
     verbatim,
 )
 from .sse import SseParser, write_frame
@@ -117,6 +118,7 @@ __all__ = [
     "parsed",
     "refuse_system_media",
     "restore_calls",
+    "thread_path",
     "verbatim",
     "write_frame",
 ]

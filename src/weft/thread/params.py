@@ -13,7 +13,7 @@ from weft.catalog import Model, load_catalog
 from weft.codec import CODECS, SystemPolicy, Target
 from weft.errors import ThreadError
 from weft.history import Setup
-from weft.model import JsonObject, Loss, Message, Params, Request, Tool
+from weft.model import JsonObject, Loss, Message, Params, Place, Request, Tool
 
 ANTHROPIC = "anthropic"
 GEMINI = "gemini"
@@ -22,6 +22,9 @@ UNSTREAMED = 8192
 
 https://platform.claude.com/docs/en/cli-sdks-libraries/sdks/python#long-requests
 """
+
+NO_MARKS: Mapping[Place, Any] = {}
+NO_REST: Mapping[str, Any] = {}
 
 ToolLike = Tool | Mapping[str, Any] | Any
 """A tool of the model, a vendor's dict, or anything with a name, a description and parameters."""
@@ -56,9 +59,17 @@ class VendorParams(dict[str, Any]):
 
 
 def write_params(
-    recipe: Recipe, messages: Sequence[Message], setup: Setup, unsaid: Sequence[Loss] = ()
+    recipe: Recipe,
+    messages: Sequence[Message],
+    setup: Setup,
+    unsaid: Sequence[Loss] = (),
+    marks: Mapping[Place, Any] = NO_MARKS,
+    rest: Mapping[str, Any] = NO_REST,
 ) -> VendorParams:
-    """The request that says these messages to this vendor; `unsaid` is what was left out before."""
+    """The request that says these messages to this vendor; `unsaid` is what was left out before.
+
+    `marks` are cache breakpoints by place, `rest` what no setup takes up: said, or reported.
+    """
     if recipe.protocol not in CODECS:
         raise ThreadError(f"no codec speaks {recipe.protocol!r}")
     params, model = setup.params, recipe.model
@@ -75,6 +86,8 @@ def write_params(
         messages=tuple(messages),
         tools=setup.tools if recipe.tools is None else recipe.tools,
         params=params,
+        marks=marks,
+        rest=rest,
     )
     target = Target(found, recipe.system)
     encoded = CODECS[recipe.protocol].encode_request(request, target)

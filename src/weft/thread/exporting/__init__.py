@@ -2,16 +2,13 @@
 
 from collections.abc import Callable
 
-import orjson
-
 from weft.errors import ThreadError
 from weft.history import show_rows
 from weft.model import Loss
-from weft.thread.compiled import CompiledContext
 from weft.thread.formats import to_dicts
 from weft.thread.handle import Handle
-from weft.thread.params import Recipe
 
+from .bodies import dump, write_body, write_untouched
 from .claude_code import write_claude_code
 from .codex import write_codex
 
@@ -33,19 +30,13 @@ def write_export(
 ) -> tuple[bytes, tuple[Loss, ...]]:
     """The handle's branch in one of `EXPORTS`, and what that format could not say.
 
-    A vendor's body is what its `create(**...)` takes, the model's name included if one is given.
+    What was imported in that format, and not touched since, is the file that came in.
     """
     if format in LINES:
         return LINES[format](handle), ()
-    view = handle.view(handle.head())
     if format == DICTS:
-        return _json(to_dicts(show_rows(view.rows))), ()
+        rows = handle.view(handle.head()).rows
+        return write_untouched(handle, format) or dump(to_dicts(show_rows(rows))), ()
     if format not in BODIES:
         raise ThreadError(f"no export writes {format!r}; there are {', '.join(EXPORTS)}")
-    context = CompiledContext(view, handle.count)
-    body = context.follow(Recipe(head=context.head, protocol=format, model=model))
-    return _json(body), body.losses
-
-
-def _json(value: object) -> bytes:
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    return write_body(handle, format, model)

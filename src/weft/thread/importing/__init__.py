@@ -12,19 +12,22 @@ from .claude_code import read_claude_code
 from .codex import read_codex
 from .landing import Landed, land_script
 from .lines import read_object
-from .lists import TYPED, guess_protocol, parse, read_list
+from .lists import TYPED, Listed, guess_protocol, parse, read_list, read_listed
 from .script import Folded, Progress, Remark, Said, Script
 
 __all__ = [
     "IMPORTS",
+    "LISTS",
     "Folded",
     "Landed",
+    "Listed",
     "Progress",
     "Remark",
     "Said",
     "Script",
     "detect_format",
     "land_script",
+    "read_listed",
     "read_script",
 ]
 

@@ -9,7 +9,7 @@ and the import lands beside it under another name.
 
 What is new passes the handle's hooks, and each branch its budget, before anything is written: one
 that is refused refuses the import. Where a hook says a message otherwise, the file's own line is
-not kept beside it, because that line still says what the hook took out.
+not kept beside it, because that line still says what the hook took out; nor is the whole file.
 """
 
 from collections.abc import Mapping
@@ -42,12 +42,13 @@ from .script import Aside, Equipped, Folded, Progress, Said, Script, Step, tell
 
 
 class Made(Struct, frozen=True):
-    """A step as a commit, with what it compiles to."""
+    """A step as a commit, with what it compiles to; `is_reworded`: a hook said it otherwise."""
 
     record: CommitRecord
     entries: tuple[tuple[Id, bytes], ...]
     view: View
     messages: tuple[Message, ...]
+    is_reworded: bool = False
 
 
 class Landed(Struct, frozen=True):
@@ -101,21 +102,28 @@ def _make(handle: Handle, format: str, source: str, step: Step, made: Mapping[st
     above = None if step.parent is None else made[step.parent]
     view = View() if above is None else above.view
     draft = _draft(step, view, made)
-    if step.lines:
+    if step.lines and not (isinstance(step, Said) and step.is_file and _reworded(made)):
         extra = write_attachment(Attachment(format, source, step.lines))
         draft = structs.replace(draft, messages=(*draft.messages, extra))
     created = handle.clock() if step.created is None else step.created
     parents = () if above is None else (above.record.id,)
     record, entries = encode_commit(draft, parents, created=created)
+    reworded = False
     if handle.before and not handle.store.read_nodes(handle.name, [record.id]):
-        draft = _asked(handle, draft)
+        asked = _asked(handle, draft)
+        draft, reworded = asked, spoken(asked.messages) != spoken(draft.messages)
         record, entries = encode_commit(draft, parents, created=created)
     stored = StoredStep(record, view.depth + 1, tuple(data for _, data in entries))
     after = view.extend([stored])
     if handle.scope is not None:
         before = None if above is None else above.record.chain
         record = structs.replace(record, chain=_link(handle.scope, before, step, after))
-    return Made(record, entries, after, draft.messages)
+    return Made(record, entries, after, draft.messages, reworded)
+
+
+def _reworded(made: Mapping[str, Made]) -> bool:
+    """Whether a hook said any of this otherwise than the file."""
+    return any(one.is_reworded for one in made.values())
 
 
 def _asked(handle: Handle, draft: Draft) -> Draft:
@@ -202,7 +210,9 @@ def _free_name(handle: Handle, name: str, chain: list[Made], source: str) -> str
     target, coming = chain[-1].record.id, {made.record.id for made in chain}
     while True:
         head = handle.store.read_ref(handle.name, name)
-        if head in (None, target) or _may_move(handle, head, coming, source):
+        if head is None or head == target or _may_move(handle, head, coming, source):
+            return name
+        if _grew(handle, head, chain):
             return name
         name = f"import-{target.hex()[:8]}" if not name.startswith("import-") else f"{name}-again"
 
@@ -259,6 +269,22 @@ def _may_move(handle: Handle, head: Id, coming: set[Id], source: str) -> bool:
         if not _came_from(step, source):
             return False
     return True
+
+
+def _grew(handle: Handle, head: Id, chain: list[Made]) -> bool:
+    """Whether a branch is an older import of a file without a name, which says the same and more.
+
+    Only the last message of the two differs, because the file itself rides along with it.
+    """
+    steps = handle.store.walk(handle.name, head)
+    last = len(steps) - 1
+    if last >= len(chain) or read_attachment(steps[last]) is None:
+        return False
+    before = [made.record.id for made in chain[:last]]
+    said = [data for _, data in chain[last].entries][:1]
+    return [step.commit.id for step in steps[:last]] == before and (
+        list(steps[last].contents[:1]) == said
+    )
 
 
 def _came_from(step: StoredStep, source: str) -> bool:

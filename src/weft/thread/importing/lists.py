@@ -3,17 +3,31 @@
 A list is the conversation alone. A body may bring tools and parameters, which become a setup. A
 list of dicts with `content_type` is read as `Thread.commit` reads it, priorities included. All of
 them are read by the same codecs as the gateway's traffic.
+
+The file itself rides along with its last message, so that it can be given back, and so that what
+no thread has a place for (cache marks, unknown members) can be said again to the same vendor.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import orjson
+from msgspec import Struct, structs
 
 from weft.codec import CODECS
 from weft.errors import ThreadError
 from weft.history import PRIORITIES, Priority, Setup
-from weft.model import JsonObject, Message, Params, Request, ToolResult
+from weft.model import (
+    JsonObject,
+    Message,
+    Origin,
+    Params,
+    Redacted,
+    Request,
+    Thinking,
+    ToolResult,
+)
+from weft.thread.attachments import Kept
 from weft.thread.content import content_type, extract_text_from_content, read_content, to_message
 from weft.thread.info import auto_note
 
@@ -37,17 +51,55 @@ TYPED = "dicts"
 NAMELESS = "model"  # for bodies that name none; a thread does not keep it
 
 
+class Listed(Struct, frozen=True):
+    """What a file asks of a model, the body that says so, and the shape it stood there in."""
+
+    protocol: str
+    request: Request
+    body: JsonObject
+    shape: Literal["body", "list", "lines"]
+
+    @property
+    def model(self) -> str | None:
+        """The model that the file names, if it does."""
+        return self.request.model if "model" in self.body else None
+
+
 def read_list(data: bytes, protocol: str) -> Script:
     """The conversation that a list, a body or JSON lines of messages hold."""
-    value = parse(data)
+    listed = read_listed(data, protocol)
+    steps, remarks = (_typed(parse(data)), ()) if listed is None else _request_steps(listed)
+    if steps and isinstance(steps[-1], Said):
+        kept = (Kept(0, data.decode()),)
+        steps[-1] = structs.replace(steps[-1], lines=kept, is_file=True)
+    return Script(
+        format=protocol,
+        steps=tuple(steps),
+        branches={"main": steps[-1].key} if steps else {},
+        remarks=remarks,
+    )
+
+
+def read_listed(data: bytes, protocol: str) -> Listed | None:
+    """The request that a file holds; typed dicts are none."""
     if protocol == TYPED:
-        return _typed(value)
+        return None
+    value = parse(data)
     body = LISTS[protocol](cast(list[Any], value)) if isinstance(value, list) else value
     if not isinstance(body, dict):
         raise ThreadError(f"a {protocol} conversation is a list or an object")
     body = cast(JsonObject, body)
     request = CODECS[protocol].decode_request(body, str(body.get("model") or NAMELESS))
-    return Script(format=protocol, **_request_steps(request))
+    shape = "body" if isinstance(value, dict) else "list" if _is_json(data) else "lines"
+    return Listed(protocol, request, body, shape)
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 def parse(data: bytes) -> Any:
@@ -118,21 +170,26 @@ def _has_type(items: Sequence[Any], kind: str) -> bool:
     )
 
 
-def _request_steps(request: Request) -> dict[str, Any]:
+def _request_steps(listed: Listed) -> tuple[list[Step], tuple[Remark, ...]]:
+    request = listed.request
     steps: list[Step] = []
     if request.tools or request.params != Params():
         setup = Setup(request.tools, request.params)
         steps.append(Equipped(key="setup", parent=None, setup=setup))
-    for number, message in enumerate(request.messages):
+    for number, said in enumerate(request.messages):
+        message = _signed(said, listed.protocol)
         kind = _kind(message)
         parent = steps[-1].key if steps else None
         note = auto_note(kind, message.text)
         steps.append(Said(key=str(number), parent=parent, message=message, kind=kind, note=note))
-    remarks = tuple(
-        Remark("left out", 0, f"{path} has no place in a thread") for path in request.rest
-    )
-    ends = {"main": steps[-1].key} if steps else {}
-    return {"steps": tuple(steps), "branches": ends, "remarks": remarks}
+    remarks = (Remark("left out", 0, f"{path} has no place in a thread") for path in request.rest)
+    return steps, tuple(remarks)
+
+
+def _signed(message: Message, protocol: str) -> Message:
+    """Thinking can be read by its maker only: whoever's list this is made it."""
+    thinks = any(isinstance(block, Thinking | Redacted) for block in message.blocks)
+    return structs.replace(message, origin=Origin(protocol)) if thinks else message
 
 
 def _kind(message: Message) -> str:
@@ -140,7 +197,7 @@ def _kind(message: Message) -> str:
     return "tool_io" if results else "dialogue"
 
 
-def _typed(value: Any) -> Script:
+def _typed(value: Any) -> list[Step]:
     """Dicts with `content_type`; `priority`, `message` and `metadata` are beside the content."""
     steps: list[Step] = []
     items = cast(list[Any], value) if isinstance(value, list) else [value]
@@ -169,9 +226,7 @@ def _typed(value: Any) -> Script:
                 metadata=_metadata(beside["metadata"], number),
             )
         )
-    return Script(
-        format=TYPED, steps=tuple(steps), branches={"main": steps[-1].key} if steps else {}
-    )
+    return steps
 
 
 def _priority(wanted: Any, number: int) -> Priority:

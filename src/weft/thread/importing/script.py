@@ -26,7 +26,10 @@ PHASES = 3  # reading, planning, writing: a third of the way each
 
 
 class Said(Struct, frozen=True, kw_only=True):
-    """One message at the end of what `parent` means; a key of `None` is the empty beginning."""
+    """One message at the end of what `parent` means; a key of `None` is the empty beginning.
+
+    `is_file`: its lines are the whole file, with what was said before it.
+    """
 
     key: str
     parent: str | None
@@ -39,6 +42,7 @@ class Said(Struct, frozen=True, kw_only=True):
     usage: Any = None
     created: float | None = None
     lines: tuple[Kept, ...] = ()
+    is_file: bool = False
 
 
 class Folded(Struct, frozen=True, kw_only=True):

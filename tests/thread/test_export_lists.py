@@ -1,0 +1,185 @@
+"""Message lists and bodies go out as they came in, and changed ones in the same vendor's words."""
+
+import json
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+import weft
+from weft.history import Draft
+from weft.model import Message, Text
+from weft.store import MemoryStore, Store
+from weft.thread.care import forget, fsck
+from weft.thread.transfer import archive_bytes, export_bytes, import_bytes, read_origin
+
+MODEL = "claude-opus-4-6"
+MARK = {"type": "ephemeral"}
+THINKING = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+BODY: dict[str, Any] = {
+    "max_tokens": 2000,
+    "model": MODEL,
+    "system": "be brief",
+    "thinking": {"type": "enabled", "budget_tokens": 1024},
+    "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": MARK}]},
+        {"role": "assistant", "content": [THINKING, {"type": "text", "text": "yo"}]},
+        {"role": "user", "content": "go on"},
+    ],
+    "metadata": {"user_id": "u"},
+    "anything_new": [1],
+}
+CHAT = [{"role": "system", "content": "s"}, {"role": "user", "content": "a"}]
+GEMINI = {
+    "systemInstruction": {"parts": [{"text": "s"}]},
+    "contents": [{"role": "user", "parts": [{"text": "a"}]}],
+    "generationConfig": {"temperature": 0.5},
+}
+RESPONSES = {
+    "model": "gpt-5",
+    "instructions": "s",
+    "input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}]}],
+    "store": False,
+}
+TYPED = [{"content_type": "dialogue", "role": "user", "text": "go"}]
+LINES = b'{"role":"user","content":"a"}\n{"role": "assistant", "content": "b"}\n'
+
+
+def raw(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else json.dumps(value, indent=1).encode()
+
+
+def taken(value: Any) -> Store:
+    store = MemoryStore()
+    import_bytes(store, raw(value), thread="t")
+    return store
+
+
+def written(store: Store, model: str | None = None) -> tuple[Any, list[str]]:
+    """The export that is given without a format, read again, and what was lost."""
+    format = read_origin(store, "t")
+    assert format is not None
+    data, losses = export_bytes(store, "t", format, model=model)
+    return json.loads(data), [f"{loss.path}: {loss.what}" for loss in losses]
+
+
+@pytest.mark.parametrize("value", [BODY, BODY["messages"], CHAT, {"messages": CHAT, "model": "m"},
+                                   GEMINI, GEMINI["contents"], RESPONSES, RESPONSES["input"],
+                                   {"input": "a"}, TYPED, LINES])  # fmt: skip
+def test_what_nobody_touched_is_the_file_that_came_in(value: Any) -> None:
+    store = taken(value)
+    format = read_origin(store, "t")
+    assert format is not None
+    assert export_bytes(store, "t", format) == (raw(value), ())
+
+
+def test_a_body_with_its_own_model_is_untouched() -> None:
+    assert export_bytes(taken(BODY), "t", "anthropic", model=MODEL) == (raw(BODY), ())
+
+
+NEXT = {"role": "user", "content": "more"}
+PART = {"type": "input_text", "text": "more"}
+
+
+@pytest.mark.parametrize(
+    ("value", "member", "more"),
+    [
+        (BODY, "messages", NEXT),
+        (BODY["messages"], None, NEXT),
+        (CHAT, None, NEXT),
+        ({"messages": CHAT, "model": "m", "seed": 3}, "messages", NEXT),
+        (GEMINI, "contents", {"role": "user", "parts": [{"text": "more"}]}),
+        (GEMINI["contents"], None, {"role": "user", "parts": [{"text": "more"}]}),
+        (RESPONSES, "input", NEXT),
+    ],
+)
+def test_what_was_added_stands_behind_the_rest(value: Any, member: str | None, more: Any) -> None:
+    store = taken(value)
+    weft.open(store, "t").user("more")
+    found, losses = written(store)
+    wanted = [*value, more] if member is None else {**value, member: [*value[member], more]}
+    assert (found, losses) == (wanted, [])
+    if member is not None:
+        assert list(found) == list(value)
+
+
+def test_lines_of_messages_stay_lines() -> None:
+    store = taken(LINES)
+    weft.open(store, "t").user("more")
+    data = export_bytes(store, "t", "openai-chat")[0]
+    assert [json.loads(line)["content"] for line in data.splitlines()] == ["a", "b", "more"]
+
+
+def test_a_mark_goes_with_its_message_and_is_told_of_where_that_changed() -> None:
+    store = taken(BODY)
+    thread = weft.open(store, "t")
+    thread.skip(thread.compile().ids[2])
+    found, losses = written(store)
+    assert found["messages"][0] == BODY["messages"][0]
+    assert losses == []
+    thread.edit(thread.compile().ids[1], "hello")
+    found, losses = written(store)
+    assert "cache_control" not in json.dumps(found)
+    assert losses == ["messages[0].content[0]: a cache_control"]
+
+
+def test_another_model_is_spoken_to_in_its_own_way_and_the_rest_is_told_of() -> None:
+    found, losses = written(taken(BODY), model="claude-haiku-4-5")
+    assert found["model"] == "claude-haiku-4-5"
+    assert found["messages"][0] == BODY["messages"][0]
+    assert found["messages"][1]["content"][0] == THINKING
+    assert "messages[0]: the string form" in losses
+    assert "anything_new: the member 'anything_new'" in losses
+
+
+def test_another_vendor_is_told_of_no_mark() -> None:
+    _, losses = export_bytes(taken(BODY), "t", "openai-chat", model="gpt-5")
+    assert [loss.path for loss in losses if "cache" in loss.what] == ["messages[1].content[0]"]
+
+
+def test_thinking_of_a_list_goes_back_to_its_maker() -> None:
+    params = weft.open(taken(BODY), "t").compile().to_anthropic_params(MODEL)
+    assert params["messages"][1]["content"][0] == THINKING
+
+
+@pytest.mark.parametrize("value", [CHAT, CHAT[:1]])
+def test_a_list_that_grew_moves_its_branch_on(value: list[Any]) -> None:
+    store = taken(value)
+    (imported,) = import_bytes(store, raw([*value, NEXT]), thread="t")
+    assert list(imported.branches) == ["main"]
+    assert written(store)[0] == [*value, NEXT]
+    assert import_bytes(store, raw([*value, NEXT]), thread="t")[0].new == 0
+
+
+@pytest.mark.parametrize("other", [[NEXT], [CHAT[0], NEXT], [NEXT, *CHAT]])
+def test_another_list_lands_beside_the_first(other: list[Any]) -> None:
+    store = taken(CHAT)
+    (imported,) = import_bytes(store, raw(other), thread="t")
+    assert list(imported.branches) != ["main"]
+    assert written(store)[0] == CHAT
+
+
+def test_what_a_hook_took_out_is_in_no_file_that_is_kept() -> None:
+    def mask(draft: Draft) -> Draft:
+        said = tuple(Message(m.role, (Text("***"),)) for m in draft.messages)
+        return structs.replace(draft, messages=said) if draft.kind == "append" else draft
+
+    store = MemoryStore()
+    thread = weft.open(store, "t")
+    thread.before(mask)
+    data = raw([{"role": "user", "content": "my pin is 4711"}, {"role": "user", "content": "***"}])
+    thread.import_bytes(data)
+    assert b"4711" not in archive_bytes(store, ["t"])
+    assert thread.import_bytes(data).new == 0
+
+
+@pytest.mark.parametrize("secret", ["hunter2", 'pa"ss\\word', "two\nlines", "gehäuse"])
+def test_what_is_forgotten_is_in_no_file_that_came_in(secret: str) -> None:
+    store = taken([{"role": "user", "content": f"my word is {secret}, keep it"}])
+    forget(store, secret)
+    data = export_bytes(store, "t", "openai-chat")[0]
+    spellings = [secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]]
+    held = [data, archive_bytes(store, ["t"])]
+    assert [s for s in spellings for found in held if s.encode() in found] == []
+    assert fsck(store).clean
+    json.loads(data)
