@@ -119,7 +119,7 @@ def list_batches(thread: Thread, args: argparse.Namespace) -> None:
 def _line(told: Told) -> str:
     screen = read_screen(sys.stdout, os.environ)
     commit = (told.commit or "")[:SHORT]
-    words = shorten(" ".join(told.text.split()), WORDS)
+    words = shorten(told.words, WORDS)
     return screen.safe(f"{commit:<{SHORT}} {told}: {words}")
 
 
@@ -226,6 +226,7 @@ def _result_json(result: CompactResult) -> dict[str, Any]:
         "requests": result.requests,
         "dropped": list(result.dropped),
         "names_added": result.names_added,
+        "names_left": result.names_left,
         "cost": result.cost,
         "line": str(result),
     }

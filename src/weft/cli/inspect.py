@@ -17,7 +17,7 @@ from weft.thread.formats import to_text
 
 from .headline import SHORT, WORDS, describe
 from .lanes import log_graph
-from .terminal import PLAIN, Screen, paged, shorten
+from .terminal import PLAIN, Screen, around, paged, shorten
 from .threads import (
     REVISION,
     Verb,
@@ -36,6 +36,9 @@ FORMATS: dict[str, Callable[[CompiledContext], Any]] = {
     "responses": CompiledContext.to_responses,
     "gemini": CompiledContext.to_gemini,
 }
+LINE = 120
+"""How long a line of findings is where no screen says it."""
+
 DIFF_STYLES = {"-": "old", "+": "new"}
 
 
@@ -215,7 +218,8 @@ def _diff_json(found: Diff) -> dict[str, Any]:
 
 
 def _hit_json(hit: Hit) -> dict[str, Any]:
-    return {"id": hit.id, "text": hit.text, "live": hit.live, "role": hit.role}
+    found = {"id": hit.id, "text": hit.text, "live": hit.live, "role": hit.role}
+    return {**found, "speaker": hit.speaker, "calls": hit.calls, "summary": hit.summary}
 
 
 def _print_hits(args: argparse.Namespace, hits: list[Hit], *, whole: bool = False) -> None:
@@ -223,9 +227,12 @@ def _print_hits(args: argparse.Namespace, hits: list[Hit], *, whole: bool = Fals
 
     def line(hit: dict[str, Any]) -> str:
         id, state = hit["id"][:SHORT], "live" if hit["live"] else "gone"
-        taken = SHORT + len(state) + len(hit["role"]) + 4
-        text = args.screen.safe(hit["text"]) if whole else args.screen.fit(hit["text"], taken)
-        return f"{args.screen.paint(id, 'id')} {state} {hit['role']}: {text}"
+        taken = SHORT + len(state) + len(hit["speaker"]) + 4
+        text = "\n".join(filter(None, [hit["text"], hit["calls"]]))
+        if not whole:
+            text = around(text, args.words.split(), max(8, (args.screen.width or LINE) - taken))
+        said = args.screen.safe(text)
+        return f"{args.screen.paint(id, 'id')} {state} {hit['speaker']}: {said}"
 
     print_rows(args, [_hit_json(hit) for hit in hits], line)
     if not hits and not args.json:

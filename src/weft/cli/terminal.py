@@ -12,7 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TextIO
 from unicodedata import combining, east_asian_width
@@ -75,6 +75,19 @@ def shorten(text: str, width: int) -> str:
                 place -= 1
             return text[:place] + "…"
     return text
+
+
+def around(text: str, words: Sequence[str], width: int) -> str:
+    """One line of that many columns, cut around the first of the words that is there."""
+    flat = " ".join(text.split())
+    if columns(flat) <= width:
+        return flat
+    folded = flat.lower()
+    places = [(place, word) for word in words if (place := folded.find(word.lower())) >= 0]
+    place, word = min(places, default=(0, ""))
+    before = max(0, (width - len(word)) // 2)
+    start = max(0, min(place - before, len(flat) - width))
+    return shorten(flat if not start else "…" + flat[start + 1 :], width)
 
 
 def _visible(found: re.Match[str]) -> str:

@@ -140,6 +140,14 @@ class View:
                 sums.append(total)
         return sums[self.length - 1] if self.length else 0
 
+    @property
+    def counted(self) -> int | None:
+        """What `tokens` says, where nothing would have to be counted for it."""
+        sums = self._weave.sums
+        if self.length > len(sums):
+            return None
+        return sums[self.length - 1] if self.length else 0
+
     def extend(self, steps: Iterable[Step]) -> "View":
         """The view after these commits, which follow `head` one by one."""
         weave, length, setup = self._weave, self.length, self.setup

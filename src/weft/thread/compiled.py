@@ -221,7 +221,19 @@ class CompiledContext:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CompiledContext) and self.rows == other.rows
 
+    def __repr__(self) -> str:
+        """What it holds; its tokens only where they were counted before."""
+        known = vars(self).get("tokens")
+        at = "nothing" if self.head is None else self.head[:12]
+        return f"<CompiledContext at {at}: {tell_size(len(self.rows), known)}>"
+
     __hash__ = None  # pyright: ignore[reportAssignmentType] - messages hold dicts
+
+
+def tell_size(messages: int, tokens: int | None) -> str:
+    """`2 messages, 14 tokens`; the tokens where they are known."""
+    said = f"{messages} message{'' if messages == 1 else 's'}"
+    return said if tokens is None else f"{said}, {tokens:,} tokens"
 
 
 def _hex(id: Id | None) -> str:

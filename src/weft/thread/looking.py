@@ -6,9 +6,17 @@ from typing import Any
 from msgspec import Struct
 
 from weft.errors import Ambiguous, NotFound
-from weft.history import Row, read_branches, read_lines, search_commits, shows
+from weft.history import (
+    Rewrite,
+    Row,
+    decode_body,
+    read_branches,
+    read_lines,
+    search_commits,
+    shows,
+)
 from weft.ids import Id
-from weft.model import Checkpoint, Message
+from weft.model import Checkpoint, Message, speaker, spoken
 from weft.store import Step
 
 from .arguments import check_count, check_text
@@ -24,13 +32,20 @@ Find = Callable[[Id], Row | None]
 
 
 class Hit(Struct, frozen=True):
-    """A text that was once said: `id` names its line, `live` whether a model still sees it so."""
+    """A text that was once said: `id` names its line, `live` whether a model still sees it so.
+
+    `summary` is whether a compaction wrote it, to stand for others. `speaker` and
+    `calls` are who a person sees there, and what it asks of tools.
+    """
 
     id: str
     text: str
     live: bool
     role: str
     commit: str
+    summary: bool = False
+    speaker: str = ""
+    calls: str = ""
 
 
 class Stats(Struct, frozen=True, kw_only=True):
@@ -50,7 +65,10 @@ class Stats(Struct, frozen=True, kw_only=True):
 
 
 def search(handle: Handle, query: str, limit: int = LIMIT) -> list[Hit]:
-    """Everything ever in context that has all these words, live first, then best first."""
+    """Everything ever in context that has all these words, live first, then best first.
+
+    A line is found once, as it is now where that has the words, else as it was when it had them.
+    """
     check_count("limit", limit)
     if not check_text("query", query).strip():
         return []
@@ -63,25 +81,32 @@ def search(handle: Handle, query: str, limit: int = LIMIT) -> list[Hit]:
         for hit in _hits(step, find)
         if _fits(hit, words) or len(step.contents) == 1
     ]
-    return sorted(hits, key=lambda hit: not hit.live)[:limit]
+    once: dict[str, Hit] = {}
+    for hit in sorted(hits, key=lambda hit: not hit.live):
+        once.setdefault(hit.id, hit)
+    return list(once.values())[:limit]
 
 
 def recall(handle: Handle, wanted: str, limit: int = LIMIT) -> list[Hit]:
-    """The originals behind an id or a checkpoint, folded or not; otherwise what the words find."""
+    """The originals behind an id or a checkpoint, folded or not; otherwise what the words find,
+    summaries last."""
     check_text("wanted", wanted)
     text = wanted.strip().removeprefix("<checkpoint:").removesuffix(">")
     if handle.store.has_checkpoint(handle.name, text):
-        return [hit for hit in search(handle, text, limit) if text in hit.text]
+        found = [hit for hit in search(handle, text, limit) if text in hit.text]
+        return sorted(found, key=lambda hit: hit.summary)
     row = find_row(handle, text)
     if row is not None and row.id is not None:
         id = row.id.hex()
-        return [Hit(id, row.message.text, shows(row), row.message.role, id)]
+        said = row.message
+        seen = (speaker(said), spoken(said, ""))
+        return [Hit(id, said.text, shows(row), said.role, id, False, *seen)]
     try:
         commit = require_commit(handle, text) if len(text) >= SHORTEST else None
     except (NotFound, Ambiguous):
         commit = None
     if commit is None:
-        return search(handle, wanted, limit)
+        return sorted(search(handle, wanted, limit), key=lambda hit: hit.summary)
     (step,) = handle.store.read_commits(handle.name, [commit])
     return _hits(step, handle.view(handle.head()).find)
 
@@ -143,6 +168,9 @@ def _finder(handle: Handle, steps: Sequence[Step]) -> Find:
 
 def _hits(step: Step, find: Find) -> list[Hit]:
     """What a commit said, line by line."""
+    op = decode_body(step).op
+    told = step.commit.kind == "compact" and isinstance(op, Rewrite)
+    kept = {change.slot for change in op.change} if isinstance(op, Rewrite) else set[Id]()
     return [
         Hit(
             slot.hex(),
@@ -150,6 +178,9 @@ def _hits(step: Step, find: Find) -> list[Hit]:
             _is_live(find(slot), message),
             message.role,
             step.commit.id.hex(),
+            told and slot not in kept,
+            speaker(message),
+            spoken(message, ""),
         )
         for slot, message in written_lines(step)
     ]

@@ -12,13 +12,14 @@ from typing import Literal, Self, overload
 
 from weft.catalog import Model
 from weft.compact import CompactResult, Importance, Scorer, Strip, SystemMessage, Trigger
-from weft.history import Priority, index_behind
+from weft.history import Priority, index_behind, show_rows
 from weft.model import JsonObject, Message
 
 from . import merging, moving, notes, replaying, rewriting
 from .adopting import adopt
 from .asking import Asker
 from .compacting import Replacements, compact, compact_by_model, refuse_wishes, refuse_words
+from .compiled import tell_size
 from .engine import Flow, Wish, summarise_old
 from .handle import Handle
 from .importing import Progress
@@ -358,6 +359,20 @@ class Thread(Recorder):
         if self._handle.has_written:
             index_behind(self._handle.store)
         self._handle.store.close()
+
+    def __repr__(self) -> str:
+        """Where it stands; what has to be compiled or counted for it first is left out."""
+        told = f"Thread {self.name!r} on {self.current!r}"
+        if self._closed:
+            return f"<{told}: closed>"
+        head = self._handle.head()
+        if head is None:
+            return f"<{told}: empty>"
+        told = f"{told} at {head.hex()[:12]}"
+        if not self._handle.has_view(head):
+            return f"<{told}>"
+        view = self._handle.view(head)
+        return f"<{told}: {tell_size(len(show_rows(view.rows)), view.counted)}>"
 
     def __enter__(self) -> Self:
         return self

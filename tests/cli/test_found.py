@@ -1,0 +1,80 @@
+"""What was found is one line for each message, cut around the words; originals come first."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft.cli.main import main
+from weft.cli.terminal import around
+from weft.model import Message, Text, ToolCall, ToolResult
+
+LONG = "filler " * 200
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "store.db"
+    monkeypatch.setenv("WEFT_STORE", str(path))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "width", "shown"),
+    [
+        ("short needle here", ["needle"], 40, "short needle here"),
+        ("a" * 50 + " needle " + "b" * 50, ["needle"], 20, "…aaaaa needle bbbbb…"),
+        ("needle " + "b" * 50, ["NEEDLE"], 12, "needle bbbb…"),
+        ("a" * 50 + " needle", ["needle"], 12, "…aaaa needle"),
+        ("a" * 50, ["needle"], 12, "aaaaaaaaaaa…"),  # found by what is not shown: a call
+        ("one\ntwo", ["two"], 12, "one two"),
+    ],
+)
+def test_a_text_is_cut_around_what_was_found(
+    text: str, words: list[str], width: int, shown: str
+) -> None:
+    assert around(text, words, width) == shown
+
+
+def test_a_search_has_one_short_line_for_each_message(
+    store: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with weft.open(store) as thread:
+        id = thread.user(f"{LONG}the needle is here {LONG}").id
+        thread.edit(id, f"{LONG}the needle was here {LONG}")
+        thread.edit(id, f"{LONG}the needle will be here {LONG}")
+    main(["search", "needle"])
+    (line,) = capfd.readouterr().out.splitlines()
+    assert line.startswith(f"{id[:12]} live user: …")
+    assert "the needle will be here" in line
+    assert len(line) <= 160
+    main(["search", "needle", "--json"])
+    (row,) = json.loads(capfd.readouterr().out)
+    assert len(row["text"]) > 1000  # a program is given all of it
+
+
+def test_a_call_that_is_found_is_seen(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with weft.open(store) as thread:
+        thread.user("how much?")
+        call = ToolCall("c1", "calculator", '{"needle": 1}')
+        thread.commit_message(Message("assistant", (call,)))
+        thread.commit_message(Message("user", (ToolResult("c1", (Text("a needle"),)),)))
+    main(["search", "needle"])
+    out = capfd.readouterr().out
+    assert 'live assistant: [calls calculator {"needle": 1}]\n' in out
+    assert "live tool: a needle\n" in out
+
+
+def test_originals_are_recalled_before_summaries(store: Path) -> None:
+    with weft.open(store) as thread:
+        first = thread.user("the needle is blue").id
+        thread.assistant("noted")
+        thread.user("and now?")
+        thread.assistant("nothing")
+        thread.compact(keep=1, summary="they spoke of a needle")
+        found = thread.recall("needle")
+        assert found[0].text == "the needle is blue"
+        assert [hit.summary for hit in found] == [False, True]
+        assert found[0].id == first
+        assert [hit.live for hit in thread.search("needle")] == [True, False]

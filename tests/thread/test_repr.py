@@ -1,0 +1,17 @@
+"""What a person sees of a thread in a shell: its name, its branch, how much there is."""
+
+import weft
+
+
+def test_a_thread_and_what_it_compiles_to_say_what_they_are() -> None:
+    with weft.open(":memory:", "trip") as thread:
+        assert repr(thread) == "<Thread 'trip' on 'main': empty>"
+        thread.user("hello there")
+        thread.assistant("hi")
+        compiled = thread.compile()
+        assert repr(compiled) == f"<CompiledContext at {compiled.head[:12]}: 2 messages>"
+        tokens = compiled.tokens
+        assert repr(compiled).endswith(f": 2 messages, {tokens} tokens>")
+        told = f"<Thread 'trip' on 'main' at {compiled.head[:12]}: 2 messages, {tokens} tokens>"
+        assert repr(thread) == told
+    assert repr(thread).startswith("<Thread 'trip'")  # a closed one must not fail in a debugger
