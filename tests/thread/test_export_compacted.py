@@ -8,6 +8,7 @@ import pytest
 
 import weft
 from claude_lines import SESSION, Session
+from weft.model import Message, Text
 from weft.store import MemoryStore, Store
 from weft.thread.handle import Handle
 from weft.thread.transfer import export_bytes, import_bytes
@@ -75,7 +76,24 @@ def fold_all(thread: weft.Thread) -> None:
     thread.compact([{"summary": "OURS"}])
 
 
+def reword_the_first(thread: weft.Thread) -> None:
+    thread.edit(thread.compile().ids[0], "reworded")
+
+
+def skip_the_first(thread: weft.Thread) -> None:
+    thread.skip(thread.compile().ids[0])
+
+
+def put_in_front(thread: weft.Thread) -> None:
+    """A summary that folds nothing, before a turn that nothing came before."""
+    summary = Message("user", (Text("in front"),))
+    thread.adopt([summary, *thread.compile().messages], summary=0)
+
+
 WORKS: list[Work] = [
+    put_in_front,
+    reword_the_first,
+    skip_the_first,
     fold,
     fold_by_rule,
     fold_twice,
@@ -113,6 +131,21 @@ def compacted_session() -> bytes:
     return session.data
 
 
+def side_session() -> bytes:
+    """One with a subagent in the same file, and a hook before it all that is a root of its own."""
+    session = Session()
+    session.progress()
+    session.user("question 0", parent=None)
+    call = session.calls("m0", "task")
+    session.user("look there", sidechain=True, agentId="agent7", parent=None)
+    session.says("s1", "seen", sidechain=True, agentId="agent7")
+    session.result("task", "it was there", parent=call)
+    for number in range(1, 3):
+        session.user(f"question {number}")
+        session.says(f"m{number}", f"answer {number}")
+    return session.data
+
+
 def codex_rollout() -> bytes:
     def line(kind: str, **payload: Any) -> str:
         return json.dumps(
@@ -136,6 +169,18 @@ def codex_rollout() -> bytes:
     return "".join(f"{text}\n" for text in lines).encode()
 
 
+def compacted_rollout() -> bytes:
+    """One that Codex had compacted itself: what the user said stays, a summary follows it."""
+    first, *rest = codex_rollout().decode().splitlines(keepends=True)
+    turn = [json.loads(line)["payload"] for line in rest[1:4:2]]
+    part = {"type": "input_text", "text": "THEIRS"}
+    summary = {"type": "message", "role": "user", "content": [part]}
+    payload = {"message": "THEIRS", "replacement_history": [turn[0], summary]}
+    stamp = "2026-02-11T21:00:00.000Z"
+    line = json.dumps({"timestamp": stamp, "type": "compacted", "payload": payload})
+    return "".join([first, *rest[:4], line, "\n", *rest[4:]]).encode()
+
+
 def worked(data: bytes, work: Work) -> tuple[Store, weft.Thread]:
     store = MemoryStore()
     (imported,) = import_bytes(store, data)
@@ -149,21 +194,24 @@ def said(thread: weft.Thread) -> list[str]:
 
 
 @pytest.mark.parametrize("work", WORKS)
-@pytest.mark.parametrize("session", [claude_session, compacted_session])
+@pytest.mark.parametrize("session", [claude_session, compacted_session, side_session])
 def test_a_session_compacted_here_is_one_chain(session: Callable[[], bytes], work: Work) -> None:
     store, thread = worked(session(), work)
     data = export_bytes(store, SESSION, "claude-code")[0]
     again = MemoryStore()
     (imported,) = import_bytes(again, data)
     assert said(weft.open(again, SESSION)) == said(thread)
-    assert list(imported.branches) == ["main"]
+    assert [name for name in imported.branches if name.startswith("rewind")] == []
     assert imported.remarks == ()
     assert b"1970" not in data
 
 
 @pytest.mark.parametrize("work", WORKS)
-def test_a_rollout_compacted_here_begins_with_its_session(work: Work) -> None:
-    store, thread = worked(codex_rollout(), work)
+@pytest.mark.parametrize("rollout", [codex_rollout, compacted_rollout])
+def test_a_rollout_compacted_here_begins_with_its_session(
+    rollout: Callable[[], bytes], work: Work
+) -> None:
+    store, thread = worked(rollout(), work)
     data = export_bytes(store, CODEX, "codex")[0]
     again = MemoryStore()
     (imported,) = import_bytes(again, data)

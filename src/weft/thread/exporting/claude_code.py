@@ -99,9 +99,8 @@ class _Writer(Struct):
         if piece.edited is not None:
             changes["message"] = {**value["message"], **_said(piece.edited)}
         self.written.add(uuid)
-        self.begun = True
         if piece.line.is_turn and not value.get("isSidechain"):
-            self.envelope, self.tip = value, uuid
+            self.envelope, self.tip, self.begun = value, uuid, True
         elif self.tip is None and not value.get("isSidechain"):
             self.early.append(uuid)
         if piece.line.is_turn:
@@ -115,7 +114,8 @@ class _Writer(Struct):
         parent = value.get("parentUuid")
         if isinstance(parent, str):
             return self._standing(parent)
-        return parent if self.begun else self.tip  # something new may stand before the first
+        # something new may stand before the first turn; a sidechain begins by itself
+        return parent if self.begun or value.get("isSidechain") else self.tip
 
     def _standing(self, uuid: str | None) -> str | None:
         """The line itself, or what stands in its place; the last turn where nothing does."""

@@ -26,7 +26,7 @@ FORMAT = "codex"
 
 def write_codex(handle: Handle) -> bytes:
     """The branch as Codex' own JSON lines."""
-    journal = read_journal(handle, FORMAT)
+    journal = read_journal(handle, FORMAT, repeats=True)
     texts: list[str] = []
     edited: set[bytes] = set()
     if not any(isinstance(piece, Old | Gone) for piece in journal.pieces):

@@ -11,6 +11,7 @@ before `opens` the conversation: whoever wrote the file has lines of their own f
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 
 from msgspec import Struct
 
@@ -62,8 +63,11 @@ class Journal(Struct, frozen=True):
     moved: bool = False
 
 
-def read_journal(handle: Handle, format: str) -> Journal:
-    """The lines of the handle's branch in a format; all are new where none came in that way."""
+def read_journal(handle: Handle, format: str, *, repeats: bool = False) -> Journal:
+    """The lines of the handle's branch in a format; all are new where none came in that way.
+
+    `repeats`: in this format the line of a compaction says again what it keeps.
+    """
     head = handle.head()
     chain = [] if head is None else handle.store.walk(handle.name, head)
     carried = _carried(chain, format)
@@ -82,7 +86,9 @@ def read_journal(handle: Handle, format: str) -> Journal:
         if attached.source == source
     }
     aside = [line for branch in others if branch.root != _root(chain) for line in branch.lines]
-    return _current(handle, chain, rows, steps, carried, source, aside)
+    folds = [step for step in chain if step.commit.id in carried and step.commit.kind == "compact"]
+    in_force = _in_force(handle, folds, rows, repeats)
+    return _current(handle, rows, steps, carried, in_force, source, aside)
 
 
 class _Branch(Struct, frozen=True):
@@ -123,17 +129,15 @@ def _root(chain: Sequence[Step]) -> Id:
 
 def _current(
     handle: Handle,
-    chain: Sequence[Step],
     rows: Sequence[Row],
     steps: Mapping[Id, Step],
     carried: Mapping[Id, Attachment],
+    in_force: Mapping[Id, "_Force"],
     source: str,
     aside: Iterable[Kept],
 ) -> Journal:
     """What a branch means now, in lines; `aside` are those of its sidechains."""
     standing = {row.id: row for row in rows if row.id is not None}
-    folds = [step for step in chain if step.commit.id in carried and step.commit.kind == "compact"]
-    in_force = _in_force(handle, folds, set(standing))
     places = _places(rows, carried)
     pieces: list[tuple[float, Piece]] = [(line.number, Old(line)) for line in aside]
     starts: dict[Id, float] = {}
@@ -182,18 +186,30 @@ class _Force(Struct, frozen=True):
     summaries: tuple[Id, ...] = ()
 
 
-def _in_force(handle: Handle, folds: Sequence[Step], standing: set[Id]) -> dict[Id, _Force]:
+def _in_force(
+    handle: Handle, folds: Sequence[Step], rows: Sequence[Row], repeats: bool
+) -> dict[Id, _Force]:
     """The compactions that stand, newest first: a newer one may have folded an older's summary."""
     found: dict[Id, _Force] = {}
     for step in reversed(folds):
         parent = next(iter(step.commit.parents), None)
         before = [row.id for row in handle.view(parent).rows if row.id]
-        after = [row.id for row in handle.view(step.commit.id).rows if row.id]
+        after = {row.id: row for row in handle.view(step.commit.id).rows if row.id}
         summaries = tuple(slot for slot in after if slot not in before)
         folded_again = any(force.folded.issuperset(summaries) for force in found.values())
-        if folded_again or standing.issuperset(summaries):
+        if folded_again or _stands(rows, after, summaries, repeats):
             found[step.commit.id] = _Force(frozenset(before) - frozenset(after), summaries)
     return found
+
+
+def _stands(
+    rows: Sequence[Row], after: Mapping[Id, Row], summaries: Sequence[Id], repeats: bool
+) -> bool:
+    """Whether a compaction's lines say what they said, and hide nothing that was put before."""
+    shown = {row.id: row.message for row in rows if row.id and row.priority != "skip"}
+    if any(shown.get(slot) != after[slot].message for slot in (after if repeats else summaries)):
+        return False
+    return all(slot in after for slot in takewhile(lambda slot: slot not in summaries, shown))
 
 
 def _keeps(step: Step, standing: Mapping[Id, Row], in_force: Mapping[Id, _Force]) -> bool:
