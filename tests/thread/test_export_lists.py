@@ -183,3 +183,11 @@ def test_what_is_forgotten_is_in_no_file_that_came_in(secret: str) -> None:
     assert [s for s in spellings for found in held if s.encode() in found] == []
     assert fsck(store).clean
     json.loads(data)
+
+
+def test_a_file_that_forget_took_apart_is_written_anew() -> None:
+    store = taken([{"role": "user", "content": "a word"}])
+    forget(store, '"content"')
+    weft.open(store, "t").user("more")
+    found = json.loads(export_bytes(store, "t", "openai-chat")[0])
+    assert [row["content"] for row in found["messages"]] == ["a word", "more"]

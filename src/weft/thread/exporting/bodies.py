@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 
 from weft.catalog import load_catalog
 from weft.codec import CODECS, Target, thread_path
+from weft.errors import WeftError
 from weft.history import Setup, show_rows
 from weft.model import JsonObject, Loss, Message, Place, Request
 from weft.thread.attachments import Attachment, read_attachment
@@ -44,7 +45,7 @@ def write_body(handle: Handle, format: str, model: str | None = None) -> Written
     said = _read_said(handle)
     recipe = Recipe(head=said.head, protocol=format, model=model)
     attached, is_untouched = _find(handle)
-    listed = None if attached is None else read_listed(_data(attached), attached.format)
+    listed = None if attached is None else _read(attached)
     if attached is None or listed is None:
         return _anew(said, recipe)
     is_own = attached.format == format and model in (None, listed.model)
@@ -86,6 +87,14 @@ def _find(handle: Handle) -> tuple[Attachment | None, bool]:
         if attached is not None and attached.format in LISTS:
             return attached, step is chain[-1]
     return None, False
+
+
+def _read(attached: Attachment) -> Listed | None:
+    """What the file asks; nothing where `forget` left no whole JSON of it."""
+    try:
+        return read_listed(_data(attached), attached.format)
+    except WeftError:
+        return None
 
 
 def _data(attached: Attachment) -> bytes:
