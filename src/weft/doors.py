@@ -56,5 +56,6 @@ def find_model(name: str) -> "Asker":
     try:
         route = find_route(name, "", providers, catalog, pays=False)
     except Refused as refused:
-        raise ThreadError(f"nobody can be asked: {refused.message}") from None
+        line = f"nobody can be asked for the model {name!r}: set its vendor's API key, or open with"
+        raise ThreadError(f"{line} models=, or give an asker of your own") from refused
     return Asker(route.provider, route.model, catalog)

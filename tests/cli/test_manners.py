@@ -48,7 +48,7 @@ def test_of_several_threads_the_error_names_them_and_how_to_choose(run: Any) -> 
     for words in (["log"], ["stats"], ["export", "--format", "dicts"], ["log", "--thread", "x"]):
         code, out, err = run(*words)
         assert (code, out) == (1, "")
-        assert "'trip', 'work'" in err
+        assert "'work', 'trip'" in err
         assert "--thread NAME" in err
     commit(run, "mine", "--thread", "default")
     assert "mine" in run("log")[1]
@@ -172,7 +172,7 @@ def test_gc_keeps_all_where_the_time_means_nothing(run: Any, days: str) -> None:
     code, out, err = run("gc", f"--days={days}")
     assert (code, out) == (2, "")
     assert days in err
-    assert run("gc", "--days", "0")[1].startswith("1 commits")
+    assert run("gc", "--days", "0")[1].startswith("1 commit and")
 
 
 def test_force_takes_any_role_and_no_words(run: Any) -> None:

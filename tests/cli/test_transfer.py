@@ -66,7 +66,7 @@ def test_a_list_goes_to_the_thread_that_is_named_or_to_the_files_name(
     weft("import", path)
     weft("import", path, "--thread", "mine", "--format", "openai-chat")
     names = [row["name"] for row in json.loads(weft("threads", "--json")[1])]
-    assert names == ["talk", "mine"]
+    assert names == ["mine", "talk"]  # the newest first
 
 
 def test_several_files_at_once(weft: Any, session: Path, tmp_path: Path) -> None:

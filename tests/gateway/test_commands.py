@@ -75,13 +75,14 @@ def test_run_uses_a_gateway_that_is_there(tmp_path):
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (["--url", "http://127.0.0.1:1", "--", sys.executable, "-c", "raise SystemExit(7)"], 7),
-        (["--url", "http://127.0.0.1:1", "--", "no-such-program"], 127),
+        (["--", sys.executable, "-c", "raise SystemExit(7)"], 7),
+        (["--", "no-such-program"], 127),
         (["--"], 2),
     ],
 )
 def test_run_ends_as_its_program_ends(tmp_path, words, code):
-    assert weft_command(tmp_path, "run", *words).returncode == code
+    with weft_serve(tmp_path) as gateway:
+        assert weft_command(tmp_path, "run", "--url", gateway.url, *words).returncode == code
 
 
 def test_chat_says_one_thing_and_keeps_it(tmp_path):

@@ -3,9 +3,11 @@
 import argparse
 import sys
 
+from weft.history import Swept
 from weft.thread import open as open_thread
 from weft.thread.care import RETENTION_DAYS, forget, fsck, gc, kept_copies, mend
 
+from .terminal import plural
 from .threads import add_options, existing_store, existing_thread, print_json, read_text
 
 EXIT_DAMAGED = 1
@@ -31,18 +33,35 @@ def check(args: argparse.Namespace) -> int:
         for line in [*done, *map(str, report.flaws)]:
             print(line)
         told = "clean" if report.clean else f"{len(report.flaws)} damaged"
-        print(f"{report.commits} commits, {report.entries} entries: {told}")
+        print(f"{plural(report.commits, 'commit')}, {plural(report.entries, 'entry')}: {told}")
     return 0 if report.clean else EXIT_DAMAGED
 
 
 def collect(args: argparse.Namespace) -> int:
-    swept = gc(existing_store(args), days=args.days, preview=args.preview)
+    address = existing_store(args)
+    swept = gc(address, days=args.days, preview=args.preview)
     if args.json:
         print_json({**swept.to_dict(), "preview": args.preview})
-    else:
+    elif not swept.commits and not swept.entries:
         verb = "would go" if args.preview else "went"
-        print(f"{swept.commits} commits and {swept.entries} entries {verb}")
+        print(f"nothing {verb}: {_why_kept(address, args.days)}")
+    else:
+        print(f"{_sizes(swept)} {'would go' if args.preview else 'went'}")
     return 0
+
+
+def _why_kept(address: str, days: float) -> str:
+    """Whether all is named, or what is not is too young to go."""
+    young = gc(address, days=0, preview=True)
+    if not young.commits and not young.entries:
+        return "branches and tags lead to all there is"
+    left = plural(young.commits, "commit") if young.commits else plural(young.entries, "entry")
+    were = "was" if left.startswith("1 ") else "were"
+    return f"{left} {were} still named in the last {days:g} days (--days 0 takes all)"
+
+
+def _sizes(swept: Swept) -> str:
+    return f"{plural(swept.commits, 'commit')} and {plural(swept.entries, 'entry')}"
 
 
 def erase(args: argparse.Namespace) -> int:
@@ -61,7 +80,8 @@ def erase(args: argparse.Namespace) -> int:
         print("nothing here holds that text")
     else:
         verb = "would be erased" if args.preview else "erased"
-        print(f"{verb} from {len(erased.entries)} entries and {len(erased.commits)} notes")
+        entries, notes = plural(len(erased.entries), "entry"), plural(len(erased.commits), "note")
+        print(f"{verb} from {entries} and {notes}")
     return 0
 
 

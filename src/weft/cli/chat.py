@@ -1,12 +1,14 @@
 """`weft chat`: talk with a model in the terminal, over a thread that stays.
 
 Answers stream; tool calls and compactions are shown as they happen. With words on the command line
-it says them, prints the answer and ends; otherwise it reads lines until the end of input.
+it says them, prints the answer and ends; otherwise it reads lines until the end of input. A line
+that is one word behind a slash is for the chat itself, and is said to nobody.
 """
 
 import argparse
 import asyncio
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, TextIO
 
@@ -14,6 +16,12 @@ if TYPE_CHECKING:
     from weft.agent import Agent, AgentEvent
 
 LINE = 200
+HELLO = "talking with {model} in {thread!r}; /help tells more, /quit or Ctrl-D leaves"
+LEAVE = ("/quit", "/exit")
+COMMAND = re.compile(r"/[a-z]+")
+HELP = """/help  this
+/quit  leave; the thread stays (`weft log --thread {thread}`)
+Everything else is said to the model."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -54,12 +62,21 @@ def talk(agent: "Agent", as_json: bool) -> int:
     """Read lines and answer them."""
     prompt = "" if as_json or not sys.stdin.isatty() else "> "
     code = 0
+    known = {"model": agent.model, "thread": agent.thread.name}
+    if prompt:
+        print(HELLO.format_map(known))
     while True:
         try:
             line = input(prompt)
         except EOFError:
             return code
-        if line.strip():
+        word = line.strip()
+        if not as_json and word in LEAVE:
+            return code
+        if not as_json and COMMAND.fullmatch(word):
+            told = HELP if word == "/help" else "no command {word!r}\n" + HELP
+            print(told.format_map({**known, "word": word}))
+        elif word:
             code = asyncio.run(say(agent, line, as_json, sys.stdout))
 
 

@@ -4,8 +4,11 @@ A note that somebody wrote is what the line says. Where there is none, the commi
 itself: a message by its first words, an edit by the new ones, a mark by the message it is on.
 """
 
+from msgspec import structs
+
 from weft.errors import ThreadError
-from weft.model import Message, ToolCall, speaker
+from weft.history import Setup
+from weft.model import Message, Params, ToolCall, speaker
 from weft.thread import CommitInfo, Thread
 
 from .terminal import PLAIN, Screen, shorten
@@ -35,6 +38,8 @@ def headline(thread: Thread, info: CommitInfo) -> tuple[str, str]:
     """Who the commit is about, or what kind it is where that is nobody; and what it did."""
     if info.kind == "annotate":
         return _marked(thread, info)
+    if info.setup is not None and not info.message:
+        return info.kind, tell_setup(info.setup)
     message = info.messages[0] if len(info.messages) == 1 else None
     if message is None or info.kind not in ("append", "edit"):
         return info.kind, info.message or " ".join(preview(m) for m in info.messages)
@@ -45,6 +50,19 @@ def headline(thread: Thread, info: CommitInfo) -> tuple[str, str]:
     if not note:
         note = f"edit: {preview(message)}" if info.kind == "edit" else preview(message)
     return speaker(message), note
+
+
+def tell_setup(setup: Setup) -> str:
+    """The tools and the parameters that a setup brings, by name."""
+    tools = "tools " + ", ".join(tool.name for tool in setup.tools) if setup.tools else ""
+    unset = Params()
+    params = [
+        f"{name} {value if isinstance(value, str | int | float) else 'set'}"
+        for name, value in structs.asdict(setup.params).items()
+        if value != getattr(unset, name)
+    ]
+    told = "; ".join(filter(None, [tools, ", ".join(params)]))
+    return shorten(told, WORDS) or "no tools, no parameters"
 
 
 def preview(message: Message) -> str:

@@ -17,7 +17,7 @@ from weft.thread.formats import to_text
 
 from .headline import SHORT, WORDS, describe
 from .lanes import log_graph
-from .terminal import PLAIN, Screen, around, paged, shorten
+from .terminal import PLAIN, Screen, around, paged, plural, shorten
 from .threads import (
     REVISION,
     Verb,
@@ -57,12 +57,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def list_threads(args: argparse.Namespace) -> int:
-    """Every thread of the store; `--thread` means nothing here."""
+    """Every thread of the store, the one that spoke last first; `--thread` means nothing here."""
     store = open_store(existing_store(args))
     try:
         rows = [_thread_json(store, record) for record in store.threads()]
     finally:
         store.close()
+    rows.sort(key=lambda row: row["last"] or row["created"], reverse=True)
     print_rows(args, rows, lambda row: _thread_line(row, args.screen))
     return 0
 
@@ -86,13 +87,9 @@ def _thread_json(store: Store, record: ThreadRecord) -> dict[str, Any]:
 def _thread_line(row: dict[str, Any], screen: Screen) -> str:
     """`name  2 branches  14 commits  2026-01-31 12:00  first words`."""
     last = "" if row["last"] is None else f"{datetime.fromisoformat(row['last']):%Y-%m-%d %H:%M}"
-    facts = f"{_count(row['branches'], 'branch', 'branches')}, {row['commits']} commits  {last}"
+    facts = f"{plural(len(row['branches']), 'branch')}, {plural(row['commits'], 'commit')}  {last}"
     words = screen.fit(row["first"], len(row["name"]) + len(facts) + 4)
     return f"{screen.paint(screen.safe(row['name']), 'name')}  {facts}  {words}".rstrip()
-
-
-def _count(items: list[str], one: str, more: str) -> str:
-    return f"{len(items)} {one if len(items) == 1 else more}"
 
 
 def _iso(moment: float) -> str:
@@ -114,9 +111,11 @@ def show(thread: Thread, args: argparse.Namespace) -> None:
     if args.json:
         print_json({**info.to_dict(), "messages": [_message_json(m) for m in info.messages]})
         return
-    paint, note = args.screen.paint, args.screen.safe(info.message or "")
+    paint = args.screen.paint
     print(f"commit {paint(info.id, 'id')}\nkind   {paint(info.kind, 'kind')}")
-    print(f"date   {info.created:%Y-%m-%d %H:%M:%S}\nnote   {note}")
+    print(f"date   {info.created:%Y-%m-%d %H:%M:%S}")
+    if info.message:
+        print(f"note   {args.screen.safe(info.message)}")
     for message in info.messages:
         print(f"\n{paint(speaker(message), 'role')}: {args.screen.safe(spoken(message))}")
 
@@ -192,8 +191,9 @@ def stats(thread: Thread, args: argparse.Namespace) -> None:
     if args.json:
         print_json(found)
         return
-    for name, value in found.items():
-        print(f"{name:<11}{value}")
+    marks = [f"{number} {name}" for name, number in found["priorities"].items()]
+    for name, value in {**found, "priorities": ", ".join(marks)}.items():
+        print(f"{name:<11}{value}".rstrip())
 
 
 def _spoken(row: Row, screen: Screen) -> str:

@@ -88,9 +88,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "--version" in arguments:
         print(f"weft {read_version()}")
         return 0
+    if name is not None:
+        parser.error(f"no command {name!r}{guess(name)}")
     parser.parse_args(arguments)
     parser.print_help()
     return EXIT_USAGE
+
+
+def guess(name: str) -> str:
+    """The command that may have been meant."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, COMMANDS, n=1)
+    return f": did you mean {near[0]!r}?" if near else ""
 
 
 def build_parser() -> Parser:

@@ -35,6 +35,9 @@ def run(args: argparse.Namespace) -> int:
     if not words:
         print("weft: run needs a command: weft run -- CMD", file=sys.stderr)
         return 2
+    if args.url is not None and not answers(args.url.rstrip("/")):
+        print(f"weft: no gateway answers at {args.url!r}: `weft serve` starts one", file=sys.stderr)
+        return 1
     gateway = None
     url = args.url or (USUAL if args.store is None and answers(USUAL) else None)
     if url is None:

@@ -77,6 +77,19 @@ def shorten(text: str, width: int) -> str:
     return text
 
 
+def plural(count: int, word: str) -> str:
+    """`1 commit`, `2 commits`, `2 branches`, `2 entries`."""
+    if count != 1:
+        word = (
+            f"{word[:-1]}ies"
+            if word.endswith("y")
+            else f"{word}es"
+            if word.endswith("ch")
+            else f"{word}s"
+        )
+    return f"{count:,} {word}"
+
+
 def around(text: str, words: Sequence[str], width: int) -> str:
     """One line of that many columns, cut around the first of the words that is there."""
     flat = " ".join(text.split())

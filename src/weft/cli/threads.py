@@ -79,7 +79,7 @@ def choose_thread(args: argparse.Namespace, known: Sequence[str]) -> str | None:
 
 def existing_thread(args: argparse.Namespace, path: str) -> str:
     """The name of a thread that must be there; the error says which there are."""
-    known = [record.name for record in threads(path)]
+    known = [record.name for record in reversed(threads(path))]  # newest first
     name = choose_thread(args, known)
     if name is not None:
         return name

@@ -131,7 +131,7 @@ def _plan_old(
     if summary is not None:
         planned = plan_summary(shown, summary, keep=keep, budget=budget, count=handle.count)
     elif budget is None and keep is None:
-        what = "give replacements, a budget, turns to keep or a summary"
+        what = "give a model, replacements, a budget, turns to keep or a summary"
         raise CompactRefused(what, field="replacements")
     else:
         limit = count_rows(handle, shown) if budget is None else budget

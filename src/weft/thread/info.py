@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from weft.history import Append, Body, Priority, Rewrite, decode_body, decode_entries
+from weft.history import Append, Body, Priority, Rewrite, Setup, decode_body, decode_entries
 from weft.model import JsonObject, Message, Text, Usage
 from weft.store import Step
 
@@ -80,6 +80,12 @@ class CommitInfo:
         op = self._said.op
         changes = op.change if isinstance(op, Rewrite) else ()
         return {c.slot.hex(): c.priority for c in changes if c.priority is not None}
+
+    @property
+    def setup(self) -> Setup | None:
+        """The tools and parameters that it set, where it is such a commit."""
+        op = self._said.op
+        return op if isinstance(op, Setup) else None
 
     @property
     def usage(self) -> Usage | None:

@@ -1,0 +1,174 @@
+"""The small words: plurals, what is left out, what was meant, and why nothing happened."""
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import weft
+from weft.cli.main import COMMANDS, main
+from weft.cli.terminal import plural
+from weft.model import Params
+
+
+class Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run a command on a store of its own; the result is exit code, output and errors."""
+    monkeypatch.setenv("WEFT_STORE", str(tmp_path / "store.db"))
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+
+    def command(*words: str) -> tuple[int, str, str]:
+        try:
+            code = main(words)
+        except SystemExit as left:
+            code = left.code if isinstance(left.code, int) else 1
+        read = capfd.readouterr()
+        return code, read.out, read.err
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("count", "word", "told"),
+    [
+        (0, "commit", "0 commits"),
+        (1, "commit", "1 commit"),
+        (1200, "commit", "1,200 commits"),
+        (2, "branch", "2 branches"),
+        (1, "branch", "1 branch"),
+        (2, "entry", "2 entries"),
+    ],
+)
+def test_one_and_many(count: int, word: str, told: str) -> None:
+    assert plural(count, word) == told
+
+
+def test_gc_says_why_nothing_went(run: Any) -> None:
+    run("commit", "a")
+    assert run("gc")[1] == "nothing went: branches and tags lead to all there is\n"
+    run("commit", "b")
+    run("undo")
+    told = run("gc")[1]
+    assert told.startswith("nothing went: 1 commit was still named ")
+    assert "30 days" in told
+    assert "--days 0" in told
+    assert run("gc", "--days", "0", "--preview")[1].startswith("1 commit and ")
+    assert run("gc", "--days", "0")[1] == "1 commit and 1 entry went\n"
+
+
+def test_one_commit_is_one_commit(run: Any) -> None:
+    run("commit", "a")
+    assert "1 branch, 1 commit  " in run("threads")[1]
+    assert run("fsck")[1] == "1 commit, 1 entry: clean\n"
+    assert run("forget", "a", "--preview")[1] == "would be erased from 1 entry and 1 note\n"
+
+
+def test_a_note_that_is_none_has_no_line(run: Any, tmp_path: Path) -> None:
+    with weft.open(tmp_path / "store.db") as thread:
+        thread.setup(params=Params(temperature=0.5))
+    assert "note" not in run("show", "HEAD")[1]
+    assert run("log")[1].split(maxsplit=1)[1] == "setup     temperature 0.5\n"
+
+
+def test_the_log_names_the_tools_of_a_setup(run: Any, tmp_path: Path) -> None:
+    tool = {"name": "calculator", "description": "", "input_schema": {"type": "object"}}
+    with weft.open(tmp_path / "store.db") as thread:
+        thread.setup([tool])
+        thread.setup()
+    lines = [line.split(maxsplit=2)[2] for line in run("log")[1].splitlines()]
+    assert lines == ["no tools, no parameters", "tools calculator"]
+
+
+def test_the_log_cuts_lines_in_one_way(run: Any) -> None:
+    run("commit", "word " * 40)
+    out = run("log")[1]
+    assert "..." not in out
+    assert out.endswith("…\n")
+
+
+def test_stats_are_for_people(run: Any) -> None:
+    run("commit", "a")
+    run("pin", "HEAD")
+    out = run("stats")[1]
+    assert re.search(r"^priorities +1 pinned$", out, re.M)
+    assert json.loads(run("stats", "--json")[1])["priorities"] == {"pinned": 1}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_says_what_it_is(run: Any, command: str) -> None:
+    out = run(command, "--help")[1]
+    assert "FROM_" not in out
+    for block in re.split(r"\n  (?=-)", out.split("options:")[1].split("\n\n")[0])[1:]:
+        head, _, told = re.sub(r"\{[^}]*\}", "", block).partition("  ")
+        assert told.strip() or "\n" in head, block
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("commt", "did you mean 'commit'?"),
+        ("brnch", "did you mean 'branch'?"),
+        ("zzzz", "see weft --help"),
+    ],
+)
+def test_a_slip_is_told_what_was_meant(run: Any, typed: str, told: str) -> None:
+    code, out, err = run(typed)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"no command {typed!r}" in err
+    assert told in err
+    assert len(err) < 120
+
+
+def test_threads_are_listed_newest_first(run: Any) -> None:
+    for name in ("old", "mid", "new"):
+        run("commit", "a", "--thread", name)
+    run("commit", "again", "--thread", "old")
+    names = [line.split()[0] for line in run("threads")[1].splitlines()]
+    assert names == ["old", "new", "mid"]
+    assert "'new', 'mid', 'old'" in run("log")[2]
+
+
+def test_a_prompt_may_be_a_file_and_a_text_may_be_retained(run: Any, tmp_path: Path) -> None:
+    for number in range(6):
+        run("commit", f"turn {number}")
+    path = tmp_path / "prompt.txt"
+    path.write_text("be brief")
+    words = ("compact", "--model", "weft-offline", "--keep", "1", "--preview")
+    assert run(*words, "--prompt", f"@{path}")[0] == 0
+    assert "nowhere" in run(*words, "--prompt", "@/nowhere")[2]
+    code, _, err = run("compact", "--summary", "short", "--retain", "turn 0")
+    assert (code, "turn 0" in err) == (1, True)
+    assert run("compact", "--summary", "about turn 0", "--retain", "turn 0")[0] == 0
+
+
+def test_a_gateway_that_is_not_there_is_told_before_the_program_runs(
+    run: Any, tmp_path: Path
+) -> None:
+    mark = tmp_path / "ran"
+    code, _, err = run("run", "--url", "http://127.0.0.1:9", "--", "touch", str(mark))
+    assert code == 1
+    assert "no gateway answers at 'http://127.0.0.1:9'" in err
+    assert not mark.exists()
+
+
+def test_a_chat_says_how_to_leave_and_what_it_knows(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = iter(["/help", "/nonsense", "/quit", "never said"])
+    monkeypatch.setattr("builtins.input", lambda _: next(typed))
+    monkeypatch.setattr("sys.stdin", Tty())
+    code, out, _ = run("chat")
+    assert code == 0
+    assert "/help" in out.splitlines()[0]
+    assert "/quit" in out
+    assert "no command '/nonsense'" in out
+    assert next(typed) == "never said"
+    assert run("log")[1] == ""  # what begins with a slash is said to nobody

@@ -1,0 +1,18 @@
+"""An error of the library advises in its own words, not in the command line's."""
+
+import pytest
+
+import weft
+from weft.errors import ThreadError
+
+
+def test_an_error_names_arguments_and_no_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    with weft.open() as thread:
+        thread.user("a")
+        with pytest.raises(ThreadError, match=r"^nobody can be asked.*'gpt-5'.*models=") as told:
+            thread.compact(model="gpt-5")
+        assert "--" not in str(told.value)
+        with pytest.raises(ThreadError, match="a model"):
+            thread.compact()
