@@ -72,7 +72,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="let this model write the summary (weft-offline needs no key)",
     )
-    parser.add_argument("--prompt", help="how that model is told to summarise")
+    parser.add_argument(
+        "--prompt", metavar="TEXT", help="how that model is told to summarise: a text, or @FILE"
+    )
+    parser.add_argument(
+        "--retain",
+        metavar="TEXT",
+        action="append",
+        default=[],
+        help="refuse a compaction that would lose this text; may be given several times",
+    )
     parser.add_argument(
         "--upstream", metavar="NAME=PROTOCOL:URL", action="append", help="who answers for it"
     )
@@ -86,9 +95,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scoring", metavar="FILE", help="a TOML file with weights of what matters"
     )
-    parser.add_argument("--from", dest="from_", help="the checkpoint after which a range begins")
-    parser.add_argument("--to", help="the checkpoint with which a range ends")
-    parser.add_argument("--replacements", help="a JSON file with several ranges")
+    parser.add_argument(
+        "--from",
+        dest="from_",
+        metavar="CHECKPOINT",
+        help="the checkpoint after which a range begins",
+    )
+    parser.add_argument("--to", metavar="CHECKPOINT", help="the checkpoint with which a range ends")
+    parser.add_argument("--replacements", metavar="FILE", help="a JSON file with several ranges")
     parser.add_argument(
         "--strip",
         choices=("all", "after"),
@@ -133,7 +147,8 @@ def compact(thread: Thread, args: argparse.Namespace) -> None:
         keep=args.keep,
         summary=args.summary if replacements is None else None,
         model=None if args.model is None else _asker(args),
-        prompt=args.prompt,
+        prompt=_prompt(args.prompt),
+        retain=args.retain,
         verbatim=args.verbatim or 0,
         scorer=_scorer(args.scoring),
         strip=args.strip,
@@ -166,6 +181,16 @@ def _scorer(path: str | None) -> Scorer:
         return read_importance(tomllib.loads(Path(path).read_text()))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path!r} is not TOML: {error}") from None
+
+
+def _prompt(given: str | None) -> str | None:
+    """The text, or what the file behind an `@` says."""
+    if given is None or not given.startswith("@"):
+        return given
+    try:
+        return Path(given[1:]).read_text()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{given[1:]!r} is not text: {error}") from None
 
 
 def _tell(event: SystemMessage) -> None:
