@@ -248,6 +248,15 @@ def test_a_summary_is_written_as_codex_writes_one() -> None:
     assert line["timestamp"] == STAMP
 
 
+def test_a_summary_behind_a_pin_says_the_pin_again_as_codex_does() -> None:
+    store, _ = worked(codex_rollout(), fold_pinned)
+    values = [json.loads(line) for line in export_bytes(store, CODEX, "codex")[0].splitlines()]
+    (line,) = [value for value in values if value["type"] == "compacted"]
+    history = line["payload"]["replacement_history"]
+    pinned = next(value["payload"] for value in values if value["type"] == "response_item")
+    assert (history[0], len(history)) == (pinned, 2)
+
+
 @pytest.mark.parametrize("format", ["claude-code", "codex"])
 def test_a_thread_of_our_own_that_was_compacted_has_the_time_of_it(format: str) -> None:
     store = MemoryStore()

@@ -2,7 +2,7 @@
 
 Lines that came in go out as the same bytes; a compaction that was taken back leaves its line out,
 so that the turns before it are in force again. New messages are items of the Responses API; a
-summary that the conversation now begins with is a `compacted` line, whose history is itself. A file
+summary is a `compacted` line, whose history is what stands before it and the summary itself. A file
 that came from elsewhere gets the line that `codex resume` looks for, which names the session.
 """
 
@@ -14,7 +14,7 @@ import orjson
 
 from weft.history import Row
 from weft.ids import object_id
-from weft.model import JsonObject, Message
+from weft.model import JsonObject, Message, Text
 from weft.thread import formats
 from weft.thread.handle import Handle
 from weft.thread.importing.lines import join_lines, read_object
@@ -40,8 +40,8 @@ def write_codex(handle: Handle) -> bytes:
                 edited.add(slot)
             case Old(line=line):
                 texts.append(line.text)
-            case New(opens=True):
-                texts.append(_compacted(piece))
+            case New(is_summary=True):
+                texts.append(_compacted(piece, _history(texts)))
             case New():
                 texts += _items(piece.message, _stamp(piece.created))
             case Gone(line=line):
@@ -75,11 +75,27 @@ def _line(stamp: str, kind: str, payload: JsonObject) -> str:
     return orjson.dumps({"timestamp": stamp, "type": kind, "payload": payload}).decode() + "\n"
 
 
-def _compacted(piece: New) -> str:
+def _compacted(piece: New, before: Sequence[JsonObject]) -> str:
     """The line from which on Codex goes by another history."""
-    history = _payloads(piece.message)
+    history = [*before, *_payloads(piece.message)]
     payload = {"message": piece.message.text, "replacement_history": history}
     return _line(_stamp(piece.created), "compacted", payload)
+
+
+def _history(texts: Sequence[str]) -> list[JsonObject]:
+    """The items that Codex has in mind behind these lines."""
+    items: list[JsonObject] = []
+    for value in filter(None, (read_object(text.encode(errors="replace")) for text in texts)):
+        match value:
+            case {"type": "response_item", "payload": {**item}}:
+                items.append(item)
+            case {"type": "compacted", "payload": {"replacement_history": [*history]}}:
+                items = history
+            case {"type": "compacted", "payload": {"message": str(said)}}:
+                items = _payloads(Message("user", (Text(said),)))
+            case _:
+                pass
+    return items
 
 
 def _items(message: Message, stamp: str) -> list[str]:

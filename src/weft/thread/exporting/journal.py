@@ -37,11 +37,12 @@ class Old(Struct, frozen=True):
 
 
 class New(Struct, frozen=True):
-    """A message that the source never had; `opens`: it sums up all that was said before."""
+    """A message that the source never had; `opens`: a summary that nothing stands before."""
 
     slot: Id
     message: Message
     created: float
+    is_summary: bool = False
     opens: bool = False
 
 
@@ -241,8 +242,9 @@ def _new_pieces(
             place = ends[row.id]
         elif row.id in new:
             place += HAIR
-            opens = row is shown[0] and row.kind == "summary"
-            found.append((place, New(row.id, row.message, moments[row.id], opens)))
+            sums = row.kind == "summary"
+            new_line = New(row.id, row.message, moments[row.id], sums, sums and row is shown[0])
+            found.append((place, new_line))
     return found
 
 
