@@ -49,6 +49,18 @@ def test_a_session_comes_in_and_goes_out(weft: Any, session: Path) -> None:
     assert (code, out, err) == (0, session.read_bytes(), b"")
 
 
+def test_a_list_comes_in_and_goes_out_without_a_word_of_its_format(
+    weft: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "list.json"
+    path.write_bytes(b'[ {"role":"user", "content":"a"} ]')
+    weft("import", path)
+    assert weft("export") == (0, path.read_bytes(), b"")
+    weft("commit", "--role", "assistant", "b")
+    code, out, err = weft("export")
+    assert (code, [row["content"] for row in json.loads(out)], err) == (0, ["a", "b"], b"")
+
+
 def test_an_import_as_json(weft: Any, session: Path) -> None:
     (first,) = json.loads(weft("import", session, "--json")[1])
     assert (first["thread"], first["messages"], first["new"]) == (SESSION, 2, 2)
