@@ -101,7 +101,11 @@ def test_P1_a_model_writes_the_summary_and_a_preview_asks_nobody(run: Run) -> No
     assert "would compact 4 messages" in out
     assert "1 request to weft-offline" in out
     assert said(run) == before
-    code, out, _ = run("compact", "--model", "weft-offline", "--keep", "1", "--json")
+    assert "may save nothing" in out
+    code, out, err = run("compact", "--model", "weft-offline", "--keep", "1")
+    assert (code, out, "would save nothing" in err) == (1, "", True)
+    assert said(run) == before
+    code, out, _ = run("compact", "--model", "weft-offline", "--keep", "1", "--force", "--json")
     done = json.loads(out)
     assert (code, done["model"], done["requests"], done["messages"]) == (0, "weft-offline", 1, 4)
     assert said(run)[1:] == ["question 2", "answer 2"]
@@ -142,7 +146,7 @@ def test_P2_weights_of_ones_own_decide_what_stays(run: Run, tmp_path: Path) -> N
 
 def test_P4_the_summaries_that_hold_are_listed(run: Run) -> None:
     assert run("compact", "--list")[:2] == (0, "")
-    done = json.loads(run("compact", "--model", "weft-offline", "--json")[1])
+    done = json.loads(run("compact", "--model", "weft-offline", "--force", "--json")[1])
     code, out, _ = run("compact", "--list")
     assert code == 0
     assert out.startswith(f"{done['commit'][:12]} 4 messages, ")
@@ -151,3 +155,12 @@ def test_P4_the_summaries_that_hold_are_listed(run: Run) -> None:
     code, _, err = run("compact", "--list", "--keep", "1")
     assert code != 0
     assert "--keep" in err
+
+
+def test_an_extract_is_listed_by_its_first_real_words(run: Run) -> None:
+    for n in range(3, 30):
+        run("commit", f"Rule {n}: read part {n} again and again before you write about it.")
+    assert run("compact", "--keep", "1")[0] == 0
+    code, out, _ = run("compact", "--list")
+    assert (code, "by the engine" in out) == (0, False)
+    assert "messages: Rule " in out

@@ -35,7 +35,13 @@ def said(role: str, text: str, **fields) -> Row:
     [
         (("u:a", "a:b", "u:c"), 3, "u:a|a:b|u:c"),  # it fits: nothing is done
         (("s:r", "u:a", "a:b", "u:c"), 3, "s:r|u:SUMMARY|u:c"),  # system and the last request
-        (("s:r", "*a:p", "u:a", "a:b", "u:c"), 4, "s:r|u:SUMMARY|a:p|u:c"),  # and the pins
+        (("s:r", "*a:p", "u:a", "a:b", "u:c"), 4, "s:r|a:p|u:SUMMARY|u:c"),  # and the pins
+        (("*u:p", "a:b", "u:c", "a:d", "u:e"), 3, "u:p|u:SUMMARY|u:e"),  # behind what it was behind
+        (("u:a", "*u:p", "a:b", "u:e"), 3, "u:SUMMARY|u:p|u:e"),  # where the first of them stood
+        (("*a:!c1", "t:=c1", "a:x", "u:y", "u:e"), 4, "a:!c1|t:=c1|u:SUMMARY|u:e"),  # in no pair
+        (("*a:!c1", "t:=c1 x", "u:y", "u:e"), 4, "a:!c1|t:=c1|u:SUMMARY|u:e"),
+        (("*u:a", "a:!c1", "t:=c1", "a:!c2", "t:=c2"), 4, "u:a|u:SUMMARY|a:!c2|t:=c2"),
+        (("u:a", "a:!c1", "t:=c1", "a:!c2", "t:=c2"), 4, "u:SUMMARY|u:a|a:!c2|t:=c2"),  # its work
         (("s:r", "u:a", "u:c", "a:!c1", "t:=c1", "a:z"), 4, "s:r|u:SUMMARY|u:c|a:z"),
         (("u:a", "*a:!c1", "t:=c1", "a:x", "u:c"), 4, "u:SUMMARY|a:!c1|t:=c1|u:c"),  # a pin's own
         (("u:a", "a:b", "u:c", "a:!c1"), 3, "u:SUMMARY|u:c|a:!c1"),  # a call that still waits
@@ -261,6 +267,47 @@ def test_a_question_stays_only_where_nothing_answers_it(
     summary = extract_summary([said("user", asked), said("assistant", answer)], 500, count)
     assert summary is not None
     assert (asked in summary.text) is kept
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "name"),
+    [
+        ("We have 48 211 users now.", "number", "48 211"),
+        ("We have 48\u2009211 users now.", "number", "48\u2009211"),
+        ("We have 1\u00a0048\u202f211,50 in all.", "number", "1\u00a0048\u202f211,50"),
+        ("We have 48'211 users now.", "number", "48'211"),
+        ("It costs $48 211 a year.", "number", "$48 211"),
+        ("We have 48,211 users now.", "number", "48,211"),
+        ("Between 2024 300 were sold.", "number", "2024"),  # no group: four digits stand before
+    ],
+)
+def test_a_figure_is_found_whole_however_its_thousands_are_set_apart(
+    text: str, kind: str, name: str
+) -> None:
+    assert (kind, name) == next(iter(find_entities(text)))
+
+
+@pytest.mark.parametrize(
+    ("role", "line", "told"),
+    [
+        ("assistant", "- Measured: 412 tests pass", "\n- Measured: 412 tests pass"),
+        ("user", "* Measured: 412 tests pass", "\n- Measured: 412 tests pass"),
+        ("assistant", "  - - Measured: 412 tests pass", "\n- Measured: 412 tests pass"),
+        ("assistant", "-1 is not allowed in here", "\n- -1 is not allowed in here"),  # no mark
+    ],
+)
+def test_a_line_of_a_list_has_one_mark(role: str, line: str, told: str) -> None:
+    summary = extract_summary([said(role, line)], 300, count)
+    assert summary is not None
+    assert told in summary.text
+
+
+def test_an_index_says_of_every_kind_how_much_is_missing() -> None:
+    paths = [said("user", f"Read src/part_{n}.py now, src/part_{n}.py!") for n in range(40)]
+    thread = [*paths, *[said("user", f"{n + 5000}") for n in range(9)]]
+    summary = extract_summary(thread, 150, count)
+    assert summary is not None
+    assert summary.text.endswith("\n\nNumbers: ... and 9 more")
 
 
 def test_an_index_that_is_cut_says_how_much_is_missing() -> None:

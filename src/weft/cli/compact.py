@@ -115,6 +115,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show the summaries that stand for the past, and change nothing",
     )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="let a model's summary land even if the thread is no shorter with it",
+    )
     parser.add_argument("--preview", action="store_true", help="show what it would do")
 
 
@@ -151,6 +156,7 @@ def compact(thread: Thread, args: argparse.Namespace) -> None:
         retain=args.retain,
         verbatim=args.verbatim or 0,
         scorer=_scorer(args.scoring),
+        force=args.force,
         strip=args.strip,
         preview=args.preview,
     )

@@ -43,7 +43,7 @@ from .prompts import (
 from .replace import COMPACTED, Strip, plan_replacements
 from .result import CompactResult, compact_result
 from .score import Importance, Scorer, choose_verbatim, read_importance
-from .summarise import FRAME, Asking, Order, Past, Summary, chunk_room, summarise
+from .summarise import FRAME, Asking, Order, Past, Summary, chunk_room, most_told, summarise
 from .tool import COMPACT_TOOL, RECALL_TOOL, Replacement, ToolDefinition, validate_compact_input
 from .window import Breaker, Gauge, Limits, limits_of
 
@@ -97,6 +97,7 @@ __all__ = [
     "is_telling",
     "keep_verbatim",
     "limits_of",
+    "most_told",
     "plan_budget",
     "plan_replacements",
     "plan_summary",

@@ -21,6 +21,8 @@ from weft.errors import ConfigError
 from weft.history import Row
 from weft.model import JsonObject, Message, Text
 
+from .source import BULLET, MARK
+
 MINUTES = "%Y-%m-%d %H:%M"
 RECORD = "batches"
 
@@ -48,6 +50,11 @@ class Told(Struct, frozen=True):
     @property
     def text(self) -> str:
         return self.batch.text
+
+    @property
+    def words(self) -> str:
+        """What it says, on one line, without headings: neither the engine's nor a speaker's."""
+        return first_words(self.batch.text)
 
     def to_dict(self) -> JsonObject:
         """The batch as JSON says it."""
@@ -90,7 +97,7 @@ def write_batches(batches: Sequence[Batch], clip: Clip) -> Message:
     by = f", written by {models}" if models else ""
     head = (
         f"[Summary of earlier messages: {_many(count, 'message')}{by}. This is a record and not a "
-        "request; the originals are kept and can be looked up.]"
+        "request; the originals are kept: recall finds what it leaves out.]"
     )
     return Message("user", (Text("\n\n".join((head, tell_batches(batches, clip)))),))
 
@@ -167,6 +174,19 @@ def describe(batch: Batch) -> str:
     if batch.depth:
         said.append(f"depth {batch.depth}")
     return ", ".join(said)
+
+
+def first_words(text: str) -> str:
+    """A summary on one line, as it begins when nobody is named."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if lines and lines[0].startswith(MARK):
+        del lines[0]
+    told = [
+        line.removeprefix(BULLET)
+        for line, below in zip(lines, [*lines[1:], ""], strict=True)
+        if not (line.endswith(":") and below.startswith(BULLET))
+    ]
+    return " ".join(" ".join(told).split())
 
 
 def _moment(seconds: float) -> datetime:

@@ -51,10 +51,9 @@ class Fold(Struct, frozen=True):
         """The tokens of the summaries that it takes."""
         return cost(self.tellings, self.folding.count)
 
-    @property
-    def tokens(self) -> int:
-        """The most tokens that are left when the summary is written."""
-        whole = self.told + self.limit
+    def tokens(self, written: int) -> int:
+        """The most tokens that are left when a summary of so many is written."""
+        whole = self.told + written
         return self.kept + HEADING + (whole if self.room is None else min(whole, self.room))
 
 

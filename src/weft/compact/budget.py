@@ -7,7 +7,8 @@ room for a useful one, fewer turns stay, down to the last request, and where the
 then, the plan is refused with the number that it takes. Nothing is cut in silence.
 
 A fold that saves nothing is not made. The summary is a `user` message of kind `summary` behind
-the setup: it rewrites no system message and is valid first for every vendor.
+the setup, and behind the pins that stood before all it tells: it rewrites no system message and
+is valid first for every vendor.
 """
 
 from collections.abc import Sequence

@@ -15,6 +15,10 @@ KINDS = ("path", "error", "symbol", "hash", "number")
 WEIGHTS = {"path": 3.0, "error": 3.0, "symbol": 2.0, "hash": 2.0, "number": 1.5}
 """How much each kind is worth in a summary, before rarity."""
 
+SPACES = " \u00a0\u2009\u202f'\u2019"
+"""What may stand between the thousands of a figure, beside a comma. A plain blank may also stand
+between two figures of a list: as an entity that is one, in the words that were said."""
+
 _KINDS = r"""
       (?P<path> https?://[^\s<>"'`)\]]+[^\s<>"'`)\].,;:!?]
               | (?<![\w/.@+-]) (?:~|[A-Za-z]:)? (?:[\w.@+-]*/)+ [\w@+-] (?:[\w.@+-]*[\w/])?
@@ -32,9 +36,11 @@ _KINDS = r"""
               | \b [a-z]+ (?:[A-Z][a-z0-9]+)+ \b
               | \b (?:[A-Z][a-z0-9]+){2,} \b
               | (?<!\w) --? [a-z][\w-]{2,} )
-    | (?P<number> (?<![\w.,]) [$€£] \d+ (?:,\d{3})* (?:\.\d+)? [kKmMbB]? (?!\w)
+    | (?P<number> (?<![\w.,]) [$€£] (?: \d{1,3} (?:GROUP\d{3})+ | \d+ ) (?:[.,]\d+)?
+                [kKmMbB]? (?!\w)
               | (?<![\w.-]) \d{4}-\d{2}-\d{2} (?![\w-])
               | (?<![\w.]) \d{1,3} (?:,\d{3})+ (?:\.\d+)? %? (?!\w)
+              | (?<![\w.,:/-]) \d{1,3} (?:GROUP\d{3})+ (?:[.,]\d+)? %? (?!\w)
               | (?<![\w.]) \d+ (?:\.\d+)+ (?:%|ms|s|k|kb|mb|gb)? (?!\w)
               | (?<![\w.]) \d+ \s? (?:%|ms|px|kb|mb|gb|KB|MB|GB) (?!\w)
               | (?<![\w.]) \d{3,} (?![\w.→\t]) )
@@ -50,7 +56,9 @@ passed over in one run, because every other alternative would be tried at each o
 _START = r"(?: (?<!\w) (?= [\w/~.@+\-`$€£] ) | (?= https?:// | ` ) )"
 """Where an entity may begin: at a word or a sign, within a word only an address or a quote."""
 
-_ENTITY = re.compile(f"{_PLAIN} | {_START} (?: {_KINDS} )", re.VERBOSE)
+_ENTITY = re.compile(
+    f"{_PLAIN} | {_START} (?: {_KINDS} )".replace("GROUP", f"[,{SPACES}]"), re.VERBOSE
+)
 
 
 def find_entities(text: str) -> Iterator[tuple[str, str]]:

@@ -72,10 +72,19 @@ class Extract:
         listed = unsaid[: self._fitting(chosen, unsaid, room)]
         if len(listed) == len(unsaid):
             chosen = self._choose(listed, room)
+            return self._message(chosen, listed) if chosen or listed else smallest
+        fewer = self._fitting(chosen, unsaid, room, every=True)
+        if fewer:
+            return self._message(chosen, unsaid[:fewer], every=True)
         return self._message(chosen, listed) if chosen or listed else smallest
 
-    def _fitting(self, chosen: Sequence[Sentence], names: Sequence[Name], room: int) -> int:
-        return _most(len(names), lambda n: self._size(chosen, names[:n]) <= room)
+    def _fitting(
+        self, chosen: Sequence[Sentence], names: Sequence[Name], room: int, every: bool = False
+    ) -> int:
+        def fits(many: int) -> bool:
+            return self.count(self._message(chosen, names[:many], every)) <= room
+
+        return _most(len(names), fits)
 
     def _choose(self, names: Sequence[Name], room: int) -> list[Sentence]:
         ranked = self.ranked
@@ -97,8 +106,11 @@ class Extract:
     def _size(self, sentences: Sequence[Sentence], names: Sequence[Name]) -> int:
         return self.count(self._message(sentences, names))
 
-    def _message(self, sentences: Sequence[Sentence], names: Sequence[Name]) -> Message:
-        """Markdown: a list under each speaker, and a paragraph for each kind of name."""
+    def _message(
+        self, sentences: Sequence[Sentence], names: Sequence[Name], every: bool = False
+    ) -> Message:
+        """Markdown: a list under each speaker, and a paragraph for each kind of name; for `every`
+        kind, also where none of it is listed."""
         parts = [HEADER]
         speaker = ""
         for sentence in sorted(sentences, key=lambda sentence: sentence.number):
@@ -107,18 +119,20 @@ class Extract:
                 parts.append(f"{speaker}:")
             parts[-1] += f"\n{BULLET}{sentence.text}"
         if names:
-            parts.extend(self._index(sentences, names))
+            parts.extend(self._index(sentences, names, every))
         return Message("user", (Text("\n\n".join(parts)),))
 
-    def _index(self, sentences: Sequence[Sentence], names: Sequence[Name]) -> Iterator[str]:
+    def _index(
+        self, sentences: Sequence[Sentence], names: Sequence[Name], every: bool
+    ) -> Iterator[str]:
         unsaid = _unsaid(self.names, sentences)
         told = Counter(kind for kind, _ in self.names)
         told.subtract(kind for kind, _ in unsaid)
         for kind in KINDS:
             listed = [name for of, name in names if of == kind]
             left = self.totals.get(kind, 0) - len(listed) - told[kind]
-            if listed:
-                more = [MORE.format(left)] if left > 0 else []
+            more = [MORE.format(left)] if left > 0 else []
+            if listed or (every and more):
                 yield f"{LABELS[kind]}: {', '.join([*listed, *more])}"
 
 

@@ -6,6 +6,9 @@ inside, between whole units (a call and all its results), when the work on one r
 too long by itself. What is fixed stays wherever the border is: the setup, the pins with the calls
 or results they need, the last request and its answer, and calls that still wait for their results.
 
+One summary stands for all that is folded, behind the setup and behind the pins that were said
+before any of it: what was asked first is still read first. It never stands inside a pair.
+
 Everything behind a fold has another past than when it was written, so its thinking leaves, as it
 does for the agent's own compaction, and reminders with it; the last request stays as it is.
 """
@@ -48,7 +51,7 @@ class Folding:
         self.lead = leading_system(rows)
         self.count = counted_once(count)
         self._folded: dict[int, list[int]] = {}
-        self._kept: dict[int, list[Row]] = {}
+        self._kept: dict[int, list[tuple[int, Row]]] = {}
         self.pairs = find_pairs(rows)
         self.joined = _joined(self.pairs, len(rows))
         self.requests = [i for i in range(self.lead, len(rows)) if _is_request(rows[i])]
@@ -84,39 +87,44 @@ class Folding:
     def kept(self, border: int) -> list[Row]:
         """The rows that stay when all before `border` is folded but for what is fixed, and what
         the fixed rows' calls and results need to be whole."""
+        return [row for _, row in self._numbered(border)]
+
+    def _numbered(self, border: int) -> list[tuple[int, Row]]:
+        """The rows that stay, each with its number."""
         if border not in self._kept:
             self._kept[border] = self._keep(border)
         return self._kept[border]
 
-    def _keep(self, border: int) -> list[Row]:
+    def _keep(self, border: int) -> list[tuple[int, Row]]:
         folded = {
             (i, j) for i in self.folded(border) for j in range(len(self.rows[i].message.blocks))
         }
         removed = settle_pairs(self.pairs, folded, self.fixed)
         taken = set(self.folded(border))
-        kept: list[Row] = []
+        kept: list[tuple[int, Row]] = []
         for i, row in enumerate(self.lean):
             if row is None:
                 continue
             if i not in taken:
-                kept.append(row)
+                kept.append((i, row))
                 continue
             blocks = self.rows[i].message.blocks
             left = [block for j, block in enumerate(blocks) if (i, j) not in removed]
             if left:
-                kept.append(structs.replace(row, message=with_blocks(row.message, left)))
+                kept.append((i, structs.replace(row, message=with_blocks(row.message, left))))
         return kept
 
     def plan(self, border: int, message: Message) -> Plan:
-        """The plan in which a summary stands, behind the setup, for all that is folded."""
+        """The plan in which a summary stands for all that is folded, and where that is."""
         kept, folded = self.kept(border), self.folded(border)
+        place = self._place(border)
         gone = {slot(self.rows[i]) for i in folded}
         pinned = (row for row in self.rows[self.lead : border] if row.priority == "pinned")
         return Plan(
             rows=(
-                *kept[: self.lead],
+                *kept[:place],
                 Row(id=None, message=message, kind="summary"),
-                *kept[self.lead :],
+                *kept[place:],
             ),
             ranges=(
                 Range(
@@ -130,6 +138,21 @@ class Folding:
             pins_kept=tuple(describe_pin(row) for row in pinned),
             stripped=tuple(block for block in self.stripped if block.id not in gone),
         )
+
+    def _place(self, border: int) -> int:
+        """How many of the kept rows stand before the summary: the setup, or all up to the last pin
+        that stands before the first row that goes or is cut, with what makes its pairs whole."""
+        kept = dict(self._numbered(border))
+        going = (i for i in self.folded(border) if self._is_cut(i, kept.get(i)))
+        cut = next(going, border)
+        pins = [i + 1 for i in range(self.lead, cut) if self.rows[i].priority == "pinned"]
+        first = max(pins, default=self.lead)
+        while self.joined[first]:
+            first += 1
+        return sum(i < first for i in kept)
+
+    def _is_cut(self, number: int, left: Row | None) -> bool:
+        return left is None or len(left.message.blocks) < len(self.rows[number].message.blocks)
 
     def _fixed(self) -> set[int]:
         rows = self.rows

@@ -18,8 +18,9 @@ class CompactResult(Struct, frozen=True, kw_only=True):
     `cache_lost` are the tokens sent before that a prompt cache has to read again.
 
     Where a model wrote the summary: `requests` is how often it was asked (or would be), `dropped`
-    are its sentences that named what was never said, `names_added` how many names were put back,
-    `cost` the dollars that the catalogue says it took, where it knows a price.
+    are its sentences that named what was never said, `names_added` how many names were put back
+    and `names_left` how many had no room and are found by `recall`, `cost` the dollars that the
+    catalogue says it took, where it knows a price.
     A preview asks nobody: `tokens_after` is then the most that it can come to.
     """
 
@@ -37,6 +38,7 @@ class CompactResult(Struct, frozen=True, kw_only=True):
     requests: int = 0
     dropped: tuple[str, ...] = ()
     names_added: int = 0
+    names_left: int = 0
     cost: float | None = None
 
     @property
@@ -65,7 +67,18 @@ class CompactResult(Struct, frozen=True, kw_only=True):
             parts.append(f"{_many(self.requests, 'request')} to {self.model}{price}")
         if self.dropped:
             parts.append(f"{_many(len(self.dropped), 'unfounded sentence')} left out")
+        if self.names_left:
+            parts.append(f"{_many(self.names_left, 'name')} left to recall")
+        if self.ranges and self.tokens_after >= self.tokens_before:
+            parts.append(self._growth())
         return ", ".join(parts)
+
+    def _growth(self) -> str:
+        """What is said of a fold that makes nothing shorter."""
+        if self.preview:
+            return "which may save nothing: so little is not worth a fold"
+        longer = self.tokens_after > self.tokens_before
+        return "which is longer than before" if longer else "which saves nothing"
 
     def _tokens(self) -> str:
         before, after = self.tokens_before, self.tokens_after

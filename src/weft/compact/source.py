@@ -55,7 +55,10 @@ CLOSING = "\"'`)]*_"
 _STOP = re.compile(r"[.!?]\s")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"'`(\[]?[A-Z0-9])")
 _WORD = re.compile(r"[^\W\d_]{4,}|(?<![\w.])\d+(?![\w→])")
-_MORE = re.compile(r", \.\.\. and (\d+) more$")
+LEFT_OUT = re.compile(r"(?:, |(?<=: )|^)\.\.\. and (\d+) more$")
+"""How a line of an index ends that is not whole."""
+
+_MARKS = re.compile(r"(?:[-*+\u2022]\s+)+")
 _DECISIVE = re.compile(
     r"\b(?=[abcdefimnoprt])(?:must|never|always|decided?|agreed|because|instead|constraint|require[sd]?|requirement"
     r"|do not|don't|only|prefer|fix(?:ed)?|bug|fail(?:s|ed|ure)?|error|todo|next)\b",
@@ -121,7 +124,7 @@ def _left_out(rows: Sequence[Row]) -> Counter[str]:
     for row in rows:
         lines = row.message.text.splitlines() if row.message.text.startswith(MARK) else ()
         for line in lines:
-            kind, cut = kinds.get(line.partition(":")[0]), _MORE.search(line)
+            kind, cut = kinds.get(line.partition(":")[0]), LEFT_OUT.search(line)
             if kind and cut:
                 left[kind] += int(cut[1])
     return left
@@ -215,7 +218,14 @@ def _spoken(row: Row, called: dict[str, str]) -> Iterable[Said]:
             who = _speaker(block, speaker, called)
             for teller, words in _resaid(text) if text.startswith(MARK) else ((who, text),):
                 for piece in _sentences(words):
-                    yield teller, piece
+                    yield teller, _unmarked(teller, piece)
+
+
+def _unmarked(teller: str, piece: str) -> str:
+    """A line of a list without its mark, for it is listed again. What a tool prints is left as it
+    is: in a difference the mark is what it says."""
+    mark = None if teller.startswith(("tool", "call")) else _MARKS.match(piece)
+    return piece if mark is None else piece[mark.end() :] or piece
 
 
 def _speaker(block: Block, speaker: str, called: dict[str, str]) -> str:
@@ -249,7 +259,7 @@ def _resaid(summary: str) -> Iterable[Said]:
         elif line.endswith(":"):
             speaker = line.removesuffix(":")
         else:
-            yield INDEX, _MORE.sub("", line)
+            yield INDEX, LEFT_OUT.sub("", line)
 
 
 def _sentences(text: str) -> Iterable[str]:

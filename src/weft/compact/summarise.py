@@ -26,6 +26,7 @@ from .chunks import LEAST, cut_chunks, weigh
 from .fidelity import (
     check_summary,
     complete,
+    index_size,
     kept_lines,
     read_ground,
     retained_lines,
@@ -48,6 +49,12 @@ BATCH_LEAST = 200
 INDEX_SHARE = 0.2
 INDEX_LEAST = 60
 """What is left of a summary's size for names that it lacks; some are put back in any case."""
+
+NAMED_SHARE = 0.5
+"""With every name put back, a summary is at most this part of what it stands for."""
+
+PART = 30
+"""The tokens of the line above each of several batches."""
 
 TOO_LONG = frozenset({"context_length", "too_large", "timeout"})
 TIMED_OUT = 504
@@ -87,12 +94,13 @@ class Asking(Struct, frozen=True):
 
 class Summary(Struct, frozen=True, kw_only=True):
     """The batches that hold afterwards, and what it took: requests, sentences that named what
-    their source does not, names put back, and tokens as the vendor counted them."""
+    their source does not, names put back, names left out, and tokens as the vendor counted."""
 
     batches: tuple[Batch, ...]
     requests: int = 0
     dropped: tuple[str, ...] = ()
     added: int = 0
+    left: int = 0
     input: int = 0
     output: int = 0
 
@@ -106,6 +114,16 @@ def summarise(past: Past, order: Order, count: Count) -> Flow:
     yield from work.sum_up()
     yield from work.fold()
     return work.summary()
+
+
+def most_told(chunks: Sequence[Sequence[Row]], limit: int, count: Count) -> int:
+    """The most tokens that summaries of chunks come to, names and all, where their model writes
+    no more than it is asked for."""
+    most = 0
+    for chunk in chunks:
+        named = int(weigh(chunk, count) * NAMED_SHARE)
+        most += min(named, _own(limit) + index_size(chunk, count))
+    return max(limit, most)
 
 
 def chunk_room(order: Order, prior: int) -> int:
@@ -127,7 +145,8 @@ class Work:
         self.room = chunk_room(order, self._size(self._prior()))
         self.most_folded = MANY
         self.shortened = False
-        self.requests = self.halvings = self.added = self.input = self.output = 0
+        self.requests = self.halvings = self.input = self.output = 0
+        self.added = self.left = 0
         self.dropped: list[str] = []
 
     def summary(self) -> Summary:
@@ -136,6 +155,7 @@ class Work:
             requests=self.requests,
             dropped=tuple(self.dropped),
             added=self.added,
+            left=self.left,
             input=self.input,
             output=self.output,
         )
@@ -158,7 +178,8 @@ class Work:
                 self.room = self._half(size)
                 todo = cut_chunks([row for rest in todo for row in rest], self.room, self.count)
                 continue
-            told = self._checked(text, chunk, [prior], limit, self.order.retain)
+            room = self._named_room(chunk, todo, limit)
+            told = self._checked(text, chunk, [prior], room, self.order.retain)
             self.batches.append(self._batch(told, chunk))
             todo = todo[1:]
 
@@ -253,7 +274,7 @@ class Work:
         text: str,
         rows: Sequence[Row],
         prior: Sequence[str],
-        limit: int,
+        room: int,
         retain: Sequence[str],
     ) -> str:
         """What the model wrote, less what it made up, and with what it forgot."""
@@ -262,10 +283,23 @@ class Work:
             raise self._failed("its summary speaks of nothing that was said")
         self.dropped += checked.dropped
         told = with_lines(checked.text, retained_lines(checked.text, rows, retain))
-        room = limit if self.order.room else max(limit, self._size(told) + INDEX_LEAST)
-        told, added = complete(told, rows, room, self.count)
-        self.added += added
-        return told
+        if not self.order.room:
+            room = max(room, self._size(told) + INDEX_LEAST)
+        completed = complete(told, rows, room, self.count)
+        self.added += completed.added
+        self.left += completed.left
+        return completed.text
+
+    def _named_room(self, chunk: Sequence[Row], todo: Sequence[Sequence[Row]], limit: int) -> int:
+        """What a batch may have with every name that it lacks: half of what it stands for, and
+        of a budget its share of what is left there."""
+        size = weigh(chunk, self.count)
+        named = int(size * NAMED_SHARE)
+        if self.order.room is not None:
+            told = self._size(tell_batches(self.batches, self.order.clip)) if self.batches else 0
+            free = self.order.room - told - PART * (len(self.batches) + len(todo) - 1)
+            named = min(named, free * size // max(1, sum(weigh(c, self.count) for c in todo)))
+        return max(limit, named)
 
     def _batch(self, text: str, chunk: Sequence[Row]) -> Batch:
         times = [self.past.times[row.id] for row in chunk if row.id in self.past.times and row.id]

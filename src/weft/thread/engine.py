@@ -38,6 +38,7 @@ from weft.compact import (
     compaction_started,
     cut_chunks,
     keep_verbatim,
+    most_told,
     record_batches,
     summarise,
     weigh,
@@ -62,7 +63,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     """What is to be folded, and how: the words of `Thread.compact`.
 
     `verbatim` is how many tokens of the folded turns stay word for word: those that matter most
-    by the `scorer`.
+    by the `scorer`. `force` lands a fold that somebody wants and that saves nothing.
     """
 
     budget: int | None = None
@@ -74,6 +75,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     scorer: Scorer = Importance()
     retain: tuple[str, ...] = ()
     trigger: Trigger = "manual"
+    force: bool = True
 
 
 class Snapshot(Struct, frozen=True):
@@ -122,10 +124,11 @@ def foresee_summary(handle: Handle, model: Model, wish: Wish) -> CompactResult:
     words = WAITING.format(model.name, len(fold.turns))
     planned = _plan(rows, fold.folding.plan(fold.border, Message("user", (Text(words),))))
     order = _order(model, wish, fold)
-    chunks = len(cut_chunks(fold.turns, chunk_room(order, fold.told), handle.count))
+    cut = cut_chunks(fold.turns, chunk_room(order, fold.told), handle.count)
+    chunks, after = len(cut), fold.tokens(most_told(cut, fold.limit, handle.count))
     folds = len(taken.batches) + chunks > wish.clip.most
     return structs.replace(
-        compact_result(planned, count_rows(handle, rows), fold.tokens, preview=True),
+        compact_result(planned, count_rows(handle, rows), after, preview=True),
         cache_lost=count_rows(handle, rows) - kept_prefix(handle, rows, planned.rows),
         model=model.name,
         requests=chunks + folds,
@@ -200,6 +203,7 @@ def _land(
             requests=summary.requests,
             dropped=summary.dropped,
             names_added=summary.added,
+            names_left=summary.left,
             cost=_cost(model, summary.input, summary.output),
         )
         rewrite = plan_rewrite(present, planned.rows)
@@ -237,8 +241,8 @@ def _check(handle: Handle, before: Sequence[Row], after: Sequence[Row], wish: Wi
             raise CompactRefused("a pinned message would not stay as it is", field="model")
     check_retained(before, after, wish.retain)
     needed, now = count_rows(handle, after), count_rows(handle, before)
-    if needed >= now and wish.trigger != "manual":  # who asks for a fold by hand gets one
-        why = f"its summary would save nothing: {now} tokens would be {needed}"
+    if needed >= now and not (wish.force and wish.trigger == "manual"):
+        why = f"its summary would save nothing: {now} tokens would be {needed}; it was not forced"
         raise CompactRefused(why, field="model")
     if wish.budget is not None and needed > wish.budget:
         what = "the summary and what must stay need"
@@ -255,6 +259,7 @@ def _made(summary: Summary, model: Model) -> JsonObject:
         "output": summary.output,
         "dropped": list(summary.dropped),
         "names_added": summary.added,
+        "names_left": summary.left,
     }
     return {"made": made, **record_batches(summary.batches)}
 

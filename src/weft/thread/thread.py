@@ -276,6 +276,7 @@ class Thread(Recorder):
         prompt: str | None = None,
         verbatim: int = 0,
         scorer: Scorer = IMPORTANCE,
+        force: bool = True,
     ) -> CompactResult:
         """Fold ranges into summaries, or old turns into an extract that fits a budget.
 
@@ -290,8 +291,8 @@ class Thread(Recorder):
         how by `prompt`; what it makes up is left out, and what it forgets is put back. So many
         tokens of old turns as `verbatim` says stay in their places, those that matter most by the
         `scorer` and those that are marked as important. A preview
-        then asks nobody, and says the most that it can come to. Whatever fails, the thread is as
-        it was.
+        then asks nobody, and says the most that it can come to. Without `force` a fold that saves
+        nothing is refused. Whatever fails, the thread is as it was.
         """
         if model is not None:
             refuse_words(replacements, summary)
@@ -303,6 +304,7 @@ class Thread(Recorder):
                 trigger=trigger,
                 verbatim=verbatim,
                 scorer=scorer,
+                force=force,
             )
             return compact_by_model(self._handle, model, wish, preview)
         refuse_wishes(prompt, verbatim)

@@ -1,0 +1,136 @@
+"""What a model's compaction says of itself: order, names, figures, growth, and its list."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import weft
+from summarisers import says, state_of, talk, writer
+from weft.compact import Batch, Told
+from weft.compact.fidelity import check_summary, read_ground, with_lines
+from weft.errors import CompactRefused
+from weft.history import Row
+from weft.model import Message, Text
+
+Thread = Any
+
+
+@pytest.fixture
+def t() -> Iterator[Thread]:
+    with weft.open() as thread:
+        yield thread
+
+
+@pytest.mark.parametrize("wish", [{}, {"model": "weft-offline"}, {"summary": "They talked."}])
+def test_a_pinned_opening_request_stays_before_the_summary_of_later_turns(
+    t: Thread, wish: dict[str, Any]
+) -> None:
+    t.pin(t.user("Port the parser to Rust."))
+    talk(t, 8)
+    t.compact(keep=1, **wish)
+    shown = t.compile()
+    assert shown.messages[0].text == "Port the parser to Rust."
+    assert shown.kinds[:3] == ("dialogue", "summary", "dialogue")
+
+
+def summary_of(t: Thread) -> str:
+    shown = t.compile()
+    return shown.messages[shown.kinds.index("summary")].text
+
+
+def modules(t: Thread, many: int) -> None:
+    for n in range(many):
+        t.user(f"Step {n}: what does src/module_{n}.py do?")
+        t.assistant(f"src/module_{n}.py reads the settings and fails if there are none at all.")
+
+
+@pytest.mark.parametrize("wish", [{"keep": 3}, {"budget": 1100}])
+def test_every_name_is_put_back_where_there_is_room(t: Thread, wish: dict[str, Any]) -> None:
+    modules(t, 40)
+    with writer(says("They read modules.")) as (_, model):
+        seen = t.compact(model=model, preview=True, **wish)
+        done = t.compact(model=model, **wish)
+    told = summary_of(t)
+    folded = done.messages // 2
+    assert [n for n in range(folded) if f"src/module_{n}.py" not in told] == []
+    assert " more" not in told
+    assert (done.names_added, done.names_left) == (folded, 0)
+    assert done.tokens_after <= seen.tokens_after
+
+
+def test_names_without_room_are_counted_and_the_summary_says_how_to_get_them(t: Thread) -> None:
+    modules(t, 60)
+    with writer(says("They read modules.")) as (_, model):
+        done = t.compact(model=model, budget=260)
+    told = summary_of(t)
+    assert done.names_left > 0
+    assert f"... and {done.names_left} more" in told
+    assert "recall" in told
+    assert f"{done.names_left} names left to recall" in str(done)
+    assert done.names_added + done.names_left == done.messages // 2
+
+
+@pytest.mark.parametrize(
+    ("source", "written", "sound"),
+    [
+        ("We have 48 211 users.", "There are 48 211 users.", True),
+        ("We have 48 211 users.", "There are 48,211 users.", True),
+        ("We have 48\u2009211 users.", "There are 48 211 users.", True),
+        ("We have 48,211 users.", "There are 48\u202f211 users.", True),
+        ("We have 48\u2009211 users.", "There are 211 users.", False),  # a part of a figure
+        ("The codes 12 301 302 were seen.", "They saw 301 and 302.", True),  # may be a list
+        ("We have 48 211 users.", "There are 48 212 users.", False),
+    ],
+)
+def test_a_figure_is_the_same_however_its_thousands_are_set_apart(
+    source: str, written: str, sound: bool
+) -> None:
+    ground = read_ground([Row(None, Message("user", (Text(source),)))])
+    assert (check_summary(written, ground).dropped == ()) is sound
+
+
+def test_a_retained_line_of_a_list_has_one_mark() -> None:
+    assert with_lines("S", ["- a", "b"]).endswith(":\n- a\n- b")
+
+
+def test_a_preview_that_may_not_get_shorter_says_so(t: Thread) -> None:
+    talk(t, 2)
+    seen = t.compact(model="weft-offline", preview=True)
+    assert seen.tokens_after >= seen.tokens_before
+    assert "may save nothing" in str(seen)
+
+
+def test_a_fold_that_saves_nothing_lands_only_by_force(t: Thread) -> None:
+    talk(t, 2)
+    before = state_of(t)
+    with (
+        writer(says("They read modules. " * 30)) as (_, model),
+        pytest.raises(CompactRefused, match=r"would save nothing: .* tokens would be"),
+    ):
+        t.compact(model=model, keep=1, force=False)
+    assert state_of(t) == before
+
+
+def test_a_fold_that_is_longer_than_before_lands_by_force_and_says_that_it_is_longer(
+    t: Thread,
+) -> None:
+    talk(t, 2)
+    with writer(says("They read modules. " * 30)) as (_, model):
+        done = t.compact(model=model)
+    assert done.commit == t.head.id
+    assert "longer than before" in str(done)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[Summary of earlier messages by the engine]\n\nuser:\n- Fix it.\n- Now.", "Fix it. Now."),
+        ("[Summary of earlier messages by the engine]\n\nPaths: a/b.py", "Paths: a/b.py"),
+        ("assistant:\n- It is done.\n\nuser:\n- Good.", "It is done. Good."),  # the offline model
+        ("They met.\nThey parted.", "They met. They parted."),
+        ("He said:\nno.", "He said: no."),
+    ],
+)
+def test_a_listed_summary_begins_with_its_first_real_words(text: str, words: str) -> None:
+    assert Told(Batch(text), None).words == words
