@@ -93,8 +93,8 @@ def translate(
     """A request in another vendor's protocol.
 
     `model` renames the model, and must be given where the source's body has none, unless a sidecar
-    knows it. `strict` raises `Refused` on the first loss of meaning instead of reporting it. `upstream` is the deployment's
-    name, for models that behave differently there.
+    knows it. `strict` raises `Refused` on the first loss of meaning instead of reporting it.
+    `upstream` is the deployment's name, for models that behave differently there.
     """
     check_policies(system, cache)
     reader, writer = find_codec(source, "source"), find_codec(target, "target")
