@@ -275,6 +275,6 @@ def test_a_summary_of_ones_own_stands_for_all_but_the_turns_to_keep() -> None:
     assert [row.message.text for row in result.rows if row.id is None] == ["S"]
     t.compact(keep=1, summary="S")
     left = [message.text for message in t.compile().messages]
-    assert left == ["rules", "S", "never touch the API", "question 2", "answer 2"]
+    assert left == ["rules", "never touch the API", "S", "question 2", "answer 2"]
     with pytest.raises(CompactRefused, match="each replacement has its own"):
         t.compact([{"summary": "T"}], summary="S")
