@@ -231,11 +231,11 @@ class SqlStore:
         self, thread: str, *, before: int | None = None, limit: int = 64
     ) -> list[Operation]:
         rows = self._db.read(
-            """SELECT o.seq, o.verb, r.name, a.id, b.id, o.was,
-            coalesce(o.created, b.created)
-            FROM operation o JOIN ref r ON r.key = o.ref
+            """SELECT o.seq, o.verb, o.name, a.id, b.id, o.was, coalesce(o.created, b.created)
+            FROM (SELECT l.*, r.name FROM operation l JOIN ref r ON r.key = l.ref
+                WHERE l.thread = ? AND l.seq < ? ORDER BY l.seq DESC LIMIT ?) o
             LEFT JOIN commits a ON a.key = o.old LEFT JOIN commits b ON b.key = o.new
-            WHERE o.thread = ? AND o.seq < ? ORDER BY o.seq DESC LIMIT ?""",
+            ORDER BY o.seq DESC""",
             (self._key(thread), EVERYTHING if before is None else before, limit),
         )
         return [Operation(*row) for row in rows]
