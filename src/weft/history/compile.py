@@ -18,7 +18,7 @@ from weft.model import Message
 from weft.store import Step
 
 from .objects import Append, Rewrite, Row, Setup, State, decode_body, decode_entries, decode_said
-from .rewrite import apply_rewrite, changed, same_start
+from .rewrite import apply_rewrite, changed, untouched
 from .seal import START, Seals, is_sealed
 
 Count = Callable[[Message], int]
@@ -36,13 +36,16 @@ class Weave:
 
     __slots__ = ("_traced", "born", "counting", "marks", "moved", "places", "rows", "seals", "sums")
 
-    def __init__(self, rows: list[Row], of: "Weave | None" = None, depth: int = 0) -> None:
-        """Lines of their own, or what `of` becomes behind the commit at this depth."""
+    def __init__(
+        self, rows: list[Row], of: "Weave | None" = None, depth: int = 0, same: int = 0
+    ) -> None:
+        """Lines of their own, or what `of` becomes behind the commit at this depth; `same` is how
+        many lines both begin with."""
         self.rows = rows
         self.seals = Seals() if of is None else Seals(of.seals, depth)
         self.moved: dict[Id, Id] = {} if of is None else of.moved
         self._traced = (0, START)
-        self.places = _places(rows, of)
+        self.places = _places(rows, of, same)
         self.sums: list[int] = []
         self.counting = Lock()
         self.born = len(rows)
@@ -159,7 +162,7 @@ class View:
             match op:
                 case Append(kind=kind, priority=priority):
                     if length != len(weave.rows):
-                        weave = Weave(weave.rows[:length], weave, before)
+                        weave = Weave(weave.rows[:length], weave, before, length)
                         shared = False
                     row = Row(op.slot or head, decode_said(step), priority, kind)
                     weave.append(row, depth, setup, head)
@@ -172,7 +175,8 @@ class View:
                     if shared or op.drop or op.insert or length != len(weave.rows):
                         lines = weave.rows[:length]
                         rows = apply_rewrite(lines, op, messages, head, weave.places)
-                        weave = Weave(rows, weave, before)
+                        same = untouched(op, weave.places, length)
+                        weave = Weave(rows, weave, before, same)
                         shared = False
                     else:
                         _change_in_place(weave, op, messages)
@@ -182,11 +186,10 @@ class View:
         return View(weave, length, head, depth, setup)
 
 
-def _places(rows: Sequence[Row], of: Weave | None) -> dict[Id | None, int]:
+def _places(rows: Sequence[Row], of: Weave | None, same: int) -> dict[Id | None, int]:
     """Where each line stands; what begins as the weave it comes from is copied, not counted."""
     if of is None:
         return {row.id: place for place, row in enumerate(rows)}
-    same = same_start(rows, of.rows)
     places = dict(of.places)
     for row in of.rows[same:]:
         places.pop(row.id, None)

@@ -105,6 +105,14 @@ def apply_rewrite(
     return woven
 
 
+def untouched(op: Rewrite, position: Mapping[Id | None, int], length: int) -> int:
+    """How many lines at the start of a list of this length an operation surely leaves alone."""
+    places = [position[change.slot] for change in op.change]
+    places += [position[first] for first, _ in op.drop]
+    places += [-1 if insert.after is None else position[insert.after] for insert in op.insert]
+    return max(0, min(places, default=length))
+
+
 def changed(row: Row, change: Change, messages: Sequence[Message]) -> Row:
     """The line after its change."""
     return Row(
@@ -118,7 +126,7 @@ def changed(row: Row, change: Change, messages: Sequence[Message]) -> Row:
 def same_start(one: Sequence[Row], other: Sequence[Row]) -> int:
     """How many lines both begin with; they are mostly the very same ones, so runs go at once."""
     if type(one) is not type(other):  # a list is never equal to a tuple
-        one, other = list(one), list(other)
+        one, other = (rows if isinstance(rows, list) else list(rows) for rows in (one, other))
     most = min(len(one), len(other))
     same = 0
     while same < most and one[same : same + RUN] == other[same : same + RUN]:
