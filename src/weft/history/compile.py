@@ -20,6 +20,7 @@ from weft.store import Step
 from .objects import Append, Rewrite, Row, Setup, State, decode_body, decode_entries, decode_said
 from .rewrite import apply_rewrite, changed, untouched
 from .seal import START, Seals, is_sealed
+from .standing import Standing
 
 Count = Callable[[Message], int]
 
@@ -45,7 +46,7 @@ class Weave:
         self.seals = Seals() if of is None else Seals(of.seals, depth)
         self.moved: dict[Id, Id] = {} if of is None else of.moved
         self._traced = (0, START)
-        self.places = _places(rows, of, same)
+        self.places = Standing(rows, None if of is None else of.places, same)
         self.sums: list[int] = []
         self.counting = Lock()
         self.born = len(rows)
@@ -56,7 +57,9 @@ class Weave:
         assert row.id is not None
         if is_sealed(row.message) and row.id == commit:
             self.seals.bind(row.id, depth, self._trace())
-        self.places[row.id] = len(self.rows)
+        if row.id != commit:
+            self.places = Standing(self.rows)  # lists that stand on the old one know where it was
+        self.places.own[row.id] = len(self.rows)
         self.rows.append(row)
         if row.id == commit:
             self.marks.append((depth, setup))
@@ -121,13 +124,13 @@ class View:
 
     def find(self, slot: Id) -> Row | None:
         """The line in that slot."""
-        place = self._weave.places.get(slot, self.length)
-        return self._weave.rows[place] if place < self.length else None
+        place = self._weave.places.find(slot)
+        return None if place is None or place >= self.length else self._weave.rows[place]
 
     def at(self, head: Id) -> "View | None":
         """The view of another commit, if it is one that this weave went through."""
         weave = self._weave
-        place = weave.places.get(head, -1)
+        place = weave.places.own.get(head, -1)
         if head == self.head or not weave.born <= place < len(weave.rows):
             return self if head == self.head else None
         depth, setup = weave.marks[place - weave.born]
@@ -184,18 +187,6 @@ class View:
                 case Setup():
                     setup = op
         return View(weave, length, head, depth, setup)
-
-
-def _places(rows: Sequence[Row], of: Weave | None, same: int) -> dict[Id | None, int]:
-    """Where each line stands; what begins as the weave it comes from is copied, not counted."""
-    if of is None:
-        return {row.id: place for place, row in enumerate(rows)}
-    places = dict(of.places)
-    for row in of.rows[same:]:
-        places.pop(row.id, None)
-    for place in range(same, len(rows)):
-        places[rows[place].id] = place
-    return places
 
 
 def _change_in_place(weave: Weave, op: Rewrite, messages: Sequence[Message]) -> None:

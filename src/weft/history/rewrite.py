@@ -5,7 +5,7 @@ changed is a `Change`, one that moved is dropped and put in again under its own 
 `apply_rewrite` gives exactly the new list again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct, structs
 
@@ -14,6 +14,7 @@ from weft.ids import Id
 from weft.model import Message
 
 from .objects import Change, Insert, Placed, Rewrite, Row, Setup, State, new_slot
+from .standing import Standing
 
 RUN = 256
 
@@ -68,14 +69,14 @@ def apply_rewrite(
     op: Rewrite,
     messages: Sequence[Message],
     commit: Id,
-    position: Mapping[Id | None, int] | None = None,
+    position: Standing | None = None,
 ) -> list[Row]:
     """The list that `op` makes of `rows`; raises `Damaged` where it names an unknown slot.
 
     `position` is where each slot stands, if that is known already.
     """
     if position is None:
-        position = {row.id: index for index, row in enumerate(rows)}
+        position = Standing(rows)
     touched: dict[int, Row | None] = {}
     added: dict[int, list[Row]] = {}
     number = 0
@@ -105,7 +106,7 @@ def apply_rewrite(
     return woven
 
 
-def untouched(op: Rewrite, position: Mapping[Id | None, int], length: int) -> int:
+def untouched(op: Rewrite, position: Standing, length: int) -> int:
     """How many lines at the start of a list of this length an operation surely leaves alone."""
     places = [position[change.slot] for change in op.change]
     places += [position[first] for first, _ in op.drop]
