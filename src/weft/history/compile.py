@@ -176,7 +176,9 @@ class View:
                         continue
                     messages = decode_entries(step)
                     if shared or op.drop or op.insert or length != len(weave.rows):
-                        lines = weave.rows[:length]
+                        lines = weave.rows
+                        if length != len(lines):
+                            lines = lines[:length]
                         rows = apply_rewrite(lines, op, messages, head, weave.places)
                         same = untouched(op, weave.places, length)
                         weave = Weave(rows, weave, before, same)

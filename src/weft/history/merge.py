@@ -32,7 +32,7 @@ class Merged(Struct, frozen=True):
     Of two answers to one call ours is kept, because no vendor takes both.
     """
 
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
     conflicts: tuple[Conflict | SetupConflict, ...] = ()
     answered_twice: tuple[str, ...] = ()
     setup: Setup | None = None
@@ -60,9 +60,10 @@ def merge3(
     order, twice = weave(old, left, right, lines)
     lines.update((slot, without_results(right[slot], calls)) for slot, calls in twice.items())
     settled = (lines[slot] for slot in order)
-    rows = [*ours[:start], *(row for row in settled if row is not None)]
+    rows = list(ours)
+    rows[start:] = [row for row in settled if row is not None]
     answered = sorted({call for calls in twice.values() for call in calls})
-    return Merged(tuple(rows), tuple(conflicts), tuple(answered))
+    return Merged(rows, tuple(conflicts), tuple(answered))
 
 
 def merge_states(base: State, ours: State, theirs: State, choose: Choose | None = None) -> Merged:

@@ -96,7 +96,8 @@ def apply_rewrite(
     except (KeyError, IndexError):
         raise Damaged(f"commit {commit.hex()} rewrites a line that is not there") from None
     start = max(0, min([*touched, *added], default=len(rows)))
-    woven = [*added.get(-1, ()), *rows[:start]]
+    woven = list(rows)
+    woven[start:] = added.get(-1, ())  # what is put before all lines leaves none of them alone
     for index in range(start, len(rows)):
         row = touched.get(index, rows[index])
         if row is not None:
