@@ -1,6 +1,5 @@
 """Every command, given nonsense: one clear line, an exit code that says so, never a traceback."""
 
-import io
 import json
 import os
 import subprocess
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 import weft
-from weft.cli.main import COMMANDS, main
+from weft.cli.main import COMMANDS
 
 NOT_ON_STORES = {"translate", "serve", "run", "chat", "keys", "demo", "doctor"}
 MAKES_A_STORE = {"commit", "import"}
@@ -24,22 +23,6 @@ NEEDED: dict[str, list[str]] = {
     "compact": ["--keep", "1"],
 }
 """What a command needs beside words, so that what is wrong is only what the row says."""
-
-
-@pytest.fixture
-def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("WEFT_STORE", str(tmp_path / "store.db"))
-    monkeypatch.setattr("sys.stdin", io.StringIO())
-
-    def call(*words: str) -> tuple[int, str, str]:
-        try:
-            code = main(words)
-        except SystemExit as left:
-            code = left.code if isinstance(left.code, int) else 1
-        read = capfd.readouterr()
-        return code, read.out, read.err
-
-    return call
 
 
 @pytest.fixture

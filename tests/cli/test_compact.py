@@ -1,6 +1,5 @@
 """`weft compact`: what its flags fold, and which of them it refuses."""
 
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,28 +9,17 @@ import pytest
 
 from servers import scripted_upstream
 from summarisers import says
-from weft.cli.main import main
 
 Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setenv("WEFT_STORE", str(tmp_path / "store.db"))
-    monkeypatch.setattr("sys.stdin", io.StringIO())
-
-    def call(*words: str) -> tuple[int, str, str]:
-        try:
-            code = main(words)
-        except SystemExit as left:
-            code = left.code if isinstance(left.code, int) else 1
-        out, err = capfd.readouterr()
-        return code, out, err
-
+def run(run: Run) -> Run:
+    """The same, on a thread of three turns."""
     for n in range(3):
-        call("commit", f"question {n}")
-        call("commit", f"answer {n}", "--role", "assistant")
-    return call
+        run("commit", f"question {n}")
+        run("commit", f"answer {n}", "--role", "assistant")
+    return run
 
 
 def said(run: Run) -> list[str]:

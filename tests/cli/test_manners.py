@@ -1,6 +1,5 @@
 """What a newcomer meets: the thread is found, what happened is said, errors say what to do."""
 
-import io
 import json
 import re
 from datetime import datetime
@@ -11,25 +10,7 @@ import pytest
 
 import weft
 from claude_lines import Session
-from weft.cli.main import main
 from weft.store import open_store
-
-
-@pytest.fixture
-def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Run a command on a store of its own; the result is exit code, output and errors."""
-    monkeypatch.setenv("WEFT_STORE", str(tmp_path / "store.db"))
-    monkeypatch.setattr("sys.stdin", io.StringIO())
-
-    def command(*words: str) -> tuple[int, str, str]:
-        try:
-            code = main(words)
-        except SystemExit as left:
-            code = left.code if isinstance(left.code, int) else 1
-        read = capfd.readouterr()
-        return code, read.out, read.err
-
-    return command
 
 
 def commit(run: Any, text: str, *more: str) -> str:

@@ -8,20 +8,6 @@ import orjson
 import pytest
 
 import weft
-from weft.cli.main import main
-
-
-@pytest.fixture
-def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Run a command on a store of its own; the result is exit code, output and errors."""
-    monkeypatch.setenv("WEFT_STORE", str(tmp_path / "store.db"))
-
-    def command(*words: str) -> tuple[int, str, str]:
-        code = main(words)
-        read = capsys.readouterr()
-        return code, read.out, read.err
-
-    return command
 
 
 def of_json(result: tuple[int, str, str]) -> Any:
