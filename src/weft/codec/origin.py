@@ -2,9 +2,18 @@
 
 from weft.model import Message, Request
 
+MAKER_ONLY = "thinking goes back to its own maker only"
+
 
 def made_by(protocol: str, message: Message, request: Request) -> bool:
     """Whether this protocol made it: by its origin, else by the wire it was read on."""
     if message.origin is not None:
         return message.origin.protocol == protocol
     return request.wire is not None and request.wire.protocol == protocol
+
+
+def refuse_foreign(protocol: str, message: Message, request: Request) -> str | None:
+    """Why thinking cannot go to this protocol, or `None` where it made it."""
+    if made_by(protocol, message, request):
+        return None
+    return MAKER_ONLY

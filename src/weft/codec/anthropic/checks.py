@@ -5,7 +5,7 @@ from typing import Any
 
 from weft.codec.base import Losses
 from weft.codec.media import plain_text
-from weft.codec.origin import made_by
+from weft.codec.origin import MAKER_ONLY, refuse_foreign
 from weft.codec.params import lose_ext
 from weft.model import (
     Audio,
@@ -34,13 +34,11 @@ DOCUMENT_TYPES = frozenset({"application/pdf"})
 
 def refuse_thinking(block: Thinking, message: Message, request: Request) -> str | None:
     """Thinking goes back only where it was signed."""
-    if block.signature is None or not made_here(message, request):
-        return "thinking goes back to its own maker only"
-    return None
+    return MAKER_ONLY if block.signature is None else refuse_foreign(PROTOCOL, message, request)
 
 
 def refuse_redacted(_block: Redacted, message: Message, request: Request) -> str | None:
-    return None if made_here(message, request) else "thinking goes back to its own maker only"
+    return refuse_foreign(PROTOCOL, message, request)
 
 
 def refuse_opaque(block: Opaque, _message: Message, _request: Request) -> str | None:
@@ -67,11 +65,6 @@ def _refuse_source(source: Source, known: frozenset[str]) -> str | None:
 
 def refuse_audio(_block: Any, _message: Message, _request: Request) -> str | None:
     return "this wire has no audio"
-
-
-def made_here(message: Message, request: Request) -> bool:
-    """Whether a message came from this protocol."""
-    return made_by(PROTOCOL, message, request)
 
 
 PARTS: dict[type, Callable[[Any, Message, Request], str | None]] = {

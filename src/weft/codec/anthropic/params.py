@@ -21,7 +21,6 @@ CHOICES: dict[str, Literal["auto", "any", "none", "tool"]] = {
     "tool": "tool",
 }
 THINKING_MODES = {"enabled": "on", "disabled": "off", "adaptive": "adaptive"}
-THINKING_TYPES = {mode: name for name, mode in THINKING_MODES.items()}
 SERVICE_TIERS = {"auto": "auto", "standard_only": "default"}
 
 EFFORTS = frozenset({"low", "medium", "high", "xhigh", "max"})

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from weft.codec.base import members
-from weft.codec.origin import made_by
+from weft.codec.origin import MAKER_ONLY, made_by, refuse_foreign
 from weft.codec.read import inside, objects, optional, rest_of, text_of, wrong
 from weft.errors import Refused
 from weft.model import (
@@ -254,11 +254,11 @@ def write_content(blocks: Sequence[Block], form: Form) -> Any:
 
 def refuse_thinking(_block: Thinking, message: Message, request: Request) -> str | None:
     """Thinking goes back only to the protocol that showed it."""
-    return None if made_here(message, request) else "thinking goes back to its own maker only"
+    return refuse_foreign(PROTOCOL, message, request)
 
 
 def refuse_redacted(_block: Redacted, _message: Message, _request: Request) -> str | None:
-    return "thinking goes back to its own maker only"
+    return MAKER_ONLY
 
 
 def refuse_opaque(block: Opaque, _message: Message, _request: Request) -> str | None:
@@ -276,19 +276,18 @@ def refuse_file(block: File, message: Message, request: Request) -> str | None:
         return "an assistant message holds text only here"
     if isinstance(block.source, Url):
         return "a document cannot be named by its address here"
-    if isinstance(block.source, FileRef) and not made_here(message, request):
+    if isinstance(block.source, FileRef) and not made_by(PROTOCOL, message, request):
         return "a stored file's id means nothing to another vendor"
     return None
 
 
 def refuse_audio(block: Audio, message: Message, request: Request) -> str | None:
     if isinstance(block.source, FileRef):
-        return None if made_here(message, request) else "its id means nothing to another vendor"
+        return (
+            None
+            if made_by(PROTOCOL, message, request)
+            else "its id means nothing to another vendor"
+        )
     if isinstance(block.source, Url) or block.source.media_type not in AUDIO_FORMATS:
         return "audio must be wav or mp3, and in the body"
     return None
-
-
-def made_here(message: Message, request: Request) -> bool:
-    """Whether a message came from this protocol."""
-    return made_by(PROTOCOL, message, request)

@@ -11,7 +11,7 @@ import orjson
 
 from weft.codec.base import Losses, Target
 from weft.codec.media import lose_detail, type_of
-from weft.codec.origin import made_by
+from weft.codec.origin import made_by, refuse_foreign
 from weft.codec.params import lose_ext
 from weft.codec.tools import flat_name
 from weft.model import (
@@ -232,7 +232,7 @@ def write_source(source: Source, name: Any = None) -> JsonObject:
 
 
 def refuse_thinking(_block: Any, message: Message, request: Request) -> str | None:
-    return None if made_here(message, request) else "thinking goes back to its own maker only"
+    return refuse_foreign(PROTOCOL, message, request)
 
 
 def refuse_redacted(_block: Any, _message: Message, _request: Request) -> str | None:
@@ -244,16 +244,11 @@ def refuse_opaque(block: Opaque, _message: Message, _request: Request) -> str | 
 
 
 def refuse_media(block: Media, message: Message, request: Request) -> str | None:
-    if isinstance(block.source, FileRef) and not made_here(message, request):
+    if isinstance(block.source, FileRef) and not made_by(PROTOCOL, message, request):
         return "a stored file's id means nothing to another vendor"
     if isinstance(block.source, Inline) and not block.source.media_type:
         return "media without a type cannot be said here"
     return None
-
-
-def made_here(message: Message, request: Request) -> bool:
-    """Whether a message came from this protocol."""
-    return made_by(PROTOCOL, message, request)
 
 
 CHECKS: dict[type, Callable[[Any, Message, Request], str | None]] = {

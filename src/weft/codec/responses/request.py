@@ -18,7 +18,7 @@ from typing import Any, cast
 from msgspec import structs
 
 from weft.codec.base import Calls, Encoded, Losses, Target
-from weft.codec.origin import made_by
+from weft.codec.origin import made_by, refuse_foreign
 from weft.codec.params import param_path
 from weft.codec.read import objects, text_of
 from weft.codec.repair import Arranged, Rules, Turn, arrange
@@ -289,13 +289,8 @@ def _write_tools(request: Request, losses: Losses) -> list[JsonObject]:
     return tools
 
 
-def made_here(message: Message, request: Request) -> bool:
-    """Whether a message came from this protocol."""
-    return made_by(PROTOCOL, message, request)
-
-
 def refuse_thinking(_block: Thinking | Redacted, message: Message, request: Request) -> str | None:
-    return None if made_here(message, request) else "thinking goes back to its own maker only"
+    return refuse_foreign(PROTOCOL, message, request)
 
 
 def refuse_opaque(block: Opaque, _message: Message, _request: Request) -> str | None:
@@ -303,7 +298,7 @@ def refuse_opaque(block: Opaque, _message: Message, _request: Request) -> str | 
 
 
 def refuse_media(block: Image | File, message: Message, request: Request) -> str | None:
-    if isinstance(block.source, FileRef) and not made_here(message, request):
+    if isinstance(block.source, FileRef) and not made_by(PROTOCOL, message, request):
         return "a stored file's id means nothing to another vendor"
     return None
 
