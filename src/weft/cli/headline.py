@@ -16,7 +16,6 @@ from .terminal import PLAIN, Screen, shorten
 SHORT = 12
 WORDS = 72
 ROLE = 9
-DATE = 16
 WIDE = 60
 MARKS = {"pinned": "pin", "skip": "skip", "important": "important", "normal": "unmark"}
 PLAIN_TYPES = frozenset({"dialogue", "tool_io"})
