@@ -1,24 +1,17 @@
 """Every body that goes on a wire, judged by the official SDK of that wire."""
 
-import json
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import weft
-from corpus import ROOT, recorded
+from corpus import recorded, sent_by_clients
 from laws.wire_bodies import BODIES, MODEL
 from sdk_types import REQUESTS, RESPONSES, faults
 from weft.codec.anthropic.wire import VERSION
 
 PROTOCOLS = tuple(REQUESTS)
 PAIRS = [(a, b) for a in PROTOCOLS for b in PROTOCOLS if a != b]
-PATHS = {
-    "/v1/messages": "anthropic",
-    "/v1/chat/completions": "openai-chat",
-    "/v1/responses": "openai-responses",
-}
 
 HI = [{"role": "user", "content": "hi"}]
 GOOD = {
@@ -147,22 +140,11 @@ def test_recorded_answers_are_what_the_sdk_reads(source, target):
         assert faults(RESPONSES, target, done.body) == [], exchange["id"]
 
 
-def client_bodies():
-    """Bodies that real clients sent, by file: protocol and body."""
-    folder = ROOT / "clients"
-    if not folder.exists():
-        pytest.skip("the clients' bodies are not beside the project")
-    for path in sorted(folder.glob("*.json")):
-        sent = json.loads(path.read_text())
-        protocol = PATHS.get(sent["path"], "gemini" if "enerateContent" in sent["path"] else None)
-        if protocol is not None and isinstance(sent.get("body"), dict) and sent["body"]:
-            yield path.name, protocol, sent["body"]
-
-
 @pytest.mark.parametrize("target", PROTOCOLS)
 def test_what_real_clients_sent_goes_out_as_the_sdk_would_send_it(target):
     seen = 0
-    for name, source, body in client_bodies():
+    sent = [(source, *found) for source in PROTOCOLS for found in sent_by_clients(source)]
+    for source, name, body in sent:
         if source == target:
             assert weft.translate(body, source, target, model=MODEL.get(source)).body == body
             continue

@@ -46,17 +46,23 @@ def test_every_path_leads_into_the_upstreams_answer(source, target):
     assert seen > 0
 
 
-@pytest.mark.parametrize(("source", "target"), PAIRS)
-def test_every_path_of_a_stream_leads_into_the_answer_that_it_makes(source, target):
+def translated_streams(source, target):
+    """Each recorded stream that came to an answer, translated whole, by its id."""
     for exchange in recorded(source):
         if exchange["status"] >= 400 or not exchange.get("sse"):
             continue
         stream = weft.StreamTranslator(source, target)
         stream.feed(exchange["sse"].encode())
         stream.close()
+        yield exchange["id"], stream
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_every_path_of_a_stream_leads_into_the_answer_that_it_makes(source, target):
+    for key, stream in translated_streams(source, target):
         whole = CODECS[source].encode_response(stream.response, 0).body
         paths = {loss.path for loss in stream.losses if loss.path}
-        assert {path for path in paths if not leads(whole, path)} == set(), exchange["id"]
+        assert {path for path in paths if not leads(whole, path)} == set(), key
 
 
 SAID = {
@@ -200,15 +206,10 @@ def test_a_loss_of_meaning_is_told_in_the_upstreams_words(source, target):
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
 def test_a_stream_reports_each_kind_of_event_once_and_none_that_it_has_told(source, target):
-    for exchange in recorded(source):
-        if exchange["status"] >= 400 or not exchange.get("sse"):
-            continue
-        stream = weft.StreamTranslator(source, target)
-        stream.feed(exchange["sse"].encode())
-        stream.close()
+    for key, stream in translated_streams(source, target):
         events = [loss.what for loss in stream.losses if loss.what.endswith(" event")]
-        assert len(events) == len(set(events)), exchange["id"]
-        assert not TOLD & set(events), exchange["id"]
+        assert len(events) == len(set(events)), key
+        assert not TOLD & set(events), key
 
 
 TOLD = {f"a response.{name} event" for name in ("created", "completed", "output_text.delta")}

@@ -161,14 +161,19 @@ def test_tools_are_kept_once_for_all_threads(store: Store) -> None:
     assert fsck(store).clean
 
 
-def test_a_line_that_is_said_again_elsewhere_keeps_its_receipt(store: Store) -> None:
-    t = weft.open(store)
+def pick_from_the_side(t: weft.Thread) -> tuple[CommitInfo, bytes, CommitInfo]:
+    """An answer of a branch, the body it was given to, and the same answer brought to `main`."""
     t.user("root")
     t.branch("side")
     t.switch("side")
     info, body = exchange(t, "asked on the side", "answered on the side")
     t.switch("main")
-    picked = t.cherry_pick(info)
+    return info, body, t.cherry_pick(info)
+
+
+def test_a_line_that_is_said_again_elsewhere_keeps_its_receipt(store: Store) -> None:
+    t = weft.open(store)
+    info, body, picked = pick_from_the_side(t)
     assert picked.id != info.id
     assert t.show(picked, sent=True).body == body
 
@@ -246,12 +251,7 @@ def test_a_forgotten_word_of_the_body_alone_is_said_too(store: Store) -> None:
 
 def test_what_a_sweep_took_is_said_to_be_gone(store: Store) -> None:
     t = weft.open(store)
-    t.user("root")
-    t.branch("side")
-    t.switch("side")
-    info, _ = exchange(t, "asked on the side", "answered on the side")
-    t.switch("main")
-    picked = t.cherry_pick(info)
+    _, _, picked = pick_from_the_side(t)
     t.delete_branch("side")
     assert gc(store, days=-1).commits > 0
     with pytest.raises(ThreadError, match="is gone"):
