@@ -7,18 +7,18 @@ size is what an extract must beat.
 
 import gzip
 import json
-from pathlib import Path
 
 import pytest
 
 import weft
+from corpus import ROOT
 from weft.compact import extract_summary
 from weft.compact.entities import find_entities
 from weft.history import Row
 from weft.model import Text, ToolCall, ToolResult, texts
 from weft.tokens import counter_for
 
-CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "transcripts"
+CORPUS = ROOT / "transcripts"
 SESSIONS = ["258c7280", "8463c716"]
 
 count = counter_for("estimate").message

@@ -8,19 +8,15 @@ import json
 import os
 import re
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import weft
-from corpus import ROOT
 from weft.store import MemoryStore
 from weft.thread.transfer import export_bytes, import_bytes
 
-MOCK = ROOT.parent / "clients" / "mock_upstream.py"
 QUIET = (
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
     "DISABLE_TELEMETRY",
@@ -33,8 +29,8 @@ QUIET = (
 class Claude:
     """Claude Code in a home of its own, in front of a mock upstream that logs what it is asked."""
 
-    def __init__(self, binary: str, home: Path, url: str, log: Path) -> None:
-        self._binary, self._home, self._url, self._log = binary, home, url, log
+    def __init__(self, binary: str, home: Path, mock: Any) -> None:
+        self._binary, self._home, self._mock = binary, home, mock
         self.project = home / "project"
         self.project.mkdir()
 
@@ -43,7 +39,7 @@ class Claude:
             "PATH": os.environ["PATH"],
             "HOME": str(self._home),
             "CLAUDE_CONFIG_DIR": str(self._home / "config"),
-            "ANTHROPIC_BASE_URL": self._url,
+            "ANTHROPIC_BASE_URL": self._mock.url,
             "ANTHROPIC_API_KEY": "test-key",
             "NO_PROXY": "*",
             "TERM": "dumb",
@@ -73,28 +69,16 @@ class Claude:
 
     def asked(self) -> list[dict[str, Any]]:
         """The messages of the newest request."""
-        bodies = [json.loads(line).get("body") for line in self._log.read_text().splitlines()]
-        return [body for body in bodies if isinstance(body, dict) and "messages" in body][-1][
-            "messages"
-        ]
+        return self._mock.asked("messages")
 
 
 @pytest.fixture
-def claude(tmp_path: Path) -> Iterator[Claude]:
+def claude(tmp_path: Path, request: pytest.FixtureRequest) -> Claude:
     binary = os.environ.get("WEFT_CLAUDE")
     if not binary:
         pytest.skip("WEFT_CLAUDE does not name the binary of Claude Code")
-    if not MOCK.exists():
-        pytest.skip("the mock upstream is not beside the project")
-    log = tmp_path / "asked.jsonl"
-    command = [sys.executable, str(MOCK), "--port", "0", "--log", str(log)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as mock:
-        assert mock.stdout is not None
-        port = mock.stdout.readline().split()[-1]
-        try:
-            yield Claude(binary, tmp_path, f"http://127.0.0.1:{port}", log)
-        finally:
-            mock.terminate()
+    mock = request.getfixturevalue("mock")  # asked for last: most machines have no binary
+    return Claude(binary, tmp_path, mock)
 
 
 def test_a_resumed_session_holds_the_turns_of_a_reverted_compaction(claude: Claude) -> None:

@@ -7,19 +7,15 @@ project; nothing leaves this machine.
 import json
 import os
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import weft
-from corpus import ROOT
 from weft.store import MemoryStore
 from weft.thread.transfer import export_bytes, import_bytes
 
-MOCK = ROOT.parent / "clients" / "mock_upstream.py"
 CONFIG = """
 model = "gpt-5.5"
 model_provider = "mock"
@@ -45,8 +41,8 @@ OPTIONS = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"
 class Codex:
     """Codex in a home of its own, in front of a mock upstream that logs what it is asked."""
 
-    def __init__(self, binary: str, folder: Path, url: str, log: Path) -> None:
-        self._binary, self._url, self._log = binary, url, log
+    def __init__(self, binary: str, folder: Path, mock: Any) -> None:
+        self._binary, self._mock = binary, mock
         self._home, self._project = folder / "codex", folder / "project"
         self._home.mkdir()
         self._project.mkdir()
@@ -55,7 +51,7 @@ class Codex:
     def configure(self, name: str, limit: int = 30000) -> None:
         """Give the provider a name (Codex leaves compaction to one that is called OpenAI), and
         the tokens above which it compacts."""
-        config = CONFIG.format(name=name, url=self._url, limit=limit)
+        config = CONFIG.format(name=name, url=self._mock.url, limit=limit)
         (self._home / "config.toml").write_text(config)
 
     def __call__(self, *words: str) -> str:
@@ -94,26 +90,16 @@ class Codex:
 
     def asked(self) -> list[dict[str, Any]]:
         """The items of the newest request."""
-        bodies = [json.loads(line).get("body") for line in self._log.read_text().splitlines()]
-        return [body for body in bodies if isinstance(body, dict) and "input" in body][-1]["input"]
+        return self._mock.asked("input")
 
 
 @pytest.fixture
-def codex(tmp_path: Path) -> Iterator[Codex]:
+def codex(tmp_path: Path, request: pytest.FixtureRequest) -> Codex:
     binary = os.environ.get("WEFT_CODEX")
     if not binary:
         pytest.skip("WEFT_CODEX does not name the binary of Codex")
-    if not MOCK.exists():
-        pytest.skip("the mock upstream is not beside the project")
-    log = tmp_path / "asked.jsonl"
-    command = [sys.executable, str(MOCK), "--port", "0", "--log", str(log)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as mock:
-        assert mock.stdout is not None
-        port = mock.stdout.readline().split()[-1]
-        try:
-            yield Codex(binary, tmp_path, f"http://127.0.0.1:{port}", log)
-        finally:
-            mock.terminate()
+    mock = request.getfixturevalue("mock")  # asked for last: most machines have no binary
+    return Codex(binary, tmp_path, mock)
 
 
 @pytest.mark.parametrize("provider", ["mock", "OpenAI"])

@@ -1,0 +1,41 @@
+"""The mock upstream beside the project, for real clients to talk to."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corpus import ROOT
+
+MOCK = ROOT.parent / "clients" / "mock_upstream.py"
+
+
+class Mock:
+    """An upstream that answers at `url` and logs what it is asked."""
+
+    def __init__(self, url: str, log: Path) -> None:
+        self.url, self._log = url, log
+
+    def asked(self, member: str) -> list[dict[str, Any]]:
+        """What the newest request that has this member says in it."""
+        bodies = [json.loads(line).get("body") for line in self._log.read_text().splitlines()]
+        return [body for body in bodies if isinstance(body, dict) and member in body][-1][member]
+
+
+@pytest.fixture
+def mock(tmp_path: Path) -> Iterator[Mock]:
+    if not MOCK.exists():
+        pytest.skip("the mock upstream is not beside the project")
+    log = tmp_path / "asked.jsonl"
+    command = [sys.executable, str(MOCK), "--port", "0", "--log", str(log)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        port = server.stdout.readline().split()[-1]
+        try:
+            yield Mock(f"http://127.0.0.1:{port}", log)
+        finally:
+            server.terminate()
