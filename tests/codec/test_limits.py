@@ -70,6 +70,13 @@ def test_a_value_beyond_the_targets_limits_is_brought_within(
     assert (written, losses) == (value, lost)
 
 
+@pytest.mark.parametrize(("body", "source", "target"), [row[:3] for row in LIMITED])
+def test_what_was_brought_within_comes_home_as_it_was(body, source, target):
+    sent = weft.translate(body, source, target, model="m")
+    home = weft.translate(sent.body, target, source, model="m", sidecar=sent.sidecar)
+    assert home.body == body
+
+
 FORCED = {"functionCallingConfig": {"mode": "ANY"}}
 DECLARED = [{"functionDeclarations": [{"name": "f"}]}]
 THINKING = "generationConfig.thinkingConfig.thinkingBudget"

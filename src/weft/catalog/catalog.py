@@ -5,13 +5,14 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any, Literal, cast
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import Struct, ValidationError, convert, field
 
 from weft.errors import ConfigError
 
 SHIPPED = os.path.join(os.path.dirname(__file__), "catalog.toml")
 DEFAULT_OUTPUT = 8192
 DEFAULT_WINDOW = 128_000
+MOST_FOUND = 1000
 
 
 class Price(Struct, frozen=True, kw_only=True):
@@ -76,12 +77,21 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class Catalog(Struct, frozen=True):
-    """All rows, in file order; `find` is the only question."""
+    """All rows, in file order; `find` is the only question. `found` is what it answered so far."""
 
     rows: tuple[Row, ...]
+    found: dict[tuple[str, str], Model] = field(default_factory=dict[tuple[str, str], Model])
 
     def find(self, name: str, upstream: str = "") -> Model:
         """The model of that name behind that upstream; rows that match more closely win."""
+        model = self.found.get((name, upstream))
+        if model is None:
+            if len(self.found) >= MOST_FOUND:
+                self.found.clear()  # callers may ask for any name
+            model = self.found[name, upstream] = self._look_up(name, upstream)
+        return model
+
+    def _look_up(self, name: str, upstream: str) -> Model:
         fields: dict[str, Any] = {}
         matching = [
             row
@@ -95,14 +105,13 @@ class Catalog(Struct, frozen=True):
 
 def load_catalog(path: str | os.PathLike[str] | None = None) -> Catalog:
     """The shipped catalogue, with a user's own rows behind it, where they overrule."""
-    rows = _shipped()
-    if path is not None:
-        try:
-            text = _read(path)
-        except OSError as error:
-            raise ConfigError(f"the catalogue {str(path)!r} cannot be read: {error}") from None
-        rows += read_rows(text, str(path))
-    return Catalog(rows)
+    if path is None:
+        return _shipped()
+    try:
+        text = _read(path)
+    except OSError as error:
+        raise ConfigError(f"the catalogue {str(path)!r} cannot be read: {error}") from None
+    return Catalog(_shipped().rows + read_rows(text, str(path)))
 
 
 def read_rows(text: str, where: str) -> tuple[Row, ...]:
@@ -128,8 +137,8 @@ def read_rows(text: str, where: str) -> tuple[Row, ...]:
 
 
 @cache
-def _shipped() -> tuple[Row, ...]:
-    return read_rows(_read(SHIPPED), "catalog.toml")
+def _shipped() -> Catalog:
+    return Catalog(read_rows(_read(SHIPPED), "catalog.toml"))
 
 
 def _read(path: str | os.PathLike[str]) -> str:

@@ -29,6 +29,7 @@ from .sse import SseParser, write_frame
 if TYPE_CHECKING:
     from .anthropic import apply_last_system_cache_breakpoint
     from .calls import CallRestorer, restore_calls
+    from .calm import carry
     from .pairing import pair_messages
     from .repair import refuse_system_media
     from .sidecar import (
@@ -76,6 +77,7 @@ __getattr__ = lazy_names(
         "apply_sidecar": "weft.codec.sidecar",
         "build_anthropic_system_param": "weft.codec.system",
         "calls_of": "weft.codec.sidecar",
+        "carry": "weft.codec.calm",
         "check_sidecar": "weft.codec.sidecar",
         "encode_message": "weft.codec.system",
         "make_answer_sidecar": "weft.codec.sidecar",
@@ -107,6 +109,7 @@ __all__ = [
     "apply_sidecar",
     "build_anthropic_system_param",
     "calls_of",
+    "carry",
     "check_sidecar",
     "encode_message",
     "make_answer_sidecar",

@@ -9,13 +9,16 @@ in as `Target`: the model's row in the catalogue, and the caller's policies.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import orjson
 from msgspec import Struct
 
 from weft.catalog import Model
 from weft.model import ApiError, Event, JsonObject, Level, Loss, Place, Request, Response
+
+if TYPE_CHECKING:
+    from .calm import Lane
 
 SystemPolicy = Literal["auto", "inline", "demote", "merge"]
 CachePolicy = Literal["keep", "auto"]
@@ -148,7 +151,8 @@ class Codec(Struct, frozen=True):
     `decode_request` also takes the model's name, for wires whose body has none. `stream_encoder`
     takes the time that goes into the frames, because a machine reads no clock. `request_path` is
     the path such a request is posted to, by model and whether it streams. `locate_answer` is where
-    this wire says what stands at a place of an answer.
+    this wire says what stands at a place of an answer. `calm` is the short way for conversations
+    with nothing unusual about them, where there is one.
     """
 
     protocol: str
@@ -162,6 +166,7 @@ class Codec(Struct, frozen=True):
     decode_error: Callable[[Any, int], ApiError]
     encode_error: Callable[[ApiError], tuple[int, JsonObject]]
     request_path: Callable[[str, bool], str]
+    calm: "Lane | None" = None
 
 
 def members(value: Any) -> JsonObject | None:

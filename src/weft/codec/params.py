@@ -121,7 +121,7 @@ def lose_stop(
 def _lose_nulls(request: Request, losses: Losses) -> None:
     """A member that is null says nothing; another wire leaves it out."""
     for fields in request.raw.values():
-        for path in _null_paths(fields):
+        for path in sorted(_null_paths(fields)):
             if path not in request.rest:
                 losses.add(path, f"the member {path!r}, null", "it is left out here", "form")
     for number, tool in enumerate(request.tools):

@@ -22,6 +22,7 @@ from weft.codec import (
     Target,
     apply_sidecar,
     calls_of,
+    carry,
     make_answer_sidecar,
     make_sidecar,
     model_of,
@@ -98,12 +99,49 @@ def translate(
     """
     check_policies(system, cache)
     reader, writer = find_codec(source, "source"), find_codec(target, "target")
+    rows = catalog or load_catalog()
+
+    def whole() -> Translation:
+        return _translate(
+            body, reader, writer, rows, model, system, strict, cache, sidecar, upstream
+        )
+
+    if isinstance(body, dict) or sidecar or cache != "keep":
+        return whole()
+    carried = carry(
+        body,
+        reader,
+        writer,
+        model,
+        lambda request: Target(rows.find(request.model, upstream), system, cache, verbatim),
+    )
+    if carried is None:
+        return whole()
+    if strict:
+        refuse_losses(carried.losses)
+    request = carried.request
+    path = writer.request_path(request.model, bool(request.params.stream))
+    return Translation(carried.body, carried.losses, path, lambda: whole().sidecar)
+
+
+def _translate(
+    body: Body,
+    reader: Codec,
+    writer: Codec,
+    rows: Catalog,
+    model: str | None,
+    system: SystemPolicy,
+    strict: bool,
+    cache: CachePolicy,
+    sidecar: JsonObject | None,
+    upstream: str,
+) -> Translation:
+    """Translation through the model, which takes every body there is."""
     raw, as_bytes = read_body(body)
     if model is None and sidecar and "model" not in raw:
         model = model_of(sidecar)  # a body without one comes home to the one it was made of
     decoded = reader.decode_request(raw, model)
     request = decoded if not sidecar else apply_sidecar(decoded, sidecar)
-    rows = catalog or load_catalog()
     if sidecar and system == "auto" and request.wire is not decoded.wire:
         system = "inline"  # the caller's own body, restored whole: nothing in it is moved
     goal = Target(

@@ -3,6 +3,7 @@
 from weft.codec.base import Codec
 
 from .cache import apply_last_system_cache_breakpoint
+from .calm import LANE
 from .errors import decode_error, encode_error
 from .request import decode_request, encode_request
 from .response import decode_response, encode_response, locate_answer
@@ -26,6 +27,7 @@ CODEC = Codec(
     decode_error=decode_error,
     encode_error=encode_error,
     request_path=request_path,
+    calm=LANE,
 )
 
 __all__ = ["CODEC", "apply_last_system_cache_breakpoint"]

@@ -182,6 +182,8 @@ def _write_messages(request: Request, target: Target, losses: Losses) -> list[Js
         messages = [write_message(message) for message in request.messages]
         _put_marks(request, messages)
         return messages
+    for place in () if native else request.marks:
+        losses.add(place, "a cache breakpoint", "the target caches by itself", "form")
     turns = arrange(request, RULES, target.model, target.system, losses).turns
     messages: list[JsonObject] = []
     if target.system == "merge":
@@ -197,8 +199,6 @@ def _write_messages(request: Request, target: Target, losses: Losses) -> list[Js
             messages.append(plain)
         else:
             messages += writer.turn(turn)
-    for place in request.marks:
-        losses.add(place, "a cache breakpoint", "the target caches by itself", "form")
     return messages
 
 

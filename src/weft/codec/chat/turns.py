@@ -226,13 +226,8 @@ class Writer:
     ) -> JsonObject:
         """One `tool` message; what it cannot hold is put into `lifted`."""
         if block.is_error is not None:
-            said_so = block.content == (Text(NO_RESULT),)  # in these words, which we add ourselves
-            self.losses.add(
-                place,
-                "that the tool failed" if block.is_error else "that the tool did not fail",
-                "a tool message has no such member",
-                "meaning" if block.is_error and not said_so else "form",
-            )
+            said_so = block.content == (Text(NO_RESULT),)
+            lose_outcome(place, block.is_error, said_so, self.losses)
         said: list[Block] = []
         media: list[Block] = []
         for number, part in enumerate(block.content):
@@ -274,6 +269,13 @@ class Writer:
     def _name(self, block: Block) -> str:
         wire = self.request.wire
         return wire.part_name(block) if wire is not None else part_name(block)
+
+
+def lose_outcome(at: Place | str, failed: bool, said_so: bool, losses: Losses) -> None:
+    """Report that a tool failed, or did not; `said_so` is in the words that we add ourselves."""
+    what = "that the tool failed" if failed else "that the tool did not fail"
+    level = "meaning" if failed and not said_so else "form"
+    losses.add(at, what, "a tool message has no such member", level)
 
 
 def _with_members(body: JsonObject, message: Message) -> JsonObject:

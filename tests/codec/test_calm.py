@@ -1,0 +1,311 @@
+"""A calm conversation is carried over whole, to the same bytes' worth as by the tables."""
+
+import random
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import weft
+from corpus import recorded
+from weft.catalog import load_catalog
+from weft.codec import CODECS, Target, carry, verbatim
+from weft.codec.pairing import NO_RESULT
+from weft.errors import Refused
+
+WIRES = [("anthropic", "openai-chat"), ("openai-chat", "anthropic")]
+
+
+def carried(body, source, target, model=None):
+    """What the short way makes of a body; `None` where it leaves it to the tables."""
+
+    def aim(request):
+        return Target(load_catalog().find(request.model), embed=verbatim)
+
+    return carry(body, CODECS[source], CODECS[target], model, aim)
+
+
+def outcome(body, source, target, **options):
+    """All that a caller can see of a translation."""
+    try:
+        done = weft.translate(body, source, target, **options)
+    except Refused as error:
+        return "refused", error.message, error.param, error.status
+    told = orjson.loads(done.body) if isinstance(done.body, bytes) else done.body
+    return told, list(told), done.losses, done.path, done.sidecar
+
+
+def assert_same(body, source, target, **options):
+    """Bytes may be carried, a dict never is."""
+    assert outcome(orjson.dumps(body), source, target, **options) == outcome(
+        body, source, target, **options
+    )
+
+
+def call(call_id="call_1", name="look", arguments='{"path":"a"}'):
+    function = {"name": name, "arguments": arguments}
+    return {"id": call_id, "type": "function", "function": function}
+
+
+def use(call_id="call_1", name="look", given=None):
+    return {"type": "tool_use", "id": call_id, "name": name, "input": given or {"path": "a"}}
+
+
+def result(call_id="call_1", content="found"):
+    return {"type": "tool_result", "tool_use_id": call_id, "content": content}
+
+
+def tool(call_id="call_1", content="found"):
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+def text(words="so"):
+    return {"type": "text", "text": words}
+
+
+def user(content="hello"):
+    return {"role": "user", "content": content}
+
+
+def assistant(content="hi", **more):
+    return {"role": "assistant", "content": content, **more}
+
+
+CALLED = [assistant(None, tool_calls=[call()]), tool()]
+USED = [assistant([use()]), user([result()])]
+
+CALM = [
+    ("openai-chat", [user()]),
+    ("openai-chat", [user([text(), text()]), assistant(), user()]),
+    ("openai-chat", [{"role": "system", "content": "brief"}, user(), assistant([text()]), user()]),
+    ("openai-chat", [{"role": "developer", "content": [text()]}, user()]),
+    ("openai-chat", [user(), *CALLED]),
+    ("openai-chat", [user(), assistant("see", tool_calls=[call()]), tool(content=[text()])]),
+    (
+        "openai-chat",
+        [
+            user(),
+            assistant(None, tool_calls=[call("a"), call("b", arguments='{ "n": 1.50 }')]),
+            tool("b"),
+            tool("a"),
+            user(),
+        ],
+    ),
+    ("openai-chat", [user(), assistant("", tool_calls=[call()]), tool(), user()]),
+    ("openai-chat", [user(), assistant([], tool_calls=[call()]), tool(), user()]),
+    ("openai-chat", [user(), assistant([text()], tool_calls=[call()]), tool()]),
+    ("openai-chat", [user(), assistant([text(), text()], tool_calls=[call()]), tool()]),
+    ("openai-chat", [user(), {"role": "assistant", "tool_calls": [call()]}, tool(), user()]),
+    ("anthropic", [user(), *USED[:1], user([{**result(), "is_error": True}])]),
+    ("anthropic", [user(), *USED[:1], user([{**result(), "is_error": False}])]),
+    ("anthropic", [user(), *USED[:1], user([{**result(content=NO_RESULT), "is_error": True}])]),
+    ("anthropic", [user()]),
+    ("anthropic", [assistant(), user([text(), text()])]),
+    ("anthropic", [user(), assistant([text()]), assistant([text(), text()])]),
+    ("anthropic", [user(), *USED]),
+    ("anthropic", [user(), assistant([text(), use()]), user([result(content=[text()])])]),
+    ("anthropic", [user(), assistant([text(), text(" "), use()]), user([result()]), user()]),
+    ("anthropic", [user(), assistant([use("a"), use("b")]), user([result("b"), result("a")])]),
+    (
+        "anthropic",
+        [user(), assistant([use("a"), use("b")]), user([result("a")]), user([result("b")])],
+    ),
+    (
+        "anthropic",
+        [user(), assistant([use(given={"n": [1.5, None, {"é": 2**63}]})]), user([result()])],
+    ),
+]
+
+UNUSUAL = [
+    # more than words, calls and results
+    ("anthropic", [user([text(), {"type": "image", "source": {"type": "url", "url": "x:y"}}])]),
+    ("anthropic", [user([{**text(), "cache_control": {"type": "ephemeral"}}])]),
+    ("anthropic", [user(), {"role": "system", "content": "now"}, assistant()]),
+    ("openai-chat", [user(), {"role": "system", "content": "now"}, assistant(), user()]),
+    ("openai-chat", [{**user(), "name": "bo"}]),
+    ("openai-chat", [user(), assistant(None, refusal="no"), user()]),
+    # calls without results, results without calls, and whatever stands between them
+    ("anthropic", [user(), *USED[:1]]),
+    ("anthropic", [user(), *USED[1:]]),
+    ("anthropic", [user(), *USED[:1], user([*USED[1]["content"], text()])]),
+    ("anthropic", [user(), *USED[:1], user([text(), *USED[1]["content"]])]),
+    ("anthropic", [user(), assistant([use(), text()]), *USED[1:]]),
+    ("anthropic", [user(), *USED, *USED]),
+    ("openai-chat", [user(), CALLED[0], user(), CALLED[1]]),
+    ("openai-chat", [user(), *CALLED, CALLED[1]]),
+    ("openai-chat", [user(), *CALLED, *CALLED]),
+    # ids, names and arguments that the target refuses
+    ("anthropic", [user(), assistant([use("c" * 41)]), user([result("c" * 41)])]),
+    ("anthropic", [user(), assistant([use("a-x12345678")]), user([result("a-x12345678")])]),
+    ("anthropic", [user(), assistant([use(name="a.b")]), *USED[1:]]),
+    ("openai-chat", [user(), assistant(None, tool_calls=[call("a.b")]), tool("a.b")]),
+    ("openai-chat", [user(), assistant(None, tool_calls=[call(arguments="")]), tool()]),
+    ("openai-chat", [user(), assistant(None, tool_calls=[call(arguments="[1]")]), tool()]),
+    ("openai-chat", [user(), assistant(None, tool_calls=[call(arguments="{")]), tool()]),
+    # words that say nothing, or in a form that the target has not
+    ("openai-chat", [user(" \n")]),
+    ("openai-chat", [user([text(), text("")])]),
+    ("openai-chat", [user(), assistant([text("")], tool_calls=[call()]), tool()]),
+    ("openai-chat", [user(), assistant([text(), text(" ")], tool_calls=[call()]), tool()]),
+    ("openai-chat", [user(), {"role": "assistant"}, user()]),
+    ("openai-chat", [user(), assistant([]), user()]),
+    ("openai-chat", [user(), assistant(None), user()]),
+    ("anthropic", [user("")]),
+    ("anthropic", [user([])]),
+    # ends that the target does not take
+    ("openai-chat", [assistant(), user()]),
+    ("openai-chat", [{"role": "system", "content": "brief"}]),
+    ("openai-chat", []),
+]
+
+
+def body_of(messages, **setup):
+    return {"model": "claude-opus-4-1", "max_tokens": 9, **setup, "messages": messages}
+
+
+def other(source):
+    return dict(WIRES)[source]
+
+
+@pytest.mark.parametrize(("source", "messages"), CALM)
+def test_a_calm_conversation_is_carried_to_what_the_tables_make_of_it(source, messages):
+    body = body_of(messages)
+    assert carried(orjson.dumps(body), source, other(source)) is not None
+    assert_same(body, source, other(source))
+
+
+@pytest.mark.parametrize(("source", "messages"), UNUSUAL)
+def test_whatever_else_is_in_a_conversation_is_left_to_the_tables(source, messages):
+    body = body_of(messages)
+    assert carried(orjson.dumps(body), source, other(source)) is None
+    assert_same(body, source, other(source))
+
+
+def test_a_model_that_takes_no_prefill_is_not_sent_one():
+    body = body_of([user(), assistant()])
+    assert carried(orjson.dumps(body), "openai-chat", "anthropic") is not None
+    body["model"] = "claude-opus-4-8"
+    assert carried(orjson.dumps(body), "openai-chat", "anthropic") is None
+    assert_same(body, "openai-chat", "anthropic")
+
+
+SETUPS = {
+    "anthropic": [
+        {"system": "be brief"},
+        {"system": [text("a"), text("b")], "temperature": 0.5},
+        {"system": [{**text(), "cache_control": {"type": "ephemeral"}}]},
+        {"tools": [{"name": "look", "input_schema": {"type": "object"}}], "stream": True},
+        {"tools": [{"name": "a b", "input_schema": {}}], "tool_choice": {"type": "any"}},
+        {"thinking": {"type": "enabled", "budget_tokens": 2000}, "top_k": 4},
+        {"stop_sequences": list("abcde"), "metadata": {"user_id": "u"}},
+        {"cache_control": {"type": "ephemeral"}, "beyond": 1},
+        {"temperature": "warm"},
+        {"max_tokens": None},
+        {"top_p": None, "stop_sequences": None, "metadata": None, "temperature": None},
+    ],
+    "openai-chat": [
+        {"temperature": 1.5, "stop": ["\n", "END"], "stream": True},
+        {"tools": [{"type": "function", "function": {"name": "look"}}], "tool_choice": "required"},
+        {"tools": [{"type": "custom", "custom": {"name": "look"}}]},
+        {"response_format": {"type": "json_object"}, "seed": 1, "n": 2},
+        {"reasoning_effort": "high", "stream_options": {"include_usage": True}},
+        {"parallel_tool_calls": False, "logprobs": True},
+        {"stop": 7},
+        {"user": None, "stop": None, "seed": None, "response_format": None},
+    ],
+}
+
+POLICIES = [{}, {"system": "merge"}, {"system": "demote"}, {"model": "gpt-4o"}, {"strict": True}]
+
+
+@pytest.mark.parametrize("options", POLICIES, ids=str)
+@pytest.mark.parametrize("source", SETUPS)
+def test_the_setup_around_it_takes_the_usual_way(source, options):
+    for setup in SETUPS[source]:
+        for start, messages in CALM + UNUSUAL:
+            if start == source:
+                assert_same(body_of(messages, **setup), source, other(source), **options)
+
+
+CHOICES = [message for _, messages in CALM + UNUSUAL for message in messages]
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(list(SETUPS)), st.lists(st.sampled_from(CHOICES), max_size=8), st.data())
+def test_any_conversation_is_the_same_either_way(source, messages, data):
+    setup = data.draw(st.sampled_from(SETUPS[source]))
+    assert_same(body_of(messages, **setup), source, other(source))
+
+
+DAMAGE = [
+    rb"\ud800",
+    rb"\ud83d\ude00",
+    rb"\/",
+    rb"\x",
+    rb"\u0000",
+    b"\xff",
+    b"\xed\xa0\x80",
+    b"\xef\xbb\xbf",
+    b"\x00",
+    b"\n",
+    b"\x7f",
+    b"NaN",
+    b"1e400",
+    b"-0",
+    b"00",
+    b"1.",
+    b"2.0",
+    b"18446744073709551616",
+    b"0.1e-400",
+    b"[",
+    b"}",
+    b",",
+    b"null",
+    b'"role":"user",',
+    b'"role":"assistant",',
+    b'"type":"text",',
+    b'"text":"x",',
+    b'"content":"y",',
+    b'"id":"call_1",',
+    b'"input":{},',
+    b'"model":"m",',
+    b'"messages":[],',
+]
+
+
+@pytest.mark.parametrize("source", SETUPS)
+def test_bytes_that_are_not_json_or_say_a_thing_twice_mean_the_same_either_way(source):
+    chance = random.Random(7)
+    calm = [orjson.dumps(body_of(messages)) for start, messages in CALM if start == source]
+    taken = 0
+    for _ in range(2000):
+        data = bytearray(chance.choice(calm))
+        where = chance.randrange(len(data))
+        data[where : where + chance.choice((0, 0, 0, 1, 4))] = chance.choice([*DAMAGE, b""])
+        data = bytes(data)
+        try:
+            told = orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            refused = f"the body is not JSON: {error}"
+            assert outcome(data, source, other(source)) == ("refused", refused, "", 400)
+            continue
+        assert outcome(data, source, other(source)) == outcome(told, source, other(source))
+        taken += 1
+    assert taken > 200
+
+
+def test_a_pit_of_lists_is_refused_as_ever():
+    pit = b"[" * 100_000 + b"]" * 100_000
+    for source in SETUPS:
+        body = orjson.dumps(body_of([user(), *USED])).replace(b'{"path":"a"}', pit)
+        assert outcome(body, source, other(source))[0] == "refused"
+
+
+@pytest.mark.parametrize("source", SETUPS)
+def test_recorded_conversations_are_the_same_either_way(source):
+    calm = 0
+    for line in recorded(source):
+        calm += carried(orjson.dumps(line["request"]), source, other(source)) is not None
+        assert_same(line["request"], source, other(source))
+    assert calm > 50
