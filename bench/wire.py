@@ -87,14 +87,47 @@ def measure_requests() -> None:
             print(f"  {source:>17} -> {target:<17}{ours * 1e3:7.2f} ms  {ours / floor:5.1f}x floor")
 
 
+def with_image(body: bytes) -> bytes:
+    """The conversation, no longer calm: its last message, read last, shows a picture."""
+    data = orjson.loads(body)
+    source = {"type": "url", "url": "https://example.com/a.png"}
+    url = {"url": "https://example.com/a.png"}
+    shown = (
+        {"type": "image_url", "image_url": url}
+        if any(message["role"] == "tool" for message in data["messages"])
+        else {"type": "image", "source": source}
+    )
+    data["messages"].append({"role": "user", "content": [{"type": "text", "text": "so"}, shown]})
+    return orjson.dumps(data)
+
+
+def measure_tables() -> None:
+    """What the codecs' tables take, where a conversation cannot be carried over whole."""
+    wires = bodies()
+    for source, target in (("anthropic", "openai-chat"), ("openai-chat", "anthropic")):
+        body = with_image(wires[source])
+        floor, ours = best(
+            lambda body=body: orjson.dumps(orjson.loads(body)),
+            lambda body=body, source=source, target=target: weft.translate(body, source, target),
+        )
+        print(
+            f"the same with a picture at its end, {source} -> {target}: {ours * 1e3:.2f} ms, "
+            f"{ours / floor:.1f}x floor"
+        )
+
+
 def measure_growth() -> None:
     short, long = (orjson.dumps(conversation(n)) for n in (200, 2000))
-    small, large = best(
-        lambda: weft.translate(short, "anthropic", "openai-chat"),
-        lambda: weft.translate(long, "anthropic", "openai-chat"),
-        rounds=20,
-    )
-    print(f"ten times the messages: {large / small:.1f}x the time (at most 11)")
+    for what, fewer, more in (
+        ("", short, long),
+        (" with a picture", with_image(short), with_image(long)),
+    ):
+        small, large = best(
+            lambda fewer=fewer: weft.translate(fewer, "anthropic", "openai-chat"),
+            lambda more=more: weft.translate(more, "anthropic", "openai-chat"),
+            rounds=20,
+        )
+        print(f"ten times the messages{what}: {large / small:.1f}x the time (at most 11)")
 
 
 def measure_deltas() -> None:
@@ -166,6 +199,7 @@ def main() -> None:
     args = parser.parse_args()
     gc.freeze()
     measure_requests()
+    measure_tables()
     measure_growth()
     measure_deltas()
     if args.peer:
