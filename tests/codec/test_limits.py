@@ -227,19 +227,6 @@ def test_a_request_that_no_value_can_mend_is_refused(body, source, target, param
     assert (refused.value.status, refused.value.param) == (400, param)
 
 
-def test_a_conversation_of_system_messages_alone_ends_with_a_user():
-    system = [{"role": "system", "content": "A"}, {"role": "developer", "content": "B"}]
-    body, lost = sent({"model": "m", "messages": system}, C, A)
-    assert (body["system"], body["messages"]) == (
-        [{"type": "text", "text": "A"}],
-        [{"role": "user", "content": "B"}],
-    )
-    assert lost == ["messages[1]"]
-    body, lost = sent({"model": "m", "messages": system[:1]}, C, G)
-    assert body == {"contents": [{"parts": [{"text": "A"}], "role": "user"}]}
-    assert lost == ["messages[0]"]
-
-
 def called(*ids):
     calls = [
         {"id": i, "type": "function", "function": {"name": f"f{n}", "arguments": "{}"}}

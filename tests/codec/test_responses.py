@@ -311,9 +311,9 @@ LEADS: list[tuple[list[Message], str | None, list[dict[str, Any]]]] = [
     ([system("A")], "A", []),
     ([system("A", form="list")], "A", []),
     (
-        [system("A"), system("B")],
-        None,
-        [{"role": "system", "content": "A"}, {"role": "system", "content": "B"}],
+        [system("A"), system("B", role="developer"), system("C")],
+        "A",
+        [{"role": "developer", "content": "B"}, {"role": "system", "content": "C"}],
     ),
     (
         [system("A", "B", form="list")],
@@ -333,7 +333,7 @@ LEADS: list[tuple[list[Message], str | None, list[dict[str, Any]]]] = [
 
 
 @pytest.mark.parametrize(("lead", "instructions", "items"), LEADS)
-def test_only_one_system_text_becomes_instructions(
+def test_the_first_system_text_becomes_instructions(
     lead: list[Message], instructions: str | None, items: list[dict[str, Any]]
 ) -> None:
     body, _ = written(*lead, USER)

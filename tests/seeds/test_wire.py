@@ -76,6 +76,20 @@ def test_W2_W3_the_leading_run_becomes_the_top_level_system(leading, blocks):
     assert done.body["messages"] == [user()]
 
 
+@pytest.mark.parametrize(
+    ("source", "body"),
+    [
+        ("openai-chat", chat(system("A"))),
+        ("openai-responses", {"model": "m", "input": [system("A")]}),
+    ],
+)
+def test_W2_the_leading_run_may_be_all_there_is(source, body):
+    """A vendor that wants somebody else to speak says so itself."""
+    done = weft.translate(body, source, "anthropic")
+    assert done.body["system"] == [part("A")]
+    assert done.body["messages"] == []
+
+
 @pytest.mark.parametrize("leading", [[], [system("")], [system([])]])
 def test_W2_nothing_leaves_no_system_key(leading):
     assert "system" not in to_anthropic(chat(*leading, user())).body
@@ -494,6 +508,17 @@ def test_W10_messages_to_responses_keeps_boundaries(top, instructions, leading):
     assert last["role"] == "user"
 
 
+@pytest.mark.parametrize(
+    ("top", "instructions", "leading"),
+    [({"system": "top"}, "top", ["A"]), ({}, None, ["A"])],
+)
+def test_W10_a_message_inside_the_list_stays_inside_it(top, instructions, leading):
+    body = {"model": "m", "max_tokens": 9, **top, "messages": [system("A"), user()]}
+    done = weft.translate(body, "anthropic", "openai-responses").body
+    assert done.get("instructions") == instructions
+    assert [item["content"] for item in done["input"][:-1]] == leading
+
+
 def test_W10_chat_to_responses_and_back_keeps_every_message():
     messages = [
         system("A"),
@@ -504,7 +529,8 @@ def test_W10_chat_to_responses_and_back_keeps_every_message():
         user("b"),
     ]
     there = weft.translate(chat(*messages), "openai-chat", "openai-responses")
-    assert "instructions" not in there.body  # more than one: boundaries would be lost
+    assert there.body["instructions"] == "A"
+    assert [item["role"] for item in there.body["input"][:2]] == ["developer", "user"]
     back = weft.translate(there.body, "openai-responses", "openai-chat", sidecar=there.sidecar)
     assert back.body == chat(*messages)
 

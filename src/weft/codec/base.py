@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 SystemPolicy = Literal["auto", "inline", "demote", "merge"]
 CachePolicy = Literal["keep", "auto"]
 
+INLINE = "@inline"
+"""Where `Request.raw` counts the system messages that lead the list itself, on a wire that has a
+place for them before it; never written to any wire."""
+
 
 class Frame(Struct, frozen=True, gc=False):
     """One server-sent event: the text of its data lines, and its name if it has one."""

@@ -3,7 +3,7 @@
 Most conversations of agents are calm: words, calls and results, in just the members that these
 need, every call answered right behind it. Such a one is read by a typed decoder that refuses
 whatever it does not know, and is written again from what was read; the model's values are never
-made. The setup around it takes the usual way, with a message that stands in for all of them.
+made. The setup around it takes the usual way.
 
 The calm form of a conversation is a list in the words of Chat Completions, the flattest of the
 wires: a message for each turn and each result. A codec that can read it or write it says so with a
@@ -106,7 +106,6 @@ class Lane(Struct, frozen=True):
 
 
 ABSENT = Raw(b"")
-STAND_IN: JsonObject = {"role": "user", "content": "(calm)"}
 
 write_json = msgspec.json.Encoder().encode
 
@@ -146,7 +145,6 @@ def carry(
     try:
         calm = reader.calm.read(body)
         check_settled(calm.said, writer.calm.legal_id)
-        calm.setup["messages"].append(STAND_IN)
         request = reader.decode_request(calm.setup, model)
         if calm.rest:
             request = structs.replace(request, rest={**request.rest, **calm.rest})
@@ -155,7 +153,7 @@ def carry(
     except Unusual:
         return None
     encoded = writer.encode_request(request, target)
-    encoded.body["messages"][-1:] = said
+    encoded.body["messages"] += said
     return Carried(write_json(encoded.body), encoded.losses + losses.items, request)
 
 

@@ -94,8 +94,6 @@ def arrange(
         turns = paired.turns
         if paired.inline:
             _place_system(turns, rules, model, policy, losses, native)
-        if rules.user_first and not turns and system and request.wire is not None:
-            _let_last_ask(system, turns, losses)
         _close_ends(turns, rules, model, losses)
     return Arranged(system, turns) if rules.hoists else Arranged([], system + turns)
 
@@ -354,17 +352,6 @@ def _why_not_inline(
     if end < len(turns) and turns[end].role != "assistant":
         return "it must come before an assistant turn, or last"
     return ""
-
-
-def _let_last_ask(system: list[Turn], turns: list[Turn], losses: Losses) -> None:
-    """Let the last system message be the user's, where nobody else speaks."""
-    if all(map(_is_blank, system[-1].blocks)):
-        return
-    turn = system.pop()
-    why = "a conversation needs a turn of the user's here"
-    losses.add(turn.at, f"the role {turn.role!r}, now `user`", why)
-    turn.role = "user"
-    turns.append(turn)
 
 
 def _close_ends(turns: list[Turn], rules: Rules, model: Model, losses: Losses) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, cast
 
-from weft.codec.base import Losses, Target, members
+from weft.codec.base import INLINE, Losses, Target, members
 from weft.codec.hosted import is_search, search_members
 from weft.codec.limits import Limits, within
 from weft.codec.params import lose_params, schema_path, tool_losses
@@ -12,7 +12,7 @@ from weft.model import Format, JsonObject, Params, Reasoning, Request, Tool, Too
 
 from .schema import enforceable
 from .thinking import beside_thinking, write_thinking
-from .wire import INLINE, PROTOCOL
+from .wire import PROTOCOL
 
 CHOICES: dict[str, Literal["auto", "any", "none", "tool"]] = {
     "auto": "auto",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, cast
 
-from weft.codec.base import Calls, Encoded, Losses, Target
+from weft.codec.base import INLINE, Calls, Encoded, Losses, Target
 from weft.codec.params import param_path
 from weft.codec.read import at, inside, object_of, objects, optional, rest_of, text_of
 from weft.codec.repair import Arranged, Rules, Turn, arrange
@@ -41,7 +41,7 @@ from .cache import (
 from .checks import CHECKS
 from .params import PATHS, decode_params, encode_params, encode_tool
 from .plain import decode_plain
-from .wire import INLINE, PROTOCOL, REQUEST_SETUP
+from .wire import PROTOCOL, REQUEST_SETUP
 
 MESSAGE = frozenset({"role", "content"})
 

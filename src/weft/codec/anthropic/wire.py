@@ -10,10 +10,6 @@ VERSION = "2023-06-01"
 REQUEST_SETUP = frozenset({"model", "messages", "system", "tools"})
 """Members that the conversation and the tools are made of; the rest are parameters."""
 
-INLINE = "@inline"
-"""Where `Request.raw` counts the system messages that lead the list itself, beside the top-level
-`system`; never written to any wire."""
-
 CALL_ID = re.compile(r"^[a-zA-Z0-9_-]+\Z")
 CALL_ID_REFUSES = re.compile(r"[^a-zA-Z0-9_-]")
 

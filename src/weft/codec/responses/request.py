@@ -2,8 +2,9 @@
 
 `instructions` is the first system message of the model's list; a string `input` is one message of
 the user's. Both are remembered in `Request.raw` (an empty string stands for "was a string"), so
-the same protocol gets them back in their place. From elsewhere, a leading run that is one system
-message with one text becomes `instructions`; anything richer stays in the list, its borders kept.
+the same protocol gets them back in their place. From elsewhere, the first system message becomes
+`instructions` where it is one text, and stood before the list where its own wire has such a place;
+anything richer, and all others of the leading run, stay in the list, their borders kept.
 
 Tools that stand inside the list (`additional_tools`) are setup: their item goes back where it was,
 and other protocols find them among the tools.
@@ -17,7 +18,7 @@ from typing import Any, cast
 
 from msgspec import structs
 
-from weft.codec.base import Calls, Encoded, Losses, Target
+from weft.codec.base import INLINE, Calls, Encoded, Losses, Target
 from weft.codec.origin import made_by, refuse_foreign
 from weft.codec.params import param_path
 from weft.codec.read import objects, text_of
@@ -40,7 +41,6 @@ from weft.model import (
     Thinking,
     Tool,
     Wire,
-    is_system,
 )
 
 from .items import decode_items
@@ -93,8 +93,8 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
         raw["input"] = None if "input" in body else ABSENT
     if not offset and messages and messages[0].role == "system":
         rest[f"input[{starts[0]}]"] = None  # beside `instructions`, which says the same
-    if "instructions" in body and (not offset or is_system(messages[min(1, len(messages) - 1)])):
-        rest["instructions"] = None  # a message among others, which would come back as one
+    if "instructions" in body and not offset:
+        rest["instructions"] = None  # null says nothing
     if raw.get("tools"):
         del raw["tools"]
     return Request(
@@ -244,14 +244,15 @@ def _take_instructions(
         if own.get("instructions") is None or first.message.form != "text":
             return None, system + turns
         return first.message.text, system[1:] + turns
-    if len(system) != 1 or first.message.role != "system":
+    inline = sum(fields.get(INLINE, 0) for fields in request.raw.values())
+    if len(system) <= inline or first.message.role != "system":
         return None, system + turns
     if not first.message.text:
         losses.add(first.at, "an empty system message", "it would say nothing", "form")
-        return None, turns
+        return None, system[1:] + turns
     if first.message.form == "list":
         losses.add(first.at, "the list around one text", "instructions are a string", "form")
-    return first.message.text, turns
+    return first.message.text, system[1:] + turns
 
 
 def _without_empty(system: list[Turn], losses: Losses) -> list[Turn]:
