@@ -4,7 +4,9 @@ A request agrees when both refuse it, or when both write the same body but for w
 `stream` (Floway always streams), an invented `max_tokens`, the one-block form of a content, null
 and absent. Events agree when the client's own decoder finds the same answer in both streams: the
 words, the calls, why it stopped, what it cost. Where the two differ on purpose, `docs/protocols`
-says why.
+says why: a request's differences stand on the page of the wire that is written (the upstream's),
+those of events on the client's, and each is named there by the very class that is printed here.
+A class that its page does not list is marked, and the last line counts them.
 
     python bench/floway.py [--show PAIR] [--gap]
 """
@@ -12,10 +14,11 @@ says why.
 import argparse
 import gzip
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -24,7 +27,9 @@ from weft.codec import CODECS, Frame
 from weft.errors import WeftError
 from weft.model import Fail, Fold, Refusal, Text, Thinking, ToolCall
 
-FOLDER = Path(__file__).resolve().parents[1].parent / "shared" / "corpus" / "floway"
+PROJECT = Path(__file__).resolve().parents[1]
+PAGES = PROJECT / "docs" / "protocols"
+FOLDER = PROJECT.parent / "shared" / "corpus" / "floway"
 NAMES = {
     "anthropic-messages": "anthropic",
     "openai-chat-completions": "openai-chat",
@@ -184,12 +189,80 @@ def compare_events(client: str, upstream: str, vector: Json) -> str:
 
 
 COMPARE = {"request": compare_request, "events": compare_events}
+TABLES = {"request": "Where Floway's vectors differ", "events": "Streams and Floway's events"}
+"""The heading of the table that lists the differences of a kind."""
+
+
+class Finding(NamedTuple):
+    """What came of one vector; `difference` is empty where the two agree."""
+
+    kind: str
+    client: str
+    upstream: str
+    id: str
+    difference: str
+
+    @property
+    def page(self) -> str:
+        """The protocol whose page has to say why the two differ."""
+        return self.upstream if self.kind == "request" else self.client
+
+
+def folders(gap: bool) -> list[Path]:
+    return [FOLDER, FOLDER / "gap"] if gap else [FOLDER]
+
+
+def findings(gap: bool) -> list[Finding]:
+    """What came of every vector of the main set, and of the gap set too when asked."""
+    return [
+        Finding(kind, client, upstream, vector["id"], compare(client, upstream, vector))
+        for kind, compare in COMPARE.items()
+        for folder in folders(gap)
+        for client, upstream, vector in vectors(folder, kind)
+    ]
+
+
+def documented(protocol: str, kind: str) -> set[str]:
+    """The classes in the first column of a page's table, each between backticks."""
+    page = (PAGES / f"{protocol}.md").read_text()
+    section = page.partition(f"## {TABLES[kind]}\n")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("|")]
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+
+
+def undocumented(found: list[Finding]) -> list[Finding]:
+    """The differences whose class their page does not list."""
+    pages = {(name, kind): documented(name, kind) for name in CODECS for kind in TABLES}
+    return [
+        row for row in found if row.difference and row.difference not in pages[row.page, row.kind]
+    ]
 
 
 def pinned() -> set[str]:
     """The ids of the vectors that pin the rules of system text."""
     path = FOLDER / "PR120.json"
     return {row["id"] for row in json.loads(path.read_text())} if path.exists() else set()
+
+
+def report(kind: str, found: list[Finding], missing: set[Finding]) -> Iterator[str]:
+    """The lines about one kind: the share of each pair, then each class with its number."""
+    pairs = Counter((row.client, row.upstream) for row in found)
+    agreed = Counter((row.client, row.upstream) for row in found if not row.difference)
+    for (client, upstream), count in pairs.items():
+        same = agreed[client, upstream]
+        yield f"{kind:8} {client:17} via {upstream:17} {same:4}/{count:<4} {same / count:6.1%}"
+    classes = Counter(row._replace(id="") for row in found if row.difference)
+    unlisted = {row._replace(id="") for row in missing}
+    for row, number in classes.most_common():
+        mark = " (not in the docs)" if row in unlisted else ""
+        yield f"  {number:3} {row.client} via {row.upstream}: {row.difference}{mark}"
+
+
+def asked_for(show: str | None, row: Finding, pins: set[str]) -> bool:
+    """Whether the caller wants to see a finding's id."""
+    if show == "pinned":
+        return row.id in pins
+    return show in (f"{row.client}:{row.upstream}", row.id)
 
 
 def main() -> None:
@@ -202,32 +275,17 @@ def main() -> None:
     if not FOLDER.exists():
         print("the vectors are not beside the project: nothing is compared")
         return
-    folders = [FOLDER, FOLDER / "gap"] if args.gap else [FOLDER]
-    pins, held = pinned(), Counter[bool]()
-    for kind, compare in COMPARE.items():
-        counts: Counter[tuple[str, str]] = Counter()
-        agreed: Counter[tuple[str, str]] = Counter()
-        classes: Counter[tuple[str, str, str]] = Counter()
-        for folder in folders:
-            for client, upstream, vector in vectors(folder, kind):
-                found = compare(client, upstream, vector)
-                counts[client, upstream] += 1
-                agreed[client, upstream] += not found
-                if found:
-                    classes[client, upstream, found] += 1
-                if vector["id"] in pins:
-                    held[not found] += 1
-                shown = args.show in (f"{client}:{upstream}", vector["id"])
-                if found and (shown or (args.show == "pinned" and vector["id"] in pins)):
-                    print(f"  {vector['id']} {kind}: {found}")
-        for pair, count in counts.items():
-            share = agreed[pair] / count
-            print(
-                f"{kind:8} {pair[0]:17} via {pair[1]:17} {agreed[pair]:4}/{count:<4} {share:6.1%}"
-            )
-        for (client, upstream, found), number in classes.most_common():
-            print(f"  {number:3} {client} via {upstream}: {found}")
+    found, pins = findings(args.gap), pinned()
+    missing = set(undocumented(found))
+    for kind in COMPARE:
+        rows = [row for row in found if row.kind == kind]
+        for row in rows:
+            if row.difference and asked_for(args.show, row, pins):
+                print(f"  {row.id} {kind}: {row.difference}")
+        print(*report(kind, rows, missing), sep="\n")
+    held = Counter(not row.difference for row in found if row.id in pins)
     print(f"vectors that pin the system rules: {held[True]} agree, {held[False]} do not")
+    print(f"classes that are not in the docs: {len({row._replace(id='') for row in missing})}")
 
 
 if __name__ == "__main__":
