@@ -88,7 +88,7 @@ def write_body(provider: Provider, request: Request, catalog: Catalog) -> bytes:
         embed=verbatim,
     )
     encoded = CODECS[provider.protocol].encode_request(wanted, target)
-    return provider.write_body(encoded.body, streams=True)
+    return provider.write_body(encoded.body, target.model, streams=True)
 
 
 def _nobody(body: bytes) -> None:

@@ -9,6 +9,7 @@ import re
 import orjson
 from msgspec import Struct
 
+from weft.catalog import Model
 from weft.codec import CODECS, SystemPolicy
 from weft.errors import ConfigError
 from weft.model import JsonObject
@@ -44,6 +45,13 @@ STREAM_MEMBERS: dict[str, JsonObject] = {
 """What a request must say for its stream to tell what it cost, where that is not the default:
 https://platform.openai.com/docs/api-reference/chat/create#chat-create-stream_options"""
 
+THINKING_MEMBERS: dict[str, JsonObject] = {
+    "openai-responses": {"include": ["reasoning.encrypted_content"]},
+}
+"""What a request must say for a model that thinks to hand its thinking out, sealed, so that it can
+be handed back: https://platform.openai.com/docs/guides/reasoning#encrypted-reasoning-items. Models
+that do not think refuse it."""
+
 VERSIONS = ("/v1", "/v1beta")
 
 HOMES: dict[str, str] = {
@@ -59,8 +67,8 @@ class Provider(Struct, frozen=True, kw_only=True):
 
     `models` are patterns of the names it serves (none: it says nothing of itself), `vendor` the
     maker whose models it serves, `stream_members` what a streamed request has to say there besides,
-    `keyed` whether it is of no use without a key, `system` the
-    policy for system messages in the middle of a conversation.
+    `thinking_members` what one to a model that thinks by an effort has to, `keyed` whether it is of
+    no use without a key, `system` the policy for system messages in the middle of a conversation.
     """
 
     name: str
@@ -72,6 +80,7 @@ class Provider(Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
     stream_members: JsonObject = {}
+    thinking_members: JsonObject = {}
     system: SystemPolicy = "auto"
 
     def __repr__(self) -> str:
@@ -85,9 +94,12 @@ class Provider(Struct, frozen=True, kw_only=True):
             base = base.removesuffix(version)
         return base + path
 
-    def write_body(self, body: JsonObject, streams: bool) -> bytes:
-        """A body as it goes out; the caller's own members overrule ours."""
-        return orjson.dumps({**self.stream_members, **body} if streams else body)
+    def write_body(self, body: JsonObject, model: Model, *, streams: bool) -> bytes:
+        """A body as it goes out to this model; the caller's own members overrule ours."""
+        ours = dict(self.stream_members) if streams else {}
+        if model.thinking == "effort":
+            ours.update(self.thinking_members)
+        return orjson.dumps({**ours, **body})
 
     def auth_headers(self) -> dict[str, str]:
         """The key, in the header where this protocol wants it; empty without a key."""
@@ -130,5 +142,6 @@ def make_provider(
         models=models,
         headers=HEADERS.get(protocol, ()),
         stream_members=STREAM_MEMBERS.get(protocol, {}),
+        thinking_members=THINKING_MEMBERS.get(protocol, {}),
         system=system,
     )

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         make_sidecar,
         merge_answers,
         model_of,
+        restore_answers,
     )
     from .system import build_anthropic_system_param, encode_message, merge_system_text
 
@@ -87,6 +88,7 @@ __getattr__ = lazy_names(
         "model_of": "weft.codec.sidecar",
         "pair_messages": "weft.codec.pairing",
         "refuse_system_media": "weft.codec.repair",
+        "restore_answers": "weft.codec.sidecar",
         "restore_calls": "weft.codec.calls",
     },
 )
@@ -120,6 +122,7 @@ __all__ = [
     "pair_messages",
     "parsed",
     "refuse_system_media",
+    "restore_answers",
     "restore_calls",
     "thread_path",
     "verbatim",

@@ -15,7 +15,7 @@ found by what every client echoes.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from typing import Any, cast
 
@@ -42,6 +42,9 @@ from .base import Calls
 from .calls import restore_calls
 
 VERSION = 1
+
+Kept = dict[str, list[Message]]
+"""Answers by what every client echoes of them, oldest first."""
 
 Address = tuple[int, int]
 """The number of a message in its region, and of a block in the message."""
@@ -100,7 +103,7 @@ def apply_sidecar(echoed: Request, sidecar: JsonObject) -> Request:
     try:
         echoed = _with_calls(echoed, calls_of(sidecar))
         if "answers" in sidecar:
-            echoed = _restore_answers(echoed, sidecar["answers"])
+            echoed = _restore_kept(echoed, sidecar["answers"])
         return _apply(echoed, sidecar) if "messages" in sidecar else echoed
     except (KeyError, IndexError, TypeError, ValueError, msgspec.ValidationError) as error:
         raise Refused(f"is damaged: {error}", param="sidecar") from None
@@ -165,11 +168,25 @@ def _is_plain(answer: Message) -> bool:
     )
 
 
-def _restore_answers(echoed: Request, answers: Any) -> Request:
-    """Put back what the makers of answers want; answers that read alike are taken in order."""
-    kept: dict[str, list[Any]] = {}
+def restore_answers(echoed: Request, answers: Iterable[Message]) -> Request:
+    """The request with these answers as their makers wrote them, wherever it echoes one."""
+    kept: Kept = {}
     for answer in answers:
-        kept.setdefault(str(answer["key"]), []).append(answer["is"])
+        if not _is_plain(answer):
+            kept.setdefault(_echo_key(answer.blocks), []).append(answer)
+    return _put_back(echoed, kept) if kept else echoed
+
+
+def _restore_kept(echoed: Request, answers: Any) -> Request:
+    kept: Kept = {}
+    for answer in answers:
+        whole = msgspec.convert(answer["is"], Message)
+        kept.setdefault(str(answer["key"]), []).append(whole)
+    return _put_back(echoed, kept)
+
+
+def _put_back(echoed: Request, kept: Kept) -> Request:
+    """Put back what the makers of answers want; answers that read alike are taken in order."""
     messages: list[Message] = []
     given = echoed.messages
     start = 0
@@ -180,9 +197,7 @@ def _restore_answers(echoed: Request, answers: Any) -> Request:
     return structs.replace(echoed, messages=tuple(messages))
 
 
-def _find_answer(
-    given: Sequence[Message], start: int, kept: dict[str, list[Any]]
-) -> tuple[Message | None, int]:
+def _find_answer(given: Sequence[Message], start: int, kept: Kept) -> tuple[Message | None, int]:
     """The answer that the messages from here on echo, and how many they are.
 
     A wire without turns may have split one answer in several messages of the assistant's.
@@ -194,8 +209,7 @@ def _find_answer(
         blocks = [block for message in given[start:stop] for block in message.blocks]
         answers = kept.get(_echo_key(blocks))
         if answers:
-            whole = answers.pop(0) if len(answers) > 1 else answers[0]
-            return msgspec.convert(whole, Message), stop - start
+            return answers.pop(0) if len(answers) > 1 else answers[0], stop - start
     return None, 1
 
 

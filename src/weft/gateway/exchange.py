@@ -25,14 +25,13 @@ from weft.client import (
     STREAM_TYPE,
     OfflineReply,
     Reply,
-    origin_of,
     read_all,
     read_error,
     shape_id,
 )
 from weft.codec import CODECS, Codec, restore_calls
 from weft.errors import Refused, StoreError, UpstreamFailed, UpstreamProtocolError
-from weft.model import ApiError, JsonObject, Loss, Origin, Request, Response
+from weft.model import ApiError, JsonObject, Loss, Request, Response
 from weft.thread import Imprint
 
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
@@ -131,12 +130,16 @@ async def _travel(
     link = read_link(codec.protocol, raw)
     if link is not None and readable:
         request = await _resume(state, codec, route, request, caller, link)
-    outgoing = write_outgoing(state, codec, route, request, body, inbound)
+    hint = read_hint(inbound.headers, request)
+    told = request
+    if readable and state.recorder is not None and not is_direct(route, codec):
+        told = await state.recorder.restore(caller, hint, request, route.maker)
+    outgoing = write_outgoing(state, codec, route, told, body, inbound)
     ticket = sent = None
     if not readable:
         ledger.outcome = "unread"
     elif state.recorder is not None:
-        ticket = await state.recorder.begin(caller, read_hint(inbound.headers, request), request)
+        ticket = await state.recorder.begin(caller, hint, request)
         ledger.thread, ledger.branch = ticket.thread, ticket.branch
         spoken = codec if is_direct(route, codec) else CODECS[route.provider.protocol]
         sent = state.recorder.keep_sent(ticket, outgoing.body, spoken.protocol, route.model)
@@ -285,7 +288,7 @@ def _read_response(journey: Journey, body: bytes) -> Response | None:
     except (Refused, UpstreamProtocolError):
         return None
     message = restore_calls(response.message, journey.outgoing.calls)
-    return structs.replace(response, message=structs.replace(message, origin=_origin(journey)))
+    return structs.replace(response, message=structs.replace(message, origin=journey.route.maker))
 
 
 def _unreadable(journey: Journey) -> UpstreamProtocolError:
@@ -326,14 +329,10 @@ def _open_relay(journey: Journey) -> Relay:
 
 def _open_plain(journey: Journey, created: int) -> Relay:
     if journey.direct:
-        return Mirror(journey.codec, _origin(journey), created)
+        return Mirror(journey.codec, journey.route.maker, created)
     source = CODECS[journey.route.provider.protocol]
-    origin, costs, calls = _origin(journey), journey.costs, journey.outgoing.calls
+    origin, costs, calls = journey.route.maker, journey.costs, journey.outgoing.calls
     return Interpreter(source, journey.codec, origin, created, calls=calls, costs=costs)
-
-
-def _origin(journey: Journey) -> Origin:
-    return origin_of(journey.route.provider, journey.route.model)
 
 
 async def _pass(

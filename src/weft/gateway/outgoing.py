@@ -101,7 +101,7 @@ def write_outgoing(
     path = writer.request_path(route.model, streams)
     return Outgoing(
         path,
-        provider.write_body(encoded.body, streams),
+        provider.write_body(encoded.body, target.model, streams=streams),
         {**base, **paid},
         tuple(encoded.losses),
         encoded.calls,

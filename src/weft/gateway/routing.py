@@ -13,8 +13,9 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 
 from weft.catalog import Catalog
-from weft.client import OFFLINE, Provider
+from weft.client import OFFLINE, Provider, origin_of
 from weft.errors import Refused
+from weft.model import Origin
 
 
 class Route(Struct, frozen=True, gc=False):
@@ -22,6 +23,11 @@ class Route(Struct, frozen=True, gc=False):
 
     provider: Provider
     model: str
+
+    @property
+    def maker(self) -> Origin:
+        """Whose answers they are."""
+        return origin_of(self.provider, self.model)
 
 
 def find_route(

@@ -29,8 +29,9 @@ from uuid import uuid4
 
 from msgspec import Struct, structs
 
+from weft.codec import restore_answers
 from weft.history import read_branches
-from weft.model import Message, Request, Response, Tool
+from weft.model import Message, Origin, Request, Response, Tool
 from weft.store import Store
 from weft.thread import Bodies, Imprint, Letter, Prefix, Thread, find_prefix, take_imprint
 from weft.thread import open as open_thread
@@ -82,6 +83,13 @@ class Recorder:
         """File what is new in a request."""
         return await self._run(lambda: self._begin(caller, hint, request))
 
+    async def restore(
+        self, caller: Caller, hint: str | None, request: Request, maker: Origin
+    ) -> Request:
+        """The request with all that this model itself said in it, also what its client never saw
+        or could not hand back: thinking, signatures."""
+        return await self._run(lambda: restore_request(self.store, caller, hint, request, maker))
+
     def keep_sent(self, ticket: Ticket, body: bytes, protocol: str, model: str) -> Future[Imprint]:
         """Take the imprint of what leaves for the upstream, while that thinks about it."""
         letter = Letter(body, protocol, model, ticket.head)
@@ -126,6 +134,28 @@ class Recorder:
         self._line.shutdown()
 
 
+def scope_of(caller: Caller, hint: str | None) -> str:
+    """Where the caller's conversations are looked for: in one session, or among all."""
+    return caller.scope if hint is None else f"{caller.scope}/{hint}"
+
+
+def restore_request(
+    store: Store, caller: Caller, hint: str | None, request: Request, maker: Origin
+) -> Request:
+    """The request with this maker's own answers in it as they were stored.
+
+    Thinking belongs to the model that thought it; another one, even of the same vendor, would be
+    confused by it or refuse it.
+    """
+    if _begins(request):
+        return request
+    known = find_prefix(store, scope_of(caller, hint), request.messages)
+    if known is None:
+        return request
+    stored = open_thread(store, known.thread).compile(known.commit.hex()).messages
+    return restore_answers(request, [said for said in stored if said.origin == maker])
+
+
 def file_request(
     store: Store, caller: Caller, hint: str | None, request: Request, offered: Offered
 ) -> Ticket:
@@ -134,7 +164,7 @@ def file_request(
     `offered` is what is known of a commit's tools without compiling it. All of it is one
     transaction: another process that files the same request waits, and then finds it there.
     """
-    scope = caller.scope if hint is None else f"{caller.scope}/{hint}"
+    scope = scope_of(caller, hint)
     with store.transaction():
         known = find_prefix(store, scope, request.messages)
         if known is not None and hint is None and _begins(request):
