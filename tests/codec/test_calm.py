@@ -1,5 +1,6 @@
 """A calm conversation is carried over whole, to the same bytes' worth as by the tables."""
 
+import json
 import random
 
 import orjson
@@ -153,6 +154,13 @@ UNUSUAL = [
     ("openai-chat", [user(), assistant(None), user()]),
     ("anthropic", [user("")]),
     ("anthropic", [user([])]),
+    # parts that do not say what they are
+    ("anthropic", [user([{"text": "so"}])]),
+    ("anthropic", [user(), *USED[:1], user([result(content=[{"text": "so"}])])]),
+    ("openai-chat", [user([{"text": "so"}])]),
+    ("openai-chat", [user(), assistant([{"text": "so"}]), user()]),
+    ("openai-chat", [user(), *CALLED[:1], tool(content=[{"text": "so"}])]),
+    ("openai-chat", [{"role": "system", "content": [{"text": "so"}]}, user()]),
     # ends that the target does not take
     ("openai-chat", [assistant(), user()]),
     ("openai-chat", [{"role": "system", "content": "brief"}]),
@@ -300,6 +308,26 @@ def test_a_pit_of_lists_is_refused_as_ever():
     for source in SETUPS:
         body = orjson.dumps(body_of([user(), *USED])).replace(b'{"path":"a"}', pit)
         assert outcome(body, source, other(source))[0] == "refused"
+
+
+@pytest.mark.parametrize("source", SETUPS)
+@pytest.mark.parametrize("depth", [240, 253, 300])
+def test_a_setup_too_deep_to_be_written_is_refused_as_ever(source, depth):
+    schema = orjson.loads(b'{"a":' * depth + b"1" + b"}" * depth)
+    tool = {"name": "look", "parameters": schema}
+    setup = {
+        "anthropic": {"tools": [{"name": "look", "input_schema": schema}]},
+        "openai-chat": {"tools": [{"type": "function", "function": tool}]},
+    }
+    body = json.dumps(body_of([user()], **setup[source]))
+    picture = {"type": "image_url", "image_url": {"url": "x:y"}}
+    if source == "anthropic":
+        picture = {"type": "image", "source": {"type": "url", "url": "x:y"}}
+    unusual = json.dumps(body_of([user([text(), picture])], **setup[source]))
+    seen, tables = (outcome(data, source, other(source)) for data in (body, unusual))
+    assert (seen[0] == "refused") == (tables[0] == "refused")
+    if seen[0] == "refused":
+        assert seen == tables
 
 
 @pytest.mark.parametrize("source", SETUPS)

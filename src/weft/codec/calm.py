@@ -33,7 +33,11 @@ class Shape(Struct, gc=False, forbid_unknown_fields=True):
     """What a calm message is made of; a member that is not known here is refused."""
 
 
-class Text(Shape, tag="text"):
+class Text(Shape):
+    """One of a list of texts; its type is a member, since a tag may be missing where there is one
+    shape only."""
+
+    type: Literal["text"]
     text: str
 
 
@@ -153,8 +157,12 @@ def carry(
     except Unusual:
         return None
     encoded = writer.encode_request(request, target)
-    encoded.body["messages"] += said
-    return Carried(write_json(encoded.body), encoded.losses + losses.items, request)
+    messages = write_json([*encoded.body["messages"], *said])
+    try:
+        body = orjson.dumps({**encoded.body, "messages": orjson.Fragment(messages)})
+    except orjson.JSONEncodeError:  # a setup of more depth than it writes
+        return None
+    return Carried(body, encoded.losses + losses.items, request)
 
 
 def check_settled(said: Sequence[Any], legal_id: Callable[[str], str]) -> None:

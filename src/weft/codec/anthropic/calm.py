@@ -17,7 +17,6 @@ from weft.codec.calm import (
     Outcome,
     Result,
     Shape,
-    Text,
     Unusual,
     User,
     Words,
@@ -28,6 +27,10 @@ from weft.model import JsonObject
 
 from .blocks import legal_id
 from .params import READ
+
+
+class TextBlock(Shape, tag="text"):
+    text: str
 
 
 class ToolUse(Shape, tag="tool_use"):
@@ -52,11 +55,11 @@ Said = Annotated[str, Meta(min_length=1)]
 
 
 class UserTurn(Shape, tag="user", tag_field="role"):
-    content: Said | Annotated[list[Text | ToolResult], Meta(min_length=1)]
+    content: Said | Annotated[list[TextBlock | ToolResult], Meta(min_length=1)]
 
 
 class AssistantTurn(Shape, tag="assistant", tag_field="role"):
-    content: Said | Annotated[list[Text | ToolUse], Meta(min_length=1)]
+    content: Said | Annotated[list[TextBlock | ToolUse], Meta(min_length=1)]
 
 
 decode = msgspec.json.Decoder(body_of(UserTurn | AssistantTurn, READ)).decode
@@ -64,9 +67,9 @@ decode = msgspec.json.Decoder(body_of(UserTurn | AssistantTurn, READ)).decode
 
 def read(body: bytes | str) -> Calm:
     """The conversation; the `system` beside it is part of the setup."""
-    read = read_with(decode, body)
+    calm = read_with(decode, body)
     said: list[Any] = []
-    for number, message in enumerate(read.said):
+    for number, message in enumerate(calm.said):
         blocks = message.content
         if type(blocks) is str:
             said.append(message)
@@ -79,18 +82,18 @@ def read(body: bytes | str) -> Calm:
                 said.append(Result(block.tool_use_id, block.content))
                 if block.is_error is not UNSET:
                     path = f"messages[{number}].content[{at}]"
-                    read.outcomes.append(Outcome(path, block.is_error, block.content))
-        elif all(type(block) is Text for block in blocks):
+                    calm.outcomes.append(Outcome(path, block.is_error, block.content))
+        elif all(type(block) is TextBlock for block in blocks):
             said.append(message)
         else:
             raise Unusual
-    read.said = said
-    return read
+    calm.said = said
+    return calm
 
 
 def _read_calling(blocks: list[Any]) -> Assistant | None:
     """The words and the calls behind them; `None` where there are only words."""
-    words: list[Text] = []
+    words: list[Any] = []
     calls: list[Call] = []
     try:
         for block in blocks:
@@ -139,7 +142,7 @@ def _write_turn(one: User | Assistant) -> Any:
         raise Unusual
     if type(one) is not Assistant or not one.tool_calls:
         return one
-    blocks: list[Any] = [Text(content)] if isinstance(content, str) else list(content or ())
+    blocks: list[Any] = [TextBlock(content)] if isinstance(content, str) else list(content or ())
     for call in one.tool_calls:
         arguments = call.function.arguments
         _check_object(arguments)

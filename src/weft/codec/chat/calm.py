@@ -78,7 +78,7 @@ def _settle_form(one: Assistant, number: int, rest: dict[str, None]) -> None:
 def write(calm: Calm, _model: Model, losses: Losses) -> list[Any]:
     """The messages, which have this wire's form already."""
     for outcome in calm.outcomes:
-        said_so = outcome.content in (NO_RESULT, [Text(NO_RESULT)])
+        said_so = outcome.content in (NO_RESULT, [Text("text", NO_RESULT)])
         lose_outcome(outcome.path, outcome.failed, said_so, losses)
     return calm.said
 
