@@ -157,12 +157,12 @@ def carry(
     except Unusual:
         return None
     encoded = writer.encode_request(request, target)
-    messages = write_json([*encoded.body["messages"], *said])
     try:
-        body = orjson.dumps({**encoded.body, "messages": orjson.Fragment(messages)})
-    except orjson.JSONEncodeError:  # a setup of more depth than it writes
+        orjson.dumps(encoded.body)
+    except orjson.JSONEncodeError:  # a setup of more depth than the tables write
         return None
-    return Carried(body, encoded.losses + losses.items, request)
+    encoded.body["messages"] += said
+    return Carried(write_json(encoded.body), encoded.losses + losses.items, request)
 
 
 def check_settled(said: Sequence[Any], legal_id: Callable[[str], str]) -> None:
