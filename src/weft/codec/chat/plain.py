@@ -115,4 +115,6 @@ def _write_call(block: Block) -> JsonObject | None:
 
 def legal_id(call_id: str) -> str:
     """The id in the length this wire takes: the same every turn, and two never become one."""
+    if len(call_id) <= CALL_ID_LENGTH and call_id.isidentifier():
+        return call_id  # nearly all; a marked one has a hyphen
     return fitting_id(call_id, CALL_ID_LENGTH)
