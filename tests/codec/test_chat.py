@@ -367,7 +367,7 @@ def test_parameters_are_read_and_come_back_equal(members, params, rest):
         (Params(max_tokens=5), {"max_completion_tokens": 5}),
         (Params(stop=("x",)), {"stop": ["x"]}),
         (Params(reasoning=Reasoning(effort="high")), {"reasoning_effort": "high"}),
-        (Params(reasoning=Reasoning("on", budget=9)), {}),
+        (Params(reasoning=Reasoning("on")), {}),
         (Params(top_k=4), {}),
         (Params(tool_choice=ToolChoice("any"), parallel_tool_calls=False), {}),  # without tools
         (Params(stream=True), {"stream": True}),
@@ -414,7 +414,7 @@ def test_tools_of_other_wires():
     raw = {"openai-responses": {"type": "custom", "name": "p", "format": grammar}}
     request = foreign(
         tools=(
-            Tool("f", "does f", {"type": "object"}, strict=True),
+            Tool("f", "does f", {"type": "object", "properties": {}}, strict=True),
             Tool("p", kind="custom", raw=raw),
             Tool("web_search", kind="web_search_20250305"),
         ),
@@ -427,7 +427,7 @@ def test_tools_of_other_wires():
             "function": {
                 "name": "f",
                 "description": "does f",
-                "parameters": {"type": "object"},
+                "parameters": {"type": "object", "properties": {}},
                 "strict": True,
             },
         },

@@ -225,7 +225,9 @@ def test_without_the_sidecar_the_way_back_differs_only_by_what_was_reported(targ
     assert back != TORTURE
     lost = {loss.path for loss in done.losses}
     assert {"messages[2].content[0]", "system[1]", "messages[0].content[0]"} <= lost
-    assert [tool["input_schema"] for tool in back["tools"]] == [{"type": "object"}]
+    added = {} if target == "gemini" else {"properties": {}}  # OpenAI demands them
+    assert [tool["input_schema"] for tool in back["tools"]] == [{"type": "object", **added}]
+    assert any(path.endswith(".input_schema") for path in lost) == bool(added)
     assert [block["text"] for block in back["system"]] == ["S1", "S2"]
     for words in ("hi", "REMINDER: answer in French", "before", "after", "boom", "now fix it"):
         assert index(back, words) > 0

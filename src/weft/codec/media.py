@@ -2,7 +2,9 @@
 
 from base64 import b64decode
 
-from weft.model import Inline, Place, Source, Url
+from msgspec import structs
+
+from weft.model import File, Inline, Place, Source, Url
 
 from .base import Losses
 
@@ -40,6 +42,39 @@ def type_of(url: str) -> str:
     """The type that an address tells by its ending; empty where it tells none."""
     path = url.partition("#")[0].partition("?")[0]
     return TYPES.get(path.rpartition(".")[2].lower(), "")
+
+
+def bare_type(media_type: str) -> str:
+    """A type in small letters and without parameters: the same, as every vendor spells it."""
+    return media_type.partition(";")[0].strip().lower()
+
+
+def typed(block: File) -> File:
+    """A document whose data came without a type, with the one that its name tells."""
+    source = block.source
+    kind = type_of(block.name or "")
+    if not isinstance(source, Inline) or source.media_type or not kind:
+        return block
+    return structs.replace(block, source=Inline(source.data, kind))
+
+
+def with_type(block: File, place: Place, losses: Losses) -> Source:
+    """The source of a document with a type that can be told, and as it is spelt; both reported."""
+    source = typed(block).source
+    if source is not block.source:
+        what = f"nothing: the type {source.media_type!r} was added"
+        losses.add(place, what, "it is needed here, and the name tells it", "form")
+    return with_bare_type(source, place, losses)
+
+
+def with_bare_type(source: Source, place: Place, losses: Losses) -> Source:
+    """A source in the body with the type that vendors know it by; reported where it changes."""
+    if not isinstance(source, Inline) or source.media_type == bare_type(source.media_type):
+        return source
+    kind = bare_type(source.media_type)
+    what = f"the type {source.media_type!r}, now {kind!r}"
+    losses.add(place, what, "it is spelt so here", "form")
+    return Inline(source.data, kind)
 
 
 PLAIN_TEXT = ("text/", "application/json")

@@ -1,6 +1,6 @@
 """Calls and their results, side by side: no vendor takes them any other way."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import structs
 
@@ -18,6 +18,9 @@ from weft.model import (
 from .base import Losses
 from .distinct import distinct_calls
 from .turn import Turn, turn_of
+
+Sift = Callable[[ToolResult, Place], Sequence[tuple[Block, Place]]]
+"""The parts of a result that can be said where it goes; the others are reported."""
 
 CALLED = "calls that wait for results are one turn"
 NO_RESULT = "no result was recorded for this call"
@@ -53,10 +56,11 @@ def _message_of(turn: Turn) -> Message:
 class Pairing:
     """Puts results behind their calls. `waiting` are the calls that have none yet, `group` the turn
     of the results so far: so many of them stand first in it. `inline` is whether a system message
-    is among the turns."""
+    is among the turns. `sift` looks at what a result holds that becomes text."""
 
-    def __init__(self, losses: Losses) -> None:
+    def __init__(self, losses: Losses, sift: Sift | None = None) -> None:
         self.losses = losses
+        self.sift = sift
         self.turns: list[Turn] = []
         self.waiting: dict[str, Place] = {}
         self.group: Turn | None = None
@@ -178,6 +182,9 @@ class Pairing:
 
     def _as_text(self, block: ToolResult, place: Place, why: str) -> list[tuple[Block, Place]]:
         self.losses.add(place, "a tool result, now text", why)
-        words = "\n".join(texts(block.content))
-        media = [(part, place) for part in block.content if not isinstance(part, Text)]
+        parts: Sequence[Block] = block.content
+        if self.sift is not None:
+            parts = [part for part, _ in self.sift(block, place)]
+        words = "\n".join(texts(parts))
+        media = [(part, place) for part in parts if not isinstance(part, Text)]
         return [(Text(f"[result of {block.call_id}]\n{words}"), place), *media]

@@ -20,7 +20,8 @@ A body that goes back to the protocol it came from is not touched: its vendor ju
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NoReturn
+from functools import partial
+from typing import Literal, NoReturn
 
 from msgspec import Struct, structs
 
@@ -46,6 +47,7 @@ from .base import Losses, SystemPolicy
 from .pairing import NO_RESULT as NO_RESULT
 from .pairing import Pairing
 from .params import lose_ext
+from .sift import Check, block_name, sift
 from .turn import Turn as Turn
 from .turn import turn_of
 
@@ -56,8 +58,10 @@ BILLING = "x-anthropic-billing-header:"
 SYSTEM_TEXT = Text | Checkpoint | Reminder
 """What may stand in a system message; reminders and checkpoints are text on every wire."""
 
-Check = Callable[[Any, Message, Request], str | None]
-"""Why a block cannot be said on this wire, or `None`."""
+WRONG_SIDE: dict[tuple[str, type], str] = {
+    ("user", ToolCall): "only the assistant calls",
+    ("assistant", ToolResult): "only the other side answers a call",
+}
 
 
 class Rules(Struct, frozen=True):
@@ -107,7 +111,10 @@ def _legal(
         refuse_non_text(request, turn)
         _leave_billing(turn, losses)
         _say_only(turn, request, rules, losses)
-    pairing = Pairing(losses)
+    sifted = partial(
+        sift, request=request, checks=rules.checks, protocol=rules.protocol, losses=losses
+    )
+    pairing = Pairing(losses, sifted)
     for turn in turns:
         if _take_calm(turn, rules, pairing):
             continue
@@ -140,7 +147,6 @@ def _leave_billing(turn: Turn, losses: Losses) -> None:
 
 
 ANSWERERS = frozenset({"user", "tool"})
-WORK = frozenset({ToolCall, ToolResult})
 
 
 def _take_calm(turn: Turn, rules: Rules, pairing: Pairing) -> bool:
@@ -156,11 +162,12 @@ def _take_calm(turn: Turn, rules: Rules, pairing: Pairing) -> bool:
     if role not in rules.roles:
         return False
     words = True
+    work = ToolCall if role == "assistant" else ToolResult
     for block in blocks:
         if type(block) is Text:
             if not rules.empty_text and (not block.text or block.text.isspace()):
                 return False
-        elif type(block) in WORK:
+        elif type(block) is work:
             words = False
         else:
             return False
@@ -218,7 +225,7 @@ def refuse_non_text(request: Request, turn: Turn) -> None:
     losses = Losses(request)
     for block, place in zip(turn.blocks, turn.places, strict=True):
         if not isinstance(block, SYSTEM_TEXT):
-            name_of = request.wire.part_name if request.wire is not None else _tag
+            name_of = partial(block_name, request=request)
             refuse_system_block(block, turn.message.role, losses.path(place), name_of)
 
 
@@ -258,10 +265,12 @@ def _say_only(turn: Turn, request: Request, rules: Rules, losses: Losses) -> Non
     kept: list[tuple[Block, Place]] = []
     for block, place in zip(turn.blocks, turn.places, strict=True):
         check = rules.checks.get(type(block))
-        why = check(block, message, request) if check is not None else None
+        if check is not None:
+            why = check(block, message, request)
+        else:
+            why = WRONG_SIDE.get((side(turn.role), type(block)))
         if why is not None:
-            what = request.wire.part_name(block) if request.wire is not None else _tag(block)
-            losses.add(place, f"a {what} block", why)
+            losses.add(place, f"a {block_name(block, request)} block", why)
             continue
         kept.append((block, place))
         ext: Ext | None = getattr(block, "ext", None)
@@ -269,10 +278,6 @@ def _say_only(turn: Turn, request: Request, rules: Rules, losses: Losses) -> Non
             lose_ext(ext, rules.protocol, place, losses)
     if len(kept) < len(turn.blocks):
         turn.keep(kept)
-
-
-def _tag(block: Block) -> str:
-    return type(block).__name__.lower()
 
 
 def _without_empty(turn: Turn, losses: Losses) -> bool:

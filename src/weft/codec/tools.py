@@ -106,6 +106,17 @@ def schema_of(tool: Tool, number: int, losses: Losses) -> JsonObject:
     return {"type": "object", **schema} if schema else {"type": "object", "properties": {}}
 
 
+def with_properties(schema: JsonObject, tool: Tool, number: int, losses: Losses) -> JsonObject:
+    """A schema as OpenAI takes it: "object schema missing properties", it says of one without
+    (https://github.com/spring-projects/spring-ai/issues/4776), which tools that take nothing are
+    often defined by."""
+    if schema.get("type") != "object" or "properties" in schema:
+        return schema
+    path = schema_path(tool, number, losses)
+    losses.add(path, "nothing: empty properties were added", "they are needed here", "form")
+    return {**schema, "properties": {}}
+
+
 @lru_cache(maxsize=4096)
 def flat_name(name: str, namespace: str | None = None, *, marked: bool = False) -> str:
     """One legal name; `marked` by a digest of the whole where it was cut, changed, or is taken."""
@@ -158,12 +169,16 @@ class _Names:
     def offers(self, name: str) -> str | None:
         """The flat name of a tool that the caller chose by its own name; `None` if there is none.
 
-        A choice names no namespace, so the first tool of that name is meant.
+        A choice that names no namespace means the first tool of that name; one that does names it
+        before a dot.
         """
         for (namespace, known), flat in self._names.items():
             if known == name and (namespace is None or (None, name) not in self._kept):
                 return flat
-        return name if any(known == name for _, known in self._kept) else None
+        if any(known == name for _, known in self._kept):
+            return name
+        whole = (flat for (group, known), flat in self._names.items() if f"{group}.{known}" == name)
+        return next(whole, None)
 
     def tool(self, tool: Tool, number: int, losses: Losses) -> Tool:
         """A tool's definition in the target's terms, each change reported."""
@@ -266,11 +281,14 @@ def _choose(request: Request, names: _Names, losses: Losses) -> Params:
     if choice is None or choice.kind != "tool" or choice.name is None:
         return params
     flat = names.offers(choice.name)
-    kinds = {tool.kind for tool in request.tools if tool.name == choice.name}
-    if flat is None or kinds.isdisjoint(CALLABLE):
+    hosted = {tool.name for tool in request.tools if tool.kind not in CALLABLE}
+    if flat is None or flat in hosted:
         what = f"the choice of {choice.name!r}"
         losses.param("tool_choice", what, "no such tool is offered to the target")
         return structs.replace(params, tool_choice=None)
+    if flat != choice.name:
+        what = f"the choice of {choice.name!r}, now {flat!r}"
+        losses.param("tool_choice", what, "tools are plain here", "form")
     return structs.replace(params, tool_choice=ToolChoice("tool", flat))
 
 

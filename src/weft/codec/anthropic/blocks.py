@@ -7,8 +7,9 @@ import orjson
 
 from weft.codec.base import Losses, Target, members
 from weft.codec.callids import looks_marked, lose_emptiness, lose_id, marked_id
-from weft.codec.media import lose_detail, lose_type, plain_text
+from weft.codec.media import lose_detail, lose_type, plain_text, with_bare_type, with_type
 from weft.codec.read import at, inside, json_text, objects, optional, rest_of, text_of, wrong
+from weft.codec.sift import sift
 from weft.errors import Refused
 from weft.model import (
     Block,
@@ -34,7 +35,7 @@ from weft.model import (
     reminder_text,
 )
 
-from .checks import sift_result
+from .checks import PARTS
 from .documents import read_words, write_words
 from .plain import is_plain_id, write_plain
 from .wire import CALL_ID, CALL_ID_REFUSES, PROTOCOL
@@ -260,7 +261,8 @@ class Writer:
                 lose_id(block.call_id, place, self.losses)
         content = block.content
         if self.request is not None and not self.native:
-            content = sift_result(block, place, self.request, self.losses)
+            kept = sift(block, place, self.request, PARTS, PROTOCOL, self.losses)
+            content = tuple(part for part, _ in kept)
         body: JsonObject = {"type": "tool_result", "tool_use_id": call_id}
         if block.form == "null" and not content:
             body["content"] = None
@@ -283,14 +285,17 @@ class Writer:
     def image(self, block: Image, place: Any) -> JsonObject:
         if block.detail is not None:
             lose_detail(block.detail, place, self.losses)
+        source = block.source
         if not self.native:
-            lose_type(block.source, place, self.losses)
-        return self._with_ext({"type": "image", "source": write_source(block.source)}, block.ext)
+            lose_type(source, place, self.losses)
+            source = with_bare_type(source, place, self.losses)
+        return self._with_ext({"type": "image", "source": write_source(source)}, block.ext)
 
     def document(self, block: File, place: Any) -> JsonObject:
         source = block.source
         if not self.native:
             lose_type(source, place, self.losses)
+            source = with_type(block, place, self.losses)
         words = plain_text(source)
         if words is None:
             body: JsonObject = {"type": "document", "source": write_source(source)}

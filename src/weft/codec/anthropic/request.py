@@ -192,8 +192,9 @@ def encode_request(request: Request, target: Target) -> Encoded:
     system = _write_system(arranged, writer, target, marks, native)
     if system is not None:
         body["system"] = system
-    if request.tools:
-        body["tools"] = _write_tools(request, marks, losses)
+    tools = _write_tools(request, marks, losses)
+    if tools:
+        body["tools"] = tools
     body["messages"] = _write_turns(arranged.turns, writer, marks)
     if () in marks:
         body["cache_control"] = marks[()]

@@ -3,6 +3,7 @@
 from typing import Any, cast
 
 from weft.codec.base import Losses, Target, members
+from weft.codec.effort import with_effort
 from weft.codec.limits import OPENAI_EFFORTS, Limits, within
 from weft.codec.params import lose_params
 from weft.codec.read import at, optional, optional_object, wrong
@@ -95,6 +96,9 @@ def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
         rest["max_tokens"] = None  # the older name of the two
     if isinstance(body.get("stop"), str):
         rest["stop"] = None  # that it was a string, not what it says
+    for key in ("functions", "function_call"):
+        if body.get(key) is not None:
+            rest[key] = None  # the first API's words
     effort = optional(body, "reasoning_effort", str)
     if body.get("tools") == []:
         rest["tools"] = []
@@ -191,7 +195,7 @@ def encode_params(
     if params.format is not None:
         body["response_format"] = _write_format(params.format, losses)
     if params.reasoning is not None:
-        _write_reasoning(params.reasoning, body, losses)
+        _write_reasoning(with_effort(params.reasoning, target.model, losses), body, losses)
     if params.tool_choice is not None:
         _write_choice(params.tool_choice, tools, body, losses)
     if not tools:
@@ -255,7 +259,10 @@ def _write_reasoning(reasoning: Reasoning, body: JsonObject, losses: Losses) -> 
         )
     elif reasoning.mode == "off":
         losses.param(
-            "reasoning.mode", "the wish not to think", "the target has no word for it", "form"
+            "reasoning.mode",
+            "the wish not to think",
+            "the target is told an effort, or nothing",
+            "form" if effort in (None, "none") else "meaning",
         )
     if reasoning.budget is not None:
         losses.param(

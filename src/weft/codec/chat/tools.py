@@ -8,7 +8,7 @@ from typing import Any
 from weft.codec.base import Losses, members
 from weft.codec.params import tool_losses
 from weft.codec.read import at, object_of, objects, optional, text_of, wrong
-from weft.codec.tools import format_of, grammar_of, is_offered
+from weft.codec.tools import format_of, grammar_of, is_offered, with_properties
 from weft.model import JsonObject, Place, Request, Tool
 
 from .wire import PROTOCOL
@@ -90,7 +90,7 @@ def _write_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
             fields["format"] = form
         return {"type": "custom", "custom": fields}
     if tool.parameters is not None:
-        fields["parameters"] = tool.parameters
+        fields["parameters"] = with_properties(tool.parameters, tool, number, losses)
     if tool.strict is not None:
         fields["strict"] = tool.strict
     return {"type": "function", "function": fields}

@@ -12,8 +12,8 @@ from msgspec import structs
 from weft.codec.base import Losses
 from weft.codec.callids import lose_emptiness, lose_id
 from weft.codec.media import lose_type, plain_text
-from weft.codec.params import lose_ext
 from weft.codec.repair import NO_RESULT, Rules, Turn
+from weft.codec.sift import sift
 from weft.model import (
     Audio,
     Block,
@@ -105,9 +105,10 @@ class Writer:
     def turn(self, turn: Turn) -> list[JsonObject]:
         """The messages that one turn becomes."""
         self._leave_out(turn)
+        spoken = turn.role == "assistant"
         turn.keep(
             [
-                (self._fit(b, place), place)
+                (self._fit(b, place) if spoken else self._heard(b, place), place)
                 for b, place in zip(turn.blocks, turn.places, strict=True)
             ]
         )
@@ -126,7 +127,7 @@ class Writer:
         messages: list[JsonObject] = []
         lifted: list[Block] = []
         for block, place in results:
-            messages.append(self._result(block, place, turn.message, lifted))
+            messages.append(self._result(block, place, lifted))
         if lifted:
             messages.append({"role": "user", "content": write_content(lifted, "list")})
         for block, place in zip(turn.blocks, turn.places, strict=True) if rest else ():
@@ -164,6 +165,13 @@ class Writer:
             if f"audio/{AUDIO_FORMATS[kind]}" != kind:
                 self.losses.add(place, f"the type {kind!r}", "it has another name here", "form")
         return block
+
+    def _heard(self, block: Block, place: Place) -> Block:
+        """What another than the assistant says: a refusal is a part of nobody else's message."""
+        if not isinstance(block, Refusal):
+            return self._fit(block, place)
+        self.losses.add(place, "that it is a refusal", "only an assistant refuses here", "form")
+        return Text(block.text)
 
     def _said(self, turn: Turn, blocks: list[Block]) -> list[JsonObject]:
         role = "user" if turn.role == "tool" else turn.role
@@ -221,40 +229,30 @@ class Writer:
             lose_id(call_id, place, self.losses)
         return legal
 
-    def _result(
-        self, block: ToolResult, place: Place, message: Message, lifted: list[Block]
-    ) -> JsonObject:
+    def _result(self, block: ToolResult, place: Place, lifted: list[Block]) -> JsonObject:
         """One `tool` message; what it cannot hold is put into `lifted`."""
         if block.is_error is not None:
             said_so = block.content == (Text(NO_RESULT),)
             lose_outcome(place, block.is_error, said_so, self.losses)
         said: list[Block] = []
         media: list[Block] = []
-        for number, part in enumerate(block.content):
-            self._sort(part, (*place, number), message, said, media)
+        for part, at in sift(block, place, self.request, RULES.checks, PROTOCOL, self.losses):
+            self._sort(self._heard(part, at), at, said, media)
         if media:
             lifted.append(Text(f"[from the result of {legal_id(block.call_id)}]"))
             lifted += media
         form = block.form if len(said) == len(block.content) else ""
+        if form == "list" and not said:
+            form = ""
+            self.losses.add(place, "an empty list of parts, now a text", "it is refused", "form")
         return {
             "role": "tool",
             "tool_call_id": self._legal(block.call_id, place),
             "content": write_content(said, form),
         }
 
-    def _sort(
-        self, part: Block, place: Place, message: Message, said: list[Block], media: list[Block]
-    ) -> None:
-        """Text stays in the result; media moves behind it; the rest is lost."""
-        check = RULES.checks.get(type(part))
-        why = check(part, message, self.request) if check is not None else None
-        if why is not None:
-            self.losses.add(place, f"a {self._name(part)} block", why)
-            return
-        ext = getattr(part, "ext", None)
-        if ext is not None:
-            lose_ext(ext, PROTOCOL, place, self.losses)
-        part = self._fit(part, place)
+    def _sort(self, part: Block, place: Place, said: list[Block], media: list[Block]) -> None:
+        """Text stays in the result; media moves behind it."""
         if isinstance(part, TEXTUAL):
             said.append(part)
             return

@@ -87,9 +87,7 @@ class Foreign:
         if not answers:
             return [{"parts": others, "role": "user"}]
         lifted: list[JsonObject] = []
-        results = [
-            self._result(block, place, turn, lifted) for block, place in self._ordered(answers)
-        ]
+        results = [self._result(block, place, lifted) for block, place in self._ordered(answers)]
         contents: list[JsonObject] = [{"parts": results, "role": "user"}]
         if lifted or others:
             contents.append({"parts": lifted + others, "role": "user"})
@@ -107,11 +105,9 @@ class Foreign:
             self.losses.add(place, "the order of results", "it is that of the calls", "form")
         return ordered
 
-    def _result(
-        self, block: ToolResult, place: Place, turn: Turn, lifted: list[JsonObject]
-    ) -> JsonObject:
+    def _result(self, block: ToolResult, place: Place, lifted: list[JsonObject]) -> JsonObject:
         """One result; media that the model does not take inside of it is put into `lifted`."""
-        content = sift_result(block, place, turn.message, self.request, self.losses)
+        content = sift_result(block, place, self.request, self.losses)
         media = (
             () if self.model.media_results else tuple(b for b in content if isinstance(b, Media))
         )

@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 
 from weft.codec.base import Losses, Target
-from weft.codec.media import lose_detail, type_of
+from weft.codec.media import lose_detail, type_of, typed, with_type
 from weft.codec.origin import made_by, refuse_foreign
-from weft.codec.params import lose_ext
+from weft.codec.sift import sift
 from weft.codec.tools import flat_name
 from weft.model import (
     Audio,
@@ -109,9 +109,10 @@ class Writer:
         if name is not None:
             answer["name"] = name
         answer.update(_id(own, block.call_id))
-        if block.form == "null" and self.native and not block.content:
+        silent = self.native and not any(isinstance(part, WORDS) for part in block.content)
+        if block.form == "null" and silent:
             answer["response"] = None
-        elif block.form != "absent" or block.content:
+        elif block.form != "absent" or (block.content and not silent):
             answer["response"] = self._response(block, own.get("item"))
         media = [part for part in block.content if isinstance(part, Media | Opaque)]
         if media:
@@ -147,6 +148,8 @@ class Writer:
         source = block.source
         if isinstance(block, Image) and block.detail is not None:
             lose_detail(block.detail, place, self.losses)
+        if isinstance(block, File) and not self.native:
+            source = with_type(block, place, self.losses)
         if isinstance(source, Url) and not source.media_type and not self.native:
             source = self._typed(block, source, place)
         return _with_ext(write_source(source, name), block.ext)
@@ -246,7 +249,8 @@ def refuse_opaque(block: Opaque, _message: Message, _request: Request) -> str | 
 def refuse_media(block: Media, message: Message, request: Request) -> str | None:
     if isinstance(block.source, FileRef) and not made_by(PROTOCOL, message, request):
         return "a stored file's id means nothing to another vendor"
-    if isinstance(block.source, Inline) and not block.source.media_type:
+    source = typed(block).source if isinstance(block, File) else block.source
+    if isinstance(source, Inline) and not source.media_type:
         return "media without a type cannot be said here"
     return None
 
@@ -262,23 +266,11 @@ CHECKS: dict[type, Callable[[Any, Message, Request], str | None]] = {
 
 
 def sift_result(
-    block: ToolResult, place: Place, message: Message, request: Request, losses: Losses
+    block: ToolResult, place: Place, request: Request, losses: Losses
 ) -> tuple[Block, ...]:
     """What a foreign result can say here: words and media; whatever else is reported."""
-    kept: list[Block] = []
-    words = 0
-    for number, part in enumerate(block.content):
-        check = CHECKS.get(type(part))
-        why = check(part, message, request) if check is not None else None
-        if why is not None:
-            name = request.wire.part_name(part) if request.wire is not None else type(part).__name__
-            losses.add((*place, number), f"a {name} block", why)
-            continue
-        ext = getattr(part, "ext", None)
-        if ext is not None:
-            lose_ext(ext, PROTOCOL, (*place, number), losses)
-        words += isinstance(part, WORDS)
-        kept.append(part)
+    kept = [part for part, _ in sift(block, place, request, CHECKS, PROTOCOL, losses)]
+    words = sum(isinstance(part, WORDS) for part in kept)
     if words == len(block.content) == 1 and block.form == "list":
         losses.add(place, "the list around its text", "a result has one text here", "form")
     if words > 1:

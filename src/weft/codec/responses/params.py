@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from weft.codec.base import Losses, Target, members
+from weft.codec.effort import with_effort
 from weft.codec.hosted import is_search, search_members
 from weft.codec.limits import OPENAI_EFFORTS, Limits, within
 from weft.codec.params import lose_params, tool_losses
 from weft.codec.read import at, object_of, objects, optional, optional_object, text_of
-from weft.codec.tools import format_of, grammar_of, is_offered, schema_of
+from weft.codec.tools import format_of, grammar_of, is_offered, schema_of, with_properties
 from weft.model import Format, JsonObject, Params, Reasoning, Request, Tool, ToolChoice
 
 from .wire import PROTOCOL
@@ -194,7 +195,7 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
         ("tool_choice", _write_choice(request)),
         ("parallel_tool_calls", params.parallel_tool_calls),
         ("text", _write_text(params, losses)),
-        ("reasoning", _write_reasoning(params, losses)),
+        ("reasoning", _write_reasoning(params, target, losses)),
         ("service_tier", _write_tier(params, losses)),
         ("user", params.user),
         ("metadata", params.metadata),
@@ -254,31 +255,30 @@ def _write_format(shape: Format, losses: Losses) -> JsonObject:
     return body
 
 
-def _write_reasoning(params: Params, losses: Losses) -> JsonObject | None:
-    """An effort is said as it was; a budget, or bare thinking, has no word here."""
-    reasoning = params.reasoning
-    if reasoning is None:
+def _write_reasoning(params: Params, target: Target, losses: Losses) -> JsonObject | None:
+    """An effort is said as it was; a wish not to think is one, and bare thinking has no word."""
+    if params.reasoning is None:
         return None
+    reasoning = with_effort(params.reasoning, target.model, losses)
     body: JsonObject = {}
-    if reasoning.mode == "off":
+    effort, mode = reasoning.effort, reasoning.mode
+    if effort in OPENAI_EFFORTS:
+        body["effort"] = effort
+    elif effort is not None:
+        losses.param("reasoning.effort", f"the effort {effort!r}", "the target has no such effort")
+    if mode == "off" and "effort" not in body:
         body["effort"] = "none"
-    elif reasoning.effort in OPENAI_EFFORTS:
-        body["effort"] = reasoning.effort
-    elif reasoning.effort is not None:
-        what = f"the effort {reasoning.effort!r}"
-        losses.param("reasoning.effort", what, "the target has no such effort")
+    elif mode == "off" and effort != "none":
+        losses.param("reasoning.mode", "the wish not to think", "an effort was named, too")
     if reasoning.summary is not None:
         body["summary"] = reasoning.summary
     if reasoning.budget is not None:
         losses.param(
             "reasoning.budget", f"the budget {reasoning.budget}", "only an effort can be said here"
         )
-    elif reasoning.mode in ("on", "adaptive"):
+    elif mode in ("on", "adaptive"):
         losses.param(
-            "reasoning.mode",
-            f"the mode {reasoning.mode!r}",
-            "only an effort can be said here",
-            "form",
+            "reasoning.mode", f"the mode {mode!r}", "only an effort can be said here", "form"
         )
     return body or None
 
@@ -341,7 +341,8 @@ def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
         body["description"] = tool.description
     if tool.kind == "custom":
         return body | _grammar(tool)
-    body["parameters"] = schema_of(tool, number, losses)
+    schema = schema_of(tool, number, losses)
+    body["parameters"] = with_properties(schema, tool, number, losses)
     body["strict"] = tool.strict or False
     if tool.strict is None:
         losses.add(

@@ -19,30 +19,22 @@ from typing import Any, cast
 from msgspec import structs
 
 from weft.codec.base import INLINE, Calls, Encoded, Losses, Target
-from weft.codec.origin import made_by, refuse_foreign
 from weft.codec.params import param_path
 from weft.codec.read import objects, text_of
 from weft.codec.repair import Arranged, Rules, Turn, arrange
 from weft.codec.system import merge_system_text
 from weft.codec.tools import flatten_tools
 from weft.model import (
-    Audio,
-    Block,
-    File,
-    FileRef,
-    Image,
     JsonObject,
     Message,
-    Opaque,
     Place,
-    Redacted,
     Request,
     Text,
-    Thinking,
     Tool,
     Wire,
 )
 
+from .checks import CHECKS
 from .items import decode_items
 from .params import (
     NAMESPACED,
@@ -205,7 +197,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     if not native:
         request, calls = flatten_tools(request, losses, custom=True, namespaces=True)
     arranged = arrange(request, RULES, target.model, target.system, losses)
-    writer = Writer(losses, native=native)
+    writer = Writer(losses, native=native, request=request)
     body: JsonObject = {"model": request.model}
     body.update(encode_params(request, target, losses))
     instructions, turns = _take_instructions(request, arranged, target, losses)
@@ -290,35 +282,10 @@ def _write_tools(request: Request, losses: Losses) -> list[JsonObject]:
     return tools
 
 
-def refuse_thinking(_block: Thinking | Redacted, message: Message, request: Request) -> str | None:
-    return refuse_foreign(PROTOCOL, message, request)
-
-
-def refuse_opaque(block: Opaque, _message: Message, _request: Request) -> str | None:
-    return None if block.protocol == PROTOCOL else "only its own protocol knows this block"
-
-
-def refuse_media(block: Image | File, message: Message, request: Request) -> str | None:
-    if isinstance(block.source, FileRef) and not made_by(PROTOCOL, message, request):
-        return "a stored file's id means nothing to another vendor"
-    return None
-
-
-def refuse_audio(_block: Block, _message: Message, _request: Request) -> str | None:
-    return "this wire has no audio"
-
-
 RULES = Rules(
     protocol=PROTOCOL,
     roles=frozenset({"user", "assistant"}),
     inline_system="native",
-    checks={
-        Thinking: refuse_thinking,
-        Redacted: refuse_thinking,
-        Opaque: refuse_opaque,
-        Image: refuse_media,
-        File: refuse_media,
-        Audio: refuse_audio,
-    },
+    checks=CHECKS,
     hoists=True,
 )

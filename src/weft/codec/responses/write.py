@@ -8,6 +8,7 @@ from msgspec import structs
 from weft.codec.base import Losses
 from weft.codec.callids import fitting_id, lose_id
 from weft.codec.repair import Turn
+from weft.codec.sift import sift
 from weft.model import (
     Block,
     Checkpoint,
@@ -20,6 +21,7 @@ from weft.model import (
     Redacted,
     Refusal,
     Reminder,
+    Request,
     Text,
     Thinking,
     ToolCall,
@@ -27,6 +29,7 @@ from weft.model import (
     texts,
 )
 
+from .checks import CHECKS
 from .items import summary_of
 from .parts import INPUT, OUTPUT, write_content, write_part
 from .wire import CALL_ID_LENGTH, PROTOCOL
@@ -38,7 +41,8 @@ SPOKEN = frozenset({Text, Refusal, Checkpoint, Reminder})
 class Writer:
     """Writes the items of one request: knows which calls were custom, and what was lost."""
 
-    def __init__(self, losses: Losses, *, native: bool) -> None:
+    def __init__(self, losses: Losses, *, native: bool, request: Request | None = None) -> None:
+        self.request = request
         self.losses = losses
         self.native = native
         self._custom: set[str] = set()
@@ -103,11 +107,20 @@ class Writer:
         return items
 
     def _demanded(self, block: Block, place: Any) -> Block:
-        """An image of another wire, with the detail that this one demands."""
-        if self.native or not isinstance(block, Image) or block.detail is not None:
+        """A part of another wire's, as this one demands it: an image has a detail, and a refusal is
+        what nobody says but the model."""
+        if self.native:
+            return block
+        if isinstance(block, Refusal):
+            return self._plain(block, place)
+        if not isinstance(block, Image) or block.detail is not None:
             return block
         self.losses.add(place, "nothing: detail 'auto' was added", "it is needed here", "form")
         return structs.replace(block, detail="auto")
+
+    def _plain(self, block: Refusal, place: Any) -> Text:
+        self.losses.add(place, "that it is a refusal", "it is plain text here", "form")
+        return Text(block.text)
 
     def _single(self, block: ToolResult | Opaque, place: Any) -> JsonObject:
         return dict(block.raw) if isinstance(block, Opaque) else self.result(block, place)
@@ -130,7 +143,15 @@ class Writer:
                 return {"content": None} if form == "null" else {}
             self.losses.add(at, "nothing: an empty content was added", "it is needed here", "form")
             return {"content": ""}
+        if not blocks and not self.native:
+            form = self._filled(form, at)
         return {"content": write_content(blocks, form, kind, at, self.losses)}
+
+    def _filled(self, form: Form, at: Any) -> Form:
+        """An empty list of parts is refused by some vendors that speak this wire; a text is not."""
+        if form == "list":
+            self.losses.add(at, "an empty list of parts, now a text", "it says nothing", "form")
+        return "text"
 
     def assistant(
         self, message: Message, blocks: Sequence[Block], places: list[Any], at: Any = ()
@@ -223,9 +244,7 @@ class Writer:
             if block.form == "null":
                 body["output"] = None
         else:
-            body["output"] = write_content(
-                block.content, _result_form(block), INPUT, place, self.losses
-            )
+            body["output"] = self._output(block, place)
         if block.is_error is not None:
             self.losses.add(
                 place,
@@ -236,6 +255,16 @@ class Writer:
         if block.name is not None:
             self.losses.add(place, f"the name {block.name!r}", "a result has no name here", "form")
         return _with_ext(body, block.ext)
+
+    def _output(self, block: ToolResult, place: Any) -> Any:
+        content, form = block.content, _result_form(block)
+        if self.request is not None and not self.native:
+            found = sift(block, place, self.request, CHECKS, PROTOCOL, self.losses)
+            content = tuple(
+                self._plain(part, at) if isinstance(part, Refusal) else part for part, at in found
+            )
+            form = form if content else self._filled(form, place)
+        return write_content(content, form, INPUT, place, self.losses)
 
 
 def _one_text(turn: Turn) -> str | None:

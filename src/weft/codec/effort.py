@@ -1,0 +1,28 @@
+"""A budget of thinking as an effort, for models that are told how hard to think and not how long.
+
+The steps are those by which others, too, turn the one into the other: up to 2048 tokens are little,
+up to 8192 are some, and more are much. Where a caller named an effort himself, it stands.
+"""
+
+from msgspec import structs
+
+from weft.catalog import Model
+from weft.model import Reasoning
+
+from .base import Losses
+
+STEPS = ((2048, "low"), (8192, "medium"))
+MOST = "high"
+
+
+def with_effort(reasoning: Reasoning, model: Model, losses: Losses) -> Reasoning:
+    """What to say to a model about thinking; a budget that became an effort is reported."""
+    budget = reasoning.budget
+    if budget is None or reasoning.effort is not None or model.thinking != "effort":
+        return reasoning
+    effort = next((word for most, word in STEPS if budget <= most), MOST)
+    why = f"{model.name} is told how hard to think, not how long"
+    losses.param("reasoning.budget", f"the budget {budget}, now the effort {effort!r}", why)
+    added = f"nothing: the effort {effort!r} was added"
+    losses.param("reasoning.effort", added, "it stands for the budget", "form")
+    return structs.replace(reasoning, effort=effort, budget=None)

@@ -1,0 +1,54 @@
+"""What this wire cannot say: blocks of a turn, and parts of a result.
+
+What an assistant said is words: "Invalid value: 'input_image'. Supported values are: 'output_text'
+and 'refusal'", the vendor says to anything else in its message.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.codec.origin import made_by, refuse_foreign
+from weft.model import (
+    Audio,
+    Block,
+    File,
+    FileRef,
+    Image,
+    Message,
+    Opaque,
+    Redacted,
+    Request,
+    Thinking,
+)
+
+from .wire import PROTOCOL
+
+
+def refuse_thinking(_block: Thinking | Redacted, message: Message, request: Request) -> str | None:
+    return refuse_foreign(PROTOCOL, message, request)
+
+
+def refuse_opaque(block: Opaque, _message: Message, _request: Request) -> str | None:
+    return None if block.protocol == PROTOCOL else "only its own protocol knows this block"
+
+
+def refuse_media(block: Image | File, message: Message, request: Request) -> str | None:
+    if message.role == "assistant":
+        return "an assistant message holds words only here"
+    if isinstance(block.source, FileRef) and not made_by(PROTOCOL, message, request):
+        return "a stored file's id means nothing to another vendor"
+    return None
+
+
+def refuse_audio(_block: Block, _message: Message, _request: Request) -> str | None:
+    return "this wire has no audio"
+
+
+CHECKS: dict[type, Callable[[Any, Message, Request], str | None]] = {
+    Thinking: refuse_thinking,
+    Redacted: refuse_thinking,
+    Opaque: refuse_opaque,
+    Image: refuse_media,
+    File: refuse_media,
+    Audio: refuse_audio,
+}

@@ -1,0 +1,46 @@
+"""What a wire can say of a foreign result: the parts that are left of it, each with its place."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from weft.model import Block, Ext, Message, Place, Request, Text, ToolResult
+
+from .base import Losses
+from .params import lose_ext
+
+Check = Callable[[Any, Message, Request], str | None]
+"""Why a block cannot be said on a wire, or `None`."""
+
+
+def block_name(block: Block, request: Request) -> str:
+    """The caller's own word for a block; ours where no wire wrote the request."""
+    if request.wire is None:
+        return type(block).__name__.lower()
+    return request.wire.part_name(block)
+
+
+def sift(
+    block: ToolResult,
+    place: Place,
+    request: Request,
+    checks: Mapping[type, Check],
+    protocol: str,
+    losses: Losses,
+) -> list[tuple[Block, Place]]:
+    """The parts of a result that this wire can say; whatever else is reported."""
+    places: list[Place] = [(*place, number) for number in range(len(block.content))]
+    if all(type(part) is Text and part.ext is None for part in block.content):
+        return list(zip(block.content, places, strict=True))
+    message = request.messages[int(place[0])]
+    kept: list[tuple[Block, Place]] = []
+    for part, at in zip(block.content, places, strict=True):
+        check = checks.get(type(part))
+        why = check(part, message, request) if check is not None else None
+        if why is not None:
+            losses.add(at, f"a {block_name(part, request)} block", why)
+            continue
+        kept.append((part, at))
+        ext: Ext | None = getattr(part, "ext", None)
+        if ext is not None:
+            lose_ext(ext, protocol, at, losses)
+    return kept

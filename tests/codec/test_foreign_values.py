@@ -1,0 +1,347 @@
+"""What one vendor says and the next refuses, misreads or could have been told: each row was sent
+wrongly once, or lost where it need not be."""
+
+import pytest
+
+import weft
+from laws.test_named_losses import unnamed
+
+A, C, R, G = "anthropic", "openai-chat", "openai-responses", "gemini"
+USER = {"role": "user", "content": "hi"}
+NAME = "gpt-5"
+
+
+def claude(*messages, **members):
+    return {"model": NAME, "max_tokens": 9000, "messages": list(messages) or [USER], **members}
+
+
+def gemini(*contents, **members):
+    said = list(contents) or [{"role": "user", "parts": [{"text": "hi"}]}]
+    return {"contents": said, **members}
+
+
+def thought(budget, **config):
+    thinking = {"thinkingBudget": budget, **config}
+    return gemini(generationConfig={"thinkingConfig": thinking})
+
+
+def sent(body, source, target, model=NAME):
+    return weft.translate(body, source, target, model=model)
+
+
+def meant(done):
+    """The losses of meaning, by path."""
+    return [loss.path for loss in done.losses if loss.level == "meaning"]
+
+
+def enabled(budget):
+    return claude(thinking={"type": "enabled", "budget_tokens": budget})
+
+
+BUDGET = "generationConfig.thinkingConfig.thinkingBudget"
+BUDGETS = [
+    (enabled(1024), A, C, {"reasoning_effort": "low"}, "thinking.budget_tokens"),
+    (enabled(2048), A, C, {"reasoning_effort": "low"}, "thinking.budget_tokens"),
+    (enabled(2049), A, C, {"reasoning_effort": "medium"}, "thinking.budget_tokens"),
+    (enabled(8192), A, R, {"reasoning": {"effort": "medium"}}, "thinking.budget_tokens"),
+    (enabled(8193), A, R, {"reasoning": {"effort": "high"}}, "thinking.budget_tokens"),
+    (thought(1), G, C, {"reasoning_effort": "low"}, BUDGET),
+    (thought(4096), G, C, {"reasoning_effort": "medium"}, BUDGET),
+    (thought(20000), G, R, {"reasoning": {"effort": "high"}}, BUDGET),
+    (
+        thought(4096, includeThoughts=True),
+        G,
+        R,
+        {"reasoning": {"effort": "medium", "summary": "auto"}},
+        BUDGET,
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "source", "target", "members", "path"), BUDGETS)
+def test_a_budget_of_thinking_is_an_effort_where_a_model_is_told_one(
+    body, source, target, members, path
+):
+    done = sent(body, source, target)
+    effort = members.get("reasoning_effort") or members["reasoning"]["effort"]
+    (loss,) = [loss for loss in done.losses if loss.level == "meaning"]
+    assert {name: done.body.get(name) for name in members} == members
+    assert loss.path == path
+    assert loss.what.endswith(f", now the effort {effort!r}")
+
+
+@pytest.mark.parametrize(("body", "source", "target"), [row[:3] for row in BUDGETS])
+def test_and_all_that_comes_back_otherwise_is_named(body, source, target):
+    assert not unnamed(body, source, target)
+
+
+NO_EFFORT = [
+    (enabled(4096), A, C, "gpt-4o", "reasoning_effort"),  # it is told none
+    (enabled(4096), A, R, "some-model", "reasoning"),
+    (thought(4096), G, C, "gpt-4o", "reasoning_effort"),
+]
+
+
+@pytest.mark.parametrize(("body", "source", "target", "model", "member"), NO_EFFORT)
+def test_a_budget_is_reported_where_a_model_is_told_no_effort(body, source, target, model, member):
+    done = sent(body, source, target, model)
+    assert member not in done.body
+    assert any(loss.what.startswith("the budget 4096") for loss in done.losses)
+
+
+def test_an_effort_that_the_caller_named_stays_beside_a_budget():
+    body = {**enabled(20000), "output_config": {"effort": "low"}}
+    assert sent(body, A, C).body["reasoning_effort"] == "low"
+    assert sent(body, A, R).body["reasoning"] == {"effort": "low"}
+
+
+def test_a_named_effort_is_not_given_up_in_silence():
+    body = claude(thinking={"type": "disabled"}, output_config={"effort": "high"})
+    done = sent(body, A, R)
+    assert done.body["reasoning"] == {"effort": "high"}
+    assert meant(done) == ["thinking"]
+    assert not unnamed(body, A, R)
+
+
+BARE = {"type": "object"}
+WHOLE = {"type": "object", "properties": {}}
+DECLARED = [{"functionDeclarations": [{"name": "f", "parametersJsonSchema": BARE}]}]
+SCHEMAS = [
+    # "Invalid schema for function 'f': In context=(), object schema missing properties":
+    # https://github.com/spring-projects/spring-ai/issues/4776
+    (claude(tools=[{"name": "f", "input_schema": BARE}]), A, C, WHOLE, "tools[0].input_schema"),
+    (claude(tools=[{"name": "f", "input_schema": BARE}]), A, R, WHOLE, "tools[0].input_schema"),
+    (
+        gemini(tools=DECLARED),
+        G,
+        R,
+        WHOLE,
+        "tools[0].functionDeclarations[0].parametersJsonSchema",
+    ),
+    (
+        claude(tools=[{"name": "f", "input_schema": {**BARE, "additionalProperties": True}}]),
+        A,
+        C,
+        {**WHOLE, "additionalProperties": True},
+        "tools[0].input_schema",
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "source", "target", "schema", "path"), SCHEMAS)
+def test_the_schema_of_an_object_has_properties(body, source, target, schema, path):
+    done = sent(body, source, target)
+    (tool,) = done.body["tools"]
+    assert tool.get("function", tool)["parameters"] == schema
+    assert [loss.level for loss in done.losses if loss.path == path] == ["form"]
+    assert not unnamed(body, source, target)
+
+
+def model(*parts):
+    return gemini({"role": "user", "parts": [{"text": "hi"}]}, {"role": "model", "parts": [*parts]})
+
+
+def chat(*messages, **members):
+    return {"model": NAME, "messages": list(messages) or [USER], **members}
+
+
+def responses(*items, **members):
+    return {"model": NAME, "input": list(items), **members}
+
+
+PNG = {"inlineData": {"mimeType": "image/png", "data": "aGk="}}
+CALL = {"functionCall": {"name": "f", "args": {}}}
+ANSWER = {"functionResponse": {"name": "f", "response": {"ok": True}}}
+FOUND = {
+    "type": "search_result",
+    "source": "https://a.example",
+    "title": "A",
+    "content": [{"type": "text", "text": "found"}],
+}
+FILE = {"type": "input_file", "file_id": "file_1"}
+
+
+def result(*content, call="toolu_1"):
+    block = {"type": "tool_result", "tool_use_id": call, "content": [*content]}
+    return {"role": "user", "content": [block]}
+
+
+def output(*parts):
+    return {"type": "function_call_output", "call_id": "call_1", "output": [*parts]}
+
+
+LEFT_OUT = [
+    # "'image' blocks are not permitted within assistant turns":
+    # https://github.com/SEMOSS/Semoss/issues/2323
+    (model({"text": "a"}, PNG), G, A, '"image"', ["contents[1].parts[1]"]),
+    # "Invalid value: 'input_image'. Supported values are: 'output_text' and 'refusal'."
+    (model({"text": "a"}, PNG), G, R, "input_image", ["contents[1].parts[1]"]),
+    (model({"text": "a"}, PNG), G, C, "image_url", ["contents[1].parts[1]"]),
+    # only the assistant calls, and only the other side answers
+    (gemini({"role": "user", "parts": [CALL]}), G, A, "tool_use", ["contents[0].parts[0]"]),
+    (gemini({"role": "user", "parts": [CALL]}), G, C, "tool_calls", ["contents[0].parts[0]"]),
+    (gemini({"role": "user", "parts": [CALL]}), G, R, "function_call", ["contents[0].parts[0]"]),
+    (model(ANSWER), G, A, "tool_result", ["contents[1].parts[0]"]),
+    (model(ANSWER), G, R, "function_call_output", ["contents[1].parts[0]"]),
+    # what stood in a result without a call is looked at, too
+    (responses(output(FILE)), R, A, "file_1", ["input[0]", "input[0].output[0]"]),
+    (responses(output(FILE)), R, C, "file_1", ["input[0]", "input[0].output[0]"]),
+    (
+        claude(
+            {
+                "role": "assistant",
+                "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}],
+            },
+            result({"type": "image", "source": {"type": "file", "file_id": "file_1"}}, call="t"),
+        ),
+        A,
+        R,
+        "file_1",
+        ["messages[1].content[0].content[0]"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "source", "target", "word", "lost"), LEFT_OUT)
+def test_what_a_side_cannot_say_is_left_out_and_reported(body, source, target, word, lost):
+    done = sent(body, source, target, "m")
+    assert word not in str(done.body).replace("'", '"')
+    filled = {"contents[0]", "input[0]"} - set(lost)  # a message that says nothing is filled
+    assert sorted(set(meant(done)) - filled) == sorted(lost)
+    home = weft.translate(done.body, target, source, model="m", sidecar=done.sidecar)
+    assert {**home.body, "model": "m"} == {**body, "model": "m"}
+
+
+USED = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+}
+NO = {"type": "refusal", "refusal": "no"}
+MADE = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"}
+SAID = [
+    # a refusal is a part of what the assistant says, and of nothing else
+    (
+        responses({"role": "user", "content": [NO]}),
+        R,
+        C,
+        ("messages", 0, "content", 0, "text"),
+        "no",
+    ),
+    (responses(MADE, output(NO)), R, C, ("messages", 1, "content", 0, "text"), "no"),
+    (chat({"role": "user", "content": [NO]}), C, R, ("input", 0, "content", 0, "text"), "no"),
+    (
+        chat(USED, {"role": "tool", "tool_call_id": "c", "content": [NO]}),
+        C,
+        R,
+        ("input", 1, "output", 0, "text"),
+        "no",
+    ),
+    # a list of parts holds at least one
+    (responses(MADE, output()), R, C, ("messages", 1, "content"), ""),
+    (claude({"role": "user", "content": []}), A, R, ("input", 0, "content"), ""),
+    (claude(USER, {"role": "assistant", "content": []}), A, R, ("input", 1, "content"), ""),
+    (
+        chat(USED, {"role": "tool", "tool_call_id": "c", "content": []}),
+        C,
+        R,
+        ("input", 1, "output"),
+        "",
+    ),
+    # the type of media is the same in capitals, and with parameters
+    (
+        chat(
+            {
+                "role": "user",
+                "content": [
+                    {"type": "image_url", "image_url": {"url": "data:IMAGE/PNG;base64,aGk="}}
+                ],
+            }
+        ),
+        C,
+        A,
+        ("messages", 0, "content", 0, "source", "media_type"),
+        "image/png",
+    ),
+    # and bare data is what its file's name says
+    (
+        responses(
+            {
+                "role": "user",
+                "content": [{"type": "input_file", "file_data": "aGk=", "filename": "f.pdf"}],
+            }
+        ),
+        R,
+        A,
+        ("messages", 0, "content", 0, "source", "media_type"),
+        "application/pdf",
+    ),
+    (
+        chat(
+            {
+                "role": "user",
+                "content": [{"type": "file", "file": {"file_data": "aGk=", "filename": "f.pdf"}}],
+            }
+        ),
+        C,
+        G,
+        ("contents", 0, "parts", 0, "inlineData", "mimeType"),
+        "application/pdf",
+    ),
+    (
+        chat(
+            {
+                "role": "user",
+                "content": [{"type": "file", "file": {"file_data": "aGk=", "filename": "f.txt"}}],
+            }
+        ),
+        C,
+        A,
+        ("messages", 0, "content", 0, "source", "data"),
+        "hi",
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "source", "target", "steps", "value"), SAID)
+def test_what_can_be_said_in_other_words_is(body, source, target, steps, value):
+    done = sent(body, source, target, "m")
+    found = done.body
+    for step in steps:
+        found = found[step]
+    assert found == value
+    assert [loss for loss in done.losses if loss.level == "form"]
+    assert not unnamed(body, source, target)
+    home = weft.translate(done.body, target, source, model=NAME, sidecar=done.sidecar)
+    assert {**home.body, "model": NAME} == {**body, "model": NAME}
+
+
+def named(name, **tool):
+    return {"type": "function", "name": name, "parameters": WHOLE, "strict": False, **tool}
+
+
+SPACED = [named("fs_read"), {"type": "namespace", "name": "fs", "tools": [named("read")]}]
+CHOSEN = {"type": "function", "name": "fs.read"}
+
+
+@pytest.mark.parametrize(
+    ("target", "choice"),
+    [
+        (A, {"type": "tool", "name": "fs__read"}),
+        (C, {"type": "function", "function": {"name": "fs__read"}}),
+        (G, None),
+    ],
+)
+def test_a_tool_of_a_namespace_is_chosen_by_its_whole_name(target, choice):
+    body = responses(USER, tools=SPACED, tool_choice=CHOSEN)
+    done = sent(body, R, target, "m")
+    assert done.body.get("tool_choice") == choice
+    assert "tool_choice" not in meant(done)
+    assert not unnamed(body, R, target)
+
+
+def test_tools_that_nobody_can_be_told_of_leave_no_empty_list():
+    body = responses(USER, tools=[{"type": "mcp", "server_label": "s", "server_url": "https://x"}])
+    done = sent(body, R, A)
+    assert "tools" not in done.body
+    assert meant(done) == ["tools[0]"]
