@@ -170,7 +170,7 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
     from weft.thread import (
         threads as threads,
     )
-    from weft.thread.translate import (
+    from weft.thread.streaming import (
         StreamTranslator as StreamTranslator,
     )
     from weft.thread.translate import (
@@ -231,7 +231,7 @@ _NAMES: dict[str, str] = {
     "SessionContent": "weft.thread",
     "SetupConflict": "weft.history",
     "StoreError": "weft.errors",
-    "StreamTranslator": "weft.thread.translate",
+    "StreamTranslator": "weft.thread.streaming",
     "Thread": "weft.thread",
     "ThreadError": "weft.errors",
     "ToolDefinition": "weft.compact",

@@ -14,7 +14,8 @@ import orjson
 
 from weft.errors import Refused, UpstreamFailed
 from weft.model import Loss
-from weft.thread.translate import StreamTranslator, translate, translate_response
+from weft.thread.streaming import StreamTranslator
+from weft.thread.translate import translate, translate_response
 
 SYSTEM = ("auto", "inline", "demote", "merge")
 KINDS = ("request", "response", "stream")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .calls import CallRestorer, restore_calls
     from .calm import carry
     from .pairing import pair_messages
+    from .refusals import RefusalTeller, tell_refusal, tells_apart
     from .repair import refuse_system_media
     from .sidecar import (
         apply_sidecar,
@@ -74,6 +75,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "CallRestorer": "weft.codec.calls",
+        "RefusalTeller": "weft.codec.refusals",
         "apply_last_system_cache_breakpoint": "weft.codec.anthropic",
         "apply_sidecar": "weft.codec.sidecar",
         "build_anthropic_system_param": "weft.codec.system",
@@ -90,6 +92,8 @@ __getattr__ = lazy_names(
         "refuse_system_media": "weft.codec.repair",
         "restore_answers": "weft.codec.sidecar",
         "restore_calls": "weft.codec.calls",
+        "tell_refusal": "weft.codec.refusals",
+        "tells_apart": "weft.codec.refusals",
     },
 )
 
@@ -102,6 +106,7 @@ __all__ = [
     "Encoded",
     "Frame",
     "Losses",
+    "RefusalTeller",
     "SseParser",
     "StreamDecoder",
     "StreamEncoder",
@@ -124,6 +129,8 @@ __all__ = [
     "refuse_system_media",
     "restore_answers",
     "restore_calls",
+    "tell_refusal",
+    "tells_apart",
     "thread_path",
     "verbatim",
     "write_frame",

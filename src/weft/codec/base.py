@@ -156,7 +156,8 @@ class Codec(Struct, frozen=True):
     takes the time that goes into the frames, because a machine reads no clock. `request_path` is
     the path such a request is posted to, by model and whether it streams. `locate_answer` is where
     this wire says what stands at a place of an answer. `calm` is the short way for conversations
-    with nothing unusual about them, where there is one.
+    with nothing unusual about them, where there is one. `explains` is whether this wire tells why
+    an answer may not be given beside the stop, not in the answer itself.
     """
 
     protocol: str
@@ -171,6 +172,7 @@ class Codec(Struct, frozen=True):
     encode_error: Callable[[ApiError], tuple[int, JsonObject]]
     request_path: Callable[[str, bool], str]
     calm: "Lane | None" = None
+    explains: bool = False
 
 
 def members(value: Any) -> JsonObject | None:

@@ -29,7 +29,7 @@ from weft.client import (
     read_error,
     shape_id,
 )
-from weft.codec import CODECS, Codec, restore_calls
+from weft.codec import CODECS, Codec, restore_calls, tell_refusal, tells_apart
 from weft.errors import Refused, StoreError, UpstreamFailed, UpstreamProtocolError
 from weft.model import ApiError, JsonObject, Loss, Request, Response
 from weft.thread import Imprint
@@ -287,6 +287,8 @@ def _read_response(journey: Journey, body: bytes) -> Response | None:
         raise
     except (Refused, UpstreamProtocolError):
         return None
+    if tells_apart(CODECS[protocol], journey.codec):
+        response = tell_refusal(response)
     message = restore_calls(response.message, journey.outgoing.calls)
     return structs.replace(response, message=structs.replace(message, origin=journey.route.maker))
 

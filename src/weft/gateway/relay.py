@@ -17,7 +17,15 @@ import orjson
 from msgspec import Struct, structs
 
 from weft.client import shape_id
-from weft.codec import CallRestorer, Calls, Codec, SseParser, write_frame
+from weft.codec import (
+    CallRestorer,
+    Calls,
+    Codec,
+    RefusalTeller,
+    SseParser,
+    tells_apart,
+    write_frame,
+)
 from weft.errors import UpstreamProtocolError
 from weft.model import (
     ApiError,
@@ -184,6 +192,7 @@ class Interpreter:
     ) -> None:
         self.fold = Fold(origin)
         self._restorer = CallRestorer(calls or {})
+        self._teller = RefusalTeller() if tells_apart(source, target) else None
         self._costs = costs
         self._target = target
         self._parser = SseParser()
@@ -210,13 +219,17 @@ class Interpreter:
         return self._say(events)
 
     def cut(self, error: ApiError) -> bytes:
-        return self._say([Fail(error)]).now
+        return self._say([Fail(error)], ours=True).now
 
-    def _say(self, events: list[Event]) -> Piece:
+    def _say(self, events: list[Event], *, ours: bool = False) -> Piece:
         now: list[bytes] = []
         last: list[bytes] = []
         known = [said for event in events for said in self._restorer.send(event)]
+        if self._teller is not None:
+            known = [said for event in known for said in self._teller.send(event)]
         for event in known:
+            if self.fold.ended and not ours:
+                break  # whatever an upstream says behind its end is nobody's
             if isinstance(event, Start):
                 event = structs.replace(event, id=shape_id(self._target.protocol, event.id))
             self.fold.send(event)

@@ -15,9 +15,7 @@ from weft.catalog import Catalog, load_catalog
 from weft.codec import (
     CODECS,
     CachePolicy,
-    CallRestorer,
     Codec,
-    SseParser,
     SystemPolicy,
     Target,
     apply_sidecar,
@@ -28,21 +26,14 @@ from weft.codec import (
     model_of,
     parsed,
     restore_calls,
+    tell_refusal,
+    tells_apart,
     verbatim,
-    write_frame,
 )
-from weft.errors import Refused, UpstreamProtocolError
+from weft.errors import Refused
 from weft.model import (
-    ApiError,
-    Event,
-    Fail,
-    Finish,
-    Fold,
     JsonObject,
     Loss,
-    Origin,
-    Other,
-    Place,
     Request,
     Response,
 )
@@ -181,6 +172,8 @@ def translate_response(
     raw, as_bytes = read_body(body)
     response = reader.decode_response(raw)
     shown = structs.replace(response, message=restore_calls(response.message, calls))
+    if tells_apart(reader, writer):
+        shown = tell_refusal(shown)
     encoded = writer.encode_response(shown, created, partial(reader.locate_answer, response))
 
     def make() -> JsonObject:
@@ -207,99 +200,6 @@ def translate_error(body: Any, status: int, source: str, target: str) -> Transla
             raw = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
     code, wire = writer.encode_error(reader.decode_error(raw, status))
     return Translation(write_body(wire, as_bytes), [], status=code)
-
-
-class StreamTranslator:
-    """An upstream's stream becomes the client's, in whatever pieces the bytes arrive.
-
-    `response` is the answer so far, as the client sees it. A stream that stops early, or breaks its
-    own protocol, ends in the client's own error form, never in a success. `sidecar` is the one that
-    the request's translation left behind; the answer's own is `answer_sidecar`.
-    """
-
-    def __init__(
-        self,
-        source: str,
-        target: str,
-        sidecar: JsonObject | None = None,
-        created: int | None = None,
-    ) -> None:
-        self._same = source == target
-        self._parser = SseParser()
-        self._maker = find_codec(source, "source")
-        self._decoder = self._maker.stream_decoder()
-        self._client = find_codec(target, "target")
-        self._encoder = self._client.stream_encoder(created or 0)
-        self._fold = Fold(Origin(source))
-        calls = calls_of(sidecar)
-        self._restorer = CallRestorer(calls) if calls else None
-        self._shown = Fold(Origin(source)) if calls else self._fold
-        self.sidecar = sidecar
-        self._encoder.losses.locate = self._locate
-
-    def _locate(self, place: Place) -> str:
-        return self._maker.locate_answer(self._fold.response(), place)
-
-    @property
-    def losses(self) -> list[Loss]:
-        return self._encoder.losses.items
-
-    @property
-    def response(self) -> Response:
-        return self._shown.response()
-
-    @property
-    def answer_sidecar(self) -> JsonObject:
-        """What the client cannot hand back of the answer, for the translation of its next request;
-        empty where it can, or where the stream has not come to a good end."""
-        if not self.ended or self.failed:
-            return {}
-        shown = self._client.encode_response(self.response, 0).body
-        return answer_sidecar(self._fold.response(), shown, self._client)
-
-    @property
-    def failed(self) -> bool:
-        """Whether the upstream failed, or was cut off, after the stream began."""
-        return self._fold.error is not None
-
-    @property
-    def ended(self) -> bool:
-        """Whether the wire's terminal mark, or an error, has come."""
-        return self._fold.ended
-
-    def feed(self, data: bytes) -> bytes:
-        """The client's bytes for these bytes of the upstream's."""
-        out: list[bytes] = []
-        for frame in self._parser.feed(data):
-            out += self._send(self._decoder.feed(frame))
-        return b"".join(out)
-
-    def close(self) -> bytes:
-        """What ends the client's stream once the upstream's has ended."""
-        out: list[bytes] = []
-        for frame in self._parser.close():
-            out += self._send(self._decoder.feed(frame))
-        if not self._fold.ended:
-            out += self._send(self._decoder.close())
-        return b"".join(out)
-
-    def _send(self, events: list[Event]) -> list[bytes]:
-        out: list[bytes] = []
-        for event in events:
-            if self._fold.ended and not (self._same and isinstance(event, Other | Finish)):
-                continue  # its own wire repeats what stood behind the end, and nobody else
-            try:
-                self._fold.send(event)
-            except UpstreamProtocolError as error:
-                event = Fail(ApiError("server", str(error), 502, "api_error"))
-                self._fold.send(event)
-            if self._restorer is None:
-                out += [write_frame(frame) for frame in self._encoder.send(event)]
-                continue
-            for known in self._restorer.send(event):
-                self._shown.send(known)
-                out += [write_frame(frame) for frame in self._encoder.send(known)]
-        return out
 
 
 def decode(body: Body, protocol: str, model: str | None = None) -> Request:

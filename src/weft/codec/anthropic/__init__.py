@@ -7,7 +7,8 @@ from .calm import LANE
 from .errors import decode_error, encode_error
 from .request import decode_request, encode_request
 from .response import decode_response, encode_response, locate_answer
-from .stream import StreamDecoder, StreamEncoder
+from .stream import StreamDecoder
+from .stream_out import StreamEncoder
 from .wire import PROTOCOL
 
 
@@ -28,6 +29,7 @@ CODEC = Codec(
     encode_error=encode_error,
     request_path=request_path,
     calm=LANE,
+    explains=True,
 )
 
 __all__ = ["CODEC", "apply_last_system_cache_breakpoint"]

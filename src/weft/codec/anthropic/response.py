@@ -29,7 +29,7 @@ from weft.model import (
 
 from .blocks import Writer, decode_block
 from .errors import decode_error
-from .usage import decode_stop, decode_usage, encode_usage, stop_word
+from .usage import decode_stop, decode_usage, encode_usage, stop_details, stop_word
 from .wire import PROTOCOL
 
 ENVELOPE = frozenset(
@@ -94,6 +94,8 @@ def encode_response(response: Response, _created: int, locate: Locate | None = N
         "stop_sequence": response.stop.sequence if response.stop is not None else None,
         "usage": encode_usage(response.usage),
     }
+    if not native and (details := stop_details(response.stop)) is not None:
+        body["stop_details"] = details
     if response.ext is not None:
         lose_answer(response.ext, PROTOCOL, losses)
         body.update(response.ext.get(PROTOCOL, {}))

@@ -5,9 +5,12 @@ Anthropic counts cached input beside `input_tokens`; the model counts all input 
 
 from typing import Any
 
+from msgspec import structs
+
 from weft.codec.base import Losses, members
 from weft.codec.params import lose_stop
 from weft.codec.read import optional
+from weft.codec.refusals import explanation
 from weft.model import JsonObject, Stop, Usage
 
 from .wire import PROTOCOL, STOP_REASONS, STOP_WORDS
@@ -22,7 +25,7 @@ def decode_usage(raw: Any) -> Usage | None:
         return None
     fresh = _count(usage, "input_tokens")
     cached = _count(usage, "cache_read_input_tokens")
-    written = _count(usage, "cache_creation_input_tokens")
+    written = _written(usage)
     details = members(usage.get("output_tokens_details")) or {}
     return Usage(
         input=None if fresh is None else fresh + (cached or 0) + (written or 0),
@@ -32,6 +35,26 @@ def decode_usage(raw: Any) -> Usage | None:
         reasoning=_count(details, "thinking_tokens"),
         raw={PROTOCOL: usage},
     )
+
+
+def _written(usage: JsonObject) -> int | None:
+    """What went into the cache: the sum that is told, else the sum of what each lifetime took."""
+    told = _count(usage, "cache_creation_input_tokens")
+    lives = members(usage.get("cache_creation"))
+    if told is not None or not lives:
+        return told
+    return sum(count for count in lives.values() if isinstance(count, int))
+
+
+def decode_rest(first: JsonObject, raw: Any) -> Usage | None:
+    """The counts of the last event of a stream, which leaves out those that the first one told:
+    the sum of all input needs both. They are kept as they came."""
+    last = members(raw)
+    if last is None:
+        return None
+    told = {key: value for key, value in last.items() if value is not None}
+    usage = decode_usage({**first, **told})
+    return None if usage is None else structs.replace(usage, raw={PROTOCOL: last})
 
 
 def encode_usage(usage: Usage | None, *, partial: bool = False) -> JsonObject:
@@ -68,8 +91,15 @@ def stop_word(stop: Stop | None, losses: Losses, *, native: bool) -> str | None:
     """Anthropic's own word where it was Anthropic's, else the nearest one, reported."""
     if stop is None or (native and stop.raw is not None):
         return stop.raw if stop is not None else None
-    lose_stop(stop, SAME_WORD, losses, "sequence")
+    told = structs.replace(stop, details=None) if explanation(stop) else stop
+    lose_stop(told, SAME_WORD, losses, "sequence")
     return STOP_WORDS[stop.kind]
+
+
+def stop_details(stop: Stop | None) -> JsonObject | None:
+    """What another wire's maker explains about a refusal, where this one does."""
+    words = explanation(stop)
+    return {"type": "refusal", "category": None, "explanation": words} if words else None
 
 
 def _count(raw: JsonObject, key: str) -> int | None:

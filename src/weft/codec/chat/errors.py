@@ -15,7 +15,34 @@ CODES: dict[str, ErrorKind] = {
     "model_not_found": "not_found",
     "rate_limit_exceeded": "rate_limit",
     "server_is_overloaded": "overloaded",
+    "vector_store_timeout": "timeout",
+    **dict.fromkeys(
+        (
+            "bio_policy",
+            "cyber_policy",
+            "data_residency_mismatch",
+            "empty_image_file",
+            "failed_to_download_image",
+            "image_content_policy_violation",
+            "image_file_not_found",
+            "image_file_too_large",
+            "image_parse_error",
+            "image_too_large",
+            "image_too_small",
+            "invalid_base64_image",
+            "invalid_image",
+            "invalid_image_format",
+            "invalid_image_mode",
+            "invalid_image_url",
+            "invalid_prompt",
+            "misalignment_policy_violation",
+            "unsupported_image_media_type",
+        ),
+        "invalid_request",
+    ),
 }
+"""Codes of errors and of failed responses; asking again helps with none of the last:
+https://platform.openai.com/docs/api-reference/responses/object#responses/object-error"""
 
 TYPES: dict[str, ErrorKind] = {
     "authentication_error": "authentication",

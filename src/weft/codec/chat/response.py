@@ -61,7 +61,7 @@ def decode_response(body: JsonObject) -> Response:
     except Refused as error:
         raise inside(MESSAGE, error) from None
     model = body.get("model")
-    calls = any(isinstance(block, ToolCall) for block in message.blocks)
+    calls, refused = _any(message.blocks, ToolCall), _any(message.blocks, Refusal)
     return Response(
         structs.replace(
             message,
@@ -72,10 +72,14 @@ def decode_response(body: JsonObject) -> Response:
         ),
         id=body.get("id"),
         model=model,
-        stop=decode_stop(choice.get("finish_reason"), calls=calls),
+        stop=decode_stop(choice.get("finish_reason"), calls=calls, refused=refused),
         usage=decode_usage(body.get("usage")),
         ext={PROTOCOL: _kept(body, choices, message, raw)},
     )
+
+
+def _any(blocks: Sequence[Block], kind: type) -> bool:
+    return any(isinstance(block, kind) for block in blocks)
 
 
 def _kept(
@@ -150,7 +154,7 @@ def encode_response(response: Response, created: int, locate: Locate | None = No
     said.update(write_assistant(blocks, parts=message.form == "list"))
     if message.form != "list" and isinstance(said.get("content"), list):
         _join_texts(said, message, losses)
-    calls = any(isinstance(block, ToolCall) for block in blocks)
+    calls, refused = _any(blocks, ToolCall), _any(blocks, Refusal)
     choice: JsonObject = {"index": 0, "message": said}
     body: JsonObject = {
         "id": "chatcmpl-weft" if response.id is None else response.id,
@@ -163,7 +167,7 @@ def encode_response(response: Response, created: int, locate: Locate | None = No
         said.setdefault("content", None)
         said.setdefault("refusal", None)
         choice["logprobs"] = None
-        choice["finish_reason"] = finish_word(response.stop, losses, calls=calls)
+        choice["finish_reason"] = finish_word(response.stop, losses, calls=calls, refused=refused)
         body["created"] = created
     body["model"] = response.model or ""
     body["choices"] = [choice]

@@ -29,6 +29,7 @@ from weft.model import (
     Other,
     Refusal,
     Start,
+    Stop,
     Text,
     Thinking,
     ToolCall,
@@ -99,6 +100,7 @@ class StreamDecoder:
         self._kept: JsonObject = {}
         self._seen: set[str] = set()
         self._called = False
+        self._refused = False
         self._started = False
         self._counted = False  # the usage of the whole comes only behind a whole answer
         self._finished = False
@@ -153,10 +155,13 @@ class StreamDecoder:
         events: list[Event] = []
         self._close_all(events)
         if not self._finished:
-            events.append(Finish(decode_stop(None, calls=self._called)))
+            events.append(Finish(self._stopped(None)))
         if self._kept:
             events.append(Finish(ext={PROTOCOL: self._kept}))
         return [*events, End()]
+
+    def _stopped(self, word: Any) -> Stop:
+        return decode_stop(word, calls=self._called, refused=self._refused)
 
     def _start(self, raw: JsonObject) -> Start:
         own = {key: value for key, value in raw.items() if key not in ENVELOPE}
@@ -175,7 +180,7 @@ class StreamDecoder:
         if word is not None:
             self._finished = True
             self._close_all(events)
-            events.append(Finish(decode_stop(word, calls=self._called)))
+            events.append(Finish(self._stopped(word)))
 
     def _delta(self, delta: JsonObject, events: list[Event]) -> None:
         self._thinking(delta, events)
@@ -186,6 +191,7 @@ class StreamDecoder:
             if text and not isinstance(text, str):
                 raise wrong(member, text, "a string")
             if text:
+                self._refused = self._refused or kind is Refusal
                 self._grow(member, kind(""), "text", text, events)
         for entry in cast(list[JsonObject], delta.get("tool_calls") or ()):
             self._call(entry, events)

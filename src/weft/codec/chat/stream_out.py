@@ -53,10 +53,12 @@ class StreamEncoder:
         self.losses = Losses()
         self._created = created
         self._native = False
+        self._started = False
         self._id = "chatcmpl-weft"
         self._model = ""
         self._open: dict[int, _Said] = {}
         self._calls = 0
+        self._refused = False
         self._stop: Stop | None = None
         self._usage: Usage | None = None
         self._lost: set[str] = set()
@@ -99,20 +101,27 @@ class StreamEncoder:
         if event.ext is not None and PROTOCOL in event.ext:
             self._native = True
             return []
+        self._started = True
         self._id = event.id or self._id
         self._model = event.model or ""
         self._usage = event.usage
         return [self._chunk({"role": "assistant"})]
 
+    def _begin(self) -> list[Frame]:
+        """A stream whose own wire announced nothing still begins."""
+        return [] if self._started else self._start(Start())
+
     def _opened(self, index: int, block: Block) -> list[Frame]:
         if not sayable(block, None, (0, index), self.losses):
             return []
+        frames = self._begin()
         said = self._open[index] = _Said(block, self._calls)
+        self._refused = self._refused or isinstance(block, Refusal)
         if not isinstance(block, ToolCall):
-            return self._grow(index, _words(block))
+            return frames + self._grow(index, _words(block))
         self._calls += 1
         call = write_call(ToolCall(block.id, block.name, "", block.custom, block.namespace))
-        frames = [self._chunk({"tool_calls": [{"index": said.number, **call}]})]
+        frames.append(self._chunk({"tool_calls": [{"index": said.number, **call}]}))
         return frames + self._grow(index, block.arguments)
 
     def _grow(self, index: int, text: str) -> list[Frame]:
@@ -142,10 +151,11 @@ class StreamEncoder:
         return frames
 
     def _end(self) -> list[Frame]:
-        frames: list[Frame] = []
+        frames = self._begin()
         for index in list(self._open):
             frames += self._closed(index, None)
-        word = finish_word(self._stop, self.losses, calls=self._calls > 0)
+        calls, refused = self._calls > 0, self._refused
+        word = finish_word(self._stop, self.losses, calls=calls, refused=refused)
         frames.append(self._chunk({}, word))
         usage = encode_usage(self._usage)
         if usage is not None:

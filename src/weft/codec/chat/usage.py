@@ -7,6 +7,7 @@ from typing import Any
 
 from weft.codec.base import Losses, members
 from weft.codec.params import lose_stop
+from weft.codec.refusals import declined
 from weft.model import JsonObject, Stop, StopKind, Usage
 
 from .wire import FINISH_REASONS, FINISH_WORDS, PROTOCOL
@@ -52,22 +53,30 @@ def encode_usage(usage: Usage | None) -> JsonObject | None:
     return body
 
 
-def decode_stop(word: Any, *, calls: bool) -> Stop:
+def decode_stop(word: Any, *, calls: bool, refused: bool = False) -> Stop:
     """Why a whole answer ended.
 
     Some servers give no reason, and some say `stop` beside tool calls: the answer waits for their
-    results all the same.
+    results all the same. A model that declines has ended its answer, too: only its words tell.
     """
     kind = FINISH_REASONS.get(str(word), "other") if word else "end"
-    return Stop("tool" if calls and kind == "end" else kind, None if word is None else str(word))
+    if kind == "end":
+        kind = "tool" if calls else "refusal" if refused else kind
+    return Stop(kind, None if word is None else str(word))
 
 
-def finish_word(stop: Stop | None, losses: Losses, *, calls: bool) -> str:
-    """The nearest word for another wire's stop; what it does not say is reported."""
+def finish_word(stop: Stop | None, losses: Losses, *, calls: bool, refused: bool = False) -> str:
+    """The nearest word for another wire's stop; what it does not say is reported.
+
+    A refusal in words is a whole answer here, as the vendor's own are:
+    https://platform.openai.com/docs/guides/structured-outputs#refusals
+    """
     if stop is None:
         return "tool_calls" if calls else "stop"
     if stop.kind == "end" and calls:
         return "tool_calls"
+    if declined(stop, refused=refused):
+        return "stop"
     lose_stop(stop, SAME_WORD, losses)
     return FINISH_WORDS[stop.kind]
 

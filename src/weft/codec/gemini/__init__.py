@@ -27,6 +27,7 @@ CODEC = Codec(
     decode_error=decode_error,
     encode_error=encode_error,
     request_path=request_path,
+    explains=True,
 )
 
 __all__ = ["CODEC"]

@@ -11,6 +11,7 @@ from typing import Any
 from weft.codec.base import Encoded, Locate, Losses, members
 from weft.codec.params import lose_answer, lose_call, lose_ext, lose_stop
 from weft.codec.read import at, inside, objects, wrong
+from weft.codec.refusals import explanation
 from weft.errors import Refused, UpstreamFailed
 from weft.model import (
     Block,
@@ -221,6 +222,8 @@ def _write_candidate(parts: list[JsonObject], stop: Stop | None, own: JsonObject
         candidate["finishReason"] = finish_word(stop)
         if isinstance(stop.details, str):
             candidate["finishMessage"] = stop.details
+        elif words := explanation(stop):
+            candidate["finishMessage"] = words
     candidate.update(own)
     return candidate
 

@@ -2,9 +2,11 @@
 https://platform.openai.com/docs/api-reference/responses-streaming
 
 The wire says everything several times: as deltas, as the finished part, as the finished item, in
-the finished response. Deltas become deltas; the finished item is the last word, and what deltas
-left out is filled in from it. Items may interleave. Each frame goes along as it was, with the
-number of events that carry its meaning, so that the same protocol repeats it exactly.
+the finished response. Deltas become deltas; the finished item is the last word, unless it has
+forgotten all that was streamed of it; and whatever one telling left out is filled in from the
+next, for servers that speak this wire leave out each of them. Items may interleave. Each frame
+goes along as it was, with the number of events that carry its meaning, so that the same protocol
+repeats it exactly.
 """
 
 from collections.abc import Callable
@@ -50,22 +52,29 @@ EMPTY: dict[str, JsonObject] = {
 
 
 class Growing(Struct):
-    """A block that is open: its number, which part grows, and all that was said of it."""
+    """A block that is open: its number, which part grows, and all that was said of it.
+
+    Thinking grows by `by`, its summary or its content, whose part `part` began at `since`.
+    """
 
     index: int
     kind: DeltaKind
     said: list[str]
     by: str = ""
+    part: int = 0
+    since: int = 0
 
 
 class StreamDecoder:
-    """Frames become events. `_items` are the open blocks, by output index and content index."""
+    """Frames become events. `_items` are the open blocks, by output index and content index;
+    `_settled` are the items that are done, `_names` the ids of all that came."""
 
     def __init__(self) -> None:
         self._items: dict[int, dict[int, Growing]] = {}
         self._added: dict[int, JsonObject] = {}
+        self._settled: set[int] = set()
+        self._names: set[str] = set()
         self._count = 0
-        self._seen = False
         self._started = False
         self._called = False
         self._refused = False
@@ -106,11 +115,11 @@ class StreamDecoder:
         return [decode_start({"id": "", **(members(raw.get("response")) or {})})]
 
     def _item_added(self, raw: JsonObject) -> list[Event]:
-        self._seen = True
         number, item = int(raw["output_index"]), cast(JsonObject, raw["item"])
         kind = str(item.get("type"))
         self._items[number] = {}
         self._added[number] = item
+        self._names.add(_name(item))
         if kind == "message":
             return []
         (block,) = decode_output_item({**EMPTY.get(kind, {}), **item})
@@ -140,47 +149,88 @@ class StreamDecoder:
         return self._open(number, 0, decode_output_item({**item, "content": [content]})[0])
 
     def _said(self, raw: JsonObject) -> list[Event]:
-        """Words, or a refusal; a server that announced no part begins one here."""
+        """Words, or a refusal, as they come."""
+        events, growing = self._speaking(raw, "refusal" in str(raw["type"]))
+        return events + _grow(growing, str(raw.get("delta", "")))
+
+    def _said_all(self, raw: JsonObject) -> list[Event]:
+        """Words, or a refusal, that are whole: by themselves, or as a part of their item."""
+        part = members(raw.get("part")) or raw
+        text = next((part[name] for name in ("text", "refusal") if name in part), None)
+        if not isinstance(text, str) or self._forgets(raw):
+            return []
+        events, growing = self._speaking(raw, "refusal" in part)
+        return events + _fill(growing, text)
+
+    def _speaking(self, raw: JsonObject, refusal: bool) -> tuple[list[Event], Growing]:
+        """The block that these words belong to; where no part was announced, one begins here."""
         number, part = int(raw["output_index"]), int(raw.get("content_index", 0))
         events: list[Event] = []
         if part not in self._items.get(number, {}):
-            refusal = raw["type"] == "response.refusal.delta"
             events = self._open(number, part, Refusal("") if refusal else Text(""))
-        return events + self._grow(number, part, str(raw.get("delta", "")))
+        return events, self._items[number][part]
+
+    def _forgets(self, raw: JsonObject) -> bool:
+        """Whether these last words come behind their item, or belong to one that has no words."""
+        number = int(raw["output_index"])
+        kind = self._added.get(number, {}).get("type", "message")
+        return number in self._settled or kind != "message"
 
     def _arguments(self, raw: JsonObject) -> list[Event]:
-        return self._grow(int(raw["output_index"]), 0, str(raw.get("delta", "")))
+        growing = self._items.get(int(raw["output_index"]), {}).get(0)
+        return [] if growing is None else _grow(growing, str(raw.get("delta", "")))
 
-    def _grow(self, number: int, part: int, text: str) -> list[Event]:
-        growing = self._items.get(number, {}).get(part)
-        if growing is None:
-            return []
-        growing.said.append(text)
-        return [Delta(growing.index, growing.kind, text)]
+    def _arguments_all(self, raw: JsonObject) -> list[Event]:
+        growing = self._items.get(int(raw["output_index"]), {}).get(0)
+        text = raw.get("arguments", raw.get("input"))
+        return [] if growing is None or not isinstance(text, str) else _fill(growing, text)
 
     def _thought(self, raw: JsonObject) -> list[Event]:
-        """A summary or the raw reasoning: whichever comes first is the text of the block."""
-        number = int(raw["output_index"])
-        by = "summary" if "summary_index" in raw else "content"
-        growing = self._items.get(number, {}).get(0)
-        if growing is None or growing.by not in ("", by):
-            return []
-        growing.by = by
-        return self._grow(number, 0, str(raw.get("delta", "")))
+        events, growing = self._thinking(raw)
+        return events + ([] if growing is None else _grow(growing, str(raw.get("delta", ""))))
 
-    def _next_summary(self, raw: JsonObject) -> list[Event]:
-        growing = self._items.get(int(raw["output_index"]), {}).get(0)
-        if growing is None or growing.by != "summary" or not raw.get("summary_index"):
+    def _thought_all(self, raw: JsonObject) -> list[Event]:
+        """A part of the thoughts that is whole."""
+        text = (members(raw.get("part")) or raw).get("text")
+        if not isinstance(text, str) or not text:
             return []
-        return self._grow(int(raw["output_index"]), 0, "\n\n")
+        events, growing = self._thinking(raw)
+        return events + ([] if growing is None else _fill(growing, text))
+
+    def _next_thought(self, raw: JsonObject) -> list[Event]:
+        return self._thinking(raw)[0]
+
+    def _thinking(self, raw: JsonObject) -> tuple[list[Event], Growing | None]:
+        """The block that these thoughts belong to, brought to their part of it; none where they
+        come too late, or tell otherwise what is told already: a summary and the raw reasoning,
+        of which whichever comes first is the text."""
+        number = int(raw["output_index"])
+        by = "summary_index" if "summary_index" in raw else "content_index"
+        events: list[Event] = []
+        if number in self._settled:
+            return [], None
+        if not self._items.get(number):
+            events = self._open(number, 0, Thinking(""))
+        growing = self._items[number].get(0)
+        if growing is None or growing.kind != "thinking" or growing.by not in ("", by):
+            return [], None
+        growing.by = by
+        part = int(raw.get(by) or 0)
+        if part > growing.part:
+            spoken = any(growing.said)
+            growing.part = part
+            events += _grow(growing, "\n\n") if spoken else []
+            growing.since = len(growing.said)
+        return events, growing
 
     def _item_done(self, raw: JsonObject) -> list[Event]:
-        self._seen = True
         return self._settle(int(raw["output_index"]), cast(JsonObject, raw["item"]))
 
     def _settle(self, number: int, item: JsonObject) -> list[Event]:
         """Close an item's blocks with the wire's last word on them."""
         growing = self._items.pop(number, {})
+        self._settled.add(number)
+        self._names.add(_name(item))
         events: list[Event] = []
         for part, block in enumerate(decode_output_item(item)):
             self._note(block)
@@ -189,6 +239,7 @@ class StreamDecoder:
                 events += (Open(self._count, block), Close(self._count))
                 self._count += 1
             else:
+                block = _remembered(grown, block)
                 events += (*_missed(grown, block), Close(grown.index, block))
         events += [Close(left.index) for left in growing.values()]
         return events
@@ -199,12 +250,18 @@ class StreamDecoder:
         events = self._start(raw)
         output = cast(list[JsonObject], response.get("output") or [])
         for number, item in enumerate(output):
-            if number in self._items or not self._seen:
+            if number in self._items or not self._knows(number, item):
                 events += self._settle(number, item)
         for blocks in self._items.values():
             events += [Close(growing.index) for growing in blocks.values()]
         finish = decode_finish(response, called=self._called, refused=self._refused)
         return [*events, finish, End()]
+
+    def _knows(self, number: int, item: JsonObject) -> bool:
+        """Whether an item of the finished response has come: by its name, for some servers leave
+        items out of the list and thereby number it anew."""
+        name = _name(item)
+        return number in self._settled or (name != "" and name in self._names)
 
     def _failed(self, raw: JsonObject) -> list[Event]:
         self._ended = True
@@ -215,9 +272,6 @@ class StreamDecoder:
         self._ended = True
         return [Fail(decode_failure({key: raw[key] for key in raw if key != "type"}))]
 
-    def _repeats(self, _raw: JsonObject) -> list[Event]:
-        return []
-
     FRAMES: ClassVar[dict[str, Callable[[Any, JsonObject], list[Event]]]] = {
         "response.created": _start,
         "response.queued": _start,
@@ -225,21 +279,21 @@ class StreamDecoder:
         "response.output_item.added": _item_added,
         "response.output_item.done": _item_done,
         "response.content_part.added": _part_added,
-        "response.content_part.done": _repeats,
+        "response.content_part.done": _said_all,
         "response.output_text.delta": _said,
-        "response.output_text.done": _repeats,
+        "response.output_text.done": _said_all,
         "response.refusal.delta": _said,
-        "response.refusal.done": _repeats,
+        "response.refusal.done": _said_all,
         "response.function_call_arguments.delta": _arguments,
-        "response.function_call_arguments.done": _repeats,
+        "response.function_call_arguments.done": _arguments_all,
         "response.custom_tool_call_input.delta": _arguments,
-        "response.custom_tool_call_input.done": _repeats,
-        "response.reasoning_summary_part.added": _next_summary,
-        "response.reasoning_summary_part.done": _repeats,
+        "response.custom_tool_call_input.done": _arguments_all,
+        "response.reasoning_summary_part.added": _next_thought,
+        "response.reasoning_summary_part.done": _thought_all,
         "response.reasoning_summary_text.delta": _thought,
-        "response.reasoning_summary_text.done": _repeats,
+        "response.reasoning_summary_text.done": _thought_all,
         "response.reasoning_text.delta": _thought,
-        "response.reasoning_text.done": _repeats,
+        "response.reasoning_text.done": _thought_all,
         "response.completed": _terminal,
         "response.incomplete": _terminal,
         "response.failed": _failed,
@@ -260,15 +314,42 @@ def _grown(block: Block) -> tuple[DeltaKind, list[str]]:
             return "text", []
 
 
+def _name(item: JsonObject) -> str:
+    """What an item goes by; a call without an id has at least the one of the call."""
+    return str(item.get("id") or item.get("call_id") or "")
+
+
+def _grow(growing: Growing, text: str) -> list[Event]:
+    growing.said.append(text)
+    return [Delta(growing.index, growing.kind, text)]
+
+
+def _fill(growing: Growing, text: str) -> list[Event]:
+    """The delta for what a finished text has beyond what was streamed of it."""
+    said = "".join(growing.said[growing.since :])
+    more = text[len(said) :] if text.startswith(said) else ""
+    return _grow(growing, more) if more else []
+
+
+def _remembered(growing: Growing, block: Block) -> Block:
+    """The finished block; one that has forgotten its words keeps those that were streamed."""
+    said = "".join(growing.said)
+    match block:
+        case ToolCall(arguments=""):
+            return structs.replace(block, arguments=said)
+        case Text(text="") | Refusal(text="") | Thinking(text=""):
+            return structs.replace(block, text=said)
+        case _:
+            return block
+
+
 def _missed(growing: Growing, block: Block) -> list[Event]:
     """The deltas for what the finished block says beyond what was streamed of it."""
     if isinstance(block, Opaque):
         return []
     _, (whole, *_) = _grown(block)
-    said = "".join(growing.said)
-    events: list[Event] = []
-    if len(whole) > len(said) and whole.startswith(said):
-        events.append(Delta(growing.index, growing.kind, whole[len(said) :]))
+    growing.since = 0
+    events = _fill(growing, whole)
     if isinstance(block, Thinking) and block.signature:
         events.append(Delta(growing.index, "signature", block.signature))
     return events

@@ -61,6 +61,7 @@ class StreamEncoder:
         self._model: str | None = None
         self._open: dict[int, Item] = {}
         self._count = 0
+        self._refused = False
         self._output: dict[int, JsonObject] = {}
         self._stop: Stop | None = None
         self._usage: Usage | None = None
@@ -134,6 +135,7 @@ class StreamEncoder:
         if not sayable(block, (0, index), self.losses, beginning=True):
             return []
         number, self._count = self._count, self._count + 1
+        self._refused = self._refused or isinstance(block, Refusal)
         begun = _emptied(block)
         body = output_item(begun, self._id, number, "in_progress")
         item = self._open[index] = Item(number, str(body.get("id", "")), begun, [])
@@ -232,7 +234,7 @@ class StreamEncoder:
 
     def _end(self) -> list[Frame]:
         frames = [frame for index in list(self._open) for frame in self._done(index, None)]
-        status, incomplete = encode_status(self._stop, self.losses)
+        status, incomplete = encode_status(self._stop, self.losses, refused=self._refused)
         body = self._response(status)
         body["incomplete_details"] = incomplete
         return [*frames, self._frame(f"response.{status}", response=body)]

@@ -24,6 +24,8 @@ def decode_failure(error: Any) -> ApiError:
     """The reason of a failed response, or the members of an `error` event."""
     fields = members(error) or {}
     named = members(fields.get("error")) or fields
+    if not named:
+        return ApiError("server", "the upstream gave no reason")
     return decode_error({"error": {**named, "type": named.get("error_type")}}, 0)
 
 

@@ -90,7 +90,7 @@ def _envelope(body: JsonObject) -> Ext:
     return {PROTOCOL: {"envelope": kept}}
 
 
-def _any(blocks: list[Block], kind: type) -> bool:
+def _any(blocks: Sequence[Block], kind: type) -> bool:
     return any(isinstance(block, kind) for block in blocks)
 
 
@@ -136,7 +136,8 @@ def encode_response(response: Response, created: int, locate: Locate | None = No
             if ext is not None:
                 lose_ext(ext, PROTOCOL, (0, number), losses)
             output.append(output_item(block, identity, len(output)))
-    status, incomplete = encode_status(response.stop, losses)
+    refused = _any(response.message.blocks, Refusal)
+    status, incomplete = encode_status(response.stop, losses, refused=refused)
     body = envelope(identity, response.model, created, status, output)
     body["incomplete_details"] = incomplete
     body["usage"] = encode_usage(response.usage)

@@ -4,6 +4,7 @@ from typing import Any
 
 from weft.codec.base import Losses, members
 from weft.codec.params import lose_stop
+from weft.codec.refusals import declined
 from weft.model import JsonObject, Stop, StopKind, Usage
 
 from .wire import INCOMPLETE, INCOMPLETE_WORDS, PROTOCOL
@@ -58,8 +59,16 @@ def decode_stop(response: JsonObject, *, called: bool, refused: bool) -> Stop | 
     return Stop("other", str(status))
 
 
-def encode_status(stop: Stop | None, losses: Losses) -> tuple[str, JsonObject | None]:
-    """The words `status` and `incomplete_details` for an answer of another wire."""
+def encode_status(
+    stop: Stop | None, losses: Losses, *, refused: bool = False
+) -> tuple[str, JsonObject | None]:
+    """The words `status` and `incomplete_details` for an answer of another wire.
+
+    A refusal in words is a whole answer here, as the vendor's own are:
+    https://platform.openai.com/docs/guides/structured-outputs#refusals
+    """
+    if stop is not None and declined(stop, refused=refused):
+        return "completed", None
     lose_stop(stop, SAME_WORD, losses)
     reason = INCOMPLETE_WORDS.get(stop.kind) if stop is not None else None
     return ("completed", None) if reason is None else ("incomplete", {"reason": reason})

@@ -1,0 +1,268 @@
+"""Events become frames: https://platform.claude.com/docs/en/build-with-claude/streaming
+
+On this wire one block is open at a time and blocks never interleave. The encoder keeps that law:
+what other open blocks say meanwhile waits until theirs is the turn. A stream begins with
+`message_start`, whatever its own wire began with.
+"""
+
+from typing import Any
+
+import orjson
+from msgspec import structs
+
+from weft.codec.base import Frame, Losses
+from weft.codec.callids import lose_emptiness
+from weft.codec.stream import json_frame
+from weft.model import (
+    Block,
+    Close,
+    Delta,
+    End,
+    Event,
+    Fail,
+    Finish,
+    JsonObject,
+    Message,
+    Open,
+    Other,
+    Refusal,
+    Start,
+    Text,
+    Thinking,
+    ToolCall,
+)
+
+from .blocks import Writer
+from .errors import encode_error
+from .response import sayable
+from .usage import encode_usage, stop_details, stop_word
+from .wire import PROTOCOL
+
+
+class StreamEncoder:
+    """Events become frames. `_held` are the frames of blocks whose turn has not come."""
+
+    def __init__(self, _created: int) -> None:
+        self.losses = Losses()
+        self._lost: set[str] = set()
+        self._writer = Writer(None, self.losses, native=True)
+        self._numbers: dict[int, int] = {}
+        self._calls: dict[int, _Call] = {}
+        self._current: int | None = None
+        self._held: dict[int, list[Event]] = {}
+        self._started = False
+        self._finish: Finish | None = None
+
+    def send(self, event: Event) -> list[Frame]:
+        match event:
+            case Delta(index=index) | Close(index=index) | Open(index=index):
+                return self._content(index, event)
+            case Start():
+                return self._start(event)
+            case Finish():
+                return self._finished(event)
+            case End():
+                frames = [*self._begin(), *self._flush(), *self._owed()]
+                return [*frames, _frame({"type": "message_stop"})]
+            case Fail(error=error):
+                return [_frame(encode_error(error)[1])]
+            case Other(protocol=protocol, kind=kind, raw=raw, index=index, says=says):
+                if protocol == PROTOCOL:
+                    if index is not None and index != self._current:
+                        return self._content(index, event)
+                    return [_frame(self._renumbered(raw, index))]
+                if says is None and kind not in self._lost:
+                    self._lost.add(kind)
+                    self.losses.add("", f"a {kind} event", "only its own protocol knows it", "form")
+                return []
+
+    def _start(self, event: Start) -> list[Frame]:
+        if self._started:
+            return []
+        self._started = True
+        message: JsonObject = {
+            "id": event.id or "msg_weft",
+            "type": "message",
+            "role": "assistant",
+            "model": event.model or "",
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": encode_usage(event.usage),
+        }
+        if event.ext is not None:
+            message.update(event.ext.get(PROTOCOL, {}))
+        return [_frame({"type": "message_start", "message": message})]
+
+    def _begin(self) -> list[Frame]:
+        """A stream whose own wire announced nothing still begins."""
+        return [] if self._started else self._start(Start())
+
+    def _content(self, index: int, event: Event) -> list[Frame]:
+        """Write now if this block's turn has come, else hold it back."""
+        if self._current is None and isinstance(event, Open):
+            self._current = index
+        if index != self._current:
+            self._held.setdefault(index, []).append(event)
+            return []
+        frames = self._begin()
+        frames += self._write(event)
+        if isinstance(event, Close):
+            self._current = None
+            frames += self._release()
+        return frames
+
+    def _release(self) -> list[Frame]:
+        frames: list[Frame] = []
+        while self._current is None and self._held:
+            index = min(self._held)
+            held = self._held.pop(index)
+            if not isinstance(held[0], Open):
+                continue  # of a block that never began: `fold` has judged it
+            for event in held:
+                frames += self._content(index, event)
+        return frames
+
+    def _flush(self) -> list[Frame]:
+        """Close what its own wire never closed."""
+        frames: list[Frame] = []
+        while self._current is not None:
+            frames += self._content(self._current, Close(self._current))
+        return frames
+
+    def _write(self, event: Event) -> list[Frame]:
+        match event:
+            case Delta(index=index, kind=kind, text=text):
+                number = self._numbers.get(index)
+                return [] if number is None else self._grown(index, number, kind, text)
+            case Open(index=index, block=block):
+                if not sayable(block, Message("assistant"), (0, index), self.losses):
+                    return []
+                number = self._numbers[index] = len(self._numbers)
+                return self._open_frames(index, number, block)
+            case Close(index=index, block=last):
+                number = self._numbers.get(index)
+                stop = {"type": "content_block_stop", "index": number}
+                return [] if number is None else [*self._closed(index, number, last), _frame(stop)]
+            case Other(raw=raw, index=index):
+                return [_frame(self._renumbered(raw, index))]
+            case _:
+                return []
+
+    def _open_frames(self, index: int, number: int, block: Block) -> list[Frame]:
+        """A block's start, emptied of what this wire sends as deltas, and those deltas."""
+        if isinstance(block, ToolCall):
+            return self._call_frames(index, number, block)
+        body = self._writer.block(block, (0, index))
+        deltas: list[Frame] = []
+        match block:
+            case Text(text=text) | Refusal(text=text) if text:
+                body["text"] = ""
+                deltas.append(_delta_frame(number, "text", text))
+            case Thinking(text=text, signature=signature):
+                body["thinking"] = ""
+                body["signature"] = ""
+                if text:
+                    deltas.append(_delta_frame(number, "thinking", text))
+                if signature:
+                    deltas.append(_delta_frame(number, "signature", signature))
+            case _:
+                pass
+        return [_start_frame(number, body), *deltas]
+
+    def _call_frames(self, index: int, number: int, block: ToolCall) -> list[Frame]:
+        """A call's start. The text of a custom one becomes the one member of an object, which is
+        what this wire's clients can read."""
+        body = self._writer.block(structs.replace(block, arguments="{}", custom=False), (0, index))
+        self._calls[index] = _Call(block.custom)
+        frames = [_start_frame(number, body)]
+        if block.custom:
+            frames.append(_delta_frame(number, "arguments", '{"input":"'))
+        if block.arguments:
+            frames += self._grown(index, number, "arguments", block.arguments)
+        return frames
+
+    def _grown(self, index: int, number: int, kind: str, text: str) -> list[Frame]:
+        call = self._calls.get(index)
+        if call is not None and text:
+            call.said = True
+            text = orjson.dumps(text).decode()[1:-1] if call.custom else text
+        return [_delta_frame(number, kind, text)]
+
+    def _closed(self, index: int, number: int, last: Block | None) -> list[Frame]:
+        call = self._calls.get(index)
+        if call is None:
+            return []
+        if call.custom:
+            return [_delta_frame(number, "arguments", '"}')]
+        if not call.said and not (isinstance(last, ToolCall) and last.arguments):
+            lose_emptiness((0, index, "arguments"), self.losses)
+        return []
+
+    def _finished(self, event: Finish) -> list[Frame]:
+        """Written at once where this wire wrote it; else kept until the end, when all is known."""
+        own = event.ext is not None and PROTOCOL in event.ext
+        own = own or (event.usage is not None and PROTOCOL in (event.usage.raw or {}))
+        if own:
+            return [*self._begin(), *self._flush(), _frame(self._message_delta(event, native=True))]
+        old = self._finish
+        self._finish = Finish(
+            event.stop or (old.stop if old is not None else None),
+            event.usage or (old.usage if old is not None else None),
+        )
+        return []
+
+    def _owed(self) -> list[Frame]:
+        owed, self._finish = self._finish, None
+        return [] if owed is None else [_frame(self._message_delta(owed, native=False))]
+
+    def _message_delta(self, event: Finish, *, native: bool) -> JsonObject:
+        stop = event.stop
+        delta: JsonObject = {
+            "stop_reason": stop_word(stop, self.losses, native=native),
+            "stop_sequence": stop.sequence if stop is not None else None,
+        }
+        if not native and (details := stop_details(stop)) is not None:
+            delta["stop_details"] = details
+        body: JsonObject = {"type": "message_delta", "delta": delta}
+        for key, value in (event.ext or {}).get(PROTOCOL, {}).items():
+            (delta if key in ("stop_details", "container") else body)[key] = value
+        body["usage"] = encode_usage(event.usage, partial=True)
+        return body
+
+    def _renumbered(self, raw: Any, index: int | None) -> JsonObject:
+        if index is None or index not in self._numbers:
+            return raw
+        return {**raw, "index": self._numbers[index]}
+
+
+class _Call:
+    """A call that is written: whether its text is a custom one's, and whether any was said."""
+
+    def __init__(self, custom: bool) -> None:
+        self.custom = custom
+        self.said = False
+
+
+DELTAS = {
+    "text": '{"type":"text_delta","text":',
+    "thinking": '{"type":"thinking_delta","thinking":',
+    "arguments": '{"type":"input_json_delta","partial_json":',
+    "signature": '{"type":"signature_delta","signature":',
+}
+
+
+def _delta_frame(number: int, kind: str, text: str) -> Frame:
+    quoted = orjson.dumps(text).decode()
+    return Frame(
+        f'{{"type":"content_block_delta","index":{number},"delta":{DELTAS[kind]}{quoted}}}}}',
+        "content_block_delta",
+    )
+
+
+def _start_frame(number: int, body: JsonObject) -> Frame:
+    return _frame({"type": "content_block_start", "index": number, "content_block": body})
+
+
+def _frame(body: JsonObject) -> Frame:
+    return json_frame(body, str(body.get("type", "message")))

@@ -1,0 +1,127 @@
+"""Streams as a caller translates them: an upstream's bytes in, the client's bytes out."""
+
+from weft.codec import (
+    CallRestorer,
+    RefusalTeller,
+    SseParser,
+    calls_of,
+    tell_refusal,
+    tells_apart,
+    write_frame,
+)
+from weft.errors import UpstreamProtocolError
+from weft.model import (
+    ApiError,
+    Event,
+    Fail,
+    Finish,
+    Fold,
+    JsonObject,
+    Loss,
+    Origin,
+    Other,
+    Place,
+    Response,
+)
+
+from .translate import answer_sidecar, find_codec
+
+
+class StreamTranslator:
+    """An upstream's stream becomes the client's, in whatever pieces the bytes arrive.
+
+    `response` is the answer so far, as the client sees it. A stream that stops early, or breaks its
+    own protocol, ends in the client's own error form, never in a success. `sidecar` is the one that
+    the request's translation left behind; the answer's own is `answer_sidecar`.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        target: str,
+        sidecar: JsonObject | None = None,
+        created: int | None = None,
+    ) -> None:
+        self._same = source == target
+        self._parser = SseParser()
+        self._maker = find_codec(source, "source")
+        self._decoder = self._maker.stream_decoder()
+        self._client = find_codec(target, "target")
+        self._encoder = self._client.stream_encoder(created or 0)
+        self._fold = Fold(Origin(source))
+        calls = calls_of(sidecar)
+        self._restorer = CallRestorer(calls) if calls else None
+        self._teller = RefusalTeller() if tells_apart(self._maker, self._client) else None
+        self._shown = Fold(Origin(source)) if calls else self._fold
+        self.sidecar = sidecar
+        self._encoder.losses.locate = self._locate
+
+    def _locate(self, place: Place) -> str:
+        return self._maker.locate_answer(self._fold.response(), place)
+
+    @property
+    def losses(self) -> list[Loss]:
+        return self._encoder.losses.items
+
+    @property
+    def response(self) -> Response:
+        shown = self._shown.response()
+        return shown if self._teller is None else tell_refusal(shown)
+
+    @property
+    def answer_sidecar(self) -> JsonObject:
+        """What the client cannot hand back of the answer, for the translation of its next request;
+        empty where it can, or where the stream has not come to a good end."""
+        if not self.ended or self.failed:
+            return {}
+        shown = self._client.encode_response(self.response, 0).body
+        return answer_sidecar(self._fold.response(), shown, self._client)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the upstream failed, or was cut off, after the stream began."""
+        return self._fold.error is not None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the wire's terminal mark, or an error, has come."""
+        return self._fold.ended
+
+    def feed(self, data: bytes) -> bytes:
+        """The client's bytes for these bytes of the upstream's."""
+        out: list[bytes] = []
+        for frame in self._parser.feed(data):
+            out += self._send(self._decoder.feed(frame))
+        return b"".join(out)
+
+    def close(self) -> bytes:
+        """What ends the client's stream once the upstream's has ended."""
+        out: list[bytes] = []
+        for frame in self._parser.close():
+            out += self._send(self._decoder.feed(frame))
+        if not self._fold.ended:
+            out += self._send(self._decoder.close())
+        return b"".join(out)
+
+    def _send(self, events: list[Event]) -> list[bytes]:
+        out: list[bytes] = []
+        for event in events:
+            if self._fold.ended and not (self._same and isinstance(event, Other | Finish)):
+                continue  # its own wire repeats what stood behind the end, and nobody else
+            try:
+                self._fold.send(event)
+            except UpstreamProtocolError as error:
+                event = Fail(ApiError("server", str(error), 502, "api_error"))
+                self._fold.send(event)
+            known = [event]
+            if self._restorer is not None:
+                known = self._restorer.send(event)
+                for said in known:
+                    self._shown.send(said)
+            for said in known if self._teller is None else self._told(known):
+                out += [write_frame(frame) for frame in self._encoder.send(said)]
+        return out
+
+    def _told(self, events: list[Event]) -> list[Event]:
+        teller = self._teller
+        return events if teller is None else [e for event in events for e in teller.send(event)]

@@ -1,0 +1,199 @@
+"""A refusal, as each wire says it: the words that decline, and the stop that tells so.
+
+OpenAI's wires put the words into the answer, in a place of their own, and call the answer whole;
+Anthropic and Gemini cut it off and explain it beside the stop.
+"""
+
+from typing import Any
+
+import orjson
+import pytest
+
+import weft
+from codec.test_streams import completed, ended, event, messages, sse
+from laws.wire_bodies import PROTOCOLS
+from weft.codec import CODECS
+from weft.gateway.relay import Interpreter
+from weft.model import Origin, Refusal
+
+A, C, R, G = "anthropic", "openai-chat", "openai-responses", "gemini"
+Body = dict[str, Any]
+
+
+def chunk(delta: Body, finish: str | None = None) -> Body:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return {"id": "c1", "object": "chat.completion.chunk", "model": "m", "choices": [choice]}
+
+
+PART = {"type": "refusal", "refusal": "I cannot"}
+ITEM = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
+DETAILS = {"type": "refusal", "category": "cyber", "explanation": "I cannot"}
+
+STREAMS: dict[str, list[Body | str]] = {
+    C: [
+        chunk({"role": "assistant", "content": None, "refusal": ""}),
+        chunk({"refusal": "I "}),
+        chunk({"refusal": "cannot"}),
+        chunk({}, "stop"),
+        "[DONE]",
+    ],
+    R: [
+        event("output_item.added", item={**ITEM, "content": []}),
+        event("content_part.added", content_index=0, part={**PART, "refusal": ""}),
+        event("refusal.delta", content_index=0, delta="I cannot"),
+        event("output_item.done", item={**ITEM, "content": [PART]}),
+        completed({**ITEM, "content": [PART]}),
+    ],
+    A: [*messages(ended({}, stop_reason="refusal", stop_sequence=None, stop_details=DETAILS))],
+    G: [
+        {
+            "candidates": [
+                {
+                    "content": {"role": "model"},
+                    "finishReason": "SAFETY",
+                    "finishMessage": "I cannot",
+                }
+            ]
+        }
+    ],
+}
+
+WHOLE: dict[str, Body] = {
+    C: {
+        "id": "c1",
+        "object": "chat.completion",
+        "model": "m",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": None, "refusal": "I cannot"},
+                "finish_reason": "stop",
+            }
+        ],
+    },
+    R: {"id": "r", "model": "g", "status": "completed", "output": [{**ITEM, "content": [PART]}]},
+    A: {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "c",
+        "content": [],
+        "stop_reason": "refusal",
+        "stop_sequence": None,
+        "stop_details": DETAILS,
+        "usage": {"input_tokens": 1, "output_tokens": 1},
+    },
+    G: {**STREAMS[G][0]},
+}
+
+
+def told_chat(body: Body) -> tuple[str, Any]:
+    (choice,) = body["choices"]
+    message = choice["message"]
+    return (message.get("content") or "") + (message.get("refusal") or ""), choice["finish_reason"]
+
+
+def told_responses(body: Body) -> tuple[str, Any]:
+    parts = [part for item in body["output"] for part in item["content"]]
+    texts = [part.get("refusal") or part.get("text") or "" for part in parts]
+    return "".join(texts), (body.get("incomplete_details") or {}).get("reason") or body["status"]
+
+
+def told_anthropic(body: Body) -> tuple[str, Any]:
+    details = body.get("stop_details") or {}
+    texts = [block["text"] for block in body["content"]]
+    return "".join(texts) + (details.get("explanation") or ""), body["stop_reason"]
+
+
+def told_gemini(body: Body) -> tuple[str, Any]:
+    (candidate,) = body["candidates"]
+    texts = [part["text"] for part in candidate["content"].get("parts", ())]
+    return "".join(texts) + candidate.get("finishMessage", ""), candidate["finishReason"]
+
+
+TOLD = {C: told_chat, R: told_responses, A: told_anthropic, G: told_gemini}
+
+STOPS = {
+    (C, R): "completed",
+    (C, A): "refusal",
+    (C, G): "SAFETY",
+    (R, C): "stop",
+    (R, A): "refusal",
+    (R, G): "SAFETY",
+    (A, C): "content_filter",
+    (A, R): "content_filter",
+    (A, G): "SAFETY",
+    (G, C): "content_filter",
+    (G, R): "content_filter",
+    (G, A): "refusal",
+}
+"""A model that declines in words has ended its answer; a filter has cut it off."""
+
+
+@pytest.mark.parametrize(("source", "target"), STOPS)
+def test_a_whole_refusal_is_told_in_words_and_by_its_stop(source: str, target: str) -> None:
+    body = weft.translate_response(WHOLE[source], source, target).body
+    assert TOLD[target](orjson.loads(orjson.dumps(body))) == ("I cannot", STOPS[source, target])
+
+
+@pytest.mark.parametrize(("source", "target"), STOPS)
+def test_a_streamed_refusal_says_the_same_as_a_whole_one(source: str, target: str) -> None:
+    there = weft.StreamTranslator(source, target)
+    data = there.feed(sse(*STREAMS[source])) + there.close()
+    client = weft.StreamTranslator(target, target)
+    client.feed(data)
+    client.close()
+    body = CODECS[target].encode_response(client.response, 0).body
+    assert TOLD[target](body) == ("I cannot", STOPS[source, target])
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_refusal_goes_home_as_it_came(protocol: str) -> None:
+    body = weft.translate_response(WHOLE[protocol], protocol, protocol).body
+    assert orjson.loads(orjson.dumps(body)) == WHOLE[protocol]
+    there = weft.StreamTranslator(protocol, protocol)
+    data = there.feed(sse(*STREAMS[protocol])) + there.close()
+    assert [line for line in data.split(b"\n") if line.startswith(b"data: ")] == [
+        line for line in sse(*STREAMS[protocol]).split(b"\n") if line
+    ]
+
+
+@pytest.mark.parametrize("target", [C, R])
+def test_what_a_caller_is_shown_of_a_refusal_is_what_is_kept(target: str) -> None:
+    """A caller echoes the words it was shown, and its thread must know them."""
+    interpreter = Interpreter(CODECS[A], CODECS[target], Origin(A), 0)
+    interpreter.feed(sse(*STREAMS[A]))
+    assert interpreter.fold.response().message.blocks == (Refusal("I cannot"),)
+    there = weft.StreamTranslator(A, target)
+    there.feed(sse(*STREAMS[A]))
+    assert there.response.message.blocks == (Refusal("I cannot"),)
+
+
+@pytest.mark.parametrize("target", [C, R])
+def test_the_maker_is_not_told_its_own_explanation(target: str) -> None:
+    """With its sidecar an explained refusal comes back as the empty answer that it was."""
+    shown = weft.translate_response(WHOLE[A], A, target)
+    key = {C: "messages", R: "input"}[target]
+    hello = {"role": "user", "content": "hi"}
+    echo: list[Body] = (
+        [shown.body["choices"][0]["message"]] if target == C else shown.body["output"]
+    )
+    request = {"model": "m", key: [hello, *echo, hello]}
+    back = weft.translate(request, target, A, sidecar=shown.sidecar)
+    assert b"I cannot" not in orjson.dumps(back.body)
+    assert b"I cannot" in orjson.dumps(weft.translate(request, target, A).body)
+
+
+@pytest.mark.parametrize("target", [C, R, G])
+def test_a_refusal_that_nobody_explains_is_told_by_its_stop_alone(target: str) -> None:
+    body = {**WHOLE[A], "stop_details": {**DETAILS, "explanation": None}}
+    done = weft.translate_response(body, A, target)
+    assert TOLD[target](orjson.loads(orjson.dumps(done.body))) == ("", STOPS[A, target])
+
+
+def test_a_refusal_comes_to_a_messages_client_as_deltas() -> None:
+    """Clients of that wire take a block's text from its deltas."""
+    there = weft.StreamTranslator(R, A)
+    data = there.feed(sse(completed({**ITEM, "content": [PART]})))
+    assert b'"content_block":{"type":"text","text":""}' in data
+    assert b'"delta":{"type":"text_delta","text":"I cannot"}' in data
