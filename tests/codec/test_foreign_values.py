@@ -345,3 +345,74 @@ def test_tools_that_nobody_can_be_told_of_leave_no_empty_list():
     done = sent(body, R, A)
     assert "tools" not in done.body
     assert meant(done) == ["tools[0]"]
+
+
+THREE = [named("a"), named("b"), named("c")]
+ENTRIES = [{"type": "function", "function": {"name": n, "parameters": WHOLE}} for n in "abc"]
+DECLARE = [{"functionDeclarations": [{"name": n} for n in "abc"]}]
+
+
+def allowed_in_chat(mode, *names):
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
+def allowed_in_responses(mode, *names):
+    tools = [{"type": "function", "name": name} for name in names]
+    return {"type": "allowed_tools", "mode": mode, "tools": tools}
+
+
+def allowed_in_gemini(mode, *names):
+    return {"functionCallingConfig": {"mode": mode, "allowedFunctionNames": [*names]}}
+
+
+FROM_CHAT = chat(tools=ENTRIES, tool_choice=allowed_in_chat("required", "a", "b"))
+FROM_RESPONSES = responses(USER, tools=THREE, tool_choice=allowed_in_responses("auto", "a", "b"))
+FROM_GEMINI = gemini(tools=DECLARE, toolConfig=allowed_in_gemini("ANY", "a", "b"))
+VALIDATED = gemini(tools=DECLARE, toolConfig=allowed_in_gemini("VALIDATED", "a", "b"))
+ALLOWED = [
+    (FROM_CHAT, C, R, "tool_choice", allowed_in_responses("required", "a", "b")),
+    (FROM_CHAT, C, G, "toolConfig", allowed_in_gemini("ANY", "a", "b")),
+    (FROM_RESPONSES, R, C, "tool_choice", allowed_in_chat("auto", "a", "b")),
+    (FROM_RESPONSES, R, G, "toolConfig", allowed_in_gemini("VALIDATED", "a", "b")),
+    (FROM_GEMINI, G, C, "tool_choice", allowed_in_chat("required", "a", "b")),
+    (FROM_GEMINI, G, R, "tool_choice", allowed_in_responses("required", "a", "b")),
+    (VALIDATED, G, R, "tool_choice", allowed_in_responses("auto", "a", "b")),
+]
+
+
+@pytest.mark.parametrize(("body", "source", "target", "member", "value"), ALLOWED)
+def test_which_tools_may_be_called_is_said_on_every_wire_that_can(
+    body, source, target, member, value
+):
+    done = sent(body, source, target)
+    assert done.body[member] == value
+    assert meant(done) == []
+    assert not unnamed(body, source, target)
+
+
+@pytest.mark.parametrize(
+    ("body", "source", "lost", "kind"),
+    [
+        (FROM_CHAT, C, "tools[2]", "any"),
+        (FROM_RESPONSES, R, "tools[2]", "auto"),
+        (FROM_GEMINI, G, "tools[0].functionDeclarations[2]", "any"),
+    ],
+)
+def test_and_where_none_can_say_it_the_others_are_not_offered(body, source, lost, kind):
+    done = sent(body, source, A)
+    assert [tool["name"] for tool in done.body["tools"]] == ["a", "b"]
+    assert done.body["tool_choice"] == {"type": kind}
+    assert meant(done) == [lost]
+    assert not unnamed(body, source, A)
+    home = weft.translate(done.body, A, source, model=NAME, sidecar=done.sidecar)
+    assert {**home.body, "model": NAME} == {**body, "model": NAME}
+
+
+def test_an_allowed_tool_that_is_not_there_is_reported():
+    body = chat(tools=ENTRIES, tool_choice=allowed_in_chat("auto", "a", "nobody"))
+    done = sent(body, C, R)
+    assert done.body["tool_choice"] == allowed_in_responses("auto", "a")
+    assert meant(done) == ["tool_choice"]
+    none = chat(tools=ENTRIES, tool_choice=allowed_in_chat("auto", "nobody"))
+    assert "tool_choice" not in sent(none, C, R).body

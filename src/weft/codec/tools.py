@@ -278,6 +278,8 @@ def _choose(request: Request, names: _Names, losses: Losses) -> Params:
                 losses.param(key, f"the parameter {key!r}", "there are no tools to use", "form")
                 params = structs.replace(params, **{key: None})
         return params
+    if choice is not None and choice.names:
+        return structs.replace(params, tool_choice=_allow(choice, names, losses))
     if choice is None or choice.kind != "tool" or choice.name is None:
         return params
     flat = names.offers(choice.name)
@@ -290,6 +292,17 @@ def _choose(request: Request, names: _Names, losses: Losses) -> Params:
         what = f"the choice of {choice.name!r}, now {flat!r}"
         losses.param("tool_choice", what, "tools are plain here", "form")
     return structs.replace(params, tool_choice=ToolChoice("tool", flat))
+
+
+def _allow(choice: ToolChoice, names: _Names, losses: Losses) -> ToolChoice | None:
+    """A choice among some tools by their flat names; those that are not there are reported."""
+    offered = {name: flat for name in choice.names if (flat := names.offers(name)) is not None}
+    for name in choice.names:
+        if name not in offered:
+            why = "no such tool is offered to the target"
+            losses.param("tool_choice", f"the choice of {name!r}", why)
+    flats = tuple(offered.values())
+    return structs.replace(choice, names=flats) if flats else None
 
 
 def quote_grammar(tool: Tool) -> str | None:

@@ -43,10 +43,14 @@ class Tool(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class ToolChoice(Struct, frozen=True, gc=False, omit_defaults=True):
-    """`auto`, `any` (some tool), `none`, or `tool` with its name."""
+    """`auto`, `any` (some tool), `none`, or `tool` with its name.
+
+    `names` are those of the tools that may be called, where the caller allows some of them only.
+    """
 
     kind: Literal["auto", "any", "none", "tool"]
     name: str | None = None
+    names: tuple[str, ...] = ()
 
 
 class Format(Struct, frozen=True, gc=False, omit_defaults=True):

@@ -163,6 +163,8 @@ def _decode_tier(body: JsonObject, rest: dict[str, Any]) -> str | None:
 def _decode_user(body: JsonObject, rest: dict[str, Any]) -> str | None:
     metadata = optional_object(body, "metadata")
     _keep_rest(metadata, {"user_id"}, "metadata", rest)
+    if metadata.get("user_id", "") is None:
+        rest["metadata.user_id"] = None
     with at("metadata"):
         return optional(metadata, "user_id", str)
 
@@ -226,6 +228,9 @@ def _write_choice(params: Params, losses: Losses) -> JsonObject | None:
     if choice is None:
         what = "nothing: a free choice was added"
         losses.param("tool_choice", what, "it holds the switch for parallel calls", "form")
+    if choice is not None and choice.names:
+        what = "the names of the tools that may be called"
+        losses.param("tool_choice", what, "the others are not offered here", "form")
     body: JsonObject = {"type": kind}
     if choice is not None and choice.name is not None:
         body["name"] = choice.name

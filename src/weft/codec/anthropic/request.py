@@ -14,7 +14,7 @@ from weft.codec.base import INLINE, Calls, Encoded, Losses, Target
 from weft.codec.params import param_path
 from weft.codec.read import at, inside, object_of, objects, optional, rest_of, text_of
 from weft.codec.repair import Arranged, Rules, Turn, arrange
-from weft.codec.tools import flatten_tools
+from weft.codec.tools import CALLABLE, flatten_tools
 from weft.errors import Refused
 from weft.model import (
     SYSTEM_ROLES,
@@ -320,7 +320,13 @@ def _marked(body: JsonObject, place: Place, marks: Mapping[Place, Any]) -> JsonO
 
 def _write_tools(request: Request, marks: Mapping[Place, Any], losses: Losses) -> list[JsonObject]:
     tools: list[JsonObject] = []
+    choice = request.params.tool_choice
+    some = choice.names if choice is not None and PROTOCOL not in request.raw else ()
     for number, tool in enumerate(request.tools):
+        if some and tool.name not in some and tool.kind in CALLABLE:
+            why = "it may not be called, which is not said here"
+            losses.add(("tools", number), f"the tool {tool.name!r}", why)
+            continue
         body = encode_tool(tool, number, losses)
         if body is None:
             continue

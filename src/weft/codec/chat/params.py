@@ -3,6 +3,7 @@
 from typing import Any, cast
 
 from weft.codec.base import Losses, Target, members
+from weft.codec.choice import read_allowed
 from weft.codec.effort import with_effort
 from weft.codec.limits import OPENAI_EFFORTS, Limits, within
 from weft.codec.params import lose_params
@@ -143,8 +144,11 @@ def _decode_choice(body: JsonObject, rest: dict[str, Any]) -> ToolChoice | None:
         case {"name": str(name)} if key == "function_call":
             return ToolChoice("tool", name)
         case _:
-            rest[key] = choice
-            return None
+            fields = members(choice) or {}
+            some = read_allowed(members(fields.get("allowed_tools")) or {})
+            if some is None:
+                rest[key] = choice
+            return some
 
 
 def _decode_format(body: JsonObject, rest: dict[str, Any]) -> Format | None:
@@ -207,15 +211,26 @@ def encode_params(
 def _write_choice(
     choice: ToolChoice, tools: list[JsonObject], body: JsonObject, losses: Losses
 ) -> None:
-    if choice.kind != "tool":
+    if choice.kind != "tool" and not choice.names:
         body["tool_choice"] = CHOICE_WORDS[choice.kind]
         return
+    kinds: dict[str, str] = {}
     for tool in tools:
         kind = "custom" if tool.get("type") == "custom" else "function"
-        if tool.get(kind, {}).get("name") == choice.name:
-            body["tool_choice"] = {"type": kind, kind: {"name": choice.name}}
-            return
-    losses.param("tool_choice", f"the choice of {choice.name!r}", "no such tool is in the request")
+        kinds.setdefault(str(tool.get(kind, {}).get("name")), kind)
+    found: list[JsonObject] = [
+        {"type": kinds[name], kinds[name]: {"name": name}}
+        for name in choice.names or (choice.name,)
+        if name in kinds
+    ]
+    if choice.names:
+        some = {"mode": CHOICE_WORDS[choice.kind], "tools": found}
+        body["tool_choice"] = {"type": "allowed_tools", "allowed_tools": some}
+    elif found:
+        body["tool_choice"] = found[0]
+    else:
+        what = f"the choice of {choice.name!r}"
+        losses.param("tool_choice", what, "no such tool is in the request")
 
 
 def _without_tools(body: JsonObject, losses: Losses) -> None:

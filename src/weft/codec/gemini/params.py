@@ -36,6 +36,9 @@ PLAIN_TEXT = ["TEXT"]
 """The `responseModalities` of every answer unless another is asked for."""
 
 MODES = {"AUTO": "auto", "ANY": "any", "NONE": "none", "VALIDATED": "auto"}
+SELECTIVE = frozenset({"ANY", "VALIDATED"})
+"""Modes beside which `allowedFunctionNames` may stand: all, or a call by the rules or words."""
+
 MODE_WORDS = {"auto": "AUTO", "any": "ANY", "none": "NONE", "tool": "ANY"}
 
 LEVELS = {"minimal": "minimal", "low": "low", "medium": "medium", "high": "high"}
@@ -165,14 +168,16 @@ def _decode_choice(raw: JsonObject, step: str, rest: Rest) -> ToolChoice | None:
             "list[Any] | None", optional(camel_members(config), "allowedFunctionNames", list)
         )
     kind = MODES.get(mode)
-    named = kind == "any" and names is not None and len(names) == 1
+    some = tuple(str(name) for name in names or ()) if mode in SELECTIVE else ()
     for other, value in config.items():
-        known = camel(other) == "mode" and kind is not None and mode != "VALIDATED"
-        if not known and not (named and camel(other) == "allowedFunctionNames"):
+        known = camel(other) == "mode" and kind is not None and (mode != "VALIDATED" or some)
+        if not known and not (some and camel(other) == "allowedFunctionNames"):
             rest[f"{step}.{key}.{other}"] = value
     if kind is None:
         return None
-    return ToolChoice("tool", str(names[0])) if named and names else ToolChoice(cast(Any, kind))
+    if kind == "any" and len(some) == 1:
+        return ToolChoice("tool", some[0])
+    return ToolChoice(cast(Any, kind), None, some)
 
 
 def encode_params(request: Request, target: Target, losses: Losses) -> JsonObject:
@@ -217,6 +222,9 @@ def _write_format(shape: Format, config: JsonObject, losses: Losses) -> None:
 
 
 def _write_choice(choice: ToolChoice) -> JsonObject:
+    if choice.names:
+        mode = "VALIDATED" if choice.kind == "auto" else "ANY"
+        return {"mode": mode, "allowedFunctionNames": list(choice.names)}
     body: JsonObject = {"mode": MODE_WORDS[choice.kind]}
     if choice.kind == "tool" and choice.name is not None:
         body["allowedFunctionNames"] = [choice.name]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from weft.codec.base import Losses, Target, members
+from weft.codec.choice import read_allowed
 from weft.codec.effort import with_effort
 from weft.codec.hosted import is_search, search_members
 from weft.codec.limits import OPENAI_EFFORTS, Limits, within
@@ -129,8 +130,10 @@ def _decode_choice(body: JsonObject, rest: dict[str, Any]) -> ToolChoice | None:
         case None:
             return None
         case _:
-            rest["tool_choice"] = choice
-            return None
+            some = read_allowed(members(choice) or {})
+            if some is None:
+                rest["tool_choice"] = choice
+            return some
 
 
 def _decode_format(text: JsonObject, rest: dict[str, Any]) -> Format | None:
@@ -221,10 +224,14 @@ def _write_choice(request: Request) -> str | JsonObject | None:
     choice = request.params.tool_choice
     if choice is None:
         return None
-    if choice.kind != "tool":
-        return CHOICE_WORDS[choice.kind]
-    custom = any(tool.kind == "custom" and tool.name == choice.name for tool in request.tools)
-    return {"type": "custom" if custom else "function", "name": choice.name}
+    custom = {tool.name for tool in request.tools if tool.kind == "custom"}
+    some: list[JsonObject] = [
+        {"type": "custom" if name in custom else "function", "name": name}
+        for name in choice.names or (choice.name,)
+    ]
+    if choice.names:
+        return {"type": "allowed_tools", "mode": CHOICE_WORDS[choice.kind], "tools": some}
+    return some[0] if choice.kind == "tool" else CHOICE_WORDS[choice.kind]
 
 
 def _write_text(params: Params, losses: Losses) -> JsonObject | None:
