@@ -416,3 +416,59 @@ def test_an_allowed_tool_that_is_not_there_is_reported():
     assert meant(done) == ["tool_choice"]
     none = chat(tools=ENTRIES, tool_choice=allowed_in_chat("auto", "nobody"))
     assert "tool_choice" not in sent(none, C, R).body
+
+
+AGENT = {
+    "type": "agent_message",
+    "author": "reviewer",
+    "recipient": "planner",
+    "content": [{"type": "input_text", "text": "No findings."}],
+}
+TOLD = "[message of the agent 'reviewer' to 'planner', not of the user]\nNo findings."
+USE = {
+    "role": "assistant",
+    "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}],
+}
+READ = "A\nhttps://a.example\n\nfound"
+WORDS = [
+    (claude({"role": "user", "content": [FOUND]}), A, C, READ, "messages[0].content[0]"),
+    (claude({"role": "user", "content": [FOUND]}), A, R, READ, "messages[0].content[0]"),
+    (claude({"role": "user", "content": [FOUND]}), A, G, READ, "messages[0].content[0]"),
+    (claude(USER, USE, result(FOUND, call="t")), A, C, READ, "messages[2].content[0].content[0]"),
+    (claude(USER, USE, result(FOUND, call="t")), A, R, READ, "messages[2].content[0].content[0]"),
+    (claude(USER, USE, result(FOUND, call="t")), A, G, READ, "messages[2].content[0].content[0]"),
+    (responses(USER, AGENT), R, A, TOLD, "input[1]"),
+    (responses(USER, AGENT), R, C, TOLD, "input[1]"),
+    (responses(USER, AGENT), R, G, TOLD, "input[1]"),
+]
+
+
+def words_in(value):
+    """Every string of a body."""
+    if isinstance(value, dict):
+        return [word for inner in value.values() for word in words_in(inner)]
+    if isinstance(value, list):
+        return [word for inner in value for word in words_in(inner)]
+    return [value] if isinstance(value, str) else []
+
+
+@pytest.mark.parametrize(("body", "source", "target", "words", "path"), WORDS)
+def test_a_block_that_only_its_vendor_knows_says_its_words(body, source, target, words, path):
+    done = sent(body, source, target)
+    assert words in words_in(done.body)
+    assert meant(done) == [path]
+    assert not unnamed(body, source, target)
+    home = weft.translate(done.body, target, source, model=NAME, sidecar=done.sidecar)
+    assert {**home.body, "model": NAME} == {**body, "model": NAME}
+
+
+def test_what_another_agent_says_is_not_the_assistants():
+    done = sent(responses(USER, AGENT), R, C)
+    assert [message["role"] for message in done.body["messages"]] == ["user", "user"]
+
+
+def test_a_result_without_its_call_says_the_words_of_what_it_holds():
+    done = sent(claude(result(FOUND)), A, C)
+    assert done.body["messages"] == [
+        {"role": "user", "content": [{"type": "text", "text": f"[result of toolu_1]\n{READ}"}]}
+    ]

@@ -47,7 +47,7 @@ from .base import Losses, SystemPolicy
 from .pairing import NO_RESULT as NO_RESULT
 from .pairing import Pairing
 from .params import lose_ext
-from .sift import Check, block_name, sift
+from .sift import Check, block_name, leave_out, sift
 from .turn import Turn as Turn
 from .turn import turn_of
 
@@ -263,6 +263,7 @@ def _say_only(turn: Turn, request: Request, rules: Rules, losses: Losses) -> Non
     if message.name is not None and not rules.named:
         losses.add(turn.at, f"the name {message.name!r}", "messages have no name here", "form")
     kept: list[tuple[Block, Place]] = []
+    whole = True
     for block, place in zip(turn.blocks, turn.places, strict=True):
         check = rules.checks.get(type(block))
         if check is not None:
@@ -270,13 +271,14 @@ def _say_only(turn: Turn, request: Request, rules: Rules, losses: Losses) -> Non
         else:
             why = WRONG_SIDE.get((side(turn.role), type(block)))
         if why is not None:
-            losses.add(place, f"a {block_name(block, request)} block", why)
+            kept += leave_out(block, place, why, request, losses)
+            whole = False
             continue
         kept.append((block, place))
         ext: Ext | None = getattr(block, "ext", None)
         if ext is not None:
             lose_ext(ext, rules.protocol, place, losses)
-    if len(kept) < len(turn.blocks):
+    if not whole:
         turn.keep(kept)
 
 

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from weft.model import Block, Ext, Message, Place, Request, Text, ToolResult
+from weft.model import Block, Ext, Message, Opaque, Place, Request, Text, ToolResult
 
 from .base import Losses
 from .params import lose_ext
+from .words import words_of
 
 Check = Callable[[Any, Message, Request], str | None]
 """Why a block cannot be said on a wire, or `None`."""
@@ -17,6 +18,19 @@ def block_name(block: Block, request: Request) -> str:
     if request.wire is None:
         return type(block).__name__.lower()
     return request.wire.part_name(block)
+
+
+def leave_out(
+    block: Block, place: Place, why: str, request: Request, losses: Losses
+) -> list[tuple[Block, Place]]:
+    """What is left of a block that cannot be said: its words, where it has any, or nothing."""
+    name = block_name(block, request)
+    words = words_of(block) if isinstance(block, Opaque) else None
+    if words is None:
+        losses.add(place, f"a {name} block", why)
+        return []
+    losses.add(place, f"a {name} block, now its words", why)
+    return [(Text(words), place)]
 
 
 def sift(
@@ -37,7 +51,7 @@ def sift(
         check = checks.get(type(part))
         why = check(part, message, request) if check is not None else None
         if why is not None:
-            losses.add(at, f"a {block_name(part, request)} block", why)
+            kept += leave_out(part, at, why, request, losses)
             continue
         kept.append((part, at))
         ext: Ext | None = getattr(part, "ext", None)

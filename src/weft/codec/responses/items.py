@@ -40,8 +40,9 @@ RESULT = frozenset({"type", "call_id", "output"})
 ANSWERS = ("_call_output", "_approval_response")
 """How the types of items end that a client answers hosted calls with."""
 
-WISHES = frozenset({"compaction_trigger"})
-"""Items by which a client asks for something else than an answer."""
+WISHES = frozenset({"agent_message", "compaction_trigger"})
+"""Items of the client's side: what another agent says, or a wish for something else than an
+answer."""
 
 
 class Grouping:
