@@ -409,6 +409,14 @@ def test_and_where_none_can_say_it_the_others_are_not_offered(body, source, lost
     assert {**home.body, "model": NAME} == {**body, "model": NAME}
 
 
+def test_an_older_chat_model_is_offered_the_allowed_ones_only():
+    done = sent(FROM_GEMINI, G, C, "some-model")
+    assert [tool["function"]["name"] for tool in done.body["tools"]] == ["a", "b"]
+    assert done.body["tool_choice"] == "required"
+    assert meant(done) == ["tools[0].functionDeclarations[2]"]
+    assert not unnamed(FROM_GEMINI, G, C)
+
+
 def test_an_allowed_tool_that_is_not_there_is_reported():
     body = chat(tools=ENTRIES, tool_choice=allowed_in_chat("auto", "a", "nobody"))
     done = sent(body, C, R)

@@ -1,13 +1,17 @@
-"""A choice among some of the tools, as both of OpenAI's wires say it: a mode, and the tools that
-may be called. Chat nests a tool's name under its kind, Responses does not.
+"""A choice among some of the tools.
+
+Both of OpenAI's wires say it by a mode and the tools that may be called; Chat nests a tool's name
+under its kind, Responses does not. Where a target cannot be told it, the others are not offered.
 https://platform.openai.com/docs/guides/function-calling#allowed-tools
 """
 
 from typing import Any, Literal, cast
 
-from weft.model import JsonObject, ToolChoice
+from msgspec import structs
 
-from .base import members
+from weft.model import JsonObject, Request, Tool, ToolChoice
+
+from .base import Losses, members
 from .tools import CALLABLE
 
 MODES: dict[str, Literal["auto", "any"]] = {"auto": "auto", "required": "any"}
@@ -21,6 +25,27 @@ def read_allowed(fields: JsonObject) -> ToolChoice | None:
     names = [_name(members(tool) or {}) for tool in cast("list[Any]", tools)]
     known = tuple(name for name in names if name is not None)
     return ToolChoice(mode, None, known) if known and len(known) == len(names) else None
+
+
+def narrow(request: Request, losses: Losses) -> tuple[Request, tuple[str, ...]]:
+    """The request with a choice that names nobody, and whom it named: just these are to be
+    offered."""
+    choice = request.params.tool_choice
+    if choice is None or not choice.names:
+        return request, ()
+    what = "the names of the tools that may be called"
+    losses.param("tool_choice", what, "the others are not offered here", "form")
+    params = structs.replace(request.params, tool_choice=ToolChoice(choice.kind))
+    return structs.replace(request, params=params), choice.names
+
+
+def is_allowed(tool: Tool, number: int, some: tuple[str, ...], losses: Losses) -> bool:
+    """Whether a tool is one of these; all are, where there are none. What is not is reported."""
+    if not some or tool.name in some or tool.kind not in CALLABLE:
+        return True
+    why = "it may not be called, which is not said here"
+    losses.add(("tools", number), f"the tool {tool.name!r}", why)
+    return False
 
 
 def _name(tool: JsonObject) -> str | None:

@@ -36,7 +36,8 @@ def _agent_message(raw: JsonObject) -> str | None:
 def _texts(raw: JsonObject) -> str:
     content = raw.get("content")
     parts = cast("list[Any]", content) if isinstance(content, list) else []
-    found = [(members(part) or {}).get("text") for part in parts]
+    fields = [members(part) or {} for part in parts]
+    found = [part.get("text") or part.get("refusal") for part in fields]
     return "\n".join(text for text in found if isinstance(text, str) and text)
 
 

@@ -228,9 +228,6 @@ def _write_choice(params: Params, losses: Losses) -> JsonObject | None:
     if choice is None:
         what = "nothing: a free choice was added"
         losses.param("tool_choice", what, "it holds the switch for parallel calls", "form")
-    if choice is not None and choice.names:
-        what = "the names of the tools that may be called"
-        losses.param("tool_choice", what, "the others are not offered here", "form")
     body: JsonObject = {"type": kind}
     if choice is not None and choice.name is not None:
         body["name"] = choice.name

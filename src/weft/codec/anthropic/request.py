@@ -11,10 +11,11 @@ from itertools import takewhile
 from typing import Any, cast
 
 from weft.codec.base import INLINE, Calls, Encoded, Losses, Target
+from weft.codec.choice import is_allowed, narrow
 from weft.codec.params import param_path
 from weft.codec.read import at, inside, object_of, objects, optional, rest_of, text_of
 from weft.codec.repair import Arranged, Rules, Turn, arrange
-from weft.codec.tools import CALLABLE, flatten_tools
+from weft.codec.tools import flatten_tools
 from weft.errors import Refused
 from weft.model import (
     SYSTEM_ROLES,
@@ -180,8 +181,10 @@ def encode_request(request: Request, target: Target) -> Encoded:
     losses = Losses(request)
     native = PROTOCOL in request.raw
     calls: Calls = {}
+    some: tuple[str, ...] = ()
     if not native:
         request, calls = flatten_tools(request, losses, custom=False, namespaces=False)
+        request, some = narrow(request, losses)
     arranged = arrange(request, RULES, target.model, target.system, losses)
     if native and target.system in ("auto", "inline"):
         arranged = _put_back(arranged, request.raw[PROTOCOL].get(INLINE, 0))
@@ -192,7 +195,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     system = _write_system(arranged, writer, target, marks, native)
     if system is not None:
         body["system"] = system
-    tools = _write_tools(request, marks, losses)
+    tools = _write_tools(request, marks, some, losses)
     if tools:
         body["tools"] = tools
     body["messages"] = _write_turns(arranged.turns, writer, marks)
@@ -318,14 +321,12 @@ def _marked(body: JsonObject, place: Place, marks: Mapping[Place, Any]) -> JsonO
     return body
 
 
-def _write_tools(request: Request, marks: Mapping[Place, Any], losses: Losses) -> list[JsonObject]:
+def _write_tools(
+    request: Request, marks: Mapping[Place, Any], some: tuple[str, ...], losses: Losses
+) -> list[JsonObject]:
     tools: list[JsonObject] = []
-    choice = request.params.tool_choice
-    some = choice.names if choice is not None and PROTOCOL not in request.raw else ()
     for number, tool in enumerate(request.tools):
-        if some and tool.name not in some and tool.kind in CALLABLE:
-            why = "it may not be called, which is not said here"
-            losses.add(("tools", number), f"the tool {tool.name!r}", why)
+        if not is_allowed(tool, number, some, losses):
             continue
         body = encode_tool(tool, number, losses)
         if body is None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from weft.codec.base import Calls, Encoded, Losses, Target
+from weft.codec.choice import narrow
 from weft.codec.params import param_path
 from weft.codec.read import inside, objects, text_of
 from weft.codec.repair import Turn, arrange
@@ -163,11 +164,13 @@ def encode_request(request: Request, target: Target) -> Encoded:
     """The body for this wire, and what it could not say."""
     losses = Losses(request)
     calls: Calls = {}
+    some: tuple[str, ...] = ()
     if PROTOCOL not in request.raw:
-        request, calls = flatten_tools(
-            request, losses, custom=target.model.custom_tools, namespaces=False
-        )
-    tools = write_tools(request, losses)
+        newer = target.model.custom_tools  # the two came together, and older servers know neither
+        request, calls = flatten_tools(request, losses, custom=newer, namespaces=False)
+        if not newer:
+            request, some = narrow(request, losses)
+    tools = write_tools(request, some, losses)
     body: JsonObject = {"model": request.model}
     body.update(encode_params(request, target, tools or [], losses))
     if tools is not None or "tools" in request.raw.get(PROTOCOL, ()):

@@ -6,6 +6,7 @@
 from typing import Any
 
 from weft.codec.base import Losses, members
+from weft.codec.choice import is_allowed
 from weft.codec.params import tool_losses
 from weft.codec.read import at, object_of, objects, optional, text_of, wrong
 from weft.codec.tools import format_of, grammar_of, is_offered, with_properties
@@ -54,8 +55,8 @@ def _decode_function(function: JsonObject, raw: JsonObject) -> Tool:
     )
 
 
-def write_tools(request: Request, losses: Losses) -> list[JsonObject] | None:
-    """The `tools` member, or `None` where the body has none."""
+def write_tools(request: Request, some: tuple[str, ...], losses: Losses) -> list[JsonObject] | None:
+    """The `tools` member, or `None` where the body has none; `some` are those to be offered."""
     own = request.raw.get(PROTOCOL)
     if own is not None:
         if "tools" in own:
@@ -66,7 +67,7 @@ def write_tools(request: Request, losses: Losses) -> list[JsonObject] | None:
         tools = request.tools
     written: list[JsonObject] = []
     for number, tool in enumerate(tools):
-        body = _write_tool(tool, number, losses)
+        body = _write_tool(tool, number, losses) if is_allowed(tool, number, some, losses) else None
         if body is None:
             continue
         if own is not None and ("tools", number) in request.marks:
