@@ -3,10 +3,10 @@
 A request agrees when both refuse it, or when both write the same body but for what is masked:
 `stream` (Floway always streams), an invented `max_tokens`, the one-block form of a content, null
 and absent. Events agree when the client's own decoder finds the same answer in both streams: the
-words, the calls, why it stopped, what it cost. Where the two differ on purpose, `docs/protocols`
-says why: a request's differences stand on the page of the wire that is written (the upstream's),
-those of events on the client's, and each is named there by the very class that is printed here.
-A class that its page does not list is marked, and the last line counts them.
+words, the calls, the thoughts, why it stopped, what it cost. Where the two differ on purpose,
+`docs/protocols` says why: a request's differences stand on the page of the wire that is written
+(the upstream's), those of events on the client's, and each is named there by the very class that
+is printed here. A class that its page does not list is marked, and the last line counts them.
 
     python bench/floway.py [--show PAIR] [--gap]
 """
@@ -23,9 +23,11 @@ from typing import Any, NamedTuple
 import orjson
 
 import weft
-from weft.codec import CODECS, Frame
+from weft.codec import CODECS, Frame, SseParser, write_frame
+from weft.codec.refusals import explanation
+from weft.codec.stream import cut_off
 from weft.errors import WeftError
-from weft.model import Fail, Fold, Refusal, Text, Thinking, ToolCall
+from weft.model import Fold, Refusal, Text, Thinking, ToolCall
 
 PROJECT = Path(__file__).resolve().parents[1]
 PAGES = PROJECT / "docs" / "protocols"
@@ -134,58 +136,79 @@ def frame(event: Any) -> Frame:
 
 
 def answer(protocol: str, events: list[Any]) -> Any:
-    """What a client makes of a stream: its words and calls, why it stopped, its cost."""
+    """What a client makes of a stream: its words, calls and thoughts, why it stopped, its cost.
+
+    The words that explain a refusal count, whether they stand in the answer or beside the stop.
+    """
     decoder, fold = CODECS[protocol].stream_decoder(), Fold()
     told = [event for given in events for event in decoder.feed(frame(given))]
+    fails = ""
     try:
         for event in [*told, *decoder.close()]:
             fold.send(event)
     except WeftError as error:
-        return {"said": str(error), "stop": None, "usage": None, "failed": True}
+        fails = str(error)
     response = fold.response()
-    said: list[Any] = []
-    for block in response.message.blocks:
-        match block:
-            case Text(text=text) | Refusal(text=text) if text:
-                said.append(("text", text))
-            case Thinking(text=text) if text:
-                said.append(("thinking", text))
-            case ToolCall(name=name, arguments=text):
-                said.append(("call", name, arguments(text)))
-            case _:
-                pass
+    blocks = response.message.blocks
     usage, stop = response.usage, response.stop
+    words = [*(b.text for b in blocks if isinstance(b, Text | Refusal)), explanation(stop)]
     return {
-        "said": sorted(said, key=str),
+        "words": "".join(words),
+        "calls": sorted((b.name, arguments(b)) for b in blocks if isinstance(b, ToolCall)),
+        "thinking": "".join(b.text for b in blocks if isinstance(b, Thinking)),
         "stop": stop.kind if stop is not None else None,
         "usage": (usage.input or 0, usage.output or 0) if usage is not None else (0, 0),
-        "failed": fold.error is not None,
+        "fails": fold.error.message if fold.error is not None else fails,
     }
 
 
-def arguments(text: str) -> Any:
+def arguments(call: ToolCall) -> str:
+    """A call's arguments, without how they are written."""
     try:
-        return json.loads(text or "{}")
+        return json.dumps(json.loads(call.arguments or "{}"), sort_keys=True)
     except ValueError:
-        return text
+        return call.arguments
+
+
+def sidecar(options: Json) -> Json:
+    """What the request's translation would have left behind: how its tools were renamed."""
+    custom = {name: {"name": name, "custom": True} for name in options.get("custom_tool_names", ())}
+    return {"weft": 1, "calls": {**custom, **options.get("namespace_tools", {})}}
+
+
+def relay(client: str, upstream: str, vector: Json) -> list[Any]:
+    """The events that our client reads."""
+    stream = weft.StreamTranslator(upstream, client, sidecar(vector["options"]))
+    parser = SseParser()
+    given = b"".join(write_frame(frame(event)) for event in vector["input"])
+    frames = parser.feed(stream.feed(given) + stream.close())
+    return [sent.data if sent.data == "[DONE]" else json.loads(sent.data) for sent in frames]
 
 
 def compare_events(client: str, upstream: str, vector: Json) -> str:
     """Which part of the answer differs; empty where the client sees the same."""
-    decoder, encoder = CODECS[upstream].stream_decoder(), CODECS[client].stream_encoder(0)
-    ours: list[Any] = []
-    events = [told for event in vector["input"] for told in decoder.feed(frame(event))]
-    for told in [*events, *decoder.close()]:
-        ours += [
-            sent.data if sent.data == "[DONE]" else json.loads(sent.data)
-            for sent in encoder.send(told)
-        ]
-        if isinstance(told, Fail):
-            break
-    mine, yours = answer(client, ours), answer(client, vector["output"])
+    mine, yours = answer(client, relay(client, upstream, vector)), answer(client, vector["output"])
     if vector.get("error"):
-        return "" if mine["failed"] else "only floway fails"
-    return next((f"the {key} differs" for key in mine if mine[key] != yours[key]), "")
+        return "" if mine["fails"] else "only floway fails"
+    if bool(mine["fails"]) != bool(yours["fails"]):
+        if mine["fails"]:
+            return "only weft fails"
+        return f"only floway {'gives no stop' if CUT_OFF in yours['fails'] else 'fails'}"
+    seen = TOLD if mine["fails"] else VERBS
+    parts = (key for key in seen if mine[key] != yours[key])
+    return next((f"the {key} {VERBS[key]}" for key in parts), "")
+
+
+CUT_OFF = cut_off("").message
+TOLD = ("words", "calls", "thinking")
+"""What a client keeps of an answer that fails."""
+VERBS = {
+    "words": "differ",
+    "calls": "differ",
+    "thinking": "differs",
+    "stop": "differs",
+    "usage": "differs",
+}
 
 
 COMPARE = {"request": compare_request, "events": compare_events}

@@ -184,6 +184,33 @@ def test_the_maker_is_not_told_its_own_explanation(target: str) -> None:
     assert b"I cannot" in orjson.dumps(weft.translate(request, target, A).body)
 
 
+FORBIDDEN = {
+    "bio_policy": "bio",
+    "cyber_policy": "cyber",
+    "content_filter": None,
+    "misalignment_policy_violation": None,
+}
+
+
+@pytest.mark.parametrize("code", FORBIDDEN)
+@pytest.mark.parametrize("target", [A, C, G])
+def test_a_response_that_a_policy_failed_is_a_refusal(target: str, code: str) -> None:
+    error = {"code": code, "message": "I cannot"}
+    whole = {"id": "r", "model": "g", "status": "failed", "output": [], "error": error}
+    body = orjson.loads(orjson.dumps(weft.translate_response(whole, R, target).body))
+    there = weft.StreamTranslator(R, target)
+    data = there.feed(sse({"type": "response.failed", "response": whole})) + there.close()
+    client = weft.StreamTranslator(target, target)
+    client.feed(data)
+    streamed = CODECS[target].encode_response(client.response, 0).body
+    for said in (body, streamed):
+        assert TOLD[target](said) == ("I cannot", STOPS[A, target] if target != A else "refusal")
+    if target == A:
+        assert body["stop_details"]["category"] == FORBIDDEN[code]
+    home = weft.translate_response(whole, R, R).body
+    assert orjson.loads(orjson.dumps(home)) == whole
+
+
 @pytest.mark.parametrize("target", [C, R, G])
 def test_a_refusal_that_nobody_explains_is_told_by_its_stop_alone(target: str) -> None:
     body = {**WHOLE[A], "stop_details": {**DETAILS, "explanation": None}}

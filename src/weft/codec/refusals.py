@@ -4,6 +4,7 @@ A model that declines says so in words. OpenAI's wires have a place for those wi
 `refusal`, and call the answer whole. Anthropic and Gemini cut an answer off that may not be given,
 and explain it beside the stop: in `stop_details.explanation`, in `finishMessage`
 (https://platform.claude.com/docs/en/test-and-evaluate/strengthen-guardrails/handle-streaming-refusals).
+Responses may also fail by a policy, which its error then names: that is a refusal, too.
 
 So an explanation that has no place beside the stop is told within the answer, and the answer that
 is kept has it too, because the client echoes what it was shown. Nobody's explanation is made up.
@@ -39,7 +40,7 @@ def declined(stop: Stop, *, refused: bool) -> bool:
 
 def tells_apart(source: Codec, target: Codec) -> bool:
     """Whether what a source explains beside the stop must be told to a target in the answer."""
-    return source.explains and not target.explains
+    return source.protocol != target.protocol and not target.explains
 
 
 def tell_refusal(response: Response) -> Response:

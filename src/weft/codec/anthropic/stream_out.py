@@ -30,6 +30,8 @@ from weft.model import (
     Text,
     Thinking,
     ToolCall,
+    Usage,
+    merge_usage,
 )
 
 from .blocks import Writer
@@ -52,6 +54,7 @@ class StreamEncoder:
         self._held: dict[int, list[Event]] = {}
         self._started = False
         self._finish: Finish | None = None
+        self._counted: Usage | None = None
 
     def send(self, event: Event) -> list[Frame]:
         match event:
@@ -80,6 +83,7 @@ class StreamEncoder:
         if self._started:
             return []
         self._started = True
+        self._counted = event.usage
         message: JsonObject = {
             "id": event.id or "msg_weft",
             "type": "message",
@@ -214,7 +218,10 @@ class StreamEncoder:
 
     def _owed(self) -> list[Frame]:
         owed, self._finish = self._finish, None
-        return [] if owed is None else [_frame(self._message_delta(owed, native=False))]
+        if owed is None:
+            return []
+        whole = Finish(owed.stop, merge_usage(self._counted, owed.usage))
+        return [_frame(self._message_delta(whole, native=False))]
 
     def _message_delta(self, event: Finish, *, native: bool) -> JsonObject:
         stop = event.stop

@@ -99,7 +99,10 @@ def stop_word(stop: Stop | None, losses: Losses, *, native: bool) -> str | None:
 def stop_details(stop: Stop | None) -> JsonObject | None:
     """What another wire's maker explains about a refusal, where this one does."""
     words = explanation(stop)
-    return {"type": "refusal", "category": None, "explanation": words} if words else None
+    if stop is None or not words:
+        return None
+    category = (members(stop.details) or {}).get("category")
+    return {"type": "refusal", "category": category, "explanation": words}
 
 
 def _count(raw: JsonObject, key: str) -> int | None:

@@ -39,6 +39,7 @@ from .errors import decode_failure
 from .items import decode_output_item
 from .parts import OUTPUT, decode_part
 from .response import decode_finish, decode_start
+from .usage import refused_by
 from .wire import PROTOCOL
 
 DONE = "[DONE]"
@@ -264,8 +265,10 @@ class StreamDecoder:
         return number in self._settled or (name != "" and name in self._names)
 
     def _failed(self, raw: JsonObject) -> list[Event]:
-        self._ended = True
         response = members(raw.get("response")) or {}
+        if refused_by(response) is not None:
+            return self._terminal(raw)
+        self._ended = True
         return [*self._start(raw), Fail(decode_failure(response.get("error")))]
 
     def _error(self, raw: JsonObject) -> list[Event]:

@@ -40,8 +40,8 @@ from weft.model import (
 
 from .errors import decode_failure
 from .items import decode_output_item
-from .usage import decode_stop, decode_usage, encode_status, encode_usage
-from .wire import INCOMPLETE, PROTOCOL, item_id
+from .usage import decode_stop, decode_usage, encode_status, encode_usage, refused_by
+from .wire import INCOMPLETE, POLICIES, PROTOCOL, item_id
 from .write import Writer, border, reasoning
 
 ENVELOPE = frozenset({"id", "model", "output"})
@@ -55,7 +55,7 @@ def decode_response(body: JsonObject) -> Response:
 
     Raises `UpstreamFailed` where it says of itself that it failed.
     """
-    if optional(body, "status", str) in UNANSWERED:
+    if optional(body, "status", str) in UNANSWERED and refused_by(body) is None:
         error = decode_failure(body.get("error"))
         raise UpstreamFailed(error.message, status=error.status)
     events: list[Event] = [decode_start(body)]
@@ -71,7 +71,8 @@ def decode_response(body: JsonObject) -> Response:
 
 def decode_start(body: JsonObject) -> Start:
     """What the envelope says before any content."""
-    return Start(text_of(body, "id"), body.get("model"), ext=_envelope(body))
+    usage = decode_usage(body.get("usage"))
+    return Start(text_of(body, "id"), body.get("model"), usage, _envelope(body))
 
 
 def decode_finish(body: JsonObject, *, called: bool, refused: bool) -> Finish:
@@ -102,6 +103,8 @@ def locate_answer(response: Response, place: Place) -> str:
             return _part_path(response.message.blocks, block) + inner
         case ("stop", *_):
             told = response.stop.raw if response.stop is not None else None
+            if told in POLICIES and response.stop is not None and response.stop.details is not None:
+                return "error"
             return "incomplete_details.reason" if told in INCOMPLETE else "status"
         case ("member", str(name)) if name != "envelope":
             return name

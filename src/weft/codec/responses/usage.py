@@ -7,7 +7,7 @@ from weft.codec.params import lose_stop
 from weft.codec.refusals import declined
 from weft.model import JsonObject, Stop, StopKind, Usage
 
-from .wire import INCOMPLETE, INCOMPLETE_WORDS, PROTOCOL
+from .wire import INCOMPLETE, INCOMPLETE_WORDS, POLICIES, PROTOCOL
 
 SAME_WORD: frozenset[StopKind] = frozenset({"end", "length", "tool", "filter"})
 """Stops that this wire has a word of its own for, or that its items tell."""
@@ -46,7 +46,10 @@ def encode_usage(usage: Usage | None) -> JsonObject | None:
 
 
 def decode_stop(response: JsonObject, *, called: bool, refused: bool) -> Stop | None:
-    """Why it ended. The wire says only `completed`; what was completed says the rest."""
+    """Why it ended. The wire says only `completed`; what was completed says the rest.
+
+    What a policy forbids is a refusal, as it is on wires that have no failure for it.
+    """
     status = response.get("status")
     if status is None:
         return None
@@ -54,9 +57,23 @@ def decode_stop(response: JsonObject, *, called: bool, refused: bool) -> Stop | 
         return Stop("tool" if called else "refusal" if refused else "end", "completed")
     details = members(response.get("incomplete_details")) or {}
     reason = details.get("reason")
+    policy = refused_by(response)
+    if policy is not None:
+        code, error = policy
+        why = {"category": POLICIES[code], "explanation": error.get("message")}
+        return Stop("refusal", code, details=why)
     if status == "incomplete":
         return Stop(INCOMPLETE.get(str(reason), "other"), reason or status)
     return Stop("other", str(status))
+
+
+def refused_by(response: JsonObject) -> tuple[str, JsonObject] | None:
+    """The policy by which a failed response was refused, and its error; none where it broke."""
+    error = members(response.get("error"))
+    code = error.get("code") if error is not None else None
+    if error is None or response.get("status") != "failed" or code not in POLICIES:
+        return None
+    return str(code), error
 
 
 def encode_status(

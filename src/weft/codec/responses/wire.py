@@ -17,6 +17,16 @@ INCOMPLETE_WORDS: dict[StopKind, str] = {
     "refusal": "content_filter",
 }
 
+POLICIES: dict[str, str | None] = {
+    "bio_policy": "bio",
+    "content_filter": None,
+    "cyber_policy": "cyber",
+    "image_content_policy_violation": None,
+    "misalignment_policy_violation": None,
+}
+"""Codes of a failed response that nobody may answer, not one that nobody could: each with the
+category by which Anthropic, where such a thing is a refusal, knows it."""
+
 ITEM_IDS = {
     "message": "msg",
     "reasoning": "rs",
