@@ -20,7 +20,7 @@ def floway() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("kind", ["request"])
+@pytest.mark.parametrize("kind", ["request", "events"])
 def test_every_class_of_difference_is_on_its_page(floway, kind):
     if not floway.FOLDER.exists():
         pytest.skip("Floway's vectors are not beside the project")
