@@ -12,6 +12,7 @@ from weft.codec import (
 from weft.errors import UpstreamProtocolError
 from weft.model import (
     ApiError,
+    Delta,
     Event,
     Fail,
     Finish,
@@ -113,15 +114,22 @@ class StreamTranslator:
             except UpstreamProtocolError as error:
                 event = Fail(ApiError("server", str(error), 502, "api_error"))
                 self._fold.send(event)
-            known = [event]
-            if self._restorer is not None:
-                known = self._restorer.send(event)
-                for said in known:
-                    self._shown.send(said)
-            for said in known if self._teller is None else self._told(known):
+            if type(event) is Delta and self._restorer is None:  # by far the most
+                out += [write_frame(frame) for frame in self._encoder.send(event)]
+                continue
+            for said in self._retold(event):
                 out += [write_frame(frame) for frame in self._encoder.send(said)]
         return out
 
-    def _told(self, events: list[Event]) -> list[Event]:
+    def _retold(self, event: Event) -> list[Event]:
+        """The events that say this one to the client: with its tools' own names, and with the
+        explanation of a refusal where its wire has a place for it."""
+        said = [event]
+        if self._restorer is not None:
+            said = self._restorer.send(event)
+            for known in said:
+                self._shown.send(known)
         teller = self._teller
-        return events if teller is None else [e for event in events for e in teller.send(event)]
+        if teller is None:
+            return said
+        return [told for known in said for told in teller.send(known)]
