@@ -352,6 +352,12 @@ def test_a_failure_is_one_that_its_client_retries_only_where_that_helps(
     assert frames[-1]["error"]["code"] == status
 
 
+@pytest.mark.parametrize("code", ["content_filter", "bio_policy", "invalid_prompt"])
+def test_an_error_event_about_the_prompt_is_not_one_to_retry(code: str) -> None:
+    frames, _ = stream(R, A, CREATED, {"type": "error", "code": code, "message": "said so"})
+    assert frames[-1]["error"] == {"type": "invalid_request_error", "message": "said so"}
+
+
 def test_a_failure_without_a_reason_says_so() -> None:
     failed = {"type": "response.failed", "response": {"id": "r", "status": "failed"}}
     frames, _ = stream(R, A, CREATED, failed)

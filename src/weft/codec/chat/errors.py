@@ -19,6 +19,8 @@ CODES: dict[str, ErrorKind] = {
     **dict.fromkeys(
         (
             "bio_policy",
+            "content_filter",
+            "content_policy_violation",
             "cyber_policy",
             "data_residency_mismatch",
             "empty_image_file",
