@@ -47,7 +47,12 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     call must carry the signature of its thinking, `media_results` whether a tool's result may hold
     media, `custom_tools` whether it takes tools of free text where its wire has them, `temperature`
     whether it lets a caller choose one, `one_sampler` whether it then refuses a `top_p` beside it,
-    `effort` whether it can be told how hard to think.
+    `stop` whether it can be told where to stop, `json_beside_tools` whether it answers in JSON
+    where tools are offered.
+
+    How hard to think it can be told where `effort` says so, by OpenAI in these of its `efforts`,
+    where not in all. `budget` is the least and the most tokens of thinking that it can be told,
+    none where it does not think; `always_thinks`, that it cannot be told not to.
     """
 
     name: str = ""
@@ -64,7 +69,12 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     custom_tools: bool = False
     temperature: bool = True
     one_sampler: bool = False
+    stop: bool = True
     effort: bool = True
+    efforts: tuple[str, ...] | None = None
+    budget: tuple[int, int] | None = None
+    always_thinks: bool = False
+    json_beside_tools: bool = True
     price: Price | None = None
 
 

@@ -1,7 +1,8 @@
 """A budget of thinking as an effort, for models that are told how hard to think and not how long.
 
 The steps are those by which others, too, turn the one into the other: up to 2048 tokens are little,
-up to 8192 are some, and more are much. Where a caller named an effort himself, it stands.
+up to 8192 are some, and more are much. Where a caller named an effort himself, it stands, or the
+nearest to it that the model takes.
 """
 
 from msgspec import structs
@@ -11,6 +12,7 @@ from weft.model import Reasoning
 
 from .base import Losses
 
+ORDER = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 STEPS = ((2048, "low"), (8192, "medium"))
 MOST = "high"
 
@@ -26,3 +28,19 @@ def with_effort(reasoning: Reasoning, model: Model, losses: Losses) -> Reasoning
     added = f"nothing: the effort {effort!r} was added"
     losses.param("reasoning.effort", added, "it stands for the budget", "form")
     return structs.replace(reasoning, effort=effort, budget=None)
+
+
+def fitting_effort(effort: str | None, model: Model, losses: Losses) -> str | None:
+    """The word that a model takes nearest to this one, or `None` where it takes none; reported."""
+    known = model.efforts
+    if effort not in ORDER or known is None or effort in known:
+        return effort
+    if not known:
+        what, level = f"the effort {effort!r}", "form" if effort == "none" else "meaning"
+        losses.param("reasoning.effort", what, f"{model.name} cannot be told one", level)
+        return None
+    at = ORDER.index(effort)
+    nearest = min(known, key=lambda word: (abs(ORDER.index(word) - at), -ORDER.index(word)))
+    why = f"{model.name} takes {', '.join(known)}"
+    losses.param("reasoning.effort", f"the effort {effort!r}, now {nearest!r}", why)
+    return nearest

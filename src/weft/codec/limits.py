@@ -3,7 +3,8 @@
 Each wire states in `Limits` what its vendor takes. A value beyond is moved to the nearest that is
 taken, and reported: the caller meant "as much as can be". Where no value near says the same, the
 request is refused here, with the caller's own path, and not by the vendor. Sampling that a model
-does not let its callers choose, as the catalogue tells, is left out.
+does not let its callers choose, and stop sequences that it does not take, are left out, as the
+catalogue tells.
 """
 
 from msgspec import Struct, structs
@@ -13,6 +14,7 @@ from weft.errors import Refused
 from weft.model import Params
 
 from .base import Losses
+from .callids import marked_id
 
 OPENAI_EFFORTS = frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "max"})
 """https://platform.openai.com/docs/api-reference/chat/create#chat-create-reasoning_effort"""
@@ -20,8 +22,8 @@ OPENAI_EFFORTS = frozenset({"none", "minimal", "low", "medium", "high", "xhigh",
 
 class Limits(Struct, frozen=True):
     """`tokens` is the least limit on an answer that is taken, `silence` whether none is, too;
-    `seed` is the greatest number for one; `unthinking` is whether a model that is told not to think
-    lets its callers choose the sampling."""
+    `seed` is the greatest number for one, `user` the longest name of one; `unthinking` is whether a
+    model that is told not to think lets its callers choose the sampling."""
 
     temperature: tuple[float, float] = (0, 2)
     stops: int | None = None
@@ -29,6 +31,7 @@ class Limits(Struct, frozen=True):
     tokens: int = 1
     silence: bool = False
     seed: int | None = None
+    user: int | None = None
     unthinking: bool = False
 
 
@@ -37,9 +40,10 @@ def within(params: Params, limits: Limits, model: Model, losses: Losses) -> Para
     params = _sampling(params, limits, model, losses)
     changed = {
         "max_tokens": _tokens(params.max_tokens, limits, losses),
-        "stop": _stops(params.stop, limits, losses),
+        "stop": _stops(params.stop, limits, model, losses),
         "temperature": _temperature(params.temperature, limits, losses),
         "seed": _seed(params.seed, limits, losses),
+        "user": _user(params.user, limits, losses),
     }
     if all(getattr(params, name) == value for name, value in changed.items()):
         return params
@@ -74,6 +78,13 @@ def _seed(given: int | None, limits: Limits, losses: Losses) -> int | None:
     return None
 
 
+def _user(given: str | None, limits: Limits, losses: Losses) -> str | None:
+    if given is None or limits.user is None or len(given) <= limits.user:
+        return given
+    losses.param("user", f"the user {given!r}", "it is too long here, and marked instead", "form")
+    return marked_id(given, limits.user)
+
+
 def _temperature(given: float | None, limits: Limits, losses: Losses) -> float | None:
     if given is None:
         return None
@@ -85,9 +96,14 @@ def _temperature(given: float | None, limits: Limits, losses: Losses) -> float |
     return taken if taken != given else given
 
 
-def _stops(given: tuple[str, ...] | None, limits: Limits, losses: Losses) -> tuple[str, ...] | None:
+def _stops(
+    given: tuple[str, ...] | None, limits: Limits, model: Model, losses: Losses
+) -> tuple[str, ...] | None:
     if not given:
         return given
+    if not model.stop:
+        losses.param("stop", "the stop sequences", f"{model.name} takes none")
+        return None
     taken = given
     if not limits.blank_stops:
         taken = tuple(stop for stop in given if stop and not stop.isspace())

@@ -37,6 +37,20 @@ TYPES = {
 one of the machine differs from machine to machine.
 https://ai.google.dev/gemini-api/docs/file-input-methods"""
 
+ENDINGS = {kind: ending for ending, kind in TYPES.items()}
+
+IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+"""Pictures that Anthropic and OpenAI look at, where they are in the body:
+https://platform.claude.com/docs/en/build-with-claude/vision,
+https://platform.openai.com/docs/guides/images-vision#image-input-requirements"""
+
+
+def refuse_picture(source: Source) -> str | None:
+    """Why a picture in the body is not looked at, or `None`."""
+    if not isinstance(source, Inline) or bare_type(source.media_type) in IMAGE_TYPES:
+        return None
+    return f"pictures of the type {source.media_type!r} are not known here"
+
 
 def type_of(url: str) -> str:
     """The type that an address tells by its ending; empty where it tells none."""
@@ -75,6 +89,17 @@ def with_bare_type(source: Source, place: Place, losses: Losses) -> Source:
     what = f"the type {source.media_type!r}, now {kind!r}"
     losses.add(place, what, "it is spelt so here", "form")
     return Inline(source.data, kind)
+
+
+def named(block: File, place: Place, losses: Losses) -> File:
+    """A document in the body under some name: "Missing required parameter", OpenAI says of one
+    without (https://github.com/openai/openai-agents-python/pull/1513)."""
+    if block.name is not None or not isinstance(block.source, Inline):
+        return block
+    ending = ENDINGS.get(block.source.media_type)
+    name = "document" if ending is None else f"document.{ending}"
+    losses.add(place, f"nothing: the name {name!r} was added", "a file needs one here", "form")
+    return structs.replace(block, name=name)
 
 
 PLAIN_TEXT = ("text/", "application/json")

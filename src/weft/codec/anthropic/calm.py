@@ -118,7 +118,7 @@ def write(calm: Calm, model: Model, _losses: Losses) -> list[Any]:
     said = calm.said
     if type(said[0]) is Assistant:
         raise Unusual  # a user speaks first
-    if type(said[-1]) is Assistant and not model.prefill:
+    if type(said[-1]) is Assistant and (not model.prefill or _is_open(said[-1].content)):
         raise Unusual
     messages: list[Any] = []
     results: list[Any] = []
@@ -131,6 +131,12 @@ def write(calm: Calm, model: Model, _losses: Losses) -> list[Any]:
             results = []
             messages.append(_write_turn(one))
     return messages
+
+
+def _is_open(content: Any) -> bool:
+    """Whether what the assistant has begun ends in blanks."""
+    last = content if isinstance(content, str) else content[-1].text
+    return last != last.rstrip()
 
 
 def _write_turn(one: User | Assistant) -> Any:

@@ -7,7 +7,7 @@ Media stands on the user's side only: "'image' blocks are not permitted within a
 from collections.abc import Callable
 from typing import Any
 
-from weft.codec.media import bare_type, plain_text, typed
+from weft.codec.media import IMAGE_TYPES, bare_type, plain_text, typed
 from weft.codec.origin import MAKER_ONLY, refuse_foreign
 from weft.model import (
     Audio,
@@ -25,7 +25,6 @@ from weft.model import (
 
 from .wire import PROTOCOL
 
-IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 DOCUMENT_TYPES = frozenset({"application/pdf"})
 """Media that can be sent in the body: https://platform.claude.com/docs/en/build-with-claude/files"""
 
@@ -58,6 +57,8 @@ def _refuse_source(source: Source, known: frozenset[str], message: Message) -> s
         return "an assistant message holds no media here"
     if isinstance(source, FileRef):
         return "a stored file's id means nothing to another vendor"
+    if isinstance(source, Url) and source.url[:8].lower() != "https://":
+        return "only an address of https is fetched here"
     kind = source.media_type
     if kind in known or bare_type(kind) in known or (isinstance(source, Url) and not kind):
         return None

@@ -7,6 +7,7 @@ from weft.codec.hosted import is_search, search_members
 from weft.codec.limits import Limits, within
 from weft.codec.params import lose_params, schema_path, tool_losses
 from weft.codec.read import at, optional, optional_object, wrong
+from weft.codec.roots import COMBINES, plain_root
 from weft.codec.tools import is_offered, schema_of
 from weft.model import Format, JsonObject, Params, Reasoning, Request, Tool, ToolChoice
 
@@ -282,7 +283,8 @@ def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
     body: JsonObject = {"name": tool.name}
     if tool.description is not None:
         body["description"] = tool.description
-    body["input_schema"] = schema_of(tool, number, losses)
+    schema = schema_of(tool, number, losses)
+    body["input_schema"] = plain_root(schema, tool, number, COMBINES, losses)
     if tool.strict:
         path = schema_path(tool, number, losses)
         body["input_schema"] = enforceable(body["input_schema"], path, losses)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from weft.codec.base import members
+from weft.codec.media import bare_type, plain_text, refuse_picture
 from weft.codec.origin import MAKER_ONLY, made_by, refuse_foreign
 from weft.codec.read import inside, objects, optional, rest_of, text_of, wrong
 from weft.errors import Refused
@@ -45,6 +46,9 @@ REFUSAL = frozenset({"type", "refusal", *MARKS})
 IMAGE = frozenset({"type", "image_url", *MARKS})
 AUDIO = frozenset({"type", "input_audio", *MARKS})
 FILE = frozenset({"type", "file", *MARKS})
+
+FILE_TYPES = frozenset({"application/pdf", ""})
+"""https://platform.openai.com/docs/guides/pdf-files?api-mode=chat; some data has no type"""
 
 
 def decode_content(raw: JsonObject) -> tuple[tuple[Block, ...], Form]:
@@ -268,7 +272,9 @@ def refuse_opaque(block: Opaque, _message: Message, _request: Request) -> str | 
 def refuse_image(block: Image, message: Message, _request: Request) -> str | None:
     if message.role == "assistant":
         return "an assistant message holds text only here"
-    return "an image cannot be named by a file's id" if isinstance(block.source, FileRef) else None
+    if isinstance(block.source, FileRef):
+        return "an image cannot be named by a file's id"
+    return refuse_picture(block.source)
 
 
 def refuse_file(block: File, message: Message, request: Request) -> str | None:
@@ -278,6 +284,9 @@ def refuse_file(block: File, message: Message, request: Request) -> str | None:
         return "a document cannot be named by its address here"
     if isinstance(block.source, FileRef) and not made_by(PROTOCOL, message, request):
         return "a stored file's id means nothing to another vendor"
+    if isinstance(block.source, Inline) and plain_text(block.source) is None:
+        kind = bare_type(block.source.media_type)
+        return None if kind in FILE_TYPES else f"files of the type {kind!r} are not known here"
     return None
 
 

@@ -7,6 +7,7 @@ and 'refusal'", the vendor says to anything else in its message.
 from collections.abc import Callable
 from typing import Any
 
+from weft.codec.media import refuse_picture
 from weft.codec.origin import made_by, refuse_foreign
 from weft.model import (
     Audio,
@@ -37,7 +38,7 @@ def refuse_media(block: Image | File, message: Message, request: Request) -> str
         return "an assistant message holds words only here"
     if isinstance(block.source, FileRef) and not made_by(PROTOCOL, message, request):
         return "a stored file's id means nothing to another vendor"
-    return None
+    return refuse_picture(block.source) if isinstance(block, Image) else None
 
 
 def refuse_audio(_block: Block, _message: Message, _request: Request) -> str | None:

@@ -1,0 +1,65 @@
+"""The root of a tool's schema, which vendors want to be one plain object.
+
+Generators of schemas write a choice between objects as `anyOf` at the root. Vendors refuse that,
+and with it the whole request. Who offers this or that offers either: the properties of all that was
+combined become the root's, and needed is what every choice needs. Which of them go together cannot
+be said any more, and is reported.
+"""
+
+from typing import Any, cast
+
+from weft.model import JsonObject, Tool
+
+from .base import Losses, members
+from .params import schema_path
+
+COMBINES = frozenset({"allOf", "anyOf", "oneOf"})
+"""What Anthropic refuses: https://github.com/anthropics/claude-code/issues/5973"""
+
+OPENAI_ROOT = COMBINES | {"enum", "not"}
+"""What OpenAI refuses: https://github.com/chatanywhere/GPT_API_free/issues/403"""
+
+
+def plain_root(
+    schema: JsonObject, tool: Tool, number: int, refused: frozenset[str], losses: Losses
+) -> JsonObject:
+    """The schema without the keywords that a vendor refuses at its root, each reported."""
+    found = [key for key in schema if key in refused]
+    if not found:
+        return schema
+    path = schema_path(tool, number, losses)
+    root = {key: value for key, value in schema.items() if key not in refused}
+    properties = dict(members(schema.get("properties")) or {})
+    needed = _names(schema.get("required"))
+    for key in found:
+        what = f"the keyword {key!r} of the schema"
+        losses.add(f"{path}.{key}", what, "the root of a schema is one plain object here")
+        parts = _combined(schema, key)
+        for part in parts:
+            properties = {**(members(part.get("properties")) or {}), **properties}
+        wanted = [set(_names(part.get("required"))) for part in parts]
+        if wanted:
+            common = set[str].union if key == "allOf" else set[str].intersection
+            needed += sorted(common(*wanted) - set(needed))
+    if properties:
+        root["properties"] = properties
+    return {**root, "required": needed} if needed else root
+
+
+def _combined(schema: JsonObject, key: str) -> list[JsonObject]:
+    """The schemas that a keyword combines; one that is only named is looked up."""
+    listed = schema.get(key) if key in COMBINES else None
+    parts = cast("list[Any]", listed) if isinstance(listed, list) else []
+    found: list[JsonObject] = []
+    for part in map(members, parts):
+        if part is None:
+            continue
+        _, home, name = f"{part.get('$ref')}//".split("/")[:3]
+        named = members((members(schema.get(home)) or {}).get(name)) if name else None
+        found.append(named or part)
+    return found
+
+
+def _names(required: Any) -> list[str]:
+    listed = cast("list[Any]", required) if isinstance(required, list) else []
+    return [name for name in listed if isinstance(name, str)]
