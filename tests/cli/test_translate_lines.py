@@ -71,3 +71,10 @@ def test_help_shows_a_line(capfd: pytest.CaptureFixture[str]) -> None:
     for flag in ("--kind", "--system", "--cache"):
         told = out.split(f"  {flag} ")[1].split("\n  --")[0]
         assert len(told.split("}")[1].split()) > 3, flag
+
+
+def test_the_help_names_the_protocols(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["translate", "--help"])
+    told = " ".join(capfd.readouterr().out.split())
+    assert "PROTOCOL is one of anthropic, gemini, openai-chat, openai-responses" in told

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
+from weft.codec import CODECS
 from weft.errors import Refused, UpstreamFailed
 from weft.model import Loss
 from weft.thread.streaming import StreamTranslator
@@ -33,9 +34,11 @@ OPTIONS: dict[str, Callable[[Any], bool]] = {
 JOB_KEYS = frozenset({"source", "target", "body", "sse"})
 """A line that has none of these is a body itself."""
 
-EXAMPLE = """With --jsonl each line is a body, or a job such as
-  {"id": "1", "source": "anthropic", "target": "openai-chat", "body": {"model": ...}}
-  {"id": "2", "kind": "stream", "sse": "event: ...", "options": {"created": 0}}
+EXAMPLE = f"""PROTOCOL is one of {", ".join(sorted(CODECS))}.
+
+With --jsonl each line is a body, or a job such as
+  {{"id": "1", "source": "anthropic", "target": "openai-chat", "body": {{"model": ...}}}}
+  {{"id": "2", "kind": "stream", "sse": "event: ...", "options": {{"created": 0}}}}
 What a line does not say, --from, --to, --kind, --model, --system, --cache and --strict say."""
 
 FLAGS = {"source": "--from", "target": "--to"}
