@@ -150,6 +150,7 @@ def responses(*items, **members):
 
 
 PNG = {"inlineData": {"mimeType": "image/png", "data": "aGk="}}
+HI = {"text": "hi"}
 CALL = {"functionCall": {"name": "f", "args": {}}}
 ANSWER = {"functionResponse": {"name": "f", "response": {"ok": True}}}
 FOUND = {
@@ -178,9 +179,15 @@ LEFT_OUT = [
     (model({"text": "a"}, PNG), G, R, "input_image", ["contents[1].parts[1]"]),
     (model({"text": "a"}, PNG), G, C, "image_url", ["contents[1].parts[1]"]),
     # only the assistant calls, and only the other side answers
-    (gemini({"role": "user", "parts": [CALL]}), G, A, "tool_use", ["contents[0].parts[0]"]),
-    (gemini({"role": "user", "parts": [CALL]}), G, C, "tool_calls", ["contents[0].parts[0]"]),
-    (gemini({"role": "user", "parts": [CALL]}), G, R, "function_call", ["contents[0].parts[0]"]),
+    (gemini({"role": "user", "parts": [HI, CALL]}), G, A, "tool_use", ["contents[0].parts[1]"]),
+    (gemini({"role": "user", "parts": [HI, CALL]}), G, C, "tool_calls", ["contents[0].parts[1]"]),
+    (
+        gemini({"role": "user", "parts": [HI, CALL]}),
+        G,
+        R,
+        "function_call",
+        ["contents[0].parts[1]"],
+    ),
     (model(ANSWER), G, A, "tool_result", ["contents[1].parts[0]"]),
     (model(ANSWER), G, R, "function_call_output", ["contents[1].parts[0]"]),
     # what stood in a result without a call is looked at, too
@@ -480,3 +487,39 @@ def test_a_result_without_its_call_says_the_words_of_what_it_holds():
     assert done.body["messages"] == [
         {"role": "user", "content": [{"type": "text", "text": f"[result of toolu_1]\n{READ}"}]}
     ]
+
+
+AUDIO = {"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}}
+CODE = {"executableCode": {"language": "PYTHON", "code": "1"}}
+THOUGHT = {"type": "redacted_thinking", "data": "sealed"}
+SILENT = [
+    (chat({"role": "user", "content": [AUDIO]}), C, A, "messages[0].content[0]"),
+    (chat({"role": "system", "content": "s"}, {"role": "user", "content": [AUDIO]}), C, R, None),
+    (gemini({"role": "user", "parts": [CODE]}), G, C, "contents[0].parts[0]"),
+    (gemini({"role": "user", "parts": [CODE]}), G, A, "contents[0].parts[0]"),
+    (claude({"role": "assistant", "content": [THOUGHT]}), A, R, "messages[0].content[0]"),
+    (responses({"type": "web_search_call", "id": "w"}), R, G, "input[0]"),
+]
+
+
+@pytest.mark.parametrize(("body", "source", "target", "path"), SILENT)
+def test_a_conversation_of_which_nothing_is_left_is_refused(body, source, target, path):
+    with pytest.raises(weft.Refused) as refused:
+        sent(body, source, target)
+    assert refused.value.status == 400
+    assert refused.value.param == path or path is None
+
+
+@pytest.mark.parametrize(("body", "source", "target"), [row[:3] for row in SILENT])
+def test_but_not_where_anything_is(body, source, target):
+    more = {"role": "user", "parts": [HI]} if source == G else USER
+    said = {**body, LISTS[source]: [*body[LISTS[source]], more]}
+    assert meant(sent(said, source, target))
+
+
+LISTS = {A: "messages", C: "messages", R: "input", G: "contents"}
+
+
+@pytest.mark.parametrize("empty", [chat(messages=[]), chat({"role": "user", "content": ""})])
+def test_nor_where_nothing_was_said(empty):
+    sent(empty, C, R)

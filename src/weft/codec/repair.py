@@ -48,6 +48,7 @@ from .pairing import NO_RESULT as NO_RESULT
 from .pairing import Pairing
 from .params import lose_ext
 from .sift import Check, block_name, leave_out, sift
+from .silence import refuse_silence
 from .turn import Turn as Turn
 from .turn import turn_of
 
@@ -96,6 +97,7 @@ def arrange(
     else:
         paired = _legal(system, turns, request, rules, losses)
         turns = paired.turns
+        refuse_silence(request, turns, losses)
         if paired.inline:
             _place_system(turns, rules, model, policy, losses, native)
         _close_ends(turns, rules, model, losses)
