@@ -499,6 +499,7 @@ SILENT = [
     (gemini({"role": "user", "parts": [CODE]}), G, A, "contents[0].parts[0]"),
     (claude({"role": "assistant", "content": [THOUGHT]}), A, R, "messages[0].content[0]"),
     (responses({"type": "web_search_call", "id": "w"}), R, G, "input[0]"),
+    (responses({"type": "web_search_call", "id": "w"}, max_tool_calls=3), R, C, "input[0]"),
 ]
 
 

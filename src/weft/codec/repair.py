@@ -91,13 +91,14 @@ def arrange(
     """The turns of a request as this wire wants them; every change is reported."""
     native = request.wire is not None and request.wire.protocol == rules.protocol
     turns = [Turn(m.role, m, m.blocks, number) for number, m in enumerate(request.messages)]
+    earlier = len(losses.items)
     system = _take_system(turns, policy, losses)
     if native:
         _place_system(turns, rules, model, policy, losses, native)
     else:
         paired = _legal(system, turns, request, rules, losses)
         turns = paired.turns
-        refuse_silence(request, turns, losses)
+        refuse_silence(request, turns, losses.items[earlier:])
         if paired.inline:
             _place_system(turns, rules, model, policy, losses, native)
         _close_ends(turns, rules, model, losses)

@@ -7,13 +7,12 @@ answer could be one to him: vendors refuse an empty list, or a model would be as
 from collections.abc import Sequence
 
 from weft.errors import Refused
-from weft.model import Request, is_system
+from weft.model import Loss, Request, is_system
 
-from .base import Losses
 from .turn import Turn
 
 
-def refuse_silence(request: Request, turns: Sequence[Turn], losses: Losses) -> None:
+def refuse_silence(request: Request, turns: Sequence[Turn], lost: Sequence[Loss]) -> None:
     """Raise `Refused`, at the first thing that was lost, where nothing of what was said is left.
 
     A thread that is compiled is its owner's, who may look at any part of it: it is not refused.
@@ -22,10 +21,10 @@ def refuse_silence(request: Request, turns: Sequence[Turn], losses: Losses) -> N
         return
     if all(is_system(message) or not message.blocks for message in request.messages):
         return
-    lost = next((loss for loss in losses.items if loss.level == "meaning"), None)
-    if lost is not None:
-        said = f"nothing of this conversation can be said to the target: not {lost.what}"
-        raise Refused(f"{said}, because {lost.why}", param=lost.path)
+    first = next((loss for loss in lost if loss.level == "meaning"), None)
+    if first is not None:
+        said = f"nothing of this conversation can be said to the target: not {first.what}"
+        raise Refused(f"{said}, because {first.why}", param=first.path)
 
 
 def _says(turn: Turn) -> bool:
