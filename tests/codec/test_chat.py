@@ -338,7 +338,11 @@ def test_a_mistake_is_refused_with_its_path(body, param):
             Params(tool_choice=ToolChoice("tool", "f")),
             {},
         ),
-        ({"function_call": {"name": "f"}}, Params(tool_choice=ToolChoice("tool", "f")), {}),
+        (
+            {"function_call": {"name": "f"}},
+            Params(tool_choice=ToolChoice("tool", "f")),
+            {"function_call": None},
+        ),
         (
             {"tool_choice": {"type": "allowed_tools", "allowed_tools": {}}},
             Params(),

@@ -58,7 +58,12 @@ HOMES = [
     (document(WORDS, title="n.txt"), C, {"type": "text", "text": "n.txt\n\none\ntwo"}, ["form"]),
     (document(WORDS, title="n.txt"), R, {**FILE, "filename": "n.txt"}, []),
     (document(WORDS), G, {"inlineData": {"mimeType": "text/plain", "data": DATA}}, []),
-    (document({"type": "content", "content": PARTS}), R, FILE, ["form"]),
+    (
+        document({"type": "content", "content": PARTS}),
+        R,
+        {**FILE, "filename": "document.txt"},
+        ["form", "form"],
+    ),
 ]
 
 
@@ -85,3 +90,65 @@ def test_a_document_in_a_result_stays_in_it_where_it_is_words():
         "tool_call_id": "t",
         "content": [{"type": "text", "text": "one\ntwo"}],
     }
+
+
+PDF = {"type": "base64", "media_type": "application/pdf", "data": "QUJD"}
+
+
+def files(done):
+    """The files of a body that OpenAI is sent, in a message or in a call's result."""
+    for item in done.body.get("messages") or done.body["input"]:
+        said = item.get("content") or item.get("output")
+        for part in said if isinstance(said, list) else ():
+            if part["type"] in ("file", "input_file"):
+                yield part.get("file", part)
+
+
+@pytest.mark.parametrize("target", [C, R])
+@pytest.mark.parametrize(
+    ("members", "name", "path"),
+    [
+        ({}, "document.pdf", ["messages[0].content[0]"]),  # "Missing required parameter"
+        ({"title": "a.pdf"}, "a.pdf", []),
+    ],
+)
+def test_a_file_has_a_name_where_one_is_needed(target, members, name, path):
+    body = asked(document(PDF, **members))
+    done = weft.translate(body, A, target)
+    assert [file["filename"] for file in files(done)] == [name]
+    added = [loss.path for loss in done.losses if loss.what.startswith("nothing: the name")]
+    assert added == path
+    assert weft.translate(done.body, target, A, sidecar=done.sidecar).body == body
+
+
+@pytest.mark.parametrize("target", [C, R])
+def test_a_file_in_a_result_has_a_name_too(target):
+    use = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [document(PDF)]}
+    body = asked({"type": "text", "text": "go"})
+    body["messages"] += [
+        {"role": "assistant", "content": [use]},
+        {"role": "user", "content": [result]},
+    ]
+    done = weft.translate(body, A, target)
+    assert [file["filename"] for file in files(done)] == ["document.pdf"]
+
+
+@pytest.mark.parametrize(
+    ("target", "kind", "kept"),
+    [
+        (C, "image/png", True),
+        (C, "image/heic", False),
+        (R, "image/heic", False),
+        (C, "application/pdf", True),
+        (C, "video/mp4", False),
+    ],
+)
+def test_openai_is_sent_no_media_that_it_refuses(target, kind, kept):
+    parts = [{"inlineData": {"mimeType": kind, "data": "QUJD"}}, {"text": "see"}]
+    body = {"contents": [{"role": "user", "parts": parts}]}
+    done = weft.translate(body, G, target, model="m")
+    said = (done.body.get("messages") or done.body["input"])[0]["content"]
+    assert (len(said) == 2) == kept
+    lost = [loss.path for loss in done.losses if loss.level == "meaning"]
+    assert lost == ([] if kept else ["contents[0].parts[0]"])

@@ -487,10 +487,10 @@ def test_P49_a_foreign_schema_travels_whole() -> None:
 @pytest.mark.parametrize(
     ("reasoning", "model", "config"),
     [
-        (Reasoning("off"), "gemini-2.5-pro", {"thinkingBudget": 0}),
+        (Reasoning("off"), "gemini-2.5-flash", {"thinkingBudget": 0}),
         (Reasoning("off"), "gemini-3-pro", {"thinkingLevel": "low"}),  # it cannot be turned off
         (Reasoning("adaptive"), "gemini-2.5-pro", {"thinkingBudget": -1}),
-        (Reasoning("on", budget=99), "gemini-2.5-pro", {"thinkingBudget": 99}),
+        (Reasoning("on", budget=99), "gemini-2.5-flash", {"thinkingBudget": 99}),
         (Reasoning(effort="medium"), "gemini-2.5-pro", {"thinkingBudget": 8192}),
         (Reasoning(effort="medium"), "gemini-3-pro", {"thinkingLevel": "medium"}),
         (Reasoning(effort="xhigh"), "gemini-3-pro", {"thinkingLevel": "high"}),

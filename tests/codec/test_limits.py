@@ -3,6 +3,7 @@ sent in silence."""
 
 from copy import deepcopy
 
+import orjson
 import pytest
 
 import weft
@@ -29,6 +30,8 @@ def sent(body, source, target):
     done = weft.translate(body, source, target, model="m")
     return done.body, [loss.path for loss in done.losses if loss.level == "meaning"]
 
+
+SHORT_USER = "u" * 54 + "-xf20e249d"  # marked by a digest of the whole, as ids are
 
 LIMITED = [
     # Claude's temperature ends at 1: https://platform.claude.com/docs/en/api/messages
@@ -57,6 +60,10 @@ LIMITED = [
     (claude(max_tokens=5), A, R, ("max_output_tokens",), 16, ["max_tokens"]),
     (claude(max_tokens=16), A, R, ("max_output_tokens",), 16, []),
     (chat(max_tokens=0), C, A, ("max_tokens",), 0, []),  # here it means to fill the cache only
+    # "string too long. Expected a string with maximum length 64": Claude Code's has about 150
+    (claude(metadata={"user_id": "u" * 65}), A, C, ("user",), SHORT_USER, []),
+    (claude(metadata={"user_id": "u" * 65}), A, R, ("user",), SHORT_USER, []),
+    (claude(metadata={"user_id": "u" * 64}), A, C, ("user",), "u" * 64, []),
 ]
 
 
@@ -84,6 +91,37 @@ THINKING = "generationConfig.thinkingConfig.thinkingBudget"
 
 def thought(budget, limit=9000, **config):
     return gemini(thinkingConfig={"thinkingBudget": budget}, maxOutputTokens=limit, **config)
+
+
+BUDGET = "thinking.budget_tokens"
+OFFERED = [{"type": "function", "function": {"name": "f"}}]
+OUTPUT = {"generationConfig": {"maxOutputTokens": 64}}
+NOTHING = {"generationConfig": None}
+JSON = {"generationConfig": {"responseMimeType": "application/json"}}
+
+
+def enabled(budget):
+    return claude(thinking={"type": "enabled", "budget_tokens": budget})
+
+
+EFFORT = "output_config.effort"
+
+
+def effort(word):
+    return claude(output_config={"effort": word})
+
+
+def disabled():
+    return claude(thinking={"type": "disabled"})
+
+
+def budgeted(budget, limit=64):
+    config = {"thinkingConfig": {"thinkingBudget": budget}}
+    return {"generationConfig": config if limit is None else {"maxOutputTokens": limit, **config}}
+
+
+def formatted(**members):
+    return chat(response_format={"type": "json_object"}, **members)
 
 
 MODELS = [
@@ -195,6 +233,48 @@ MODELS = [
         ["output_config.effort"],
     ),
     (claude(output_config={"effort": "max"}), A, C, "m", {"reasoning_effort": "max"}, []),
+    # "Unsupported value: 'minimal' is not supported with the 'gpt-5.1' model"
+    (effort("minimal"), A, C, "gpt-5.1", {"reasoning_effort": "low"}, [EFFORT]),
+    (effort("low"), A, C, "gpt-5.1", {"reasoning_effort": "low"}, []),
+    (effort("xhigh"), A, R, "gpt-5", {"reasoning": {"effort": "high"}}, [EFFORT]),
+    (effort("xhigh"), A, R, "gpt-5.2", {"reasoning": {"effort": "xhigh"}}, []),
+    (effort("minimal"), A, C, "o3", {"reasoning_effort": "low"}, [EFFORT]),
+    (disabled(), A, R, "gpt-5", {"reasoning": {"effort": "minimal"}}, [EFFORT]),
+    (disabled(), A, R, "gpt-5.1", {"reasoning": {"effort": "none"}}, []),
+    # "Unrecognized request argument supplied: reasoning_effort"
+    (effort("low"), A, C, "gpt-4o", {"reasoning_effort": None}, [EFFORT]),
+    (disabled(), A, R, "gpt-4.1", {"reasoning": None}, []),
+    # "Unsupported parameter: 'stop' is not supported with this model"
+    (claude(stop_sequences=["END"]), A, C, "gpt-5", {"stop": None}, ["stop_sequences"]),
+    (claude(stop_sequences=["END"]), A, C, "gpt-5.4", {"stop": None}, ["stop_sequences"]),
+    (claude(stop_sequences=["END"]), A, C, "o3", {"stop": None}, ["stop_sequences"]),
+    (claude(stop_sequences=["END"]), A, C, "gpt-5.5", {"stop": ["END"]}, []),
+    (claude(stop_sequences=["END"]), A, C, "gpt-4o", {"stop": ["END"]}, []),
+    # "The thinking budget 64000 is invalid. Please choose a value between 0 and 24576."
+    (enabled(64000), A, G, "gemini-2.5-flash", budgeted(24576), [BUDGET]),
+    (enabled(24576), A, G, "gemini-2.5-flash", budgeted(24576), []),
+    (enabled(100), A, G, "gemini-2.5-flash-lite", budgeted(512), [BUDGET]),
+    (enabled(64000), A, G, "gemini-2.5-pro", budgeted(32768), [BUDGET]),
+    # "Budget 0 is invalid. This model only works in thinking mode."
+    (disabled(), A, G, "gemini-2.5-pro", budgeted(128), ["thinking"]),
+    (disabled(), A, G, "gemini-2.5-flash", budgeted(0), []),
+    (
+        chat(reasoning_effort="none"),
+        C,
+        G,
+        "gemini-2.5-pro",
+        budgeted(128, None),
+        ["reasoning_effort"],
+    ),
+    # "Thinking is not supported for this model"
+    (enabled(2000), A, G, "gemini-2.0-flash", OUTPUT, [BUDGET]),
+    (disabled(), A, G, "gemini-2.0-flash", OUTPUT, []),
+    (chat(reasoning_effort="low"), C, G, "gemini-1.5-pro", NOTHING, ["reasoning_effort"]),
+    # "Function calling with a response mime type: 'application/json' is unsupported"
+    (formatted(tools=OFFERED), C, G, "gemini-2.5-flash", NOTHING, ["response_format"]),
+    (formatted(tools=OFFERED), C, G, "gemini-3-pro", JSON, []),
+    (formatted(), C, G, "gemini-2.5-flash", JSON, []),
+    (formatted(tools=OFFERED, tool_choice="none"), C, G, "gemini-2.5-flash", JSON, []),
     # a 32-bit number: https://ai.google.dev/api/generate-content#generationconfig
     (chat(seed=2**31), C, G, "m", {"generationConfig": None}, ["seed"]),
     (chat(seed=-1), C, G, "m", {"generationConfig": {"seed": -1}}, []),
@@ -305,6 +385,53 @@ def test_a_refusal_of_the_past_is_told_to_be_plain_text(target):
     turn = {"role": "assistant", "content": None, "refusal": "I cannot."}
     done = weft.translate(chat(messages=[USER, turn, USER]), C, target, model="m")
     assert ("messages[1].refusal", "form") in [(loss.path, loss.level) for loss in done.losses]
+
+
+def prefilled(content):
+    return chat(messages=[USER, {"role": "assistant", "content": content}])
+
+
+def texts(*words):
+    return [{"type": "text", "text": word} for word in words]
+
+
+ENDS = [
+    # "final assistant content cannot end with trailing whitespace"
+    (prefilled("So: \n"), "So:", ["messages[1].content"]),
+    (prefilled(texts("So", "far ")), texts("So", "far"), ["messages[1].content[1]"]),
+    (prefilled("So:"), "So:", []),
+    (chat(messages=[*prefilled("So: ")["messages"], USER]), "So: ", []),
+]
+
+
+@pytest.mark.parametrize("as_bytes", [True, False])
+@pytest.mark.parametrize(("body", "content", "lost"), ENDS)
+def test_what_the_assistant_has_begun_does_not_end_in_blanks(body, content, lost, as_bytes):
+    given = orjson.dumps(body) if as_bytes else body
+    done = weft.translate(given, C, A, model="claude-opus-4-1")
+    written = orjson.loads(done.body) if as_bytes else done.body
+    assert written["messages"][1]["content"] == content
+    assert [loss.path for loss in done.losses if loss.path.startswith("messages")] == lost
+    home = weft.translate(written, A, C, sidecar=done.sidecar)
+    assert home.body["messages"] == body["messages"]
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("https://a/b.png", True),
+        ("HTTPS://a/b.png", True),
+        ("http://a/b.png", False),  # "Only HTTPS URLs are supported."
+        ("gs://a/b.png", False),
+        ("data:image/png,x", False),
+    ],
+)
+def test_claude_is_shown_no_address_that_it_does_not_fetch(url, kept):
+    part = {"type": "image_url", "image_url": {"url": url}}
+    content = [*texts("see"), part]
+    body, losses = sent(chat(messages=[{"role": "user", "content": content}]), C, A)
+    assert (len(body["messages"][0]["content"]) == 2) == kept
+    assert losses == ([] if kept else ["messages[0].content[1]"])
 
 
 NOT_A_NUMBER = [

@@ -11,7 +11,8 @@ place that every block came from. Each rule, and whose it is:
 - A call without a result gets one that says so, a result without a call becomes text: an unpaired
   id is a 400 everywhere.
 - Empty text is not sent: Anthropic says "text content blocks must be non-empty".
-- The list does not begin, and for some models not end, with the assistant: Anthropic.
+- The list does not begin, and for some models not end, with the assistant: Anthropic. What he has
+  begun there ends in a word: "final assistant content cannot end with trailing whitespace".
 - What only its maker can read stays behind: signatures, file ids, foreign blocks; and so does the
   line that Claude Code puts first for billing: it differs in every request, so no prefix that it
   stands in is ever found in a cache (https://github.com/anthropics/claude-code/issues/68900).
@@ -32,7 +33,6 @@ from weft.model import (
     Block,
     Checkpoint,
     Ext,
-    Message,
     Place,
     Reminder,
     Request,
@@ -44,6 +44,7 @@ from weft.model import (
 )
 
 from .base import Losses, SystemPolicy
+from .ends import close_ends
 from .pairing import NO_RESULT as NO_RESULT
 from .pairing import Pairing
 from .params import lose_ext
@@ -52,7 +53,6 @@ from .silence import refuse_silence
 from .turn import Turn as Turn
 from .turn import turn_of
 
-CONTINUED = "(continued)"
 EMPTY = "(empty)"
 BILLING = "x-anthropic-billing-header:"
 
@@ -76,6 +76,7 @@ class Rules(Struct, frozen=True):
     named: bool = False
     user_first: bool = False
     empty_text: bool = True
+    blank_end: bool = True
 
 
 class Arranged(Struct, frozen=True):
@@ -101,7 +102,7 @@ def arrange(
         refuse_silence(request, turns, losses.items[earlier:])
         if paired.inline:
             _place_system(turns, rules, model, policy, losses, native)
-        _close_ends(turns, rules, model, losses)
+        close_ends(turns, model, losses, user_first=rules.user_first, blank_end=rules.blank_end)
     return Arranged(system, turns) if rules.hoists else Arranged([], system + turns)
 
 
@@ -362,24 +363,3 @@ def _why_not_inline(
     if end < len(turns) and turns[end].role != "assistant":
         return "it must come before an assistant turn, or last"
     return ""
-
-
-def _close_ends(turns: list[Turn], rules: Rules, model: Model, losses: Losses) -> None:
-    """Begin with the user and, where the model takes no prefill, do not end with the assistant."""
-    if rules.user_first and turns and turns[0].role == "assistant":
-        first = turns[0]
-        losses.add(first.at, f"nothing: {CONTINUED!r} was added before it", "a user speaks first")
-        turns.insert(0, _filler(first.number))
-    if turns and turns[-1].role == "assistant" and rules.user_first and not model.prefill:
-        last = turns[-1]
-        losses.add(
-            last.at,
-            f"nothing: {CONTINUED!r} was added behind it",
-            f"{model.name} does not continue an assistant turn",
-        )
-        turns.append(_filler(last.number))
-
-
-def _filler(number: int) -> Turn:
-    message = Message("user", (Text(CONTINUED),), form="text")
-    return Turn("user", message, message.blocks, number, [(number,)])

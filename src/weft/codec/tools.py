@@ -31,6 +31,7 @@ from .base import Calls, Losses, members
 from .distinct import distinct_calls
 from .hosted import is_search
 from .params import schema_path
+from .roots import OPENAI_ROOT, plain_root
 
 LONGEST_NAME = 64
 """https://platform.openai.com/docs/api-reference/chat/create#chat-create-tools"""
@@ -110,6 +111,7 @@ def with_properties(schema: JsonObject, tool: Tool, number: int, losses: Losses)
     """A schema as OpenAI takes it: "object schema missing properties", it says of one without
     (https://github.com/spring-projects/spring-ai/issues/4776), which tools that take nothing are
     often defined by."""
+    schema = plain_root(schema, tool, number, OPENAI_ROOT, losses)
     if schema.get("type") != "object" or "properties" in schema:
         return schema
     path = schema_path(tool, number, losses)

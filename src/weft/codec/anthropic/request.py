@@ -54,6 +54,7 @@ RULES = Rules(
     hoists=True,
     user_first=True,
     empty_text=False,
+    blank_end=False,
 )
 
 

@@ -2,9 +2,10 @@
 
 from typing import Any, cast
 
+from weft.catalog import Model
 from weft.codec.base import Losses, Target, members
 from weft.codec.choice import read_allowed
-from weft.codec.effort import with_effort
+from weft.codec.effort import fitting_effort, with_effort
 from weft.codec.limits import OPENAI_EFFORTS, Limits, within
 from weft.codec.params import lose_params
 from weft.codec.read import at, optional, optional_object, wrong
@@ -58,8 +59,9 @@ FORMAT_MEMBERS = frozenset({"name", "schema", "description", "strict"})
 CHOICES = {"auto": ToolChoice("auto"), "none": ToolChoice("none"), "required": ToolChoice("any")}
 CHOICE_WORDS = {"auto": "auto", "none": "none", "any": "required"}
 
-LIMITS = Limits(stops=4, unthinking=True)
-"""https://platform.openai.com/docs/api-reference/chat/create#chat-create-stop"""
+LIMITS = Limits(stops=4, user=64, unthinking=True)
+"""https://platform.openai.com/docs/api-reference/chat/create#chat-create-stop,
+https://github.com/maximhq/bifrost/pull/1000"""
 
 PATHS = {
     "format": "response_format",
@@ -137,18 +139,20 @@ def _decode_choice(body: JsonObject, rest: dict[str, Any]) -> ToolChoice | None:
     match choice:
         case str() if choice in CHOICES:
             return CHOICES[choice]
-        case {"type": "function", "function": {"name": str(name)}}:
-            return ToolChoice("tool", name)
-        case {"type": "custom", "custom": {"name": str(name)}}:
-            return ToolChoice("tool", name)
-        case {"name": str(name)} if key == "function_call":
-            return ToolChoice("tool", name)
+        case {"type": "function", "function": {"name": str(name), **inner}, **more}:
+            more |= {f"function.{member}": value for member, value in inner.items()}
+        case {"type": "custom", "custom": {"name": str(name), **inner}, **more}:
+            more |= {f"custom.{member}": value for member, value in inner.items()}
+        case {"name": str(name), **more} if key == "function_call":
+            pass
         case _:
             fields = members(choice) or {}
             some = read_allowed(members(fields.get("allowed_tools")) or {})
             if some is None:
                 rest[key] = choice
             return some
+    rest.update({f"{key}.{member}": value for member, value in more.items()})
+    return ToolChoice("tool", name)
 
 
 def _decode_format(body: JsonObject, rest: dict[str, Any]) -> Format | None:
@@ -199,7 +203,7 @@ def encode_params(
     if params.format is not None:
         body["response_format"] = _write_format(params.format, losses)
     if params.reasoning is not None:
-        _write_reasoning(with_effort(params.reasoning, target.model, losses), body, losses)
+        _write_reasoning(params.reasoning, target.model, body, losses)
     if params.tool_choice is not None:
         _write_choice(params.tool_choice, tools, body, losses)
     if not tools:
@@ -258,9 +262,10 @@ def _write_format(shape: Format, losses: Losses) -> JsonObject:
     return {"type": "json_schema", "json_schema": schema}
 
 
-def _write_reasoning(reasoning: Reasoning, body: JsonObject, losses: Losses) -> None:
+def _write_reasoning(reasoning: Reasoning, model: Model, body: JsonObject, losses: Losses) -> None:
     """This wire knows an effort and nothing else."""
-    effort = reasoning.effort
+    reasoning = with_effort(reasoning, model, losses)
+    effort = fitting_effort(reasoning.effort, model, losses)
     if effort in OPENAI_EFFORTS:
         body["reasoning_effort"] = effort
     elif effort is not None:

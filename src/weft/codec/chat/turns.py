@@ -11,7 +11,7 @@ from msgspec import structs
 
 from weft.codec.base import Losses
 from weft.codec.callids import lose_emptiness, lose_id
-from weft.codec.media import lose_type, plain_text
+from weft.codec.media import lose_type, named, plain_text
 from weft.codec.repair import NO_RESULT, Rules, Turn
 from weft.codec.sift import sift
 from weft.model import (
@@ -158,6 +158,8 @@ class Writer:
         if isinstance(block, File) and words is not None:
             self.losses.add(place, "a document, now its words", "only a PDF is a file here", "form")
             return Text(words if block.name is None else f"{block.name}\n\n{words}")
+        if isinstance(block, File):
+            return named(block, place, self.losses)
         if isinstance(block, Image):
             lose_type(block.source, place, self.losses)
         elif isinstance(block, Audio) and isinstance(block.source, Inline):

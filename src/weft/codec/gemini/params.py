@@ -2,6 +2,7 @@
 
 from typing import Any, cast
 
+from weft.catalog import Model
 from weft.codec.base import Losses, Target, members
 from weft.codec.limits import Limits, within
 from weft.codec.params import lose_params
@@ -192,7 +193,7 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
             config[word] = value
     if params.stop is not None:
         config["stopSequences"] = list(params.stop)
-    if params.format is not None:
+    if params.format is not None and _may_format(params, request, target.model, losses):
         _write_format(params.format, config, losses)
     if params.reasoning is not None:
         thinking = _write_thinking(params.reasoning, target, losses)
@@ -207,6 +208,17 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
         losses.param("stream", "the parameter 'stream'", "the address says it here", "form")
     lose_params(request, SAYABLE, losses)
     return body
+
+
+def _may_format(params: Params, request: Request, model: Model, losses: Losses) -> bool:
+    """Whether the format of an answer can be told; some models answer in JSON or call tools."""
+    plain = params.format is not None and params.format.kind == "text"
+    called = params.tool_choice is None or params.tool_choice.kind != "none"
+    tools = called and any(tool.kind in CALLABLE for tool in request.tools)
+    if plain or not tools or model.json_beside_tools:
+        return True
+    losses.param("format", "the format", f"{model.name} answers in JSON or calls tools")
+    return False
 
 
 def _write_format(shape: Format, config: JsonObject, losses: Losses) -> None:
@@ -235,6 +247,9 @@ def _write_thinking(reasoning: Reasoning, target: Target, losses: Losses) -> Jso
     """One of budget and level: a model takes the one or the other, never both."""
     levels = target.model.thinking == "effort"
     body: JsonObject = {}
+    if target.model.budget == (0, 0):
+        _lose_thinking(reasoning, target.model, losses)
+        return body
     if reasoning.mode == "off" or reasoning.effort == "none":
         body = {"thinkingLevel": "low"} if levels else {"thinkingBudget": 0}
         if levels:
@@ -262,6 +277,7 @@ def _write_thinking(reasoning: Reasoning, target: Target, losses: Losses) -> Jso
         losses.param(
             "reasoning.mode", "the wish to think", "the model decides that by itself", "form"
         )
+    _keep_budget(body, target.model, losses)
     if reasoning.summary is not None:
         body["includeThoughts"] = True
         if reasoning.summary != "auto":
@@ -272,6 +288,32 @@ def _write_thinking(reasoning: Reasoning, target: Target, losses: Losses) -> Jso
                 "form",
             )
     return body
+
+
+def _lose_thinking(reasoning: Reasoning, model: Model, losses: Losses) -> None:
+    """Report whatever was said about thinking to a model that does not think."""
+    measured = reasoning.effort is not None or reasoning.budget is not None
+    for name in reasoning.__struct_fields__:
+        value = getattr(reasoning, name)
+        if value is not None:
+            form = value in ("off", "none") or (name == "mode" and measured)
+            what = f"the {name} {value!r} of thinking"
+            level = "form" if form else "meaning"
+            losses.param(f"reasoning.{name}", what, f"{model.name} does not think", level)
+
+
+def _keep_budget(body: JsonObject, model: Model, losses: Losses) -> None:
+    """Bring a budget within what the model takes; -1 leaves it to the model."""
+    given = body.get("thinkingBudget", -1)
+    if model.budget is None or given < 0 or (given == 0 and not model.always_thinks):
+        return
+    least, most = model.budget
+    body["thinkingBudget"] = taken = min(max(given, least), most)
+    if given == 0:
+        losses.param("reasoning.mode", "the wish not to think", f"{model.name} always thinks")
+    elif taken != given:
+        why = f"{model.name} takes {least} to {most}"
+        losses.param("reasoning.budget", f"the budget {given}, now {taken}", why)
 
 
 def _write_effort(effort: str, levels: bool, losses: Losses) -> JsonObject:

@@ -64,8 +64,11 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
     system = next((key for key in SYSTEM if key in body), None)
     if system is not None:
         messages.append(_decode_system(body, system, reader, form))
-        if form.get(f"{SYSTEM[0]}.rest") is not None:
-            rest[f"{system}.role"] = None
+        beside = form.get(f"{SYSTEM[0]}.rest")
+        if beside is not None:
+            rest.update({f"{system}.{key}": beside[key] for key in beside if key != "role"})
+            if beside.get("role") != USER["role"]:
+                rest[f"{system}.role"] = None
     for number, raw in enumerate(_contents(body, form)):
         try:
             messages.append(_decode_content(raw, number, reader, form))

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from weft.codec.base import Losses, Target, members
 from weft.codec.choice import read_allowed
-from weft.codec.effort import with_effort
+from weft.codec.effort import fitting_effort, with_effort
 from weft.codec.hosted import is_search, search_members
 from weft.codec.limits import OPENAI_EFFORTS, Limits, within
 from weft.codec.params import lose_params, tool_losses
@@ -73,8 +73,8 @@ REMEMBERED = ("", "absent")
 FORMAT_NAME = "response"
 """The name of a schema that came without one: the vendor demands some name."""
 
-LIMITS = Limits(tokens=16, unthinking=True)
-"""What the vendor says to less: "Expected a value >= 16"."""
+LIMITS = Limits(tokens=16, user=64, unthinking=True)
+"""What the vendor says to less: "Expected a value >= 16"; for the user, as in Chat."""
 
 PATHS = {
     "format": "text.format",
@@ -125,7 +125,8 @@ def _decode_choice(body: JsonObject, rest: dict[str, Any]) -> ToolChoice | None:
     if isinstance(choice, str) and choice in CHOICES:
         return ToolChoice(CHOICES[choice])
     match choice:
-        case {"type": "function" | "custom", "name": str(name)}:
+        case {"type": "function" | "custom", "name": str(name), **more}:
+            _keep_rest(more, set(), "tool_choice", rest)
             return ToolChoice("tool", name)
         case None:
             return None
@@ -269,14 +270,16 @@ def _write_reasoning(params: Params, target: Target, losses: Losses) -> JsonObje
     reasoning = with_effort(params.reasoning, target.model, losses)
     body: JsonObject = {}
     effort, mode = reasoning.effort, reasoning.mode
-    if effort in OPENAI_EFFORTS:
-        body["effort"] = effort
-    elif effort is not None:
+    if effort is not None and effort not in OPENAI_EFFORTS:
         losses.param("reasoning.effort", f"the effort {effort!r}", "the target has no such effort")
-    if mode == "off" and "effort" not in body:
-        body["effort"] = "none"
+        effort = None
+    if mode == "off" and effort is None:
+        effort = "none"
     elif mode == "off" and effort != "none":
         losses.param("reasoning.mode", "the wish not to think", "an effort was named, too")
+    effort = fitting_effort(effort, target.model, losses)
+    if effort is not None:
+        body["effort"] = effort
     if reasoning.summary is not None:
         body["summary"] = reasoning.summary
     if reasoning.budget is not None:

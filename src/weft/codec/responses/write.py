@@ -7,12 +7,14 @@ from msgspec import structs
 
 from weft.codec.base import Losses
 from weft.codec.callids import fitting_id, lose_id
+from weft.codec.media import named
 from weft.codec.repair import Turn
 from weft.codec.sift import sift
 from weft.model import (
     Block,
     Checkpoint,
     Ext,
+    File,
     Form,
     Image,
     JsonObject,
@@ -107,18 +109,21 @@ class Writer:
         return items
 
     def _demanded(self, block: Block, place: Any) -> Block:
-        """A part of another wire's, as this one demands it: an image has a detail, and a refusal is
-        what nobody says but the model."""
+        """A part of another wire's, as this one demands it: an image has a detail."""
         if self.native:
             return block
-        if isinstance(block, Refusal):
-            return self._plain(block, place)
+        block = self._fit(block, place)
         if not isinstance(block, Image) or block.detail is not None:
             return block
         self.losses.add(place, "nothing: detail 'auto' was added", "it is needed here", "form")
         return structs.replace(block, detail="auto")
 
-    def _plain(self, block: Refusal, place: Any) -> Text:
+    def _fit(self, block: Block, place: Any) -> Block:
+        """A file has a name, and a refusal is what nobody says but the model."""
+        if isinstance(block, File):
+            return named(block, place, self.losses)
+        if not isinstance(block, Refusal):
+            return block
         self.losses.add(place, "that it is a refusal", "it is plain text here", "form")
         return Text(block.text)
 
@@ -260,9 +265,7 @@ class Writer:
         content, form = block.content, _result_form(block)
         if self.request is not None and not self.native:
             found = sift(block, place, self.request, CHECKS, PROTOCOL, self.losses)
-            content = tuple(
-                self._plain(part, at) if isinstance(part, Refusal) else part for part, at in found
-            )
+            content = tuple(self._fit(part, at) for part, at in found)
             form = form if content else self._filled(form, place)
         return write_content(content, form, INPUT, place, self.losses)
 

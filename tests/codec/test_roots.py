@@ -1,0 +1,97 @@
+"""A tool's schema has one plain object at its root: a vendor that finds another refuses the whole
+request."""
+
+import pytest
+
+import weft
+
+A, C, R, G = "anthropic", "openai-chat", "openai-responses", "gemini"
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+PLACE = {
+    "type": "object",
+    "properties": {"lat": {"type": "number"}, "unit": {"type": "string"}},
+    "required": ["lat"],
+}
+BOTH = {**CITY["properties"], **PLACE["properties"]}
+UNIT = {"unit": {"type": "string", "enum": ["c", "f"]}}
+
+
+def offer(schema):
+    tool = {"type": "function", "function": {"name": "weather", "parameters": schema}}
+    return {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": [tool]}
+
+
+def schemas(body):
+    return [tool.get("input_schema", tool.get("parameters")) for tool in body["tools"]]
+
+
+ROOTS = [
+    # a choice between two: either's properties, and what both need
+    (
+        {"anyOf": [CITY, PLACE]},
+        {"type": "object", "properties": BOTH},
+        ["anyOf"],
+    ),
+    (
+        {"type": "object", "oneOf": [CITY, {**CITY, "properties": PLACE["properties"]}]},
+        {"type": "object", "properties": BOTH, "required": ["city"]},
+        ["oneOf"],
+    ),
+    # all of them: what any needs; the root's own word comes first
+    (
+        {"type": "object", "properties": UNIT, "required": ["unit"], "allOf": [CITY, PLACE]},
+        {
+            "type": "object",
+            "properties": {**BOTH, **UNIT},
+            "required": ["unit", "city", "lat"],
+        },
+        ["allOf"],
+    ),
+    # one that is only named
+    (
+        {"type": "object", "$defs": {"City": CITY}, "anyOf": [{"$ref": "#/$defs/City"}]},
+        {"type": "object", "$defs": {"City": CITY}, **CITY},
+        ["anyOf"],
+    ),
+    # conditions on what is there already
+    (
+        {**CITY, "anyOf": [{"required": ["city"]}, {"required": ["lat"]}]},
+        CITY,
+        ["anyOf"],
+    ),
+    # whatever else a keyword may hold
+    ({**CITY, "anyOf": "x"}, CITY, ["anyOf"]),
+    ({**CITY, "anyOf": [True, {"$ref": 5}, {"$ref": "#/a/b/c"}]}, CITY, ["anyOf"]),
+    # inside, it may stand
+    (
+        {"type": "object", "properties": {"at": {"anyOf": [CITY, PLACE]}}},
+        {"type": "object", "properties": {"at": {"anyOf": [CITY, PLACE]}}},
+        [],
+    ),
+]
+
+
+@pytest.mark.parametrize(("schema", "root", "lost"), ROOTS)
+@pytest.mark.parametrize("target", [A, R])
+def test_what_was_combined_at_the_root_is_one_object(schema, root, lost, target):
+    done = weft.translate(offer(schema), C, target)
+    assert schemas(done.body) == [root]
+    paths = [loss.path for loss in done.losses if loss.level == "meaning"]
+    assert paths == [f"tools[0].function.parameters.{key}" for key in lost]
+    home = weft.translate(done.body, target, C, sidecar=done.sidecar)
+    assert home.body["tools"] == offer(schema)["tools"]
+
+
+def test_openai_refuses_more_than_claude():
+    schema = {**CITY, "not": {"required": ["lat"]}}
+    assert schemas(weft.translate(offer(schema), C, A).body) == [schema]
+    assert schemas(weft.translate(offer(schema), C, R).body) == [CITY]
+    body = {
+        "contents": [{"role": "user", "parts": [{"text": "hi"}]}],
+        "tools": [{"functionDeclarations": [{"name": "f", "parametersJsonSchema": schema}]}],
+    }
+    done = weft.translate(body, G, C, model="m")
+    assert done.body["tools"][0]["function"]["parameters"] == CITY
+    path = "tools[0].functionDeclarations[0].parametersJsonSchema.not"
+    assert path in [loss.path for loss in done.losses]
