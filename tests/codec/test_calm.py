@@ -28,13 +28,14 @@ def carried(body, source, target, model=None):
 
 
 def outcome(body, source, target, **options):
-    """All that a caller can see of a translation."""
+    """All that a caller can see of a translation; the losses in any order."""
     try:
         done = weft.translate(body, source, target, **options)
     except Refused as error:
         return "refused", error.message, error.param, error.status
     told = orjson.loads(done.body) if isinstance(done.body, bytes) else done.body
-    return told, list(told), done.losses, done.path, done.sidecar
+    losses = sorted((loss.path, loss.what, loss.why, loss.level) for loss in done.losses)
+    return told, list(told), losses, done.path, done.sidecar
 
 
 def assert_same(body, source, target, **options):
@@ -98,6 +99,7 @@ CALM = [
     ("openai-chat", [user(), assistant([text()], tool_calls=[call()]), tool()]),
     ("openai-chat", [user(), assistant([text(), text()], tool_calls=[call()]), tool()]),
     ("openai-chat", [user(), {"role": "assistant", "tool_calls": [call()]}, tool(), user()]),
+    ("openai-chat", [{"role": "system", "content": "brief"}, user(), assistant("it is \n")]),
     ("anthropic", [user(), *USED[:1], user([{**result(), "is_error": True}])]),
     ("anthropic", [user(), *USED[:1], user([{**result(), "is_error": False}])]),
     ("anthropic", [user(), *USED[:1], user([{**result(content=NO_RESULT), "is_error": True}])]),

@@ -80,11 +80,13 @@ class Outcome(Struct):
 class Calm(Struct):
     """A body taken apart: the conversation, and the setup with all that stood before it.
 
-    `rest` are the members that say in their own form what Chat's form says otherwise.
+    `first` is the number of its first message in the caller's list, `rest` the members that say in
+    their own form what Chat's form says otherwise.
     """
 
     setup: JsonObject
     said: list[Any]
+    first: int = 0
     rest: dict[str, None] = {}
     outcomes: list[Outcome] = []
 

@@ -8,7 +8,7 @@ whitespace" (https://github.com/anomalyco/opencode/issues/1295).
 from msgspec import structs
 
 from weft.catalog import Model
-from weft.model import Message, Text
+from weft.model import Message, Place, Text
 
 from .base import Losses
 from .turn import Turn
@@ -41,9 +41,14 @@ def _end_in_a_word(turn: Turn, losses: Losses) -> None:
     if not isinstance(last, Text) or last.text == last.text.rstrip():
         return
     *earlier, place = turn.places
-    losses.add(place, "the blanks at its end", "an unfinished turn ends in a word here", "form")
+    lose_blanks(place, losses)
     word = structs.replace(last, text=last.text.rstrip())
     turn.keep([*zip(turn.blocks[:-1], earlier, strict=True), (word, place)])
+
+
+def lose_blanks(at: Place | str, losses: Losses) -> None:
+    """Report that what the assistant has begun goes without the blanks at its end."""
+    losses.add(at, "the blanks at its end", "an unfinished turn ends in a word here", "form")
 
 
 def _filler(number: int) -> Turn:

@@ -23,6 +23,7 @@ from weft.codec.calm import (
     body_of,
     read_with,
 )
+from weft.codec.ends import lose_blanks
 from weft.model import JsonObject
 
 from .blocks import legal_id
@@ -113,13 +114,15 @@ def _read_calling(blocks: list[Any]) -> Assistant | None:
     return Assistant(words or None, calls)
 
 
-def write(calm: Calm, model: Model, _losses: Losses) -> list[Any]:
+def write(calm: Calm, model: Model, losses: Losses) -> list[Any]:
     """The messages: results that stand together in one, words as they are."""
     said = calm.said
     if type(said[0]) is Assistant:
         raise Unusual  # a user speaks first
-    if type(said[-1]) is Assistant and (not model.prefill or _is_open(said[-1].content)):
-        raise Unusual
+    if type(said[-1]) is Assistant:
+        if not model.prefill:
+            raise Unusual
+        _end_in_a_word(said[-1], f"messages[{calm.first + len(said) - 1}].content", losses)
     messages: list[Any] = []
     results: list[Any] = []
     for one in said:
@@ -133,10 +136,17 @@ def write(calm: Calm, model: Model, _losses: Losses) -> list[Any]:
     return messages
 
 
-def _is_open(content: Any) -> bool:
-    """Whether what the assistant has begun ends in blanks."""
-    last = content if isinstance(content, str) else content[-1].text
-    return last != last.rstrip()
+def _end_in_a_word(last: Assistant, path: str, losses: Losses) -> None:
+    """What the assistant has begun, without blanks at its end."""
+    content = last.content
+    if not isinstance(content, str):
+        if content and content[-1].text != content[-1].text.rstrip():
+            raise Unusual
+    elif content != content.rstrip():
+        lose_blanks(path, losses)
+        last.content = content.rstrip()
+        if not last.content:
+            raise Unusual
 
 
 def _write_turn(one: User | Assistant) -> Any:

@@ -47,8 +47,9 @@ def read(body: bytes | str) -> Calm:
         if type(one) not in LEADING:
             break
         lead.append(msgspec.to_builtins(one))
-    del calm.said[: len(lead)]
-    for number, one in enumerate(calm.said, len(lead)):
+    calm.first = len(lead)
+    del calm.said[: calm.first]
+    for number, one in enumerate(calm.said, calm.first):
         if type(one) is Assistant:
             if type(one.content) is not str or not one.content:
                 _settle_form(one, number, calm.rest)
