@@ -76,10 +76,20 @@ def _complaint(found: Any) -> str:
 
 @cache
 def _judge(kind: Any) -> SchemaValidator:
+    return SchemaValidator(_compiled(kind))
+
+
+def schema_of(kind: str, protocol: str) -> Any:
+    """The compiled schema of a `request` or a `response`, as it judges."""
+    return _compiled({"request": REQUESTS, "response": RESPONSES}[kind][protocol])
+
+
+@cache
+def _compiled(kind: Any) -> Any:
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         kind.model_rebuild(force=True)  # the SDKs build their models when first used
-        return SchemaValidator(_tightened(kind.__pydantic_core_schema__))
-    return SchemaValidator(_tightened(TypeAdapter(kind).core_schema))
+        return _tightened(kind.__pydantic_core_schema__)
+    return _tightened(TypeAdapter(kind).core_schema)
 
 
 def _tightened(schema: Any) -> Any:

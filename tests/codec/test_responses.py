@@ -369,7 +369,7 @@ WRITTEN: list[tuple[Message, list[dict[str, Any]], list[str]]] = [
             "that it is a refusal",
         ],
     ),
-    (said(Thinking("hm", "sig", None)), [], ["a thinking block"]),
+    (said(Thinking("hm", "sig", None)), [], ["a thinking block", "the assistant message itself"]),
     (
         said(Thinking("hm", "sig"), origin=OWN),
         [
@@ -381,8 +381,12 @@ WRITTEN: list[tuple[Message, list[dict[str, Any]], list[str]]] = [
         ],
         [],
     ),
-    (said(Redacted("xx")), [], ["a redacted block"]),
-    (said(Opaque("anthropic", {"type": "server_tool_use"})), [], ["a opaque block"]),
+    (said(Redacted("xx")), [], ["a redacted block", "the assistant message itself"]),
+    (
+        said(Opaque("anthropic", {"type": "server_tool_use"})),
+        [],
+        ["a opaque block", "the assistant message itself"],
+    ),
 ]
 
 

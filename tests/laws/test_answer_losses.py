@@ -96,7 +96,7 @@ def test_what_differs_in_an_answer_that_came_back_is_named(there, back):
             told({name: said for name, said in SAME[there](whole).items() if name in SAID[there]})
             for whole in (body, orjson.loads(orjson.dumps(home.body)))
         )
-        losses = [(caller_path(loss.path, there), loss.what) for loss in out.losses]
+        losses = [(caller_path(loss.path, there, {}), loss.what) for loss in out.losses]
         report = Report(ours, losses, between, [loss.path for loss in home.losses])
         found = [d.path for d in differences(ours, theirs) if not report.names(d, {}, {})]
         if found:

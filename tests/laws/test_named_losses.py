@@ -81,7 +81,9 @@ SAME = {
 }
 
 
-def caller_path(path, protocol):
+def caller_path(path, protocol, body):
+    if protocol == "openai-chat" and path in LIMITS and sum(name in body for name in LIMITS) == 1:
+        return LIMITS[1]
     if protocol != "gemini":
         return path
     return ".".join(gemini_name(step) for step in path.split("."))
@@ -98,7 +100,7 @@ def unnamed(body, there, back):
     ours, theirs = SAME[there](body), SAME[there](returned)
     if back == "gemini":
         assert ("stream" in out.path) == bool(body.get("stream"))
-    losses = [(caller_path(loss.path, there), loss.what) for loss in out.losses]
+    losses = [(caller_path(loss.path, there, body), loss.what) for loss in out.losses]
     report = Report(ours, losses, between, [loss.path for loss in home.losses])
     return [
         found.path

@@ -27,19 +27,33 @@ def search_members(tool: Tool, number: int, sayable: frozenset[str], losses: Los
     The words are Anthropic's: `allowed_domains`, `blocked_domains`, `user_location`.
     """
     told: JsonObject = {}
-    if tool.kind.startswith(f"{SEARCHES[0]}_2"):
-        path = f"{losses.path(('tools', number))}.type"
+    if tool.kind not in SEARCHES:
+        path = losses.path(("tools", number))
+        path = path if path.endswith(tool.kind) else f"{path}.type"
         losses.add(path, f"the version {tool.kind!r}", "the target's search has its own", "form")
     for key, value in _written(tool).items():
+        if value == []:
+            path = f"{losses.path(('tools', number))}.{key}"
+            losses.add(path, f"the member {key!r}, empty", "it is left out here", "form")
         if value in (None, [], {}):
             continue
         name = key.removeprefix("filters.")
-        if name in sayable:
-            told[name] = value
-            continue
         path = f"{losses.path(('tools', number))}.{key}"
+        if name in sayable:
+            told[name] = _place(value, path, losses) if name == "user_location" else value
+            continue
         losses.add(path, f"the member {key!r} of the web search", "the target's has none")
     return told
+
+
+def _place(value: Any, path: str, losses: Losses) -> Any:
+    """Where a user is: roughly, which some wires want to be told in so many words."""
+    place = members(value)
+    if place is None:
+        return value
+    if "type" not in place:
+        losses.add(path, "nothing: its type was added", "it is needed here", "form")
+    return {"type": "approximate"} | {k: inner for k, inner in place.items() if inner is not None}
 
 
 def _written(tool: Tool) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def lose_params(request: Request, sayable: frozenset[str], losses: Losses) -> No
                 "the target has no such parameter",
                 "form" if value == DEFAULTS.get(key) else "meaning",
             )
-    _lose_nulls(request, losses)
+    _lose_silence(request, sayable, losses)
     for path, value in request.rest.items():
         if value is None:
             losses.add(path, f"the form of {path!r}", "it is said otherwise here", "form")
@@ -93,6 +93,12 @@ def lose_params(request: Request, sayable: frozenset[str], losses: Losses) -> No
             "it has no counterpart on the target's wire",
             "form" if value in (None, [], {}, "", DEFAULTS.get(path)) else "meaning",
         )
+
+
+def lose_tier(tier: str | None, losses: Losses) -> None:
+    """Report a tier of service that a target does not know."""
+    if tier is not None:
+        losses.param("service_tier", f"the tier {tier!r}", "it is not known here")
 
 
 def lose_stop(
@@ -118,33 +124,54 @@ def lose_stop(
         )
 
 
-def _lose_nulls(request: Request, losses: Losses) -> None:
-    """A member that is null says nothing; another wire leaves it out."""
+NULL, EMPTY = "null", "empty"
+
+
+def _lose_silence(request: Request, sayable: frozenset[str], losses: Losses) -> None:
+    """Report the members that are null, or empty objects: another wire leaves them out."""
     for fields in request.raw.values():
-        for path in sorted(_null_paths(fields)):
-            if path not in request.rest:
-                losses.add(path, f"the member {path!r}, null", "it is left out here", "form")
+        for path, word in sorted(_silent_paths(fields)):
+            kept = word == EMPTY and path in sayable and getattr(request.params, path, None) == {}
+            if path not in request.rest and not kept:
+                _lose_silent(path, path, word, losses)
     for number, tool in enumerate(request.tools):
         for fields in (tool.raw or {}).values():
-            for key, value in fields.items():
-                if value is None:
-                    path = f"{losses.path(('tools', number))}.{key}"
-                    losses.add(path, f"the member {key!r}, null", "it is left out here", "form")
+            for path, word in _silent_paths(fields):
+                whole = losses.path(("tools", number))
+                if len(fields) == 1:  # one member of an entry, by which the tool is named itself
+                    whole = whole.removesuffix(f".{next(iter(fields))}")
+                _lose_silent(f"{whole}.{path}", path, word, losses)
 
 
-def _null_paths(fields: JsonObject, path: str = "") -> Iterator[str]:
-    """Where a body says null, outside of what is the caller's own."""
+def _lose_silent(path: str, name: str, word: str, losses: Losses) -> None:
+    losses.add(path, f"the member {name!r}, {word}", "it is left out here", "form")
+
+
+def _silent_paths(fields: JsonObject, path: str = "") -> Iterator[tuple[str, str]]:
+    """Where a body says nothing, outside of what is the caller's own, and how."""
     for key, value in fields.items():
         inner = members(value)
         if value is None:
-            yield path + key
+            yield path + key, NULL
+        elif inner == {} and key not in SCHEMAS:
+            yield path + key, EMPTY
         elif inner is not None and key not in CALLERS:
-            yield from _null_paths(inner, f"{path}{key}.")
+            yield from _silent_paths(inner, f"{path}{key}.")
 
 
-CALLERS = frozenset(
-    {"@form", "metadata", "responseJsonSchema", "responseSchema", "response_json_schema", "schema"}
+SCHEMAS = frozenset(
+    {
+        "input_schema",
+        "parameters",
+        "parametersJsonSchema",
+        "parameters_json_schema",
+        "responseJsonSchema",
+        "responseSchema",
+        "response_json_schema",
+        "schema",
+    }
 )
+CALLERS = SCHEMAS | {"@form", "metadata"}
 """Members whose inside is the caller's own data."""
 
 
@@ -209,7 +236,9 @@ def tool_losses(tool: Tool, number: int, losses: Losses) -> None:
     for fields in (tool.raw or {}).values():
         inner = members(fields.get("function")) or {}
         found = [f"{path}.{key}" for key in fields if key not in TOOL_MEMBERS]
-        found += [f"{path}.function.{key}" for key in inner if key not in TOOL_MEMBERS]
+        for kind in NESTED:
+            nested = members(fields.get(kind)) or {}
+            found += [f"{path}.{kind}.{key}" for key in nested if key not in TOOL_MEMBERS]
         for place in found:
             what = f"the member {place.rpartition('.')[2]!r} of the tool {tool.name!r}"
             losses.add(place, what, "it has no counterpart on the target's wire")
@@ -232,8 +261,12 @@ def schema_path(tool: Tool, number: int, losses: Losses) -> str:
 SCHEMA_MEMBERS = ("input_schema", "parameters", "parametersJsonSchema", "parameters_json_schema")
 
 
+NESTED = ("function", "custom")
+"""Members under which a wire puts all others of a tool, by its kind."""
+
 TOOL_MEMBERS = frozenset(
     {
+        *NESTED,
         "type",
         "name",
         "description",
@@ -242,7 +275,6 @@ TOOL_MEMBERS = frozenset(
         "parametersJsonSchema",
         "parameters_json_schema",
         "strict",
-        "function",
         "format",
     }
 )

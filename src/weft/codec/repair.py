@@ -43,7 +43,7 @@ from weft.model import (
     side,
 )
 
-from .base import Losses, SystemPolicy
+from .base import INLINE, Losses, SystemPolicy
 from .ends import close_ends
 from .pairing import NO_RESULT as NO_RESULT
 from .pairing import Pairing
@@ -66,7 +66,8 @@ WRONG_SIDE: dict[tuple[str, type], str] = {
 
 
 class Rules(Struct, frozen=True):
-    """What a wire demands. `checks` are the block types that it cannot always say."""
+    """What a wire demands. `checks` are the block types that it cannot always say; `inline_lead` is
+    whether it can tell a system message that leads the list from one that stands before it."""
 
     protocol: str
     roles: frozenset[str]
@@ -76,6 +77,7 @@ class Rules(Struct, frozen=True):
     named: bool = False
     user_first: bool = False
     empty_text: bool = True
+    inline_lead: bool = False
     blank_end: bool = True
 
 
@@ -97,6 +99,7 @@ def arrange(
     if native:
         _place_system(turns, rules, model, policy, losses, native)
     else:
+        _lose_inline_lead(system, request, rules, losses)
         paired = _legal(system, turns, request, rules, losses)
         turns = paired.turns
         refuse_silence(request, turns, losses.items[earlier:])
@@ -104,6 +107,13 @@ def arrange(
             _place_system(turns, rules, model, policy, losses, native)
         close_ends(turns, model, losses, user_first=rules.user_first, blank_end=rules.blank_end)
     return Arranged(system, turns) if rules.hoists else Arranged([], system + turns)
+
+
+def _lose_inline_lead(system: list[Turn], request: Request, rules: Rules, losses: Losses) -> None:
+    """Report that a system message led the list itself, on a wire with a place before it."""
+    inline = sum(fields.get(INLINE, 0) for fields in request.raw.values())
+    for turn in system[-inline:] if inline and not rules.inline_lead else ():
+        losses.add(turn.at, "its place inside the list", "it leads the conversation here", "form")
 
 
 def _legal(
@@ -284,6 +294,11 @@ def _say_only(turn: Turn, request: Request, rules: Rules, losses: Losses) -> Non
             lose_ext(ext, rules.protocol, place, losses)
     if not whole:
         turn.keep(kept)
+
+
+def lose_message(turn: Turn, losses: Losses) -> None:
+    """Report a message that goes away because all it said is lost."""
+    losses.add(turn.at, f"the {turn.message.role} message itself", "nothing of it is left", "form")
 
 
 def _without_empty(turn: Turn, losses: Losses) -> bool:

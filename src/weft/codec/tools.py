@@ -290,7 +290,8 @@ def _choose(request: Request, names: _Names, losses: Losses) -> Params:
         what = f"the choice of {choice.name!r}"
         losses.param("tool_choice", what, "no such tool is offered to the target")
         return structs.replace(params, tool_choice=None)
-    if flat != choice.name:
+    custom = any(tool.name == choice.name and tool.kind == "custom" for tool in request.tools)
+    if flat != choice.name or (custom and not names.custom):
         what = f"the choice of {choice.name!r}, now {flat!r}"
         losses.param("tool_choice", what, "tools are plain here", "form")
     return structs.replace(params, tool_choice=ToolChoice("tool", flat))

@@ -87,7 +87,7 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
         if form == "list":
             _take_marks(raw["content"], number + offset, marks)
     params, rest = decode_params(body)
-    tools = _decode_tools(body, marks)
+    tools = _decode_tools(body, marks, rest)
     raw = {key: value for key, value in body.items() if key not in REQUEST_SETUP}
     if "tools" in body and not tools:
         raw["tools"] = rest["tools"] = body["tools"]  # empty, or null
@@ -123,7 +123,9 @@ def _take_marks(content: Any, number: int, marks: dict[Place, Any]) -> None:
                     marks[number, at_block, deep] = cast(JsonObject, part)["cache_control"]
 
 
-def _decode_tools(body: JsonObject, marks: dict[Place, Any]) -> tuple[Tool, ...]:
+def _decode_tools(
+    body: JsonObject, marks: dict[Place, Any], rest: dict[str, Any]
+) -> tuple[Tool, ...]:
     raws = body.get("tools")
     if raws is None:
         return ()
@@ -132,6 +134,8 @@ def _decode_tools(body: JsonObject, marks: dict[Place, Any]) -> tuple[Tool, ...]
         if "cache_control" in raw:
             marks["tools", number] = raw["cache_control"]
         kind = raw.get("type")
+        if kind == "custom":
+            rest[f"tools[{number}].type"] = None  # which need not be said
         with at(f"tools[{number}]"):
             name = text_of(raw, "name") if "name" in raw or kind is None else str(kind)
             words, strict = optional(raw, "description", str), optional(raw, "strict", bool)

@@ -7,7 +7,7 @@ from weft.codec.base import Losses, Target, members
 from weft.codec.choice import read_allowed
 from weft.codec.effort import fitting_effort, with_effort
 from weft.codec.limits import OPENAI_EFFORTS, Limits, within
-from weft.codec.params import lose_params
+from weft.codec.params import lose_params, lose_tier
 from weft.codec.read import at, optional, optional_object, wrong
 from weft.model import Format, JsonObject, Params, Reasoning, Request, ToolChoice
 
@@ -53,6 +53,9 @@ READ = frozenset(
 SAYABLE = frozenset(
     {"format", "max_tokens", "reasoning", "stop", "tool_choice", *(key for key, _ in SAME)}
 )
+
+TIERS = frozenset({"auto", "default", "flex", "scale", "priority", "fast"})
+"""https://platform.openai.com/docs/api-reference/chat/create#chat-create-service_tier"""
 
 FORMAT_MEMBERS = frozenset({"name", "schema", "description", "strict"})
 
@@ -143,6 +146,8 @@ def _decode_choice(body: JsonObject, rest: dict[str, Any]) -> ToolChoice | None:
             more |= {f"function.{member}": value for member, value in inner.items()}
         case {"type": "custom", "custom": {"name": str(name), **inner}, **more}:
             more |= {f"custom.{member}": value for member, value in inner.items()}
+            if not _offers_custom(body, name):
+                rest[key] = None  # a choice by name is of whatever tool has it
         case {"name": str(name), **more} if key == "function_call":
             pass
         case _:
@@ -153,6 +158,14 @@ def _decode_choice(body: JsonObject, rest: dict[str, Any]) -> ToolChoice | None:
             return some
     rest.update({f"{key}.{member}": value for member, value in more.items()})
     return ToolChoice("tool", name)
+
+
+def _offers_custom(body: JsonObject, name: str) -> bool:
+    tools = body.get("tools")
+    offered = cast(list[Any], tools) if isinstance(tools, list) else []
+    return any(
+        (members((members(tool) or {}).get("custom")) or {}).get("name") == name for tool in offered
+    )
 
 
 def _decode_format(body: JsonObject, rest: dict[str, Any]) -> Format | None:
@@ -194,7 +207,9 @@ def encode_params(
     body: JsonObject = {}
     for key, _ in SAME:
         value = getattr(params, key)
-        if value is not None:
+        if key == "service_tier" and value not in TIERS:
+            lose_tier(value, losses)
+        elif value is not None:
             body[key] = value
     if params.max_tokens is not None:
         body[target.model.max_tokens_field] = params.max_tokens

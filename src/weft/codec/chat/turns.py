@@ -12,7 +12,7 @@ from msgspec import structs
 from weft.codec.base import Losses
 from weft.codec.callids import lose_emptiness, lose_id
 from weft.codec.media import lose_type, named, plain_text
-from weft.codec.repair import NO_RESULT, Rules, Turn
+from weft.codec.repair import NO_RESULT, Rules, Turn, lose_message
 from weft.codec.sift import sift
 from weft.model import (
     Audio,
@@ -113,7 +113,8 @@ class Writer:
             ]
         )
         if not turn.blocks and turn.message.blocks:
-            return []  # all it said is reported as lost: an empty message would add nothing
+            lose_message(turn, self.losses)
+            return []
         if turn.role == "assistant":
             return [self._assistant(turn)]
         results = [

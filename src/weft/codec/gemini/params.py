@@ -108,6 +108,8 @@ def _decode_config(raw: JsonObject, step: str, rest: Rest) -> dict[str, Any]:
             rest[f"{step}.{key}"] = None if value == PLAIN_TEXT else value
         elif camel(key) == "responseSchema":
             rest[f"{step}.{key}"] = None  # the dialect, not the schema
+    if shape is not None and shape.kind == "schema" and "responseMimeType" not in config:
+        rest[f"{step}.responseMimeType"] = None  # which goes without saying
     return fields
 
 
@@ -225,6 +227,8 @@ def _write_format(shape: Format, config: JsonObject, losses: Losses) -> None:
     config["responseMimeType"] = "text/plain" if shape.kind == "text" else "application/json"
     if shape.kind == "schema" and shape.schema is not None:
         config["responseJsonSchema"] = shape.schema
+    elif shape.kind == "schema":
+        losses.param("format", "a format without a schema, now any JSON", "it has one here", "form")
     for key in ("name", "description", "strict"):
         if getattr(shape, key) is not None:
             level = "meaning" if key == "description" else "form"
@@ -252,6 +256,9 @@ def _write_thinking(reasoning: Reasoning, target: Target, losses: Losses) -> Jso
         return body
     if reasoning.mode == "off" or reasoning.effort == "none":
         body = {"thinkingLevel": "low"} if levels else {"thinkingBudget": 0}
+        if reasoning.effort not in (None, "none"):
+            what = f"the effort {reasoning.effort!r}"
+            losses.param("reasoning.effort", what, "the caller does not want it to think")
         if levels:
             losses.param(
                 "reasoning.mode", "the wish not to think", f"{target.model.name} always thinks"
@@ -324,9 +331,8 @@ def _write_effort(effort: str, levels: bool, losses: Losses) -> JsonObject:
         )
     if levels:
         return {"thinkingLevel": level}
-    losses.param(
-        "reasoning.effort", f"the effort {level!r}, now a budget", "the model counts tokens", "form"
-    )
+    for name in ("reasoning", "reasoning.effort"):
+        losses.param(name, f"the effort {level!r}, now a budget", "the model counts tokens", "form")
     return {"thinkingBudget": BUDGETS[level]}
 
 

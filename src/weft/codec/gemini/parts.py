@@ -44,6 +44,9 @@ RESULT = frozenset({"functionResponse"})
 RESULT_MEMBERS = frozenset({"id", "name", "response", "parts"})
 BLOB_MEMBERS = frozenset({"mimeType", "data", "displayName"})
 FILE_MEMBERS = frozenset({"mimeType", "fileUri", "displayName"})
+SILENT = frozenset({"name", "parts"})
+"""Members of a result that say nothing where they are null or empty."""
+
 NOTES = frozenset({"id", "item", "displayName", "functionCall", "functionResponse"})
 """Members of an `ext` that do not stand beside the data, but inside it or nowhere."""
 
@@ -66,7 +69,7 @@ class PartReader:
     def part(self, raw: JsonObject, content: int, number: int) -> Block:
         """One part in camel case; raises `Refused` with a path inside it."""
         data = [key for key in raw if key in READERS or key in OTHER_DATA]
-        if len(data) != 1 or data[0] in OTHER_DATA:
+        if len(data) != 1 or data[0] in OTHER_DATA or raw[data[0]] is None:
             return Opaque(PROTOCOL, raw)
         plain = raw
         if not BESIDE.isdisjoint(raw):
@@ -145,14 +148,14 @@ class PartReader:
     def blob(self, raw: JsonObject, _place: str) -> Block:
         blob = _inner(raw, "inlineData")
         kind, data = blob.get("mimeType"), blob.get("data")
-        if not isinstance(kind, str) or not isinstance(data, str) or blob.keys() - BLOB_MEMBERS:
+        if not isinstance(kind, str) or not isinstance(data, str) or _is_odd(blob, BLOB_MEMBERS):
             return Opaque(PROTOCOL, raw)
         return _media_block(Inline(data, kind), blob, rest_of(raw, BLOB, PROTOCOL))
 
     def file(self, raw: JsonObject, _place: str) -> Block:
         file = _inner(raw, "fileData")
         kind, uri = file.get("mimeType", ""), file.get("fileUri")
-        if not isinstance(kind, str) or not isinstance(uri, str) or file.keys() - FILE_MEMBERS:
+        if not isinstance(kind, str) or not isinstance(uri, str) or _is_odd(file, FILE_MEMBERS):
             return Opaque(PROTOCOL, raw)
         source = FileRef(uri, kind) if uri.startswith(STORED) else Url(uri, kind)
         return _media_block(source, file, rest_of(raw, FILE, PROTOCOL))
@@ -170,6 +173,11 @@ READERS: dict[str, Callable[[PartReader, JsonObject, str], Block]] = {
 }
 
 
+def _is_odd(raw: JsonObject, known: frozenset[str]) -> bool:
+    """Whether media has a member that no field takes up, or one that is null."""
+    return bool(raw.keys() - known) or None in raw.values()
+
+
 def _inner(raw: JsonObject, key: str) -> JsonObject:
     value = members(raw[key])
     if value is None:
@@ -182,9 +190,12 @@ def _ext(
 ) -> Ext | None:
     """The members beside the data, and those of the data itself, that no field takes up."""
     ext = rest_of(raw, known, PROTOCOL)
-    if inner.keys() <= inside:
-        return ext
-    return noted(ext, key, {name: inner[name] for name in inner if name not in inside})
+    rest = {
+        name: value
+        for name, value in inner.items()
+        if name not in inside or (name in SILENT and not value)
+    }
+    return noted(ext, key, rest) if rest else ext
 
 
 def no_id(raw: JsonObject) -> list[Any] | None:

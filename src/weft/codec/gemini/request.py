@@ -43,6 +43,8 @@ CONTENT = frozenset({"role", "parts"})
 PLAIN_ROLES = ("user", "model")
 USER = {"role": "user"}
 SYSTEM = ("systemInstruction", "system_instruction")
+NULLABLE = frozenset({*SYSTEM, "tools"})
+"""Members that may be null, which says as much as that they are not there."""
 
 RULES = Rules(
     protocol=PROTOCOL,
@@ -61,7 +63,7 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
     reader = PartReader()
     messages: list[Message] = []
     params, rest = decode_params(body)
-    system = next((key for key in SYSTEM if key in body), None)
+    system = next((key for key in SYSTEM if body.get(key) is not None), None)
     if system is not None:
         messages.append(_decode_system(body, system, reader, form))
         beside = form.get(f"{SYSTEM[0]}.rest")
@@ -77,7 +79,11 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
         except Refused as error:
             raise inside(f"contents[{number}]", error) from None
     tools = decode_tools(body, form, rest)
-    own = {key: value for key, value in body.items() if key not in REQUEST_SETUP}
+    own = {
+        key: value
+        for key, value in body.items()
+        if key not in REQUEST_SETUP or (value is None and key in NULLABLE)
+    }
     if form:
         own[FORM] = form
     return Request(

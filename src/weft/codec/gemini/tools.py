@@ -40,14 +40,18 @@ def decode_tools(body: JsonObject, form: JsonObject, rest: dict[str, Any]) -> tu
     layout: Layout = []
     for number, entry in enumerate(objects(raws, "tools")):
         holds: dict[str, int] = {}
+        if not entry:
+            rest[f"tools[{number}]"] = {}
         for key, value in entry.items():
-            if camel(key) != DECLARATIONS:
+            if camel(key) != DECLARATIONS or value is None:
                 holds[key] = 1
                 tools.append(Tool(camel(key), kind=camel(key), raw={PROTOCOL: {key: value}}))
                 continue
             with at(f"tools[{number}]"):
                 declarations = objects(value, key)
             holds[key] = len(declarations)
+            if not declarations:
+                rest[f"tools[{number}].{key}"] = []
             for inner, raw in enumerate(declarations):
                 path = f"tools[{number}].{key}[{inner}]"
                 with at(path):
@@ -58,7 +62,17 @@ def decode_tools(body: JsonObject, form: JsonObject, rest: dict[str, Any]) -> tu
     form["tools"] = layout
     if not layout:
         rest["tools"] = []
+    elif not _is_usual(layout):
+        rest["tools"] = None  # which entry holds what
     return tuple(tools)
+
+
+def _is_usual(layout: Layout) -> bool:
+    """Whether the entries are laid out as we would: the declarations first, then one tool each."""
+    return all(
+        len(holds) == 1 and (number == 0 or camel(next(iter(holds))) != DECLARATIONS)
+        for number, holds in enumerate(layout)
+    )
 
 
 def _decode_declaration(raw: JsonObject) -> Tool:
@@ -116,11 +130,12 @@ def _lay_out(tools: tuple[Tool, ...], layout: Layout, losses: Losses) -> list[Js
                 for number in range(done, done + count)
                 if (raw := _write_tool(tools[number], number, losses, alone)) is not None
             ]
-            done += count
-            if camel(key) == DECLARATIONS:
+            declares = camel(key) == DECLARATIONS
+            if declares and not (count and tools[done].kind == DECLARATIONS):  # that is a null
                 entry[key] = raws
             elif raws:
                 entry.update(raws[0])
+            done += count
         entries.append(entry)
     return entries
 

@@ -36,6 +36,8 @@ MESSAGE = frozenset({"role", "content"})
 CALL = frozenset({"type", "call_id", "name", "arguments"})
 CUSTOM_CALL = frozenset({"type", "call_id", "name", "input"})
 RESULT = frozenset({"type", "call_id", "output"})
+REFERENCE = frozenset({"type", "id"})
+"""Members of an item that stands for another; its type may be left out."""
 
 ANSWERS = ("_call_output", "_approval_response")
 """How the types of items end that a client answers hosted calls with."""
@@ -63,14 +65,16 @@ class Grouping:
         kind = raw.get("type")
         if kind is not None and type(kind) is not str:
             raise wrong("type", kind, "a string")
-        if kind is None or kind == "message":
+        if kind is None and raw.keys() <= REFERENCE and "id" in raw:
+            self._unknown(number, raw, "item_reference")
+        elif kind is None or kind == "message":
             self._message(number, raw)
         elif (decode := CALLS.get(kind)) is not None:
             self._join(number, [decode(raw)])
-        elif kind in RESULTS:
+        elif kind in RESULTS and ("call_id" in raw or "caller" not in raw):
             self._alone(number, Message("tool", (decode_result(raw),), form="list"))
         else:
-            self._unknown(number, raw)
+            self._unknown(number, raw, kind)
 
     def close(self) -> None:
         """End the assistant's message that is still open."""
@@ -98,8 +102,8 @@ class Grouping:
             ext = rest_of(raw, MESSAGE, PROTOCOL)
             self._alone(number, Message(role, form=form, ext=ext))
 
-    def _unknown(self, number: int, raw: JsonObject) -> None:
-        kind, role = text_of(raw, "type"), raw.get("role")
+    def _unknown(self, number: int, raw: JsonObject, kind: str) -> None:
+        role = raw.get("role")
         if kind == "item_reference":
             self.references.append(number)
         if role in SYSTEM_ROLES:  # setup in the place of a message: it says nothing by itself

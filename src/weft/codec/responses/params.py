@@ -8,7 +8,7 @@ from weft.codec.choice import read_allowed
 from weft.codec.effort import fitting_effort, with_effort
 from weft.codec.hosted import is_search, search_members
 from weft.codec.limits import OPENAI_EFFORTS, Limits, within
-from weft.codec.params import lose_params, tool_losses
+from weft.codec.params import lose_params, lose_tier, tool_losses
 from weft.codec.read import at, object_of, objects, optional, optional_object, text_of
 from weft.codec.tools import format_of, grammar_of, is_offered, schema_of, with_properties
 from weft.model import Format, JsonObject, Params, Reasoning, Request, Tool, ToolChoice
@@ -217,7 +217,7 @@ def _write_tier(params: Params, losses: Losses) -> str | None:
     tier = params.service_tier
     if tier is None or tier in SERVICE_TIERS:
         return tier
-    losses.param("service_tier", f"the tier {tier!r}", "it is not known here")
+    lose_tier(tier, losses)
     return None
 
 
@@ -256,6 +256,9 @@ def _write_format(shape: Format, losses: Losses) -> JsonObject:
             "the target demands it",
             "form",
         )
+    if shape.schema is None:
+        what = "nothing: an empty schema was added"
+        losses.param("format.schema", what, "the target demands it", "form")
     if shape.description is not None:
         body["description"] = shape.description
     if shape.strict is not None:

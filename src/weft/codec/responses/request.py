@@ -83,6 +83,7 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
             rest[f"input[{number}]"] = items[number]
     else:
         raw["input"] = None if "input" in body else ABSENT
+        rest["input"] = None  # another wire has a list
     if not offset and messages and messages[0].role == "system":
         rest[f"input[{starts[0]}]"] = None  # beside `instructions`, which says the same
     if "instructions" in body and not offset:
@@ -288,4 +289,5 @@ RULES = Rules(
     inline_system="native",
     checks=CHECKS,
     hoists=True,
+    inline_lead=True,
 )

@@ -191,7 +191,8 @@ def output_item(
     match block:
         case ToolCall():
             body = Writer(Losses(), native=True).call(block)
-            body["status"] = status
+            if not block.custom:  # whose type has no such member
+                body["status"] = status
         case Thinking():
             body = reasoning(block)
         case Redacted(data=data):

@@ -8,7 +8,7 @@ from msgspec import structs
 from weft.codec.base import Losses
 from weft.codec.callids import fitting_id, lose_id
 from weft.codec.media import named
-from weft.codec.repair import Turn
+from weft.codec.repair import Turn, lose_message
 from weft.codec.sift import sift
 from weft.model import (
     Block,
@@ -57,7 +57,8 @@ class Writer:
             self._last = role
             return [{"role": "user" if role == "tool" else role, "content": text}]
         emptied = bool(turn.message.blocks) and not turn.blocks
-        if role == "assistant" and emptied:  # all it said is reported
+        if role == "assistant" and emptied:
+            lose_message(turn, self.losses)
             return []
         if role == "assistant":
             items = self.assistant(turn.message, turn.blocks, turn.places, turn.at)
