@@ -159,3 +159,15 @@ def test_ids_that_fit_stay_apart(ids: set[str]) -> None:
     made |= {fitting_id(call_id, 40) for call_id in made - ids}
     assert all(len(call_id) <= 40 for call_id in made)
     assert len({fitting_id(call_id, 40) for call_id in ids}) == len(ids)
+
+
+def test_a_function_of_the_first_api_is_a_tool_where_its_body_is_gone() -> None:
+    """A thread keeps the tools of a body, and offers them with the next one."""
+    body = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "hi"}],
+        "functions": [{"name": "f", "parameters": {"type": "object", "properties": {}}}],
+    }
+    read = weft.decode(body, "openai-chat")
+    again = weft.encode(Request("m", read.messages, read.tools), "openai-chat").body
+    assert again["tools"] == [{"type": "function", "function": body["functions"][0]}]
