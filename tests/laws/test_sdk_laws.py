@@ -4,13 +4,20 @@ import orjson
 import pytest
 
 import weft
+from laws.judges import request as params_of
 from laws.test_named_losses import unnamed
 from sdk_bodies import made
 from sdk_types import REQUESTS, RESPONSES, faults
+from weft.store import open_store
+from weft.thread.transfer import import_bytes
 
 PROTOCOLS = tuple(REQUESTS)
 PAIRS = [(a, b) for a in PROTOCOLS for b in PROTOCOLS if a != b]
 BODIES = 250
+THREADS = 60
+TYPED = ("anthropic", "openai-chat", "openai-responses")
+"""Whose SDK takes a request as one dict of a type."""
+
 OF_LITTLE_SENSE = 0.5
 """The share that may be refused: types let pass much that their vendors refuse, too."""
 
@@ -86,6 +93,25 @@ def test_law_2_what_differs_without_it_is_named(there, back):
         if found:
             silent[seed] = found
     assert len(silent) <= BODIES * MISLAID, silent
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_thread_that_was_imported_is_legal_for_every_vendor(protocol, tmp_path):
+    store = open_store(str(tmp_path / "weft.db"))
+    judged = 0
+    for seed, (body, _) in enumerate(requests(protocol)):
+        if seed >= THREADS:
+            break
+        try:
+            import_bytes(store, orjson.dumps(body), format=protocol, thread=f"t{seed}")
+            compiled = weft.open(store, f"t{seed}").compile()
+            written = {target: params_of(compiled, target) for target in TYPED}
+        except weft.WeftError:
+            continue  # no message, or nothing that another wire can say
+        for target, params in written.items():
+            assert faults(REQUESTS, target, params) == []
+        judged += 1
+    assert judged > THREADS / 3
 
 
 @pytest.mark.parametrize(("maker", "client"), PAIRS)
