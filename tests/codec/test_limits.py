@@ -124,7 +124,28 @@ def formatted(**members):
     return chat(response_format={"type": "json_object"}, **members)
 
 
+def wished(words):
+    contents = [{"role": "user", "parts": [{"text": words}]}]
+    return {"contents": contents, "generationConfig": {"responseMimeType": "application/json"}}
+
+
+ANY_OBJECT = {"name": "response", "schema": {"type": "object"}}
+
 MODELS = [
+    # "'messages' must contain the word 'json' in some form, to use 'response_format' of type
+    # 'json_object'": https://platform.openai.com/docs/guides/structured-outputs#json-mode
+    (wished("as Json"), G, C, "gpt-5", {"response_format": {"type": "json_object"}}, []),
+    (wished("hi"), G, C, "some-model", {"response_format": {"type": "json_object"}}, []),
+    (
+        wished("hi"),
+        G,
+        C,
+        "gpt-5",
+        {"response_format": {"type": "json_schema", "json_schema": ANY_OBJECT}},
+        [],
+    ),
+    (wished("json"), G, R, "gpt-4o", {"text": {"format": {"type": "json_object"}}}, []),
+    (wished("hi"), G, R, "gpt-4o", {"text": {"format": {"type": "json_schema", **ANY_OBJECT}}}, []),
     # "Input should be greater than or equal to 1024"
     (thought(512), G, A, "m", {"thinking": {"type": "enabled", "budget_tokens": 1024}}, [THINKING]),
     # "`max_tokens` must be greater than `thinking.budget_tokens`"

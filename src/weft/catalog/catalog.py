@@ -48,7 +48,7 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     media, `custom_tools` whether it takes tools of free text where its wire has them, `temperature`
     whether it lets a caller choose one, `one_sampler` whether it then refuses a `top_p` beside it,
     `stop` whether it can be told where to stop, `json_beside_tools` whether it answers in JSON
-    where tools are offered.
+    where tools are offered, `json_named` whether it does so only where somebody speaks of JSON.
 
     How hard to think it can be told where `effort` says so, by OpenAI in these of its `efforts`,
     where not in all. `budget` is the least and the most tokens of thinking that it can be told,
@@ -75,6 +75,7 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     budget: tuple[int, int] | None = None
     always_thinks: bool = False
     json_beside_tools: bool = True
+    json_named: bool = False
     price: Price | None = None
 
 

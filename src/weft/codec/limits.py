@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from weft.catalog import Model
 from weft.errors import Refused
-from weft.model import Params
+from weft.model import Format, Params, Request, texts
 
 from .base import Losses
 from .callids import marked_id
@@ -125,3 +125,17 @@ def _tokens(given: int | None, limits: Limits, losses: Losses) -> int | None:
     what = f"the limit {given}, now {limits.tokens}"
     losses.param("max_tokens", what, "a smaller one is refused here")
     return limits.tokens
+
+
+def with_named_json(request: Request, params: Params, model: Model, losses: Losses) -> Params:
+    """The parameters, with the schema of any object for a model that answers in JSON only where
+    somebody speaks of it, and nobody does:
+    https://platform.openai.com/docs/guides/structured-outputs#json-mode"""
+    shape = params.format
+    if shape is None or shape.kind != "json" or not model.json_named:
+        return params
+    if any("json" in text.lower() for said in request.messages for text in texts(said.blocks)):
+        return params
+    why = f"{model.name} wants JSON to be spoken of"
+    losses.param("format", "any JSON, now the schema of an object", why, "form")
+    return structs.replace(params, format=Format("schema", {"type": "object"}))

@@ -6,7 +6,7 @@ from weft.catalog import Model
 from weft.codec.base import Losses, Target, members
 from weft.codec.choice import read_allowed
 from weft.codec.effort import fitting_effort, with_effort
-from weft.codec.limits import OPENAI_EFFORTS, Limits, within
+from weft.codec.limits import OPENAI_EFFORTS, Limits, with_named_json, within
 from weft.codec.params import lose_params, lose_tier
 from weft.codec.read import at, optional, optional_object, wrong
 from weft.model import Format, JsonObject, Params, Reasoning, Request, ToolChoice
@@ -204,6 +204,7 @@ def encode_params(
     if PROTOCOL in request.raw:
         return {key: value for key, value in request.raw[PROTOCOL].items() if key != "tools"}
     params = within(request.params, LIMITS, target.model, losses)
+    params = with_named_json(request, params, target.model, losses)
     body: JsonObject = {}
     for key, _ in SAME:
         value = getattr(params, key)

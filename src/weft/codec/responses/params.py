@@ -7,7 +7,7 @@ from weft.codec.base import Losses, Target, members
 from weft.codec.choice import read_allowed
 from weft.codec.effort import fitting_effort, with_effort
 from weft.codec.hosted import is_search, search_members
-from weft.codec.limits import OPENAI_EFFORTS, Limits, within
+from weft.codec.limits import OPENAI_EFFORTS, Limits, with_named_json, within
 from weft.codec.params import lose_params, lose_tier, tool_losses
 from weft.codec.read import at, object_of, objects, optional, optional_object, text_of
 from weft.codec.tools import format_of, grammar_of, is_offered, schema_of, with_properties
@@ -190,6 +190,7 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
                 del own[key]
         return own
     params = within(request.params, LIMITS, target.model, losses)
+    params = with_named_json(request, params, target.model, losses)
     body: JsonObject = {}
     for key, value in (
         ("max_output_tokens", params.max_tokens),
