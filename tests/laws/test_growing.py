@@ -1,0 +1,82 @@
+"""A conversation that goes on does not change its beginning, on any wire: vendors cache what was
+sent before by its very bytes, and a body that says an old turn otherwise is paid for anew."""
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import weft
+from corpus import recorded, sent_by_clients
+from laws.judges import LISTS
+from laws.wire_bodies import BODIES, MODEL, PROTOCOLS
+
+PAIRS = [(a, b) for a in PROTOCOLS for b in PROTOCOLS if a != b]
+SETUP = {
+    "anthropic": ("system", "tools"),
+    "openai-chat": ("tools",),
+    "openai-responses": ("instructions", "tools"),
+    "gemini": ("systemInstruction", "tools"),
+}
+SPOKEN = frozenset(
+    {
+        "custom_tool_call",
+        "function_call",
+        "reasoning",
+        "tool_search_call",
+        "tool_search_output",
+        "web_search_call",
+    }
+)
+"""Types of Responses' items that the assistant, or its server, said."""
+
+
+def is_answer(item):
+    """Whether the model said it."""
+    return item.get("role") in ("assistant", "model") or item.get("type") in SPOKEN
+
+
+def turns_of(body, protocol):
+    """The body as it was at each of the model's turns: all that stood before its answer."""
+    said = body.get(LISTS[protocol])
+    for at in range(1, len(said) if isinstance(said, list) else 0):
+        if is_answer(said[at]) and not is_answer(said[at - 1]):
+            yield body | {LISTS[protocol]: said[:at]}
+
+
+def changed(body, there, back):
+    """The turns whose own translation is not the beginning of the whole's."""
+    model, name = body.get("model", MODEL["gemini"]), LISTS[back]
+    whole = orjson.loads(weft.translate(orjson.dumps(body), there, back, model=model).body)
+    said = body.get(LISTS[there])
+    brought = isinstance(said, list) and any("tools" in item for item in said)
+    setup = [key for key in SETUP[back] if key != "tools" or not brought]  # on the way
+    found = []
+    for number, earlier in enumerate(turns_of(body, there)):
+        sent = orjson.loads(weft.translate(orjson.dumps(earlier), there, back, model=model).body)
+        same = all(sent.get(key) == whole.get(key) for key in setup)
+        if not same or whole[name][: len(sent[name])] != sent[name]:
+            found.append(number)
+    return found
+
+
+@pytest.mark.parametrize(("there", "back"), PAIRS)
+@given(data=st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_an_earlier_turn_is_the_beginning_of_a_later_one(there, back, data):
+    assert changed(data.draw(BODIES[there]), there, back) == []
+
+
+@pytest.mark.parametrize(("there", "back"), PAIRS)
+def test_recorded_conversations_keep_their_beginning(there, back):
+    bodies = [(exchange["id"], exchange["request"]) for exchange in recorded(there)]
+    moved, refused = {}, 0
+    for key, body in bodies + sent_by_clients(there):
+        try:
+            found = changed(body, there, back)
+        except weft.Refused:
+            refused += 1
+            continue
+        if found:
+            moved[key] = found
+    assert moved == {}
