@@ -31,6 +31,16 @@ SECRETS = (
 )
 
 
+UPSTREAM_NAMES = {"anthropic": "a", "openai-chat": "c", "openai-responses": "r", "gemini": "g"}
+REQUEST_PATHS = {
+    "anthropic": "/v1/messages",
+    "openai-chat": "/v1/chat/completions",
+    "openai-responses": "/v1/responses",
+    "gemini": "/v1beta/models/{model}:generateContent",
+}
+"""Where a client of each protocol posts a request; the model may stand in the address."""
+
+
 def post(
     url: str, body: bytes | dict[str, Any], headers: dict[str, str] | None = None
 ) -> tuple[int, dict[str, str], bytes]:

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 import weft.thread
-from servers import Scripted, post, scripted_upstream, weft_serve
+from servers import Scripted, post, weft_serve
 
 MESSAGES = {
     "model": "weft-offline",
@@ -36,12 +36,6 @@ CHAT_ANSWER = {
 def chat_error(status, **error):
     body = orjson.dumps({"error": {"param": None, "code": None, **error}})
     return Scripted(body, status=status, kind="application/json", headers=[("retry-after", "9")])
-
-
-@pytest.fixture(scope="module")
-def upstream():
-    with scripted_upstream() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 import weft.thread
-from servers import Scripted, post, scripted_upstream, weft_serve
+from servers import Scripted, post, weft_serve
 
 
 def sse(event, **data):
@@ -53,12 +53,6 @@ BODY = (
     b'"messages":[{"role":"user","content":"hi"}], "top_p": 1.0}'
 )
 STREAMED = BODY[:-1] + b', "stream": true}'
-
-
-@pytest.fixture(scope="module")
-def upstream():
-    with scripted_upstream() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

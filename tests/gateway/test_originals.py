@@ -6,15 +6,8 @@ import orjson
 import pytest
 
 import weft
-from servers import Scripted, post, scripted_upstream, weft_serve
+from servers import REQUEST_PATHS, UPSTREAM_NAMES, Scripted, post
 
-NAMES = {"anthropic": "a", "openai-chat": "c", "openai-responses": "r", "gemini": "g"}
-PATHS = {
-    "anthropic": "/v1/messages",
-    "openai-chat": "/v1/chat/completions",
-    "openai-responses": "/v1/responses",
-    "gemini": "/v1beta/models/{model}:generateContent",
-}
 THINKING = {"type": "thinking", "thinking": "I must look.", "signature": "c2lnbmVk"}
 REDACTED = {"type": "redacted_thinking", "data": "c2VhbGVk"}
 REASONING = {
@@ -109,7 +102,7 @@ KEPT = {
     "openai-responses": [REASONING],
     "gemini": ["c2lnbmVk"],
 }
-PAIRS = [(client, upstream) for upstream in KEPT for client in NAMES if client != upstream]
+PAIRS = [(client, upstream) for upstream in KEPT for client in UPSTREAM_NAMES if client != upstream]
 
 
 def kept_of(protocol, body):
@@ -170,22 +163,9 @@ def echo(client, body, answer):
     return body | {"contents": body["contents"] + more}
 
 
-@pytest.fixture(scope="module")
-def upstream():
-    with scripted_upstream() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory, upstream):
-    flags = [f"--upstream={name}={protocol}:{upstream.url}" for protocol, name in NAMES.items()]
-    with weft_serve(tmp_path_factory.mktemp("many"), *flags) as running:
-        yield running
-
-
 def ask(gateway, upstream, client, model, body, protocol, *, session):
     upstream.then(Scripted(orjson.dumps(ANSWERS[protocol]), kind="application/json"))
-    path = PATHS[client].format(model=model)
+    path = REQUEST_PATHS[client].format(model=model)
     headers = {"x-weft-thread": session}
     status, _, data = post(f"{gateway.url}{path}", body, headers)
     assert status == 200, data
@@ -194,7 +174,7 @@ def ask(gateway, upstream, client, model, body, protocol, *, session):
 
 @pytest.mark.parametrize(("client", "protocol"), PAIRS)
 def test_thinking_goes_back_to_its_maker(gateway, upstream, client, protocol):
-    model = f"{NAMES[protocol]}/gpt-5"
+    model = f"{UPSTREAM_NAMES[protocol]}/gpt-5"
     turn = partial(ask, gateway, upstream, client, model, session=f"{client}-{protocol}")
     body = first_request(client, model)
     answer, _ = turn(body, protocol)
@@ -231,7 +211,7 @@ def test_what_a_stream_brought_goes_back_too(gateway, upstream):
     model, session = "a/gpt-5", {"x-weft-thread": "streamed"}
     body = first_request("openai-chat", model)
     upstream.then(streamed_thinking())
-    url = f"{gateway.url}{PATHS['openai-chat']}"
+    url = f"{gateway.url}{REQUEST_PATHS['openai-chat']}"
     status, _, data = post(url, body | {"stream": True}, session)
     assert status == 200
     assert b"toolu_1" in data
@@ -252,7 +232,7 @@ def test_a_model_that_thinks_is_asked_for_its_thinking_sealed(gateway, upstream,
 @pytest.mark.parametrize("protocol", KEPT)
 def test_another_model_is_not_told_what_it_did_not_think(gateway, upstream, protocol):
     client = "gemini" if protocol != "gemini" else "anthropic"
-    model, other = f"{NAMES[protocol]}/gpt-5", f"{NAMES[protocol]}/gpt-6"
+    model, other = f"{UPSTREAM_NAMES[protocol]}/gpt-5", f"{UPSTREAM_NAMES[protocol]}/gpt-6"
     turn = partial(ask, gateway, upstream, client, session=f"other-{protocol}")
     body = first_request(client, model)
     answer, _ = turn(model, body, protocol)

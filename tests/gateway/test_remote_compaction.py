@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 import weft.thread
-from servers import Scripted, post, scripted_upstream, weft_serve
+from servers import Scripted, post, weft_serve
 from weft.gateway.remote import CLOSING, OPENING, QUESTION, SEAL, ask_in_words, open_seals
 from weft.store import open_store
 
@@ -77,12 +77,6 @@ def whole(*content):
 
 def events(data):
     return [orjson.loads(line[6:]) for line in data.splitlines() if line.startswith(b"data: {")]
-
-
-@pytest.fixture(scope="module")
-def upstream():
-    with scripted_upstream() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

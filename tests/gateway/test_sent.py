@@ -12,18 +12,11 @@ from aiohttp import ClientSession
 import weft
 import weft.thread
 from protocol_rows import PROTOCOLS
-from servers import LAUNCH, Scripted, post, scripted_upstream, weft_serve
+from servers import LAUNCH, REQUEST_PATHS, UPSTREAM_NAMES, Scripted, post, weft_serve
 from weft.store import open_store
 from weft.thread.care import forget, fsck, gc
 from weft.thread.transfer import archive_bytes, import_bytes
 
-NAMES = {"anthropic": "a", "openai-chat": "c", "openai-responses": "r", "gemini": "g"}
-PATHS = {
-    "anthropic": "/v1/messages",
-    "openai-chat": "/v1/chat/completions",
-    "openai-responses": "/v1/responses",
-    "gemini": "/v1beta/models/{model}:generateContent",
-}
 ANSWER = {
     "id": "msg_1",
     "type": "message",
@@ -41,20 +34,6 @@ ODD = (
     b'"content":[{"type":"text","text":"a tab\\t, a quote \\" and \\u0041 longer words",'
     b'"cache_control":{"type":"ephemeral"}}]}%b ] , "top_p": 1.0 }'
 )
-
-
-@pytest.fixture(scope="module")
-def upstream():
-    with scripted_upstream() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory, upstream):
-    """Four upstreams, one of each protocol, all at the same address."""
-    flags = [f"--upstream={name}={protocol}:{upstream.url}" for protocol, name in NAMES.items()]
-    with weft_serve(tmp_path_factory.mktemp("many"), *flags) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +98,7 @@ def turn(text, *before, **more):
 def ask(url, protocol, model, body, **headers):
     """Ask in this protocol's words; the thread that the answer was filed in."""
     said = weft.translate({**body, "model": model}, source="anthropic", target=protocol).body
-    status, given, data = post(url + PATHS[protocol].format(model=model), said, headers)
+    status, given, data = post(url + REQUEST_PATHS[protocol].format(model=model), said, headers)
     assert status == 200, data
     return given["x-weft-thread"]
 
@@ -127,7 +106,7 @@ def ask(url, protocol, model, body, **headers):
 @pytest.mark.parametrize(("client", "behind"), [*product(PROTOCOLS, PROTOCOLS)])
 def test_what_left_for_the_upstream_is_printed_again(gateway, upstream, client, behind):
     upstream.then(answer(behind))
-    model, words = f"{NAMES[behind]}/m", f"Where is the tree of {client} and {behind}?"
+    model, words = f"{UPSTREAM_NAMES[behind]}/m", f"Where is the tree of {client} and {behind}?"
     first = turn(words)
     thread = ask(gateway.url, client, model, first)
     second = turn("And the river, where does it bend?", *first["messages"], ECHO, top_p=0.5)
@@ -149,7 +128,7 @@ def test_what_left_for_the_upstream_is_printed_again(gateway, upstream, client, 
 def test_a_streamed_answer_has_its_receipt(gateway, upstream, protocol, words):
     upstream.then(answer(protocol, streamed=True))
     body = turn(words, stream=True)
-    thread = ask(gateway.url, "anthropic", f"{NAMES[protocol]}/m", body)
+    thread = ask(gateway.url, "anthropic", f"{UPSTREAM_NAMES[protocol]}/m", body)
     assert show(gateway.store, thread)[0] == upstream.seen[0]["body"]
 
 
@@ -191,7 +170,7 @@ def test_a_conversation_left_with_the_server_is_kept_as_it_left(gateway, upstrea
     """What is continued by an id is sent whole to a vendor that does not know the id."""
     upstream.then(answer("anthropic"))
     first = {"model": "a/m", "input": "Where is the tree, then?", "max_output_tokens": 9}
-    url = gateway.url + PATHS["openai-responses"]
+    url = gateway.url + REQUEST_PATHS["openai-responses"]
     id = orjson.loads(post(url, first)[2])["id"]
     more = {**first, "input": "And the river?", "previous_response_id": id}
     status, headers, data = post(url, more)
