@@ -358,3 +358,11 @@ def test_a_stream_that_ends_in_half_a_frame_ends_in_an_error_event(gateway, upst
     status, _, data = post(f"{gateway.url}/v1/messages", STREAMED)
     assert status == 200
     assert b"event: error" in data.split(b"not json")[1]
+
+
+def test_a_path_that_nobody_has_is_not_a_model_that_nobody_has(gateway):
+    """https://platform.openai.com/docs/guides/error-codes: clients look at the code."""
+    status, _, data = post(f"{gateway.url}/v1/embeddings", {"model": "m", "input": "words"})
+    error = orjson.loads(data)["error"]
+    assert (status, error["code"]) == (404, "unknown_url")
+    assert "POST /v1/chat/completions" in error["message"]

@@ -14,7 +14,7 @@ import orjson
 from weft.client import OFFLINE, RELAY, read_all
 from weft.codec import CODECS, Codec
 from weft.errors import Refused, UpstreamProtocolError
-from weft.model import Request
+from weft.model import ApiError, Request
 from weft.tokens import counter_for
 
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
@@ -120,12 +120,10 @@ async def nowhere(_state: State, inbound: Inbound, outbound: Outbound) -> None:
     """A path that no protocol has; the answer says which there are."""
     known = ", ".join(f"{method} {path}" for method, path in ROUTES if path.startswith("/v1/"))
     methods = ", ".join(f"POST /v1beta/models/MODEL:{method}" for method in METHODS)
-    missing = Refused(
-        f"there is no {inbound.method} {inbound.path} here; the paths are: {known}, {methods}",
-        status=404,
-        type="not_found_error",
-    )
-    await send_error(CODECS[dialect(inbound)], outbound, missing)
+    message = f"there is no {inbound.method} {inbound.path} here; the paths are: {known}, {methods}"
+    missing = ApiError("not_found", message, 404, code="unknown_url")
+    status, wire = CODECS[dialect(inbound)].encode_error(missing)
+    await outbound.send(status, orjson.dumps(wire))
 
 
 ROUTES: dict[tuple[str, str], Endpoint] = {

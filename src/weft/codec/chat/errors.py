@@ -13,6 +13,7 @@ CODES: dict[str, ErrorKind] = {
     "insufficient_quota": "billing",
     "invalid_api_key": "authentication",
     "model_not_found": "not_found",
+    "unknown_url": "not_found",
     "rate_limit_exceeded": "rate_limit",
     "server_is_overloaded": "overloaded",
     "vector_store_timeout": "timeout",
@@ -111,6 +112,8 @@ def encode_error(error: ApiError) -> tuple[int, JsonObject]:
     if error.ext is not None and error.ext.get(PROTOCOL):
         return status, error.ext[PROTOCOL]
     word, code = WORDS[error.kind]
+    if error.code is not None and CODES.get(error.code) == error.kind:
+        code = error.code
     return status, {
         "error": {
             "message": error.message,
