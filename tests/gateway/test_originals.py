@@ -238,3 +238,27 @@ def test_another_model_is_not_told_what_it_did_not_think(gateway, upstream, prot
     answer, _ = turn(model, body, protocol)
     _, sent = turn(other, echo(client, body, answer) | {"model": other}, protocol)
     assert [kept for kept in kept_of(protocol, sent) if kept in KEPT[protocol]] == []
+
+
+def unmarked(value):
+    """A body without its cache marks, which stand elsewhere in every turn."""
+    if isinstance(value, dict):
+        return {key: unmarked(inner) for key, inner in value.items() if key != "cache_control"}
+    return [unmarked(inner) for inner in value] if isinstance(value, list) else value
+
+
+def test_a_turn_begins_with_what_was_sent_for_the_last_one(gateway, upstream):
+    """Two answers read alike, and only the second was thought about."""
+    model, ok = "a/gpt-5", {"type": "text", "text": "ok"}
+    url, session = f"{gateway.url}{REQUEST_PATHS['openai-chat']}", {"x-weft-thread": "alike"}
+    said, sent = [], []
+    for content in ([ok], [THINKING, ok], [ok]):
+        answer = ANSWERS["anthropic"] | {"content": content, "stop_reason": "end_turn"}
+        upstream.then(Scripted(orjson.dumps(answer), kind="application/json"))
+        said.append({"role": "user", "content": [{"type": "text", "text": "again"}]})
+        status, _, data = post(url, {"model": model, "messages": said}, session)
+        assert status == 200, data
+        sent.append(unmarked(orjson.loads(upstream.seen[-1]["body"])["messages"]))
+        said.append({"role": "assistant", "content": "ok"})
+    assert kept_of("anthropic", {"messages": sent[2]}) == [THINKING]
+    assert sent[2][: len(sent[1])] == sent[1]

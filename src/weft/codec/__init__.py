@@ -27,6 +27,7 @@ from .base import (
 from .sse import SseParser, write_frame
 
 if TYPE_CHECKING:
+    from .answers import restore_answers
     from .anthropic import apply_last_system_cache_breakpoint
     from .calls import CallRestorer, restore_calls
     from .calm import carry
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
         make_sidecar,
         merge_answers,
         model_of,
-        restore_answers,
     )
     from .system import build_anthropic_system_param, encode_message, merge_system_text
 
@@ -90,7 +90,7 @@ __getattr__ = lazy_names(
         "model_of": "weft.codec.sidecar",
         "pair_messages": "weft.codec.pairing",
         "refuse_system_media": "weft.codec.repair",
-        "restore_answers": "weft.codec.sidecar",
+        "restore_answers": "weft.codec.answers",
         "restore_calls": "weft.codec.calls",
         "tell_refusal": "weft.codec.refusals",
         "tells_apart": "weft.codec.refusals",

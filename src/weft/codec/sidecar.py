@@ -15,7 +15,7 @@ found by what every client echoes.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any, cast
 
@@ -23,28 +23,22 @@ import msgspec
 from msgspec import structs
 
 from weft.errors import Refused
-from weft.ids import canonical_arguments
 from weft.model import (
     Block,
     JsonObject,
     Message,
     Origin,
     Request,
-    Text,
     Tool,
-    ToolCall,
     Wire,
-    texts,
 )
 
 from .align import differing
+from .answers import Kept, digest, echo_key, is_plain, put_back
 from .base import Calls
 from .calls import restore_calls
 
 VERSION = 1
-
-Kept = dict[str, list[Message]]
-"""Answers by what every client echoes of them, oldest first."""
 
 Address = tuple[int, int]
 """The number of a message in its region, and of a block in the message."""
@@ -79,13 +73,13 @@ def make_sidecar(
         "protocol": protocol,
         "messages": _regions(original.messages, echoed.messages),
         "count": len(echoed.messages),
-        "params": {"key": _digest(echoed.params), "raw": original.raw.get(protocol, {})},
+        "params": {"key": digest(echoed.params), "raw": original.raw.get(protocol, {})},
         "model": original.model,
     }
     if original.tools or echoed.tools:
         own = written.get("tools")
         sidecar["tools"] = {
-            "key": _digest(echoed.tools),
+            "key": digest(echoed.tools),
             "are": None if own == body.get("tools") else msgspec.to_builtins(original.tools),
         }
     if calls:
@@ -146,11 +140,11 @@ def make_answer_sidecar(answer: Message, echoed: Message) -> JsonObject:
     `echoed` is the answer as that client sees it. Clients echo an answer whole, or only its text
     and calls: the key covers just those, and thinking or a vendor's own member is always kept.
     """
-    if _is_plain(answer) and structs.replace(answer, origin=None) == structs.replace(
+    if is_plain(answer) and structs.replace(answer, origin=None) == structs.replace(
         echoed, origin=None
     ):
         return {}
-    kept = {"key": _echo_key(echoed.blocks), "is": msgspec.to_builtins(answer)}
+    kept = {"key": echo_key(echoed.blocks), "is": msgspec.to_builtins(answer)}
     return {"weft": VERSION, "answers": [kept]}
 
 
@@ -160,76 +154,22 @@ def merge_answers(*sidecars: JsonObject) -> JsonObject:
     return {"weft": VERSION, "answers": answers} if answers else {}
 
 
-def _is_plain(answer: Message) -> bool:
-    """Whether an answer is nothing but words and calls."""
-    return all(
-        type(block) in (Text, ToolCall) and getattr(block, "ext", None) is None
-        for block in answer.blocks
-    )
-
-
-def restore_answers(echoed: Request, answers: Iterable[Message]) -> Request:
-    """The request with these answers as their makers wrote them, wherever it echoes one."""
-    kept: Kept = {}
-    for answer in answers:
-        if not _is_plain(answer):
-            kept.setdefault(_echo_key(answer.blocks), []).append(answer)
-    return _put_back(echoed, kept) if kept else echoed
-
-
 def _restore_kept(echoed: Request, answers: Any) -> Request:
-    kept: Kept = {}
+    kept = Kept(again=True)
     for answer in answers:
         whole = msgspec.convert(answer["is"], Message)
-        kept.setdefault(str(answer["key"]), []).append(whole)
-    return _put_back(echoed, kept)
-
-
-def _put_back(echoed: Request, kept: Kept) -> Request:
-    """Put back what the makers of answers want; answers that read alike are taken in order."""
-    messages: list[Message] = []
-    given = echoed.messages
-    start = 0
-    while start < len(given):
-        found, count = _find_answer(given, start, kept)
-        messages += given[start : start + count] if found is None else (found,)
-        start += count
-    return structs.replace(echoed, messages=tuple(messages))
-
-
-def _find_answer(given: Sequence[Message], start: int, kept: Kept) -> tuple[Message | None, int]:
-    """The answer that the messages from here on echo, and how many they are.
-
-    A wire without turns may have split one answer in several messages of the assistant's.
-    """
-    end = start
-    while end < len(given) and given[end].role == "assistant":
-        end += 1
-    for stop in range(end, start, -1):
-        blocks = [block for message in given[start:stop] for block in message.blocks]
-        answers = kept.get(_echo_key(blocks))
-        if answers:
-            return answers.pop(0) if len(answers) > 1 else answers[0], stop - start
-    return None, 1
-
-
-def _echo_key(blocks: Sequence[Block]) -> str:
-    """A digest of what every client echoes: the words, and the calls by id, name and meaning."""
-    said: list[Any] = ["".join(texts(blocks))]
-    for block in blocks:
-        if isinstance(block, ToolCall):
-            said.append([block.id, block.name, canonical_arguments(block.arguments)])
-    return _digest(said)
+        kept.add(str(answer["key"]), whole, len(whole.blocks))
+    return put_back(echoed, kept)
 
 
 def _apply(echoed: Request, sidecar: JsonObject) -> Request:
     protocol = str(sidecar["protocol"])
     messages, whole = _restore(echoed.messages, sidecar)
     params = sidecar["params"]
-    same = params["key"] == _digest(echoed.params)
+    same = params["key"] == digest(echoed.params)
     raw = {protocol: params["raw"]} if same else {}
     tools, kept = echoed.tools, sidecar.get("tools")
-    if kept is not None and kept["are"] is not None and kept["key"] == _digest(echoed.tools):
+    if kept is not None and kept["are"] is not None and kept["key"] == digest(echoed.tools):
         tools = msgspec.convert(kept["are"], tuple[Tool, ...])
     marks = {_place(place): value for place, value in sidecar.get("marks", ())}
     wire = echoed.wire
@@ -258,13 +198,8 @@ def _place(place: Sequence[int | str]) -> tuple[int | str, ...]:
     return tuple(place)
 
 
-def _digest(value: Any) -> str:
-    data = msgspec.json.encode(value, order="sorted")
-    return sha256(data).hexdigest()[:16]
-
-
 def _key(message: Message) -> str:
-    return _digest(structs.replace(message, origin=None))
+    return digest(structs.replace(message, origin=None))
 
 
 def _anchor(keys: Sequence[str], start: int, end: int) -> str:
@@ -305,12 +240,12 @@ class _Parts:
         for at, message in enumerate(region):
             for number, block in enumerate(message.blocks):
                 self._free[at, number] = block
-                self._same.setdefault(_digest(block), deque()).append((at, number))
+                self._same.setdefault(digest(block), deque()).append((at, number))
                 self._alike.setdefault(_words(block), deque()).append((at, number))
 
     def refer(self, block: Block) -> Any:
         """A block that travelled, one that travelled with other members, or one that did not."""
-        address = self._take(self._same.get(_digest(block)))
+        address = self._take(self._same.get(digest(block)))
         if address is not None:
             del self._free[address]
             return list(address)
@@ -337,7 +272,7 @@ class _Parts:
 def _words(block: Block) -> str:
     """A digest of what a patch must not repeat; of the kind alone where a block holds no words."""
     said = [getattr(block, name, None) for name in ("text", "content", "arguments")]
-    return _digest([type(block).__name__, said])
+    return digest([type(block).__name__, said])
 
 
 def _restore(echoed: Sequence[Message], sidecar: JsonObject) -> tuple[tuple[Message, ...], bool]:

@@ -153,7 +153,7 @@ def restore_request(
     if known is None:
         return request
     stored = open_thread(store, known.thread).compile(known.commit.hex()).messages
-    return restore_answers(request, [said for said in stored if said.origin == maker])
+    return restore_answers(request, stored, maker)
 
 
 def file_request(

@@ -1,0 +1,195 @@
+"""Answers as their makers gave them, in the place of what a client could hand back of them.
+
+Every client echoes the words of an answer, and its calls by id, name and meaning. By these an
+answer is found again, and all that its maker said takes the place of the echo: thinking,
+signatures, a vendor's own members. A wire without turns may have split one answer in several
+messages of the assistant's: together they are one echo. Answers that read alike are taken in order.
+
+The caller goes on speaking of the list that it sent. A place in the new list is told by the path of
+what stood there, and a cache mark stays with the words or the call that it was put on; thinking
+takes none: https://platform.claude.com/docs/en/build-with-claude/prompt-caching
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from weft.ids import canonical_arguments
+from weft.model import (
+    Block,
+    Message,
+    Origin,
+    Place,
+    Refusal,
+    Request,
+    Text,
+    ToolCall,
+    Wire,
+    texts,
+)
+
+
+class Stood(Struct, frozen=True, gc=False):
+    """Where a message stood in the caller's list; `blocks` are the places of the blocks of one that
+    is put back, or its message's where the client never saw the block."""
+
+    number: int
+    blocks: list[Place] | None = None
+
+
+class Kept:
+    """Answers by what is echoed of them, oldest first; `None` is one whose echo says it all.
+
+    `again` is whether the last of those that read alike serves for every further echo.
+    """
+
+    def __init__(self, *, again: bool = False) -> None:
+        self._answers: dict[str, deque[Message | None]] = {}
+        self._longest = 0
+        self._again = again
+
+    def add(self, key: str, answer: Message | None, blocks: int) -> None:
+        """Keep an answer of so many blocks; its echo may tell a refusal in one more."""
+        self._answers.setdefault(key, deque()).append(answer)
+        self._longest = max(self._longest, blocks + 1)
+
+    def take(self, given: Sequence[Message], start: int) -> tuple[Message | None, int]:
+        """The answer that the messages from here on echo, and how many they are."""
+        end, furthest = start, min(len(given), start + self._longest)
+        while end < furthest and given[end].role == "assistant":
+            end += 1
+        for stop in range(end, start, -1):
+            blocks = [block for message in given[start:stop] for block in message.blocks]
+            answers = self._answers.get(echo_key(blocks))
+            if answers:
+                alone = self._again and len(answers) == 1
+                return answers[0] if alone else answers.popleft(), stop - start
+        return None, 1
+
+
+def restore_answers(echoed: Request, said: Iterable[Message], maker: Origin) -> Request:
+    """The request with this maker's own answers as they were given, wherever it echoes one.
+
+    `said` is the conversation as it is kept. An answer of another's in it, or one of nothing but
+    words and calls, is not put back, but its echo is nobody else's.
+    """
+    answers = [message for message in said if message.role == "assistant"]
+    if all(answer.origin != maker or is_plain(answer) for answer in answers):
+        return echoed
+    kept = Kept()
+    for answer in answers:
+        whole = answer if answer.origin == maker and not is_plain(answer) else None
+        kept.add(echo_key(answer.blocks), whole, len(answer.blocks))
+    return put_back(echoed, kept)
+
+
+def is_plain(answer: Message) -> bool:
+    """Whether an answer is nothing but words and calls."""
+    return all(
+        type(block) in (Text, ToolCall) and getattr(block, "ext", None) is None
+        for block in answer.blocks
+    )
+
+
+def put_back(echoed: Request, kept: Kept) -> Request:
+    """The request with every echo of a kept answer replaced by the answer."""
+    given = echoed.messages
+    messages: list[Message] = []
+    before: list[Stood] = []
+    start = 0
+    while start < len(given):
+        answer, count = kept.take(given, start)
+        echo = given[start : start + count]
+        if answer is not None:
+            messages.append(answer)
+            before.append(Stood(start, _places_before(answer, echo, start)))
+        else:
+            messages += echo
+            before += [Stood(start + at) for at in range(count)]
+        start += count
+    moved = any(stood.blocks is not None for stood in before)
+    return _move(echoed, messages, before) if moved else echoed
+
+
+def echo_key(blocks: Sequence[Block]) -> str:
+    """A digest of what every client echoes: the words, and the calls by id, name and meaning."""
+    said: list[Any] = ["".join(texts(blocks))]
+    for block in blocks:
+        if isinstance(block, ToolCall):
+            said.append([block.id, block.name, canonical_arguments(block.arguments)])
+    return digest(said)
+
+
+def digest(value: Any) -> str:
+    """A short digest of a value, whatever the order of its members."""
+    return sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:16]
+
+
+def _places_before(answer: Message, echo: Sequence[Message], start: int) -> list[Place]:
+    """For each block of an answer, the place of its echo."""
+    calls: dict[str, Place] = {}
+    words: list[Place] = []
+    for number, message in enumerate(echo, start):
+        for at, block in enumerate(message.blocks):
+            if isinstance(block, ToolCall):
+                calls[block.id] = (number, at)
+            elif isinstance(block, Text | Refusal):
+                words.append((number, at))
+    free = iter(words)
+    places: list[Place] = []
+    for block in answer.blocks:
+        if isinstance(block, ToolCall):
+            places.append(calls.get(block.id, (start,)))
+        elif isinstance(block, Text | Refusal):
+            places.append(next(free, (start,)))
+        else:
+            places.append((start,))
+    return places
+
+
+def _move(echoed: Request, messages: Sequence[Message], before: Sequence[Stood]) -> Request:
+    """The request with these messages, its marks and its paths still where the caller put them."""
+
+    def place_before(place: Place) -> Place:
+        match place:
+            case (int(number), *steps) if number < len(before):
+                stood = before[number]
+                if stood.blocks is None or not steps or not isinstance(steps[0], int):
+                    return (stood.number, *steps)
+                at = stood.blocks[steps[0]]
+                return (*at, *steps[1:]) if len(at) > 1 else at
+            case _:
+                return place
+
+    marks = _move_marks(echoed, before) if echoed.marks else echoed.marks
+    wire = echoed.wire
+    if wire is not None:
+        locate = wire.locate
+        wire = Wire(wire.protocol, lambda place: locate(place_before(place)), wire.part_name)
+    return structs.replace(echoed, messages=tuple(messages), marks=marks, wire=wire)
+
+
+def _move_marks(echoed: Request, before: Sequence[Stood]) -> dict[Place, Any]:
+    """The marks at their new places; what the client saw of an answer and its maker said otherwise
+    leaves its mark to the last block that both have."""
+    now: dict[Place, Place] = {}
+    for number, stood in enumerate(before):
+        if stood.blocks is None:
+            now[stood.number,] = (number,)
+            continue
+        for at, place in enumerate(stood.blocks):
+            if len(place) > 1:
+                now[place] = now[place[0], "last"] = (number, at)
+    marks: dict[Place, Any] = {}
+    for place, mark in echoed.marks.items():
+        if not place or not isinstance(place[0], int):
+            marks[place] = mark
+        elif (message := now.get(place[:1])) is not None:
+            marks[*message, *place[1:]] = mark
+        elif (block := now.get(place[:2]) or now.get((place[0], "last"))) is not None:
+            marks[*block, *place[2:]] = mark
+    return marks

@@ -1,0 +1,151 @@
+"""Answers put back as their makers wrote them: each in its own place, and nothing else moved."""
+
+import pytest
+from msgspec import structs
+
+from weft.catalog import load_catalog
+from weft.codec import CODECS, Target, restore_answers
+from weft.model import Message, Origin, Text, Thinking, ToolCall
+
+MAKER = Origin("anthropic", "a", "claude-opus-4-5")
+OTHER = Origin("anthropic", "a", "claude-sonnet-4-5")
+CLIENT = Origin("openai-chat")
+THOUGHT = Thinking("I must look.", "c2lnbmVk")
+TARGET = Target(load_catalog().find("claude-opus-4-5"))
+
+
+def said(*blocks, by=MAKER):
+    return Message("assistant", blocks, origin=by)
+
+
+def chat(*answers):
+    """What a client of Chat Completions echoes, each answer with the question before it."""
+    turns = [
+        turn
+        for number, answer in enumerate(answers)
+        for turn in ({"role": "user", "content": str(number)}, answer)
+    ]
+    body = {"model": "m", "messages": [*turns, {"role": "user", "content": "more"}]}
+    return CODECS["openai-chat"].decode_request(body)
+
+
+def words(text):
+    return {"role": "assistant", "content": text}
+
+
+def thinks(request):
+    answers = [message for message in request.messages if message.role == "assistant"]
+    return [THOUGHT in message.blocks for message in answers]
+
+
+PLAIN, THOUGHTFUL = said(Text("ok")), said(THOUGHT, Text("ok"))
+
+
+@pytest.mark.parametrize(
+    ("stored", "restored"),
+    [
+        ([THOUGHTFUL, PLAIN], [True, False]),
+        ([PLAIN, THOUGHTFUL], [False, True]),  # what was sent for the second stays as it was
+        ([said(THOUGHT, Text("ok"), by=OTHER), THOUGHTFUL], [False, True]),
+        ([said(Text("ok"), by=CLIENT), THOUGHTFUL], [False, True]),
+        ([THOUGHTFUL], [True, False]),  # one that is not kept is nobody's yet
+        ([THOUGHTFUL, THOUGHTFUL], [True, True]),
+    ],
+)
+def test_answers_that_read_alike_keep_their_places(stored, restored):
+    request = restore_answers(chat(words("ok"), words("ok")), stored, MAKER)
+    assert thinks(request) == restored
+
+
+MARK = {"type": "ephemeral"}
+
+
+def test_a_cache_mark_stays_with_the_words_it_was_put_on():
+    marked = [{"type": "text", "text": "ok", "cache_control": MARK}]
+    request = restore_answers(chat(words("a"), words(marked)), [THOUGHTFUL], MAKER)
+    body = CODECS["anthropic"].encode_request(request, TARGET).body
+    thought, text = body["messages"][3]["content"]
+    assert "cache_control" not in thought
+    assert text["cache_control"] == MARK
+
+
+def test_a_cache_mark_stays_behind_an_answer_that_was_split():
+    marked = [{"type": "text", "text": "b", "cache_control": MARK}]
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    turns = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "ok"},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "words"},
+        {"role": "user", "content": marked},
+    ]
+    request = CODECS["openai-chat"].decode_request({"model": "m", "messages": turns})
+    whole = said(THOUGHT, Text("ok"), ToolCall("c1", "look", "{}"))
+    request = restore_answers(request, [whole], MAKER)
+    body = CODECS["anthropic"].encode_request(request, TARGET).body
+    assert [len(turn["content"]) for turn in body["messages"][1:2]] == [3]
+    assert body["messages"][-1]["content"][-1] == {
+        "type": "text",
+        "text": "b",
+        "cache_control": MARK,
+    }
+
+
+@pytest.mark.parametrize("restored", [True, False])
+def test_a_loss_is_told_in_the_paths_of_the_list_that_was_sent(restored):
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    sound = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
+    turns = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "ok"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "words"},
+        {"role": "user", "content": [{"type": "text", "text": "b"}, sound]},
+    ]
+    request = CODECS["openai-chat"].decode_request({"model": "m", "messages": turns})
+    if restored:
+        whole = said(THOUGHT, Text("ok"), ToolCall("c1", "look", "{}"))
+        request = restore_answers(request, [whole], MAKER)
+    losses = CODECS["anthropic"].encode_request(request, TARGET).losses
+    assert "messages[4].content[1]" in [loss.path for loss in losses]
+
+
+def test_arguments_that_are_no_json_are_told_where_the_caller_said_them():
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{"}}
+    request = chat({"role": "assistant", "content": "ok", "tool_calls": [call]})
+    whole = said(THOUGHT, Text("ok"), ToolCall("c1", "look", "{"))
+    request = restore_answers(request, [whole], MAKER)
+    losses = CODECS["anthropic"].encode_request(request, TARGET).losses
+    assert "messages[1].tool_calls[0].function.arguments" in [loss.path for loss in losses]
+
+
+SOLVER = Origin("openai-responses", "r", "o-deployed")
+
+
+@pytest.mark.parametrize(
+    ("item", "stores", "sent"),
+    [
+        ({"encrypted_content": "c2VhbGVk"}, False, True),
+        ({"content": [{"type": "reasoning_text", "text": "hm"}]}, False, True),
+        ({}, False, False),  # "Items are not persisted when `store` is set to false"
+        ({}, True, True),
+        ({}, None, True),  # which is to store
+    ],
+)
+def test_thinking_that_only_its_id_names_goes_where_it_is_stored(item, stores, sent):
+    reasoning = {"type": "reasoning", "id": "rs_1", "summary": [], **item}
+    message = {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": "ok"}],
+    }
+    made = CODECS["openai-responses"].decode_response(
+        {"id": "resp_1", "model": "m", "status": "completed", "output": [reasoning, message]}
+    )
+    answer = structs.replace(made.message, origin=SOLVER)
+    request = chat(words("ok"))
+    request = structs.replace(request, params=structs.replace(request.params, store=stores))
+    request = restore_answers(request, [answer], SOLVER)
+    encoded = CODECS["openai-responses"].encode_request(request, TARGET)
+    assert (reasoning in encoded.body["input"]) is sent
+    assert ("messages[1]" in [loss.path for loss in encoded.losses]) is not sent
