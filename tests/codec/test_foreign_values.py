@@ -524,3 +524,57 @@ LISTS = {A: "messages", C: "messages", R: "input", G: "contents"}
 @pytest.mark.parametrize("empty", [chat(messages=[]), chat({"role": "user", "content": ""})])
 def test_nor_where_nothing_was_said(empty):
     sent(empty, C, R)
+
+
+def chat(*messages, **members):
+    return {"model": NAME, "messages": list(messages) or [USER], **members}
+
+
+@pytest.mark.parametrize("target", [A, G])
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        # what every target does anyway
+        ("logprobs", False),
+        ("metadata", {}),
+        ("modalities", ["text"]),
+        ("stop", []),
+        ("store", True),
+        ("store", False),  # Codex says it always, and nobody else stores answers for others
+        ("top_logprobs", 0),
+        ("verbosity", "medium"),
+        # a vendor's own books and caches
+        ("prompt_cache_key", "k"),
+        ("prompt_cache_retention", "24h"),
+    ],
+)
+def test_what_changes_no_answer_is_a_matter_of_form(member, value, target):
+    done = weft.translate(chat(**{member: value}), C, target)
+    assert meant(done) == []
+    assert [loss.path for loss in done.losses].count(member) <= 1
+
+
+JSON_WISH = {"generationConfig": {"responseMimeType": "application/json"}}
+
+
+@pytest.mark.parametrize(
+    ("first", "kind"), [("hi", "json_schema"), ("answer in JSON", "json_object")]
+)
+def test_the_shape_of_an_answer_does_not_change_as_a_conversation_goes_on(first, kind):
+    """OpenAI caches a schema as the beginning of a request:
+    https://platform.openai.com/docs/guides/prompt-caching#what-can-be-cached"""
+    turns = [
+        {"role": "user", "parts": [{"text": first}]},
+        {"role": "model", "parts": [{"text": "{}"}]},
+        {"role": "user", "parts": [{"text": "more JSON"}]},
+    ]
+    shapes = [
+        sent(gemini(*turns[:count], **JSON_WISH), G, C).body["response_format"]["type"]
+        for count in (1, 3)
+    ]
+    assert shapes == [kind, kind]
+
+
+def test_a_wish_not_to_think_is_told_where_the_caller_said_it():
+    done = weft.translate(claude(thinking={"type": "disabled"}), A, R)
+    assert meant(done) == ["thinking"]

@@ -260,7 +260,11 @@ MODELS = [
     (effort("xhigh"), A, R, "gpt-5", {"reasoning": {"effort": "high"}}, [EFFORT]),
     (effort("xhigh"), A, R, "gpt-5.2", {"reasoning": {"effort": "xhigh"}}, []),
     (effort("minimal"), A, C, "o3", {"reasoning_effort": "low"}, [EFFORT]),
-    (disabled(), A, R, "gpt-5", {"reasoning": {"effort": "minimal"}}, [EFFORT]),
+    (disabled(), A, R, "gpt-5", {"reasoning": {"effort": "minimal"}}, ["thinking"]),
+    (disabled(), A, C, "gpt-5", {"reasoning_effort": "minimal"}, ["thinking"]),
+    (disabled(), A, C, "gpt-5.1", {"reasoning_effort": "none"}, []),
+    (disabled(), A, C, "gpt-4.1", {"reasoning_effort": None}, []),
+    (disabled(), A, C, "m", {"reasoning_effort": None}, []),  # it may know no effort
     (disabled(), A, R, "gpt-5.1", {"reasoning": {"effort": "none"}}, []),
     # "Unrecognized request argument supplied: reasoning_effort"
     (effort("low"), A, C, "gpt-4o", {"reasoning_effort": None}, [EFFORT]),

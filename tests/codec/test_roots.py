@@ -1,6 +1,7 @@
 """A tool's schema has one plain object at its root: a vendor that finds another refuses the whole
 request."""
 
+import orjson
 import pytest
 
 import weft
@@ -95,3 +96,34 @@ def test_openai_refuses_more_than_claude():
     assert done.body["tools"][0]["function"]["parameters"] == CITY
     path = "tools[0].functionDeclarations[0].parametersJsonSchema.not"
     assert path in [loss.path for loss in done.losses]
+
+
+@pytest.mark.parametrize(
+    ("schema", "root"),
+    [
+        ({}, {"type": "object", "properties": {}}),
+        # tools of Claude Code that take nothing: https://github.com/BerriAI/litellm/pull/19103
+        ({"$schema": "s"}, {"type": "object", "$schema": "s", "properties": {}}),
+        ({"properties": UNIT}, {"type": "object", "properties": UNIT}),
+        ({"anyOf": [CITY, PLACE]}, {"type": "object", "properties": BOTH}),
+    ],
+)
+@pytest.mark.parametrize("as_bytes", [True, False])
+def test_a_root_says_that_it_is_an_object(schema, root, as_bytes):
+    body = {
+        "model": "m",
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": "hi"}],
+        "tools": [{"name": "f", "input_schema": schema}],
+    }
+    done = weft.translate(orjson.dumps(body) if as_bytes else body, A, C)
+    written = orjson.loads(done.body) if as_bytes else done.body
+    assert written["tools"][0]["function"]["parameters"] == root
+    assert "tools[0].input_schema" in [loss.path for loss in done.losses]
+
+
+def test_gemini_is_told_it_too_but_not_of_a_tool_that_takes_nothing():
+    for schema, root in (({"$schema": "s"}, {"type": "object", "$schema": "s"}), ({}, None)):
+        done = weft.translate(offer(schema), C, G)
+        (entry,) = done.body["tools"]
+        assert entry["functionDeclarations"][0].get("parametersJsonSchema") == root

@@ -30,17 +30,20 @@ def with_effort(reasoning: Reasoning, model: Model, losses: Losses) -> Reasoning
     return structs.replace(reasoning, effort=effort, budget=None)
 
 
-def fitting_effort(effort: str | None, model: Model, losses: Losses) -> str | None:
-    """The word that a model takes nearest to this one, or `None` where it takes none; reported."""
+def fitting_effort(
+    effort: str | None, model: Model, losses: Losses, said: str = "reasoning.effort"
+) -> str | None:
+    """The word that a model takes nearest to this one, or `None` where it takes none; reported as
+    what the caller `said`."""
     known = model.efforts
     if effort not in ORDER or known is None or effort in known:
         return effort
     if not known:
         what, level = f"the effort {effort!r}", "form" if effort == "none" else "meaning"
-        losses.param("reasoning.effort", what, f"{model.name} cannot be told one", level)
+        losses.param(said, what, f"{model.name} cannot be told one", level)
         return None
     at = ORDER.index(effort)
     nearest = min(known, key=lambda word: (abs(ORDER.index(word) - at), -ORDER.index(word)))
     why = f"{model.name} takes {', '.join(known)}"
-    losses.param("reasoning.effort", f"the effort {effort!r}, now {nearest!r}", why)
+    losses.param(said, f"the effort {effort!r}, now {nearest!r}", why)
     return nearest

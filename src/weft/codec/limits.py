@@ -7,6 +7,8 @@ does not let its callers choose, and stop sequences that it does not take, are l
 catalogue tells.
 """
 
+from itertools import takewhile
+
 from msgspec import Struct, structs
 
 from weft.catalog import Model
@@ -129,12 +131,14 @@ def _tokens(given: int | None, limits: Limits, losses: Losses) -> int | None:
 
 def with_named_json(request: Request, params: Params, model: Model, losses: Losses) -> Params:
     """The parameters, with the schema of any object for a model that answers in JSON only where
-    somebody speaks of it, and nobody does:
+    somebody speaks of it, and nobody does before its first answer: whatever is said later changes
+    no more how a request begins, of which the schema is a part for the vendor's cache.
     https://platform.openai.com/docs/guides/structured-outputs#json-mode"""
     shape = params.format
     if shape is None or shape.kind != "json" or not model.json_named:
         return params
-    if any("json" in text.lower() for said in request.messages for text in texts(said.blocks)):
+    first = takewhile(lambda said: said.role != "assistant", request.messages)
+    if any("json" in text.lower() for said in first for text in texts(said.blocks)):
         return params
     why = f"{model.name} wants JSON to be spoken of"
     losses.param("format", "any JSON, now the schema of an object", why, "form")

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from weft.errors import Refused
-from weft.model import Ext, JsonObject, Place, Request, Stop, StopKind, Tool, ToolCall
+from weft.model import Ext, JsonObject, Level, Place, Request, Stop, StopKind, Tool, ToolCall
 
 from .base import Losses, members
 
@@ -12,13 +12,20 @@ DEFAULTS: dict[str, Any] = {
     "background": False,
     "frequency_penalty": 0,
     "include": ["reasoning.encrypted_content"],
+    "logprobs": False,
+    "modalities": ["text"],
     "n": 1,
     "presence_penalty": 0,
-    "store": True,
     "stream_options.include_usage": True,
+    "top_logprobs": 0,
     "truncation": "disabled",
+    "verbosity": "medium",
 }
 """Values that say what every target does anyway: leaving them out is a matter of form."""
+
+BOOKS = frozenset({"prompt_cache_key", "prompt_cache_retention", "store"})
+"""What a vendor keeps of a request for itself, and how it finds it again: no answer differs by it.
+Codex says of each of its requests that it is not to be stored, and by which key it is cached."""
 
 FORM_MEMBERS = frozenset(
     {
@@ -75,24 +82,22 @@ def lose_params(request: Request, sayable: frozenset[str], losses: Losses) -> No
     refuse_missing_context(request)
     for key in request.params.__struct_fields__:
         value = getattr(request.params, key)
-        if value is not None and key not in sayable:
-            losses.param(
-                key,
-                f"the parameter {key!r}",
-                "the target has no such parameter",
-                "form" if value == DEFAULTS.get(key) else "meaning",
-            )
+        if value is not None and value != {} and key not in sayable:
+            why = "the target has no such parameter"
+            losses.param(key, f"the parameter {key!r}", why, _level(key, value))
     _lose_silence(request, sayable, losses)
     for path, value in request.rest.items():
         if value is None:
             losses.add(path, f"the form of {path!r}", "it is said otherwise here", "form")
             continue
-        losses.add(
-            path,
-            f"the member {path!r}",
-            "it has no counterpart on the target's wire",
-            "form" if value in (None, [], {}, "", DEFAULTS.get(path)) else "meaning",
-        )
+        why = "it has no counterpart on the target's wire"
+        losses.add(path, f"the member {path!r}", why, _level(path, value))
+
+
+def _level(name: str, value: Any) -> Level:
+    """Whether an answer could differ by what is lost."""
+    usual = name in DEFAULTS and value == DEFAULTS[name]
+    return "form" if usual or name in BOOKS or value in ([], {}, (), "") else "meaning"
 
 
 def lose_tier(tier: str | None, losses: Losses) -> None:

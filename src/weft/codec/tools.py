@@ -98,7 +98,8 @@ def is_offered(tool: Tool, number: int, losses: Losses) -> bool:
 
 
 def schema_of(tool: Tool, number: int, losses: Losses) -> JsonObject:
-    """What a tool takes, for vendors that want every schema to be that of an object."""
+    """What a tool takes: all vendors want the schema of an object, and DeepSeek and Vertex refuse
+    the whole request for one that does not say so (https://github.com/BerriAI/litellm/pull/19103)."""
     schema = tool.parameters
     if schema and "type" in schema:
         return schema

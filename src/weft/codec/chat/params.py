@@ -279,9 +279,13 @@ def _write_format(shape: Format, losses: Losses) -> JsonObject:
 
 
 def _write_reasoning(reasoning: Reasoning, model: Model, body: JsonObject, losses: Losses) -> None:
-    """This wire knows an effort and nothing else."""
+    """This wire knows an effort and nothing else. A wish not to think is one for models that are
+    told one, and think by themselves where they are told nothing."""
     reasoning = with_effort(reasoning, model, losses)
-    effort = fitting_effort(reasoning.effort, model, losses)
+    wanted, said = reasoning.effort, "reasoning.effort"
+    if reasoning.mode == "off" and wanted is None and model.thinking == "effort":
+        wanted, said = "none", "reasoning.mode"
+    effort = fitting_effort(wanted, model, losses, said)
     if effort in OPENAI_EFFORTS:
         body["reasoning_effort"] = effort
     elif effort is not None:
@@ -298,7 +302,7 @@ def _write_reasoning(reasoning: Reasoning, model: Model, body: JsonObject, losse
             "reasoning.mode",
             "the wish not to think",
             "the target is told an effort, or nothing",
-            "form" if effort in (None, "none") else "meaning",
+            "meaning" if reasoning.effort and effort not in (None, "none") else "form",
         )
     if reasoning.budget is not None:
         losses.param(

@@ -9,7 +9,7 @@ from weft.codec.base import Losses, members
 from weft.codec.choice import is_allowed
 from weft.codec.params import tool_losses
 from weft.codec.read import at, object_of, objects, optional, text_of, wrong
-from weft.codec.tools import format_of, grammar_of, is_offered, with_properties
+from weft.codec.tools import format_of, grammar_of, is_offered, schema_of, with_properties
 from weft.model import JsonObject, Place, Request, Tool
 
 from .wire import PROTOCOL
@@ -92,7 +92,8 @@ def _write_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
             fields["format"] = form
         return {"type": "custom", "custom": fields}
     if tool.parameters is not None:
-        fields["parameters"] = with_properties(tool.parameters, tool, number, losses)
+        schema = schema_of(tool, number, losses)
+        fields["parameters"] = with_properties(schema, tool, number, losses)
     if tool.strict is not None:
         fields["strict"] = tool.strict
     return {"type": "function", "function": fields}

@@ -11,7 +11,7 @@ from weft.codec.base import Losses, members
 from weft.codec.hosted import is_search, search_members
 from weft.codec.params import tool_losses
 from weft.codec.read import at, object_of, objects, optional, text_of
-from weft.codec.tools import CALLABLE, is_offered
+from weft.codec.tools import CALLABLE, is_offered, schema_of
 from weft.model import JsonObject, Request, Tool
 
 from .schema import json_schema
@@ -161,5 +161,5 @@ def _declare(tool: Tool, number: int, losses: Losses, alone: bool) -> JsonObject
     if tool.description is not None:
         body["description"] = tool.description
     if tool.parameters:
-        body["parametersJsonSchema"] = tool.parameters
+        body["parametersJsonSchema"] = schema_of(tool, number, losses)
     return body

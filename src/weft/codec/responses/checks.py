@@ -26,8 +26,8 @@ from .wire import PROTOCOL
 
 
 def refuse_thinking(block: Thinking | Redacted, message: Message, request: Request) -> str | None:
-    """Thinking goes back to its maker only, sealed or as it is. Of what only its id names the vendor
-    says "Items are not persisted when `store` is set to false", and refuses the request:
+    """Thinking goes back to its maker only, sealed or as it is. Of what only its id names, the
+    vendor says "Items are not persisted when `store` is set to false", and refuses the request:
     https://github.com/openai/openai-agents-python/issues/919"""
     if request.params.store is False and isinstance(block, Thinking) and block.signature is None:
         own = (block.ext or {}).get(PROTOCOL, {})

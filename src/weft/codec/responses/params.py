@@ -277,11 +277,12 @@ def _write_reasoning(params: Params, target: Target, losses: Losses) -> JsonObje
     if effort is not None and effort not in OPENAI_EFFORTS:
         losses.param("reasoning.effort", f"the effort {effort!r}", "the target has no such effort")
         effort = None
+    said = "reasoning.effort"
     if mode == "off" and effort is None:
-        effort = "none"
+        effort, said = "none", "reasoning.mode"
     elif mode == "off" and effort != "none":
         losses.param("reasoning.mode", "the wish not to think", "an effort was named, too")
-    effort = fitting_effort(effort, target.model, losses)
+    effort = fitting_effort(effort, target.model, losses, said)
     if effort is not None:
         body["effort"] = effort
     if reasoning.summary is not None:
