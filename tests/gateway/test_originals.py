@@ -262,3 +262,23 @@ def test_a_turn_begins_with_what_was_sent_for_the_last_one(gateway, upstream):
         said.append({"role": "assistant", "content": "ok"})
     assert kept_of("anthropic", {"messages": sent[2]}) == [THINKING]
     assert sent[2][: len(sent[1])] == sent[1]
+
+
+BOUND = "Invalid `signature` in `thinking` block. The block is bound to a different conversation."
+
+
+def test_what_its_maker_refuses_is_not_put_back(gateway, upstream):
+    """https://platform.claude.com/docs/en/build-with-claude/preserved-thinking"""
+    model, session = "a/gpt-5", "bound"
+    turn = partial(ask, gateway, upstream, "openai-chat", model, session=session)
+    body = first_request("openai-chat", model)
+    answer, _ = turn(body, "anthropic")
+    refusal = {"type": "error", "error": {"type": "invalid_request_error", "message": BOUND}}
+    kind, url = "application/json", f"{gateway.url}{REQUEST_PATHS['openai-chat']}"
+    first = Scripted(orjson.dumps(refusal), status=400, kind=kind)
+    upstream.then(first, Scripted(orjson.dumps(ANSWERS["anthropic"]), kind=kind))
+    again = echo("openai-chat", body, answer)
+    status, _, data = post(url, again, {"x-weft-thread": session})
+    assert status == 200, data
+    sent = [kept_of("anthropic", orjson.loads(seen["body"])) for seen in upstream.seen]
+    assert sent == [[THINKING, REDACTED], []]

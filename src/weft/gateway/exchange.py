@@ -39,7 +39,7 @@ from .auth import Caller, admit, brings_credentials
 from .errors import failure, refusal
 from .google import read_address
 from .hints import read_hint
-from .outgoing import Outgoing, is_direct, write_outgoing
+from .outgoing import UNWELCOME, Outgoing, is_direct, loss_header, returns, write_outgoing
 from .pump import pump
 from .relay import Interpreter, Mirror, Piece, Relay, asks_for_costs, keepalive
 from .remote import Sealer, Wish, ask_in_words, holds_seals, open_seals, read_wish, seal, write_list
@@ -48,12 +48,6 @@ from .routing import Route, find_route
 from .sessions import Ticket
 from .state import State
 from .usage import Ledger
-
-KEPT_HEADERS = ("retry-after", "retry-after-ms", "request-id", "x-request-id", "x-should-retry")
-KEPT_PREFIXES = ("anthropic-", "openai-", "x-ratelimit-")
-"""Answer headers that go on to the caller."""
-
-LOSS_HEADER_LIMIT = 1000
 
 
 class Journey(Struct, frozen=True):
@@ -87,9 +81,7 @@ class Journey(Struct, frozen=True):
         if reply is None:
             return own
         return own + [
-            (name, value)
-            for raw, value in reply.headers.items()
-            if (name := raw.lower()) in KEPT_HEADERS or name.startswith(KEPT_PREFIXES)
+            (name, value) for raw, value in reply.headers.items() if returns(name := raw.lower())
         ]
 
 
@@ -147,6 +139,10 @@ async def _travel(
     costs = asks_for_costs(codec.protocol, raw)
     journey = Journey(state, codec, route, request, outgoing, ticket, sent, ledger, costs, wish)
     reply = await _ask(journey)
+    if told is not request and reply.status in UNWELCOME:
+        reply.close()
+        journey = _as_echoed(journey, body, inbound)
+        reply = await _ask(journey)
     try:
         await _relay(journey, reply, inbound, outbound)
     finally:
@@ -183,6 +179,17 @@ def read_request(
 def _compacts(route: Route, codec: Codec) -> bool:
     """Whether whoever answers may know how to compact in the caller's protocol."""
     return route.provider is not OFFLINE and is_direct(route, codec)
+
+
+def _as_echoed(journey: Journey, body: bytes, inbound: Inbound) -> Journey:
+    """The exchange with every answer as the caller echoes it, and none put back."""
+    state, codec, route, ticket = journey.state, journey.codec, journey.route, journey.ticket
+    outgoing = write_outgoing(state, codec, route, journey.request, body, inbound)
+    sent, wire = journey.sent, route.provider.protocol
+    if state.recorder is not None and ticket is not None:
+        sent = state.recorder.keep_sent(ticket, outgoing.body, wire, route.model)
+    journey.ledger.losses = len(outgoing.losses)
+    return structs.replace(journey, outgoing=outgoing, sent=sent)
 
 
 async def _resume(
@@ -375,14 +382,6 @@ async def _file(journey: Journey, response: Response) -> None:
     if recorder is not None and ticket is not None and sent is not None:
         ticket = await recorder.finish(ticket, response, sent)
         journey.ledger.branch = ticket.branch
-
-
-def loss_header(losses: tuple[Loss, ...]) -> str:
-    """How many, and where: `2; top_k, messages[1].content[0]`."""
-    places = ", ".join(dict.fromkeys(loss.path for loss in losses))
-    if len(places) > LOSS_HEADER_LIMIT:
-        places = places[:LOSS_HEADER_LIMIT].rpartition(", ")[0] + ", ..."
-    return f"{len(losses)}; {places}" if losses else "0"
 
 
 async def _answer_error(codec: Codec, error: ApiError, outbound: Outbound, ledger: Ledger) -> None:

@@ -45,6 +45,10 @@ HOP_HEADERS = frozenset(
 )
 """Request headers that end here: they speak of this connection, or pay for it."""
 
+KEPT_HEADERS = ("retry-after", "retry-after-ms", "request-id", "x-request-id", "x-should-retry")
+KEPT_PREFIXES = ("anthropic-", "openai-", "x-ratelimit-")
+"""Answer headers that go on to the caller."""
+
 
 SPOKEN = {
     "anthropic": "messages",
@@ -53,6 +57,14 @@ SPOKEN = {
     "gemini": "contents",
 }
 """The member of a body that holds what was said."""
+
+
+LOSS_HEADER_LIMIT = 1000
+
+UNWELCOME = frozenset({400, 404})
+"""How a vendor answers to thinking of its own that it will not have back: where what stood before
+it has changed (https://platform.claude.com/docs/en/build-with-claude/preserved-thinking), where it
+cannot be opened any more, where it was not stored."""
 
 
 class Outgoing(Struct, frozen=True):
@@ -120,8 +132,21 @@ def forwards(name: str) -> bool:
     return name not in HOP_HEADERS and not name.startswith(("x-weft-", "sec-", "x-forwarded-"))
 
 
+def returns(name: str) -> bool:
+    """Whether an upstream's header goes on to the caller."""
+    return name in KEPT_HEADERS or name.startswith(KEPT_PREFIXES)
+
+
 def rename_model(body: bytes, model: str) -> bytes:
     """The body with another model's name and every other member's bytes as they were."""
     members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     members["model"] = msgspec.Raw(msgspec.json.encode(model))
     return msgspec.json.encode(members)
+
+
+def loss_header(losses: tuple[Loss, ...]) -> str:
+    """How many, and where: `2; top_k, messages[1].content[0]`."""
+    places = ", ".join(dict.fromkeys(loss.path for loss in losses))
+    if len(places) > LOSS_HEADER_LIMIT:
+        places = places[:LOSS_HEADER_LIMIT].rpartition(", ")[0] + ", ..."
+    return f"{len(losses)}; {places}" if losses else "0"
