@@ -32,6 +32,15 @@ def test_what_is_said_again_keeps_its_line_and_a_revert_brings_the_rest_back() -
     assert [message.text for message in thread.compile().messages] == ["a", "b", "c", "d", "e"]
 
 
+def test_of_lines_that_read_alike_the_newest_are_kept_behind_a_summary() -> None:
+    thread = weft.open()
+    for role, text in (("user", "a"), ("assistant", "ok"), ("user", "a"), ("assistant", "ok")):
+        thread.commit_message(said(role, text))
+    before = thread.compile().ids
+    thread.adopt([said("user", "S"), said("user", "a"), said("assistant", "ok")], summary=0)
+    assert thread.compile().ids[1:] == before[2:]
+
+
 def test_what_is_said_twice_is_two_lines() -> None:
     thread = begun()
     thread.adopt([said("user", "a"), said("user", "a"), said("user", "S")], summary=2)

@@ -42,16 +42,30 @@ def adopt(
 def adopted_rows(rows: Sequence[Row], messages: Sequence[Message], summary: int) -> list[Row]:
     """The lines of such a list: those that the thread has already, in their order, and new ones."""
     shown = show_rows(rows)
-    keys = [match_key(row.message) for row in shown]
-    place = 0
+    found = _again([match_key(row.message) for row in shown], messages, summary)
     made: list[Row] = []
     for number, message in enumerate(messages):
-        key = match_key(message)
-        if number != summary and key in keys[place:]:
-            found = keys.index(key, place)
-            made.append(shown[found])
-            place = found + 1
-        else:
-            kind = "summary" if number == summary else "dialogue"
-            made.append(Row(None, message, "normal", kind))
+        kind = "summary" if number == summary else "dialogue"
+        at = found.get(number)
+        made.append(Row(None, message, "normal", kind) if at is None else shown[at])
     return made
+
+
+def _again(keys: Sequence[Id], messages: Sequence[Message], summary: int) -> dict[int, int]:
+    """By its number in the list, the line that a message says again: of those that read alike the
+    newest behind the summary, where a client keeps what was said last, and the oldest before it."""
+    found: dict[int, int] = {}
+    free = list(keys)
+    for number in range(len(messages) - 1, summary, -1):
+        key = match_key(messages[number])
+        if key in free:
+            at = len(free) - 1 - free[::-1].index(key)
+            found[number] = at
+            del free[at:]
+    place = 0
+    for number, message in enumerate(messages[:summary]):
+        key = match_key(message)
+        if key in free[place:]:
+            found[number] = free.index(key, place)
+            place = found[number] + 1
+    return found
