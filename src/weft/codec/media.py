@@ -4,7 +4,7 @@ from base64 import b64decode
 
 from msgspec import structs
 
-from weft.model import File, Inline, Place, Source, Url
+from weft.model import Audio, File, Inline, Message, Place, Request, Source, Url
 
 from .base import Losses
 
@@ -126,3 +126,8 @@ def lose_detail(detail: str, place: Place, losses: Losses) -> None:
     """Report how closely an image should be looked at, where the target cannot be told."""
     level = "form" if detail == "auto" else "meaning"
     losses.add(place, f"the detail {detail!r}", "images have none here", level)
+
+
+def refuse_audio(_block: Audio, _message: Message, _request: Request) -> str | None:
+    """Why audio cannot be said on a wire that has none."""
+    return "this wire has no audio"

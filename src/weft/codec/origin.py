@@ -1,8 +1,9 @@
 """Who made a message: what only its maker can read goes back to its maker only."""
 
-from weft.model import Message, Request
+from weft.model import Message, Opaque, Request
 
 MAKER_ONLY = "thinking goes back to its own maker only"
+STORED_ONLY = "a stored file's id means nothing to another vendor"
 
 
 def made_by(protocol: str, message: Message, request: Request) -> bool:
@@ -17,3 +18,8 @@ def refuse_foreign(protocol: str, message: Message, request: Request) -> str | N
     if made_by(protocol, message, request):
         return None
     return MAKER_ONLY
+
+
+def refuse_opaque(protocol: str, block: Opaque, _message: Message, _request: Request) -> str | None:
+    """Why a block that nobody else can read cannot go to this protocol, or `None` where it can."""
+    return None if block.protocol == protocol else "only its own protocol knows this block"

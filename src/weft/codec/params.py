@@ -4,9 +4,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from weft.errors import Refused
-from weft.model import Ext, JsonObject, Level, Place, Request, Stop, StopKind, Tool, ToolCall
+from weft.model import (
+    Ext,
+    Format,
+    JsonObject,
+    Level,
+    Place,
+    Request,
+    Stop,
+    StopKind,
+    Tool,
+    ToolCall,
+)
 
 from .base import Losses, members
+from .read import optional
 
 DEFAULTS: dict[str, Any] = {
     "background": False,
@@ -59,6 +71,17 @@ def param_path(name: str, words: Mapping[str, str]) -> str:
     if name in words:
         return words[name]
     return words.get(name.partition(".")[0], name)
+
+
+def read_schema_format(fields: JsonObject) -> Format:
+    """The shape of an answer by its schema, as both of OpenAI's wires write it."""
+    return Format(
+        "schema",
+        members(fields.get("schema")),
+        optional(fields, "name", str),
+        optional(fields, "description", str),
+        optional(fields, "strict", bool),
+    )
 
 
 def refuse_missing_context(request: Request) -> None:

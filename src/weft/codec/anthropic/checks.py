@@ -5,10 +5,11 @@ Media stands on the user's side only: "'image' blocks are not permitted within a
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from weft.codec.media import IMAGE_TYPES, bare_type, plain_text, typed
-from weft.codec.origin import MAKER_ONLY, refuse_foreign
+from weft.codec.media import IMAGE_TYPES, bare_type, plain_text, refuse_audio, typed
+from weft.codec.origin import MAKER_ONLY, STORED_ONLY, refuse_foreign, refuse_opaque
 from weft.model import (
     Audio,
     File,
@@ -38,10 +39,6 @@ def refuse_redacted(_block: Redacted, message: Message, request: Request) -> str
     return refuse_foreign(PROTOCOL, message, request)
 
 
-def refuse_opaque(block: Opaque, _message: Message, _request: Request) -> str | None:
-    return None if block.protocol == PROTOCOL else "only its own protocol knows this block"
-
-
 def refuse_image(block: Image, message: Message, _request: Request) -> str | None:
     return _refuse_source(block.source, IMAGE_TYPES, message)
 
@@ -56,7 +53,7 @@ def _refuse_source(source: Source, known: frozenset[str], message: Message) -> s
     if message.role == "assistant":
         return "an assistant message holds no media here"
     if isinstance(source, FileRef):
-        return "a stored file's id means nothing to another vendor"
+        return STORED_ONLY
     if isinstance(source, Url) and source.url[:8].lower() != "https://":
         return "only an address of https is fetched here"
     kind = source.media_type
@@ -65,12 +62,8 @@ def _refuse_source(source: Source, known: frozenset[str], message: Message) -> s
     return f"media of the type {source.media_type!r} is not known here"
 
 
-def refuse_audio(_block: Any, _message: Message, _request: Request) -> str | None:
-    return "this wire has no audio"
-
-
 PARTS: dict[type, Callable[[Any, Message, Request], str | None]] = {
-    Opaque: refuse_opaque,
+    Opaque: partial(refuse_opaque, PROTOCOL),
     Image: refuse_image,
     File: refuse_document,
     Audio: refuse_audio,

@@ -7,7 +7,7 @@ from weft.codec.base import Losses, Target, members
 from weft.codec.choice import read_allowed
 from weft.codec.effort import fitting_effort, with_effort
 from weft.codec.limits import OPENAI_EFFORTS, Limits, with_named_json, within
-from weft.codec.params import lose_params, lose_tier
+from weft.codec.params import lose_params, lose_tier, read_schema_format
 from weft.codec.read import at, optional, optional_object, wrong
 from weft.model import Format, JsonObject, Params, Reasoning, Request, ToolChoice
 
@@ -185,13 +185,7 @@ def _decode_format(body: JsonObject, rest: dict[str, Any]) -> Format | None:
                 for key in schema.keys() - FORMAT_MEMBERS:
                     rest[f"response_format.json_schema.{key}"] = schema[key]
                 with at("json_schema"):
-                    return Format(
-                        "schema",
-                        members(schema.get("schema")),
-                        optional(schema, "name", str),
-                        optional(schema, "description", str),
-                        optional(schema, "strict", bool),
-                    )
+                    return read_schema_format(schema)
         case _:
             rest["response_format"] = shape
             return None

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from weft.codec.base import members
 from weft.codec.media import bare_type, plain_text, refuse_picture
-from weft.codec.origin import MAKER_ONLY, made_by, refuse_foreign
+from weft.codec.origin import MAKER_ONLY, STORED_ONLY, made_by, refuse_foreign
 from weft.codec.read import inside, objects, optional, rest_of, text_of, wrong
 from weft.errors import Refused
 from weft.model import (
@@ -265,10 +265,6 @@ def refuse_redacted(_block: Redacted, _message: Message, _request: Request) -> s
     return MAKER_ONLY
 
 
-def refuse_opaque(block: Opaque, _message: Message, _request: Request) -> str | None:
-    return None if block.protocol == PROTOCOL else "only its own protocol knows this block"
-
-
 def refuse_image(block: Image, message: Message, _request: Request) -> str | None:
     if message.role == "assistant":
         return "an assistant message holds text only here"
@@ -283,7 +279,7 @@ def refuse_file(block: File, message: Message, request: Request) -> str | None:
     if isinstance(block.source, Url):
         return "a document cannot be named by its address here"
     if isinstance(block.source, FileRef) and not made_by(PROTOCOL, message, request):
-        return "a stored file's id means nothing to another vendor"
+        return STORED_ONLY
     if isinstance(block.source, Inline) and plain_text(block.source) is None:
         kind = bare_type(block.source.media_type)
         return None if kind in FILE_TYPES else f"files of the type {kind!r} are not known here"

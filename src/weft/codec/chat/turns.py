@@ -5,6 +5,7 @@ messages: each tool result is a `tool` message of its own, and what such a messa
 image, a document) follows the last of them in a `user` message that says whose it is.
 """
 
+from functools import partial
 from typing import Any
 
 from msgspec import structs
@@ -12,6 +13,7 @@ from msgspec import structs
 from weft.codec.base import Losses
 from weft.codec.callids import lose_emptiness, lose_id
 from weft.codec.media import lose_type, named, plain_text
+from weft.codec.origin import refuse_opaque
 from weft.codec.repair import NO_RESULT, Rules, Turn, lose_message
 from weft.codec.sift import sift
 from weft.model import (
@@ -42,7 +44,6 @@ from .parts import (
     refuse_audio,
     refuse_file,
     refuse_image,
-    refuse_opaque,
     refuse_redacted,
     refuse_thinking,
     write_content,
@@ -57,7 +58,7 @@ RULES = Rules(
     checks={
         Thinking: refuse_thinking,
         Redacted: refuse_redacted,
-        Opaque: refuse_opaque,
+        Opaque: partial(refuse_opaque, PROTOCOL),
         Image: refuse_image,
         File: refuse_file,
         Audio: refuse_audio,

@@ -5,13 +5,14 @@ and the results of parallel calls stand in the order of the calls.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import orjson
 
 from weft.codec.base import Losses, Target
 from weft.codec.media import lose_detail, type_of, typed, with_type
-from weft.codec.origin import made_by, refuse_foreign
+from weft.codec.origin import STORED_ONLY, made_by, refuse_foreign, refuse_opaque
 from weft.codec.sift import sift
 from weft.codec.tools import flat_name
 from weft.model import (
@@ -242,13 +243,9 @@ def refuse_redacted(_block: Any, _message: Message, _request: Request) -> str | 
     return "sealed thinking goes back to its own maker only"
 
 
-def refuse_opaque(block: Opaque, _message: Message, _request: Request) -> str | None:
-    return None if block.protocol == PROTOCOL else "only its own protocol knows this block"
-
-
 def refuse_media(block: Media, message: Message, request: Request) -> str | None:
     if isinstance(block.source, FileRef) and not made_by(PROTOCOL, message, request):
-        return "a stored file's id means nothing to another vendor"
+        return STORED_ONLY
     source = typed(block).source if isinstance(block, File) else block.source
     if isinstance(source, Inline) and not source.media_type:
         return "media without a type cannot be said here"
@@ -258,7 +255,7 @@ def refuse_media(block: Media, message: Message, request: Request) -> str | None
 CHECKS: dict[type, Callable[[Any, Message, Request], str | None]] = {
     Thinking: refuse_thinking,
     Redacted: refuse_redacted,
-    Opaque: refuse_opaque,
+    Opaque: partial(refuse_opaque, PROTOCOL),
     Image: refuse_media,
     File: refuse_media,
     Audio: refuse_media,

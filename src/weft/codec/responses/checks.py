@@ -5,13 +5,13 @@ and 'refusal'", the vendor says to anything else in its message.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from weft.codec.media import refuse_picture
-from weft.codec.origin import made_by, refuse_foreign
+from weft.codec.media import refuse_audio, refuse_picture
+from weft.codec.origin import STORED_ONLY, made_by, refuse_foreign, refuse_opaque
 from weft.model import (
     Audio,
-    Block,
     File,
     FileRef,
     Image,
@@ -36,26 +36,18 @@ def refuse_thinking(block: Thinking | Redacted, message: Message, request: Reque
     return refuse_foreign(PROTOCOL, message, request)
 
 
-def refuse_opaque(block: Opaque, _message: Message, _request: Request) -> str | None:
-    return None if block.protocol == PROTOCOL else "only its own protocol knows this block"
-
-
 def refuse_media(block: Image | File, message: Message, request: Request) -> str | None:
     if message.role == "assistant":
         return "an assistant message holds words only here"
     if isinstance(block.source, FileRef) and not made_by(PROTOCOL, message, request):
-        return "a stored file's id means nothing to another vendor"
+        return STORED_ONLY
     return refuse_picture(block.source) if isinstance(block, Image) else None
-
-
-def refuse_audio(_block: Block, _message: Message, _request: Request) -> str | None:
-    return "this wire has no audio"
 
 
 CHECKS: dict[type, Callable[[Any, Message, Request], str | None]] = {
     Thinking: refuse_thinking,
     Redacted: refuse_thinking,
-    Opaque: refuse_opaque,
+    Opaque: partial(refuse_opaque, PROTOCOL),
     Image: refuse_media,
     File: refuse_media,
     Audio: refuse_audio,

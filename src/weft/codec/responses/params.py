@@ -8,7 +8,7 @@ from weft.codec.choice import read_allowed
 from weft.codec.effort import fitting_effort, with_effort
 from weft.codec.hosted import is_search, search_members
 from weft.codec.limits import OPENAI_EFFORTS, Limits, with_named_json, within
-from weft.codec.params import lose_params, lose_tier, tool_losses
+from weft.codec.params import lose_params, lose_tier, read_schema_format, tool_losses
 from weft.codec.read import at, object_of, objects, optional, optional_object, text_of
 from weft.codec.tools import format_of, grammar_of, is_offered, schema_of, with_properties
 from weft.model import Format, JsonObject, Params, Reasoning, Request, Tool, ToolChoice
@@ -146,13 +146,7 @@ def _decode_format(text: JsonObject, rest: dict[str, Any]) -> Format | None:
         known = {"type", "name", "schema", "strict", "description"}
         _keep_rest(shape, known, "text.format", rest)
         with at("text.format"):
-            return Format(
-                "schema",
-                members(shape.get("schema")),
-                optional(shape, "name", str),
-                optional(shape, "description", str),
-                optional(shape, "strict", bool),
-            )
+            return read_schema_format(shape)
     if kind in ("text", "json_object"):
         _keep_rest(shape, {"type"}, "text.format", rest)
         return Format("text" if kind == "text" else "json")
