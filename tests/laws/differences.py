@@ -7,6 +7,8 @@ shift of all that follow.
 A loss names a difference when its path is the same, lies above it, or lies inside it. Beyond that:
 
 - A border that is lost names the items on both sides of it.
+- What went away is named by a loss at another item that says just the same: likeness cannot tell
+  which of the two is meant.
 - What was added has no path in the caller's body. It is named by a loss at a neighbour, or at the
   place that said the same words: it moved from there.
 - The losses of the way back speak of the body in between. Such a loss names the caller's parameter
@@ -187,6 +189,9 @@ class Report:
         if what.startswith("the border") and isinstance(loss[-1], int):
             places.append((*loss[:-1], loss[-1] - 1))
         if any(names(place, path) for place in places for path in near):
+            return True
+        beside = loss[:-1] == found.path[:-1] and isinstance(loss[-1], int)
+        if beside and found.theirs is ABSENT and reach(self.body, loss) == found.ours:
             return True
         moved = found.ours is ABSENT and words(found.theirs)
         return bool(moved) and not moved.isdisjoint(words(reach(self.body, loss)))
