@@ -9,6 +9,7 @@ import weft.thread
 from servers import Scripted, scripted_upstream
 from weft.agent import (
     Agent,
+    Compaction,
     Failure,
     MessageComplete,
     SystemMessage,
@@ -275,3 +276,54 @@ def streamed(*blocks, stop="end_turn"):
             for event, data in frames
         )
     )
+
+
+def test_without_a_text_the_question_is_asked_again_and_not_repeated(thread):
+    with scripted_upstream() as upstream:
+        upstream.then(
+            Scripted(b'{"error": {"message": "exploded"}}', status=400, kind="application/json"),
+            streamed("Here it is."),
+        )
+        provider = make_provider("mock", "anthropic", upstream.url)
+        agent = Agent(thread, "some-model", provider=provider)
+        assert of(watch(agent, "Where is it?"), Failure)
+        assert of(watch(agent, None), MessageComplete)
+    texts = [message.text.partition("\n")[0] for message in thread.compile().messages]
+    assert texts == ["Where is it?", "Here it is."]
+
+
+def long_thread(thread):
+    for number in range(12):
+        thread.user(f"question {number}: " + "the quick brown fox jumps over the dog. " * 30)
+        thread.assistant(f"answer {number}: " + "it runs into the woods and is gone. " * 30)
+    return thread
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_an_automatic_compaction_asks_first_where_somebody_is_to_be_asked(thread, answer):
+    asked = []
+
+    async def confirm(question):
+        asked.append(question.use)
+        return answer
+
+    agent = Agent(
+        long_thread(thread), compaction=Compaction(reserve=28_000, target=0.9, confirm=confirm)
+    )
+    before = agent.context_use("go on")
+    events = watch(agent, "go on")
+    assert before.is_over
+    assert [use.is_over for use in asked] == [True]
+    assert abs(asked[0].tokens - before.tokens) < 50  # the same counter: only a checkpoint is new
+    kinds = [info.kind for info in thread.log()]
+    assert ("compact" in kinds) is answer
+    assert isinstance(events[-1], MessageComplete)
+
+
+def test_nobody_is_asked_where_nothing_is_to_be_compacted(thread):
+    async def confirm(question):
+        raise AssertionError(question)
+
+    agent = Agent(thread, compaction=Compaction(confirm=confirm))
+    assert not agent.context_use("hello").is_over
+    assert isinstance(watch(agent, "hello")[-1], MessageComplete)

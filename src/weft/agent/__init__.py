@@ -13,7 +13,7 @@ from .events import (
     system_json,
     to_json,
 )
-from .keeping import Compaction
+from .keeping import Compaction, Confirm, ContextUse
 from .loop import Agent
 from .system import Shown, present, skip_note, table_json
 from .tools import FunctionTool, read_tool
@@ -22,6 +22,8 @@ __all__ = [
     "Agent",
     "AgentEvent",
     "Compaction",
+    "Confirm",
+    "ContextUse",
     "Failure",
     "FunctionTool",
     "MessageComplete",

@@ -9,7 +9,7 @@ A failure changes nothing and ends nothing: watchers hear of it, and the run goe
 thread as it was. After a few failures in a row, attempts pause.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any
 
 import msgspec
@@ -38,6 +38,30 @@ from .events import Tell
 MEMO = 50_000
 
 
+class ContextUse(Struct, frozen=True, kw_only=True):
+    """How full a model's context window is, in the keeper's own count.
+
+    `tokens` is the whole request: messages and tool definitions. Above `limit` old turns are
+    compacted, down to about `target`.
+    """
+
+    tokens: int
+    window: int
+    limit: int
+    target: int
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the next request compacts first."""
+        return self.tokens > self.limit
+
+
+class Confirm(Struct, frozen=True):
+    """Ask a person whether to compact now; answered with True or False."""
+
+    use: ContextUse
+
+
 class Compaction(Struct, frozen=True, kw_only=True):
     """How an agent folds old turns by itself.
 
@@ -46,6 +70,9 @@ class Compaction(Struct, frozen=True, kw_only=True):
     `chunk` the most tokens that are summed up at once, `verbatim` the part of a fold's goal that
     old turns get which stay word for word, those that matter most by the `scorer`. After
     `failures` in a row, `pause` attempts are left out.
+
+    `confirm` is asked before every automatic compaction. If it answers False, the request goes
+    out uncompacted.
     """
 
     by: Asker | None = None
@@ -58,6 +85,7 @@ class Compaction(Struct, frozen=True, kw_only=True):
     failures: int = 3
     pause: int = 20
     clip: Clip = Clip()
+    confirm: Callable[[Confirm], Awaitable[bool]] | None = None
 
 
 class Sum(Struct, frozen=True):
@@ -66,7 +94,7 @@ class Sum(Struct, frozen=True):
     request: Request
 
 
-Flow = Generator[Sum | Tell, Any, bool]
+Flow = Generator[Sum | Tell | Confirm, Any, bool]
 Keep = Callable[[bool], Flow]
 """Fold what is too long, or fold in any case; whether anything was folded."""
 
@@ -100,6 +128,16 @@ class Keeper:
         self._asked = estimate + self.overhead
         return self.gauge.measure(estimate)
 
+    def use(self, messages: Sequence[Message]) -> ContextUse:
+        """How full the window is with these messages."""
+        size, limits = self.measure(messages), self.limits
+        return ContextUse(
+            tokens=size + limits.overhead,
+            window=limits.window,
+            limit=limits.room + limits.overhead,
+            target=limits.goal + limits.overhead,
+        )
+
     def learn(self, usage: Usage | None) -> None:
         """Take up what was reported for the request that was measured last."""
         reported = None if usage is None else usage.input
@@ -113,6 +151,8 @@ class Keeper:
             return False
         if self.breaker.is_open:
             self.breaker = self.breaker.leave_out()
+            return False
+        if self.settings.confirm is not None and not (yield Confirm(self.use(messages))):
             return False
         result = yield from self._fold(thread, heard, size, force)
         helped = result is not None and result.commit is not None

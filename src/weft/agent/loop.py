@@ -38,6 +38,7 @@ from weft.model import (
     Event,
     Fold,
     JsonObject,
+    Message,
     Request,
     Response,
     Text,
@@ -60,7 +61,7 @@ from .events import (
     ToolStart,
     UsageReport,
 )
-from .keeping import Compaction, Keeper, Sum
+from .keeping import Compaction, Confirm, ContextUse, Keeper, Sum
 from .tools import Outcome, call_tool, read_tools
 
 STEPS = 50
@@ -97,7 +98,7 @@ class Run(Struct, frozen=True):
     call: ToolCall
 
 
-Flow = Generator[Ask | Run | Sum | Tell, Any, None]
+Flow = Generator[Ask | Run | Sum | Tell | Confirm, Any, None]
 
 
 class Agent:
@@ -137,8 +138,11 @@ class Agent:
         self._heard: list[SystemMessage] = []
         self._desk: Thread | None = None
 
-    async def run(self, text: str) -> AsyncIterator[AgentEvent]:
-        """Say something and watch what comes of it; ends with `MessageComplete` or `Failure`."""
+    async def run(self, text: str | None) -> AsyncIterator[AgentEvent]:
+        """Say something and watch what comes of it; ends with `MessageComplete` or `Failure`.
+
+        Without a text the model is asked again with the thread as it is: a retry.
+        """
         flow = self._flow(text)
         answer: Any = None
         async with Wire() as wire:
@@ -149,6 +153,8 @@ class Agent:
                         yield event
                     case Sum(request):
                         answer = await self._sum_up(wire, request)
+                    case Confirm():
+                        answer = await self._confirm(step)
                     case Run(call):
                         answer = await call_tool(self.tools, call.name, call.arguments)
                     case Ask():
@@ -175,7 +181,16 @@ class Agent:
         last = self.thread.compile().messages[-1]
         return "".join(block.text for block in last.blocks if isinstance(block, Text))
 
-    def _flow(self, text: str) -> Flow:
+    def context_use(self, text: str | None = None) -> ContextUse | None:
+        """How full the model's window would be if this text were sent; None without compaction."""
+        if self._keeper is None:
+            return None
+        messages = self._sit_down().compile().sendable
+        if text is not None:
+            messages = (*messages, Message("user", (Text(text),)))
+        return self._keeper.use(messages)
+
+    def _flow(self, text: str | None) -> Flow:
         desk = self._sit_down()
         if self._system is not None and not desk.compile().messages:
             desk.system(self._system)
@@ -207,6 +222,10 @@ class Agent:
         return await fold_answer(
             wire, self.provider, request, catalog=self._catalog, policy=self._policy
         )
+
+    async def _confirm(self, question: Confirm) -> bool:
+        confirm = self._keeper.settings.confirm if self._keeper is not None else None
+        return confirm is None or await confirm(question)
 
     def _sit_down(self) -> Thread:
         """A handle of our own where the caller's stands, with checkpoints turned on."""
@@ -254,7 +273,7 @@ def show_delta(event: Event, name: str) -> TextDelta | ThinkingDelta | None:
 
 def converse(
     thread: Thread,
-    text: str,
+    text: str | None,
     ask: Callable[[], Ask],
     steps: int,
     heard: list[SystemMessage],
@@ -262,10 +281,13 @@ def converse(
 ) -> Flow:
     """What the user said, and every turn until the model has nothing more to call.
 
+    Without a text the turns start from the thread as it is.
+
     `heard` is where the thread's own events are put by whoever listens to it. A `keeper` keeps
     the thread within the model's window, and makes room once where the model says it was not.
     """
-    thread.user(text)
+    if text is not None:
+        thread.user(text)
     for _ in range(steps):
         if keeper is not None:
             yield from keeper.keep(thread, heard, False)
@@ -368,7 +390,7 @@ def report_usage(usage: Usage) -> UsageReport:
     )
 
 
-def _advance(flow: Flow, answer: Any) -> Ask | Run | Sum | Tell | None:
+def _advance(flow: Flow, answer: Any) -> Ask | Run | Sum | Tell | Confirm | None:
     """One step of the flow; None at its end. A `StopIteration` may not cross into a future."""
     try:
         return flow.send(answer)
