@@ -84,6 +84,9 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
         WeftError as WeftError,
     )
     from weft.history import (
+        AttemptReason as AttemptReason,
+    )
+    from weft.history import (
         Conflict as Conflict,
     )
     from weft.history import (
@@ -112,6 +115,9 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
     )
     from weft.thread import (
         ArtifactContent as ArtifactContent,
+    )
+    from weft.thread import (
+        Attempt as Attempt,
     )
     from weft.thread import (
         Blame as Blame,
@@ -196,6 +202,8 @@ _NAMES: dict[str, str] = {
     "Agent": "weft.agent",
     "Ambiguous": "weft.errors",
     "ArtifactContent": "weft.thread",
+    "Attempt": "weft.thread",
+    "AttemptReason": "weft.history",
     "Blame": "weft.thread",
     "Budget": "weft.thread",
     "BudgetExceeded": "weft.errors",

@@ -8,7 +8,15 @@ import pytest
 
 from weft.errors import ConfigError, RefMoved, StoreError
 from weft.ids import Id, object_id
-from weft.store import CommitRecord, Landing, MemoryStore, SqliteStore, Store, open_store
+from weft.store import (
+    AttemptRecord,
+    CommitRecord,
+    Landing,
+    MemoryStore,
+    SqliteStore,
+    Store,
+    open_store,
+)
 
 BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
     "memory": lambda _: MemoryStore(),
@@ -322,3 +330,45 @@ def test_what_is_no_store_is_refused_clearly(tmp_path: Path) -> None:
         open_store(tmp_path)
     with pytest.raises(ConfigError, match="mysql"):
         open_store("mysql://there")
+
+
+def attempt(commit: str, data: bytes = b"{}", created: float = 3.0) -> AttemptRecord:
+    return AttemptRecord(id_of(commit), "partial", data, created)
+
+
+def test_attempts_are_read_by_their_commits_oldest_first(store: Store) -> None:
+    graph(store, "a; b a; c a")
+    store.ensure_thread("other", created=1.0)
+    land(store, "a", thread="other")
+    rows = [attempt("b", b'{"n":1}'), attempt("a", b'{"n":2}'), attempt("b", b'{"n":3}', 2.0)]
+    for row in rows:
+        store.add_attempt("t", row)
+    store.add_attempt("other", attempt("a", b'{"n":4}'))
+    assert store.attempts("t") == rows
+    assert store.attempts("t", [id_of("b"), id_of("c")]) == [rows[0], rows[2]]
+    assert store.attempts("t", []) == []
+    assert [row.data for row in store.attempts("other", [id_of("a")])] == [b'{"n":4}']
+
+
+def test_an_attempt_needs_its_commit(store: Store) -> None:
+    graph(store, "a")
+    with pytest.raises(StoreError, match="not in the store"):
+        store.add_attempt("t", attempt("b"))
+    with pytest.raises(StoreError, match="not in the store"):
+        store.add_attempt("nobody", attempt("a"))
+    assert store.attempts("t") == []
+
+
+def test_an_attempt_is_taken_back_with_its_transaction(store: Store) -> None:
+    graph(store, "a")
+    with pytest.raises(KeyError), store.transaction():  # noqa: PT012
+        land(store, "b", "a", ref="a", old="a")
+        store.add_attempt("t", attempt("b"))  # the commit may not be written out yet
+        raise KeyError
+    assert store.attempts("t") == []
+    with store.transaction():
+        land(store, "b", "a", ref="a", old="a")
+        store.add_attempt("t", attempt("b"))
+        land(store, "c", "b", ref="a", old="b")
+    assert store.attempts("t") == [attempt("b")]
+    assert names(store.walk("t", id_of("c"))) == "a b c"

@@ -38,9 +38,15 @@ def old_postgres(request: pytest.FixtureRequest) -> tuple[str, Callable[[str], N
 
 
 UNCOUNTED = "ALTER TABLE thread DROP COLUMN refs"
+UNATTEMPTED = "DROP TABLE attempt"
 SHAPES = {
-    "sqlite 2": (old_sqlite, (UNCOUNTED, "PRAGMA user_version = 2")),
-    "postgres 1": (old_postgres, (UNCOUNTED, "UPDATE weft_schema SET version = 1")),
+    "sqlite 2": (old_sqlite, (UNATTEMPTED, UNCOUNTED, "PRAGMA user_version = 2")),
+    "sqlite 3": (old_sqlite, (UNATTEMPTED, "PRAGMA user_version = 3")),
+    "postgres 1": (
+        old_postgres,
+        (UNATTEMPTED, UNCOUNTED, "UPDATE weft_schema SET version = 1"),
+    ),
+    "postgres 2": (old_postgres, (UNATTEMPTED, "UPDATE weft_schema SET version = 2")),
 }
 
 

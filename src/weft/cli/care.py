@@ -81,7 +81,9 @@ def erase(args: argparse.Namespace) -> int:
     else:
         verb = "would be erased" if args.preview else "erased"
         entries, notes = plural(len(erased.entries), "entry"), plural(len(erased.commits), "note")
-        print(f"{verb} from {entries} and {notes}")
+        attempts = plural(len(erased.attempts), "attempt")
+        tail = f"{notes} and {attempts}" if erased.attempts else notes
+        print(f"{verb} from {entries}{',' if erased.attempts else ' and'} {tail}")
     return 0
 
 

@@ -4,12 +4,15 @@ A note that somebody wrote is what the line says. Where there is none, the commi
 itself: a message by its first words, an edit by the new ones, a mark by the message it is on.
 """
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from msgspec import structs
 
 from weft.errors import ThreadError
 from weft.history import Setup
-from weft.model import Message, Params, ToolCall, speaker
-from weft.thread import CommitInfo, Thread
+from weft.model import Message, Params, ToolCall, speaker, spoken
+from weft.thread import Attempt, CommitInfo, Thread
 
 from .terminal import PLAIN, Screen, shorten
 
@@ -31,6 +34,42 @@ def describe(thread: Thread, info: CommitInfo, screen: Screen = PLAIN, taken: in
     told = screen.fit(what, taken + SHORT + ROLE + len(date) + 2)
     id, speaker = screen.paint(info.id[:SHORT], "id"), screen.paint(f"{who:<{ROLE}}", "kind")
     return f"{id} {screen.paint(date, 'dim')}{speaker} {told}".rstrip()
+
+
+def describe_attempt(
+    attempt: Attempt, screen: Screen = PLAIN, taken: int = 0, *, whole: bool = False
+) -> str:
+    """A stopped or failed answer: `! failed: overloaded (529)` or `~ partial: first words`.
+
+    `whole` is how `show` prints it: the reason, then all the text that arrived.
+    """
+    sign, style = ("~", "kind") if attempt.state == "partial" else ("!", "old")
+    reason = "" if attempt.reason is None else " ".join(str(attempt.reason).split())
+    if whole:
+        head = screen.paint(f"{sign} {attempt.state}", style)
+        facts = f"  {attempt.created:%Y-%m-%d %H:%M:%S}" + (
+            f"  {screen.safe(attempt.model)}" if attempt.model else ""
+        )
+        text = "" if attempt.message is None else screen.safe(spoken(attempt.message))
+        return "\n".join(filter(None, [head + facts, screen.safe(reason), text]))
+    words = "" if attempt.message is None else preview(attempt.message)
+    told = f"{words} [{reason}]" if words and reason else words or reason or "no reason given"
+    told = screen.fit(told, taken + len(attempt.state) + 6)
+    return f"  {screen.paint(f'{sign} {attempt.state}', style)}: {told}"
+
+
+def group_attempts(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
+    """Attempts by the id of the commit they belong to."""
+    found: dict[str, list[Attempt]] = {}
+    for attempt in attempts:
+        found.setdefault(attempt.commit, []).append(attempt)
+    return found
+
+
+def commit_json(info: CommitInfo, attempts: Mapping[str, list[Attempt]]) -> dict[str, Any]:
+    """A commit as JSON, with the attempts to answer it where there are any."""
+    here = [attempt.to_dict() for attempt in attempts.get(info.id, ())]
+    return {**info.to_dict(), "attempts": here} if here else info.to_dict()
 
 
 def headline(thread: Thread, info: CommitInfo) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from weft.store import Store, ThreadRecord, open_store
 from weft.thread import CompiledContext, Hit, Thread, read_title
 from weft.thread.formats import to_text
 
-from .headline import SHORT, WORDS, describe
+from .headline import SHORT, WORDS, commit_json, describe, describe_attempt, group_attempts
 from .lanes import log_graph
 from .terminal import PLAIN, Screen, around, paged, plural, shorten
 from .threads import (
@@ -100,7 +100,14 @@ def log(thread: Thread, args: argparse.Namespace) -> None:
     if args.graph:
         log_graph(thread, args)
         return
-    print_rows(args, thread.log(args.limit), lambda info: describe(thread, info, args.screen))
+    attempts = group_attempts(thread.attempts())
+    if args.json:
+        print_json([commit_json(info, attempts) for info in thread.log(args.limit)])
+        return
+    for info in thread.log(args.limit):
+        print(describe(thread, info, args.screen))
+        for attempt in attempts.get(info.id, ()):
+            print(describe_attempt(attempt, args.screen))
 
 
 def show(thread: Thread, args: argparse.Namespace) -> None:
@@ -108,8 +115,10 @@ def show(thread: Thread, args: argparse.Namespace) -> None:
         _show_sent(thread, args)
         return
     info = thread.show(args.id)
+    attempts = group_attempts(thread.attempts(info))
     if args.json:
-        print_json({**info.to_dict(), "messages": [_message_json(m) for m in info.messages]})
+        messages = [_message_json(message) for message in info.messages]
+        print_json({**commit_json(info, attempts), "messages": messages})
         return
     paint = args.screen.paint
     print(f"commit {paint(info.id, 'id')}\nkind   {paint(info.kind, 'kind')}")
@@ -118,6 +127,8 @@ def show(thread: Thread, args: argparse.Namespace) -> None:
         print(f"note   {args.screen.safe(info.message)}")
     for message in info.messages:
         print(f"\n{paint(speaker(message), 'role')}: {args.screen.safe(spoken(message))}")
+    for attempt in attempts.get(info.id, ()):
+        print(f"\n{describe_attempt(attempt, args.screen, whole=True)}")
 
 
 def _message_json(message: Message) -> dict[str, Any]:

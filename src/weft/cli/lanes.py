@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from weft.ids import Id
 from weft.store import Step
 from weft.thread import CommitInfo, Thread
+from weft.thread.attempts import read_attempt
 
 from .graph import Drawn, draw, newest_first
-from .headline import describe
+from .headline import commit_json, describe, describe_attempt, group_attempts
 from .terminal import Screen
 from .threads import print_json
 
@@ -22,10 +23,16 @@ def log_graph(thread: Thread, args: argparse.Namespace) -> None:
     lines = list(draw(order))
     if args.limit is not None:
         lines = _first(lines, args.limit)
+    ids = [line.commit for line in lines if line.commit is not None]
+    stored = thread.store.attempts(thread.name, ids)
+    attempts = group_attempts(map(read_attempt, stored))
     if args.json:
         print_json(
             [
-                {**thread.show(line.commit.hex()).to_dict(), "refs": names.get(line.commit, [])}
+                {
+                    **commit_json(thread.show(line.commit.hex()), attempts),
+                    "refs": names.get(line.commit, []),
+                }
                 for line in lines
                 if line.commit is not None
             ]
@@ -34,6 +41,11 @@ def log_graph(thread: Thread, args: argparse.Namespace) -> None:
     for line in lines:
         info = None if line.commit is None else thread.show(line.commit.hex())
         print(_line(line, thread, info, names, args.screen))
+        if info is None:
+            continue
+        for attempt in attempts.get(info.id, ()):
+            lanes = line.signs.replace("*", "|" if info.parents else " ")
+            print(lanes + describe_attempt(attempt, args.screen, len(lanes)))
 
 
 def _line(

@@ -3,6 +3,14 @@
 Everything here is a function of values; what it reads, it reads through the `Store` it is given.
 """
 
+from .attempts import (
+    AttemptBody,
+    AttemptReason,
+    AttemptState,
+    decode_attempt,
+    encode_attempt,
+    has_content,
+)
 from .compile import HIDDEN_KINDS, Count, View, show_rows, shows
 from .conflict import CHOICES, Choose, Conflict, SetupConflict
 from .diff import Delta, Diff, diff_rows
@@ -59,6 +67,9 @@ __all__ = [
     "UNDO",
     "Again",
     "Append",
+    "AttemptBody",
+    "AttemptReason",
+    "AttemptState",
     "Body",
     "Change",
     "Choose",
@@ -90,18 +101,21 @@ __all__ = [
     "check_sayable",
     "commit_id",
     "count_entries",
+    "decode_attempt",
     "decode_body",
     "decode_entries",
     "decode_entry",
     "decode_said",
     "diff_rows",
     "edit_text",
+    "encode_attempt",
     "encode_commit",
     "encode_entry",
     "end_where_readable",
     "examine",
     "first_link",
     "forget_text",
+    "has_content",
     "in_places",
     "index_behind",
     "is_sealed",

@@ -1,9 +1,9 @@
 """Forget: a text that must not be anywhere, is nowhere.
 
-Every entry, and every note and every other string beside a commit, that holds the text is written
-again with a mark in its place. The ids stay, as tombstones, so the graph and all that refers to it
-hold; full text forgets the words; the store's files are rewritten. A message that is committed
-again with the same words has the same id, and so stays forgotten.
+Every entry, every attempt at an answer, and every note and every other string beside a commit, that
+holds the text is written again with a mark in its place. The ids stay, as tombstones, so the graph
+and all that refers to it hold; full text forgets the words; the store's files are rewritten. A
+message that is committed again with the same words has the same id, and so stays forgotten.
 
 A text is found as JSON spells it, inside JSON that is a string as well, and in base64; a file that
 holds it goes whole. In what is packed or encrypted nobody finds it.
@@ -41,14 +41,16 @@ class Erased(Struct, frozen=True):
 
     entries: tuple[Id, ...]
     commits: tuple[Id, ...]
+    attempts: tuple[int, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.entries or self.commits)
+        return bool(self.entries or self.commits or self.attempts)
 
-    def to_dict(self) -> dict[str, list[str]]:
+    def to_dict(self) -> dict[str, list[str] | int]:
         return {
             "entries": [id.hex() for id in self.entries],
             "commits": [id.hex() for id in self.commits],
+            "attempts": len(self.attempts),
         }
 
 
@@ -61,6 +63,11 @@ def plan_forget(store: Store, text: str) -> Erased:
             step.commit.id
             for _, step in upkeep.commits()
             if without(step.commit.data, text) != step.commit.data
+        ),
+        tuple(
+            key
+            for key, _, attempt in upkeep.attempts()
+            if without(attempt.data, text) != attempt.data
         ),
     )
 
@@ -81,6 +88,9 @@ def forget_text(store: Store, text: str, created: float) -> Erased:
             if step.commit.id in found.commits:
                 data = without(step.commit.data, text)
                 upkeep.bury("commit", step.commit.id, data, "forgotten", created)
+        for key, _, attempt in list(upkeep.attempts()):
+            if key in found.attempts:
+                upkeep.put_attempt(key, attempt.state, without(attempt.data, text))
         for thread, step in _touched(store, found):
             old = before[(thread, step.commit.id)]
             upkeep.retext(thread, step.commit.id, old, commit_text(step.contents))

@@ -20,6 +20,7 @@ from weft.ids import Id, object_id
 from weft.model import Message, Text
 from weft.store import Flaw, Judge, Landing, Step, Store, Tombstone, Upkeep
 
+from .attempts import damaged_attempt, decode_attempt
 from .compile import View
 from .objects import (
     PLAIN,
@@ -44,6 +45,7 @@ class Report(Struct, frozen=True):
     commits: int
     forgotten: int
     flaws: tuple[Flaw, ...]
+    attempts: int = 0
 
     @property
     def clean(self) -> bool:
@@ -57,11 +59,11 @@ def examine(store: Store, checksum: Callable[[tuple[object, ...]], int]) -> Repo
     """Look at every object; damage that stops the reading is itself a finding."""
     upkeep = store.upkeep()
     flaws: list[Flaw] = []
-    counts = {"entry": 0, "commit": 0}
+    counts = {"entry": 0, "commit": 0, "attempt": 0}
     buried: Buried = {}
     try:
         buried = upkeep.tombstones()
-        for look in (_wrong_entries, _wrong_commits):
+        for look in (_wrong_entries, _wrong_commits, _wrong_attempts):
             for kind, flaw in look(upkeep, buried, checksum):
                 counts[kind] += 1
                 flaws += [] if flaw is None else [flaw]
@@ -69,7 +71,13 @@ def examine(store: Store, checksum: Callable[[tuple[object, ...]], int]) -> Repo
     except StoreError as error:
         flaws.append(Flaw("file", "store", str(error)))
     forgotten = sum(tombstone.reason == "forgotten" for tombstone in buried.values())
-    return Report(counts["entry"], counts["commit"], forgotten, tuple(dict.fromkeys(flaws)))
+    return Report(
+        counts["entry"],
+        counts["commit"],
+        forgotten,
+        tuple(dict.fromkeys(flaws)),
+        counts["attempt"],
+    )
 
 
 def repair(store: Store, report: Report, created: float) -> list[str]:
@@ -89,6 +97,10 @@ def repair(store: Store, report: Report, created: float) -> list[str]:
                 done.append(
                     f"commit {step.commit.id.hex()} keeps its lines and no words of its own"
                 )
+        for key, _, attempt in list(upkeep.attempts()):
+            if ("attempt", str(key)) in wrong:
+                upkeep.put_attempt(key, "failed", damaged_attempt(DAMAGED))
+                done.append(f"an attempt at commit {attempt.commit.hex()} says {DAMAGED}")
         done += upkeep.mend()
     return done
 
@@ -143,6 +155,20 @@ def _wrong_commits(
             wrong = not _is_whole(step)
             what = "does not hash to its id"
         yield "commit", Flaw("commit", commit.id.hex(), what, thread) if wrong else None
+
+
+def _wrong_attempts(
+    upkeep: Upkeep,
+    buried: Buried,  # noqa: ARG001 - no id covers an attempt, so none has a tombstone
+    checksum: Callable[[tuple[object, ...]], int],  # noqa: ARG001 - the store checks its own
+) -> Iterator[tuple[str, Flaw | None]]:
+    for key, thread, attempt in upkeep.attempts():
+        try:
+            decode_attempt(attempt)
+        except StoreError:
+            yield "attempt", Flaw("attempt", str(key), "does not read as an attempt", thread)
+        else:
+            yield "attempt", None
 
 
 def _is_whole(step: Step) -> bool:

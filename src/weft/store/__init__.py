@@ -6,6 +6,7 @@ from pathlib import Path
 from weft.errors import ConfigError
 
 from .base import (
+    AttemptRecord,
     CommitRecord,
     Landing,
     Match,
@@ -22,6 +23,7 @@ from .sqlite import SqliteStore
 from .upkeep import Dropped, Flaw, Judge, Kind, Reason, Tombstone, Upkeep
 
 __all__ = [
+    "AttemptRecord",
     "CommitRecord",
     "Dropped",
     "Flaw",

@@ -113,6 +113,19 @@ class Match(Struct, frozen=True, gc=False):
     commit: Id
 
 
+class AttemptRecord(Struct, frozen=True, gc=False):
+    """An answer that did not become a commit, stored beside the commit of its request.
+
+    `state` is `partial` (some content arrived) or `failed` (none did). `data` is JSON: the reason,
+    the message as far as it arrived, and how it was generated.
+    """
+
+    commit: Id
+    state: str
+    data: bytes
+    created: float
+
+
 class Store(Protocol):
     """Bytes and names. Every method may be called from any thread of the process."""
 
@@ -193,6 +206,14 @@ class Store(Protocol):
         self, thread: str, *, before: int | None = None, limit: int = 64
     ) -> list[Operation]:
         """The log, newest first, below sequence number `before`."""
+        ...
+
+    def add_attempt(self, thread: str, record: AttemptRecord) -> None:
+        """Store an attempt; raises `StoreError` if the thread has no such commit."""
+        ...
+
+    def attempts(self, thread: str, commits: Sequence[Id] | None = None) -> list[AttemptRecord]:
+        """The attempts of these commits, or of the whole thread, oldest first."""
         ...
 
     def match(self, chains: Sequence[bytes]) -> list[Match]:

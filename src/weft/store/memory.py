@@ -15,6 +15,7 @@ from weft.errors import RefMoved, StoreError
 from weft.ids import Id
 
 from .base import (
+    AttemptRecord,
     CommitRecord,
     Landing,
     Match,
@@ -39,6 +40,7 @@ class Shelf(Struct):
     refs: dict[str, Id] = field(default_factory=dict[str, Id])
     log: list[Operation] = field(default_factory=list[Operation])
     checkpoints: set[str] = field(default_factory=set[str])
+    attempts: dict[int, AttemptRecord] = field(default_factory=dict[int, AttemptRecord])
 
     def copy(self) -> "Shelf":
         return Shelf(
@@ -47,6 +49,7 @@ class Shelf(Struct):
             dict(self.refs),
             list(self.log),
             set(self.checkpoints),
+            dict(self.attempts),
         )
 
 
@@ -61,6 +64,7 @@ class Tables(Struct):
     tombstones: dict[tuple[str, Id], Tombstone] = field(
         default_factory=dict[tuple[str, Id], Tombstone]
     )
+    last_attempt: int = 0
 
     def copy(self) -> "Tables":
         return Tables(
@@ -70,6 +74,7 @@ class Tables(Struct):
             dict(self.texts),
             {chain: list(matches) for chain, matches in self.chains.items()},
             dict(self.tombstones),
+            self.last_attempt,
         )
 
 
@@ -223,6 +228,20 @@ class MemoryStore:
             log = self._shelf(thread).log
             end = len(log) if before is None else bisect_left(log, before, key=_seq)
             return log[max(0, end - limit) : end][::-1]
+
+    def add_attempt(self, thread: str, record: AttemptRecord) -> None:
+        with self._lock:
+            shelf = self._shelf(thread)
+            if record.commit not in shelf.commits:
+                raise StoreError(f"commit {record.commit.hex()} is not in the store")
+            self._tables.last_attempt += 1
+            shelf.attempts[self._tables.last_attempt] = record
+
+    def attempts(self, thread: str, commits: Sequence[Id] | None = None) -> list[AttemptRecord]:
+        with self._lock:
+            stored = list(self._shelf(thread).attempts.values())
+        wanted = None if commits is None else set(commits)
+        return [record for record in stored if wanted is None or record.commit in wanted]
 
     def match(self, chains: Sequence[bytes]) -> list[Match]:
         with self._lock:

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from weft.ids import Id
 
-from .base import Step
+from .base import AttemptRecord, Step
 from .landing import checksum
 from .upkeep import Dropped, Flaw, Kind, Reason, Tombstone
 
@@ -27,6 +27,19 @@ class MemoryUpkeep:
     def commits(self) -> Iterator[tuple[str, Step]]:
         for name, id in list(self._tables.order):
             yield name, self._tables.shelves[name].commits[id]
+
+    def attempts(self) -> Iterator[tuple[int, str, AttemptRecord]]:
+        stored = [
+            (key, name, record)
+            for name, shelf in self._tables.shelves.items()
+            for key, record in shelf.attempts.items()
+        ]
+        yield from sorted(stored, key=lambda attempt: attempt[0])
+
+    def put_attempt(self, key: int, state: str, data: bytes) -> None:
+        for shelf in self._tables.shelves.values():
+            if key in shelf.attempts:
+                shelf.attempts[key] = structs.replace(shelf.attempts[key], state=state, data=data)
 
     def flaws(self) -> list[Flaw]:
         return []
@@ -70,6 +83,9 @@ class MemoryUpkeep:
             chain = step.commit.chain
             if chain is not None:
                 tables.chains[chain] = [m for m in tables.chains[chain] if m.commit != id]
+        for key, record in list(shelf.attempts.items()):
+            if record.commit in commits:
+                del shelf.attempts[key]
         named = [place for place, o in enumerate(shelf.log) if {o.old, o.new} & commits.keys()]
         cut = named[-1] + 1 if named else 0
         del shelf.log[:cut]

@@ -162,14 +162,17 @@ class PostgresServer:
     def scrub(self) -> None:
         """Rewrite the tables; the server's own log and backups are its keeper's to clear."""
         with self.together():
-            for table in ("VACUUM FULL entry", "VACUUM FULL commits", "VACUUM FULL fulltext"):
-                self._run(lambda connection, name=table: connection.execute(_spelt(name)))
+            for table in ("entry", "commits", "fulltext", "attempt"):
+                sql = _spelt(f"VACUUM FULL {table}")
+                self._run(lambda connection, sql=sql: connection.execute(sql))
 
     def integrity(self) -> list[str]:
         return []
 
     def size(self) -> int:
-        tables = "'thread entry line commits commit_entry ref operation checkpoint fulltext'"
+        tables = (
+            "'thread entry line commits commit_entry ref operation checkpoint fulltext attempt'"
+        )
         rows = self.read(
             f"""SELECT sum(pg_total_relation_size(name::regclass))::bigint
             FROM unnest(string_to_array({tables}, ' ')) AS name"""

@@ -13,6 +13,7 @@ from weft.errors import Damaged, StoreError
 from weft.ids import Id
 
 from .base import (
+    AttemptRecord,
     CommitRecord,
     Landing,
     Match,
@@ -23,7 +24,7 @@ from .base import (
     Unindexed,
 )
 from .database import Database, Row
-from .landing import DEFAULT_BRANCH, dangling, refuse_fewer, refuse_lost, write_landing
+from .landing import DEFAULT_BRANCH, checksum, dangling, refuse_fewer, refuse_lost, write_landing
 from .sql_upkeep import SqlUpkeep
 from .upkeep import Upkeep
 
@@ -239,6 +240,33 @@ class SqlStore:
             (self._key(thread), EVERYTHING if before is None else before, limit),
         )
         return [Operation(*row) for row in rows]
+
+    def add_attempt(self, thread: str, record: AttemptRecord) -> None:
+        with self._db.transaction(alone=False):
+            sql = "SELECT key FROM commits WHERE thread = ? AND id = ?"
+            rows = self._db.read(sql, (self._key(thread), record.commit))
+            if not rows:
+                raise StoreError(f"commit {record.commit.hex()} is not in the store")
+            row = (rows[0][0], record.state, record.data, record.created)
+            self._db.write(
+                """INSERT INTO attempt (commit_key, state, data, created, checksum)
+                VALUES (?, ?, ?, ?, ?)""",
+                (*row, checksum(row)),
+            )
+
+    def attempts(self, thread: str, commits: Sequence[Id] | None = None) -> list[AttemptRecord]:
+        sql = """SELECT a.key, c.id, a.state, a.data, a.created FROM attempt a
+            JOIN commits c ON c.key = a.commit_key WHERE c.thread = ?"""
+        owner = self._key(thread)
+        if commits is None:
+            rows = self._db.read(sql, (owner,))
+        else:
+            rows = [
+                row
+                for chunk in _chunks(commits)
+                for row in self._db.read(f"{sql} AND c.id IN ({_marks(chunk)})", (owner, *chunk))
+            ]
+        return [AttemptRecord(*row[1:]) for row in sorted(rows)]
 
     def match(self, chains: Sequence[bytes]) -> list[Match]:
         rows: list[Row] = []

@@ -25,6 +25,7 @@ def mend(db: Database) -> list[str]:
         done += _find_lines(db)
         done += _find_branches(db)
         done += _mend_refs(db)
+        done += _drop_attempts(db)
         for key, sum, *beside in db.read(
             "SELECT key, checksum, created, usage, chain FROM commits"
         ):
@@ -38,6 +39,15 @@ def mend(db: Database) -> list[str]:
                 db.write(sql, (checksum(tuple(line)), of, seq))
                 done += [] if sum is None else [f"operation {seq} has its checksum again"]
     return done
+
+
+def _drop_attempts(db: Database) -> list[str]:
+    """An attempt without its commit belongs to no thread: nobody could read it."""
+    dropped = db.write(
+        """DELETE FROM attempt WHERE NOT EXISTS
+        (SELECT 1 FROM commits c WHERE c.key = attempt.commit_key)"""
+    )
+    return [f"{dropped} attempts went with the commits they belonged to"] if dropped else []
 
 
 def _find_owners(db: Database) -> list[str]:

@@ -89,6 +89,12 @@ SHAPES: tuple[Shape, ...] = (
         """SELECT o.seq, o.thread FROM operation o
         LEFT JOIN ref r ON r.key = o.ref AND r.thread = o.thread WHERE r.key IS NULL""",
     ),
+    (
+        "attempt",
+        "belongs to a commit that is not there",
+        """SELECT a.key, 0 FROM attempt a LEFT JOIN commits c ON c.key = a.commit_key
+        WHERE c.key IS NULL""",
+    ),
     HOMELESS,
     (
         "thread",

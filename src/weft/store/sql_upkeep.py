@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from weft.ids import Id
 
-from .base import Step
+from .base import AttemptRecord, Step
 from .database import Database, Row
 from .landing import checksum
 from .sql_mending import mend, read_log
@@ -52,6 +52,25 @@ class SqlUpkeep:
             for row, step in zip(whole, self._steps(whole), strict=True):
                 yield names[owners[row[0]]], step
 
+    def attempts(self) -> Iterator[tuple[int, str, AttemptRecord]]:
+        last = 0
+        sql = """SELECT a.key, t.name, c.id, a.state, a.data, a.created FROM attempt a
+            JOIN commits c ON c.key = a.commit_key JOIN thread t ON t.key = c.thread
+            WHERE a.key > ? ORDER BY a.key LIMIT ?"""
+        while rows := self._db.read(sql, (last, PAGE)):
+            for key, name, commit, state, data, created in rows:
+                body = data if isinstance(data, bytes) else str(data).encode()
+                yield key, name, AttemptRecord(commit, str(state), body, created)
+            last = rows[-1][0]
+
+    def put_attempt(self, key: int, state: str, data: bytes) -> None:
+        with self._db.transaction():
+            sql = "SELECT commit_key, created FROM attempt WHERE key = ?"
+            for commit, created in self._db.read(sql, (key,)):
+                sql = "UPDATE attempt SET state = ?, data = ?, checksum = ? WHERE key = ?"
+                sum = checksum((commit, state, data, created))
+                self._db.write(sql, (state, data, sum, key))
+
     def flaws(self) -> list[Flaw]:
         found = [Flaw("file", self._db.dialect.name, what) for what in self._db.integrity()]
         names = dict(self._db.read("SELECT key, name FROM thread"))
@@ -64,6 +83,12 @@ class SqlUpkeep:
         for of, seq, *line, sum in read_log(self._db):
             if sum is not None and checksum(tuple(line)) != sum:
                 found.append(Flaw("operation", str(seq), what, names.get(of)))
+        for key, of, *row, sum in self._db.read(
+            """SELECT a.key, c.thread, a.commit_key, a.state, a.data, a.created, a.checksum
+            FROM attempt a JOIN commits c ON c.key = a.commit_key"""
+        ):
+            if checksum(tuple(row)) != sum:
+                found.append(Flaw("attempt", str(key), what, names.get(of)))
         return found
 
     def tombstones(self) -> dict[tuple[str, Id], Tombstone]:
@@ -152,6 +177,7 @@ class SqlUpkeep:
             for (key,) in self._db.read(sql, (owner, id)):
                 if key <= last:
                     self._db.dialect.unindex(self._db, key, text)
+                self._db.write("DELETE FROM attempt WHERE commit_key = ?", (key,))
                 self._db.write("DELETE FROM commit_entry WHERE commit_key = ?", (key,))
                 self._db.write("DELETE FROM commits WHERE key = ?", (key,))
                 keys.append(key)

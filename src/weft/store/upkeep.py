@@ -13,14 +13,17 @@ from msgspec import Struct
 
 from weft.ids import Id
 
-from .base import Step
+from .base import AttemptRecord, Step
 
 Kind = Literal["entry", "commit"]
 Reason = Literal["forgotten", "damaged"]
 
 
 class Flaw(Struct, frozen=True):
-    """One thing that is wrong with an `entry`, `commit`, `ref`, `operation`, `thread` or `file`."""
+    """One thing that is wrong.
+
+    `kind` is `entry`, `commit`, `attempt`, `ref`, `operation`, `thread` or `file`.
+    """
 
     kind: str
     name: str
@@ -69,6 +72,14 @@ class Upkeep(Protocol):
 
     def commits(self) -> Iterator[tuple[str, Step]]:
         """Every commit with its thread, oldest first; those that name nothing are left out."""
+        ...
+
+    def attempts(self) -> Iterator[tuple[int, str, AttemptRecord]]:
+        """Every attempt with its key and thread, oldest first."""
+        ...
+
+    def put_attempt(self, key: int, state: str, data: bytes) -> None:
+        """Overwrite the state and data of an attempt."""
         ...
 
     def flaws(self) -> list[Flaw]:

@@ -9,6 +9,7 @@ from weft.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .asking import Asker, Models
+    from .attempts import Attempt
     from .budget import Budget, BudgetWarning
     from .compiled import CompiledContext
     from .content import (
@@ -42,6 +43,7 @@ __getattr__ = lazy_names(
     {
         "ArtifactContent": "weft.thread.content",
         "Asker": "weft.thread.asking",
+        "Attempt": "weft.thread.attempts",
         "Blame": "weft.thread.lineage",
         "Bodies": "weft.thread.imprint",
         "Budget": "weft.thread.budget",
@@ -82,6 +84,7 @@ __getattr__ = lazy_names(
 __all__ = [
     "ArtifactContent",
     "Asker",
+    "Attempt",
     "Blame",
     "Bodies",
     "Budget",

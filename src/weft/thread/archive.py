@@ -1,10 +1,10 @@
 """The portable archive: whole threads in one file, for any store, with the same ids.
 
-JSON lines. The first says `{"weft": "archive", "version": 1}`. Then, for each thread: its record,
+JSON lines. The first says `{"weft": "archive", "version": 2}`. Then, for each thread: its record,
 its commits in an order in which parents come first, each behind the entries that it is the first
-to bring, and its log. The last line has the number of lines before it and the SHA-256 of their
-bytes, so that a file cut short or changed is noticed before anything is written. `docs/archive.md`
-has every member.
+to bring, its attempts at answers, and its log. The last line has the number of lines before it and
+the SHA-256 of their bytes, so that a file cut short or changed is noticed before anything is
+written. `docs/archive.md` has every member.
 
 Entries and bodies stand in the file as the bytes that their ids cover; ids are checked on the way
 in. Refs, tags and the current branch are not written down apart: they are what the log leads to.
@@ -17,13 +17,14 @@ from hashlib import sha256
 from typing import Any, cast
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from weft.errors import Damaged, ThreadError
-from weft.history import commit_id, decode_entry, read_operations
+from weft.history import commit_id, decode_attempt, decode_entry, read_operations
 from weft.ids import Id, object_id
 from weft.model import Checkpoint
 from weft.store import (
+    AttemptRecord,
     CommitRecord,
     Kind,
     Landing,
@@ -34,7 +35,7 @@ from weft.store import (
     ThreadRecord,
 )
 
-VERSION = 1
+VERSION = 2
 MARK = b'{"weft":"archive"'
 CHUNK = 500
 RESTORE = "restore"
@@ -64,6 +65,13 @@ class CommitLine(Struct, frozen=True, omit_defaults=True):
     buried: Reason | None = None
 
 
+class AttemptLine(Struct, frozen=True):
+    attempt: str
+    state: str
+    data: Raw
+    created: float
+
+
 class LogLine(Struct, frozen=True, omit_defaults=True):
     verb: str
     ref: str
@@ -90,6 +98,8 @@ class Parcel(Struct):
     refs: dict[str, Id]
     commits: list[CommitRecord]
     log: list[Operation]
+    attempts: list[AttemptRecord] = field(default_factory=list[AttemptRecord])
+    ids: set[Id] = field(default_factory=set[Id])
 
 
 class Archive(Struct, frozen=True):
@@ -176,6 +186,8 @@ def _lines(store: Store, threads: Sequence[str]) -> Iterator[Any]:
                 None if commit.chain is None else commit.chain.hex(),
                 graves.get(("commit", commit.id)),
             )
+        for record in store.attempts(name):
+            yield AttemptLine(record.commit.hex(), record.state, Raw(record.data), record.created)
         for op in reversed(list(read_operations(store, name))):
             yield LogLine(op.verb, op.ref, op.created, _hex(op.old), _hex(op.new), op.was)
 
@@ -212,6 +224,8 @@ def _read_line(line: bytes, archive: Archive) -> None:
         _read_entry(msgspec.json.decode(line, type=EntryLine), archive)
     elif line.startswith(b'{"commit"'):
         _read_commit(msgspec.json.decode(line, type=CommitLine), archive)
+    elif line.startswith(b'{"attempt"'):
+        _read_attempt(msgspec.json.decode(line, type=AttemptLine), archive)
     elif line.startswith(b'{"verb"'):
         op = msgspec.json.decode(line, type=LogLine)
         log = archive.threads[-1].log
@@ -247,9 +261,19 @@ def _read_commit(line: CommitLine, archive: Archive) -> None:
         raise ValueError(f"commit {line.commit} brings {absent[0]}, which is not here")
     usage = None if line.usage == ABSENT else bytes(line.usage)
     chain = _id(line.chain)
+    archive.threads[-1].ids.add(id)
     archive.threads[-1].commits.append(
         CommitRecord(id, parents, line.kind, entries, data, line.created, usage, chain)
     )
+
+
+def _read_attempt(line: AttemptLine, archive: Archive) -> None:
+    commit = bytes.fromhex(line.attempt)
+    if commit not in archive.threads[-1].ids:
+        raise ValueError(f"an attempt belongs to commit {line.attempt}, which is not here")
+    record = AttemptRecord(commit, line.state, bytes(line.data), line.created)
+    decode_attempt(record)
+    archive.threads[-1].attempts.append(record)
 
 
 def _restore(store: Store, parcel: Parcel, entries: Mapping[Id, bytes], created: float) -> int:
@@ -279,6 +303,10 @@ def _restore(store: Store, parcel: Parcel, entries: Mapping[Id, bytes], created:
                 checkpoints=tuple(_checkpoints(needed.values())) if brings else (),
             ),
         )
+    present_attempts = set(store.attempts(record.name))
+    for attempt in parcel.attempts:
+        if attempt not in present_attempts:
+            store.add_attempt(record.name, attempt)
     return store.count(record.name) - before
 
 

@@ -12,6 +12,7 @@ from weft.store import Store
 
 from . import lineage, looking, notes
 from .arguments import check_count
+from .attempts import Attempt, attempts_up_to
 from .compiled import CompiledContext
 from .handle import Handle
 from .info import CommitInfo, read_info
@@ -132,6 +133,13 @@ class Reader:
         """The summaries that stand for the past, oldest first: what each stands for, and the
         commit that made it."""
         return list_batches(self._handle, resolve_commit(self._handle, at))
+
+    def attempts(self, at: At = None) -> list[Attempt]:
+        """The stopped, cut off and failed answers of the branch, oldest first.
+
+        With `at`, only those at commits that lead to this one, itself included.
+        """
+        return attempts_up_to(self._handle, at)
 
     def stats(self) -> Stats:
         """The thread in numbers."""

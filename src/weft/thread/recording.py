@@ -6,16 +6,28 @@ from typing import Any, Self, cast
 
 from weft.errors import WrongValue
 from weft.history import Draft, Priority, Setup
-from weft.model import Block, JsonObject, Message, Params, Text, ToolResult, Usage
+from weft.model import (
+    ApiError,
+    Block,
+    JsonObject,
+    Message,
+    Params,
+    Response,
+    Text,
+    ToolResult,
+    Usage,
+)
 
 from .answers import describe_generation, read_answer
 from .append import append_content, append_message, append_results
 from .arguments import check_beside, check_flag, check_priority, check_text
+from .attempts import Attempt, record_attempt
 from .content import Content, DialogueContent, InstructionContent
 from .hooks import After, Before
 from .info import CommitInfo, auto_note
 from .params import ToolLike, read_tool
 from .reading import Reader
+from .resolve import At
 from .sent import Sending, with_receipt
 from .usage import record_usage
 
@@ -187,6 +199,22 @@ class Recorder(Reader):
             priority=priority,
             riders=riders,
         )
+
+    def record_attempt(
+        self,
+        message: Message | Response | None,
+        *,
+        error: ApiError | None = None,
+        reason: str | None = None,
+        at: At = None,
+    ) -> Attempt:
+        """Keep an answer that was stopped, cut off or failed, beside the commit it was to answer.
+
+        The state is `partial` if `message` has any content, else `failed`. The commit is `at`, or
+        the head. What the thread compiles to stays the same, and so does every branch; a complete
+        answer is appended with `assistant` instead.
+        """
+        return record_attempt(self._handle, message, error=error, reason=reason, at=at)
 
     def record_usage(self, usage: Usage | Mapping[str, Any]) -> CommitInfo:
         """Keep what a vendor reported for all that is said so far; `calibrated` counts on it."""

@@ -21,7 +21,7 @@ from .graph import HOLE, Graph, judge_commits
 from .holding import Holding
 from .names import End, Names, plan_names
 from .pages import Pages
-from .remains import COMMIT_IDS, ENTRY_IDS, PLACES, Remains, gather
+from .remains import COMMIT_IDS, ENTRY_IDS, PLACES, Remains, Row, gather
 
 AT_ONCE = 1000
 REASONS = frozenset({"forgotten", "damaged"})
@@ -47,6 +47,7 @@ class Salvage(Struct, frozen=True):
     is_log_torn: bool
     ends: tuple[End, ...]
     nameless: tuple[str, ...]
+    lost_attempts: int = 0
 
     def lines(self) -> list[str]:
         """The same in sentences."""
@@ -67,6 +68,8 @@ class Salvage(Struct, frozen=True):
         if self.operations or self.is_log_torn:
             least = "at least " if self.is_log_torn else ""
             told.append(f"{least}{self.operations} operations cannot be undone any more")
+        if self.lost_attempts:
+            told.append(f"{self.lost_attempts} attempts at an answer are lost")
         return [*told, *self.nameless, *map(str, self.ends)]
 
 
@@ -124,6 +127,7 @@ class _Rebuilding:
             self._put_commits(graph)
             self._put_names(names, remains)
             self._put_tombstones(tombstones, graph)
+            lost_attempts = self._put_attempts(remains, graph)
         kept = (graph.commits.keys() | graph.same.keys()) - graph.holes
         most = pages.count * pages.size // SIZE  # no file has room for more than so many ids
         named = {key for key in _named(remains) | graph.lost if 0 < key <= most}
@@ -132,7 +136,7 @@ class _Rebuilding:
             "", len(graph.commits) - len(graph.holes), len(there), len(named - kept), missing,
             tuple(lost),
             len(graph.remade), names.cut, "operation" in remains.torn, tuple(names.ends),
-            tuple(names.nameless),
+            tuple(names.nameless), lost_attempts,
         )  # fmt: skip
 
     def _take_entry(self, key: int, id: Id, data: bytes) -> None:
@@ -245,6 +249,20 @@ class _Rebuilding:
             if here:
                 row = (kind, id, grave.reason, grave.checksum, self._created)
                 self._file.write(PUT_TOMBSTONE, row)
+
+    def _put_attempts(self, remains: Remains, graph: Graph) -> int:
+        """Keep the attempts whose checksum fits and whose commit is kept; how many are lost."""
+        lost = 0
+        for key, row in sorted(cast("dict[int, Row]", remains.table("attempt")).items()):
+            _, commit_key, state, data, created, sum = row
+            commit = graph.find(cast(int, commit_key))
+            if commit is None or checksum((commit_key, state, data, created)) != sum:
+                lost += 1
+                continue
+            kept = (commit.key, state, data, created)
+            sql = "INSERT OR IGNORE INTO attempt VALUES (?, ?, ?, ?, ?, ?)"
+            self._file.write(sql, (key, *kept, checksum(kept)))
+        return lost
 
 
 def plan_lines(

@@ -60,6 +60,7 @@ SHAPES = (
     _shape("commit_entry", "i i i"),
     _shape("checkpoint", "i t"),
     _shape("tombstone", "t id t i r"),
+    _shape("attempt", "n i t b r i", keyed=True),
     _shape("sqlite_autoindex_thread_1", "t i"),
     _shape("sqlite_autoindex_entry_1", "id i"),
     _shape("sqlite_autoindex_commits_1", "i id i"),
