@@ -13,7 +13,9 @@
     │   └── CompactRefused       a compaction's input is wrong; carries the field
     ├── StoreError               the store could not do it; nothing was changed
     │   ├── RefMoved             another writer was first; re-read and try again
-    │   └── Damaged              what is stored is not what was written; names the place
+    │   ├── Damaged              what is stored is not what was written; names the place
+    │   └── JournalError         the local journal cannot be opened, read or written
+    │       └── JournalInUse     another process has it open
     └── ConfigError              a setting, flag or file is wrong; names the place
 
 Lost information is not an error: encoders return `Loss` values instead.
@@ -129,6 +131,14 @@ class RefMoved(StoreError):
 
 class Damaged(StoreError):
     """What is stored is not what was written: bytes, or a row that another one names."""
+
+
+class JournalError(StoreError):
+    """The local journal cannot be opened, read or written; the message holds no path."""
+
+
+class JournalInUse(JournalError):
+    """Another process has this journal open."""
 
 
 class ConfigError(WeftError):
