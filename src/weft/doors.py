@@ -9,7 +9,7 @@ Until then nothing of the network is imported.
 import os
 from typing import TYPE_CHECKING
 
-from weft.errors import Refused, ThreadError
+from weft.errors import ConfigError, ThreadError
 from weft.thread import Budget, Models, Target, Thread
 from weft.thread import open as open_thread
 
@@ -48,14 +48,12 @@ def open(
 def find_model(name: str) -> "Asker":
     """Who answers for a name, by the environment's keys; raises `ThreadError` where nobody does."""
     from weft.catalog import load_catalog
-    from weft.client import Asker
-    from weft.gateway import Flags, find_route, read_settings
+    from weft.client import Asker, find_upstream
 
     catalog = load_catalog()
-    providers = read_settings(Flags(host="127.0.0.1"), os.environ).providers
     try:
-        route = find_route(name, "", providers, catalog, pays=False)
-    except Refused as refused:
-        line = f"nobody can be asked for the model {name!r}: set its vendor's API key, or open with"
-        raise ThreadError(f"{line} models=, or give an asker of your own") from refused
+        route = find_upstream(name, os.environ, catalog)
+    except ConfigError as error:
+        line = f"{error}; or open the thread with models=, or give an asker of your own"
+        raise ThreadError(f"nobody can be asked for the model {name!r}: {line}") from error
     return Asker(route.provider, route.model, catalog)

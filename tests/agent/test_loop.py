@@ -228,7 +228,7 @@ def test_a_busy_upstream_is_asked_again(thread):
 
 
 def test_a_model_without_a_provider_is_refused(thread):
-    with pytest.raises(ConfigError, match="'claude-x' needs a provider"):
+    with pytest.raises(ConfigError, match="no API key for the model 'claude-x'"):
         Agent(thread, "claude-x")
 
 

@@ -1,14 +1,13 @@
-"""Who may call, and whose credentials travel on."""
+"""Who may call."""
 
 from base64 import b64encode
 from hashlib import sha256
 
 import pytest
 
-from weft.client import make_provider
 from weft.errors import Refused
 from weft.gateway import Settings
-from weft.gateway.auth import admit, upstream_credentials
+from weft.gateway.auth import admit
 
 OPEN = Settings()
 KEYED = Settings(keys=frozenset({sha256(b"good").hexdigest()}))
@@ -49,18 +48,3 @@ def test_threads_of_one_key_are_apart_from_anothers():
     keys = frozenset(sha256(key).hexdigest() for key in (b"a", b"b"))
     settings = Settings(keys=keys)
     assert admit({"x-api-key": "a"}, settings) != admit({"x-api-key": "b"}, settings)
-
-
-@pytest.mark.parametrize(
-    ("settings", "key", "protocol", "paid"),
-    [
-        (OPEN, None, "anthropic", {"x-api-key": "mine"}),  # passes through
-        (OPEN, "ours", "anthropic", {"x-api-key": "ours"}),  # a configured key wins
-        (OPEN, None, "openai-chat", {}),  # never to another vendor
-        (KEYED, None, "anthropic", {}),  # the caller's key is ours, not the vendor's
-        (Settings(host="0.0.0.0"), None, "anthropic", {}),
-    ],
-)
-def test_whose_credentials_pay_the_upstream(settings, key, protocol, paid):
-    provider = make_provider("x", "anthropic", "http://x", key=key)
-    assert upstream_credentials({"x-api-key": "mine"}, settings, provider, protocol) == paid

@@ -12,6 +12,7 @@ hold (`keeping`).
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from typing import Any, cast
 
@@ -21,17 +22,17 @@ from msgspec import Struct
 from weft.catalog import Catalog, load_catalog
 from weft.client import (
     LOOP,
-    OFFLINE,
     OFFLINE_MODEL,
     Policy,
     Provider,
     Wire,
+    find_upstream,
     fold_answer,
     origin_of,
     stream,
 )
 from weft.compact import COMPACT_TOOL, RECALL_TOOL, SystemMessage, validate_compact_input
-from weft.errors import ConfigError, ThreadError, UpstreamProtocolError
+from weft.errors import ThreadError, UpstreamProtocolError
 from weft.model import (
     ApiError,
     Delta,
@@ -110,29 +111,40 @@ class Agent:
         model: str = OFFLINE_MODEL,
         tools: Sequence[Callable[..., Any]] = (),
         system: str | None = None,
-        provider: Provider | None = None,
+        provider: Provider | str | None = None,
         *,
+        base_url: str | None = None,
+        api_key: str | None = None,
         steps: int = STEPS,
         pace: float = 0.0,
         catalog: Catalog | None = None,
         policy: Policy = LOOP,
         compaction: Compaction | None = AUTO,
     ) -> None:
-        """Raises `ConfigError` for a model that no provider is named for.
+        """Raises `ConfigError` if there is no upstream for the model.
 
+        The model's name finds its vendor and the vendor's key in the environment
+        (`OPENAI_API_KEY`, and `OPENAI_BASE_URL` if it is set). `provider` names one instead
+        (`"openai-chat"`), `base_url` and `api_key` another server and key, as in the vendors' SDKs.
         `compaction` says how old turns are folded when the model's window fills; without one they
         are not.
         """
-        if provider is None and not model.startswith(OFFLINE_MODEL):
-            raise ConfigError(f"model {model!r} needs a provider; only {OFFLINE_MODEL!r} has none")
+        self._catalog = catalog or load_catalog()
+        route = find_upstream(
+            model,
+            os.environ,
+            self._catalog,
+            provider=provider,
+            base_url=base_url,
+            api_key=api_key,
+        )
         self.thread = thread
-        self.model = model
-        self.provider = provider or OFFLINE
+        self.model = route.model
+        self.provider = route.provider
         self.tools = read_tools(tools)
         self.steps = steps
         self._system = system
         self._pace = pace
-        self._catalog = catalog or load_catalog()
         self._policy = policy
         self._keeper = self._make_keeper(compaction)
         self._heard: list[SystemMessage] = []

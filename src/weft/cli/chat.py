@@ -7,10 +7,11 @@ that is one word behind a slash is for the chat itself, and is said to nobody.
 
 import argparse
 import asyncio
-import os
 import re
 import sys
 from typing import TYPE_CHECKING, TextIO
+
+from .threads import find_model_route, store_path
 
 if TYPE_CHECKING:
     from weft.agent import Agent, AgentEvent
@@ -43,13 +44,13 @@ def run(args: argparse.Namespace) -> int:
     import weft.thread
     from weft.agent import Agent
     from weft.catalog import load_catalog
-    from weft.gateway import Flags, find_route, read_settings
+    from weft.client import load_toml
 
-    flags = Flags(store=args.store, config=args.config, upstreams=args.upstream)
-    settings = read_settings(flags, os.environ)
+    if args.config is not None:
+        args.store = args.store or load_toml(args.config).get("store")
     catalog = load_catalog()
-    route = find_route(args.model, "", settings.providers, catalog)
-    with weft.thread.open(settings.store, args.thread, checkpoints=True) as thread:
+    route = find_model_route(args, catalog)
+    with weft.thread.open(store_path(args), args.thread, checkpoints=True) as thread:
         agent = Agent(
             thread, route.model, system=args.system, provider=route.provider, catalog=catalog
         )

@@ -29,7 +29,14 @@ from weft.thread import Asker, Thread
 
 from .headline import SHORT, WORDS
 from .terminal import read_screen, shorten
-from .threads import add_options, count, print_json, print_rows, run_on_thread
+from .threads import (
+    add_options,
+    count,
+    find_model_route,
+    print_json,
+    print_rows,
+    run_on_thread,
+)
 
 FOLDS = {
     "--model": "model",
@@ -170,12 +177,9 @@ def _asker(args: argparse.Namespace) -> Asker:
     """Who answers for the model, by flags, a config and the environment."""
     from weft.catalog import load_catalog
     from weft.client import Asker
-    from weft.gateway import DEFAULT_HOST, Flags, find_route, read_settings
 
     catalog = load_catalog()
-    flags = Flags(host=DEFAULT_HOST, config=args.config, upstreams=args.upstream or [])
-    providers = read_settings(flags, os.environ).providers
-    route = find_route(args.model, "", providers, catalog, pays=False)
+    route = find_model_route(args, catalog)
     return Asker(route.provider, route.model, catalog)
 
 

@@ -21,6 +21,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="who answers; protocols: anthropic, gemini, openai-chat, openai-responses",
     )
     parser.add_argument(
+        "--pass-through",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="forward a client's own key to this upstream, if none is configured for it",
+    )
+    parser.add_argument(
         "--no-record", action="store_true", help="relay only: keep nothing of what is said"
     )
     parser.add_argument(
@@ -38,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
         store=args.store,
         config=args.config,
         upstreams=args.upstream,
+        pass_through=args.pass_through,
         record=False if args.no_record else None,
         sample=not args.no_sample,
     )

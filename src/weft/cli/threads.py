@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import orjson
 
@@ -20,6 +20,10 @@ from weft.thread import open as open_thread
 from .headline import SHORT, describe
 from .main import DEFAULT_STORE, DEFAULT_THREAD
 from .terminal import read_screen
+
+if TYPE_CHECKING:
+    from weft.catalog import Catalog
+    from weft.client import Route
 
 NAMES_SHOWN = 8
 REVISION = "an id or its beginning, a branch, a tag, or HEAD, also with ~N or ^ behind"
@@ -97,6 +101,15 @@ def run_on_thread(args: argparse.Namespace, verb: Verb) -> int:
     with open_thread(path, existing_thread(args, path)) as thread:
         verb(thread, args)
     return 0
+
+
+def find_model_route(args: argparse.Namespace, catalog: "Catalog") -> "Route":
+    """The upstream for `--model`, from `--upstream`, `--config` and the environment."""
+    from weft.client import find_route, read_tables, read_upstreams
+
+    tables = () if args.config is None else read_tables(args.config)
+    providers = read_upstreams(args.upstream or (), tables, os.environ, base_urls=True)
+    return find_route(args.model, "", providers, catalog, pays=False)
 
 
 def read_text(text: str | None, stdin: TextIO | None = None) -> str:

@@ -16,6 +16,16 @@ from .provider import (
 )
 from .reply import STREAM_TYPE, OfflineReply, Reply, read_all, shape_id
 from .retry import LOOP, RELAY, Policy, plan_retry
+from .routing import Route, find_route
+from .upstreams import (
+    VENDORS,
+    UpstreamTable,
+    find_upstream,
+    key_variable,
+    load_toml,
+    read_tables,
+    read_upstreams,
+)
 
 __all__ = [
     "AUTH",
@@ -25,21 +35,30 @@ __all__ = [
     "OFFLINE_MODEL",
     "RELAY",
     "STREAM_TYPE",
+    "VENDORS",
     "Asker",
     "Auth",
     "OfflineReply",
     "Policy",
     "Provider",
     "Reply",
+    "Route",
+    "UpstreamTable",
     "Wire",
     "answer_offline",
+    "find_route",
+    "find_upstream",
     "fold_answer",
+    "key_variable",
+    "load_toml",
     "make_provider",
     "origin_of",
     "plan_retry",
     "read_all",
     "read_error",
     "read_provider",
+    "read_tables",
+    "read_upstreams",
     "send",
     "shape_id",
     "stream",

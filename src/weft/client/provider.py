@@ -5,6 +5,7 @@ Nothing asks for a provider's name to decide how to treat it: what differs is a 
 """
 
 import re
+from urllib.parse import urlsplit
 
 import orjson
 from msgspec import Struct
@@ -18,17 +19,21 @@ _SPEC = re.compile(r"(?P<name>[A-Za-z0-9._-]+)=(?P<protocol>[a-z-]+):(?P<url>htt
 
 
 class Auth(Struct, frozen=True, gc=False):
-    """The header that carries a key, and what stands before the key in it."""
+    """The header that carries a key, and its prefix there.
+
+    `accepted` are all headers in which a client may bring its own credentials for this vendor.
+    """
 
     header: str
     prefix: str = ""
+    accepted: tuple[str, ...] = ()
 
 
 AUTH: dict[str, Auth] = {
-    "anthropic": Auth("x-api-key"),
-    "openai-chat": Auth("authorization", "Bearer "),
-    "openai-responses": Auth("authorization", "Bearer "),
-    "gemini": Auth("x-goog-api-key"),
+    "anthropic": Auth("x-api-key", accepted=("x-api-key", "authorization")),
+    "openai-chat": Auth("authorization", "Bearer ", ("authorization", "api-key")),
+    "openai-responses": Auth("authorization", "Bearer ", ("authorization", "api-key")),
+    "gemini": Auth("x-goog-api-key", accepted=("x-goog-api-key", "authorization")),
 }
 """How each protocol's own vendor is paid: https://docs.anthropic.com/en/api/overview,
 https://platform.openai.com/docs/api-reference/authentication and
@@ -69,6 +74,7 @@ class Provider(Struct, frozen=True, kw_only=True):
     maker whose models it serves, `stream_members` what a streamed request has to say there besides,
     `thinking_members` what one to a model that thinks by an effort has to, `keyed` whether it is of
     no use without a key, `system` the policy for system messages in the middle of a conversation.
+    `pass_through` allows the gateway to forward a client's own credentials to it.
     """
 
     name: str
@@ -82,6 +88,7 @@ class Provider(Struct, frozen=True, kw_only=True):
     stream_members: JsonObject = {}
     thinking_members: JsonObject = {}
     system: SystemPolicy = "auto"
+    pass_through: bool = False
 
     def __repr__(self) -> str:
         return f"Provider({self.name}={self.protocol}:{self.base_url})"
@@ -93,6 +100,19 @@ class Provider(Struct, frozen=True, kw_only=True):
         if version in VERSIONS:
             base = base.removesuffix(version)
         return base + path
+
+    @property
+    def at_vendor(self) -> bool:
+        """Whether this is the protocol's own vendor: its exact host, over TLS."""
+        home = HOMES.get(self.protocol)
+        if home is None:
+            return False
+        url = urlsplit(self.base_url)
+        return (url.scheme, url.hostname, url.port or 443) == (
+            "https",
+            urlsplit(home).hostname,
+            443,
+        )
 
     def write_body(self, body: JsonObject, model: Model, *, streams: bool) -> bytes:
         """A body as it goes out to this model; the caller's own members overrule ours."""
@@ -129,11 +149,16 @@ def make_provider(
     key: str | None = None,
     models: tuple[str, ...] = (),
     system: SystemPolicy = "auto",
+    pass_through: bool = False,
+    place: str = "url",
 ) -> Provider:
-    """A provider with its protocol's own habits; raises `ConfigError` on an unknown protocol."""
+    """A provider with its protocol's defaults; raises `ConfigError` for a protocol or URL that
+    cannot be used. `place` is how the error names the setting that holds the URL."""
     if protocol not in CODECS:
         known = ", ".join(CODECS)
         raise ConfigError(f"upstream {name!r} speaks {protocol!r}; known protocols: {known}")
+    if (fault := find_url_fault(url)) is not None:
+        raise ConfigError(f"upstream {name!r}: {place} {fault}")
     return Provider(
         name=name,
         protocol=protocol,
@@ -144,4 +169,27 @@ def make_provider(
         stream_members=STREAM_MEMBERS.get(protocol, {}),
         thinking_members=THINKING_MEMBERS.get(protocol, {}),
         system=system,
+        pass_through=pass_through,
     )
+
+
+def find_url_fault(url: str) -> str | None:
+    """Why a base URL cannot be used; the URL itself is not repeated, it may hold a password."""
+    if not url.isascii() or any(sign <= " " or sign == "\x7f" for sign in url):
+        return "has blanks or characters that a URL cannot have"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        return f"is not a URL: {error}"
+    if parts.scheme not in ("http", "https"):
+        return "must begin with http:// or https://"
+    if not parts.hostname or port == 0 or "\\" in url:
+        return "names no host and port that can be reached"
+    if parts.username is not None or parts.password is not None:
+        return "must not hold a user or password; the key belongs in the variable of key_env"
+    if parts.query or parts.fragment or url.endswith(("?", "#")):
+        return "must not have a query or fragment"
+    if any(part in (".", "..") for part in parts.path.split("/")):
+        return "must not have `.` or `..` in its path"
+    return None

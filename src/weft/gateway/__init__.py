@@ -1,7 +1,6 @@
 """The gateway: any client's protocol to any upstream's, every exchange kept as a thread."""
 
 from .app import build, open_state, serve, url_of
-from .routing import Route, find_route
 from .settings import DEFAULT_HOST, DEFAULT_PORT, Flags, Settings, read_settings
 from .state import State
 
@@ -9,11 +8,9 @@ __all__ = [
     "DEFAULT_HOST",
     "DEFAULT_PORT",
     "Flags",
-    "Route",
     "Settings",
     "State",
     "build",
-    "find_route",
     "open_state",
     "read_settings",
     "serve",

@@ -1,26 +1,33 @@
-"""Who may call, and whose credentials travel on.
+"""Who may call, and whose credentials go upstream.
 
 On loopback without keys every program of this machine may call; a web page may not, even though
 the person's browser could reach us: a foreign `Origin`, or a `Host` that is not this machine's
 (DNS rebinding), is turned away. With keys configured a caller must show one, wherever it is.
 
-A caller's own vendor credentials pass through to an upstream of the same protocol for which no
-key is configured, on loopback only. They are never stored, logged or sent to another vendor.
+A caller's own vendor credentials are forwarded only if all of this holds: we listen on loopback
+without keys, the upstream speaks the caller's protocol, no key is configured for it, and it is the
+vendor's own host or says `pass_through = true`. They are never stored and never logged.
 """
 
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from hmac import compare_digest
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from msgspec import Struct
 
-from weft.client import Provider
+from weft.client import AUTH, Provider
 from weft.errors import Refused
 
 from .settings import Settings, hash_key, is_loopback
 
-CREDENTIALS = ("authorization", "x-api-key", "x-goog-api-key", "api-key")
+SECRET_WORDS = frozenset(
+    [
+        *("apikey", "auth", "authorization", "cookie", "credential", "credentials"),
+        *("password", "secret", "token"),
+    ]
+)
+"""A header or query parameter with one of these words in its name is taken for a secret."""
 KEY_HEADERS = ("x-api-key", "x-goog-api-key")
 OWN_SCOPE = "local"
 
@@ -97,18 +104,59 @@ SCHEMES = {"bearer": _bearer, "basic": _password}
 def upstream_credentials(
     headers: Mapping[str, str], settings: Settings, provider: Provider, protocol: str
 ) -> dict[str, str]:
-    """The headers that pay the upstream: its own key, or the caller's where that may pass."""
+    """The headers that authenticate at the upstream: its own key, or the caller's if allowed."""
     if provider.key is not None:
         return provider.auth_headers()
-    if settings.keys or not settings.loopback or provider.protocol != protocol:
+    if provider.protocol != protocol or not (provider.at_vendor or provider.pass_through):
         return {}
-    return {name: headers[name] for name in CREDENTIALS if name in headers}
+    return client_credentials(headers, settings, protocol)
 
 
-def brings_credentials(headers: Mapping[str, str], settings: Settings) -> bool:
-    """Whether the caller has something of its own to pay an upstream with, and may."""
-    own = any(name in headers for name in CREDENTIALS)
-    return own and settings.loopback and not settings.keys
+def client_credentials(
+    headers: Mapping[str, str], settings: Settings, protocol: str
+) -> dict[str, str]:
+    """The caller's own credentials for its protocol's vendor; empty where they may not be used.
+
+    With keys configured, what the caller shows is a key of ours and no vendor's.
+    """
+    if settings.keys or not settings.loopback:
+        return {}
+    return {
+        name: headers[name]
+        for name in AUTH[protocol].accepted
+        if headers.get(name) and (name != "authorization" or _is_bearer(headers[name]))
+    }
+
+
+def brings_credentials(headers: Mapping[str, str], settings: Settings, protocol: str) -> bool:
+    """Whether the caller has credentials of its own for its protocol's vendor."""
+    return bool(client_credentials(headers, settings, protocol))
+
+
+def is_secret(name: str) -> bool:
+    """Whether a header or query parameter of this name may carry a secret."""
+    lowered = name.lower().replace("_", "-")
+    return (
+        lowered == "key" or "api-key" in lowered or not SECRET_WORDS.isdisjoint(lowered.split("-"))
+    )
+
+
+def with_query(
+    path: str,
+    query: str,
+    *,
+    without: Collection[str] = (),
+    added: Iterable[tuple[str, str]] = (),
+) -> str:
+    """A path for an upstream with the caller's query, encoded anew and without its secrets."""
+    given = parse_qsl(query, keep_blank_values=True)
+    kept = [(name, value) for name, value in given if name not in without and not is_secret(name)]
+    encoded = urlencode([*kept, *added])
+    return f"{path}?{encoded}" if encoded else path
+
+
+def _is_bearer(value: str) -> bool:
+    return value.partition(" ")[0].lower() == "bearer"
 
 
 def _name(host: str) -> str:

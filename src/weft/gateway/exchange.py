@@ -25,6 +25,8 @@ from weft.client import (
     STREAM_TYPE,
     OfflineReply,
     Reply,
+    Route,
+    find_route,
     read_all,
     read_error,
     shape_id,
@@ -44,7 +46,6 @@ from .pump import pump
 from .relay import Interpreter, Mirror, Piece, Relay, asks_for_costs, keepalive
 from .remote import Sealer, Wish, ask_in_words, holds_seals, open_seals, read_wish, seal, write_list
 from .resume import join, read_link, unknown_link, without_link
-from .routing import Route, find_route
 from .sessions import Ticket
 from .state import State
 from .usage import Ledger
@@ -158,7 +159,7 @@ def read_request(
     goes there, and is only not recorded. Anywhere else it is refused.
     """
     address = read_address(inbound.path)
-    pays = brings_credentials(inbound.headers, state.settings)
+    pays = brings_credentials(inbound.headers, state.settings, codec.protocol)
     try:
         request = codec.decode_request(without_link(codec.protocol, raw), address.model)
     except Refused:

@@ -12,13 +12,14 @@ https://ai.google.dev/api/generate-content
 
 import re
 from collections.abc import Iterable
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote
 
 from msgspec import Struct
 
 from weft.codec import SseParser
 
 from .asgi import JSON_TYPE, Inbound, Outbound
+from .auth import with_query
 
 PROTOCOL = "gemini"
 KEY_HEADER = "x-goog-api-key"
@@ -45,11 +46,12 @@ class Address(Struct, frozen=True, gc=False):
         return None if self.model is None else self.method == STREAM
 
     def path(self, model: str, query: str) -> str:
-        """The address of the same thing at an upstream that knows the model by another name."""
-        kept = [(name, value) for name, value in parse_qsl(query) if name not in ("key", "alt")]
-        asked = urlencode([*kept, *([("alt", "sse")] if self.streams else [])])
-        path = f"/{self.version}/models/{model}:{self.method}"
-        return f"{path}?{asked}" if asked else path
+        """The same address at an upstream, for a model that may have another name there."""
+        path = (
+            f"/{self.version}/models/{quote(model.removeprefix('models/'), safe='')}:{self.method}"
+        )
+        added = (("alt", "sse"),) if self.streams else ()
+        return with_query(path, query, without=("alt",), added=added)
 
 
 def read_address(path: str) -> Address:

@@ -9,15 +9,14 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct, structs
 
-from weft.client import OFFLINE
+from weft.client import OFFLINE, Route
 from weft.codec import CODECS, Calls, Codec, Target, refuse_system_media, verbatim
 from weft.errors import Refused
 from weft.model import Loss, Request, is_system
 
 from .asgi import Inbound
-from .auth import CREDENTIALS, upstream_credentials
+from .auth import is_secret, upstream_credentials, with_query
 from .google import read_address
-from .routing import Route
 from .state import State
 
 HOP_HEADERS = frozenset(
@@ -40,10 +39,9 @@ HOP_HEADERS = frozenset(
         "transfer-encoding",
         "upgrade",
         "via",
-        *CREDENTIALS,
     }
 )
-"""Request headers that end here: they speak of this connection, or pay for it."""
+"""Request headers that are about this connection. Secrets are not forwarded either."""
 
 KEPT_HEADERS = ("retry-after", "retry-after-ms", "request-id", "x-request-id", "x-should-retry")
 KEPT_PREFIXES = ("anthropic-", "openai-", "x-ratelimit-")
@@ -96,9 +94,10 @@ def write_outgoing(
         refuse_system_media(request)
         refuse_silence(request, codec)
     if is_direct(route, codec):
-        passed = {n: v for n, v in inbound.headers.items() if forwards(n)}
+        dropped = connection_headers(inbound.headers)
+        passed = {n: v for n, v in inbound.headers.items() if forwards(n) and n not in dropped}
         address = read_address(inbound.path)
-        path = f"{inbound.path}?{inbound.query}" if inbound.query else inbound.path
+        path = with_query(inbound.path, inbound.query)
         if address.model is not None:
             path = address.path(route.model, inbound.query)
         named = route.model == request.model or address.model is not None
@@ -129,7 +128,18 @@ def refuse_silence(request: Request, codec: Codec) -> None:
 
 def forwards(name: str) -> bool:
     """Whether a caller's header goes on to an upstream of the same protocol."""
-    return name not in HOP_HEADERS and not name.startswith(("x-weft-", "sec-", "x-forwarded-"))
+    if name in HOP_HEADERS or is_secret(name):
+        return False
+    return not name.startswith(("x-weft-", "sec-", "x-forwarded-"))
+
+
+def connection_headers(headers: Mapping[str, str]) -> frozenset[str]:
+    """The headers that `Connection` declares to be about this connection only.
+
+    https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1
+    """
+    named = headers.get("connection", "").split(",")
+    return frozenset(name.strip().lower() for name in named)
 
 
 def returns(name: str) -> bool:

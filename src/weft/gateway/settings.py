@@ -15,14 +15,15 @@ either: `read_settings` takes the environment as an argument, and what it return
     key_env = "ANTHROPIC_API_KEY"      # which variable holds the key (default: NAME_API_KEY)
     models = ["claude-*"]
     system = "auto"                    # auto, inline, demote, merge
+    pass_through = false               # true: forward a client's own key, if none is configured
     demote-interleaved-system-to-user = false    # the same as system = "demote"
 
-Without any upstream of one's own, the addresses of Anthropic, OpenAI and Google stand ready: with
-the key of the environment, or with the caller's own credentials.
+Without any configured upstream, the hosts of Anthropic, OpenAI and Google are used, with the keys
+of the environment, or on loopback with the client's own credentials. A variable that `key_env`
+names must be set; without `key_env`, the key is optional.
 """
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from ipaddress import ip_address
@@ -31,8 +32,7 @@ from typing import Any
 
 from msgspec import Struct, ValidationError, convert, field, structs
 
-from weft.client import HOMES, Provider, make_provider, read_provider
-from weft.codec import SystemPolicy
+from weft.client import Provider, UpstreamTable, load_toml, read_upstreams
 from weft.errors import ConfigError
 
 DEFAULT_HOST = "127.0.0.1"
@@ -42,26 +42,6 @@ MAX_BODY = 64 * 1024 * 1024
 PING_SECONDS = 15.0
 
 _HASH = re.compile(r"sha256:([0-9a-f]{64})")
-
-STANDING = (
-    ("anthropic", "anthropic", "ANTHROPIC_API_KEY", "anthropic"),
-    ("openai", "openai-responses", "OPENAI_API_KEY", "openai"),
-    ("openai-chat", "openai-chat", "OPENAI_API_KEY", "openai"),
-    ("gemini", "gemini", "GEMINI_API_KEY", "google"),
-)
-"""Name, protocol, key variable and vendor of the upstreams that need no configuration."""
-
-
-class UpstreamTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """One `[[upstream]]` of the file; `demote` is the old name of one policy, as a switch."""
-
-    name: str
-    protocol: str
-    url: str
-    key_env: str | None = None
-    models: tuple[str, ...] = ()
-    system: SystemPolicy = "auto"
-    demote: bool = field(default=False, name="demote-interleaved-system-to-user")
 
 
 class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,6 +88,7 @@ class Flags(Struct, frozen=True, kw_only=True):
     store: str | None = None
     config: str | None = None
     upstreams: Sequence[str] = field(default_factory=list[str])
+    pass_through: Sequence[str] = field(default_factory=list[str])
     record: bool | None = None
     sample: bool = False
 
@@ -115,7 +96,7 @@ class Flags(Struct, frozen=True, kw_only=True):
 def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     """The settings; raises `ConfigError` that names the flag, file member or variable."""
     file = read_config(flags.config) if flags.config is not None else ConfigFile()
-    keys = frozenset((*map(_read_hash, file.keys), *hash_keys(environ.get("WEFT_API_KEYS", ""))))
+    keys = frozenset((*map(_read_hash, file.keys), *_read_keys(environ.get("WEFT_API_KEYS", ""))))
     store = _first(flags.store, file.store, environ.get("WEFT_STORE"), None)
     settings = Settings(
         host=_first(flags.host, file.host, environ.get("WEFT_HOST"), DEFAULT_HOST),
@@ -124,7 +105,10 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         sample=flags.sample and store is None,
         record=_first(flags.record, file.record, None, True),
         keys=keys,
-        providers=_read_providers(flags.upstreams, file.upstream, environ),
+        providers=_pass_through(
+            read_upstreams(flags.upstreams, file.upstream, environ, base_urls=False),
+            flags.pass_through,
+        ),
         max_body=_first(file.max_body, None, None, MAX_BODY),
         ping_seconds=_first(file.ping_seconds, None, None, PING_SECONDS),
         offline_pace=_read_seconds("WEFT_OFFLINE_PACE", environ),
@@ -140,13 +124,7 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
 def read_config(path: str) -> ConfigFile:
     """The file's members; raises `ConfigError` naming the file and the place in it."""
     try:
-        table = tomllib.loads(Path(path).read_text())
-    except OSError as error:
-        raise ConfigError(f"the config {path!r} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the config {path!r} is not TOML: {error}") from None
-    try:
-        return convert(table, ConfigFile)
+        return convert(load_toml(path), ConfigFile)
     except ValidationError as error:
         raise ConfigError(f"the config {path!r}: {error}") from None
 
@@ -171,52 +149,30 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def _read_keys(text: str) -> list[str]:
+    keys = hash_keys(text)
+    if text.strip() and not keys:
+        raise ConfigError("WEFT_API_KEYS is set, but holds no key")
+    return keys
+
+
+def _pass_through(providers: tuple[Provider, ...], names: Sequence[str]) -> tuple[Provider, ...]:
+    """The upstreams, with `--pass-through` applied to those that it names."""
+    known = {provider.name for provider in providers}
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"--pass-through {name!r}: no upstream has this name")
+    return tuple(
+        structs.replace(provider, pass_through=provider.pass_through or provider.name in names)
+        for provider in providers
+    )
+
+
 def _read_hash(text: str) -> str:
     match = _HASH.fullmatch(text.strip().lower())
     if match is None:
         raise ConfigError('a key in `keys` is not of the form "sha256:<64 hex digits>"')
     return match[1]
-
-
-def _read_providers(
-    specs: Sequence[str], tables: Sequence[UpstreamTable], environ: Mapping[str, str]
-) -> tuple[Provider, ...]:
-    named = [
-        make_provider(
-            table.name,
-            table.protocol,
-            table.url,
-            key=_secret(environ, table.key_env or key_variable(table.name)),
-            models=table.models,
-            system="demote" if table.demote else table.system,
-        )
-        for table in tables
-    ]
-    for spec in specs:
-        provider = read_provider(spec)
-        key = _secret(environ, key_variable(provider.name))
-        named.append(structs.replace(provider, key=key))
-    names = [provider.name for provider in named]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"two upstreams are named {name!r}")
-    return tuple(named) or tuple(
-        structs.replace(
-            make_provider(name, protocol, HOMES[protocol], key=_secret(environ, variable)),
-            keyed=True,
-            vendor=vendor,
-        )
-        for name, protocol, variable, vendor in STANDING
-    )
-
-
-def key_variable(name: str) -> str:
-    """The variable that holds the key of an upstream of this name."""
-    return re.sub(r"[^A-Za-z0-9]", "_", name).upper() + "_API_KEY"
-
-
-def _secret(environ: Mapping[str, str], variable: str) -> str | None:
-    return environ.get(variable) or None
 
 
 def _first(flag: Any, file: Any, environ: Any, default: Any) -> Any:

@@ -34,7 +34,7 @@ from weft.agent import (
     present,
     to_json,
 )
-from weft.client import OFFLINE_MODEL
+from weft.client import OFFLINE_MODEL, find_route
 from weft.errors import Refused, WeftError
 from weft.model import JsonObject
 from weft.thread import Thread
@@ -44,7 +44,6 @@ from .auth import admit
 from .desk import desk_tools
 from .fields import Ask
 from .render import render
-from .routing import find_route
 from .state import State
 
 PATH = "/ws"

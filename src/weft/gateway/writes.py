@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 from weft.agent import present, to_json
-from weft.client import Asker
+from weft.client import Asker, find_route
 from weft.compact import SystemMessage, validate_compact_input
 from weft.errors import Refused
 from weft.history import PRIORITIES
@@ -13,7 +13,6 @@ from weft.tokens import counter_for
 from .fields import Answer, Ask
 from .reads import TOKENIZER, read_steps
 from .render import render
-from .routing import find_route
 from .views import Change, change_json, count_once, read_changes
 
 

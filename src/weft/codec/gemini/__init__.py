@@ -1,5 +1,7 @@
 """Gemini's generateContent."""
 
+from urllib.parse import quote
+
 from weft.codec.base import Codec
 
 from .errors import decode_error, encode_error
@@ -12,7 +14,7 @@ from .wire import PROTOCOL
 def request_path(model: str, stream: bool) -> str:
     """The address names the model, and whether the answer is streamed."""
     verb = "streamGenerateContent?alt=sse" if stream else "generateContent"
-    return f"/v1beta/models/{model.removeprefix('models/')}:{verb}"
+    return f"/v1beta/models/{quote(model.removeprefix('models/'), safe='')}:{verb}"
 
 
 CODEC = Codec(

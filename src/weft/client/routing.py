@@ -1,10 +1,15 @@
-"""Which upstream answers a model's name.
+"""Which upstream answers for a model name.
 
-In this order: the offline model by its name; an upstream named before a slash
-(`openai/gpt-5`); with exactly one upstream, that one, the name unchanged; an upstream whose
-patterns match; an upstream of the vendor that the catalogue knows the model by. Among several,
-one that speaks the caller's protocol wins, because then the bytes need no translation. A model
-that is known to be another vendor's is never tried at a vendor's door.
+The first rule that finds an upstream wins:
+
+1. the offline model, by its name;
+2. an upstream named before a slash (`openai/gpt-5`);
+3. the only upstream there is, with the name unchanged;
+4. an upstream whose `models` patterns match;
+5. an upstream of the vendor that the catalogue lists the model under;
+6. an upstream that speaks the caller's protocol, unless the model belongs to another vendor.
+
+If a rule finds several, the one that speaks the caller's protocol wins: it needs no translation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,20 +18,25 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 
 from weft.catalog import Catalog
-from weft.client import OFFLINE, Provider, origin_of
 from weft.errors import Refused
 from weft.model import Origin
 
+from .ask import origin_of
+from .provider import OFFLINE, Provider
+
+NAME_LIMIT = 500
+"""Longest model name in characters. Real names have at most about a hundred."""
+
 
 class Route(Struct, frozen=True, gc=False):
-    """Who answers, and by which name the model is known there."""
+    """The upstream that answers, and the name of the model there."""
 
     provider: Provider
     model: str
 
     @property
     def maker(self) -> Origin:
-        """Whose answers they are."""
+        """The origin of the answers."""
         return origin_of(self.provider, self.model)
 
 
@@ -38,10 +48,12 @@ def find_route(
     *,
     pays: bool = True,
 ) -> Route:
-    """The upstream for a model's name asked for in this protocol; raises `Refused` with 404.
+    """The upstream for a model name that was asked for in this protocol.
 
-    `pays` is whether the caller has credentials of its own, good at its vendor.
+    `pays` is whether the caller has credentials for its own vendor. Raises `Refused`: with 400 for
+    a name that no model has, with 404 if no upstream serves the model.
     """
+    check_name(model)
     if _matches(OFFLINE, model):
         return Route(OFFLINE, model)
     by_name: Mapping[str, Provider] = {provider.name: provider for provider in providers}
@@ -72,8 +84,19 @@ def find_route(
     )
 
 
+def check_name(model: str) -> None:
+    """Raises `Refused` for a model name with control characters, or one that is too long.
+
+    Model names end up in URLs, logs and terminals.
+    """
+    if len(model) > NAME_LIMIT:
+        raise Refused(f"the model name has more than {NAME_LIMIT} characters", param="model")
+    if any(sign < " " or "\x7f" <= sign <= "\x9f" for sign in model):
+        raise Refused(f"the model name {model!r} has control characters", param="model")
+
+
 def _usable(provider: Provider, protocol: str, pays: bool) -> bool:
-    """Whether somebody pays: we with its key, or the caller with its own."""
+    """Whether there is a key: the configured one, or the caller's own."""
     return bool(provider.key) or not provider.keyed or (pays and provider.protocol == protocol)
 
 

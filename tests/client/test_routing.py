@@ -3,9 +3,9 @@
 import pytest
 
 from weft.catalog import load_catalog
-from weft.client import OFFLINE, make_provider
+from weft.client import OFFLINE, find_route, make_provider
 from weft.errors import Refused
-from weft.gateway import Flags, find_route, read_settings
+from weft.gateway import Flags, read_settings
 
 CATALOG = load_catalog()
 ONE = (make_provider("one", "anthropic", "http://one"),)

@@ -1,0 +1,238 @@
+"""How a model name finds its upstream in a Python program and on the command line."""
+
+import os
+import subprocess
+import sys
+
+import orjson
+import pytest
+
+import weft
+from servers import Scripted, scripted_upstream
+from weft.catalog import load_catalog
+from weft.client import HOMES, find_upstream, make_provider, read_tables
+from weft.errors import ConfigError
+
+CATALOG = load_catalog()
+URLS = {
+    "ANTHROPIC_BASE_URL": "http://a.test",
+    "OPENAI_BASE_URL": "http://o.test/v1",
+    "GOOGLE_GEMINI_BASE_URL": "http://g.test",
+}
+KEYS = {"ANTHROPIC_API_KEY": "ka", "OPENAI_API_KEY": "ko", "GEMINI_API_KEY": "kg"}
+
+
+@pytest.mark.parametrize(
+    ("model", "environ", "given", "found"),
+    [
+        ("claude-sonnet-4-5", KEYS, {}, ("anthropic", HOMES["anthropic"], "ka")),
+        ("gpt-5", KEYS, {}, ("openai-responses", HOMES["openai-chat"], "ko")),
+        ("gemini-2.5-pro", KEYS, {}, ("gemini", HOMES["gemini"], "kg")),
+        ("openai-chat/gpt-5", KEYS, {}, ("openai-chat", HOMES["openai-chat"], "ko")),
+        ("gpt-5", KEYS | URLS, {}, ("openai-responses", "http://o.test/v1", "ko")),
+        ("claude-sonnet-4-5", KEYS | URLS, {}, ("anthropic", "http://a.test", "ka")),
+        ("gemini-2.5-pro", KEYS | URLS, {}, ("gemini", "http://g.test", "kg")),
+        (
+            "gpt-5",
+            URLS,
+            {},
+            ("openai-responses", "http://o.test/v1", None),
+        ),  # a server of one's own
+        ("gpt-5", KEYS, {"provider": "openai-chat"}, ("openai-chat", HOMES["openai-chat"], "ko")),
+        ("x", KEYS, {"provider": "anthropic"}, ("anthropic", HOMES["anthropic"], "ka")),
+        ("gpt-5", {}, {"api_key": "mine"}, ("openai-responses", HOMES["openai-chat"], "mine")),
+        ("gpt-5", KEYS, {"api_key": "mine"}, ("openai-responses", HOMES["openai-chat"], "mine")),
+        ("gpt-5", KEYS, {"base_url": "http://l.test"}, ("openai-responses", "http://l.test", "ko")),
+        # Nobody said that this server is OpenAI's, so it does not get OpenAI's key.
+        ("qwen3", KEYS, {"base_url": "http://l.test"}, ("openai-chat", "http://l.test", None)),
+        (
+            "qwen3",
+            KEYS,
+            {"base_url": "http://l.test", "api_key": "mine"},
+            ("openai-chat", "http://l.test", "mine"),
+        ),
+        (
+            "qwen3",
+            {},
+            {"base_url": "http://l.test", "provider": "anthropic"},
+            ("anthropic", "http://l.test", None),
+        ),
+    ],
+)
+def test_a_model_finds_its_upstream(model, environ, given, found):
+    provider = find_upstream(model, environ, CATALOG, **given).provider
+    assert (provider.protocol, provider.base_url, provider.key) == found
+
+
+@pytest.mark.parametrize(
+    ("model", "environ", "given", "words"),
+    [
+        ("gpt-5", {}, {}, "no API key for the model 'gpt-5': set .*OPENAI_API_KEY"),
+        ("gpt-5", {}, {"provider": "openai"}, "openai needs a key: set OPENAI_API_KEY"),
+        ("mystery", KEYS, {}, "no API key for the model 'mystery'"),
+        ("mystery", {}, {"api_key": "k"}, "say provider= or base_url="),
+        ("gpt-5", KEYS, {"provider": "http://x"}, "no provider 'http://x': known are anthropic"),
+        ("gpt-5", KEYS, {"base_url": "localhost:80"}, "base_url must begin with http"),
+        ("gpt-5", {"OPENAI_BASE_URL": "ftp://x"}, {}, "OPENAI_BASE_URL must begin with http"),
+        ("a\nb", KEYS, {}, "control characters"),
+        (
+            "m",
+            {},
+            {"provider": make_provider("x", "anthropic", "http://x"), "base_url": "http://y"},
+            "has its own base_url",
+        ),
+    ],
+)
+def test_what_is_missing_is_said(model, environ, given, words):
+    with pytest.raises(ConfigError, match=words):
+        find_upstream(model, environ, CATALOG, **given)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("localhost:80", "must begin with http:// or https://"),
+        ("file:///etc/passwd", "must begin with"),
+        ("https://", "names no host"),
+        ("https://host:port", "is not a URL"),
+        ("https://host:99999", "is not a URL"),
+        ("https://host:0", "names no host and port"),
+        ("https://[::1", "is not a URL"),
+        ("https://user:hunter2@host", "must not hold a user or password"),
+        ("https://host/v1?x=1", "query or fragment"),
+        ("https://host/v1#x", "query or fragment"),
+        ("https://host/../admin", "`..`"),
+        ("https://host/a b", "blanks"),
+        ("https://host/\r\nX: 1", "blanks"),
+        ("https://ho\\st", "names no host"),
+        ("https://bücher.example", "characters that a URL cannot have"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_refused(url, words):
+    with pytest.raises(ConfigError, match=words) as refused:
+        make_provider("up", "anthropic", url)
+    assert "'up': url" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_file_of_upstreams_is_read_without_the_gateways_settings(tmp_path):
+    path = tmp_path / "weft.toml"
+    path.write_text('port = 1\n[[upstream]]\nname = "a"\nprotocol = "gemini"\nurl = "http://a"\n')
+    assert [table.name for table in read_tables(str(path))] == ["a"]
+    path.write_text('[[upstream]]\nname = "a"\n')
+    with pytest.raises(ConfigError, match="upstream"):
+        read_tables(str(path))
+
+
+def responses_stream(text):
+    done = {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1,
+        "model": "gpt-5",
+        "status": "completed",
+        "output": [
+            {
+                "type": "message",
+                "id": "msg_1",
+                "role": "assistant",
+                "status": "completed",
+                "content": [{"type": "output_text", "text": text, "annotations": []}],
+            }
+        ],
+        "usage": {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2},
+    }
+    item = done["output"][0]
+    events = [
+        {"type": "response.created", "response": {**done, "status": "in_progress", "output": []}},
+        {
+            "type": "response.output_item.added",
+            "output_index": 0,
+            "item": {**item, "content": [], "status": "in_progress"},
+        },
+        {
+            "type": "response.content_part.added",
+            "output_index": 0,
+            "content_index": 0,
+            "item_id": "msg_1",
+            "part": {"type": "output_text", "text": "", "annotations": []},
+        },
+        {
+            "type": "response.output_text.delta",
+            "output_index": 0,
+            "content_index": 0,
+            "item_id": "msg_1",
+            "delta": text,
+        },
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {"type": "response.completed", "response": done},
+    ]
+    frames = [
+        b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))
+        for event in events
+    ]
+    return Scripted(*frames)
+
+
+@pytest.fixture(scope="module")
+def upstream():
+    with scripted_upstream() as running:
+        yield running
+
+
+@pytest.fixture
+def openai(upstream, monkeypatch):
+    """OpenAI's variables, which point at the scripted upstream."""
+    for name in (*KEYS, *URLS):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{upstream.url}/v1")
+    return upstream.then(responses_stream("Hello from the mock."))
+
+
+def test_an_agent_finds_its_model_by_the_key_of_the_environment(openai):
+    with weft.open() as thread:
+        assert weft.Agent(thread, "gpt-5").send("hi") == "Hello from the mock."
+    [seen] = openai.seen
+    assert (seen["path"], seen["headers"]["authorization"]) == ("/v1/responses", "Bearer sk-mine")
+
+
+def test_a_compaction_finds_its_model_in_the_same_way(openai):
+    with weft.open() as thread:
+        for number in range(6):
+            thread.user(f"Question {number}?")
+            thread.assistant(f"Answer {number}.")
+        done = thread.compact(model="gpt-5", keep=1)
+    assert done.model == "gpt-5"
+    assert openai.seen[0]["headers"]["authorization"] == "Bearer sk-mine"
+
+
+def test_chat_finds_its_model_in_the_same_way(openai, tmp_path):
+    words = ("chat", "--store", str(tmp_path / "s.db"), "--model", "gpt-5", "hi")
+    done = subprocess.run(
+        [sys.executable, "-c", "from weft.cli.main import entry; entry()", *words],
+        env={**os.environ, "WEFT_HOST": "0.0.0.0"},  # a setting of the gateway, not of a chat
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "Hello from the mock."), done.stderr
+    assert openai.seen[0]["headers"]["authorization"] == "Bearer sk-mine"
+
+
+def test_an_agent_without_a_key_says_which_variable_to_set(monkeypatch):
+    for name in (*KEYS, *URLS):
+        monkeypatch.delenv(name, raising=False)
+    with weft.open() as thread, pytest.raises(ConfigError, match="OPENAI_API_KEY"):
+        weft.Agent(thread, "gpt-5")
+
+
+def test_asking_a_model_needs_none_of_the_servers_libraries():
+    code = (
+        "import sys, weft; weft.Agent(weft.open(), 'gpt-5', api_key='k');"
+        "from weft.doors import find_model; find_model('weft-offline');"
+        "print([name for name in ('granian', 'starlette', 'weft.gateway') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
