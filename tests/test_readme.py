@@ -40,8 +40,9 @@ def test_the_translation_snippet_is_true(tmp_path):
     subprocess.run([sys.executable, "-W", "error", "-c", snippet[1]], cwd=tmp_path, check=True)
 
 
-def test_the_guide_to_compaction_is_true(tmp_path):
-    guide = README.parent / "docs" / "guide" / "compaction.md"
+@pytest.mark.parametrize("name", ["compaction.md", "attempts.md"])
+def test_a_guide_is_true(name, tmp_path):
+    guide = README.parent / "docs" / "guide" / name
     snippet = re.search(r"```python\n(.*?)```", guide.read_text(), re.S)
     assert snippet is not None
     subprocess.run([sys.executable, "-W", "error", "-c", snippet[1]], cwd=tmp_path, check=True)

@@ -72,6 +72,9 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
         Refused as Refused,
     )
     from weft.errors import (
+        StepLimit as StepLimit,
+    )
+    from weft.errors import (
         StoreError as StoreError,
     )
     from weft.errors import (
@@ -238,6 +241,7 @@ _NAMES: dict[str, str] = {
     "Sent": "weft.thread",
     "SessionContent": "weft.thread",
     "SetupConflict": "weft.history",
+    "StepLimit": "weft.errors",
     "StoreError": "weft.errors",
     "StreamTranslator": "weft.thread.streaming",
     "Thread": "weft.thread",

@@ -16,6 +16,7 @@
     │   ├── Damaged              what is stored is not what was written; names the place
     │   └── JournalError         the local journal cannot be opened, read or written
     │       └── JournalInUse     another process has it open
+    ├── StepLimit                an agent's run used up its steps; ask again to go on
     └── ConfigError              a setting, flag or file is wrong; names the place
 
 Lost information is not an error: encoders return `Loss` values instead.
@@ -139,6 +140,10 @@ class JournalError(StoreError):
 
 class JournalInUse(JournalError):
     """Another process has this journal open."""
+
+
+class StepLimit(WeftError):
+    """An agent's run used up its steps before the model was done; `Agent.retry` goes on."""
 
 
 class ConfigError(WeftError):

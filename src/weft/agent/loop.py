@@ -14,6 +14,8 @@ hold (`keeping`).
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, cast
 
 import orjson
@@ -32,7 +34,13 @@ from weft.client import (
     stream,
 )
 from weft.compact import COMPACT_TOOL, RECALL_TOOL, SystemMessage, validate_compact_input
-from weft.errors import ThreadError, UpstreamProtocolError
+from weft.errors import (
+    StepLimit,
+    StoreError,
+    ThreadError,
+    UpstreamFailed,
+    UpstreamProtocolError,
+)
 from weft.model import (
     ApiError,
     Delta,
@@ -47,6 +55,7 @@ from weft.model import (
     ToolCall,
     ToolResult,
     Usage,
+    is_system,
 )
 from weft.thread import Letter, Thread
 from weft.thread import open as open_thread
@@ -66,13 +75,15 @@ from .keeping import Compaction, Confirm, ContextUse, Keeper, Sum
 from .tools import Outcome, call_tool, read_tools
 
 STEPS = 50
+BAD_GATEWAY = 502
+STOPPED = "stopped"
 AUTO = Compaction()
 
 COMPACTED_NOTE = "The thread was compacted as you asked ({line}). Go on with the task."
 
 
 class Ask(Struct, frozen=True):
-    """Ask the model; answered with what it `Answered`, or the `ApiError` that came instead.
+    """Ask the model; answered with `Answered` or `Unanswered`.
 
     `head` is the commit that was compiled for it.
     """
@@ -91,6 +102,13 @@ class Answered(Struct, frozen=True):
 
     response: Response
     letter: Letter
+
+
+class Unanswered(Struct, frozen=True):
+    """The error that came instead of an answer, and what had arrived of one before it."""
+
+    error: ApiError
+    partial: Response
 
 
 class Run(Struct, frozen=True):
@@ -151,10 +169,15 @@ class Agent:
         self._desk: Thread | None = None
 
     async def run(self, text: str | None) -> AsyncIterator[AgentEvent]:
-        """Say something and watch what comes of it; ends with `MessageComplete` or `Failure`.
+        """Send a text and yield the events of the run, up to `MessageComplete` or `Failure`.
 
-        Without a text the model is asked again with the thread as it is: a retry.
+        With `None` the model is asked again with the thread as it is: a retry. The same text again,
+        after an attempt to answer it failed or was stopped, is a retry too and is not repeated in
+        the thread. An answer that fails, or that is stopped while it streams (the task is cancelled
+        or the iterator closed), is kept as an attempt: see `Thread.attempts`.
         """
+        if text is not None and not text.strip():
+            raise ThreadError("there is no text to send; None asks the model again")
         flow = self._flow(text)
         answer: Any = None
         async with Wire() as wire:
@@ -176,20 +199,33 @@ class Agent:
                             async for event in self._ask(wire, step, folding, sent.append):
                                 yield event
                         except UpstreamProtocolError as error:
-                            folding.error = ApiError("server", str(error), 502)
-                        answer = folding.error or self._answered(folding, step, sent)
+                            folding.error = ApiError("server", str(error), BAD_GATEWAY)
+                        except (asyncio.CancelledError, GeneratorExit):
+                            await self._record_stopped(folding, step)
+                            raise
+                        if folding.error is None:
+                            answer = self._answered(folding, step, sent)
+                        else:
+                            answer = Unanswered(folding.error, folding.response())
 
-    def send(self, text: str) -> str:
-        """Say something and wait for the words of the last answer; for code without a loop.
+    def send(self, text: str | None) -> str:
+        """Send a text and wait for the text of the last answer; for code without an event loop.
 
-        Raises `UpstreamProtocolError` where the run failed.
+        With `None` the model is asked again, as by `retry`. Raises `UpstreamFailed` with the
+        upstream's status if the model gave no answer, and `StepLimit` if it used up its steps.
         """
         return asyncio.run(self._collect(text))
 
-    async def _collect(self, text: str) -> str:
+    def retry(self) -> str:
+        """Ask the model again after a failed or stopped run; the question is not repeated."""
+        return self.send(None)
+
+    async def _collect(self, text: str | None) -> str:
         async for event in self.run(text):
+            if isinstance(event, Failure) and event.status is None:
+                raise StepLimit(event.message)
             if isinstance(event, Failure):
-                raise UpstreamProtocolError(event.message)
+                raise UpstreamFailed(event.message, status=event.status or BAD_GATEWAY)
         last = self.thread.compile().messages[-1]
         return "".join(block.text for block in last.blocks if isinstance(block, Text))
 
@@ -234,6 +270,17 @@ class Agent:
         return await fold_answer(
             wire, self.provider, request, catalog=self._catalog, policy=self._policy
         )
+
+    async def _record_stopped(self, folding: Fold, ask: Ask) -> None:
+        """Keep what had arrived of an answer that nobody waits for any more.
+
+        The thread is written in a thread of its own and shielded: whoever cancelled the run must
+        not wait for a locked store, and a second cancellation must not lose the attempt.
+        """
+        thread = self._sit_down()
+        record = partial(thread.record_attempt, folding.response(), reason=STOPPED, at=ask.head)
+        with suppress(StoreError):  # the stop itself must get through
+            await asyncio.shield(asyncio.to_thread(record))
 
     async def _confirm(self, question: Confirm) -> bool:
         confirm = self._keeper.settings.confirm if self._keeper is not None else None
@@ -298,17 +345,19 @@ def converse(
     `heard` is where the thread's own events are put by whoever listens to it. A `keeper` keeps
     the thread within the model's window, and makes room once where the model says it was not.
     """
-    if text is not None:
+    if text is None:
+        check_unanswered(thread)
+    elif not is_retry(thread, text):
         thread.user(text)
     for _ in range(steps):
         if keeper is not None:
             yield from keeper.keep(thread, heard, False)
-        answered: Answered | ApiError = yield ask()
+        answered = yield from ask_once(thread, ask)
         if keeper is not None and is_too_long(answered):
             has_room = yield from keeper.keep(thread, heard, True)
-            answered = (yield ask()) if has_room else answered
-        if isinstance(answered, ApiError):
-            yield Tell(Failure(answered.message, status=answered.status))
+            answered = (yield from ask_once(thread, ask)) if has_room else answered
+        if isinstance(answered, Unanswered):
+            yield Tell(Failure(answered.error.message, status=answered.error.status))
             return
         answer = answered.response
         thread.commit_message(answer.message, usage=answer.usage, sent=answered.letter)
@@ -321,12 +370,47 @@ def converse(
             yield Tell(MessageComplete(answer.stop.kind if answer.stop else "end"))
             return
         yield from run_calls(thread, calls, heard)
-    yield Tell(Failure(f"the limit of {steps} steps was reached; say more to go on"))
+    yield Tell(Failure(f"the limit of {steps} steps was reached; ask again to go on"))
 
 
-def is_too_long(answered: Answered | ApiError) -> bool:
+def ask_once(
+    thread: Thread, ask: Callable[[], Ask]
+) -> Generator[Ask, Answered | Unanswered, Answered | Unanswered]:
+    """Ask the model; an answer that fails is kept as an attempt at the commit that was sent."""
+    question = ask()
+    answered = yield question
+    if isinstance(answered, Unanswered):
+        thread.record_attempt(answered.partial, error=answered.error, at=question.head)
+    return answered
+
+
+def check_unanswered(thread: Thread) -> None:
+    """Raise `ThreadError` where there is nothing that a model could be asked again."""
+    messages = [m for m in thread.compile().messages if not is_system(m)]
+    if not messages:
+        raise ThreadError("the thread is empty: there is no question to ask again")
+    last = messages[-1]
+    if last.role == "assistant" and not any(isinstance(b, ToolCall) for b in last.blocks):
+        raise ThreadError("the last question is answered already; send a text to go on")
+
+
+def is_retry(thread: Thread, text: str) -> bool:
+    """Whether the thread ends with this very text, and answering it failed or was stopped."""
+    head = thread.head
+    if head is None or not any(a.commit == head.id for a in thread.attempts(head)):
+        return False
+    last = thread.compile().messages[-1]
+    return last.role == "user" and any(
+        isinstance(block, Text) and block.text == text for block in last.blocks[:1]
+    )
+
+
+def is_too_long(answered: Answered | Unanswered) -> bool:
     """Whether a model says that its window is too small for what it was asked."""
-    return isinstance(answered, ApiError) and answered.kind in ("context_length", "too_large")
+    return isinstance(answered, Unanswered) and answered.error.kind in (
+        "context_length",
+        "too_large",
+    )
 
 
 def run_calls(thread: Thread, calls: Sequence[ToolCall], heard: list[SystemMessage]) -> Flow:

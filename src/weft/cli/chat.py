@@ -3,6 +3,10 @@
 Answers stream; tool calls and compactions are shown as they happen. With words on the command line
 it says them, prints the answer and ends; otherwise it reads lines until the end of input. A line
 that is one word behind a slash is for the chat itself, and is said to nobody.
+
+After an answer that failed or was stopped (Ctrl-C), an empty line or `/retry` asks the model again
+without repeating the question; any other line goes on in the same thread. What had arrived of the
+answer stays in the thread as an attempt (`weft log` shows it).
 """
 
 import argparse
@@ -10,6 +14,8 @@ import asyncio
 import re
 import sys
 from typing import TYPE_CHECKING, TextIO
+
+from weft.errors import ThreadError
 
 from .threads import find_model_route, store_path
 
@@ -20,9 +26,13 @@ LINE = 200
 HELLO = "talking with {model} in {thread!r}; /help tells more, /quit or Ctrl-D leaves"
 LEAVE = ("/quit", "/exit")
 COMMAND = re.compile(r"/[a-z]+")
-HELP = """/help  this
-/quit  leave; the thread stays (`weft log --thread {thread}`)
-Everything else is said to the model."""
+HELP = """/help   this
+/retry  ask the model again after an answer that failed or was stopped; so does an empty line
+/quit   leave; the thread stays (`weft log --thread {thread}`)
+Ctrl-C stops an answer. Everything else is said to the model."""
+RETRY = "/retry"
+RETRY_HINT = "an empty line or /retry asks again"
+EXIT_FAILED, EXIT_STOPPED = 1, 130
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Talk until the end of input; 1 where the last answer failed."""
+    """Talk until the end of input; 1 where the last answer failed, 130 where it was stopped."""
     import weft.thread
     from weft.agent import Agent
     from weft.catalog import load_catalog
@@ -74,21 +84,42 @@ def talk(agent: "Agent", as_json: bool) -> int:
         word = line.strip()
         if not as_json and word in LEAVE:
             return code
-        if not as_json and COMMAND.fullmatch(word):
+        if (not as_json and word == RETRY) or (not word and code != 0):
+            code = turn(agent, None, as_json, bool(prompt))
+        elif not as_json and COMMAND.fullmatch(word):
             told = HELP if word == "/help" else "no command {word!r}\n" + HELP
             print(told.format_map({**known, "word": word}))
         elif word:
-            code = asyncio.run(say(agent, line, as_json, sys.stdout))
+            code = turn(agent, line, as_json, bool(prompt))
 
 
-async def say(agent: "Agent", words: str, as_json: bool, out: TextIO) -> int:
-    """One turn, printed as it comes."""
+def turn(agent: "Agent", text: str | None, as_json: bool, interactive: bool) -> int:
+    """One turn of a conversation; an interactive one survives Ctrl-C and a refused retry."""
+    try:
+        code = asyncio.run(say(agent, text, as_json, sys.stdout))
+    except KeyboardInterrupt:
+        if not interactive:
+            raise
+        print(f"\nstopped; {RETRY_HINT}")
+        return EXIT_STOPPED
+    except ThreadError as error:
+        if as_json or text is not None:
+            raise
+        print(f"error: {error}")
+        return 0
+    if code != 0 and interactive:
+        print(RETRY_HINT)
+    return code
+
+
+async def say(agent: "Agent", words: str | None, as_json: bool, out: TextIO) -> int:
+    """One turn, printed as it comes; without words the model is asked again."""
     from weft.agent import Failure, to_json
 
     code = 0
     async for event in agent.run(words):
         if isinstance(event, Failure):
-            code = 1
+            code = EXIT_FAILED
         if as_json:
             import orjson
 
