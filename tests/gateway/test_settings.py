@@ -61,6 +61,12 @@ def test_keys_are_kept_as_hashes_only(tmp_path):
         (Flags(upstreams=["x"]), {}, "'x' is not of the form"),
         (Flags(upstreams=["a=anthropic:http://x"] * 2), {}, "two upstreams are named 'a'"),
         (Flags(), {"WEFT_OFFLINE_PACE": "slow"}, "WEFT_OFFLINE_PACE='slow'"),
+        (Flags(), {"WEFT_OFFLINE_PACE": "-1"}, "WEFT_OFFLINE_PACE='-1'"),
+        (Flags(), {"WEFT_OFFLINE_PACE": "nan"}, "WEFT_OFFLINE_PACE='nan'"),
+        (Flags(port=-1), {}, "port -1"),
+        (Flags(), {"WEFT_PORT": "80.5"}, "'80.5' is not a number"),
+        (Flags(upstreams=["up=gemini:http://host:port"]), {}, "'up': url is not a URL"),
+        (Flags(upstreams=["up=gemini:https://u:p@host"]), {}, "'up': url must not hold a user"),
     ],
 )
 def test_a_wrong_setting_is_named(flags, environ, words):
@@ -76,6 +82,22 @@ def test_a_wrong_setting_is_named(flags, environ, words):
         ("prot = 1", "unknown field `prot`"),
         ('[[upstream]]\nname = "a"\n', r"\$\.upstream\[0\]"),
         ('keys = ["secret"]', "sha256:<64 hex digits>"),
+        ("max_body = -5", "max_body"),
+        ("max_body = 0", "max_body"),
+        ("max_body = 1.5", "max_body"),
+        ("max_body = true", "max_body"),
+        ("ping_seconds = 0", "ping_seconds"),
+        ("ping_seconds = -0.1", "ping_seconds"),
+        ("ping_seconds = nan", "ping_seconds"),
+        ("ping_seconds = inf", "ping_seconds"),
+        ("port = -1", "port -1"),
+        ("port = 65536", "port 65536"),
+        (
+            '[[upstream]]\nname = "a"\nprotocol = "gemini"\nurl = "a.example"\n',
+            "'a': url must begin",
+        ),
+        ('[[upstream]]\nname = "a"\nprotocol = "gemini"\nurl = "http://[::1"\n', "'a': url is not"),
+        ('[[upstream]]\nname = "a"\nprotocol = "x"\nurl = "http://a"\n', "'a' speaks 'x'"),
     ],
 )
 def test_a_wrong_file_is_named_with_its_place(tmp_path, text, words):

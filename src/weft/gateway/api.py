@@ -43,6 +43,7 @@ from weft.errors import (
 )
 from weft.model import JsonObject
 
+from .asgi import check_depth
 from .auth import admit
 from .fields import Answer, Ask
 from .page import HEADERS, page_routes
@@ -116,6 +117,7 @@ async def _fields(request: Request) -> Mapping[str, Any]:
         raise Refused(f"the body is not JSON: {error}", param="body") from None
     if not isinstance(fields, dict):
         raise Refused("the body is not a JSON object", param="body")
+    check_depth(cast(JsonObject, fields))
     return cast(JsonObject, fields)
 
 

@@ -84,7 +84,7 @@ async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     async with open_state(settings) as state:
         server = Server(
             build(state),
-            address=settings.host,
+            address=find_address(settings.host),
             port=port,
             interface=Interfaces.ASGI,
             log_enabled=False,
@@ -102,15 +102,29 @@ def claim_port(host: str, port: int) -> int:
 
     The server listens with SO_REUSEPORT and would share a taken port in silence.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    address = find_address(host)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host.strip("[]"), port))
+            probe.bind((address, port))
         except OSError as error:
             why = f"cannot listen on {host}:{port}: {error.strerror}; --port chooses another"
             raise ConfigError(why) from None
         return probe.getsockname()[1]
+
+
+def find_address(host: str) -> str:
+    """The IP address of a host, because the server takes no names; raises `ConfigError`.
+
+    A name with several addresses is listened on at the first; `localhost` is `127.0.0.1`.
+    """
+    try:
+        found = socket.getaddrinfo(host, None, socket.AF_UNSPEC, socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"host {host!r} is not an address of this machine: {why}") from None
+    return str(sorted(found, key=lambda one: one[0] != socket.AF_INET)[0][4][0])
 
 
 def url_of(host: str, port: int) -> str:
@@ -121,7 +135,7 @@ def url_of(host: str, port: int) -> str:
 
 async def _await_listener(host: str, port: int, serving: "asyncio.Future[None]") -> None:
     """Return when connections are taken; raises what the server failed with, if it did."""
-    reach = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host.strip("[]"))
+    reach = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, find_address(host))
     for _ in range(int(PATIENCE_SECONDS / POLL_SECONDS)):
         if serving.done():
             await serving

@@ -4,11 +4,13 @@
 comes compressed: https://asgi.readthedocs.io/en/latest/specs/www.html
 """
 
+import re
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any, cast
 
 import orjson
+import zstandard
 
 from weft.errors import Refused
 from weft.model import JsonObject
@@ -21,6 +23,17 @@ JSON_TYPE = "application/json"
 
 WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 """https://docs.python.org/3/library/zlib.html#zlib.decompressobj"""
+
+ZSTD_WINDOW = 8 * 1024 * 1024
+"""The largest window that HTTP allows: https://www.rfc-editor.org/rfc/rfc9659"""
+
+MAX_DEPTH = 128
+"""How deep a body may nest. Reading, translating and storing it recurse, and a tool's schema uses
+two levels for each nested object."""
+
+CONTAINERS = (dict, list)
+
+_CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 
 
 class Inbound:
@@ -121,8 +134,10 @@ def read_headers(scope: Scope) -> dict[str, str]:
 
 
 def header_bytes(value: str) -> bytes:
-    """A header's value, on one line and in ASCII."""
-    return " ".join(value.split()).encode("ascii", "backslashreplace")
+    """A header's value, on one line and in printable ASCII: the server drops answers that have
+    control bytes in their headers."""
+    line = " ".join(value.split()).encode("ascii", "backslashreplace")
+    return _CONTROL.sub(lambda found: b"\\x%02x" % ord(found[0]), line)
 
 
 def parse_body(body: bytes) -> JsonObject:
@@ -134,7 +149,27 @@ def parse_body(body: bytes) -> JsonObject:
         raise Refused(f"the body is not JSON: {error.msg} at {place}") from None
     if not isinstance(raw, dict):
         raise Refused(f"the body is {type(raw).__name__}, not a JSON object")
+    check_depth(cast(JsonObject, raw))
     return cast(JsonObject, raw)
+
+
+def check_depth(raw: JsonObject) -> None:
+    """Raises `Refused` for a body that nests too deep; level by level, so it does not recurse."""
+    level: list[Any] = [raw]
+    for _ in range(MAX_DEPTH):
+        level = [
+            member
+            for container in level
+            for member in _members(container)
+            if type(member) in CONTAINERS
+        ]
+        if not level:
+            return
+    raise Refused(f"the body is nested deeper than {MAX_DEPTH} levels")
+
+
+def _members(container: Any) -> Iterable[Any]:
+    return cast(JsonObject, container).values() if type(container) is dict else container
 
 
 def decompress(body: bytes, encoding: str | None, limit: int) -> bytes:
@@ -142,9 +177,12 @@ def decompress(body: bytes, encoding: str | None, limit: int) -> bytes:
     name = (encoding or "identity").strip().lower()
     if name == "identity":
         return body
+    if name == "zstd":
+        return decompress_zstd(body, limit)
     if name not in WINDOW_BITS:
         raise Refused(
-            f"content-encoding {name!r} is not known; send the body plain, gzip or deflate",
+            f"content-encoding {name!r} is not supported: send the body plain, gzip, deflate "
+            "or zstd",
             status=415,
         )
     machine = zlib.decompressobj(WINDOW_BITS[name])
@@ -156,6 +194,20 @@ def decompress(body: bytes, encoding: str | None, limit: int) -> bytes:
         raise too_large(limit)
     if not machine.eof:
         raise Refused(f"the {name} body breaks off")
+    return plain
+
+
+def decompress_zstd(body: bytes, limit: int) -> bytes:
+    """The same for zstd, which Codex can send: https://www.rfc-editor.org/rfc/rfc8878"""
+    reader = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).stream_reader(
+        body, read_across_frames=True
+    )
+    try:
+        plain = reader.read(limit + 1)
+    except zstandard.ZstdError as error:
+        raise Refused(f"the body is not zstd: {error}") from None
+    if len(plain) > limit:
+        raise too_large(limit)
     return plain
 
 

@@ -9,6 +9,7 @@ without keys, the upstream speaks the caller's protocol, no key is configured fo
 vendor's own host or says `pass_through = true`. They are never stored and never logged.
 """
 
+import re
 from base64 import b64decode
 from collections.abc import Collection, Iterable, Mapping
 from hmac import compare_digest
@@ -30,6 +31,10 @@ SECRET_WORDS = frozenset(
 """A header or query parameter with one of these words in its name is taken for a secret."""
 KEY_HEADERS = ("x-api-key", "x-goog-api-key")
 OWN_SCOPE = "local"
+MARK = 6
+"""How much of a key's scope is in the names of its threads."""
+
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 
 
 class Caller(Struct, frozen=True, gc=False):
@@ -63,14 +68,38 @@ def owns(caller: Caller, scope: str | None) -> bool:
     return scope is not None and scope.partition("/")[0] == caller.scope
 
 
+def own_name(caller: Caller, name: str) -> str:
+    """A thread name in the caller's own namespace.
+
+    Names are unique in a store. If a name that another key has were answered differently from a
+    free one, a caller could find out what others call their threads.
+    """
+    if caller.scope == OWN_SCOPE:
+        return name
+    mark = f"~{caller.scope[:MARK]}"
+    return name if re.search(rf"{mark}(\.[0-9a-f]+)?$", name) else name + mark
+
+
 def refuse_foreign_pages(headers: Mapping[str, str], settings: Settings) -> None:
     """Raises `Refused` where a browser was led here by somebody else's page."""
     host = headers.get("host", "")
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != host:
-        raise Refused(f"pages of {origin} may not call", status=403, type="permission_error")
+    if host and not is_host(host):
+        raise Refused("the Host header is malformed")
+    if origin is not None and origin.partition("://")[2] != host:
+        raise Refused(f"pages of {origin!r} may not call", status=403, type="permission_error")
     if settings.loopback and not settings.keys and host and not is_loopback(_name(host)):
         raise Refused(f"{host!r} is not this machine", status=403, type="permission_error")
+
+
+def is_host(text: str) -> bool:
+    """Whether this is a host with an optional port, as a `Host` header has to be."""
+    if _HOST.fullmatch(text) is None:
+        return False
+    try:
+        return urlsplit(f"//{text}").port != 0
+    except ValueError:
+        return False
 
 
 def shown_key(headers: Mapping[str, str]) -> str | None:

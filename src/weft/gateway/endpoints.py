@@ -96,8 +96,13 @@ async def send_error(codec: Codec, outbound: Outbound, error: Refused) -> None:
     await outbound.send(status, orjson.dumps(wire))
 
 
-async def no_websocket(_state: State, _inbound: Inbound, outbound: Outbound) -> None:
+async def no_websocket(state: State, inbound: Inbound, outbound: Outbound) -> None:
     """Codex asks for a WebSocket first; 426 sends it to plain HTTP at once."""
+    try:
+        admit(inbound.headers, state.settings)
+    except Refused as error:
+        await send_error(CODECS["openai-responses"], outbound, error)
+        return
     message = "responses are served over HTTP: POST /v1/responses"
     body = {"error": {"message": message, "type": "invalid_request_error"}}
     await outbound.send(426, orjson.dumps(body))
@@ -116,13 +121,20 @@ async def google(state: State, inbound: Inbound, outbound: Outbound) -> None:
     await answer(GOOGLE, state, inbound, way_out(inbound, outbound))
 
 
-async def nowhere(_state: State, inbound: Inbound, outbound: Outbound) -> None:
+async def nowhere(state: State, inbound: Inbound, outbound: Outbound) -> None:
     """A path that no protocol has; the answer says which there are."""
+    show_key(inbound)
+    codec = CODECS[dialect(inbound)]
+    try:
+        admit(inbound.headers, state.settings)
+    except Refused as error:
+        await send_error(codec, outbound, error)
+        return
     known = ", ".join(f"{method} {path}" for method, path in ROUTES if path.startswith("/v1/"))
     methods = ", ".join(f"POST /v1beta/models/MODEL:{method}" for method in METHODS)
     message = f"there is no {inbound.method} {inbound.path} here; the paths are: {known}, {methods}"
     missing = ApiError("not_found", message, 404, code="unknown_url")
-    status, wire = CODECS[dialect(inbound)].encode_error(missing)
+    status, wire = codec.encode_error(missing)
     await outbound.send(status, orjson.dumps(wire))
 
 

@@ -15,7 +15,7 @@ from weft.store import Store, ThreadRecord
 from weft.thread import Thread
 from weft.thread import open as open_thread
 
-from .auth import Caller, may_see
+from .auth import Caller, may_see, own_name
 from .state import State
 
 
@@ -58,11 +58,18 @@ class Ask(Struct, frozen=True):
         return value
 
     def record(self) -> ThreadRecord | None:
-        """The thread that was named, if there is one; refused where it is somebody else's."""
-        record = self.store.read_thread(self.text("thread"))
-        if record is not None and not self.sees(record):
-            raise Refused(f"no thread {record.name!r}", param="thread", status=404)
-        return record
+        """The thread that was named, if the caller has one: by its full name, or by the name in
+        the caller's own namespace. Somebody else's is treated like one that does not exist."""
+        for name in (self.text("thread"), self.new_name):
+            record = self.store.read_thread(name)
+            if record is not None and self.sees(record):
+                return record
+        return None
+
+    @property
+    def new_name(self) -> str:
+        """The name of the thread that was named, if it has to be made."""
+        return own_name(self.caller, self.text("thread"))
 
     def sees(self, record: ThreadRecord) -> bool:
         """Whether a thread is the caller's to look at."""

@@ -27,6 +27,7 @@ import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from ipaddress import ip_address
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,9 @@ DEFAULT_PORT = 8787
 DEFAULT_STORE = "~/.local/share/weft/weft.db"
 MAX_BODY = 64 * 1024 * 1024
 PING_SECONDS = 15.0
+
+ZERO_ALLOWED = ("port", "drain_seconds")
+"""Numbers of the config that may be 0: any free port, no time to drain."""
 
 _HASH = re.compile(r"sha256:([0-9a-f]{64})")
 
@@ -99,7 +103,7 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     keys = frozenset((*map(_read_hash, file.keys), *_read_keys(environ.get("WEFT_API_KEYS", ""))))
     store = _first(flags.store, file.store, environ.get("WEFT_STORE"), None)
     settings = Settings(
-        host=_first(flags.host, file.host, environ.get("WEFT_HOST"), DEFAULT_HOST),
+        host=_read_host(_first(flags.host, file.host, environ.get("WEFT_HOST"), DEFAULT_HOST)),
         port=_read_port(_first(flags.port, file.port, environ.get("WEFT_PORT"), DEFAULT_PORT)),
         store=store or _home(DEFAULT_STORE),
         sample=flags.sample and store is None,
@@ -124,9 +128,22 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
 def read_config(path: str) -> ConfigFile:
     """The file's members; raises `ConfigError` naming the file and the place in it."""
     try:
-        return convert(load_toml(path), ConfigFile)
-    except ValidationError as error:
+        file = convert(load_toml(path), ConfigFile)
+        _check_numbers(file)
+    except (ValidationError, ConfigError) as error:
         raise ConfigError(f"the config {path!r}: {error}") from None
+    return file
+
+
+def _check_numbers(table: Struct) -> None:
+    """Raises `ConfigError` naming a size or time that cannot be one: -5, 0, nan, inf."""
+    for name, value in structs.asdict(table).items():
+        if isinstance(value, Struct):
+            _check_numbers(value)
+        elif name in ZERO_ALLOWED or not isinstance(value, int | float):
+            continue
+        elif not isfinite(value) or (value <= 0 and not isinstance(value, bool)):
+            raise ConfigError(f"`{name}` must be a number above 0, not {value}")
 
 
 def hash_keys(text: str) -> list[str]:
@@ -183,6 +200,12 @@ def _home(path: str) -> str:
     return str(Path(path).expanduser())
 
 
+def _read_host(text: str) -> str:
+    """A host as it is used from here on: without the brackets that URLs have around IPv6."""
+    host = text.strip().lower()
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
 def _read_port(value: int | str) -> int:
     try:
         port = int(value)
@@ -196,6 +219,9 @@ def _read_port(value: int | str) -> int:
 def _read_seconds(variable: str, environ: Mapping[str, str]) -> float:
     text = environ.get(variable, "0")
     try:
-        return max(0.0, float(text))
+        seconds = float(text)
     except ValueError:
-        raise ConfigError(f"{variable}={text!r} is not a number of seconds") from None
+        seconds = nan
+    if not isfinite(seconds) or seconds < 0:
+        raise ConfigError(f"{variable}={text!r} is not a number of seconds")
+    return seconds

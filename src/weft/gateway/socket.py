@@ -120,7 +120,7 @@ class Connection:
             pace=PACE_SECONDS,
             catalog=self._state.catalog,
         )
-        self._run = asyncio.create_task(self._tell(agent, thread.name, text))
+        self._run = asyncio.create_task(self._tell(agent, ask.text("thread"), text))
 
     async def _tell(self, agent: Agent, thread: str, text: str) -> None:
         """Send the events of one run."""
@@ -233,7 +233,7 @@ def read_frame(text: str | None) -> JsonObject:
 def writable_thread(ask: Ask) -> Thread:
     """The thread to speak in, made if it is new; a branch that is named must exist."""
     if ask.record() is None:
-        return open_thread(ask.store, ask.text("thread"), checkpoints=True, scope=ask.scope)
+        return open_thread(ask.store, ask.new_name, checkpoints=True, scope=ask.scope)
     thread = ask.thread()
     return open_thread(ask.store, thread.name, checkpoints=True, branch=thread.current)
 

@@ -1,0 +1,61 @@
+"""With keys, nobody can find out which thread names another key has."""
+
+import asyncio
+
+import orjson
+import pytest
+from aiohttp import ClientSession
+
+from servers import post, weft_serve
+from weft.gateway.reads import QUESTIONS
+from weft.gateway.writes import WISHES
+
+CHAT = {"model": "weft-offline", "messages": [{"role": "user", "content": "hi"}]}
+FIELDS = {"id": "abc", "text": "words", "priority": "pinned", "name": "x", "a": "main", "q": "hi"}
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory):
+    with weft_serve(tmp_path_factory.mktemp("oracle"), WEFT_API_KEYS="key-a,key-b") as running:
+        yield running
+
+
+def chat(gateway, key, **headers):
+    url, given = f"{gateway.url}/v1/chat/completions", {"authorization": f"Bearer {key}"}
+    status, answered, _ = post(url, CHAT, {**given, **headers})
+    assert status == 200
+    return answered["x-weft-thread"]
+
+
+async def ask_all(gateway, thread, key):
+    """What every path of the page's API answers about a thread."""
+    answers = {}
+    async with ClientSession(headers={"x-api-key": key}) as session:
+        for path in QUESTIONS:
+            async with session.get(
+                gateway.url + path, params={**FIELDS, "thread": thread}
+            ) as reply:
+                answers[path] = (reply.status, await reply.text())
+        for path in WISHES:
+            async with session.post(gateway.url + path, json={**FIELDS, "thread": thread}) as reply:
+                answers[path] = (reply.status, await reply.text())
+        async with session.ws_connect(gateway.url + "/ws") as socket:
+            await socket.send_json({"type": "say", "text": "hi", "thread": thread})
+            while (frame := await socket.receive_json(timeout=20))["type"] not in (
+                "message_complete",
+                "error",
+            ):
+                pass
+            answers["/ws"] = (frame["type"], frame.get("thread"))
+    return answers
+
+
+def test_the_page_answers_about_anothers_thread_as_about_none(gateway):
+    theirs = chat(gateway, "key-a", **{"x-weft-thread": "page-taken"})
+    missing = theirs.replace("taken", "fresh")
+    about_theirs = asyncio.run(ask_all(gateway, theirs, "key-b"))
+    about_none = asyncio.run(ask_all(gateway, missing, "key-b"))
+    assert theirs not in about_theirs.pop("/api/threads")[1]
+    for path, (status, text) in about_theirs.items():
+        same = (status, orjson.dumps(text).replace(b"taken", b"fresh"))
+        assert same == (about_none[path][0], orjson.dumps(about_none[path][1])), path
