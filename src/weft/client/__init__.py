@@ -2,7 +2,7 @@
 
 from .ask import origin_of, read_error, send, stream
 from .asker import Asker, fold_answer
-from .http import Wire
+from .http import CallLimits, Wire
 from .offline import MODEL as OFFLINE_MODEL
 from .offline import answer as answer_offline
 from .provider import (
@@ -38,6 +38,7 @@ __all__ = [
     "VENDORS",
     "Asker",
     "Auth",
+    "CallLimits",
     "OfflineReply",
     "Policy",
     "Provider",

@@ -113,7 +113,7 @@ async def _events(reply: Reply, codec: Codec) -> AsyncIterator[Event]:
         yield Fail(read_error(codec, await read_all(reply), reply.status))
         return
     parser, decoder = SseParser(), codec.stream_decoder()
-    async for chunk in reply.chunks():
+    while chunk := await reply.read():
         for frame in parser.feed(chunk):
             for event in decoder.feed(frame):
                 yield event

@@ -13,7 +13,7 @@ from weft.errors import UpstreamProtocolError
 from weft.model import ApiError, Fold, Request, Response
 
 from .ask import BAD_GATEWAY, origin_of, stream
-from .http import SILENCE_SECONDS, Wire
+from .http import CallLimits, Wire
 from .provider import Provider
 from .retry import LOOP, Policy
 
@@ -28,14 +28,17 @@ class Asker:
         catalog: Catalog,
         *,
         policy: Policy = LOOP,
-        silence: float = SILENCE_SECONDS,
+        silence: float | None = None,
     ) -> None:
-        """`silence` is how many seconds an answer may stand still before it has failed."""
+        """`silence` is how many seconds an answer may stand still before it has failed; the
+        default is that of `CallLimits`."""
         self.model: Model = catalog.find(name, provider.name)
         self._provider = provider
         self._catalog = catalog
         self._policy = policy
-        self._silence = silence
+        self._limits = (
+            CallLimits() if silence is None else CallLimits(first_byte=silence, idle=silence)
+        )
 
     def ask(self, request: Request) -> Response | ApiError:
         """The whole answer, or the error that came instead."""
@@ -43,7 +46,7 @@ class Asker:
             return apart.submit(asyncio.run, self._ask(request)).result()
 
     async def _ask(self, request: Request) -> Response | ApiError:
-        async with Wire(silence=self._silence) as wire:
+        async with Wire(self._limits) as wire:
             return await fold_answer(
                 wire, self._provider, request, catalog=self._catalog, policy=self._policy
             )

@@ -6,7 +6,7 @@ three members as a server far away, in the protocol that the caller speaks.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 from uuid import uuid4
 
@@ -41,8 +41,11 @@ class Reply(Protocol):
     @property
     def headers(self) -> Mapping[str, str]: ...
 
-    def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it arrives; raises `UpstreamFailed` where it breaks off."""
+    async def read(self, patience: float | None = None) -> bytes | None:
+        """The next bytes, `b""` at the end, None after `patience` seconds without any.
+
+        A cancelled read loses nothing. Raises `UpstreamFailed` where the body breaks off.
+        """
         ...
 
     def close(self) -> None:
@@ -52,7 +55,13 @@ class Reply(Protocol):
 
 async def read_all(reply: Reply) -> bytes:
     """The whole body."""
-    return b"".join([chunk async for chunk in reply.chunks()])
+    first = await reply.read() or b""
+    if not first:
+        return first
+    chunks = [first]
+    while chunk := await reply.read():
+        chunks.append(chunk)
+    return first if len(chunks) == 1 else b"".join(chunks)
 
 
 class OfflineReply:
@@ -72,9 +81,20 @@ class OfflineReply:
         self._codec = codec
         self._pace = pace
         self._costs = costs
+        self._pieces = self._write()
+        self._ready_at = 0.0
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """The frames one by one, or the body at once."""
+    async def read(self, patience: float | None = None) -> bytes | None:
+        """The next frames, or the body at once."""
+        loop = asyncio.get_running_loop()
+        wait = max(0.0, self._ready_at - loop.time())
+        await asyncio.sleep(wait if patience is None else min(wait, patience))
+        if patience is not None and wait > patience:
+            return None
+        self._ready_at = loop.time() + self._pace
+        return next(self._pieces, b"")
+
+    def _write(self) -> Iterator[bytes]:
         if not self.streamed:
             response = fold(self._events(), origin(self._request))
             yield orjson.dumps(self._codec.encode_response(response, int(time.time())).body)
@@ -83,9 +103,9 @@ class OfflineReply:
         for event in self._events():
             if not self._costs and isinstance(event, Start | Finish):
                 event = structs.replace(event, usage=None)
-            for frame in encoder.send(event):
-                yield write_frame(frame)
-            await asyncio.sleep(self._pace)
+            frames = encoder.send(event)
+            if frames:
+                yield b"".join(map(write_frame, frames))
 
     def _events(self) -> Iterator[Event]:
         """The answer is the same for the same request, but it is another answer."""

@@ -6,11 +6,13 @@ connections and the page's sockets.
 """
 
 import asyncio
+import resource
 import signal
 import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
+import orjson
 from granian.constants import Interfaces
 from granian.server.embed import Server
 from starlette.applications import Starlette
@@ -18,19 +20,30 @@ from starlette.types import ASGIApp
 
 from weft.catalog import load_catalog
 from weft.client import Wire
+from weft.codec import CODECS
 from weft.errors import ConfigError, Refused
 from weft.store import open_store
 
 from .api import routes
-from .asgi import Inbound, Outbound, Receive, Scope, Send, plain_answers
+from .asgi import Inbound, Outbound, Receive, Scope, Send, bound_body, plain_answers
 from .auth import admit
-from .endpoints import find_endpoint
+from .endpoints import HEALTH, find_endpoint
+from .errors import refusal
+from .guard import Gate
+from .models import dialect
 from .sessions import Recorder
 from .settings import Settings
 from .state import State
 
 POLL_SECONDS = 0.02
 PATIENCE_SECONDS = 15.0
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+BACKLOG = 4096
+"""Connections that the kernel may hold until we accept them; it caps the figure itself."""
+SPARE_FILES = 256
+"""Open files that are neither a client's nor an upstream's: the store, its journal, the page."""
+GOING_AWAY = 1001
+"""https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1"""
 
 
 def build(state: State) -> ASGIApp:
@@ -38,9 +51,35 @@ def build(state: State) -> ASGIApp:
     control = Starlette(routes=routes(state))
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket"):
+        if scope["type"] == "http":
+            bounded = bound_body(receive, state.settings.limits.body_seconds)
+            await serve_request(scope, bounded, send)
+        elif scope["type"] == "websocket":
+            try:
+                with state.gate.socket():
+                    await dispatch(scope, receive, send)
+            except asyncio.CancelledError:
+                if not state.gate.stopping:
+                    raise
+                await send({"type": "websocket.close", "code": GOING_AWAY})
+        else:
             await control(scope, receive, send)
+
+    async def serve_request(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == HEALTH:  # the one that must answer however full we are
+            await dispatch(scope, receive, send)
             return
+        try:
+            state.gate.enter()
+        except Refused as error:
+            await _answer_full(error, Inbound(scope, receive), Outbound(send))
+            return
+        try:
+            await dispatch(scope, receive, send)
+        finally:
+            state.gate.leave()
+
+    async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         inbound, outbound = Inbound(scope, receive), Outbound(plain_answers(scope, send))
         endpoint = find_endpoint(inbound.method, inbound.path)
         if endpoint is not None:
@@ -56,6 +95,13 @@ def build(state: State) -> ASGIApp:
     return application
 
 
+async def _answer_full(error: Refused, inbound: Inbound, outbound: Outbound) -> None:
+    """There is no room for this request; it may come again soon."""
+    status, body = CODECS[dialect(inbound)].encode_error(refusal(error))
+    headers = [("retry-after", "1"), ("connection", "close")]
+    await outbound.send(status, orjson.dumps(body), headers)
+
+
 async def _turn_away(error: Refused, outbound: Outbound) -> None:
     """A browser is asked for the key; it answers as the password of HTTP's basic scheme."""
     headers = [("content-type", "text/plain; charset=utf-8")]
@@ -69,9 +115,11 @@ async def open_state(settings: Settings) -> AsyncGenerator[State]:
     """Everything a server holds, closed again in the right order."""
     store = open_store(settings.store)
     recorder = Recorder(store) if settings.record else None
+    limits = settings.limits
     try:
-        async with Wire() as wire:
-            yield State(settings, store, load_catalog(), wire, recorder)
+        async with Wire(limits.for_calls()) as wire:
+            gate = Gate(limits.requests)
+            yield State(settings, store, load_catalog(), wire, recorder, gate=gate)
     finally:
         if recorder is not None:
             recorder.close()
@@ -79,22 +127,56 @@ async def open_state(settings: Settings) -> AsyncGenerator[State]:
 
 
 async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
-    """Serve until a signal comes; `announce` gets the URL once connections are taken."""
+    """Serve until a signal comes; `announce` gets the URL once connections are taken.
+
+    The first signal lets running requests finish, for `limits.drain_seconds` at most; the second
+    one ends the process at once.
+    """
     port = claim_port(settings.host, settings.port)
+    limits = settings.limits
+    raise_file_limit(limits.connections + limits.upstream_connections + SPARE_FILES)
     async with open_state(settings) as state:
         server = Server(
             build(state),
             address=find_address(settings.host),
             port=port,
             interface=Interfaces.ASGI,
+            backlog=BACKLOG,
+            backpressure=limits.connections,
             log_enabled=False,
         )
         serving = asyncio.ensure_future(server.serve())
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, server.stop)
+        stopped = _await_signal()
         await _await_listener(settings.host, port, serving)
         announce(url_of(settings.host, port))
+        await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
+        server.stop()
+        await state.gate.drain(limits.drain_seconds)
         await serving
+
+
+def _await_signal() -> "asyncio.Future[None]":
+    """Done at the first signal; from then on, another one has its usual effect."""
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[None] = loop.create_future()
+
+    def stop() -> None:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        stopped.set_result(None)
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, stop)
+    return stopped
+
+
+def raise_file_limit(wanted: int) -> None:
+    """Allow this process that many open files, or as many as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    room = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < room:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (room, hard))
 
 
 def claim_port(host: str, port: int) -> int:

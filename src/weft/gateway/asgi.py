@@ -4,6 +4,7 @@
 comes compressed: https://asgi.readthedocs.io/en/latest/specs/www.html
 """
 
+import asyncio
 import re
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
@@ -104,6 +105,30 @@ class Outbound:
             given.append(("content-type", JSON_TYPE))
         await self.start(status, [*given, ("content-length", str(len(body)))])
         await self.finish(body)
+
+
+def bound_body(receive: Receive, seconds: float) -> Receive:
+    """The same messages; a body that is not complete in time raises `Refused` with 408."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    complete = False
+
+    async def bounded() -> MutableMapping[str, Any]:
+        nonlocal complete
+        if complete:  # whoever waits now waits for the client to hang up
+            return await receive()
+        try:
+            async with asyncio.timeout_at(deadline):
+                message = await receive()
+        except TimeoutError:
+            raise Refused(
+                f"the body was not received within {seconds:g} seconds (limits.body_seconds)",
+                status=408,
+                type="timeout_error",
+            ) from None
+        complete = not message.get("more_body", False)
+        return message
+
+    return bounded
 
 
 def plain_answers(scope: Scope, send: Send) -> Send:

@@ -11,7 +11,7 @@ from functools import partial
 
 import orjson
 
-from weft.client import OFFLINE, RELAY, read_all
+from weft.client import OFFLINE, RELAY
 from weft.codec import CODECS, Codec
 from weft.errors import Refused, UpstreamProtocolError
 from weft.model import ApiError, Request
@@ -23,16 +23,18 @@ from .errors import internal_failure, refusal, upstream_failure
 from .exchange import converse, read_request
 from .google import COUNT, METHODS, read_address, show_key, way_out
 from .google import PROTOCOL as GOOGLE
+from .guard import Guard
 from .models import dialect, models
 from .outgoing import is_direct, write_outgoing
 from .state import State
 from .usage import Ledger, write_line
 
-LISTING_SECONDS = 5.0
 COUNTS = {"anthropic": "input_tokens", "gemini": "totalTokens"}
 """The member that holds the count."""
 WRAPPED = "generateContentRequest"
 """Google's count also takes the whole request as one member."""
+
+HEALTH = "/healthz"
 
 Endpoint = Callable[[State, Inbound, Outbound], Awaitable[None]]
 
@@ -65,11 +67,17 @@ async def count_tokens(protocol: str, state: State, inbound: Inbound, outbound: 
             await outbound.send(200, orjson.dumps({member: count_request(state, request)}))
             return
         outgoing = write_outgoing(state, codec, route, request, body, inbound)
-        reply = await state.wire.post(
-            route.provider, outgoing.path, outgoing.body, outgoing.headers, RELAY
-        )
+        async with Guard(inbound, state.gate) as guard:
+            with guard.waiting():
+                reply = await state.wire.post(
+                    route.provider, outgoing.path, outgoing.body, outgoing.headers, RELAY
+                )
+            try:
+                counted = await guard.read_all(reply)
+            finally:
+                reply.close()
         kind = reply.headers.get("content-type", "application/json")
-        await outbound.send(reply.status, await read_all(reply), [("content-type", kind)])
+        await outbound.send(reply.status, counted, [("content-type", kind)])
     except ClientLeft:
         return
     except Refused as error:
@@ -147,8 +155,8 @@ ROUTES: dict[tuple[str, str], Endpoint] = {
     ("GET", "/v1/responses"): no_websocket,
     ("GET", "/v1/models"): models,
     ("GET", "/v1beta/models"): models,
-    ("GET", "/healthz"): health,
-    ("HEAD", "/healthz"): health,
+    ("GET", HEALTH): health,
+    ("HEAD", HEALTH): health,
 }
 
 

@@ -10,6 +10,7 @@ KINDS: dict[int, ErrorKind] = {
     401: "authentication",
     403: "permission",
     404: "not_found",
+    408: "timeout",
     413: "too_large",
     415: "invalid_request",
     429: "rate_limit",
@@ -33,8 +34,10 @@ def upstream_failure(error: UpstreamProtocolError) -> ApiError:
     return ApiError(said or KINDS.get(error.status, "server"), str(error), error.status)
 
 
-def failure(error: UpstreamProtocolError | StoreError) -> ApiError:
-    """Whichever of the two it is."""
+def failure(error: Refused | UpstreamProtocolError | StoreError) -> ApiError:
+    """Whoever is to blame."""
+    if isinstance(error, Refused):
+        return refusal(error)
     return store_failure(error) if isinstance(error, StoreError) else upstream_failure(error)
 
 

@@ -12,12 +12,12 @@ upstream left unfinished never ends like a success.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 
 import orjson
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from weft.client import (
     OFFLINE,
@@ -27,28 +27,43 @@ from weft.client import (
     Reply,
     Route,
     find_route,
-    read_all,
     read_error,
     shape_id,
 )
 from weft.codec import CODECS, Codec, restore_calls, tell_refusal, tells_apart
 from weft.errors import Refused, StoreError, UpstreamFailed, UpstreamProtocolError
-from weft.model import ApiError, JsonObject, Loss, Request, Response
+from weft.model import ApiError, Fold, JsonObject, Loss, Request, Response
 from weft.thread import Imprint
 
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
 from .auth import Caller, admit, brings_credentials
 from .errors import failure, refusal
 from .google import read_address
+from .guard import Guard
 from .hints import read_hint
 from .outgoing import UNWELCOME, Outgoing, is_direct, loss_header, returns, write_outgoing
-from .pump import pump
 from .relay import Interpreter, Mirror, Piece, Relay, asks_for_costs, keepalive
 from .remote import Sealer, Wish, ask_in_words, holds_seals, open_seals, read_wish, seal, write_list
 from .resume import join, read_link, unknown_link, without_link
 from .sessions import Ticket
 from .state import State
 from .usage import Ledger
+
+CLIENT_LEFT = ApiError("server", "the client closed the connection", 499, code="client_left")
+"""Never sent to anyone; it is the reason why an answer stayed unfinished."""
+
+
+class Attempt:
+    """How an exchange with an upstream ended: the stream as far as it came, and its failure."""
+
+    def __init__(self) -> None:
+        self.fold: Fold | None = None
+        self.error: ApiError | None = None
+
+    @property
+    def partial(self) -> bool:
+        """Whether something of an answer arrived before it failed."""
+        return self.error is not None and self.fold is not None and self.fold.started
 
 
 class Journey(Struct, frozen=True):
@@ -67,7 +82,9 @@ class Journey(Struct, frozen=True):
     sent: Future[Imprint] | None
     ledger: Ledger
     costs: bool
+    guard: Guard
     wish: Wish | None = None
+    attempt: Attempt = field(default_factory=Attempt)
 
     @property
     def direct(self) -> bool:
@@ -138,16 +155,48 @@ async def _travel(
         sent = state.recorder.keep_sent(ticket, outgoing.body, spoken.protocol, route.model)
     ledger.losses = len(outgoing.losses)
     costs = asks_for_costs(codec.protocol, raw)
-    journey = Journey(state, codec, route, request, outgoing, ticket, sent, ledger, costs, wish)
+    async with Guard(inbound, state.gate) as guard:
+        journey = Journey(
+            state, codec, route, request, outgoing, ticket, sent, ledger, costs, guard, wish
+        )
+        echoed = None if told is request else partial(_as_echoed, journey, body, inbound)
+        try:
+            await _answer(journey, echoed, outbound)
+        except ClientLeft:
+            journey.attempt.error = CLIENT_LEFT
+            raise
+        except (Refused, UpstreamProtocolError, StoreError) as error:
+            journey.attempt.error = failure(error)
+            raise
+        finally:
+            _end_attempt(journey)
+
+
+async def _answer(
+    journey: Journey, echoed: Callable[[], Journey] | None, outbound: Outbound
+) -> None:
+    """Ask the upstream and relay its answer. `echoed` gives the request without restored answers,
+    for an upstream that refuses those."""
     reply = await _ask(journey)
-    if told is not request and reply.status in UNWELCOME:
+    if echoed is not None and reply.status in UNWELCOME:
         reply.close()
-        journey = _as_echoed(journey, body, inbound)
+        journey = echoed()
         reply = await _ask(journey)
     try:
-        await _relay(journey, reply, inbound, outbound)
+        await _relay(journey, reply, outbound)
     finally:
         reply.close()
+
+
+def _end_attempt(journey: Journey) -> None:
+    """Every exchange that reached its upstream passes here once, however it ended.
+
+    `attempt.error` says why there is no answer; `attempt.fold` then holds the part that arrived.
+    """
+    attempt, ledger = journey.attempt, journey.ledger
+    if attempt.error is not None:
+        ledger.error = attempt.error.code or attempt.error.kind
+        ledger.partial = attempt.partial
 
 
 def read_request(
@@ -214,32 +263,34 @@ async def _ask(journey: Journey) -> Reply:
     if route.provider is OFFLINE:
         pace = state.settings.offline_pace
         return OfflineReply(journey.request, journey.codec, pace=pace, costs=journey.costs)
-    return await state.wire.post(
-        route.provider, outgoing.path, outgoing.body, outgoing.headers, RELAY
-    )
+    with journey.guard.waiting():
+        return await state.wire.post(
+            route.provider, outgoing.path, outgoing.body, outgoing.headers, RELAY
+        )
 
 
-async def _relay(journey: Journey, reply: Reply, inbound: Inbound, outbound: Outbound) -> None:
+async def _relay(journey: Journey, reply: Reply, outbound: Outbound) -> None:
     if not 200 <= reply.status < 300:
         await _relay_error(journey, reply, outbound)
     elif reply.headers.get("content-type", "").startswith(STREAM_TYPE):
-        await _relay_stream(journey, reply, inbound, outbound)
+        await _relay_stream(journey, reply, outbound)
     else:
         await _relay_body(journey, reply, outbound)
 
 
 async def _relay_error(journey: Journey, reply: Reply, outbound: Outbound) -> None:
     """An upstream's refusal: its own bytes, or the same error in the caller's dialect."""
-    body = await read_all(reply)
+    body = await journey.guard.read_all(reply)
     status, codec = reply.status, CODECS[journey.route.provider.protocol]
     journey.ledger.outcome = "upstream_refused"
     headers = journey.headers(reply)
     if status < 400:
         raise UpstreamFailed(f"upstream {journey.route.provider.name!r} answered with {status}")
+    journey.attempt.error = read_error(codec, body, status)
     if journey.direct:
         headers.append(("content-type", reply.headers.get("content-type", "application/json")))
     else:
-        status, wire = journey.codec.encode_error(read_error(codec, body, status))
+        status, wire = journey.codec.encode_error(journey.attempt.error)
         body = orjson.dumps(wire)
     journey.ledger.status = status
     await outbound.send(status, body, headers)
@@ -247,7 +298,7 @@ async def _relay_error(journey: Journey, reply: Reply, outbound: Outbound) -> No
 
 async def _relay_body(journey: Journey, reply: Reply, outbound: Outbound) -> None:
     """A whole answer; it goes out when it is stored."""
-    body = await read_all(reply)
+    body = await journey.guard.read_all(reply)
     losses = journey.outgoing.losses
     response = _read_response(journey, body)
     if not journey.direct:
@@ -306,15 +357,14 @@ def _unreadable(journey: Journey) -> UpstreamProtocolError:
     return UpstreamProtocolError(f"upstream {name!r} answered with something unreadable")
 
 
-async def _relay_stream(
-    journey: Journey, reply: Reply, inbound: Inbound, outbound: Outbound
-) -> None:
+async def _relay_stream(journey: Journey, reply: Reply, outbound: Outbound) -> None:
     """An answer piece by piece; its last frame waits until the answer is stored."""
     relay = _open_relay(journey)
+    journey.attempt.fold = relay.fold
     journey.ledger.streamed = True
     stored = False
     try:
-        async for chunk in pump(reply.chunks(), inbound, journey.state.settings.ping_seconds):
+        async for chunk in journey.guard.chunks(reply, journey.state.settings.ping_seconds):
             if chunk is None:
                 await _write(journey, reply, outbound, keepalive(journey.codec.protocol))
                 continue
@@ -324,9 +374,11 @@ async def _relay_stream(
         if not outbound.started:
             raise
         journey.ledger.outcome = "cut"
-        await outbound.write(relay.cut(failure(error)))
+        journey.attempt.error = failure(error)
+        await outbound.write(relay.cut(journey.attempt.error))
     if relay.fold.error is not None:
         journey.ledger.outcome = "cut"
+        journey.attempt.error = journey.attempt.error or relay.fold.error
     journey.ledger.losses += len(relay.losses)
     await outbound.finish()
 

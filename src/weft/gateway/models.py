@@ -12,11 +12,12 @@ from weft.codec import CODECS
 from weft.errors import Refused, UpstreamProtocolError
 from weft.model import JsonObject
 
-from .asgi import Inbound, Outbound
+from .asgi import ClientLeft, Inbound, Outbound
 from .auth import admit, upstream_credentials
-from .errors import refusal
+from .errors import failure
 from .google import METHODS, is_google, show_key
 from .google import PROTOCOL as GOOGLE
+from .guard import Guard
 from .state import State
 
 LISTING_SECONDS = 5.0
@@ -50,12 +51,16 @@ async def models(state: State, inbound: Inbound, outbound: Outbound) -> None:
     protocol = dialect(inbound)
     try:
         admit(inbound.headers, state.settings)
-        found = await _collect(state, inbound, protocol)
+        async with Guard(inbound, state.gate) as guard:
+            with guard.waiting():
+                found = await _collect(state, inbound, protocol)
         name = inbound.path.partition("/models")[2].strip("/")
         if name and name not in found:
             raise Refused(f"no model {name!r} here", status=404, type="not_found_error")
-    except Refused as error:
-        status, body = CODECS[protocol].encode_error(refusal(error))
+    except ClientLeft:
+        return
+    except (Refused, UpstreamProtocolError) as error:
+        status, body = CODECS[protocol].encode_error(failure(error))
         await outbound.send(status, orjson.dumps(body))
         return
     write = _google_row if protocol == GOOGLE else _row
@@ -87,7 +92,10 @@ async def _read_models(
         async with asyncio.timeout(LISTING_SECONDS):
             asked = {**dict(provider.headers), **paid}
             reply = await state.wire.get(provider, form.path, asked, RELAY)
-            listing: Any = orjson.loads(await read_all(reply))
+            try:
+                listing: Any = orjson.loads(await read_all(reply))
+            finally:
+                reply.close()
     except (UpstreamProtocolError, TimeoutError, orjson.JSONDecodeError):
         return {}
     rows = cast(JsonObject, listing).get(form.rows) if isinstance(listing, dict) else None

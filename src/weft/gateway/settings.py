@@ -18,6 +18,10 @@ either: `read_settings` takes the environment as an argument, and what it return
     pass_through = false               # true: forward a client's own key, if none is configured
     demote-interleaved-system-to-user = false    # the same as system = "demote"
 
+    [limits]                           # `weft.gateway.limits` lists them all
+    first_byte_seconds = 600
+    idle_seconds = 300
+
 Without any configured upstream, the hosts of Anthropic, OpenAI and Google are used, with the keys
 of the environment, or on loopback with the client's own credentials. A variable that `key_env`
 names must be set; without `key_env`, the key is optional.
@@ -29,12 +33,14 @@ from hashlib import sha256
 from ipaddress import ip_address
 from math import isfinite, nan
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct, ValidationError, convert, field, structs
+from msgspec import Meta, Struct, ValidationError, convert, field, structs
 
 from weft.client import Provider, UpstreamTable, load_toml, read_upstreams
 from weft.errors import ConfigError
+
+from .limits import Count, LimitSettings
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8787
@@ -56,8 +62,9 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
     store: str | None = None
     record: bool | None = None
     keys: tuple[str, ...] = ()
-    max_body: int | None = None
-    ping_seconds: float | None = None
+    max_body: Count | None = None
+    ping_seconds: Annotated[float, Meta(gt=0)] | None = None
+    limits: LimitSettings = LimitSettings()
     upstream: tuple[UpstreamTable, ...] = ()
 
 
@@ -75,6 +82,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     providers: tuple[Provider, ...] = ()
     max_body: int = MAX_BODY
     ping_seconds: float = PING_SECONDS
+    limits: LimitSettings = LimitSettings()
     offline_pace: float = 0.0
     sample: bool = False
 
@@ -115,6 +123,7 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         ),
         max_body=_first(file.max_body, None, None, MAX_BODY),
         ping_seconds=_first(file.ping_seconds, None, None, PING_SECONDS),
+        limits=file.limits,
         offline_pace=_read_seconds("WEFT_OFFLINE_PACE", environ),
     )
     if not settings.loopback and not settings.keys:

@@ -6,6 +6,8 @@ from weft.catalog import Catalog
 from weft.client import Provider, Wire
 from weft.store import Store
 
+from .guard import Gate
+from .limits import LimitSettings
 from .sessions import Recorder
 from .settings import Settings
 from .titles import Titles
@@ -20,6 +22,7 @@ class State(Struct, frozen=True):
     wire: Wire
     recorder: Recorder | None = None
     titles: Titles = field(default_factory=Titles)
+    gate: Gate = field(default_factory=lambda: Gate(LimitSettings().requests))
 
     @property
     def providers(self) -> tuple[Provider, ...]:

@@ -26,6 +26,8 @@ class Ledger:
         self.losses = 0
         self.usage: Usage | None = None
         self.outcome = "ok"
+        self.error: str | None = None
+        self.partial: bool | None = None
         self._began = time.perf_counter()
         self._first: float | None = None
 
@@ -48,6 +50,8 @@ class Ledger:
             "branch": self.branch,
             "stream": self.streamed,
             "losses": self.losses,
+            "error": self.error,
+            "partial": self.partial,
             "ms": round((now - self._began) * 1000, 1),
             "first_ms": None
             if self._first is None

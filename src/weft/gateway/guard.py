@@ -1,0 +1,171 @@
+"""What ends an upstream call besides its own deadlines: a client that leaves, a gateway that stops.
+
+The deadlines of a call are the HTTP client's (`weft.client.CallLimits`). A `Guard` adds the rest
+for one request. It watches the client's connection and interrupts the wait for the upstream, at
+any stage: before the headers, within a body, between two chunks of a stream. Only that wait is
+interrupted, never the recording of an answer.
+
+A `Gate` counts the requests that run, refuses those beyond the limit, and ends all of them when
+the gateway stops.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from weft.client import Reply, read_all
+from weft.errors import Refused, UpstreamFailed
+
+from .asgi import ClientLeft, Inbound
+
+FLUSH_SECONDS = 2.0
+"""How long interrupted answers may take to send their last frame."""
+
+
+class GatewayStopping(UpstreamFailed):
+    """The gateway stops, so the answer will not be finished."""
+
+    def __init__(self) -> None:
+        super().__init__("the gateway is shutting down", status=503, kind="overloaded")
+
+
+class Guard:
+    """Use it around all that is done for a request once its body has been read."""
+
+    def __init__(self, inbound: Inbound, gate: "Gate") -> None:
+        self._inbound = inbound
+        self._gate = gate
+        self._watch: asyncio.Future[None] | None = None
+        self._reason: Exception | None = None
+        self._waiting: asyncio.Task[object] | None = None
+        self._interrupted = False
+
+    async def __aenter__(self) -> Self:
+        self._watch = asyncio.ensure_future(self._inbound.gone())
+        self._watch.add_done_callback(self._client_left)
+        self._gate.guards.add(self)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._gate.guards.discard(self)
+        if self._watch is not None:
+            self._watch.cancel()
+
+    def interrupt(self, reason: Exception) -> None:
+        """Raise this where the request waits for its upstream, now or the next time it does."""
+        if self._reason is not None:
+            return
+        self._reason = reason
+        if self._waiting is not None:
+            self._interrupted = True
+            self._waiting.cancel()
+
+    @contextmanager
+    def waiting(self) -> Generator[None]:
+        """Within it, an interrupt is raised at once; the same care as in `asyncio.timeout`."""
+        if self._reason is not None:
+            raise self._reason
+        task = asyncio.current_task()
+        assert task is not None
+        cancelling = task.cancelling()
+        self._waiting = task
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self._interrupted and task.uncancel() <= cancelling and self._reason is not None:
+                raise self._reason from None
+            raise
+        finally:
+            self._waiting = None
+
+    async def chunks(self, reply: Reply, pause: float) -> AsyncIterator[bytes | None]:
+        """Each chunk of a body; None after every `pause` seconds without one."""
+        while True:
+            with self.waiting():
+                chunk = await reply.read(pause)
+            if chunk == b"":
+                return
+            yield chunk
+
+    async def read_all(self, reply: Reply) -> bytes:
+        """The whole body."""
+        with self.waiting():
+            return await read_all(reply)
+
+    def _client_left(self, watch: "asyncio.Future[None]") -> None:
+        if not watch.cancelled():
+            watch.exception()  # a connection that cannot be watched any more is gone as well
+            self.interrupt(ClientLeft())
+
+
+class Gate:
+    """The requests and sockets that are served now."""
+
+    def __init__(self, limit: int) -> None:
+        self.guards: set[Guard] = set()
+        self.stopping = False
+        self._limit = limit
+        self._running = 0
+        self._sockets: set[asyncio.Task[object]] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def enter(self) -> None:
+        """Count a request in; raises `Refused` with 503 where there is no room for it."""
+        if self.stopping:
+            raise Refused("the gateway is shutting down", status=503, type="overloaded_error")
+        if self._running >= self._limit:
+            raise Refused(
+                f"the gateway serves {self._limit} requests already (limits.requests)",
+                status=503,
+                type="overloaded_error",
+            )
+        self._running += 1
+        self._idle.clear()
+
+    def leave(self) -> None:
+        """Count out what was counted in."""
+        self._running -= 1
+        if not self._running:
+            self._idle.set()
+
+    @contextmanager
+    def socket(self) -> Generator[None]:
+        """A WebSocket is served within it. It may stay open for days, so it holds up no shutdown:
+        it is cancelled when the last request is done."""
+        task = asyncio.current_task()
+        assert task is not None
+        if self.stopping:
+            raise asyncio.CancelledError
+        self._sockets.add(task)
+        try:
+            yield
+        finally:
+            self._sockets.discard(task)
+
+    async def drain(self, grace: float) -> None:
+        """Take no more requests; let those that run finish, and end them after the grace."""
+        self.stopping = True
+        if not await self._becomes_idle(grace):
+            for guard in tuple(self.guards):
+                guard.interrupt(GatewayStopping())
+        for task in self._sockets:
+            task.cancel()
+        await self._becomes_idle(FLUSH_SECONDS)
+        if self._sockets:
+            await asyncio.wait(self._sockets, timeout=FLUSH_SECONDS)
+
+    async def _becomes_idle(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True

@@ -1,0 +1,323 @@
+"""Every upstream call ends: by a deadline, by its client, by broken framing, or by a signal."""
+
+import http.client
+import signal
+import socket
+import time
+from urllib.parse import urlsplit
+
+import anthropic
+import openai
+import orjson
+import pytest
+
+from servers import UPSTREAM_NAMES, post, weft_serve
+from stuck_upstream import HANGS, stuck_upstream
+
+PROTOCOLS = tuple(UPSTREAM_NAMES)
+PAIRS = [
+    *((protocol, protocol) for protocol in PROTOCOLS),
+    ("anthropic", "openai-chat"),
+    ("openai-chat", "openai-responses"),
+    ("openai-responses", "gemini"),
+    ("gemini", "anthropic"),
+]
+"""Client and upstream: each protocol with itself, and once with another on each side."""
+SECONDS = 30
+"""Whatever takes longer than this hangs."""
+IMPATIENT = """
+ping_seconds = 0.1
+[limits]
+first_byte_seconds = 0.5
+idle_seconds = 0.5
+total_seconds = 2
+acquire_seconds = 0.3
+upstream_connections = 20
+answer_bytes = 2000000
+drain_seconds = 0.3
+"""
+PATIENT = "ping_seconds = 0.1\n[limits]\ndrain_seconds = 0.3\n"
+"""Deadlines of minutes: what ends here does not end by them."""
+
+
+@pytest.fixture(scope="module")
+def upstream():
+    with stuck_upstream() as running:
+        yield running
+
+
+def start(folder, upstream, text):
+    config = folder / "weft.toml"
+    config.write_text(text)
+    flags = [f"--upstream={UPSTREAM_NAMES[name]}={name}:{upstream.url}" for name in PROTOCOLS]
+    return weft_serve(folder, "--config", str(config), *flags)
+
+
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory, upstream):
+    with start(tmp_path_factory.mktemp("impatient"), upstream, IMPATIENT) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory, upstream):
+    with start(tmp_path_factory.mktemp("patient"), upstream, PATIENT) as running:
+        yield running
+
+
+def ask(client, target, behaviour, streams):
+    """The path and the body by which a client has an upstream behave."""
+    model, words = f"{UPSTREAM_NAMES[target]}/{behaviour}", f"{client} {target} {behaviour}"
+    said = [{"role": "user", "content": words}]
+    match client:
+        case "anthropic":
+            body = {"model": model, "max_tokens": 9, "messages": said, "stream": streams}
+            return "/v1/messages", body
+        case "openai-chat":
+            return "/v1/chat/completions", {"model": model, "messages": said, "stream": streams}
+        case "openai-responses":
+            return "/v1/responses", {"model": model, "input": said, "stream": streams}
+        case _:
+            verb = "streamGenerateContent?alt=sse" if streams else "generateContent"
+            body = {"contents": [{"role": "user", "parts": [{"text": words}]}]}
+            return f"/v1beta/models/{model}:{verb}", body
+
+
+def connect(gateway):
+    place = urlsplit(gateway.url)
+    return http.client.HTTPConnection(place.hostname, place.port, timeout=SECONDS)
+
+
+def send(gateway, path, body):
+    """The status and the body of an answer, in a connection of its own."""
+    connection = connect(gateway)
+    connection.request("POST", path, orjson.dumps(body), {"content-type": "application/json"})
+    reply = connection.getresponse()
+    data = reply.read()
+    connection.close()
+    return reply.status, data
+
+
+def is_error(client, data):
+    """Whether a stream ends in its protocol's own form of an error."""
+    last = data.strip().split(b"\n")[-1]
+    fields = orjson.loads(last.removeprefix(b"data: "))
+    match client:
+        case "anthropic":
+            return fields["type"] == "error"
+        case "openai-responses":
+            return fields["type"] in ("error", "response.failed")
+        case _:
+            return "error" in fields
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("behaviour", HANGS)
+@pytest.mark.parametrize(("client", "target"), PAIRS)
+def test_an_upstream_that_hangs_ends_in_an_error(
+    impatient, upstream, client, target, behaviour, streams
+):
+    left = upstream.left
+    status, data = send(impatient, *ask(client, target, behaviour, streams))
+    if streams and behaviour != "before-headers" and status == 200:  # our pings began the answer
+        assert is_error(client, data)
+    else:
+        assert status == 504, data
+        assert b"error" in data
+    upstream.await_left(left + 1)
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize(("client", "target"), PAIRS)
+def test_broken_framing_ends_in_an_error_at_once(patient, upstream, client, target, streams):
+    left = upstream.left
+    status, data = send(patient, *ask(client, target, "bad-chunk", streams))
+    if streams:
+        assert status == 200
+        assert is_error(client, data)
+    else:
+        assert status == 502, data
+    upstream.await_left(left + 1)
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("behaviour", HANGS)
+@pytest.mark.parametrize(("client", "target"), PAIRS)
+def test_a_client_that_leaves_ends_the_upstream_call(
+    patient, upstream, client, target, behaviour, streams
+):
+    left, requests = upstream.left, upstream.requests
+    path, body = ask(client, target, behaviour, streams)
+    connection = connect(patient)
+    connection.request("POST", path, orjson.dumps(body), {"content-type": "application/json"})
+    upstream.await_requests(requests + 1)
+    connection.close()
+    upstream.await_left(left + 1)
+
+
+def test_a_client_that_leaves_while_tokens_are_counted_ends_the_call(patient, upstream):
+    left, requests = upstream.left, upstream.requests
+    path, body = ask("anthropic", "anthropic", "before-headers", False)
+    connection = connect(patient)
+    connection.request("POST", f"{path}/count_tokens", orjson.dumps(body))
+    upstream.await_requests(requests + 1)
+    connection.close()
+    upstream.await_left(left + 1)
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "stream"])
+def test_an_answer_that_never_ends_is_ended(impatient, streams):
+    """Bytes come all the time, so only the deadline of the whole call can end it."""
+    status, data = send(impatient, *ask("anthropic", "anthropic", "drip", streams))
+    assert is_error("anthropic", data) if streams else status == 504
+
+
+@pytest.mark.parametrize("client", ["anthropic", "openai-chat"])
+def test_an_answer_beyond_the_limit_is_an_error(impatient, client):
+    status, data = send(impatient, *ask(client, "anthropic", "large-4", False))
+    assert status == 502
+    assert b"limits.answer_bytes" in data
+
+
+def test_a_call_that_finds_no_free_connection_is_told_so(impatient, upstream):
+    left, requests = upstream.left, upstream.requests
+    path, body = ask("anthropic", "anthropic", "before-headers", False)
+    waiting = [connect(impatient) for _ in range(20)]
+    for connection in waiting:
+        connection.request("POST", path, orjson.dumps(body))
+    upstream.await_requests(requests + 20)
+    status, data = send(impatient, *ask("anthropic", "anthropic", "ok", False))
+    for connection in waiting:
+        connection.close()
+    upstream.await_left(left + 20)
+    # Either no connection became free in time, or a deadline freed one.
+    assert (status == 503 and b"limits.upstream_connections" in data) or status == 200
+    assert send(impatient, *ask("anthropic", "anthropic", "ok", False))[0] == 200
+
+
+def test_calls_that_clients_left_do_not_use_up_the_connections(impatient, upstream):
+    for round in range(3):
+        left, requests = upstream.left, upstream.requests
+        path, body = ask("openai-chat", "openai-chat", "mid-body", round == 1)
+        gone = [connect(impatient) for _ in range(20)]
+        for connection in gone:
+            connection.request("POST", path, orjson.dumps(body))
+        upstream.await_requests(requests + 20)
+        for connection in gone:
+            connection.close()
+        upstream.await_left(left + 20)
+    assert send(impatient, *ask("openai-chat", "openai-chat", "ok", False))[0] == 200
+
+
+def test_the_official_clients_raise(impatient):
+    claude = anthropic.Anthropic(base_url=impatient.url, api_key="k", max_retries=0)
+    with pytest.raises(anthropic.APIStatusError):
+        claude.messages.create(
+            model="a/mid-body", max_tokens=9, messages=[{"role": "user", "content": "hi"}]
+        )
+    with (
+        pytest.raises(anthropic.APIStatusError),
+        claude.messages.stream(
+            model="c/mid-body", max_tokens=9, messages=[{"role": "user", "content": "hi"}]
+        ) as stream,
+    ):
+        stream.until_done()
+    chat = openai.OpenAI(base_url=f"{impatient.url}/v1", api_key="k", max_retries=0)
+    with pytest.raises(openai.APIError):
+        list(
+            chat.chat.completions.create(
+                model="c/mid-body", messages=[{"role": "user", "content": "hi"}], stream=True
+            )
+        )
+    claude.close()
+    chat.close()
+
+
+def test_the_log_says_why_and_whether_a_part_arrived(patient, upstream):
+    left, requests = upstream.left, upstream.requests
+    path, body = ask("anthropic", "anthropic", "mid-body", True)
+    connection = connect(patient)
+    connection.request("POST", path, orjson.dumps(body))
+    upstream.await_requests(requests + 1)
+    reply = connection.getresponse()
+    reply.read(10)
+    reply.close()
+    connection.close()
+    upstream.await_left(left + 1)
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        last = [line for line in patient.lines() if line.get("partial")]
+        if last:
+            assert (last[-1]["outcome"], last[-1]["error"]) == ("client_left", "client_left")
+            return
+        time.sleep(0.02)
+    raise AssertionError("no line about it")
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_running_answers_after_the_grace(tmp_path, upstream, number, streams):
+    with start(tmp_path, upstream, PATIENT) as gateway:
+        requests, left = upstream.requests, upstream.left
+        path, body = ask("openai-responses", "anthropic", "mid-body", streams)
+        connection = connect(gateway)
+        connection.request("POST", path, orjson.dumps(body))
+        upstream.await_requests(requests + 1)
+        time.sleep(0.2)
+        gateway.process.send_signal(number)
+        reply = connection.getresponse()
+        data = reply.read()
+        connection.close()
+        assert is_error("openai-responses", data) if streams else reply.status == 503
+        upstream.await_left(left + 1)
+        assert gateway.process.wait(SECONDS) == 0
+
+
+def test_a_running_answer_may_finish_within_the_grace(tmp_path, upstream):
+    config = PATIENT.replace("0.3", "20")
+    with start(tmp_path, upstream, config) as gateway:
+        connection = connect(gateway)
+        body = {"model": "weft-offline", "messages": [{"role": "user", "content": "hi"}]}
+        connection.request("POST", "/v1/chat/completions", orjson.dumps({**body, "stream": True}))
+        reply = connection.getresponse()
+        gateway.process.send_signal(signal.SIGTERM)
+        assert reply.read().endswith(b"data: [DONE]\n\n")
+        connection.close()
+        assert gateway.process.wait(SECONDS) == 0
+
+
+def test_a_second_signal_ends_the_process_at_once(tmp_path, upstream):
+    with start(tmp_path, upstream, PATIENT.replace("0.3", "500")) as gateway:
+        requests = upstream.requests
+        path, body = ask("anthropic", "anthropic", "mid-body", True)
+        connection = connect(gateway)
+        connection.request("POST", path, orjson.dumps(body))
+        upstream.await_requests(requests + 1)
+        gateway.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        assert gateway.process.poll() is None
+        gateway.process.send_signal(signal.SIGTERM)
+        assert gateway.process.wait(SECONDS) == -signal.SIGTERM
+        connection.close()
+
+
+def test_the_connect_deadline_ends_a_call(tmp_path):
+    """A listener whose queue is full answers no connection."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        port = listener.getsockname()[1]
+        fill = [socket.socket() for _ in range(4)]
+        for one in fill:
+            one.setblocking(False)
+            one.connect_ex(("127.0.0.1", port))
+        config = tmp_path / "weft.toml"
+        config.write_text("[limits]\nconnect_seconds = 0.3\n")
+        flags = ("--config", str(config), f"--upstream=a=anthropic:http://127.0.0.1:{port}")
+        with weft_serve(tmp_path, *flags) as gateway:
+            status, _, data = post(
+                f"{gateway.url}/v1/messages", ask("anthropic", "anthropic", "x", False)[1]
+            )
+        for one in fill:
+            one.close()
+    assert (status, b"accepted no connection" in data) == (504, True)
