@@ -171,6 +171,9 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
         ToolIOContent as ToolIOContent,
     )
     from weft.thread import (
+        Undone as Undone,
+    )
+    from weft.thread import (
         Version as Version,
     )
     from weft.thread import (
@@ -249,6 +252,7 @@ _NAMES: dict[str, str] = {
     "ToolDefinition": "weft.compact",
     "ToolIOContent": "weft.thread",
     "Translation": "weft.thread.translate",
+    "Undone": "weft.thread",
     "UpstreamFailed": "weft.errors",
     "Version": "weft.thread",
     "WeftError": "weft.errors",

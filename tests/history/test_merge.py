@@ -202,7 +202,8 @@ def test_undo_and_redo_read_the_log(log: str, undo: str | None, redo: str | None
         Operation(n, verbs.get(word, word), "main", None, None, None, 0.0)
         for n, word in enumerate(log.split())
     ][::-1]
-    to_undo, to_redo = plan_undo(operations), plan_redo(operations)
+    to_undo = plan_undo(operations, "main", lambda _: False)
+    to_redo = plan_redo(operations, "main", lambda _: False)
     assert (to_undo.verb if to_undo else None) == undo
     assert (verbs["U"] == to_redo.verb if to_redo else None) == (True if redo else None)
 

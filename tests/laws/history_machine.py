@@ -333,17 +333,49 @@ class History(RuleBasedStateMachine):
         assert all(t.compile(name).rows == self.one.compile().rows for t in self.threads)
         assert all(t.tags() == self.one.tags() for t in self.threads)
 
+    @rule(pick=PICK, text=WORDS)
+    def somebody_else(self, pick: int, text: str) -> None:
+        """Another handle writes, here or on another branch; nothing of it is in our handle."""
+        self.all(lambda t: elsewhere(t, self.other(pick)).user(text))
+
     @rule()
     def undo(self) -> None:
         """Law 10: undo restores the view, and redo brings back what was undone."""
         before = (self.one.current, rows(self.one))
-        refused = self.all(lambda t: t.undo())
-        if refused == "there is nothing to undo":
+        if not self.undone_alone(lambda t: t, self.one.current):
             return
         self.all(lambda t: t.redo())
         assert (self.one.current, rows(self.one)) == before
         self.all(lambda t: t.undo())
         self.branches = [name for name in self.branches if name in (*self.one.branches(), "main")]
+
+    @rule(pick=PICK)
+    def somebody_else_undoes(self, pick: int) -> None:
+        """Law 10 for another handle: it takes back what moved its own branch, and no name."""
+        name, before = self.other(pick), (self.one.current, rows(self.one))
+        if self.undone_alone(lambda t: elsewhere(t, name), name, names=False):
+            self.all(lambda t: elsewhere(t, name).redo())
+        assert (self.one.current, rows(self.one)) == before
+
+    def undone_alone(
+        self, pick: Callable[[Thread], Thread], branch: str, *, names: bool = True
+    ) -> bool:
+        """Undo by this handle: whether it did anything. All other branches stay as they were."""
+        refs = self.one.store.refs(self.one.name)
+        undone = self.all(lambda t: pick(t).undo())
+        after = self.one.store.refs(self.one.name)
+        changed = {ref for ref in refs.keys() | after if refs.get(ref) != after.get(ref)}
+        if isinstance(undone, str):
+            assert "nothing to undo" in undone
+            assert not changed
+            return False
+        if undone.ref != branch or undone.verb == "switch":
+            assert names
+            assert undone.verb in ("switch", "branch", "delete", "tag", "untag")
+            assert changed <= {undone.ref, f"tag:{undone.ref}"}
+        else:
+            assert changed == {branch}
+        return True
 
     @invariant()
     def incremental_is_from_scratch(self) -> None:
@@ -388,6 +420,11 @@ class History(RuleBasedStateMachine):
             if head is not None:
                 handle = self.threads[1]._handle
                 assert handle.view(bytes.fromhex(head)).rows == lines
+
+
+def elsewhere(thread: Thread, branch: str) -> Thread:
+    """A handle of somebody else on a branch of the same thread."""
+    return weft.open(thread.store, thread.name, True, branch=branch)
 
 
 def aligned(context: weft.CompiledContext) -> tuple[list[Row], list[Message]]:

@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from weft.history import CHOICES, TAG, plan_undo, read_operations
-from weft.store import Operation
-from weft.thread import MergePreview, Thread
+from weft.history import CHOICES
+from weft.thread import MergePreview, Thread, Undone
+from weft.thread.moving import NAMED
 
 from .headline import SHORT, headline
 from .reshape import preview_json
@@ -21,15 +21,6 @@ from .threads import (
     run_on_thread,
     safe,
 )
-
-ON_NAMES = {
-    "branch": "branch {ref!r}",
-    "delete": "delete branch {ref!r}",
-    "switch": "switch to {ref!r}",
-    "reset": "reset {ref!r}",
-    "tag": "tag {ref!r}",
-    "untag": "delete tag {ref!r}",
-}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -70,27 +61,24 @@ def merge(thread: Thread, args: argparse.Namespace) -> None:
 
 
 def undo(thread: Thread, args: argparse.Namespace) -> None:
-    undone = plan_undo(read_operations(thread.store, thread.name))
-    info = thread.undo()
-    print_done(args, info, f"undid: {_operation(thread, undone)}")
+    _print_undone(args, thread, thread.undo(), "undid")
 
 
 def redo(thread: Thread, args: argparse.Namespace) -> None:
-    info = thread.redo()
-    standing = plan_undo(read_operations(thread.store, thread.name))
-    print_done(args, info, f"redid: {_operation(thread, standing)}")
+    _print_undone(args, thread, thread.redo(), "redid")
 
 
-def _operation(thread: Thread, operation: Operation | None) -> str:
-    """What one line of the log did: to a name, or by the commit that it brought."""
-    if operation is None:
-        return "nothing"
-    ref = operation.ref.removeprefix(TAG)
-    target = None if operation.new is None else operation.new.hex()
-    if operation.verb in ON_NAMES or target is None:
-        return ON_NAMES.get(operation.verb, operation.verb + " {ref!r}").format(ref=ref)
-    _, what = headline(thread, thread.show(target))
-    return f"{operation.verb} {target[:SHORT]} {what}".rstrip()
+def _print_undone(args: argparse.Namespace, thread: Thread, undone: Undone, verb: str) -> None:
+    """What was taken back or brought back; as JSON, the head with it under `undid` or `redid`."""
+    if args.json:
+        head = {"id": None} if undone.head is None else undone.head.to_dict()
+        print_json({**head, verb: undone.to_dict()})
+        return
+    told = str(undone)
+    if undone.commit is not None and undone.verb not in NAMED:
+        _, what = headline(thread, undone.commit)
+        told = f"{undone.verb} {undone.commit.id[:SHORT]} {what}".rstrip()
+    print(safe(f"{verb}: {told}"))
 
 
 def _list_branches(thread: Thread, args: argparse.Namespace) -> None:

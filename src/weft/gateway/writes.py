@@ -8,12 +8,17 @@ from weft.compact import SystemMessage, validate_compact_input
 from weft.errors import Refused
 from weft.history import PRIORITIES
 from weft.model import JsonObject
+from weft.thread import Undone
+from weft.thread.moving import NAMED
 from weft.tokens import counter_for
 
 from .fields import Answer, Ask
 from .reads import TOKENIZER, read_steps
 from .render import render
 from .views import Change, change_json, count_once, read_changes
+
+WORDS = 60
+"""How much of a message is shown where an undo says what it took back."""
 
 
 def render_text(ask: Ask) -> JsonObject:
@@ -92,13 +97,22 @@ def merge(ask: Ask) -> JsonObject:
 
 
 def undo(ask: Ask) -> JsonObject:
-    ask.thread().undo()
-    return {"message": "Undone."}
+    undone = ask.thread().undo()
+    return {"undone": undone.to_dict(), "message": f"Undone: {_describe(undone)}."}
 
 
 def redo(ask: Ask) -> JsonObject:
-    ask.thread().redo()
-    return {"message": "Done again."}
+    redone = ask.thread().redo()
+    return {"redone": redone.to_dict(), "message": f"Done again: {_describe(redone)}."}
+
+
+def _describe(undone: Undone) -> str:
+    """What was taken back, as a person reads it in one line."""
+    if undone.commit is None or undone.verb in NAMED:
+        return str(undone)
+    words = " ".join((undone.commit.text or undone.commit.message or "").split())
+    short = words if len(words) <= WORDS else words[: WORDS - 1] + "…"
+    return f"{undone.verb} “{short}”" if short else undone.verb
 
 
 WISHES: dict[str, Answer] = {

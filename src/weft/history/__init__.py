@@ -46,7 +46,7 @@ from .objects import (
     encode_entry,
     new_slot,
 )
-from .oplog import REDO, UNDO, plan_redo, plan_undo, read_operations
+from .oplog import REDO, UNDO, is_switch, plan_redo, plan_undo, read_operations
 from .places import in_places
 from .replay import Again, Replayed, advance, replay
 from .rewrite import PlannedRewrite, apply_rewrite, plan_rewrite, plan_state
@@ -119,6 +119,7 @@ __all__ = [
     "in_places",
     "index_behind",
     "is_sealed",
+    "is_switch",
     "match_key",
     "merge3",
     "merge_base",

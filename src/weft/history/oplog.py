@@ -1,11 +1,16 @@
 """Undo and redo, read off the log of operations.
 
-Undo is itself an operation: it moves a ref back and is written down like any other. Which one to
-take back next needs no pointer, only the log read from its end: every undo cancels the nearest
-operation before it that still stands, and every redo cancels an undo.
+Undo is itself an operation: it moves a ref back and is logged like any other. Which operation comes
+next needs no pointer, only the log read from its end: every undo cancels the nearest operation
+before it on the same ref that still stands, and every redo cancels an undo.
+
+Undo belongs to a branch: what moved another branch stays. Some operations move no branch that the
+writer stood on: a switch, or a branch or tag that was made or deleted. The log has `was` for these,
+the branch that the writer stood on, and they count only for the caller who did them.
+docs/adr/0026-undo-per-branch.md has the reasons.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from weft.store import Operation, Store
 
@@ -20,31 +25,112 @@ def read_operations(store: Store, thread: str) -> Iterator[Operation]:
         before = page[-1].seq
 
 
-def plan_undo(operations: Iterable[Operation]) -> Operation | None:
-    """The operation to take back next; `None` where all are."""
-    cancelled = 0
+def is_switch(operation: Operation) -> bool:
+    """Whether it changed the current branch and moved no ref."""
+    return operation.was is not None and operation.old == operation.new
+
+
+def plan_undo(
+    operations: Iterable[Operation],
+    branch: str,
+    is_own: Callable[[Operation], bool],
+    kept: Collection[str] = (),
+) -> Operation | None:
+    """The operation that an undo on this branch takes back; `None` where none is left.
+
+    `is_own` says which operations with `was` are the caller's, `kept` names refs that must stay as
+    they are. A ref that somebody else has moved since is left alone: what the caller did to it
+    before cannot be taken back any more.
+    """
+    cancelled: dict[str, int] = {}
+    closed = set(kept)
+    switches = _Switches(branch, is_own)
     for operation in operations:
-        if operation.verb == UNDO:
-            cancelled += 1
-        elif operation.verb == REDO:
-            cancelled -= 1
-        elif cancelled == 0:
+        ref = operation.ref
+        if is_switch(operation):
+            if switches.is_standing(operation):
+                return operation
+        elif operation.verb == UNDO:
+            cancelled[ref] = cancelled.get(ref, 0) + 1
+        elif operation.verb == REDO or cancelled.get(ref, 0) > 0:
+            cancelled[ref] = cancelled.get(ref, 0) - 1
+        elif ref not in closed and _counts(operation, branch, is_own):
             return operation
         else:
-            cancelled -= 1
+            closed.add(ref)
     return None
 
 
-def plan_redo(operations: Iterable[Operation]) -> Operation | None:
-    """The undo to take back next; `None` where something else was done since, or none is left."""
-    cancelled = 0
+def plan_redo(
+    operations: Iterable[Operation], branch: str, is_own: Callable[[Operation], bool]
+) -> Operation | None:
+    """The undo that a redo on this branch takes back.
+
+    `None` where something else was done on this branch since, or where none is left.
+    """
+    redone = 0
+    moved_by_others: set[str] = set()
+    switches = _Switches(branch, is_own)
     for operation in operations:
-        if operation.verb == REDO:
-            cancelled += 1
+        if is_switch(operation):
+            if switches.is_undone(operation):
+                return operation
+        elif not _counts(operation, branch, is_own):
+            moved_by_others.add(operation.ref)
+        elif operation.verb == REDO:
+            redone += 1
         elif operation.verb != UNDO:
             return None
-        elif cancelled == 0:
-            return operation
+        elif redone == 0:
+            return None if operation.ref in moved_by_others else operation
         else:
-            cancelled -= 1
+            redone -= 1
     return None
+
+
+def _counts(operation: Operation, branch: str, is_own: Callable[[Operation], bool]) -> bool:
+    """Whether an operation belongs to the branch, or was done from it by the caller."""
+    if operation.was is None:
+        return operation.ref == branch
+    return operation.was == branch and is_own(operation)
+
+
+class _Switches:
+    """The caller's own switches, read newest first.
+
+    An undo of a switch is a switch the other way, so the two are paired by their ends.
+    """
+
+    def __init__(self, branch: str, is_own: Callable[[Operation], bool]) -> None:
+        self._branch = branch
+        self._is_own = is_own
+        self._cancelled: dict[tuple[str, str | None], int] = {}
+        self._done = False
+
+    def is_standing(self, operation: Operation) -> bool:
+        """Whether this switch is the caller's last that was not taken back."""
+        if self._done or not self._is_own(operation):
+            return False
+        there, back = (operation.ref, operation.was), (operation.was or "", operation.ref)
+        if operation.verb == UNDO:
+            self._cancelled[back] = self._cancelled.get(back, 0) + 1
+        elif operation.verb == REDO or self._cancelled.get(there, 0) > 0:
+            self._cancelled[there] = self._cancelled.get(there, 0) - 1
+        else:
+            self._done = True
+            return operation.ref == self._branch
+        return False
+
+    def is_undone(self, operation: Operation) -> bool:
+        """Whether this is the caller's last undo of a switch that was not done again."""
+        if self._done or not self._is_own(operation):
+            return False
+        there, back = (operation.ref, operation.was), (operation.was or "", operation.ref)
+        if operation.verb == REDO:
+            self._cancelled[back] = self._cancelled.get(back, 0) + 1
+            return False
+        if operation.verb == UNDO and self._cancelled.get(there, 0) > 0:
+            self._cancelled[there] -= 1
+            return False
+        self._done = True
+        return operation.verb == UNDO and operation.ref == self._branch

@@ -69,7 +69,11 @@ class ThreadRecord(Struct, frozen=True):
 
 
 class Operation(Struct, frozen=True, gc=False):
-    """One line of the log: which ref went from where to where, or which branch was left for it."""
+    """One line of the log: which ref went from where to where.
+
+    `was` is the branch that the writer stood on, where that is another one than `ref`. A line
+    with `was` that moves nothing (`old` is `new`) is a switch from `was` to `ref`.
+    """
 
     seq: int
     verb: str
@@ -83,8 +87,9 @@ class Operation(Struct, frozen=True, gc=False):
 class Landing(Struct, frozen=True, gc=False):
     """All that one verb writes.
 
-    `ref` moves from `old` to `new`, `None` meaning that there is none. With `was`, the thread's
-    current branch changes from `was` to `ref` and the ref itself stays.
+    `ref` moves from `old` to `new`, `None` meaning that there is none. `was` is the branch that
+    the writer stands on, where that is another one than `ref`; if `old` is `new` as well, the
+    landing is a switch: the thread's current branch changes from `was` to `ref`.
     """
 
     verb: str
@@ -96,6 +101,10 @@ class Landing(Struct, frozen=True, gc=False):
     commits: tuple[CommitRecord, ...] = ()
     checkpoints: tuple[str, ...] = ()
     was: str | None = None
+
+    @property
+    def is_switch(self) -> bool:
+        return self.was is not None and self.old == self.new
 
 
 class Unindexed(Struct, frozen=True, gc=False):

@@ -62,7 +62,7 @@ def write_landing(db: Database, owner: int, landing: Landing) -> None:
         new, is_new = _put_child_off(put_off, owner, landing, tip), True
     else:
         new, is_new = _put_child(db, owner, landing, tip)
-    if landing.was is not None:
+    if landing.is_switch:
         db.write("UPDATE thread SET head = ? WHERE key = ?", (landing.ref, owner))
     moved = (None if tip.place is None else tip.place[0], None if new is None else new[0])
     _log(db, put_off, owner, landing, tip, moved)

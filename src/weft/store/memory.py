@@ -154,7 +154,7 @@ class MemoryStore:
                 shelf.refs.pop(landing.ref, None)
             else:
                 shelf.refs[landing.ref] = landing.new
-            if landing.was is not None:
+            if landing.is_switch:
                 shelf.record = structs.replace(shelf.record, head=landing.ref)
             shelf.log.append(
                 Operation(

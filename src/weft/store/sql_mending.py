@@ -154,7 +154,8 @@ def _put_ref(db: Database, owner: int, key: int, name: str) -> None:
 def _left_name(db: Database, owner: int, key: int) -> str:
     """The name of a lost branch: whoever switched to it and left it wrote that down."""
     moves = db.read(
-        "SELECT ref, was FROM operation WHERE thread = ? AND was IS NOT NULL ORDER BY seq",
+        """SELECT ref, was FROM operation WHERE thread = ? AND was IS NOT NULL
+        AND coalesce(old, 0) = coalesce(new, 0) ORDER BY seq""",
         (owner,),
     )
     left = [was for (ref, _), (_, was) in pairwise(moves) if ref == key]

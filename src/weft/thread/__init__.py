@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .lineage import Blame, Version
     from .looking import Hit, Stats
     from .merging import MergePreview
+    from .moving import Undone
     from .opening import Target, open, threads
     from .params import VendorParams
     from .prefix import Prefix, find_prefix
@@ -69,6 +70,7 @@ __getattr__ = lazy_names(
         "Target": "weft.thread.opening",
         "Thread": "weft.thread.thread",
         "ToolIOContent": "weft.thread.content",
+        "Undone": "weft.thread.moving",
         "VendorParams": "weft.thread.params",
         "Version": "weft.thread.lineage",
         "Wish": "weft.thread.engine",
@@ -110,6 +112,7 @@ __all__ = [
     "Target",
     "Thread",
     "ToolIOContent",
+    "Undone",
     "VendorParams",
     "Version",
     "Wish",

@@ -7,8 +7,8 @@ store's write lock, so that it cannot lose for ever. Before it lands, a change p
 and the budget; one that they refuse leaves no trace. A handle may be used from any thread.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager, suppress
 from functools import partial
 from threading import RLock
 from time import time
@@ -37,7 +37,7 @@ from weft.history import (
 )
 from weft.ids import Id
 from weft.model import Checkpoint, Message, is_system
-from weft.store import CommitRecord, Landing, Step, Store, ThreadRecord
+from weft.store import CommitRecord, Landing, Operation, Step, Store, ThreadRecord
 from weft.tokens import Counter, counter_for
 
 from .asking import Models
@@ -95,12 +95,38 @@ class Handle:
         self._landed = 0
         self._left: tuple[str, Id] | None = None
         self.batching = False
+        self._follows = branch is None
+        self._opened = clock()
+        self._own: set[int] = set()
         self.bodies = Bodies()
 
     @property
     def has_written(self) -> bool:
         """Whether anything was committed through this handle."""
         return self._landed > 0
+
+    def is_own(self, operation: Operation) -> bool:
+        """Whether a switch, or a change of another name, counts as this handle's.
+
+        Its own do. A handle that was opened without a branch goes on where the thread stood, so it
+        also inherits those from before it was opened: `weft undo` takes back the `weft switch` or
+        `weft tag` of an earlier process.
+        """
+        return operation.seq in self._own or (self._follows and operation.created <= self._opened)
+
+    def note_own(self) -> None:
+        """Remember that the line of the log that was just written is this handle's."""
+        self._own.add(self.store.operations(self.name, limit=1)[0].seq)
+
+    @contextmanager
+    def restoring_place(self) -> Generator[None]:
+        """Put the handle back where it stood if what is inside fails and is rolled back."""
+        branch, own = self.branch, set(self._own)
+        try:
+            yield
+        except BaseException:
+            self.branch, self._own = branch, own
+            raise
 
     def head(self) -> Id | None:
         """The commit that the branch points at now."""

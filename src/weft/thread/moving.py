@@ -1,13 +1,55 @@
 """The verbs that move names: branch, switch, reset, tags, undo, redo."""
 
+from typing import Any
+
+from msgspec import Struct
+
 from weft.errors import NotFound, ThreadError
-from weft.history import REDO, TAG, UNDO, plan_redo, plan_undo, read_operations
+from weft.history import REDO, TAG, UNDO, is_switch, plan_redo, plan_undo, read_operations
+from weft.ids import Id
 from weft.store import Landing, Operation
 
 from .handle import Handle
 from .info import CommitInfo
 from .preview import Preview, foresee
 from .resolve import At, check_name, resolve_commit
+
+NAMED = {
+    "branch": "branch {ref!r}",
+    "delete": "delete branch {ref!r}",
+    "switch": "switch to {ref!r}",
+    "reset": "reset {ref!r}",
+    "tag": "tag {ref!r}",
+    "untag": "delete tag {ref!r}",
+}
+"""How operations on names are described."""
+
+
+class Undone(Struct, frozen=True):
+    """What an undo took back, or a redo brought back.
+
+    `verb` and `ref` are those of the operation, `commit` is the commit that it brought or named,
+    `head` is where the caller's branch points afterwards.
+    """
+
+    verb: str
+    ref: str
+    commit: CommitInfo | None
+    head: CommitInfo | None
+
+    def __str__(self) -> str:
+        if self.verb in NAMED or self.commit is None:
+            return NAMED.get(self.verb, self.verb + " {ref!r}").format(ref=self.ref)
+        return f"{self.verb} {self.commit.id[:12]} {self.commit.message or ''}".rstrip()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON."""
+        return {
+            "verb": self.verb,
+            "ref": self.ref,
+            "commit": None if self.commit is None else self.commit.id,
+            "head": None if self.head is None else self.head.id,
+        }
 
 
 def branch(handle: Handle, name: str, at: At = None) -> CommitInfo:
@@ -16,10 +58,10 @@ def branch(handle: Handle, name: str, at: At = None) -> CommitInfo:
     target = resolve_commit(handle, at)
     if target is None:
         raise ThreadError("an empty thread cannot be branched")
-    with handle.store.transaction():
+    with handle.lock, handle.restoring_place(), handle.store.transaction():
         if handle.store.read_ref(handle.name, name) is not None:
             raise ThreadError(f"branch {name!r} is there already")
-        _land(handle, "branch", name, None, target)
+        _move(handle, "branch", name, None, target)
     return handle.info(target)
 
 
@@ -27,17 +69,17 @@ def delete_branch(handle: Handle, name: str) -> CommitInfo:
     """Forget a branch's name; its commits stay, and undo brings it back."""
     if name == handle.branch:
         raise ThreadError(f"branch {name!r} is where this handle stands; switch first")
-    with handle.store.transaction():
+    with handle.lock, handle.restoring_place(), handle.store.transaction():
         head = handle.store.read_ref(handle.name, name)
         if head is None:
             raise NotFound("branch", name)
-        _land(handle, "delete", name, head, None)
+        _move(handle, "delete", name, head, None)
     return handle.info(head)
 
 
 def switch(handle: Handle, name: str) -> CommitInfo | None:
     """Stand on another branch, here and for handles opened later."""
-    with handle.lock, handle.store.transaction():
+    with handle.lock, handle.restoring_place(), handle.store.transaction():
         head = handle.store.read_ref(handle.name, name)
         record = handle.store.read_thread(handle.name)
         known = {handle.branch, "" if record is None else record.head}
@@ -58,71 +100,96 @@ def reset(handle: Handle, at: At, *, preview: bool = False) -> CommitInfo | Prev
         if preview:
             return foresee(handle, "reset", handle.view(target))
         if target != handle.head():
-            _land(handle, "reset", handle.branch, handle.head(), target)
+            _move(handle, "reset", handle.branch, handle.head(), target)
         return handle.info(target)
 
 
 def tag(handle: Handle, name: str, at: At = None) -> CommitInfo:
     """Give a commit a name that does not move."""
     check_name(name, "tag")
-    with handle.store.transaction():
+    with handle.lock, handle.restoring_place(), handle.store.transaction():
         target = resolve_commit(handle, at)
         if target is None:
             raise ThreadError("an empty thread cannot be tagged")
         if handle.store.read_ref(handle.name, TAG + name) is not None:
             raise ThreadError(f"tag {name!r} is there already")
-        _land(handle, "tag", TAG + name, None, target)
+        _move(handle, "tag", TAG + name, None, target)
     return handle.info(target)
 
 
 def untag(handle: Handle, name: str) -> CommitInfo:
     """Forget a tag; its commit stays."""
-    with handle.store.transaction():
+    with handle.lock, handle.restoring_place(), handle.store.transaction():
         target = handle.store.read_ref(handle.name, TAG + name)
         if target is None:
             raise NotFound("tag", name)
-        _land(handle, "untag", TAG + name, target, None)
+        _move(handle, "untag", TAG + name, target, None)
     return handle.info(target)
 
 
-def undo(handle: Handle) -> CommitInfo | None:
-    """Take back the last operation of the thread that still stands."""
-    with handle.lock, handle.store.transaction():
-        target = plan_undo(read_operations(handle.store, handle.name))
+def undo(handle: Handle) -> Undone:
+    """Take back the last operation on the handle's branch that still stands."""
+    with handle.lock, handle.restoring_place(), handle.store.transaction():
+        log = read_operations(handle.store, handle.name)
+        record = handle.store.read_thread(handle.name)
+        kept = [record.head] if record is not None and record.head != handle.branch else []
+        target = plan_undo(log, handle.branch, handle.is_own, kept)
         if target is None:
-            raise ThreadError("there is nothing to undo")
-        return _turn_back(handle, UNDO, target)
+            raise ThreadError(f"there is nothing to undo on branch {handle.branch!r}")
+        _turn_back(handle, UNDO, target)
+        return _told(handle, target)
 
 
-def redo(handle: Handle) -> CommitInfo | None:
-    """Take back the last undo, as long as nothing else was done since."""
-    with handle.lock, handle.store.transaction():
-        target = plan_redo(read_operations(handle.store, handle.name))
-        if target is None:
-            raise ThreadError("there is nothing to redo")
-        return _turn_back(handle, REDO, target)
+def redo(handle: Handle) -> Undone:
+    """Take back the last undo on the handle's branch, if nothing else was done there since."""
+    with handle.lock, handle.restoring_place(), handle.store.transaction():
+        log = read_operations(handle.store, handle.name)
+        undone = plan_redo(log, handle.branch, handle.is_own)
+        if undone is None:
+            raise ThreadError(f"there is nothing to redo on branch {handle.branch!r}")
+        _turn_back(handle, REDO, undone)
+        log = read_operations(handle.store, handle.name)
+        again = plan_undo(log, handle.branch, handle.is_own)
+        return _told(handle, again or undone)
 
 
-def _turn_back(handle: Handle, verb: str, target: Operation) -> CommitInfo | None:
-    """Move a name back to where it was before this operation."""
-    if target.was is not None:
-        head = handle.store.read_ref(handle.name, target.was)
-        _land(handle, verb, target.was, head, head, was=target.ref)
-        if handle.branch == target.ref:
-            handle.branch = target.was
+def _turn_back(handle: Handle, verb: str, line: Operation) -> None:
+    """Move a name, or the handle, back to where it was before this line of the log."""
+    if is_switch(line):
+        assert line.was is not None
+        head = handle.store.read_ref(handle.name, line.was)
+        _land(handle, verb, line.was, head, head, was=line.ref)
+        handle.branch = line.was
     else:
-        _land(handle, verb, target.ref, target.new, target.old)
+        _move(handle, verb, line.ref, line.new, line.old)
+
+
+def _told(handle: Handle, operation: Operation) -> Undone:
+    """What an operation was, and where the branch is now."""
+    touched = operation.new or operation.old
     head = handle.head()
-    return None if head is None else handle.info(head)
+    return Undone(
+        operation.verb,
+        operation.ref.removeprefix(TAG),
+        None if touched is None else handle.info(touched),
+        None if head is None else handle.info(head),
+    )
+
+
+def _move(handle: Handle, verb: str, ref: str, old: Id | None, new: Id | None) -> None:
+    """Move a name; the log keeps which branch it was done from."""
+    _land(handle, verb, ref, old, new, was=None if ref == handle.branch else handle.branch)
 
 
 def _land(
     handle: Handle,
     verb: str,
     ref: str,
-    old: bytes | None,
-    new: bytes | None,
-    was: str | None = None,
+    old: Id | None,
+    new: Id | None,
+    was: str | None,
 ) -> None:
     landing = Landing(verb=verb, ref=ref, old=old, new=new, created=handle.clock(), was=was)
     handle.store.land(handle.name, landing)
+    if was is not None:
+        handle.note_own()

@@ -230,13 +230,11 @@ class Recorder(Reader):
         """Everything inside lands as one transaction; an exception takes all of it back."""
         handle = self._handle
         with handle.lock:
-            branch, within = handle.branch, handle.batching
-            handle.batching = True
+            within, handle.batching = handle.batching, True
             try:
-                with handle.store.transaction():
+                with handle.restoring_place(), handle.store.transaction():
                     yield self
             except BaseException:
-                handle.branch = branch
                 handle.forget_views()
                 raise
             finally:

@@ -25,6 +25,7 @@ from .handle import Handle
 from .importing import Progress
 from .info import CommitInfo
 from .merging import MergePreview
+from .moving import Undone
 from .preview import Preview
 from .recording import Recorder
 from .resolve import At, Name
@@ -252,12 +253,19 @@ class Thread(Recorder):
         """Take back one compaction, edit or merge, and keep what came after."""
         return rewriting.revert(self._handle, id, strategy, preview=preview)
 
-    def undo(self) -> CommitInfo | None:
-        """Take back the last operation; the result is the head it leaves."""
+    def undo(self) -> Undone:
+        """Take back the last operation on this handle's branch; the result says which.
+
+        That is the newest operation that moved this branch, whoever did it: a commit, a merge, a
+        reset. What this handle itself did from here to other names counts too: a switch, a branch
+        or tag that it made or deleted, unless that branch has gone on since. A handle that was
+        opened without `branch=` inherits those that were done before it was opened. Other branches
+        stay as they are. Raises `ThreadError` where nothing is left.
+        """
         return moving.undo(self._handle)
 
-    def redo(self) -> CommitInfo | None:
-        """Take back the last undo."""
+    def redo(self) -> Undone:
+        """Take back the last undo on this branch, if nothing else was done on it since."""
         return moving.redo(self._handle)
 
     def compact(

@@ -1,0 +1,326 @@
+"""Undo and redo belong to a branch: nothing that others did is taken back."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import weft
+from servers import post
+from serving import serving
+from weft.store import MemoryStore, SqliteStore, Store, open_store
+from weft.thread import Thread
+from weft.thread.care import fsck
+
+BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
+    "memory": lambda _: MemoryStore(),
+    "sqlite": lambda request: SqliteStore(request.getfixturevalue("tmp_path") / "store.db"),
+    "postgres": lambda request: open_store(request.getfixturevalue("postgres")),
+}
+
+
+@pytest.fixture(params=BACKENDS)
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    opened = BACKENDS[request.param](request)
+    yield opened
+    assert fsck(opened).flaws == ()
+    opened.close()
+
+
+def said(thread: Thread, branch: str | None = None) -> list[str]:
+    return [message.text for message in thread.compile(branch).messages]
+
+
+def on(store: Store, branch: str) -> Thread:
+    return weft.open(store, branch=branch)
+
+
+def test_undo_leaves_the_work_on_other_branches(store: Store) -> None:
+    a = weft.open(store)
+    a.user("1")
+    a.branch("x")
+    b = on(store, "x")
+    mine = a.user("mine on main")
+    b.user("agent on x")
+    undone = a.undo()
+    assert (said(a), said(b)) == (["1"], ["1", "agent on x"])
+    assert (undone.verb, undone.ref, undone.commit) == ("append", "main", mine)
+    assert undone.head == a.head
+    assert "mine on main" in str(undone)
+    redone = a.redo()
+    assert (redone.verb, redone.commit, redone.head) == ("append", mine, mine)
+    assert (said(a), said(b)) == (["1", "mine on main"], ["1", "agent on x"])
+
+
+def test_both_sides_undo_and_redo_on_their_own(store: Store) -> None:
+    a = weft.open(store)
+    a.user("1")
+    a.branch("x")
+    b = on(store, "x")
+    for number in range(3):
+        a.user(f"m{number}")
+        b.user(f"x{number}")
+    a.undo()
+    b.undo()
+    b.undo()
+    a.undo()
+    assert (said(a), said(b)) == (["1", "m0"], ["1", "x0"])
+    b.redo()
+    a.redo()
+    a.redo()
+    assert (said(a), said(b)) == (["1", "m0", "m1", "m2"], ["1", "x0", "x1"])
+    with pytest.raises(weft.ThreadError, match="nothing to redo on branch 'main'"):
+        a.redo()
+    b.redo()
+    for _ in range(3):
+        b.undo()
+    with pytest.raises(weft.ThreadError, match="nothing to undo on branch 'x'"):
+        b.undo()
+    assert said(a) == ["1", "m0", "m1", "m2"]
+
+
+def test_new_work_on_another_branch_does_not_keep_a_redo_away(store: Store) -> None:
+    a = weft.open(store)
+    a.user("1")
+    a.branch("x")
+    a.user("2")
+    a.undo()
+    on(store, "x").user("elsewhere")
+    a.redo()
+    assert said(a) == ["1", "2"]
+    a.undo()
+    on(store, "main").user("here")
+    with pytest.raises(weft.ThreadError, match="nothing to redo"):
+        a.redo()
+
+
+def test_two_writers_on_one_branch_take_back_the_newest(store: Store) -> None:
+    a, b = weft.open(store), on(store, "main")
+    a.user("a")
+    b.user("b")
+    assert a.undo().commit is not None
+    assert said(b) == ["a"]
+
+
+def test_a_switch_counts_for_the_handle_that_made_it(store: Store) -> None:
+    a = weft.open(store)
+    a.user("1")
+    a.branch("x")
+    b = on(store, "x")
+    b.user("on x")
+    a.switch("x")
+    assert str(a.undo()) == "switch to 'x'"
+    assert (a.current, said(b)) == ("main", ["1", "on x"])
+    a.redo()
+    assert a.current == "x"
+    b.undo()  # b never switched: it takes back its message
+    assert (b.current, said(b)) == ("x", ["1"])
+    with pytest.raises(weft.ThreadError):
+        b.undo()
+    assert a.current == "x"
+
+
+def test_a_switch_of_another_handle_is_stepped_over(store: Store) -> None:
+    a = weft.open(store)
+    a.user("1")
+    a.branch("x")
+    a.branch("y")
+    b, c = on(store, "main"), on(store, "main")
+    b.switch("x")
+    c.switch("y")
+    b.undo()
+    assert (b.current, c.current) == ("main", "y")
+    c.undo()
+    assert c.current == "main"
+    b.redo()
+    assert b.current == "x"
+
+
+def test_a_handle_that_goes_on_where_the_thread_stood_takes_back_the_switch(store: Store) -> None:
+    a = weft.open(store)
+    a.user("1")
+    a.branch("x")
+    a.switch("x")
+    later = weft.open(store)
+    assert later.current == "x"
+    later.undo()
+    assert later.current == "main"
+    assert weft.open(store).current == "main"
+    again = weft.open(store)
+    again.redo()
+    assert (again.current, weft.open(store).current) == ("x", "x")
+    named = on(store, "x")  # it named its branch, so no switch led it there
+    with pytest.raises(weft.ThreadError):
+        named.undo()
+
+
+def test_a_branch_is_unmade_only_while_nobody_has_worked_on_it(store: Store) -> None:
+    a = weft.open(store)
+    a.user("1")
+    a.branch("x")
+    a.tag("v1")
+    on(store, "x").user("work")
+    assert str(a.undo()) == "tag 'v1'"
+    a.undo()
+    assert (said(a), said(a, "x")) == ([], ["1", "work"])  # the branch is stepped over
+
+
+def test_the_current_branch_of_the_thread_is_not_unmade_from_another(store: Store) -> None:
+    a = weft.open(store)
+    a.user("1")
+    a.branch("x")
+    on(store, "main").switch("x")
+    a.undo()
+    assert "x" in a.branches()
+    assert said(weft.open(store)) == ["1"]
+
+
+def test_names_count_for_the_handle_that_made_them(store: Store) -> None:
+    a = weft.open(store)
+    a.user("1")
+    b = on(store, "main")
+    a.branch("x")
+    a.tag("v1")
+    a.branch("gone")
+    a.delete_branch("gone")
+    assert b.undo().verb == "append"
+    b.redo()
+    assert [str(a.undo()) for _ in range(4)] == [
+        "delete branch 'gone'",
+        "branch 'gone'",
+        "tag 'v1'",
+        "branch 'x'",
+    ]
+    assert (list(a.branches()), a.tags()) == (["main"], {})
+    for _ in range(4):
+        a.redo()
+    assert (list(a.branches()), list(a.tags())) == (["main", "x"], ["v1"])
+
+
+def test_a_name_that_was_taken_since_is_not_made_again(store: Store) -> None:
+    a = weft.open(store)
+    a.user("1")
+    a.branch("x")
+    a.undo()
+    on(store, "main").branch("x")
+    with pytest.raises(weft.ThreadError, match="nothing to redo"):
+        a.redo()
+    assert "x" in a.branches()
+
+
+def test_a_batch_that_fails_leaves_undo_as_it_was(store: Store) -> None:
+    a = weft.open(store)
+    a.user("1")
+    a.branch("x")
+    with pytest.raises(KeyError), a.batch():  # noqa: PT012
+        a.switch("x")
+        a.user("on x")
+        raise KeyError
+    assert a.current == "main"
+    on(store, "x").switch("main")  # takes the number that the failed switch had
+    assert str(a.undo()) == "branch 'x'"
+
+
+def test_undo_after_a_merge_takes_back_the_merge_alone(store: Store) -> None:
+    a = weft.open(store)
+    a.user("1")
+    a.branch("x")
+    b = on(store, "x")
+    b.user("theirs")
+    a.user("ours")
+    a.merge("x")
+    b.user("more")
+    assert a.undo().verb == "merge"
+    assert (said(a), said(b)) == (["1", "ours"], ["1", "theirs", "more"])
+
+
+def test_logs_that_do_not_say_who_made_a_branch_leave_it(tmp_path: Path) -> None:
+    """Lines that were written before `was` was kept for names."""
+    store = SqliteStore(tmp_path / "a.db")
+    a = weft.open(store)
+    a.user("1")
+    from weft.store import Landing
+
+    head = store.read_ref("default", "main")
+    store.land("default", Landing("branch", "x", None, head, 2.0))
+    again = weft.open(store)
+    again.undo()
+    assert said(again) == []
+    assert "x" in again.branches()
+    assert fsck(store).flaws == ()
+
+
+OTHER = """
+import sys, weft
+with weft.open(sys.argv[1], branch="x") as t:
+    for line in sys.stdin:
+        getattr(t, line.split()[0])(*line.split()[1:])
+        print("done", flush=True)
+"""
+
+
+def test_two_processes_undo_their_own_work(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with weft.open(path) as a:
+        a.user("1")
+        a.branch("x")
+        other = subprocess.Popen(
+            [sys.executable, "-c", OTHER, str(path)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+        def ask(line: str) -> None:
+            assert other.stdin is not None
+            assert other.stdout is not None
+            other.stdin.write(line + "\n")
+            other.stdin.flush()
+            assert other.stdout.readline() == "done\n"
+
+        with other:
+            ask("user theirs")
+            a.user("mine")
+            ask("user more")
+            a.undo()
+            assert (said(a), said(a, "x")) == (["1"], ["1", "theirs", "more"])
+            ask("undo")
+            a.redo()
+            assert (said(a), said(a, "x")) == (["1", "mine"], ["1", "theirs"])
+            assert other.stdin is not None
+            other.stdin.close()
+    assert other.returncode == 0
+
+
+def test_the_page_undoes_on_its_branch_and_says_what(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "weft.db")
+    with serving(tmp_path, "--store", str(tmp_path / "weft.db")) as url:
+        t = weft.open(store, "job")
+        t.user("question")
+        t.branch("side")
+
+        async def work() -> None:
+            side = weft.open(store, "job", branch="side")
+            async for _ in weft.Agent(side).run("agent work on side"):
+                pass
+
+        asyncio.run(work())
+        t.user("mine on main")
+        asyncio.run(work())
+        before = said(t, "side")
+
+        def change(verb: str) -> dict[str, Any]:
+            fields = {"thread": "job", "branch": "main"}
+            headers = {"origin": url, "x-weft": "1"}
+            status, _, body = post(f"{url}/api/{verb}", fields, headers)
+            assert status == 200, body
+            return orjson.loads(body)
+
+        assert "mine on main" in change("undo")["message"]
+        assert (said(t), said(t, "side")) == (["question"], before)
+        assert "mine on main" in change("redo")["message"]
+        assert said(t) == ["question", "mine on main"]
+    store.close()
