@@ -6,6 +6,7 @@ promises is asserted in it; what always holds is an invariant.
 
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -310,19 +311,37 @@ class History(RuleBasedStateMachine):
         assert self.all(lambda t: t.import_bytes(data).new) == 0
         self.branches = list(dict.fromkeys([*self.branches, *now]))
 
-    @rule(words=st.lists(WORDS, min_size=1, max_size=3), fails=st.booleans())
-    def batch(self, words: list[str], fails: bool) -> None:
-        before = rows(self.one)
+    @rule(
+        words=st.lists(WORDS, min_size=1, max_size=3),
+        fails=st.booleans(),
+        inner=st.sampled_from(["none", "lands", "fails"]),
+    )
+    def batch(self, words: list[str], fails: bool, inner: str) -> None:
+        """A batch lands whole or not at all, and so does one inside it."""
+        before, branch = rows(self.one), self.one.current
+
+        def nested(t: Thread) -> None:
+            with suppress(KeyError), t.batch():
+                t.user("inner")
+                if t.current != "main" and "main" in t.branches():
+                    t.switch("main")
+                    t.switch(branch)
+                if inner == "fails":
+                    raise KeyError
 
         def together(t: Thread) -> None:
             with t.batch():
                 for word in words:
                     t.user(word)
+                if inner != "none":
+                    nested(t)
                 if fails:
                     raise ThreadError("no")
 
         self.all(together)
-        assert len(rows(self.one)) == len(before) + (0 if fails else len(words))
+        landed = 0 if fails else len(words) + (inner == "lands")
+        assert len(rows(self.one)) == len(before) + landed
+        assert self.one.current == branch
 
     @precondition(lambda self: self.one.head is not None)
     @rule()

@@ -372,3 +372,82 @@ def test_an_attempt_is_taken_back_with_its_transaction(store: Store) -> None:
         land(store, "c", "b", ref="a", old="b")
     assert store.attempts("t") == [attempt("b")]
     assert names(store.walk("t", id_of("c"))) == "a b c"
+
+
+def fail_inside(store: Store, *landings: tuple[str, str]) -> None:
+    """Land these in a nested transaction that fails."""
+    with pytest.raises(KeyError), store.transaction():  # noqa: PT012
+        for name, old in landings:
+            land(store, name, old, old=old)
+        raise KeyError
+
+
+def test_a_nested_transaction_is_taken_back_alone(store: Store) -> None:
+    land(store, "a")
+    with store.transaction():
+        land(store, "b", "a", old="a")
+        land(store, "c", "b", old="b")
+        fail_inside(store, ("d", "c"), ("e", "d"), ("f", "e"))
+        assert store.read_ref("t", "main") == id_of("c")
+        assert store.count("t") == 3
+        land(store, "g", "c", old="c")
+        land(store, "h", "g", old="g")
+    assert names(store.walk("t", id_of("h"))) == "a b c g h"
+    assert [op.seq for op in store.operations("t")] == [5, 4, 3, 2, 1]
+    assert store.upkeep().flaws() == []
+
+
+def test_nested_transactions_nest_further(store: Store) -> None:
+    land(store, "a")
+    with store.transaction():
+        with store.transaction():
+            land(store, "b", "a", old="a")
+            fail_inside(store, ("c", "b"))
+            land(store, "d", "b", old="b")
+        fail_inside(store, ("e", "d"))
+        with store.transaction():
+            land(store, "f", "d", old="d")
+    assert names(store.walk("t", id_of("f"))) == "a b d f"
+    with pytest.raises(KeyError), store.transaction():  # noqa: PT012
+        with store.transaction():
+            land(store, "g", "f", old="f")
+        raise KeyError
+    assert store.read_ref("t", "main") == id_of("f")
+    assert store.count("t") == 4
+    assert store.upkeep().flaws() == []
+
+
+def test_names_and_threads_of_a_failed_nested_transaction_are_gone(store: Store) -> None:
+    land(store, "a")
+    with store.transaction():
+        with pytest.raises(KeyError), store.transaction():  # noqa: PT012
+            land(store, "b", "a", ref="side")
+            move(store, "side", "b", "b", was="main")
+            store.ensure_thread("new", created=1.0)
+            store.add_attempt("t", attempt("b"))
+            raise KeyError
+        record = store.read_thread("t")
+        assert record is not None
+        assert record.head == "main"
+        land(store, "c", "a", ref="side")
+    assert store.refs("t") == {"main": id_of("a"), "side": id_of("c")}
+    assert store.read_thread("new") is None
+    assert store.attempts("t") == []
+    assert store.upkeep().flaws() == []
+
+
+def test_an_error_of_the_store_inside_a_nested_transaction_does_not_end_the_outer(
+    store: Store,
+) -> None:
+    land(store, "a")
+    with store.transaction():
+        land(store, "b", "a", old="a")
+        with pytest.raises(StoreError), store.transaction():  # noqa: PT012
+            land(store, "c", "b", old="b")
+            land(store, "d", "nowhere", old="c")
+        with pytest.raises(RefMoved), store.transaction():
+            land(store, "d", "a", old="a")
+        land(store, "e", "b", old="b")
+    assert names(store.walk("t", id_of("e"))) == "a b e"
+    assert store.count("t") == 3
+    assert store.upkeep().flaws() == []

@@ -139,7 +139,10 @@ class Store(Protocol):
     """Bytes and names. Every method may be called from any thread of the process."""
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Everything inside lands together; an exception takes all of it back. Nests."""
+        """Everything inside lands together; an exception takes all of it back.
+
+        Nested, it takes back only what was done inside the inner one, and the outer goes on.
+        """
         ...
 
     def ensure_thread(

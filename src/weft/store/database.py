@@ -107,7 +107,14 @@ class Database(Protocol):
         ...
 
     def transaction(self, *, alone: bool = True) -> AbstractContextManager[None]:
-        """Everything inside lands together. `alone` waits until nobody else writes. Nests."""
+        """Everything inside lands together. `alone` waits until nobody else writes.
+
+        A nested one belongs to the outer one, and fails with it.
+        """
+        ...
+
+    def savepoint(self) -> AbstractContextManager[None]:
+        """Inside a transaction: an exception takes back only what was done inside."""
         ...
 
     def together(self) -> AbstractContextManager[Any]:

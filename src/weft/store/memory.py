@@ -83,7 +83,6 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._lock = RLock()
-        self._nesting = 0
         self._tables = Tables()
 
     def upkeep(self) -> Upkeep:
@@ -92,18 +91,12 @@ class MemoryStore:
     @contextmanager
     def transaction(self) -> Generator[None]:
         with self._lock:
-            if self._nesting:
-                yield
-                return
             saved = self._tables.copy()
-            self._nesting += 1
             try:
                 yield
             except BaseException:
                 self._tables = saved
                 raise
-            finally:
-                self._nesting -= 1
 
     def ensure_thread(
         self, name: str, *, created: float, checkpoints: bool = False, scope: str | None = None

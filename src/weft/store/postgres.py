@@ -120,6 +120,25 @@ class PostgresServer:
                 mine.deferred = mine.tip = None
 
     @contextmanager
+    def savepoint(self) -> Generator[None]:
+        mine = self._mine
+        with self.transaction():
+            name = f"nested_{mine.nesting}"
+            try:
+                self.catch_up()  # what was put off before must survive a rollback to here
+                self._connection().execute(f"SAVEPOINT {name}".encode())
+                yield
+                self._connection().execute(f"RELEASE {name}".encode())
+            except BaseException as error:
+                if mine.deferred is not None:
+                    mine.deferred.rows = {}
+                mine.tip = None
+                self._roll_back_to(name)
+                if isinstance(error, psycopg.Error):
+                    raise self._failed(error) from None
+                raise
+
+    @contextmanager
     def together(self) -> Generator[None]:
         mine = self._mine
         if mine.connection is not None:
@@ -226,6 +245,14 @@ class PostgresServer:
                 connection.execute("ROLLBACK")
         except psycopg.Error:
             connection.close()  # a connection that cannot even roll back is not used again
+
+    def _roll_back_to(self, savepoint: str) -> None:
+        connection = self._connection()
+        try:
+            if not connection.closed:
+                connection.execute(f"ROLLBACK TO {savepoint}; RELEASE {savepoint}".encode())
+        except psycopg.Error:
+            connection.close()  # the outer transaction cannot go on, and fails when it commits
 
     def _connection(self) -> Connection:
         connection = self._mine.connection

@@ -56,7 +56,7 @@ class SqlStore:
         self._keys: dict[str, int] = {}
 
     def transaction(self) -> AbstractContextManager[None]:
-        return self._db.transaction()
+        return self._db.savepoint() if self._db.in_transaction else self._db.transaction()
 
     def upkeep(self) -> Upkeep:
         return SqlUpkeep(self._db, self._joined, self._steps)

@@ -7,7 +7,8 @@ serves all threads of a process behind a lock.
 
 import os
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
@@ -99,6 +100,24 @@ class SqliteFile:
 
     def transaction(self, *, alone: bool = True) -> "SqliteFile":  # noqa: ARG002 - always alone
         return self
+
+    @contextmanager
+    def savepoint(self) -> Generator[None]:
+        with self.transaction():
+            failure, name = self._failure, f"nested_{self._nesting}"
+            if self._deferred.rows:
+                self.catch_up()  # what was put off before must survive a rollback to here
+            self._writer.execute(f"SAVEPOINT {name}")
+            try:
+                yield
+            except BaseException:
+                self._deferred.rows = {}
+                self._failure, self.tip = failure, None
+                if self._db.in_transaction:  # SQLite ends it by itself when a disk is full
+                    self._writer.execute(f"ROLLBACK TO {name}")
+                    self._writer.execute(f"RELEASE {name}")
+                raise
+            self._writer.execute(f"RELEASE {name}")
 
     def together(self) -> RLock:
         return self.lock

@@ -227,7 +227,11 @@ class Recorder(Reader):
 
     @contextmanager
     def batch(self) -> Generator[Self]:
-        """Everything inside lands as one transaction; an exception takes all of it back."""
+        """Everything inside lands as one transaction; an exception takes all of it back.
+
+        A batch inside a batch is taken back by itself, so the outer one may catch its exception
+        and go on.
+        """
         handle = self._handle
         with handle.lock:
             within, handle.batching = handle.batching, True
