@@ -139,7 +139,7 @@ def behave(model: str, protocol: str, streams: bool, connection: socket.socket) 
         return True
     if model.startswith("large-"):
         connection.sendall(head)
-        piece = b" " * 65536
+        piece = b": %b\n\n" % (b"." * 65532) if streams else b" " * 65536
         for _ in range(int(model[6:]) * 16):
             connection.sendall(chunk(piece))
         connection.sendall(chunk(BODIES[protocol]) + b"0\r\n\r\n")

@@ -1,6 +1,8 @@
 """Every upstream call ends: by a deadline, by its client, by broken framing, or by a signal."""
 
+import asyncio
 import http.client
+import os
 import signal
 import socket
 import time
@@ -13,6 +15,9 @@ import pytest
 
 from servers import UPSTREAM_NAMES, post, weft_serve
 from stuck_upstream import HANGS, stuck_upstream
+from weft.client import make_provider
+from weft.gateway import Settings, build, open_state
+from weft.gateway.limits import LimitSettings
 
 PROTOCOLS = tuple(UPSTREAM_NAMES)
 PAIRS = [
@@ -321,3 +326,76 @@ def test_the_connect_deadline_ends_a_call(tmp_path):
         for one in fill:
             one.close()
     assert (status, b"accepted no connection" in data) == (504, True)
+
+
+class Client:
+    """A client of the application itself: sends a request, reads the answer, may leave."""
+
+    def __init__(self, app, path, body):
+        self.received = asyncio.Queue()
+        self.received.put_nowait(
+            {"type": "http.request", "body": orjson.dumps(body), "more_body": False}
+        )
+        self.sent = []
+        address, _, query = path.partition("?")
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": address,
+            "query_string": query.encode(),
+            "headers": [(b"host", b"127.0.0.1")],
+        }
+        self.call = asyncio.ensure_future(app(scope, self.received.get, self.send))
+
+    async def send(self, message):
+        self.sent.append(message)
+
+    def leave(self):
+        self.received.put_nowait({"type": "http.disconnect"})
+
+
+def test_nothing_is_left_running_after_failures_and_clients_that_leave(tmp_path, upstream):
+    """Tasks and sockets are counted in the process that serves."""
+    providers = tuple(
+        make_provider(name, protocol, upstream.url) for protocol, name in UPSTREAM_NAMES.items()
+    )
+    limits = LimitSettings(first_byte_seconds=1, idle_seconds=1)
+    settings = Settings(
+        store=str(tmp_path / "weft.db"), providers=providers, limits=limits, ping_seconds=0.05
+    )
+    rows = [
+        (client, target, behaviour, streams)
+        for client, target in PAIRS
+        for behaviour in (*HANGS, "bad-chunk")
+        for streams in (False, True)
+    ]
+
+    async def run():
+        async with open_state(settings) as state:
+            app = build(state)
+            await Client(app, *ask("anthropic", "anthropic", "ok", False)).call
+            tasks, files = asyncio.all_tasks(), count_sockets()
+            for leaves in (False, True):
+                requests = upstream.requests
+                clients = [Client(app, *ask(*row)) for row in rows]
+                if leaves:
+                    await asyncio.to_thread(upstream.await_requests, requests + len(rows))
+                    for client in clients:
+                        client.leave()
+                await asyncio.wait_for(asyncio.gather(*(c.call for c in clients)), SECONDS)
+                if not leaves:
+                    assert all(client.sent[-1]["more_body"] is False for client in clients)
+            for _ in range(200):  # a closed socket goes with the loop's next rounds
+                if count_sockets() <= files and asyncio.all_tasks() == tasks:
+                    break
+                await asyncio.sleep(0.02)
+            assert asyncio.all_tasks() == tasks
+            assert count_sockets() <= files
+            assert not state.gate.guards
+
+    asyncio.run(run())
+
+
+def count_sockets():
+    names = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+    return sum(os.path.exists(name) and "socket:" in os.readlink(name) for name in names)

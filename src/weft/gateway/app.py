@@ -10,10 +10,11 @@ import resource
 import signal
 import socket
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import orjson
-from granian.constants import Interfaces
+from granian.constants import HTTPModes, Interfaces
+from granian.http import HTTP1Settings
 from granian.server.embed import Server
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
@@ -25,7 +26,17 @@ from weft.errors import ConfigError, Refused
 from weft.store import open_store
 
 from .api import routes
-from .asgi import Inbound, Outbound, Receive, Scope, Send, bound_body, plain_answers
+from .asgi import (
+    ClientLeft,
+    Inbound,
+    Outbound,
+    Receive,
+    Scope,
+    Send,
+    bound_body,
+    bound_writes,
+    plain_answers,
+)
 from .auth import admit
 from .endpoints import HEALTH, find_endpoint
 from .errors import refusal
@@ -49,11 +60,13 @@ GOING_AWAY = 1001
 def build(state: State) -> ASGIApp:
     """The ASGI application over an open state."""
     control = Starlette(routes=routes(state))
+    limits = state.settings.limits
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            bounded = bound_body(receive, state.settings.limits.body_seconds)
-            await serve_request(scope, bounded, send)
+            received = bound_body(receive, limits.body_seconds)
+            with suppress(ClientLeft):
+                await serve_request(scope, received, bound_writes(send, limits.write_seconds))
         elif scope["type"] == "websocket":
             try:
                 with state.gate.socket():
@@ -141,6 +154,9 @@ async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
             address=find_address(settings.host),
             port=port,
             interface=Interfaces.ASGI,
+            # Where HTTP/2 is offered too, granian waits without a deadline for the first bytes.
+            http=HTTPModes.http1,
+            http1_settings=HTTP1Settings(header_read_timeout=int(limits.header_seconds * 1000)),
             backlog=BACKLOG,
             backpressure=limits.connections,
             log_enabled=False,

@@ -21,6 +21,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 JSON_TYPE = "application/json"
+SLICE = 1024 * 1024
+"""The most that one message to the server holds of an answer."""
 
 WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 """https://docs.python.org/3/library/zlib.html#zlib.decompressobj"""
@@ -104,6 +106,10 @@ class Outbound:
         if not any(name == "content-type" for name, _ in given):
             given.append(("content-type", JSON_TYPE))
         await self.start(status, [*given, ("content-length", str(len(body)))])
+        if len(body) > SLICE:  # in slices, so that the client's pace bounds what the server holds
+            for begin in range(0, len(body), SLICE):
+                await self.write(body[begin : begin + SLICE])
+            body = b""
         await self.finish(body)
 
 
@@ -127,6 +133,19 @@ def bound_body(receive: Receive, seconds: float) -> Receive:
             ) from None
         complete = not message.get("more_body", False)
         return message
+
+    return bounded
+
+
+def bound_writes(send: Send, seconds: float) -> Send:
+    """The same way out; a client that reads nothing for that long has left (`ClientLeft`)."""
+
+    async def bounded(message: MutableMapping[str, Any]) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await send(message)
+        except TimeoutError:
+            raise ClientLeft from None
 
     return bounded
 

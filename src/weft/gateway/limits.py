@@ -14,6 +14,7 @@ Every bound of a client's request and of an upstream's call is a member of `[lim
 | `answer_bytes` | 268435456 | the size of one answer, uncompressed |
 | `connections` | 10000 | connections of clients, idle ones included |
 | `requests` | 4096 | requests at the same time; further ones get 503, `/healthz` never does |
+| `header_seconds` | 60 | receiving one request's headers; also how long a connection may be idle |
 | `body_seconds` | 120 | receiving one request's body; then 408 |
 | `write_seconds` | 60 | the wait for a client that does not read its answer |
 | `drain_seconds` | 10 | after SIGTERM, how long running answers may go on |
@@ -42,6 +43,7 @@ class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     answer_bytes: Count = 256 * 1024 * 1024
     connections: Count = 10_000
     requests: Count = 4096
+    header_seconds: Seconds = 60.0
     body_seconds: Seconds = 120.0
     write_seconds: Seconds = 60.0
     drain_seconds: Annotated[float, Meta(ge=0, le=WEEK)] = 10.0

@@ -1,0 +1,179 @@
+"""How much a gateway takes: connections, requests at the same time, slow clients."""
+
+import http.client
+import socket
+import time
+from contextlib import ExitStack
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+import orjson
+import pytest
+
+from servers import REQUEST_PATHS, weft_serve
+from stuck_upstream import stuck_upstream
+from weft.errors import ConfigError
+from weft.gateway import Flags, read_settings
+
+SECONDS = 30
+BODY = orjson.dumps(
+    {"model": "mid-body", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
+)
+STREAMED = BODY[:-1] + b',"stream":true}'
+HALF = b"POST %b HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000\r\n\r\n{"
+
+
+def start(folder, text, *flags):
+    config = folder / "weft.toml"
+    config.write_text(text)
+    return weft_serve(folder, "--config", str(config), "--no-record", *flags)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A gateway that is full soon, before an upstream that hangs."""
+    text = "ping_seconds = 0.1\n[limits]\nrequests = 20\nbody_seconds = 0.5\nheader_seconds = 1\n"
+    text += "write_seconds = 0.5\ndrain_seconds = 0.2\n"
+    with (
+        stuck_upstream() as upstream,
+        start(
+            tmp_path_factory.mktemp("small"), text, f"--upstream=a=anthropic:{upstream.url}"
+        ) as gateway,
+    ):
+        gateway.upstream = upstream
+        yield gateway
+
+
+def plug(gateway, data=b""):
+    """A connection to the gateway, with these bytes sent."""
+    place = urlsplit(gateway.url)
+    connection = socket.create_connection((place.hostname, place.port), SECONDS)
+    connection.sendall(data)
+    return connection
+
+
+def read_all(connection):
+    data = b""
+    while piece := connection.recv(65536):
+        data += piece
+    return data
+
+
+def healthy(gateway):
+    with urlopen(f"{gateway.url}/healthz", timeout=SECONDS) as reply:
+        return reply.status == 200
+
+
+def request(gateway, body):
+    place = urlsplit(gateway.url)
+    connection = http.client.HTTPConnection(place.hostname, place.port, timeout=SECONDS)
+    connection.request("POST", "/v1/messages", body)
+    return connection
+
+
+@pytest.mark.parametrize("path", [*REQUEST_PATHS.values(), "/v1/messages/count_tokens"])
+def test_a_body_that_does_not_arrive_is_told_so_in_the_clients_protocol(small, path):
+    with plug(small, HALF % path.format(model="m").encode()) as connection:
+        answer = read_all(connection)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 408 ")
+    assert "limits.body_seconds" in orjson.loads(body)["error"]["message"]
+
+
+def test_a_slow_body_for_the_page_is_ended_too(small):
+    head = b"POST /api/compact HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\n"
+    host = urlsplit(small.url).netloc.encode()
+    with plug(small, head % host + b"content-length: 1000\r\n\r\n{") as connection:
+        assert read_all(connection).startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.parametrize("data", [b"", b"GET / HT", b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"])
+def test_a_connection_that_sends_no_request_is_closed(small, data):
+    with plug(small, data) as connection:
+        read_all(connection)  # ends when the gateway closes the connection
+
+
+def test_health_is_answered_when_slow_bodies_take_every_place(small):
+    with ExitStack() as stack:
+        for _ in range(40):
+            stack.enter_context(plug(small, HALF % b"/v1/messages"))
+        assert healthy(small)
+    assert healthy(small)
+
+
+def test_a_full_gateway_refuses_in_the_clients_protocol_and_still_says_that_it_lives(small):
+    requests = small.upstream.requests
+    running = [request(small, STREAMED) for _ in range(20)]
+    small.upstream.await_requests(requests + 20)
+    for path in REQUEST_PATHS.values():
+        with plug(small, HALF % path.format(model="m").encode()) as connection:
+            answer = read_all(connection)
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"retry-after: 1" in answer.lower()
+        assert "limits.requests" in orjson.loads(answer.split(b"\r\n\r\n")[1])["error"]["message"]
+    assert healthy(small)
+    for connection in running:
+        connection.close()
+    deadline = time.monotonic() + SECONDS
+    while True:  # the places become free as the gateway notices that their clients left
+        with plug(small, HALF % b"/v1/messages") as connection:
+            if read_all(connection).startswith(b"HTTP/1.1 408 "):
+                break
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize("body", [BODY, STREAMED], ids=["whole", "stream"])
+def test_a_client_that_reads_nothing_does_not_keep_its_place(small, body):
+    """Its answer is larger than all buffers on the way."""
+    body = body.replace(b"mid-body", b"large-64")
+    head = b"POST /v1/messages HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n"
+    line = len(small.lines())
+    with plug(small, head % len(body) + body):
+        assert small.line(line)["outcome"] == "client_left"
+
+
+def test_more_streams_than_the_server_library_takes_by_itself(tmp_path):
+    """Granian's own default is 128 connections."""
+    with (
+        stuck_upstream() as upstream,
+        start(tmp_path, "", f"--upstream=a=anthropic:{upstream.url}") as gateway,
+    ):
+        running = [request(gateway, STREAMED) for _ in range(300)]
+        upstream.await_requests(300)
+        replies = [connection.getresponse() for connection in running]
+        assert {reply.status for reply in replies} == {200}
+        assert healthy(gateway)
+        for connection in running:
+            connection.close()
+        upstream.await_left(300)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[limits]\nidle_seconds = 0", r"limits\.idle_seconds"),
+        ("[limits]\nidle_seconds = -3", r"limits\.idle_seconds"),
+        ("[limits]\ntotal_seconds = nan", r"limits\.total_seconds"),
+        ("[limits]\ntotal_seconds = inf", r"limits\.total_seconds"),
+        ('[limits]\nconnections = "many"', r"limits\.connections"),
+        ("[limits]\nanswer_bytes = 1.5", r"limits\.answer_bytes"),
+        ("[limits]\nidle = 3", "unknown field `idle`"),
+        ("[limits]\nrequests = 20\nconnections = 20", "`requests`.*smaller than `connections`"),
+        ("max_body = -5", r"max_body"),
+        ("ping_seconds = 0", r"ping_seconds"),
+    ],
+)
+def test_a_wrong_limit_is_named(tmp_path, text, words):
+    config = tmp_path / "weft.toml"
+    config.write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        read_settings(Flags(config=str(config)), {})
+
+
+def test_limits_come_from_the_file(tmp_path):
+    config = tmp_path / "weft.toml"
+    config.write_text("[limits]\nidle_seconds = 7\nanswer_bytes = 12\n")
+    limits = read_settings(Flags(config=str(config)), {}).limits
+    assert (limits.idle_seconds, limits.answer_bytes, limits.total_seconds) == (7.0, 12, 3600.0)
+    calls = limits.for_calls()
+    assert (calls.idle, calls.answer_bytes, calls.connections) == (7.0, 12, 4096)
