@@ -4,6 +4,7 @@
     ├── Refused                  the caller's body cannot be sent on, or strict mode says no (4xx)
     ├── UpstreamProtocolError    the model's server broke its own protocol (502)
     │   └── UpstreamFailed       it answered with an error, or not at all
+    │       └── SummaryFailed    a model that was to write a summary wrote none
     ├── ThreadError              a verb was asked for something the thread cannot do
     │   ├── WrongValue           an argument is of a wrong type, or JSON cannot say it
     │   ├── NotFound             no commit, entry, branch or thread of that name
@@ -61,6 +62,17 @@ class UpstreamFailed(UpstreamProtocolError):
         super().__init__(message)
         self.status = status
         self.kind = kind
+
+
+class SummaryFailed(UpstreamFailed):
+    """A model that was to write a summary wrote none that can be used.
+
+    `answered` is whether it answered at all: then a shorter summary may succeed.
+    """
+
+    def __init__(self, message: str, *, status: int = 502, answered: bool = False) -> None:
+        super().__init__(message, status=status)
+        self.answered = answered
 
 
 class ThreadError(WeftError):

@@ -39,7 +39,7 @@ def said(role: str, text: str, **fields) -> Row:
         (("*u:p", "a:b", "u:c", "a:d", "u:e"), 3, "u:p|u:SUMMARY|u:e"),  # behind what it was behind
         (("u:a", "*u:p", "a:b", "u:e"), 3, "u:SUMMARY|u:p|u:e"),  # where the first of them stood
         (("*a:!c1", "t:=c1", "a:x", "u:y", "u:e"), 4, "a:!c1|t:=c1|u:SUMMARY|u:e"),  # in no pair
-        (("*a:!c1", "t:=c1 x", "u:y", "u:e"), 4, "a:!c1|t:=c1|u:SUMMARY|u:e"),
+        (("*a:!c1", "t:=c1 x", "a:z", "u:y", "u:e"), 4, "a:!c1|t:=c1|u:SUMMARY|u:e"),
         (("*u:a", "a:!c1", "t:=c1", "a:!c2", "t:=c2"), 4, "u:a|u:SUMMARY|a:!c2|t:=c2"),
         (("u:a", "a:!c1", "t:=c1", "a:!c2", "t:=c2"), 4, "u:SUMMARY|u:a|a:!c2|t:=c2"),  # its work
         (("s:r", "u:a", "u:c", "a:!c1", "t:=c1", "a:z"), 4, "s:r|u:SUMMARY|u:c|a:z"),
@@ -50,7 +50,16 @@ def said(role: str, text: str, **fields) -> Row:
         (("u:a", "a:b", "u:c", "a:d", "u:e", "a:f"), 5, "u:SUMMARY|u:c|a:d|u:e|a:f"),
         (("u:a", "a:b", "u:c", "a:d", "u:e", "a:f"), 4, "u:SUMMARY|u:e|a:f"),  # no half exchange
         (("u:a", "a:!c1", "u:=c1 go", "a:x", "u:c"), 4, "u:SUMMARY|u:c"),  # words beside a result
-        (("u:a", "a:b", "u:c", "a:!c1", "t:=c1"), 3, "u:SUMMARY|u:c"),  # work on one request, long
+        (
+            ("u:a", "a:b", "u:c", "a:!c1", "t:=c1", "a:x"),
+            3,
+            "u:SUMMARY|u:c|a:x",
+        ),  # work that is read
+        (
+            ("u:a", "a:b", "u:c", "a:!c1", "t:=c1"),
+            4,
+            "u:SUMMARY|u:c|a:!c1|t:=c1",
+        ),  # unread: it stays
     ],
 )
 def test_what_must_stay_stays_and_recent_messages_fill_the_rest(

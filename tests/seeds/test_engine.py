@@ -772,7 +772,7 @@ def test_P3_recent_rounds_stay_word_for_word() -> None:
 
 def test_P3_a_failing_summary_ends_no_run_and_a_breaker_stops_the_attempts() -> None:
     with weft.open() as thread, scripted_upstream() as upstream:
-        answers = rounds_then_done(20)
+        answers = rounds_then_done(40)
 
         def rule(body: bytes) -> Any:
             return answers(body) if "tools" in orjson.loads(body) else DOWN
@@ -783,11 +783,18 @@ def test_P3_a_failing_summary_ends_no_run_and_a_breaker_stops_the_attempts() -> 
         summaries = [body for body in bodies(upstream) if "tools" not in body]
         assert len(summaries) == 3
         assert isinstance(events[-1], MessageComplete)
-        assert [info for info in thread.log() if info.kind == "compact"] == []
-        assert len(thread.compile()) == 42
-    failed = [e for e in events if isinstance(e, SystemMessage) and "compact_error" in e.data]
-    assert len(failed) == 3
-    assert "on fire" in failed[0].data["compact_error"]
+        folds = [info for info in thread.log() if info.kind == "compact"]
+    assert len(folds) > 3  # nobody is asked any more, and room is made all the same
+    assert {fold.metadata["method"] for fold in folds} == {"extract"}
+    told = [event for event in events if isinstance(event, SystemMessage)]
+    fell = [event for event in told if event.subtype == "compact_fallback"]
+    assert len(fell) == 3
+    assert "on fire" in fell[0].data["compact_error"]
+    ends = [event for event in told if event.subtype == "compact_boundary"]
+    assert len(ends) == len(folds)
+    assert "on fire" in ends[0].data["compact_metadata"]["reason"]
+    assert "reason" not in ends[-1].data["compact_metadata"]
+    assert [event for event in told if "compact_result" in event.data] == []  # none has failed
 
 
 def test_P3_what_must_stay_is_more_than_the_window_and_nobody_is_asked_in_vain() -> None:

@@ -5,11 +5,15 @@ fills a window. Where the messages are past the limit, old turns are folded into
 agent's own model or by one that is set for it, and the run goes on. The flow is the thread's; its
 requests pass through the loop, which has the connection.
 
-A failure changes nothing and ends nothing: watchers hear of it, and the run goes on with the
-thread as it was. After a few failures in a row, attempts pause.
+A summariser that fails, hangs or is missing ends no run: the thread's flow goes on without it
+(`thread.engine`), and watchers hear of it. After a few failures in a row nobody is asked for a
+while, and old turns are folded into extracts. A result that does not fit the window is shortened
+before the model is sent it for the first time. Where what must stay is more than the window, the
+request is sent as it is.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from math import ceil
 from typing import Any
 
 import msgspec
@@ -17,6 +21,7 @@ from msgspec import Struct
 
 from weft.catalog import Model
 from weft.compact import (
+    Answer,
     Breaker,
     Clip,
     CompactResult,
@@ -28,14 +33,17 @@ from weft.compact import (
     compaction_failed,
     limits_of,
 )
-from weft.errors import BudgetExceeded, WeftError
-from weft.model import ApiError, Message, Request, Response, Tool, Usage
-from weft.thread import Asker, Thread, Wish
+from weft.errors import ConfigError, WeftError
+from weft.model import Message, Request, Tool, Usage
+from weft.thread import RECALL_TOKENS, SUMMARY_SECONDS, Asker, Thread, Wish
 from weft.tokens import counter_for
 
 from .events import Tell
 
 MEMO = 50_000
+RECALL_SHARE = 4
+"""What is recalled at once takes at most this fraction of the window."""
+RECALL_LEAST = 200
 
 
 class ContextUse(Struct, frozen=True, kw_only=True):
@@ -68,8 +76,9 @@ class Compaction(Struct, frozen=True, kw_only=True):
     `by` writes the summaries (the agent's own model, where it is absent), told how by `prompt`.
     `reserve` is held back for answers, `target` the part of the room that a fold leaves filled,
     `chunk` the most tokens that are summed up at once, `verbatim` the part of a fold's goal that
-    old turns get which stay word for word, those that matter most by the `scorer`. After
-    `failures` in a row, `pause` attempts are left out.
+    old turns get which stay word for word, those that matter most by the `scorer`. A request for a
+    summary is given up after `timeout` seconds (`None`: never). After `failures` in a row, nobody
+    is asked for the next `pause` times; old turns are then folded without a model.
 
     `confirm` is asked before every automatic compaction. If it answers False, the request goes
     out uncompacted.
@@ -86,10 +95,16 @@ class Compaction(Struct, frozen=True, kw_only=True):
     pause: int = 20
     clip: Clip = Clip()
     confirm: Callable[[Confirm], Awaitable[bool]] | None = None
+    timeout: float | None = SUMMARY_SECONDS
+
+    def __post_init__(self) -> None:
+        if self.timeout is not None and not self.timeout > 0:
+            raise ConfigError(f"a timeout is a number of seconds above 0, not {self.timeout}")
 
 
 class Sum(Struct, frozen=True):
-    """Ask for a part of a summary; answered with the `Response`, or the `ApiError` instead."""
+    """Ask for a part of a summary; answered with the `Response`, or with the `ApiError` or the
+    `Stopped` that came instead."""
 
     request: Request
 
@@ -120,6 +135,11 @@ class Keeper:
         overhead = self.gauge.measure(self.overhead)
         return msgspec.structs.replace(self._limits, overhead=overhead)
 
+    @property
+    def recall_tokens(self) -> int:
+        """The most tokens that one answer of `recall` may have."""
+        return min(RECALL_TOKENS, max(RECALL_LEAST, self.limits.room // RECALL_SHARE))
+
     def measure(self, messages: Sequence[Message]) -> int:
         """The tokens of messages, as the vendor would count them."""
         if len(self._known) > MEMO:
@@ -144,76 +164,75 @@ class Keeper:
         self.gauge = self.gauge.learn(self._asked, reported, self._limits.window)
 
     def keep(self, thread: Thread, heard: list[SystemMessage], force: bool) -> Flow:
-        """Fold where the window is too full, or in any case; whether it helped."""
+        """Fold where the window is too full, or in any case; whether anything was folded."""
         messages = thread.compile().sendable
         size = self.measure(messages)
         if not force and not self.limits.is_over(size):
             return False
-        if self.breaker.is_open:
-            self.breaker = self.breaker.leave_out()
-            return False
         if self.settings.confirm is not None and not (yield Confirm(self.use(messages))):
             return False
-        result = yield from self._fold(thread, heard, size, force)
-        helped = result is not None and result.commit is not None
-        if helped and not force:
-            helped = not self.limits.is_over(self.measure(thread.compile().sendable))
-        self.breaker = self.breaker.succeed() if helped else self.breaker.fail()
-        return result is not None and result.commit is not None
+        asks = not self.breaker.is_open
+        if not asks:
+            self.breaker = self.breaker.leave_out()
+        result = yield from self._fold(thread, heard, size, force, asks)
+        landed = result is not None and result.commit is not None
+        if asks:
+            works = landed and not (result and result.requests and result.failures)
+            self.breaker = self.breaker.succeed() if works else self.breaker.fail()
+        return landed
 
     def _fold(
-        self, thread: Thread, heard: list[SystemMessage], size: int, force: bool
+        self, thread: Thread, heard: list[SystemMessage], size: int, force: bool, asks: bool
     ) -> Generator[Sum | Tell, Any, CompactResult | None]:
         """One compaction; `None` where it failed, and the thread is as it was."""
-        scale = thread.compile().tokens / max(1, size)
         goal, room = self.limits.goal, self.limits.room
         if force:  # the window is smaller than it is said to be
             goal, room = min(goal, size // 2), min(room, size * 3 // 4)
-        goals = [int(tokens * scale) for tokens in (goal, room)]
         heard.clear()
-        failure: WeftError | None = None
-        for goal in goals:
-            try:
-                result = yield from self._drive(thread, goal, heard)
-                yield from _tell(heard)
-                return result
-            except BudgetExceeded as error:  # what must stay is more: perhaps it fits the window
-                failure = error
-                if heard:
-                    break
-            except WeftError as error:
-                failure = error
-                break
-        if not heard:
-            heard.append(compaction_failed(str(failure)))
+        try:
+            result = yield from self._drive(thread, goal, room, heard, asks)
+        except WeftError as error:
+            # With the breaker open nobody is asked: what failed before fails in the same words.
+            if not heard and asks:
+                heard.append(compaction_failed(str(error)))
+            yield from _tell(heard)
+            return None
         yield from _tell(heard)
-        return None
+        return result
 
     def _drive(
-        self, thread: Thread, goal: int, heard: list[SystemMessage]
+        self, thread: Thread, goal: int, room: int, heard: list[SystemMessage], asks: bool
     ) -> Generator[Sum | Tell, Any, CompactResult]:
         """Pass the thread's own flow on to the loop."""
         settings = self.settings
         wish = Wish(
             budget=goal,
+            limit=room,
             prompt=settings.prompt,
             chunk=settings.chunk,
             clip=settings.clip,
             verbatim=int(goal * settings.verbatim),
             scorer=settings.scorer,
             trigger="auto",
+            fallback=True,
+            count=self.count,
         )
-        flow = thread.compacting(self.model, wish)
+        flow = thread.compacting(self.model if asks else None, wish)
         try:
             request = next(flow)
             while True:
                 yield from _tell(heard)
-                answer: Response | ApiError = yield Sum(request)
+                answer: Answer = yield Sum(request)
                 request = flow.send(answer)
         except StopIteration as end:
             return end.value
         finally:
             flow.close()
+
+    def count(self, message: Message) -> int:
+        """The tokens of a message, as the vendor would count them; rounded up, so that a sum of
+        messages is never less than all of them together."""
+        return ceil(self._count(message) * self.gauge.ratio)
 
     def _count(self, message: Message) -> int:
         found = self._known.get(id(message))

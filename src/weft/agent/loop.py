@@ -33,7 +33,13 @@ from weft.client import (
     origin_of,
     stream,
 )
-from weft.compact import COMPACT_TOOL, RECALL_TOOL, SystemMessage, validate_compact_input
+from weft.compact import (
+    COMPACT_TOOL,
+    RECALL_TOOL,
+    Answer,
+    SystemMessage,
+    validate_compact_input,
+)
 from weft.errors import (
     StepLimit,
     StoreError,
@@ -57,7 +63,14 @@ from weft.model import (
     Usage,
     is_system,
 )
-from weft.thread import Letter, Thread
+from weft.thread import (
+    RECALL_TOKENS,
+    Letter,
+    Thread,
+    answer_for,
+    ask_within,
+    no_answer_within,
+)
 from weft.thread import open as open_thread
 
 from .events import (
@@ -78,6 +91,8 @@ STEPS = 50
 BAD_GATEWAY = 502
 STOPPED = "stopped"
 AUTO = Compaction()
+FORCED = 3
+"""How often room is made for one request that its model says is too long."""
 
 COMPACTED_NOTE = "The thread was compacted as you asked ({line}). Go on with the task."
 
@@ -262,14 +277,21 @@ class Agent:
         model = self._catalog.find(self.model, self.provider.name)
         return Keeper(model, compaction, self._offered())
 
-    async def _sum_up(self, wire: Wire, request: Request) -> Response | ApiError:
+    async def _sum_up(self, wire: Wire, request: Request) -> Answer:
         """Ask for a part of a summary: the model that is set for it, else our own."""
-        keeper = self._keeper
-        if keeper is not None and keeper.settings.by is not None:
-            return await asyncio.to_thread(keeper.settings.by.ask, request)
-        return await fold_answer(
-            wire, self.provider, request, catalog=self._catalog, policy=self._policy
-        )
+        settings = AUTO if self._keeper is None else self._keeper.settings
+        seconds = settings.timeout
+        if settings.by is not None:
+            return await asyncio.to_thread(ask_within, settings.by, request, seconds)
+        try:
+            async with asyncio.timeout(seconds):
+                return await fold_answer(
+                    wire, self.provider, request, catalog=self._catalog, policy=self._policy
+                )
+        except TimeoutError:
+            return no_answer_within(seconds or 0.0)
+        except Exception as error:  # whatever a summariser does, the run goes on
+            return answer_for(error)
 
     async def _record_stopped(self, folding: Fold, ask: Ask) -> None:
         """Keep what had arrived of an answer that nobody waits for any more.
@@ -343,7 +365,7 @@ def converse(
     Without a text the turns start from the thread as it is.
 
     `heard` is where the thread's own events are put by whoever listens to it. A `keeper` keeps
-    the thread within the model's window, and makes room once where the model says it was not.
+    the thread within the model's window, and makes room where the model says it was not.
     """
     if text is None:
         check_unanswered(thread)
@@ -353,9 +375,12 @@ def converse(
         if keeper is not None:
             yield from keeper.keep(thread, heard, False)
         answered = yield from ask_once(thread, ask)
-        if keeper is not None and is_too_long(answered):
-            has_room = yield from keeper.keep(thread, heard, True)
-            answered = (yield from ask_once(thread, ask)) if has_room else answered
+        for _ in range(FORCED):
+            if keeper is None or not is_too_long(answered):
+                break
+            if not (yield from keeper.keep(thread, heard, True)):
+                break
+            answered = yield from ask_once(thread, ask)
         if isinstance(answered, Unanswered):
             yield Tell(Failure(answered.error.message, status=answered.error.status))
             return
@@ -369,7 +394,8 @@ def converse(
         if not calls:
             yield Tell(MessageComplete(answer.stop.kind if answer.stop else "end"))
             return
-        yield from run_calls(thread, calls, heard)
+        tokens = RECALL_TOKENS if keeper is None else keeper.recall_tokens
+        yield from run_calls(thread, calls, heard, tokens)
     yield Tell(Failure(f"the limit of {steps} steps was reached; ask again to go on"))
 
 
@@ -413,7 +439,12 @@ def is_too_long(answered: Answered | Unanswered) -> bool:
     )
 
 
-def run_calls(thread: Thread, calls: Sequence[ToolCall], heard: list[SystemMessage]) -> Flow:
+def run_calls(
+    thread: Thread,
+    calls: Sequence[ToolCall],
+    heard: list[SystemMessage],
+    recall_tokens: int = RECALL_TOKENS,
+) -> Flow:
     """Run the calls of one turn and commit their results as the next."""
     results: dict[str, ToolResult] = {}
     reminder: str | None = None
@@ -426,7 +457,7 @@ def run_calls(thread: Thread, calls: Sequence[ToolCall], heard: list[SystemMessa
                 gone |= {call.id, *dropped}
                 reminder = COMPACTED_NOTE.format(line=outcome.text)
         elif call.name == RECALL_TOOL.name:
-            outcome = recall(thread, call.arguments)
+            outcome = recall(thread, call.arguments, recall_tokens)
         else:
             outcome = yield Run(call)
         yield Tell(ToolEnd(call.id, outcome.text, outcome.is_error))
@@ -452,18 +483,23 @@ def compact(
     return Outcome(str(result)), result.dropped_calls
 
 
-def recall(thread: Thread, arguments: str) -> Outcome:
-    """The originals that the model asks for, in the words they were said."""
+def recall(thread: Thread, arguments: str, tokens: int = RECALL_TOKENS) -> Outcome:
+    """The originals that the model asks for, in the words they were said, at most so many tokens
+    at once."""
     given = read_input(arguments)
     query = given.get("query") if isinstance(given, dict) else None
     if not isinstance(query, str) or not query.strip():
         return Outcome("query: is missing; give words of the original, or its id", is_error=True)
+    offset = given.get("offset") if isinstance(given, dict) else None
+    if isinstance(offset, str) and offset.isdecimal():
+        offset = int(offset)
+    if offset is not None and (isinstance(offset, bool) or not isinstance(offset, int)):
+        return Outcome("offset: must be a whole number", is_error=True)
     try:
-        found = thread.recall(query)
+        page = thread.recall_page(query, tokens=tokens, offset=offset or 0)
     except ThreadError as error:
         return Outcome(str(error), is_error=True)
-    lines = [f"[{hit.id[:12]}] {hit.text}" for hit in found]
-    return Outcome("\n\n".join(lines) or f"nothing here has the words {query!r}")
+    return Outcome(page.text or f"nothing here has the words {query!r}")
 
 
 def read_input(arguments: str) -> JsonObject | str:

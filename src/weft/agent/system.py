@@ -85,11 +85,13 @@ _STARTED = (
     "being folded into a summary. Pinned messages and the latest turns stay as they are."
 )
 _TOKENS = "{compact_metadata.pre_tokens} → {compact_metadata.post_tokens} tokens"
+_METHOD = "{compact_metadata.method}: {compact_metadata.reason}"
 
 SHOWN: dict[str, Rule] = {
     "compaction_start": _lines("compaction", _STARTED),
     "compact_boundary": _lines(
         "compaction",
+        f"⚡ **Compacted** ({{compact_metadata.trigger}}): {_TOKENS}, by {_METHOD}",
         f"⚡ **Compacted** ({{compact_metadata.trigger}}): {_TOKENS}",
         f"⚡ **Compacted**: {_TOKENS}",
         "⚡ **Compacted**: {compact_metadata.pre_tokens} tokens before",

@@ -16,7 +16,7 @@ import msgspec
 import orjson
 from msgspec import Struct
 
-from weft.compact import extract_summary, is_summary_request, summarised
+from weft.compact import extract_summary, is_summary_request, summarised, summary_size
 from weft.ids import object_id
 from weft.model import (
     Block,
@@ -260,7 +260,8 @@ def _sum_up(scene: Scene) -> tuple[Block, ...] | None:
     if not is_summary_request(request):
         return None
     rows = summarised(request)
-    room = request.params.max_tokens or SUMMARY
+    most = request.params.max_tokens or SUMMARY
+    room = min(most, summary_size(request) or most)
     told = extract_summary(rows, room, counter_for("estimate").message) if rows else None
     if told is None:
         return (Text(clip(" ".join(row.message.text for row in rows)) or "Nothing was said."),)

@@ -10,8 +10,8 @@ from .batches import (
     tell_batches,
     write_batches,
 )
-from .border import Fold, choose_fold, keep_verbatim
-from .budget import plan_budget, plan_summary
+from .border import Fold, choose_fold, keep_verbatim, summary_need
+from .budget import Thin, plan_budget, plan_summary
 from .checkpoint import (
     create_checkpoint_content,
     generate_checkpoint_id,
@@ -20,39 +20,59 @@ from .checkpoint import (
 )
 from .chunks import cut_chunks, weigh
 from .events import (
+    FALLBACK,
     PROGRESS,
+    STEPS,
     SystemMessage,
     Trigger,
     compaction_ended,
     compaction_events,
     compaction_failed,
+    compaction_fell_back,
     compaction_progress,
     compaction_started,
 )
 from .extract import extract_summary
 from .folding import Folding
 from .pairs import Pair, find_pairs
-from .plan import Pin, Plan, Range, Stripped
+from .plan import Method, Pin, Plan, Range, Stripped, Thinned
 from .prompts import (
     folding_request,
     is_summary_request,
     retell,
     summarised,
     summary_request,
+    summary_size,
 )
 from .replace import COMPACTED, Strip, plan_replacements
-from .result import CompactResult, compact_result
+from .result import CompactResult, StepFailure, compact_result
 from .score import Importance, Scorer, choose_verbatim, read_importance
-from .summarise import FRAME, Asking, Order, Past, Summary, chunk_room, most_told, summarise
+from .summarise import (
+    FRAME,
+    Answer,
+    Asking,
+    Order,
+    Past,
+    Stopped,
+    Summary,
+    chunk_room,
+    most_told,
+    summarise,
+)
 from .tool import COMPACT_TOOL, RECALL_TOOL, Replacement, ToolDefinition, validate_compact_input
+from .unread import HANDLE, handle_of, thin_unread, unread_rows
 from .window import Breaker, Gauge, Limits, limits_of
 
 __all__ = [
     "COMPACTED",
     "COMPACT_TOOL",
+    "FALLBACK",
     "FRAME",
+    "HANDLE",
     "PROGRESS",
     "RECALL_TOOL",
+    "STEPS",
+    "Answer",
     "Asking",
     "Batch",
     "Breaker",
@@ -63,6 +83,7 @@ __all__ = [
     "Gauge",
     "Importance",
     "Limits",
+    "Method",
     "Order",
     "Pair",
     "Past",
@@ -71,10 +92,14 @@ __all__ = [
     "Range",
     "Replacement",
     "Scorer",
+    "StepFailure",
+    "Stopped",
     "Strip",
     "Stripped",
     "Summary",
     "SystemMessage",
+    "Thin",
+    "Thinned",
     "Told",
     "ToolDefinition",
     "Trigger",
@@ -85,6 +110,7 @@ __all__ = [
     "compaction_ended",
     "compaction_events",
     "compaction_failed",
+    "compaction_fell_back",
     "compaction_progress",
     "compaction_started",
     "create_checkpoint_content",
@@ -93,6 +119,7 @@ __all__ = [
     "find_pairs",
     "folding_request",
     "generate_checkpoint_id",
+    "handle_of",
     "is_summary_request",
     "is_telling",
     "keep_verbatim",
@@ -109,8 +136,12 @@ __all__ = [
     "retell",
     "summarise",
     "summarised",
+    "summary_need",
     "summary_request",
+    "summary_size",
     "tell_batches",
+    "thin_unread",
+    "unread_rows",
     "validate_compact_input",
     "weigh",
     "write_batches",

@@ -124,8 +124,8 @@ def _measure(folding: Folding, border: int, output: int) -> Fold:
 
 def _fitting(folding: Folding, budget: int, spare: int) -> int:
     """The first border behind which what stays leaves a summary its least room."""
-    told = cost([row for row in folding.rows if is_telling(row)], folding.count)
-    need = _least(folding, budget) + HEADING + _allowance(told, budget) + spare
+    told = _told(folding)
+    need = summary_need(folding, budget, spare)
     borders = [*folding.exchanges(), *folding.units()]
     fitting = [border for border in borders if folding.at_least(border) + need <= budget]
     for border in fitting:
@@ -134,6 +134,16 @@ def _fitting(folding: Folding, budget: int, spare: int) -> int:
     if fitting and told:
         return fitting[-1]  # all that is too long are the summaries themselves
     raise _exceeded(folding.at_least(borders[-1]) + need, budget)
+
+
+def summary_need(folding: Folding, budget: int, spare: int = 0) -> int:
+    """The tokens of a budget that a model's summary takes at least, earlier ones included."""
+    told = _told(folding)
+    return _least(folding, budget) + HEADING + _allowance(told, budget) + spare
+
+
+def _told(folding: Folding) -> int:
+    return cost([row for row in folding.rows if is_telling(row)], folding.count)
 
 
 def _least(folding: Folding, budget: int) -> int:

@@ -4,7 +4,8 @@ An exchange is what the user typed and everything up to what the user types next
 folded or kept whole, so that no question stands without its answer; only the last one may be cut
 inside, between whole units (a call and all its results), when the work on one request has grown
 too long by itself. What is fixed stays wherever the border is: the setup, the pins with the calls
-or results they need, the last request and its answer, and calls that still wait for their results.
+or results they need, the last request and its answer, calls that still wait for their results, and
+results that no answer has read yet (`unread`), with their calls.
 
 One summary stands for all that is folded, behind the setup and behind the pins that were said
 before any of it: what was asked first is still read first. It never stands inside a pair.
@@ -33,6 +34,7 @@ from .plan import (
     strippable,
     with_blocks,
 )
+from .unread import unread_rows
 
 Count = Callable[[Message], int]
 
@@ -156,7 +158,7 @@ class Folding:
 
     def _fixed(self) -> set[int]:
         rows = self.rows
-        fixed = {*range(self.lead), *self.requests[-1:], *self.verbatim}
+        fixed = {*range(self.lead), *self.requests[-1:], *self.verbatim, *unread_rows(rows)}
         fixed.update(i for i, row in enumerate(rows) if row.priority == "pinned")
         spoken = [i for i in range(len(rows)) if side(rows[i].message.role) == "assistant"]
         for last in spoken[-1:]:

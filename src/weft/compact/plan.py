@@ -6,8 +6,9 @@ and which reminders and thinking left.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
-from msgspec import Struct, structs
+from msgspec import Struct, structs, to_builtins
 
 from weft.history import Row
 from weft.model import (
@@ -24,6 +25,11 @@ from weft.model import (
 )
 
 PREVIEW = 60
+
+Method = Literal["model", "shorter", "extract", "cut", "thin"]
+"""How the engine made room: a model's summary, a shorter one after the first was no good, an
+extract of verbatim sentences, a line that only says how much was cut, or shortened results alone.
+"""
 
 STRIPPED: dict[str, tuple[type, ...]] = {
     "user": (Reminder,),
@@ -60,19 +66,34 @@ class Stripped(Struct, frozen=True):
     preview: str
 
 
+class Thinned(Struct, frozen=True, kw_only=True):
+    """One result that was shortened: its message and block, and its characters before and after."""
+
+    id: str | None
+    block: int
+    before: int
+    after: int
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """What a compaction comes to. `dropped_calls` are calls that lost their place with no result
-    of theirs in the thread yet: a loop that still holds one must not commit it."""
+    of theirs in the thread yet: a loop that still holds one must not commit it. `method` says how
+    the engine's summary was made (`Method`), if the engine made one."""
 
     rows: tuple[Row, ...]
     ranges: tuple[Range, ...] = ()
     pins_kept: tuple[Pin, ...] = ()
     stripped: tuple[Stripped, ...] = ()
     dropped_calls: tuple[str, ...] = ()
+    thinned: tuple[Thinned, ...] = ()
+    method: Method | None = None
 
     def record(self) -> JsonObject:
         """The plan without its rows, as JSON for the commit's metadata."""
+        shorter = [to_builtins(result) for result in self.thinned]
         return {
+            **({"method": self.method} if self.method else {}),
+            **({"thinned": shorter} if shorter else {}),
             "ranges": [_range_json(folded) for folded in self.ranges],
             "pins": [{"id": pin.id, "text": pin.preview} for pin in self.pins_kept],
             "stripped": [

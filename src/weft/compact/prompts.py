@@ -68,11 +68,23 @@ Write plain prose of at most {words} words and nothing else."""
 
 WORDS_A_TOKEN = 0.7
 THINKING_ROOM = 8192
-"""What a model that may think before it writes has for that: some do unasked, and it counts as
-output. How long the summary is to be, the directive says."""
+"""What a model has for thinking before it writes, which counts as output: many think unasked, also
+some that the catalogue does not know. How long the summary is to be, the directive says."""
+
+SPARE_ROOM = 2
+"""A model may write so many times what it is asked for before it is cut off."""
+
+WINDOW_SHARE = 4
+"""An answer gets at most this fraction of a small window: the turns need the rest."""
+
+BRIEF = """
+
+An earlier attempt was too long or unusable. Be brief: leave out everything that is not needed to \
+go on, and finish your last sentence."""
 
 CUT = "\n[... {} characters left out ...]\n"
 
+_WORDS = re.compile(r"at most (\d+) words")
 _LISTED = re.compile(rf"[a-z][^\n]*:\n{BULLET}")
 
 Count = Callable[[Message], int]
@@ -85,18 +97,30 @@ def summary_request(
     prior: Sequence[str] = (),
     prompt: str | None = None,
     limit: int,
+    brief: bool = False,
 ) -> Request:
     """The request for a summary of `turns` in about `limit` tokens; a blank prior is none."""
     said = [Message("system", (Text(PRIOR + text),)) for text in prior if text.strip()]
-    return _request(model, [*said, *turns], DIRECTIVE, prompt, limit)
+    return _request(model, [*said, *turns], DIRECTIVE, prompt, limit, brief)
 
 
 def folding_request(
-    model: Model, batches: Sequence[str], *, prompt: str | None = None, limit: int
+    model: Model,
+    batches: Sequence[str],
+    *,
+    prompt: str | None = None,
+    limit: int,
+    brief: bool = False,
 ) -> Request:
     """The request for one summary in place of several."""
     said = [Message("system", (Text(BATCH + text),)) for text in batches]
-    return _request(model, said, FOLDING, prompt, limit)
+    return _request(model, said, FOLDING, prompt, limit, brief)
+
+
+def answer_room(model: Model, limit: int) -> int:
+    """The most output tokens for a summary of about `limit` tokens."""
+    wanted = min(SPARE_ROOM * limit + THINKING_ROOM, max(limit, model.window // WINDOW_SHARE))
+    return min(model.output, wanted)
 
 
 def is_summary_request(request: Request) -> bool:
@@ -105,6 +129,12 @@ def is_summary_request(request: Request) -> bool:
     if last is None or last.role != "user":
         return False
     return last.text.startswith((DIRECTIVE + "\n", FOLDING + "\n"))
+
+
+def summary_size(request: Request) -> int | None:
+    """The tokens that such a request asks for, by the words that its directive allows."""
+    asked = _WORDS.search(request.messages[-1].text) if request.messages else None
+    return None if asked is None else int(int(asked[1]) / WORDS_A_TOKEN)
 
 
 def summarised(request: Request) -> list[Row]:
@@ -164,17 +194,21 @@ def _reread(text: str) -> Row:
 
 
 def _request(
-    model: Model, said: Sequence[Message], directive: str, prompt: str | None, limit: int
+    model: Model,
+    said: Sequence[Message],
+    directive: str,
+    prompt: str | None,
+    limit: int,
+    brief: bool,
 ) -> Request:
     words = max(1, int(limit * WORDS_A_TOKEN))
-    closing = directive + "\n" + RULES.format(words=words)
+    closing = directive + "\n" + RULES.format(words=words) + (BRIEF if brief else "")
     messages = (
         Message("system", (Text(PROMPT if prompt is None else prompt),)),
         *said,
         Message("user", (Text(closing),)),
     )
-    thinking = 0 if model.thinking == "none" else THINKING_ROOM
-    most = min(model.output, limit + thinking)
+    most = answer_room(model, limit)
     temperature = 0.0 if model.temperature else None
     return Request(model.name, messages, params=Params(max_tokens=most, temperature=temperature))
 

@@ -6,7 +6,15 @@ from msgspec import Struct
 
 from weft.history import Row
 
-from .plan import Pin, Plan, Range, Stripped
+from .events import STEPS
+from .plan import Method, Pin, Plan, Range, Stripped, Thinned
+
+
+class StepFailure(Struct, frozen=True):
+    """A way to make the summary that failed before another succeeded, and why."""
+
+    step: Method
+    reason: str
 
 
 class CompactResult(Struct, frozen=True, kw_only=True):
@@ -22,6 +30,9 @@ class CompactResult(Struct, frozen=True, kw_only=True):
     and `names_left` how many had no room and are found by `recall`, `cost` the dollars that the
     catalogue says it took, where it knows a price.
     A preview asks nobody: `tokens_after` is then the most that it can come to.
+
+    `method` is how the engine made room, `failures` which ways failed before it. `thinned` are
+    results that the model has not read and that were shortened.
     """
 
     tokens_before: int
@@ -40,6 +51,14 @@ class CompactResult(Struct, frozen=True, kw_only=True):
     names_added: int = 0
     names_left: int = 0
     cost: float | None = None
+    method: Method | None = None
+    failures: tuple[StepFailure, ...] = ()
+    thinned: tuple[Thinned, ...] = ()
+
+    @property
+    def reason(self) -> str | None:
+        """Why the first way to make the summary was not the one that was used."""
+        return self.failures[-1].reason if self.failures else None
 
     @property
     def pins_kept(self) -> tuple[str, ...]:
@@ -52,7 +71,7 @@ class CompactResult(Struct, frozen=True, kw_only=True):
         return sum(folded.messages for folded in self.ranges)
 
     def __str__(self) -> str:
-        if not self.ranges and not self.stripped:
+        if not self.ranges and not self.stripped and not self.thinned:
             return f"nothing to compact: {self.tokens_before:,} tokens"
         verb = "would compact" if self.preview else "compacted"
         parts = [f"{verb} {_many(self.messages, 'message')}: {self._tokens()}"]
@@ -60,6 +79,10 @@ class CompactResult(Struct, frozen=True, kw_only=True):
             parts.append(f"{_many(len(self.pins), 'pin')} kept ({_names(self.pins)})")
         if self.stripped:
             parts.append(f"{_many(len(self.stripped), 'reminder or thinking block')} stripped")
+        if self.thinned:
+            parts.append(f"{_many(len(self.thinned), 'unread result')} shortened")
+        if self.failures and self.method is not None:
+            parts.append(f"by {STEPS[self.method]}, because {self.reason}")
         if self.preview and self.cache_lost:
             parts.append(f"{self.cache_lost:,} tokens of cached prefix lost")
         if self.model is not None:
@@ -101,6 +124,8 @@ def compact_result(
         rows=plan.rows,
         commit=commit,
         preview=preview,
+        method=plan.method,
+        thinned=plan.thinned,
     )
 
 

@@ -5,18 +5,22 @@ that every chunk becomes a batch of its own and no batch is told twice. Where a 
 request was too long (or runs out of time or of output), everything that is left is cut into
 chunks of half the size and asked for again, a few times. Any other failure ends the flow.
 
-No answer is taken blindly. An empty one, a refusal and one that was cut off are no summaries; the
-rest is held against its source (`fidelity`). The flow changes nothing: whoever drives it has its
-result, or an exception, and the thread as it was.
+No answer is taken blindly. An empty one and a refusal are no summaries. One that was cut off, or
+that is a little too long for its budget, is used up to the end of a sentence, if enough is left of
+it. The rest is held against its source (`fidelity`). The flow changes nothing: whoever drives it
+has its result, or `SummaryFailed`, and the thread as it was.
+
+Whoever drives the flow may also stop it (`Stopped`): then nothing more is asked.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import accumulate
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from weft.catalog import Model
-from weft.errors import UpstreamFailed
+from weft.errors import SummaryFailed
 from weft.history import Row
 from weft.ids import Id
 from weft.model import ApiError, Message, Request, Response, Text
@@ -33,7 +37,7 @@ from .fidelity import (
     with_lines,
 )
 from .folding import Count
-from .prompts import folding_request, retell_within, shorten, summary_request
+from .prompts import answer_room, folding_request, retell_within, shorten, summary_request
 
 HALVINGS = 4
 MANY = 1000
@@ -61,11 +65,27 @@ TIMED_OUT = 504
 CUT_OFF = frozenset({"length", "context"})
 DECLINED = frozenset({"refusal", "filter"})
 
+CUT_OFF_LEAST = 0.5
+"""A summary that was cut off is used if so much of what was asked for is left of it."""
+
+OVER_MOST = 1.5
+"""A summary of at most so many times its room is shortened at a sentence, not thrown away."""
+
+TOO_LONG_WHY = {
+    "request": "even a small part of the conversation is too long for it",
+    "answer": "its summary was cut off: too long even for a small part of the conversation",
+    "time": "it took too long, even for a small part of the conversation",
+}
+
+
+_SENTENCE_END = re.compile(r"[.!?][\"')\]*_`]*(?=\s|$)|[。！？](?:[」』）]|)|(?<=\S)\n")
+
 
 class Order(Struct, frozen=True, kw_only=True):
     """How a summary is wanted. `limit` is its size in tokens, `chunk` the most that is asked for
     at once (as much as the window takes, where it is absent), `room` what all summaries together
-    may have, `retain` what it must say."""
+    may have, `retain` what it must say. `brief` is for a second attempt, after one that was too
+    long or unusable."""
 
     model: Model
     limit: int
@@ -74,6 +94,7 @@ class Order(Struct, frozen=True, kw_only=True):
     room: int | None = None
     clip: Clip = Clip()
     retain: tuple[str, ...] = ()
+    brief: bool = False
 
 
 class Past(Struct, frozen=True, kw_only=True):
@@ -92,6 +113,15 @@ class Asking(Struct, frozen=True):
     of: int
 
 
+class Stopped(Struct, frozen=True):
+    """Sent in place of an answer: nobody will answer any more, and why."""
+
+    reason: str
+
+
+Answer = Response | ApiError | Stopped
+
+
 class Summary(Struct, frozen=True, kw_only=True):
     """The batches that hold afterwards, and what it took: requests, sentences that named what
     their source does not, names put back, names left out, and tokens as the vendor counted."""
@@ -105,14 +135,15 @@ class Summary(Struct, frozen=True, kw_only=True):
     output: int = 0
 
 
-Flow = Generator[Asking, Response | ApiError, Summary]
+Flow = Generator[Asking, Answer, Summary]
 
 
 def summarise(past: Past, order: Order, count: Count) -> Flow:
-    """Every chunk of the past as a batch behind those there are; raises `UpstreamFailed`."""
+    """Every chunk of the past as a batch behind those there are; raises `SummaryFailed`."""
     work = Work(past, order, count)
     yield from work.sum_up()
     yield from work.fold()
+    work.trim()
     return work.summary()
 
 
@@ -128,7 +159,7 @@ def most_told(chunks: Sequence[Sequence[Row]], limit: int, count: Count) -> int:
 
 def chunk_room(order: Order, prior: int) -> int:
     """The tokens of turns that one request takes beside a previous summary of so many."""
-    window = int(order.model.window * SURE) - min(order.model.output, order.limit)
+    window = int(order.model.window * SURE) - answer_room(order.model, order.limit)
     room = max(LEAST, window - FRAME - prior)
     return room if order.chunk is None else max(1, min(room, order.chunk))
 
@@ -145,6 +176,7 @@ class Work:
         self.room = chunk_room(order, self._size(self._prior()))
         self.most_folded = MANY
         self.shortened = False
+        self.too_long = "request"
         self.requests = self.halvings = self.input = self.output = 0
         self.added = self.left = 0
         self.dropped: list[str] = []
@@ -160,7 +192,7 @@ class Work:
             output=self.output,
         )
 
-    def sum_up(self) -> Generator[Asking, Response | ApiError, None]:
+    def sum_up(self) -> Generator[Asking, Answer, None]:
         """One batch for each chunk."""
         todo = cut_chunks(self.past.rows, self.room, self.count)
         while todo:
@@ -171,9 +203,14 @@ class Work:
             prior = self._prior()
             turns = retell_within(chunk, self.room, self.count)
             request = summary_request(
-                self.order.model, turns, prior=[prior], prompt=self.order.prompt, limit=_own(limit)
+                self.order.model,
+                turns,
+                prior=[prior],
+                prompt=self.order.prompt,
+                limit=_own(limit),
+                brief=self.order.brief,
             )
-            text = yield from self._ask(request, len(todo))
+            text = yield from self._ask(request, len(todo), _own(limit))
             if text is None:
                 self.room = self._half(size)
                 todo = cut_chunks([row for rest in todo for row in rest], self.room, self.count)
@@ -183,7 +220,7 @@ class Work:
             self.batches.append(self._batch(told, chunk))
             todo = todo[1:]
 
-    def fold(self) -> Generator[Asking, Response | ApiError, None]:
+    def fold(self) -> Generator[Asking, Answer, None]:
         """Several batches as one, as long as there are too many or they are too long."""
         while (span := self._crowded()) is not None:
             first, last = span
@@ -194,8 +231,9 @@ class Work:
                 [batch.text for batch in old],
                 prompt=self.order.prompt,
                 limit=_own(limit),
+                brief=self.order.brief,
             )
-            text = yield from self._ask(request, 1)
+            text = yield from self._ask(request, 1, _own(limit))
             if text is None:
                 self._fold_fewer(len(old))
                 continue
@@ -203,6 +241,20 @@ class Work:
             kept = [line for batch in old for line in kept_lines(batch.text)]
             told = self._checked(text, rows, (), limit, [*kept, *self.order.retain])
             self.batches[first:last] = [fold_batches(old, told, self.order.model.name)]
+
+    def trim(self) -> None:
+        """Shorten the one summary that is left, where it is a little more than its room; a second
+        attempt that is still too long is shortened however long it is."""
+        room = self.order.room
+        if room is None or len(self.batches) != 1:
+            return
+        batch = self.batches[0]
+        size = self._size(batch.text)
+        if size <= room or (size > room * OVER_MOST and not self.order.brief):
+            return
+        shorter = trim_to(batch.text, lambda text: self._size(text) <= room)
+        if shorter:
+            self.batches[0] = structs.replace(batch, text=shorter)
 
     def _crowded(self) -> tuple[int, int] | None:
         """Which batches to fold: those between both ends where there are too many, all but the
@@ -232,7 +284,7 @@ class Work:
     def _fold_fewer(self, tried: int) -> None:
         """Half as many next time; there is an end to that."""
         if tried <= 2:
-            raise self._failed("its own summaries are too long for it")
+            raise self._failed("its own summaries are too long for it", answered=True)
         self.most_folded = max(2, tried // 2)
 
     def _fold_limit(self, old: Sequence[Batch]) -> int:
@@ -247,26 +299,34 @@ class Work:
         return shorten(told, int(self.order.model.window * PRIOR_SHARE), self._size)
 
     def _ask(
-        self, request: Request, left: int
-    ) -> Generator[Asking, Response | ApiError, str | None]:
+        self, request: Request, left: int, limit: int
+    ) -> Generator[Asking, Answer, str | None]:
         """The answer's text; `None` where the request was too long for an answer."""
         self.requests += 1
         answer = yield Asking(request, self.requests, self.requests + left - 1)
+        if isinstance(answer, Stopped):
+            raise self._failed(answer.reason, TIMED_OUT)
         if isinstance(answer, ApiError):
             if answer.kind in TOO_LONG or answer.status == TIMED_OUT:
+                timed_out = answer.kind == "timeout" or answer.status == TIMED_OUT
+                self.too_long = "time" if timed_out else "request"
                 return None
             raise self._failed(answer.message, answer.status)
         if answer.usage is not None:
             self.input += answer.usage.input or 0
             self.output += answer.usage.output or 0
         stop = answer.stop.kind if answer.stop else "end"
-        if stop in CUT_OFF:
-            return None
         if stop in DECLINED:
-            raise self._failed("it declined")
+            raise self._failed("it declined", answered=True)
         text = "\n".join(block.text for block in answer.message.blocks if isinstance(block, Text))
+        if stop in CUT_OFF:
+            whole = trim_to(text, lambda _: True)
+            if whole and self._size(whole) >= limit * CUT_OFF_LEAST:
+                return whole
+            self.too_long = "answer"
+            return None
         if not text.strip():
-            raise self._failed("its summary is empty")
+            raise self._failed("its summary is empty", answered=True)
         return text
 
     def _checked(
@@ -280,7 +340,7 @@ class Work:
         """What the model wrote, less what it made up, and with what it forgot."""
         checked = check_summary(text, read_ground(rows, prior))
         if not checked.text:
-            raise self._failed("its summary speaks of nothing that was said")
+            raise self._failed("its summary speaks of nothing that was said", answered=True)
         self.dropped += checked.dropped
         told = with_lines(checked.text, retained_lines(checked.text, rows, retain))
         if not self.order.room:
@@ -309,15 +369,28 @@ class Work:
     def _half(self, size: int) -> int:
         self.halvings += 1
         if self.halvings > HALVINGS or size // 2 < LEAST:
-            raise self._failed("even a small part of the conversation is too long for it")
+            why = TOO_LONG_WHY[self.too_long]
+            raise self._failed(why, answered=self.too_long == "answer")
         return size // 2
 
-    def _failed(self, why: str, status: int = 502) -> UpstreamFailed:
+    def _failed(self, why: str, status: int = 502, *, answered: bool = False) -> SummaryFailed:
         name = self.order.model.name
-        return UpstreamFailed(f"{name!r} wrote no summary: {why}", status=status)
+        line = f"{name!r} wrote no summary: {why}"
+        return SummaryFailed(line, status=status, answered=answered)
 
     def _size(self, text: str) -> int:
         return self.count(Message("user", (Text(text),)))
+
+
+def trim_to(text: str, fits: Callable[[str], bool]) -> str:
+    """As much of a text as fits, up to the end of a sentence or a line; empty where there is no
+    such end."""
+    ends = [match.end() for match in _SENTENCE_END.finditer(text)]
+    low, high = 0, len(ends)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(text[: ends[middle - 1]].rstrip()) else (low, middle - 1)
+    return text[: ends[low - 1]].rstrip() if low else ""
 
 
 def _own(limit: int) -> int:

@@ -146,16 +146,23 @@ RECALL_TOOL = ToolDefinition(
     """\
 Look up what was said earlier in this thread, including everything that a compaction has folded \
 away. Use it when a summary mentions something whose exact words, code, figures or error text you \
-need again, instead of guessing or asking the user to repeat it. Give words that stood in the \
-original (a file name, an identifier, a phrase), or the id of a message. The answer quotes the \
-originals; it changes nothing in the thread.""",
+need again, instead of guessing or asking the user to repeat it, or when a tool result says that \
+it was shortened. Give words that stood in the original (a file name, an identifier, a phrase), \
+the id of a message, or the handle that a shortened result names. The answer quotes the \
+originals, as much as fits; where there is more, it ends with the offset that reads on. It changes \
+nothing in the thread.""",
     {
         "type": "object",
         "properties": {
             "query": {
                 "type": "string",
-                "description": "Words that occur in the original, or a message id.",
-            }
+                "description": "Words that occur in the original, a message id, or a handle.",
+            },
+            "offset": {
+                "type": "integer",
+                "minimum": 0,
+                "description": "Where to read on: the number that the last answer ended with.",
+            },
         },
         "required": ["query"],
         "additionalProperties": False,

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .asking import Asker, Models
+    from .asking import (
+        SUMMARY_SECONDS,
+        Asker,
+        Models,
+        answer_for,
+        ask_within,
+        no_answer_within,
+    )
     from .attempts import Attempt
     from .budget import Budget, BudgetWarning
     from .compiled import CompiledContext
@@ -35,6 +42,7 @@ if TYPE_CHECKING:
     from .params import VendorParams
     from .prefix import Prefix, find_prefix
     from .preview import Preview
+    from .recalling import RECALL_TOKENS, RecallPage
     from .sent import Sent
     from .thread import Thread
     from .title import read_title
@@ -42,6 +50,8 @@ if TYPE_CHECKING:
 __getattr__ = lazy_names(
     __name__,
     {
+        "RECALL_TOKENS": "weft.thread.recalling",
+        "SUMMARY_SECONDS": "weft.thread.asking",
         "ArtifactContent": "weft.thread.content",
         "Asker": "weft.thread.asking",
         "Attempt": "weft.thread.attempts",
@@ -64,6 +74,7 @@ __getattr__ = lazy_names(
         "Prefix": "weft.thread.prefix",
         "Preview": "weft.thread.preview",
         "ReasoningContent": "weft.thread.content",
+        "RecallPage": "weft.thread.recalling",
         "Sent": "weft.thread.sent",
         "SessionContent": "weft.thread.content",
         "Stats": "weft.thread.looking",
@@ -74,8 +85,11 @@ __getattr__ = lazy_names(
         "VendorParams": "weft.thread.params",
         "Version": "weft.thread.lineage",
         "Wish": "weft.thread.engine",
+        "answer_for": "weft.thread.asking",
+        "ask_within": "weft.thread.asking",
         "extract_text_from_content": "weft.thread.content",
         "find_prefix": "weft.thread.prefix",
+        "no_answer_within": "weft.thread.asking",
         "open": "weft.thread.opening",
         "read_title": "weft.thread.title",
         "take_imprint": "weft.thread.imprint",
@@ -84,6 +98,8 @@ __getattr__ = lazy_names(
 )
 
 __all__ = [
+    "RECALL_TOKENS",
+    "SUMMARY_SECONDS",
     "ArtifactContent",
     "Asker",
     "Attempt",
@@ -106,6 +122,7 @@ __all__ = [
     "Prefix",
     "Preview",
     "ReasoningContent",
+    "RecallPage",
     "Sent",
     "SessionContent",
     "Stats",
@@ -116,8 +133,11 @@ __all__ = [
     "VendorParams",
     "Version",
     "Wish",
+    "answer_for",
+    "ask_within",
     "extract_text_from_content",
     "find_prefix",
+    "no_answer_within",
     "open",
     "read_title",
     "take_imprint",

@@ -18,7 +18,6 @@ from weft.compact import (
     Strip,
     Trigger,
     compact_result,
-    compaction_ended,
     compaction_started,
     plan_budget,
     plan_replacements,
@@ -30,7 +29,7 @@ from weft.history import Draft, Row, plan_rewrite, show_rows
 from weft.ids import Id
 
 from .asking import Asker, drive, find_asker
-from .engine import Wish, foresee_summary, summarise_old
+from .engine import Wish, ended, foresee_summary, summarise_old
 from .handle import Handle, TakenCheckpoints
 from .planning import check_retained, count_rows, with_hidden, write_note
 from .preview import kept_prefix
@@ -83,22 +82,22 @@ def compact(
         if present != rows:  # another writer was here: its turns belong into the plan
             result, planned = weigh(present)
         rewrite = plan_rewrite(present, planned.rows)
-        note = write_note(result.tokens_before, result.tokens_after)
+        note = write_note(result)
         return Draft("compact", rewrite.op, rewrite.messages, note, planned.record()), ()
 
     info = handle.land("compact", draft)
-    handle.emit([compaction_ended(trigger, result.tokens_before, result.tokens_after)])
+    handle.emit([ended(trigger, result)])
     return structs.replace(result, commit=info.id)
 
 
 def compact_by_model(
-    handle: Handle, model: str | Asker, wish: Wish, preview: bool
+    handle: Handle, model: str | Asker, wish: Wish, preview: bool, seconds: float | None
 ) -> CompactResult:
     """Fold old turns into a summary that a model writes, and wait for it; a preview asks nobody."""
     asker = find_asker(model, handle.models)
     if preview:
         return foresee_summary(handle, asker.model, wish)
-    return drive(summarise_old(handle, asker.model, wish), asker)
+    return drive(summarise_old(handle, asker.model, wish), asker, seconds)
 
 
 def refuse_words(replacements: Replacements | None, summary: str | None) -> None:
@@ -136,10 +135,4 @@ def _plan_old(
     else:
         limit = count_rows(handle, shown) if budget is None else budget
         planned = plan_budget(shown, limit, keep=keep, count=handle.count)
-    return Plan(
-        rows=with_hidden(rows, planned.rows),
-        ranges=planned.ranges,
-        pins_kept=planned.pins_kept,
-        stripped=planned.stripped,
-        dropped_calls=planned.dropped_calls,
-    )
+    return structs.replace(planned, rows=with_hidden(rows, planned.rows))

@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 
+from weft.compact import STEPS, CompactResult
 from weft.errors import CompactRefused
 from weft.history import Row, show_rows, shows
 
 from .handle import Handle
+
+REASON_MOST = 300
 
 
 def check_retained(before: Sequence[Row], after: Sequence[Row], retain: Sequence[str]) -> None:
@@ -44,6 +47,18 @@ def count_rows(handle: Handle, rows: Sequence[Row]) -> int:
     return sum(handle.count(row.message) for row in show_rows(rows))
 
 
-def write_note(before: int, after: int) -> str:
-    """What the log says of a compaction."""
-    return f"compact {before} to {after} tokens"
+def write_note(result: CompactResult) -> str:
+    """What the log says of a compaction, and why where it was not done as it was asked for."""
+    note = f"compact {result.tokens_before} to {result.tokens_after} tokens"
+    if result.thinned:
+        results = "1 unread result" if len(result.thinned) == 1 else "unread results"
+        note += f", {results} shortened"
+    if result.failures and result.method is not None:
+        note += f", by {STEPS[result.method]}: {result.reason}"
+    return note
+
+
+def short_reason(error: Exception) -> str:
+    """Why something failed, in one line of a bounded length: an upstream may say anything."""
+    line = " ".join(str(error).split())
+    return line if len(line) <= REASON_MOST else line[: REASON_MOST - 3] + "..."

@@ -18,6 +18,7 @@ from .handle import Handle
 from .info import CommitInfo, read_info
 from .lineage import Blame, Version
 from .looking import Hit, Stats
+from .recalling import RECALL_TOKENS, RecallPage, recall_page
 from .resolve import At, Name, resolve_commit
 from .sent import Sent, show_sent
 from .tellings import list_batches
@@ -112,6 +113,12 @@ class Reader:
     def recall(self, wanted: str, limit: int = looking.LIMIT) -> list[Hit]:
         """The originals behind an id or checkpoint, or behind words."""
         return looking.recall(self._handle, wanted, limit)
+
+    def recall_page(
+        self, wanted: str, *, tokens: int = RECALL_TOKENS, offset: int = 0
+    ) -> RecallPage:
+        """The same in at most so many tokens: one page, and the offset that reads on."""
+        return recall_page(self._handle, wanted, tokens=tokens, offset=offset)
 
     def blame(self, wanted: Name, limit: int = lineage.LIMIT) -> list[Blame]:
         """Which commit brought this text, or the line of this id; live ones first."""

@@ -17,7 +17,7 @@ from weft.model import JsonObject, Message
 
 from . import merging, moving, notes, replaying, rewriting
 from .adopting import adopt
-from .asking import Asker
+from .asking import SUMMARY_SECONDS, Asker
 from .compacting import Replacements, compact, compact_by_model, refuse_wishes, refuse_words
 from .compiled import tell_size
 from .engine import Flow, Wish, summarise_old
@@ -285,6 +285,8 @@ class Thread(Recorder):
         verbatim: int = 0,
         scorer: Scorer = IMPORTANCE,
         force: bool = True,
+        fallback: bool | None = None,
+        timeout: float | None = SUMMARY_SECONDS,
     ) -> CompactResult:
         """Fold ranges into summaries, or old turns into an extract that fits a budget.
 
@@ -300,7 +302,15 @@ class Thread(Recorder):
         tokens of old turns as `verbatim` says stay in their places, those that matter most by the
         `scorer` and those that are marked as important. A preview
         then asks nobody, and says the most that it can come to. Without `force` a fold that saves
-        nothing is refused. Whatever fails, the thread is as it was.
+        nothing is refused. A request for a summary that takes more than `timeout` seconds is given
+        up.
+
+        With a `budget`, a model that writes no summary does not stop the compaction: a shorter
+        summary is asked for, then an extract is made, then a cut; `fallback=False` raises instead,
+        and `fallback=True` does the same without a budget. If all fails, the thread is as it was.
+
+        Tool results that no answer has read yet are never folded by a budget, `keep` or a model.
+        Where they do not fit a budget they are shortened, with a handle for `recall`.
         """
         if model is not None:
             refuse_words(replacements, summary)
@@ -313,8 +323,9 @@ class Thread(Recorder):
                 verbatim=verbatim,
                 scorer=scorer,
                 force=force,
+                fallback=fallback,
             )
-            return compact_by_model(self._handle, model, wish, preview)
+            return compact_by_model(self._handle, model, wish, preview, timeout)
         refuse_wishes(prompt, verbatim)
         return compact(
             self._handle,
@@ -329,9 +340,10 @@ class Thread(Recorder):
             retain=retain,
         )
 
-    def compacting(self, model: Model, wish: Wish) -> Flow:
+    def compacting(self, model: Model | None, wish: Wish) -> Flow:
         """The compaction by a model as a flow, for whoever asks models themselves: it yields
-        requests, is sent a response or an error for each, and lands at its end."""
+        requests, is sent a response, an error or `Stopped` for each, and lands at its end. Without
+        a model it asks nobody."""
         return summarise_old(self._handle, model, wish)
 
     def adopt(
