@@ -2,25 +2,18 @@
 
 import io
 import json
-import os
-import pty
 import re
-import select
-import subprocess
-import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import weft
 from claude_lines import Session
+from terminals import run_on_terminal, run_piped
 from weft.cli.graph import draw, newest_first
 from weft.cli.terminal import Bar, Screen, columns, pager, shorten
 
 ESCAPE = b"\x1b["
-WEFT = (sys.executable, "-c", "from weft.cli.main import entry; entry()")
 
 
 class Tty(io.StringIO):
@@ -40,48 +33,6 @@ def store(tmp_path: Path) -> Path:
         thread.switch("main")
         thread.merge("side")
     return path
-
-
-def run_piped(store: Path, *words: str) -> bytes:
-    environment = {**os.environ, "WEFT_STORE": str(store), "PAGER": "false"}
-    command = [*WEFT, *words]
-    done = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
-    return done.stdout
-
-
-def run_on_terminal(store: Path, *words: str, **environment: str) -> bytes:
-    """What a person sees: the command runs in a terminal of its own, 60 columns wide."""
-    leader, follower = pty.openpty()
-    known = {**os.environ, "WEFT_STORE": str(store), "COLUMNS": "60", "TERM": "xterm"}
-    known.pop("NO_COLOR", None)
-    command = [*WEFT, *words]
-    with subprocess.Popen(
-        command, stdin=follower, stdout=follower, stderr=follower, env={**known, **environment}
-    ) as process:
-        os.close(follower)
-        seen = _read_all(leader, process)
-    os.close(leader)
-    assert process.returncode == 0, seen
-    return seen.replace(b"\r\n", b"\n")
-
-
-def _read_all(leader: int, process: Any) -> bytes:
-    seen = b""
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        ready, _, _ = select.select([leader], [], [], 0.2)
-        if ready:
-            try:
-                part = os.read(leader, 65536)
-            except OSError:  # Linux says so when the last writer has left
-                return seen
-            if not part:
-                return seen
-            seen += part
-        elif process.poll() is not None:
-            return seen
-    raise TimeoutError(seen)
 
 
 def test_a_pipe_gets_no_colour_no_pager_and_whole_lines(store: Path) -> None:
@@ -170,32 +121,6 @@ def test_text_is_cut_to_columns(text: str, width: int, short: str) -> None:
 
 def test_a_line_break_does_not_break_a_line() -> None:
     assert Screen(width=40).fit("a\nb\tc") == "a b c"
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "log", "show main", "compile", "diff start", "search words", "undo", "blame words",
-        "versions {id}", "note --list", "reset start --preview", "merge other --preview",
-    ],
-)  # fmt: skip
-def test_what_was_said_cannot_command_a_terminal(tmp_path: Path, command: str) -> None:
-    store = tmp_path / "store.db"
-    evil = "words \x1b]0;owned\x07 and \x9b31m more"
-    with weft.open(store) as thread:
-        thread.user("start")
-        thread.branch("start")
-        thread.branch("other")
-        thread.switch("other")
-        thread.user(f"other {evil}")
-        thread.switch("main")
-        thread.note(id := thread.user(evil).id, evil)
-    words = command.format(id=id).split()
-    seen = run_on_terminal(store, *words, PAGER="cat")
-    assert b"\x1b]" not in seen
-    assert b"\x07" not in seen
-    assert "␛]0;owned" in seen.decode()
-    assert "\x9b" not in seen.decode()
 
 
 def letters(graph: str) -> list[tuple[bytes, list[bytes]]]:

@@ -1,5 +1,6 @@
 """Client input cannot change which path of an upstream is called, nor add headers to the call."""
 
+import re
 import socket
 from urllib.parse import quote, unquote, urlsplit
 
@@ -88,6 +89,15 @@ def test_a_model_name_with_control_characters_is_refused(gateway, upstream, clie
     status, _, data = ask(gateway, client, f"{UPSTREAM_NAMES[behind]}/{model}")
     assert (status, upstream.seen) == (400, [])
     assert "control characters" in orjson.loads(data)["error"]["message"]
+
+
+def test_a_line_of_the_log_commands_no_terminal(gateway, upstream):
+    upstream.then(REFUSED)
+    for model in (*CONTROL, "a\u202eb\u2028c"):
+        ask(gateway, "gemini", f"g/{model}")
+    assert gateway.lines()[-1]["path"].startswith("/v1beta/models/g/")
+    unsafe = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u202a-\u202e]")
+    assert unsafe.search(gateway.log()) is None
 
 
 def test_a_model_name_has_a_limit(gateway, upstream):

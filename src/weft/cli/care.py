@@ -1,14 +1,14 @@
 """`weft fsck`, `gc`, `forget` look after a whole store; `--thread` means nothing to them."""
 
 import argparse
-import sys
 
 from weft.history import Swept
 from weft.thread import open as open_thread
 from weft.thread.care import RETENTION_DAYS, forget, fsck, gc, kept_copies, mend
 
+from .console import complain
 from .terminal import plural
-from .threads import add_options, existing_store, existing_thread, print_json, read_text
+from .threads import add_options, existing_store, existing_thread, print_json, read_text, safe
 
 EXIT_DAMAGED = 1
 
@@ -31,7 +31,7 @@ def check(args: argparse.Namespace) -> int:
         print_json({**report.to_dict(), "done": done})
     else:
         for line in [*done, *map(str, report.flaws)]:
-            print(line)
+            print(safe(line))
         told = "clean" if report.clean else f"{len(report.flaws)} damaged"
         print(f"{plural(report.commits, 'commit')}, {plural(report.entries, 'entry')}: {told}")
     return 0 if report.clean else EXIT_DAMAGED
@@ -75,7 +75,7 @@ def erase(args: argparse.Namespace) -> int:
         return 0
     for copy in copies:
         line = f"weft: {copy!r} was kept by a repair and may hold it: delete it yourself"
-        print(line, file=sys.stderr)
+        complain(line)
     if not erased:
         print("nothing here holds that text")
     else:

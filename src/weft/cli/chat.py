@@ -16,8 +16,9 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from weft.errors import ThreadError
+from weft.printable import clean_text, escape_json
 
-from .threads import find_model_route, store_path
+from .threads import find_model_route, safe, store_path
 
 if TYPE_CHECKING:
     from weft.agent import Agent, AgentEvent
@@ -75,7 +76,7 @@ def talk(agent: "Agent", as_json: bool) -> int:
     code = 0
     known = {"model": agent.model, "thread": agent.thread.name}
     if prompt:
-        print(HELLO.format_map(known))
+        print(safe(HELLO.format_map(known)))
     while True:
         try:
             line = input(prompt)
@@ -88,7 +89,7 @@ def talk(agent: "Agent", as_json: bool) -> int:
             code = turn(agent, None, as_json, bool(prompt))
         elif not as_json and COMMAND.fullmatch(word):
             told = HELP if word == "/help" else "no command {word!r}\n" + HELP
-            print(told.format_map({**known, "word": word}))
+            print(safe(told.format_map({**known, "word": word})))
         elif word:
             code = turn(agent, line, as_json, bool(prompt))
 
@@ -105,7 +106,7 @@ def turn(agent: "Agent", text: str | None, as_json: bool, interactive: bool) -> 
     except ThreadError as error:
         if as_json or text is not None:
             raise
-        print(f"error: {error}")
+        print(safe(f"error: {error}"))
         return 0
     if code != 0 and interactive:
         print(RETRY_HINT)
@@ -123,9 +124,11 @@ async def say(agent: "Agent", words: str | None, as_json: bool, out: TextIO) -> 
         if as_json:
             import orjson
 
-            print(orjson.dumps(to_json(event)).decode(), file=out, flush=True)
+            line = orjson.dumps(to_json(event)).decode()
+            print(escape_json(line) if out.isatty() else line, file=out, flush=True)
         else:
-            print(show(event), end="", file=out, flush=True)
+            text = show(event)
+            print(clean_text(text) if out.isatty() else text, end="", file=out, flush=True)
     return code
 
 

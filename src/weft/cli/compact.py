@@ -27,6 +27,7 @@ from weft.compact import (
 from weft.errors import ConfigError
 from weft.thread import Asker, Thread
 
+from .console import complain
 from .headline import SHORT, WORDS
 from .terminal import read_screen, shorten
 from .threads import (
@@ -36,6 +37,7 @@ from .threads import (
     print_json,
     print_rows,
     run_on_thread,
+    safe,
 )
 
 FOLDS = {
@@ -170,7 +172,7 @@ def compact(thread: Thread, args: argparse.Namespace) -> None:
     if args.json:
         print_json(_result_json(result))
     else:
-        print(result)
+        print(safe(str(result)))
 
 
 def _asker(args: argparse.Namespace) -> Asker:
@@ -206,7 +208,7 @@ def _prompt(given: str | None) -> str | None:
 def _tell(event: SystemMessage) -> None:
     """How far a compaction is, in one line."""
     if event.subtype == PROGRESS:
-        print(f"{event.data['content']} ...", file=sys.stderr, flush=True)
+        complain(f"{event.data['content']} ...")
 
 
 def _replacements(args: argparse.Namespace) -> tuple[Replacement, ...] | None:

@@ -28,6 +28,7 @@ PLAIN_TYPES = frozenset({"dialogue", "tool_io"})
 def describe(thread: Thread, info: CommitInfo, screen: Screen = PLAIN, taken: int = 0) -> str:
     """A commit in one line, which a screen may shorten; `taken` columns stand before it."""
     who, what = headline(thread, info)
+    who = screen.name(who)
     date = ""
     if screen.width is not None and screen.width - taken >= WIDE:
         date = f"{info.created.astimezone():%Y-%m-%d %H:%M} "

@@ -87,7 +87,7 @@ def _list_branches(thread: Thread, args: argparse.Namespace) -> None:
         print_json({"current": thread.current, "branches": heads})
         return
     for name, head in heads.items():
-        print(f"{'*' if name == thread.current else ' '} {name} {head[:SHORT]}")
+        print(safe(f"{'*' if name == thread.current else ' '} {name} {head[:SHORT]}"))
 
 
 def _preview_json(preview: MergePreview) -> dict[str, Any]:

@@ -15,9 +15,10 @@ from weft.store import Store, ThreadRecord, open_store
 from weft.thread import CompiledContext, Hit, Thread, read_title
 from weft.thread.formats import to_text
 
+from .console import complain
 from .headline import SHORT, WORDS, commit_json, describe, describe_attempt, group_attempts
 from .lanes import log_graph
-from .terminal import PLAIN, Screen, around, paged, plural, shorten
+from .terminal import PLAIN, Screen, around, columns, paged, plural, shorten
 from .threads import (
     REVISION,
     Verb,
@@ -88,8 +89,9 @@ def _thread_line(row: dict[str, Any], screen: Screen) -> str:
     """`name  2 branches  14 commits  2026-01-31 12:00  first words`."""
     last = "" if row["last"] is None else f"{datetime.fromisoformat(row['last']):%Y-%m-%d %H:%M}"
     facts = f"{plural(len(row['branches']), 'branch')}, {plural(row['commits'], 'commit')}  {last}"
-    words = screen.fit(row["first"], len(row["name"]) + len(facts) + 4)
-    return f"{screen.paint(screen.safe(row['name']), 'name')}  {facts}  {words}".rstrip()
+    name = screen.name(row["name"])
+    words = screen.fit(row["first"], columns(name) + len(facts) + 4)
+    return f"{screen.paint(name, 'name')}  {facts}  {words}".rstrip()
 
 
 def _iso(moment: float) -> str:
@@ -126,7 +128,8 @@ def show(thread: Thread, args: argparse.Namespace) -> None:
     if info.message:
         print(f"note   {args.screen.safe(info.message)}")
     for message in info.messages:
-        print(f"\n{paint(speaker(message), 'role')}: {args.screen.safe(spoken(message))}")
+        name = paint(args.screen.name(speaker(message)), "role")
+        print(f"\n{name}: {args.screen.safe(spoken(message))}")
     for attempt in attempts.get(info.id, ()):
         print(f"\n{describe_attempt(attempt, args.screen, whole=True)}")
 
@@ -172,7 +175,7 @@ def diff(thread: Thread, args: argparse.Namespace) -> None:
     *lines, total = str(found).split("\n")
     for line in lines:
         print(args.screen.paint(args.screen.safe(line), DIFF_STYLES.get(line[:1], "dim")))
-    print(total)
+    print(args.screen.safe(total))
 
 
 def _last_change(thread: Thread) -> Diff:
@@ -204,13 +207,13 @@ def stats(thread: Thread, args: argparse.Namespace) -> None:
         return
     marks = [f"{number} {name}" for name, number in found["priorities"].items()]
     for name, value in {**found, "priorities": ", ".join(marks)}.items():
-        print(f"{name:<11}{value}".rstrip())
+        print(args.screen.safe(f"{name:<11}{value}".rstrip()))
 
 
 def _spoken(row: Row, screen: Screen) -> str:
     """A line as a person reads it, its speaker in front."""
     speaker, colon, said = to_text([row]).partition(":")
-    return f"{screen.paint(speaker, 'role')}{colon}{screen.safe(said)}"
+    return f"{screen.paint(screen.name(speaker), 'role')}{colon}{screen.safe(said)}"
 
 
 def _diff_json(found: Diff) -> dict[str, Any]:
@@ -243,11 +246,12 @@ def _print_hits(args: argparse.Namespace, hits: list[Hit], *, whole: bool = Fals
         if not whole:
             text = around(text, args.words.split(), max(8, (args.screen.width or LINE) - taken))
         said = args.screen.safe(text)
-        return f"{args.screen.paint(id, 'id')} {state} {hit['speaker']}: {said}"
+        name = args.screen.name(hit["speaker"])
+        return f"{args.screen.paint(id, 'id')} {state} {name}: {said}"
 
     print_rows(args, [_hit_json(hit) for hit in hits], line)
     if not hits and not args.json:
-        print(f"weft: nothing here says {args.words!r}", file=sys.stderr)
+        complain(f"weft: nothing here says {args.words!r}")
 
 
 def _log_options(parser: argparse.ArgumentParser) -> None:

@@ -62,7 +62,7 @@ def _line(
     if info is None or line.commit is None:
         return signs.rstrip()
     here = names.get(line.commit, [])
-    label = f"({', '.join(here)}) " if here else ""
+    label = screen.name(f"({', '.join(here)}) ") if here else ""
     taken = len(line.signs) + 1 + len(label)
     told = describe(thread, info, screen, taken)
     return f"{signs} {screen.paint(label.rstrip(), 'name')}{' ' if label else ''}{told}"

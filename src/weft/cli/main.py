@@ -1,7 +1,8 @@
 """`weft`: finds the command, hands over, and turns every error into one clear line.
 
-`weft --help` must be quick, so this module imports nothing but the standard library; a command's
-module is imported when it is called. Each has `configure(parser)` and `run(args) -> int`.
+`weft --help` must be quick, so this module and what it imports need nothing but the standard
+library; a command's module is imported when it is called. Each has `configure(parser)` and
+`run(args) -> int`.
 """
 
 import argparse
@@ -9,6 +10,10 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NoReturn
+
+from weft.printable import clean_text, escape_json
+
+from .console import clean_output
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "translate": ("weft.cli.translate", "translate a body between vendors' protocols"),
@@ -68,11 +73,16 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if self.as_json:
             self.exit(EXIT_USAGE, error_json("UsageError", message))
-        self.exit(EXIT_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        self.exit(EXIT_USAGE, clean_text(f"{self.prog}: {message} (see {self.prog} --help)") + "\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the result is the process's exit code."""
+    with clean_output():
+        return run_command(argv)
+
+
+def run_command(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = build_parser()
     parser.as_json = "--json" in arguments
@@ -145,7 +155,7 @@ def guarded(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) 
 def fail(args: argparse.Namespace, error: Exception, told: str) -> int:
     """One line for a person, one object for a program."""
     as_json = getattr(args, "json", False)
-    line = error_json(type(error).__name__, told) if as_json else f"weft: {told}\n"
+    line = error_json(type(error).__name__, told) if as_json else clean_text(f"weft: {told}") + "\n"
     sys.stderr.write(line)
     return EXIT_FAILED
 
@@ -154,7 +164,8 @@ def error_json(type: str, message: str) -> str:
     """An error as a line of JSON."""
     import json
 
-    return json.dumps({"error": {"type": type, "message": message}}, ensure_ascii=False) + "\n"
+    line = json.dumps({"error": {"type": type, "message": message}}, ensure_ascii=False)
+    return escape_json(line) + "\n"
 
 
 def entry() -> None:

@@ -1,12 +1,12 @@
 """`weft tag`, `note`, `blame`, `versions`: names and remarks, and where words come from."""
 
 import argparse
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from weft.thread import Thread
 
+from .console import complain
 from .threads import (
     MESSAGE,
     REVISION,
@@ -57,7 +57,7 @@ def blame(thread: Thread, args: argparse.Namespace) -> None:
     rows = [found.to_dict() for found in thread.blame(args.text, args.limit)]
     print_rows(args, rows, _blame_line)
     if not rows and not args.json:
-        print(f"weft: nothing here says {args.text!r}", file=sys.stderr)
+        complain(f"weft: nothing here says {args.text!r}")
 
 
 def versions(thread: Thread, args: argparse.Namespace) -> None:
@@ -71,7 +71,7 @@ def _list_tags(thread: Thread, args: argparse.Namespace) -> None:
         print_json(tags)
         return
     for name, id in tags.items():
-        print(f"{name} {id[:SHORT]}")
+        print(safe(f"{name} {id[:SHORT]}"))
 
 
 def _note_json(info: Any) -> dict[str, Any]:

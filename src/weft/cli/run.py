@@ -13,6 +13,8 @@ import time
 from urllib.error import URLError
 from urllib.request import urlopen
 
+from .console import complain
+
 USUAL = "http://127.0.0.1:8787"
 PATIENCE_SECONDS = 20.0
 NOT_FOUND = 127
@@ -33,10 +35,10 @@ def run(args: argparse.Namespace) -> int:
     """The program's own exit code."""
     words: list[str] = args.words[1:] if args.words[:1] == ["--"] else args.words
     if not words:
-        print("weft: run needs a command: weft run -- CMD", file=sys.stderr)
+        complain("weft: run needs a command: weft run -- CMD")
         return 2
     if args.url is not None and not answers(args.url.rstrip("/")):
-        print(f"weft: no gateway answers at {args.url!r}: `weft serve` starts one", file=sys.stderr)
+        complain(f"weft: no gateway answers at {args.url!r}: `weft serve` starts one")
         return 1
     gateway = None
     url = args.url or (USUAL if args.store is None and answers(USUAL) else None)
@@ -46,8 +48,7 @@ def run(args: argparse.Namespace) -> int:
         return run_child(words, url)
     finally:
         if gateway is not None:
-            gateway.terminate()
-            gateway.wait()
+            stop_gateway(gateway)
 
 
 def base_urls(url: str) -> dict[str, str]:
@@ -70,7 +71,7 @@ def run_child(words: list[str], url: str) -> int:
         )
         code = child.wait()
     except FileNotFoundError:
-        print(f"weft: no program {words[0]!r}", file=sys.stderr)
+        complain(f"weft: no program {words[0]!r}")
         return NOT_FOUND
     finally:
         signal.signal(signal.SIGINT, before)
@@ -99,6 +100,14 @@ def start_gateway(store: str | None) -> tuple["subprocess.Popen[str]", str]:
         gateway.kill()
         raise ConfigError("the gateway did not start; `weft serve` says why")
     return gateway, url
+
+
+def stop_gateway(gateway: "subprocess.Popen[str]") -> None:
+    """End the gateway and let go of its pipe."""
+    gateway.terminate()
+    gateway.wait()
+    if gateway.stdout is not None:
+        gateway.stdout.close()
 
 
 def await_gateway(url: str) -> bool:

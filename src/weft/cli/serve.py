@@ -6,6 +6,8 @@ import os
 import re
 import sys
 
+from weft.printable import clean_line
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The options; what is left out comes from the config file, then from the environment."""
@@ -58,4 +60,4 @@ def _announce(url: str, store: str) -> None:
     """Where it is, and where it keeps things; an address's password is not for the screen."""
     print(f"weft serves on {url}", file=sys.stdout)
     place = re.sub(r"//[^@/]*@", "//", store)
-    print(f"threads are kept in {place}", flush=True, file=sys.stdout)
+    print(clean_line(f"threads are kept in {place}"), flush=True, file=sys.stdout)

@@ -7,32 +7,23 @@ no pager and no shortened line; where standard error is none there is no bar. `N
 """
 
 import os
-import re
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from typing import TextIO, cast
 from unicodedata import combining, east_asian_width
 
 from msgspec import Struct
 
-STYLES = {
-    "id": "33",
-    "kind": "36",
-    "role": "1",
-    "name": "1;32",
-    "old": "31",
-    "new": "32",
-    "dim": "2",
-    "warn": "1;31",
-}
-LANES = ("31", "32", "33", "34", "35", "36")
+from weft.printable import clean_line, clean_text
+
+from .console import LANES, STYLES, Console, raw
+
 LESS = {"LESS": "FRX", "LESSCHARSET": "utf-8"}
 BAR = 24
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Screen(Struct, frozen=True):
@@ -54,7 +45,11 @@ class Screen(Struct, frozen=True):
 
     def safe(self, text: str) -> str:
         """The text without what a terminal would obey: a conversation may hold anything."""
-        return text if self.width is None else CONTROL.sub(_visible, text)
+        return text if self.width is None else clean_text(text)
+
+    def name(self, text: str) -> str:
+        """The same for a name, which stays on one line."""
+        return text if self.width is None else clean_line(text)
 
     def fit(self, text: str, taken: int = 0) -> str:
         """One line of text that ends before the screen does."""
@@ -103,12 +98,6 @@ def around(text: str, words: Sequence[str], width: int) -> str:
     return shorten(flat if not start else "…" + flat[start + 1 :], width)
 
 
-def _visible(found: re.Match[str]) -> str:
-    """A sign for a control: `\x1b` becomes `␛`."""
-    code = ord(found[0])
-    return chr(0x2400 + code) if code < 0x20 else "\ufffd"
-
-
 def columns(text: str) -> int:
     """How many columns a terminal gives to a text."""
     return sum(0 if combining(s) else 2 if east_asian_width(s) in "WF" else 1 for s in text)
@@ -136,7 +125,7 @@ def paged(environment: Mapping[str, str] | None = None) -> Generator[Screen]:
         command, stdin=subprocess.PIPE, text=True, encoding="utf-8", env={**LESS, **known}
     ) as reader:
         assert reader.stdin is not None
-        terminal, sys.stdout = sys.stdout, reader.stdin
+        terminal, sys.stdout = sys.stdout, cast(TextIO, Console(cast(TextIO, reader.stdin)))
         try:
             with suppress(BrokenPipeError):  # the reader has seen enough
                 yield screen
@@ -160,8 +149,8 @@ class Bar:
     """How far a long command is: one line on a terminal's standard error, wiped when done."""
 
     def __init__(self, title: str, stream: TextIO | None = None) -> None:
-        self._title = title
-        self._stream = sys.stderr if stream is None else stream
+        self._title = clean_line(title)
+        self._stream = raw(sys.stderr if stream is None else stream)
         self._shown = False
 
     def __call__(self, done: int, total: int) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import orjson
 
 from weft.errors import ConfigError
+from weft.printable import escape_json
 from weft.thread import CommitInfo, Thread, threads
 from weft.thread import open as open_thread
 
@@ -128,7 +129,9 @@ def count(text: str) -> int:
 
 
 def print_json(value: Any) -> None:
-    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str).decode() + "\n")
+    """A value as JSON. On a terminal, what that would obey is written as JSON escapes."""
+    text = orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str).decode() + "\n"
+    sys.stdout.write(escape_json(text) if sys.stdout.isatty() else text)
 
 
 def print_info(args: argparse.Namespace, thread: Thread, info: CommitInfo) -> None:

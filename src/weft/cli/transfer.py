@@ -22,8 +22,16 @@ from weft.thread.transfer import (
     read_origin,
 )
 
+from .console import complain
 from .terminal import Bar
-from .threads import add_options, existing_store, existing_thread, print_json, writable_store
+from .threads import (
+    add_options,
+    existing_store,
+    existing_thread,
+    print_json,
+    safe,
+    writable_store,
+)
 
 REMARKS_SHOWN = 10
 STDIN = "-"
@@ -63,7 +71,7 @@ def import_files(args: argparse.Namespace) -> int:
         print_json([imported.to_dict() for imported in found])
         return 0
     for imported in found:
-        print("\n".join(describe_import(imported)))
+        print(safe("\n".join(describe_import(imported))))
     return 0
 
 
@@ -85,14 +93,14 @@ def export_thread(args: argparse.Namespace) -> int:
             )
     _write(args.output, data)
     for loss in losses if not args.json else ():
-        print(f"{loss.level}: {loss.path}: {loss.what} ({loss.why})", file=sys.stderr)
+        complain(f"{loss.level}: {loss.path}: {loss.what} ({loss.why})")
     if args.json and args.output is not None:
         told = [{"path": loss.path, "what": loss.what, "why": loss.why} for loss in losses]
         print_json({"threads": wanted, "format": format, "bytes": len(data), "losses": told})
     elif args.output is not None:
         what = repr(wanted[0]) if len(wanted) == 1 else f"{len(wanted)} threads"
         size = Path(args.output).stat().st_size
-        print(f"wrote {what} as {format} to {args.output!r} ({size:,} bytes)")
+        print(safe(f"wrote {what} as {format} to {args.output!r} ({size:,} bytes)"))
     return 0
 
 

@@ -18,6 +18,8 @@ from weft.model import Loss
 from weft.thread.streaming import StreamTranslator
 from weft.thread.translate import translate, translate_response
 
+from .console import complain
+
 SYSTEM = ("auto", "inline", "demote", "merge")
 KINDS = ("request", "response", "stream")
 CACHE = ("keep", "auto")
@@ -116,7 +118,7 @@ def write_result(result: dict[str, Any], as_json: bool) -> None:
     out.write(text if isinstance(text, bytes) else text.encode())
     out.write(b"" if "sse" in result else b"\n")
     for loss in result["losses"]:
-        print(f"{loss['level']}: {loss['path']}: {loss['what']} ({loss['why']})", file=sys.stderr)
+        complain(f"{loss['level']}: {loss['path']}: {loss['what']} ({loss['why']})")
 
 
 def plain(result: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from weft.client import OFFLINE, RELAY
 from weft.codec import CODECS, Codec
 from weft.errors import Refused, UpstreamProtocolError
 from weft.model import ApiError, Request
+from weft.printable import clean_text
 from weft.tokens import counter_for
 
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
@@ -47,7 +48,7 @@ async def conversation(protocol: str, state: State, inbound: Inbound, outbound: 
         await converse(state, codec, inbound, outbound, ledger)
     except Exception:  # the outermost: a fault of ours must not take the connection with it
         ledger.outcome = "fault"
-        traceback.print_exc(file=sys.stderr)
+        sys.stderr.write(clean_text(traceback.format_exc()))
         if not outbound.started:
             ledger.status, body = codec.encode_error(internal_failure())
             await outbound.send(ledger.status, orjson.dumps(body))

@@ -10,6 +10,7 @@ from typing import TextIO
 import orjson
 
 from weft.model import JsonObject, Usage
+from weft.printable import escape_json
 
 
 class Ledger:
@@ -66,7 +67,7 @@ class Ledger:
 def write_line(ledger: Ledger, out: TextIO) -> None:
     """Write the exchange's line; a log that cannot be written is no reason to fail."""
     try:
-        out.write(orjson.dumps(ledger.line()).decode() + "\n")
+        out.write(escape_json(orjson.dumps(ledger.line()).decode()) + "\n")
         out.flush()
     except OSError:
         return

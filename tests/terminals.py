@@ -1,0 +1,88 @@
+"""Commands as a person runs them, in a terminal, and as a program does, in a pipe."""
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_END = "=== the next command ==="
+_RUN_ALL = f"""
+import json, os, sys
+from weft.cli.main import main
+
+for words in json.loads(os.environ["WEFT_COMMANDS"]):
+    try:
+        main(words)
+    except SystemExit:
+        pass
+    print({_END!r}, end="", flush=True)
+"""
+WEFT = (sys.executable, "-c", "from weft.cli.main import entry; entry()")
+
+
+def run_piped(store: Path, *words: str, errors: bool = False) -> bytes:
+    """What a program reads; `errors` allows lines on standard error."""
+    environment = {**os.environ, "WEFT_STORE": str(store), "PAGER": "false"}
+    command = [*WEFT, *words]
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert errors or not done.stderr, done.stderr
+    return done.stdout
+
+
+def run_all_on_terminal(
+    store: Path, commands: Sequence[Sequence[str]], **environment: str
+) -> list[bytes]:
+    """What a person sees of each command; one process in one terminal runs all of them."""
+    given = {**environment, "WEFT_COMMANDS": json.dumps(commands)}
+    seen = _run_on_terminal([sys.executable, "-c", _RUN_ALL], store, (0,), given)
+    *outputs, rest = seen.split(_END.encode())
+    assert (len(outputs), rest.strip()) == (len(commands), b""), seen
+    return outputs
+
+
+def run_on_terminal(
+    store: Path, *words: str, codes: Sequence[int] = (0,), **environment: str
+) -> bytes:
+    """What a person sees: the command runs in a terminal of its own, 60 columns wide."""
+    return _run_on_terminal([*WEFT, *words], store, codes, environment)
+
+
+def _run_on_terminal(
+    command: Sequence[str], store: Path, codes: Sequence[int], environment: Mapping[str, str]
+) -> bytes:
+    leader, follower = pty.openpty()
+    known = {**os.environ, "WEFT_STORE": str(store), "COLUMNS": "60", "TERM": "xterm"}
+    known.pop("NO_COLOR", None)
+    with subprocess.Popen(
+        command, stdin=follower, stdout=follower, stderr=follower, env={**known, **environment}
+    ) as process:
+        os.close(follower)
+        seen = _read_all(leader, process)
+    os.close(leader)
+    assert process.returncode in codes, seen
+    return seen.replace(b"\r\n", b"\n")
+
+
+def _read_all(leader: int, process: Any) -> bytes:
+    seen = b""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        ready, _, _ = select.select([leader], [], [], 0.2)
+        if ready:
+            try:
+                part = os.read(leader, 65536)
+            except OSError:  # Linux says so when the last writer has left
+                return seen
+            if not part:
+                return seen
+            seen += part
+        elif process.poll() is not None:
+            return seen
+    raise TimeoutError(seen)
