@@ -11,14 +11,14 @@ from weft.agent import (
     ToolStart,
 )
 from weft.errors import Refused
-from weft.gateway.socket import FRAME_LIMIT, Scribe, read_frame
+from weft.gateway.frames import FRAME_LIMIT, FrameWriter, Transcript, read_frame
 
 LATER = 1.0
 
 
 def write(*events, step=0.0):
-    scribe = Scribe()
-    return [frame for n, event in enumerate(events) for frame in scribe.write(event, n * step)]
+    writer = FrameWriter()
+    return [frame for n, event in enumerate(events) for frame in writer.write(event, n * step)]
 
 
 @pytest.mark.parametrize(
@@ -106,3 +106,32 @@ def test_blocks_and_tools_settle_what_was_written_before_them():
         ("tool_start", "c"),
         ("tool_end", "c"),
     ]
+
+
+def test_a_transcript_plays_back_what_was_streamed_in_fewer_frames():
+    transcript = Transcript()
+    for frame in write(
+        ThinkingDelta("t", "h"),
+        ThinkingDelta("t", "m"),
+        TextDelta("a", "one "),
+        TextDelta("a", "**two**"),
+        ToolStart("c", "calculate", {}),
+        ToolEnd("c", "42"),
+        TextDelta("a", "three"),  # the next answer uses the same block id
+        step=LATER,
+    ):
+        transcript.add(frame)
+    frames = transcript.frames()
+    told = [(frame["type"], frame.get("text") or frame.get("length")) for frame in frames]
+    assert told == [
+        ("thinking_delta", "hm"),
+        ("text_delta", "one **two**"),
+        ("rendered", len("one **two**")),
+        ("tool_start", None),
+        ("tool_end", None),
+        ("text_delta", "three"),
+        ("rendered", len("three")),
+    ]
+    assert transcript.frames() == frames  # reading changes nothing
+    transcript.add({"type": "text_delta", "id": "a", "text": " four"})
+    assert transcript.frames()[5]["text"] == "three four"

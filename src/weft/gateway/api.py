@@ -5,14 +5,17 @@ asked; a table says which path it stands under. This module is the rim around th
 fields, and turns every error into JSON.
 
     GET  /api/threads?q=                      the list; with words, only threads that have them
-    GET  /api/thread?thread=&branch=&last=    rows with ids, priorities, kinds, tokens; branches
+    GET  /api/thread?thread=&branch=&last=    rows with ids, priorities, kinds, tokens; branches;
+                    &until=&model=            attempts that failed; as of the commit `until`
+    GET  /api/composer?thread=&branch=&model= which model answers next, and how full its window is
     GET  /api/head?thread=&branch=            the newest commit, and how many threads there are
     GET  /api/log?thread=&branch=&limit=      commits, newest first
     GET  /api/commit?thread=&branch=&id=      what one commit took out, put in, and what pins kept
     GET  /api/diff?thread=&a=&b=              two branches or commits against each other
     GET  /api/search?thread=&q=               messages with those words, folded ones too
     GET  /api/checkpoints?thread=&branch=     addresses that a model can name
-    GET  /api/models, /api/system-table
+    GET  /api/models                          every model of the upstreams, and why a list fails
+    GET  /api/system-table
     POST /api/compact {thread, branch, budget | replacements | model, keep, preview}
     POST /api/revert {id}, /api/annotate {id, priority}, /api/edit {id, text}
     POST /api/branch {name}, /api/merge {branch, name}, /api/undo, /api/redo, /api/render {text}
@@ -45,7 +48,7 @@ from weft.model import JsonObject
 
 from .asgi import check_depth
 from .auth import admit
-from .fields import Answer, Ask
+from .fields import Answer, Ask, AsyncAnswer
 from .page import HEADERS, page_routes
 from .reads import QUESTIONS
 from .sample import ensure_sample
@@ -82,12 +85,13 @@ def routes(state: State) -> list[BaseRoute]:
     return [*page_routes(), *asked, *told, socket_route(state)]
 
 
-def _endpoint(state: State, answer: Answer) -> Callable[[Request], Any]:
+def _endpoint(state: State, answer: Answer | AsyncAnswer) -> Callable[[Request], Any]:
     async def endpoint(request: Request) -> Response:
         try:
             caller = admit(request.headers, state.settings)
             ask = Ask(state, await _fields(request), caller)
-            return _json(await run_in_threadpool(answer, ask))
+            given = await run_in_threadpool(answer, ask)
+            return _json(given if isinstance(given, dict) else await given)
         except Refused as error:
             return _error(error.message, error.param, error.status)
         except WeftError as error:

@@ -132,7 +132,11 @@ async def open_state(settings: Settings) -> AsyncGenerator[State]:
     try:
         async with Wire(limits.for_calls()) as wire:
             gate = Gate(limits.requests)
-            yield State(settings, store, load_catalog(), wire, recorder, gate=gate)
+            state = State(settings, store, load_catalog(), wire, recorder, gate=gate)
+            try:
+                yield state
+            finally:
+                await state.runs.close()
     finally:
         if recorder is not None:
             recorder.close()

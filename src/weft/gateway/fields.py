@@ -3,7 +3,7 @@
 A field that is missing or of another kind is refused by its name, before anything is done.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -17,6 +17,8 @@ from weft.thread import open as open_thread
 
 from .auth import Caller, may_see, own_name
 from .state import State
+
+DEFAULT_BRANCH = "main"
 
 
 class Ask(Struct, frozen=True):
@@ -57,6 +59,19 @@ class Ask(Struct, frozen=True):
             raise Refused(f"true or false is needed here, not {_shown(value)}", param=name)
         return value
 
+    def flag_or_none(self, name: str) -> bool | None:
+        return None if self.fields.get(name) is None else self.flag(name)
+
+    def place(self) -> tuple[str, str]:
+        """The thread, by its full name, and the branch that were named; the thread may be new."""
+        record = self.record()
+        if record is None:
+            return self.new_name, self.text_or_none("branch") or DEFAULT_BRANCH
+        branch = self.text_or_none("branch") or record.head
+        if branch != record.head and branch not in read_branches(self.store, record.name):
+            raise Refused(f"no branch {branch!r}", param="branch", status=404)
+        return record.name, branch
+
     def record(self) -> ThreadRecord | None:
         """The thread that was named, if the caller has one: by its full name, or by the name in
         the caller's own namespace. Somebody else's is treated like one that does not exist."""
@@ -86,17 +101,16 @@ class Ask(Struct, frozen=True):
 
     def thread(self) -> Thread:
         """The thread that was named, on the branch that was named; both must exist."""
-        record = self.record()
-        if record is None:
+        if self.record() is None:
             raise Refused(f"no thread {self.text('thread')!r}", param="thread", status=404)
-        branch = self.text_or_none("branch") or record.head
-        if branch != record.head and branch not in read_branches(self.store, record.name):
-            raise Refused(f"no branch {branch!r}", param="branch", status=404)
-        return open_thread(self.store, record.name, branch=branch)
+        name, branch = self.place()
+        return open_thread(self.store, name, branch=branch)
 
 
 Answer = Callable[[Ask], JsonObject]
 """A question or a wish: from what was asked to what is answered."""
+AsyncAnswer = Callable[[Ask], Awaitable[JsonObject]]
+"""The same for what has to wait for an upstream."""
 
 
 def _shown(value: object) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import orjson
-from msgspec import Struct
 
 from weft.client import OFFLINE_MODEL, RELAY, Provider, read_all
 from weft.codec import CODECS
@@ -18,23 +17,10 @@ from .errors import failure
 from .google import METHODS, is_google, show_key
 from .google import PROTOCOL as GOOGLE
 from .guard import Guard
+from .listings import COMMON, LISTING_SECONDS, LISTINGS, PREFIX
 from .state import State
 
-LISTING_SECONDS = 5.0
 EPOCH = "1970-01-01T00:00:00Z"
-PREFIX = "models/"
-
-
-class Listing(Struct, frozen=True, gc=False):
-    """Where an upstream of a protocol lists its models, and which member names them."""
-
-    path: str = "/v1/models"
-    rows: str = "data"
-    name: str = "id"
-
-
-LISTINGS = {GOOGLE: Listing("/v1beta/models", "models", "name")}
-COMMON = Listing()
 
 
 def dialect(inbound: Inbound) -> str:

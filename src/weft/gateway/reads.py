@@ -4,19 +4,21 @@ A thread that does not exist yet reads as an empty one, so that a page can open 
 first message.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from weft.agent import table_json
 from weft.client import OFFLINE_MODEL
-from weft.history import Row, read_branches
+from weft.errors import Refused
+from weft.history import read_branches, shows
+from weft.ids import Id
 from weft.model import JsonObject
 from weft.store import Step, Store, ThreadRecord
 from weft.thread import Thread
 from weft.thread import open as open_thread
 from weft.tokens import counter_for
 
-from .fields import Answer, Ask
+from .composer import check_model, choose_model, context_json, is_unanswered
+from .fields import DEFAULT_BRANCH, Answer, Ask, AsyncAnswer
 from .sample import SAMPLE
 from .views import (
     Change,
@@ -34,7 +36,8 @@ THREAD_LIMIT = 500
 HIT_LIMIT = 20
 HITS_SHOWN = 3
 HIT_LENGTH = 160
-MAIN = "main"
+BEFORE_FIRST = "start"
+"""As `until`: before the first commit."""
 TOKENIZER = "o200k"
 
 
@@ -57,6 +60,7 @@ def _thread_line(ask: Ask, record: ThreadRecord) -> JsonObject:
         "branches": max(1, len(refs)),
         "updated": last[0].created if last else record.created,
         "sample": record.name == SAMPLE,
+        "running": any(run.start.thread == record.name for run in ask.state.runs),
     }
 
 
@@ -71,22 +75,25 @@ def _hit_json(hit: Any) -> JsonObject:
 
 
 def show_thread(ask: Ask) -> JsonObject:
-    """One thread, compiled."""
+    """One thread, compiled; with `until`, as it was at that commit."""
     record = ask.record()
     if record is None:
         name = ask.text("thread")
-        window = _window(ask, ())
         empty = {
             "rows": [],
             "earlier": 0,
             "tokens": 0,
-            "branch": MAIN,
-            "branches": [MAIN],
+            "branch": DEFAULT_BRANCH,
+            "branches": [DEFAULT_BRANCH],
             "head": None,
+            "running": False,
+            "unanswered": False,
+            "attempts": [],
         }
-        return {"name": name, "new": True, "sample": False, "window": window, **empty}
+        return {"name": name, "new": True, "sample": False, **empty, **show_composer(ask)}
     thread = ask.thread()
-    view, changes = read_changes(read_steps(ask, thread))
+    steps = read_steps(ask, thread, ask.text_or_none("until"))
+    view, changes = read_changes(steps)
     count = count_once(counter_for(TOKENIZER).message)
     return {
         "name": record.name,
@@ -95,25 +102,42 @@ def show_thread(ask: Ask) -> JsonObject:
         "branches": sorted({thread.current, *read_branches(ask.store, record.name)}),
         "head": None if view.head is None else view.head.hex(),
         "sample": record.name == SAMPLE,
-        "window": _window(ask, view.rows),
+        "running": ask.state.runs.find(record.name, thread.current) is not None,
+        "unanswered": is_unanswered([row.message for row in view.rows if shows(row)]),
         **thread_json(view, changes, count, ask.number("last") or ROW_LIMIT),
+        **show_composer(ask),
     }
 
 
-def _window(ask: Ask, rows: Sequence[Row]) -> int:
-    """How much fits the model that was named, else the one that spoke last."""
-    spoke = (row.message.origin for row in reversed(rows) if row.message.role == "assistant")
-    last = next((origin.model for origin in spoke if origin is not None), None)
-    model = ask.text_or_none("model") or last or OFFLINE_MODEL
-    return ask.state.catalog.find(model).window
+def show_composer(ask: Ask) -> JsonObject:
+    """The model that the thread goes on with, and how full its window is.
+
+    `model` asks about another model than the thread's own.
+    """
+    record = ask.record()
+    thread = None if record is None else ask.thread()
+    own = choose_model(ask.state, () if thread is None else thread.compile().rows)
+    chosen = ask.text_or_none("model")
+    shown = chosen or own.name or OFFLINE_MODEL
+    reason = own.reason if chosen is None else check_model(ask.state, chosen)
+    return {
+        "model": own.name,
+        "problem": reason,
+        "context": context_json(ask, thread, shown),
+    }
 
 
 def show_head(ask: Ask) -> JsonObject:
     """Whether anything is new: cheap enough to ask every few seconds."""
     record = ask.record()
-    branch = ask.text_or_none("branch") or (record.head if record else MAIN)
+    branch = ask.text_or_none("branch") or (record.head if record else DEFAULT_BRANCH)
     head = None if record is None else ask.store.read_ref(record.name, branch)
-    return {"head": None if head is None else head.hex(), "threads": len(ask.threads())}
+    running = record is not None and ask.state.runs.find(record.name, branch) is not None
+    return {
+        "head": None if head is None else head.hex(),
+        "threads": len(ask.threads()),
+        "running": running,
+    }
 
 
 def show_log(ask: Ask) -> JsonObject:
@@ -143,10 +167,20 @@ def show_commit(ask: Ask) -> JsonObject:
     return {"commit": shown, **change_json(change or Change((), ()), count)}
 
 
-def read_steps(ask: Ask, thread: Thread) -> list[Step]:
-    """The commits of the branch, oldest first."""
-    head = ask.store.read_ref(thread.name, thread.current)
+def read_steps(ask: Ask, thread: Thread, until: str | None = None) -> list[Step]:
+    """The commits of the branch, oldest first; up to `until`, a commit of the thread."""
+    head = ask.store.read_ref(thread.name, thread.current) if until is None else read_id(until)
     return [] if head is None else ask.store.walk(thread.name, head)
+
+
+def read_id(until: str) -> Id | None:
+    """The commit id that was named; None for the time before the first one."""
+    if until == BEFORE_FIRST:
+        return None
+    try:
+        return bytes.fromhex(until)
+    except ValueError:
+        raise Refused(f"{until!r} is not a commit id", param="until") from None
 
 
 def show_diff(ask: Ask) -> JsonObject:
@@ -162,24 +196,27 @@ def list_checkpoints(ask: Ask) -> JsonObject:
     return {"checkpoints": [str(checkpoint) for checkpoint in ask.thread().checkpoints()]}
 
 
-def list_models(ask: Ask) -> JsonObject:
-    """The models that can be named without asking anybody: the one inside, and configured ones."""
-    named = [
-        model
-        for provider in ask.state.providers
-        for model in getattr(provider, "models", ())
-        if not set("*?[") & set(model)
-    ]
-    return {"models": [OFFLINE_MODEL, *dict.fromkeys(named)]}
+async def list_models(ask: Ask) -> JsonObject:
+    """Every model of the configured upstreams, and the one inside; why a list is missing."""
+    listed = await ask.state.listings.read(ask.state.wire, ask.state.providers)
+    names = dict.fromkeys(name for listing in listed for name in listing.models)
+    return {
+        "models": [*names, OFFLINE_MODEL],
+        "upstreams": [
+            {"name": listing.upstream, "models": len(listing.models), "error": listing.error}
+            for listing in listed
+        ],
+    }
 
 
 def show_system_table(_: Ask) -> JsonObject:
     return table_json()
 
 
-QUESTIONS: dict[str, Answer] = {
+QUESTIONS: dict[str, Answer | AsyncAnswer] = {
     "/api/threads": list_threads,
     "/api/thread": show_thread,
+    "/api/composer": show_composer,
     "/api/head": show_head,
     "/api/log": show_log,
     "/api/commit": show_commit,

@@ -8,6 +8,8 @@ from weft.store import Store
 
 from .guard import Gate
 from .limits import LimitSettings
+from .listings import Listings
+from .runs import Runs
 from .sessions import Recorder
 from .settings import Settings
 from .titles import Titles
@@ -23,6 +25,8 @@ class State(Struct, frozen=True):
     recorder: Recorder | None = None
     titles: Titles = field(default_factory=Titles)
     gate: Gate = field(default_factory=lambda: Gate(LimitSettings().requests))
+    runs: Runs = field(default_factory=Runs)
+    listings: Listings = field(default_factory=Listings)
 
     @property
     def providers(self) -> tuple[Provider, ...]:

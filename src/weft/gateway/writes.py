@@ -97,11 +97,13 @@ def merge(ask: Ask) -> JsonObject:
 
 
 def undo(ask: Ask) -> JsonObject:
+    ask.state.runs.refuse_if_running(*ask.place())
     undone = ask.thread().undo()
     return {"undone": undone.to_dict(), "message": f"Undone: {_describe(undone)}."}
 
 
 def redo(ask: Ask) -> JsonObject:
+    ask.state.runs.refuse_if_running(*ask.place())
     redone = ask.thread().redo()
     return {"redone": redone.to_dict(), "message": f"Done again: {_describe(redone)}."}
 

@@ -1,0 +1,250 @@
+"""What happens when the page sends a text: which model answers, and whether the thread fits it.
+
+A thread keeps its model: without a choice, the model that answered last answers again. A send that
+would compact the thread is not started: the caller gets the figures first, and has to say yes.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from msgspec import Struct
+
+from weft.agent import Agent, Compaction, Confirm, ContextUse
+from weft.client import OFFLINE, OFFLINE_MODEL, Asker, Provider, Route, find_route
+from weft.errors import Refused, WeftError
+from weft.history import Row
+from weft.model import JsonObject, Message, Origin, ToolResult
+from weft.thread import Thread
+from weft.thread import open as open_thread
+from weft.tokens import counter_for
+
+from .desk import desk_tools
+from .fields import Ask
+from .runs import Start
+from .state import State
+from .views import Change, brief_json, count_once
+
+PACE_SECONDS = 0.02
+"""Between the pieces of the offline model, which would otherwise all come at once."""
+NO_PROTOCOL = ""
+"""The agent speaks every protocol, and has no credentials of its own to pass through."""
+LISTED_ROWS = 30
+TOKENIZER = "o200k"
+
+
+class ModelChoice(Struct, frozen=True):
+    """The model that a thread goes on with; `reason` says why it cannot be used."""
+
+    name: str | None = None
+    reason: str | None = None
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """A run ready to begin, unless there is a `question` that has to be answered first."""
+
+    ask: Ask
+    thread: Thread
+    route: Route
+    start: Start
+    question: JsonObject | None = None
+
+    def make_agent(self, confirm: Callable[[Confirm], Awaitable[bool]]) -> Agent:
+        """The agent that answers; `confirm` is asked before it compacts the thread."""
+        compaction = None if self.start.compact is False else Compaction(confirm=confirm)
+        return make_agent(self.ask, self.thread, self.route, compaction)
+
+
+def plan_run(ask: Ask) -> Plan:
+    """Read a `say` or `retry` frame; raises `Refused` and changes nothing if it cannot be done."""
+    text = None if ask.fields.get("type") == "retry" else ask.text("text")
+    compact = ask.flag_or_none("compact")
+    request = ask.text_or_none("request")
+    thread_name, branch = ask.place()
+    ask.state.runs.refuse_if_running(thread_name, branch)
+    name = ask.text_or_none("model") or default_model(ask)
+    route = usable_route(ask.state, name)
+    thread = writable_thread(ask, is_retry=text is None)  # last: it creates a new thread
+    head = thread.compile().head
+    start = Start(
+        thread=thread.name,
+        branch=thread.current,
+        model=name,
+        base=head,
+        scope=_scope(ask),
+        text=text,
+        request=request,
+        compact=compact,
+    )
+    plan = Plan(ask=ask, thread=thread, route=route, start=start)
+    if compact is not None or head is None:
+        return plan
+    use = make_agent(ask, thread, route, Compaction()).context_use(text)
+    if use is None or not use.is_over:
+        return plan
+    question = compaction_question(ask, thread, route, use)
+    return Plan(
+        ask=ask,
+        thread=thread,
+        route=route,
+        start=start,
+        question={
+            "thread": thread.name,
+            "branch": thread.current,
+            "request": request,
+            "retry": text is None,
+            "model": name,
+            **question,
+        },
+    )
+
+
+def make_agent(ask: Ask, thread: Thread, route: Route, compaction: Compaction | None) -> Agent:
+    """The page's agent in a thread."""
+    return Agent(
+        thread,
+        model=route.model,
+        provider=route.provider,
+        tools=desk_tools(ask.store, ask.threads),
+        pace=PACE_SECONDS,
+        catalog=ask.state.catalog,
+        compaction=compaction,
+    )
+
+
+def writable_thread(ask: Ask, *, is_retry: bool) -> Thread:
+    """The thread to write to, created if it is new; a branch that is named must exist.
+
+    A retry needs a thread that ends in a question.
+    """
+    if ask.record() is None and not is_retry:
+        return open_thread(ask.store, ask.new_name, checkpoints=True, scope=ask.scope)
+    found = ask.thread()
+    thread = open_thread(ask.store, found.name, checkpoints=True, branch=found.current)
+    if is_retry and not is_unanswered(thread.compile().messages):
+        raise Refused("the last message is answered; there is nothing to retry", param="type")
+    return thread
+
+
+def is_unanswered(messages: Sequence[Message]) -> bool:
+    """Whether the thread ends in what a model has still to answer: a text, or tool results."""
+    if not messages:
+        return False
+    last = messages[-1]
+    if last.role == "tool" or any(isinstance(block, ToolResult) for block in last.blocks):
+        return True
+    return last.role == "user"
+
+
+def last_origin(rows: Sequence[Row]) -> Origin | None:
+    """Which model answered last."""
+    answers = (row.message.origin for row in reversed(rows) if row.message.role == "assistant")
+    return next((origin for origin in answers if origin is not None and origin.model), None)
+
+
+def choose_model(state: State, rows: Sequence[Row]) -> ModelChoice:
+    """The model that answered last in these rows, and why it cannot answer again, if so."""
+    origin = last_origin(rows)
+    if origin is None or origin.model is None:
+        return ModelChoice()
+    name = origin.model
+    if any(provider.name == origin.provider for provider in state.providers):
+        name = _spell(state, name, origin.provider)
+    return ModelChoice(name, check_model(state, name))
+
+
+def _spell(state: State, model: str, upstream: str | None) -> str:
+    """A name that leads to this upstream: the plain one if that is enough."""
+    try:
+        is_enough = find_model_route(state, model).provider.name == upstream
+    except Refused:
+        is_enough = False
+    return model if is_enough else f"{upstream}/{model}"
+
+
+def check_model(state: State, name: str) -> str | None:
+    """Why no configured upstream can serve a model; None if one can."""
+    try:
+        route = usable_route(state, name)
+    except Refused as error:
+        return error.message
+    provider = route.provider
+    known = state.catalog.find(route.model).vendor
+    if provider is OFFLINE or (known and known == provider.vendor):
+        return None
+    if state.listings.lacks(provider, route.model):
+        return f"the upstream {provider.name!r} does not list {route.model!r}"
+    return None
+
+
+def find_model_route(state: State, name: str) -> Route:
+    """The upstream for a model that the page names; raises `Refused`."""
+    return find_route(name, NO_PROTOCOL, state.providers, state.catalog, pays=False)
+
+
+def usable_route(state: State, name: str) -> Route:
+    """The same, for an upstream that has its key."""
+    route = find_model_route(state, name)
+    if _lacks_key(route.provider):
+        what = f"the upstream {route.provider.name!r} has no API key configured"
+        raise Refused(what, param="model")
+    return route
+
+
+def _lacks_key(provider: Provider) -> bool:
+    return provider.keyed and provider.key is None
+
+
+def default_model(ask: Ask) -> str:
+    """The thread's own model; the offline model if none has answered yet."""
+    if ask.record() is None:
+        return OFFLINE_MODEL
+    choice = choose_model(ask.state, ask.thread().compile().rows)
+    if choice.reason is not None:
+        raise Refused(f"choose another model: {choice.reason}", param="model")
+    return choice.name or OFFLINE_MODEL
+
+
+def context_json(ask: Ask, thread: Thread | None, model: str) -> JsonObject:
+    """How full the window of a model is with this thread, by the counter that starts compaction."""
+    try:
+        route = find_model_route(ask.state, model)
+    except Refused:  # its window is known all the same
+        route = Route(OFFLINE, model)
+    if thread is None:
+        return {"model": model, "tokens": 0, "window": ask.state.catalog.find(model).window}
+    use = make_agent(ask, thread, route, Compaction()).context_use()
+    if use is None:
+        return {"model": model, "tokens": 0, "window": 0}
+    return {"model": model, "tokens": use.tokens, "window": use.window, "limit": use.limit}
+
+
+def compaction_question(ask: Ask, thread: Thread, route: Route, use: ContextUse) -> JsonObject:
+    """What a send would compact: figures, and the messages that would go."""
+    facts: JsonObject = {
+        "tokens": use.tokens,
+        "window": use.window,
+        "limit": use.limit,
+        "after": use.target,
+    }
+    compiled = thread.compile()
+    scale = compiled.tokens / max(1, use.tokens)  # the planner counts with another counter
+    asker = Asker(route.provider, route.model, ask.state.catalog)
+    try:
+        result = thread.compact(model=asker, budget=int(use.target * scale), preview=True)
+    except WeftError as error:
+        return {**facts, "problem": str(error)}
+    change = Change(compiled.rows, result.rows)
+    saved = result.tokens_before - result.tokens_after
+    count = count_once(counter_for(TOKENIZER).message)
+    return {
+        **facts,
+        "after": max(0, use.tokens - int(saved / scale)) if scale else use.target,
+        "messages": len(change.removed),
+        "removed": [brief_json(row, count) for row in change.removed[:LISTED_ROWS]],
+        "requests": result.requests,
+        "cost": result.cost,
+    }
+
+
+def _scope(ask: Ask) -> str | None:
+    record = ask.record()
+    return ask.scope if record is None else record.scope

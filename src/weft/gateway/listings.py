@@ -1,0 +1,121 @@
+"""Which models the configured upstreams list, for the page's model box.
+
+The list is read with the configured keys only: a browser has no credentials of its own for an
+upstream. Upstreams are asked at the same time, each for a few seconds at most, and the answers are
+cached for a minute. What an upstream lists is foreign text: names are checked and their number is
+limited.
+"""
+
+import asyncio
+from time import monotonic
+from typing import Any, cast
+
+import orjson
+from msgspec import Struct
+
+from weft.client import RELAY, Provider, Wire, read_all
+from weft.errors import UpstreamProtocolError
+from weft.model import JsonObject
+
+LISTING_SECONDS = 5.0
+PREFIX = "models/"
+CACHE_SECONDS = 60.0
+MODEL_LIMIT = 2000
+OK = 200
+NAME_LENGTH = 200
+WHOLE_LIST = {"anthropic": "?limit=1000", "gemini": "?pageSize=1000"}
+"""Without these only the first page comes: https://docs.claude.com/en/api/models-list,
+https://ai.google.dev/api/models#method:-models.list"""
+
+
+class Listing(Struct, frozen=True, gc=False):
+    """Where an upstream of a protocol lists its models, and which member names them."""
+
+    path: str = "/v1/models"
+    rows: str = "data"
+    name: str = "id"
+
+
+LISTINGS = {"gemini": Listing("/v1beta/models", "models", "name")}
+COMMON = Listing()
+
+
+class Listed(Struct, frozen=True):
+    """The models of one upstream, or why they are not known (`error`)."""
+
+    upstream: str
+    models: tuple[str, ...] = ()
+    error: str | None = None
+
+
+class Listings:
+    """The lists of all upstreams, cached."""
+
+    def __init__(self) -> None:
+        self._listed: dict[str, Listed] = {}
+        self._read_at = 0.0
+        self._reading: asyncio.Task[None] | None = None
+
+    async def read(self, wire: Wire, providers: tuple[Provider, ...]) -> tuple[Listed, ...]:
+        """The lists, at most a minute old; callers at the same time share one round of requests."""
+        fresh = monotonic() - self._read_at < CACHE_SECONDS and bool(self._listed)
+        if not fresh and providers:
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.create_task(self._read(wire, providers))
+            await asyncio.shield(self._reading)
+        return tuple(self._listed.values())
+
+    def lacks(self, provider: Provider, model: str) -> bool:
+        """Whether the upstream is known not to list this model.
+
+        Vendors list dated names (`claude-x-20250929`) and accept the shorter alias too.
+        """
+        listed = self._listed.get(provider.name)
+        if listed is None or listed.error is not None:
+            return False
+        return not any(name == model or name.startswith(f"{model}-") for name in listed.models)
+
+    async def _read(self, wire: Wire, providers: tuple[Provider, ...]) -> None:
+        results = await asyncio.gather(*(_list_models(wire, provider) for provider in providers))
+        self._listed = {result.upstream: result for result in results}
+        self._read_at = monotonic()
+
+
+async def _list_models(wire: Wire, provider: Provider) -> Listed:
+    """One upstream's list; an upstream without one serves its models all the same."""
+    configured = tuple(name for name in provider.models if not set("*?[") & set(name))
+    if provider.keyed and provider.key is None:
+        return Listed(provider.name, configured, "no API key is configured")
+    form = LISTINGS.get(provider.protocol, COMMON)
+    path = form.path + WHOLE_LIST.get(provider.protocol, "")
+    try:
+        async with asyncio.timeout(LISTING_SECONDS):
+            headers = {**dict(provider.headers), **provider.auth_headers()}
+            reply = await wire.get(provider, path, headers, RELAY)
+            try:
+                if reply.status != OK:
+                    return Listed(provider.name, configured, f"it answered {reply.status}")
+                listing: Any = orjson.loads(await read_all(reply))
+            finally:
+                reply.close()
+    except TimeoutError:
+        return Listed(provider.name, configured, f"no answer within {LISTING_SECONDS:.0f} s")
+    except UpstreamProtocolError as error:
+        return Listed(provider.name, configured, str(error))
+    except orjson.JSONDecodeError:
+        return Listed(provider.name, configured, "its list is not JSON")
+    names = [*configured, *_read_names(listing, form.rows, form.name)]
+    if not names:
+        return Listed(provider.name, (), "its list of models is empty")
+    return Listed(provider.name, tuple(dict.fromkeys(names))[:MODEL_LIMIT])
+
+
+def _read_names(listing: Any, rows: str, name: str) -> list[str]:
+    """The usable names in an upstream's list."""
+    found: Any = cast(JsonObject, listing).get(rows) if isinstance(listing, dict) else None
+    if not isinstance(found, list):
+        return []
+    entries = [cast(JsonObject, row) for row in cast(list[Any], found) if isinstance(row, dict)]
+    values = [entry.get(name) for entry in entries]
+    names = [value.removeprefix(PREFIX) for value in values if isinstance(value, str)]
+    return [text for text in names if 0 < len(text) <= NAME_LENGTH and text.isprintable()]

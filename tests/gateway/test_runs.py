@@ -1,0 +1,375 @@
+"""Runs over the page's socket: they belong to the server, not to the tab that began them."""
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from urllib.parse import quote
+from urllib.request import urlopen
+
+import aiohttp
+import orjson
+import pytest
+
+import weft.thread
+from servers import post, weft_serve
+from slow_upstream import HELD_TEXT, REASON, slow_upstream
+
+MODEL = "scripted-model"
+ENDS = ("message_complete", "interrupted", "error")
+SECONDS = 20
+
+
+@pytest.fixture(scope="module")
+def upstream():
+    with slow_upstream() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _closed_gate(upstream):
+    upstream.gate.clear()
+    upstream.summary = None
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory, upstream):
+    with weft_serve(
+        tmp_path_factory.mktemp("runs"), f"--upstream=mock=anthropic:{upstream.url}"
+    ) as running:
+        yield running
+
+
+class Tab:
+    """One connection to the socket."""
+
+    def __init__(self, socket):
+        self._socket = socket
+
+    async def send(self, type, thread=None, **fields):
+        frame = {"type": type, "thread": thread, **fields}
+        await self._socket.send_json({key: val for key, val in frame.items() if val is not None})
+
+    async def say(self, thread, text, **fields):
+        await self.send("say", thread, text=text, **{"model": MODEL, **fields})
+
+    async def until(self, *types):
+        """The frames up to the first of these types."""
+        frames = []
+        while not frames or frames[-1]["type"] not in types:
+            frames.append(await self._socket.receive_json(timeout=SECONDS))
+        return frames
+
+    async def next(self, *types):
+        return (await self.until(*types))[-1]
+
+    async def close(self):
+        await self._socket.close()
+
+
+@asynccontextmanager
+async def tabs(url, number=1):
+    async with aiohttp.ClientSession() as session:
+        yield [Tab(await session.ws_connect(url + "/ws")) for _ in range(number)]
+
+
+def talk(gateway, work, number=1):
+    """Run a conversation of so many tabs."""
+
+    async def run():
+        async with tabs(gateway.url, number) as opened:
+            return await work(*opened)
+
+    return asyncio.run(run())
+
+
+def read(gateway, path):
+    with urlopen(gateway.url + path, timeout=SECONDS) as answer:
+        return orjson.loads(answer.read())
+
+
+def show(gateway, thread):
+    return read(gateway, f"/api/thread?thread={quote(thread)}")
+
+
+def texts(gateway, thread):
+    rows = show(gateway, thread)["rows"]
+    return [
+        (row["role"], " ".join(part["text"] for part in row["parts"] if part["type"] == "text"))
+        for row in rows
+    ]
+
+
+def eventually(check):
+    deadline = time.monotonic() + SECONDS
+    while not (value := check()):
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+    return value
+
+
+def test_a_run_goes_on_when_its_tab_is_closed(gateway, upstream):
+    async def leave(tab):
+        await tab.say("left", "HELD please")
+        await tab.until("text_delta")
+
+    talk(gateway, leave)
+    assert show(gateway, "left")["running"]
+    upstream.gate.set()
+    eventually(lambda: not show(gateway, "left")["running"])
+    answer = HELD_TEXT + "and the second half."
+    assert texts(gateway, "left") == [("user", "HELD please"), ("assistant", answer)]
+
+
+def test_a_tab_that_joins_later_is_sent_what_was_streamed_and_what_follows(gateway, upstream):
+    async def join(first, second):
+        await first.say("joined", "HELD please")
+        started = await first.next("started")
+        await first.until("text_delta")
+        await second.send("watch", "joined")
+        state = await second.next("watching")
+        upstream.gate.set()
+        return started, state, await second.until(*ENDS)
+
+    started, state, rest = talk(gateway, join, 2)
+    streamed = [frame["text"] for frame in state["frames"] if frame["type"] == "text_delta"]
+    assert (state["run"], state["base"], streamed) == (started["run"], None, [HELD_TEXT])
+    later = "".join(frame["text"] for frame in rest if frame["type"] == "text_delta")
+    assert later == "and the second half."
+    assert rest[-1]["type"] == "message_complete"
+
+
+def test_nothing_runs_in_a_thread_that_is_only_looked_at(gateway):
+    async def look(tab):
+        await tab.send("watch", "untouched")
+        return await tab.next("watching")
+
+    state = talk(gateway, look)
+    assert (state["run"], state["branch"]) == (None, "main")
+    assert "untouched" not in [line["name"] for line in read(gateway, "/api/threads")["threads"]]
+
+
+def test_a_second_text_in_a_running_thread_is_refused_and_nothing_interleaves(gateway, upstream):
+    async def both(first, second):
+        await first.say("shared", "HELD first")
+        await first.until("text_delta")
+        await second.say("shared", "second")
+        refused = await second.next("error")
+        await second.send("retry", "shared")
+        retry = await second.next("error")
+        upstream.gate.set()
+        await first.until(*ENDS)
+        await second.say("shared", "second")
+        await second.until(*ENDS)
+        return refused, retry
+
+    for refused in talk(gateway, both, 2):
+        assert (refused["scope"], "still being written" in refused["message"]) == ("frame", True)
+    roles = [role for role, _ in texts(gateway, "shared")]
+    assert roles == ["user", "assistant", "user", "assistant"]
+
+
+def test_threads_run_beside_each_other_and_one_connection_may_begin_both(gateway, upstream):
+    async def work(tab):
+        await tab.say("beside-a", "HELD one")
+        await tab.until("text_delta")
+        await tab.say("beside-b", "quick")
+        while (end := await tab.next(*ENDS))["thread"] != "beside-b":
+            pass
+        upstream.gate.set()
+        return end, await tab.next(*ENDS)
+
+    ends = talk(gateway, work)
+    assert [end["thread"] for end in ends] == ["beside-b", "beside-a"]
+
+
+def test_any_tab_may_stop_a_run_and_is_told_which_threads_run(gateway):
+    async def stop(first, second):
+        await second.send("watch", "elsewhere")
+        await first.say("stopped-by-other", "HELD please")
+        await first.until("text_delta")
+        running = await second.next("runs")
+        while not running["runs"]:
+            running = await second.next("runs")
+        await second.send("interrupt", "stopped-by-other")
+        end = await first.next(*ENDS)
+        over = await second.next("runs")
+        return running["runs"], end, over["runs"]
+
+    running, end, over = talk(gateway, stop, 2)
+    assert [(line["thread"], line["model"]) for line in running] == [("stopped-by-other", MODEL)]
+    assert end["type"] == "interrupted"
+    assert over == []
+
+
+def test_undo_and_redo_wait_for_the_end_of_a_run(gateway, upstream):
+    async def run(tab):
+        await tab.say("no-undo", "HELD please")
+        await tab.until("text_delta")
+        body = {"thread": "no-undo"}
+        replies = [
+            await asyncio.to_thread(post, gateway.url + path, body)
+            for path in ("/api/undo", "/api/redo")
+        ]
+        upstream.gate.set()
+        await tab.until(*ENDS)
+        return [status for status, _, _ in replies]
+
+    assert talk(gateway, run) == [409, 409]
+
+
+def fill(gateway, thread, messages=60):
+    """A thread that has outgrown the offline model's window of 32,000 tokens."""
+    with weft.thread.open(str(gateway.store), thread) as opened:
+        for number in range(messages):
+            opened.user(f"question {number} about module_{number}.py " + "lorem ipsum dolor " * 60)
+            opened.assistant(f"answer {number}: " + "consectetur adipiscing elit " * 60)
+
+
+def commits(gateway, thread):
+    return [commit["kind"] for commit in read(gateway, f"/api/log?thread={thread}")["commits"]]
+
+
+def test_a_send_that_would_compact_asks_first_and_changes_nothing(gateway):
+    fill(gateway, "long")
+    before = show(gateway, "long")
+
+    async def send(tab):
+        await tab.say("long", "hello", model="weft-offline", request="r1")
+        return await tab.next("compaction_required", *ENDS)
+
+    asked = talk(gateway, send)
+    assert asked["type"] == "compaction_required"
+    assert (asked["request"], asked["model"], asked["window"]) == ("r1", "weft-offline", 32_000)
+    assert asked["tokens"] > asked["limit"] > asked["after"] > 0
+    assert asked["messages"] >= len(asked["removed"]) > 0
+    assert show(gateway, "long")["head"] == before["head"]
+
+
+@pytest.mark.parametrize(("compact", "is_compacted"), [(True, True), (False, False)])
+def test_a_send_compacts_only_after_a_yes(gateway, compact, is_compacted):
+    thread = f"long-{compact}"
+    fill(gateway, thread)
+
+    async def send(tab):
+        await tab.say(thread, "hello", model="weft-offline", compact=compact)
+        return await tab.next("compaction_required", *ENDS)
+
+    assert talk(gateway, send)["type"] == "message_complete"
+    assert ("compact" in commits(gateway, thread)) is is_compacted
+    assert texts(gateway, thread)[-1][0] == "assistant"
+
+
+def test_a_gauge_and_the_question_use_the_same_count(gateway):
+    fill(gateway, "counted", 40)
+    context = read(gateway, "/api/composer?thread=counted&model=weft-offline")["context"]
+
+    async def send(tab):
+        await tab.say("counted", "x", model="weft-offline")
+        return await tab.next("compaction_required", *ENDS)
+
+    asked = talk(gateway, send)
+    assert (asked["window"], asked["limit"]) == (context["window"], context["limit"])
+    assert 0 <= asked["tokens"] - context["tokens"] < 20
+
+
+def test_a_failed_answer_can_be_retried_without_repeating_the_question(gateway):
+    async def fail_and_retry(tab):
+        await tab.say("retried", "REFUSED")
+        failed = await tab.next(*ENDS)
+        await tab.send("retry", "retried", model="weft-offline")
+        frames = await tab.until(*ENDS)
+        await tab.send("retry", "retried", model="weft-offline")
+        return failed, frames, await tab.next("error")
+
+    failed, frames, refused = talk(gateway, fail_and_retry)
+    assert (failed["type"], REASON in failed["message"]) == ("error", True)
+    assert frames[-1]["type"] == "message_complete"
+    assert "user_message" not in [frame["type"] for frame in frames]
+    assert [role for role, _ in texts(gateway, "retried")] == ["user", "assistant"]
+    assert refused["message"] == "the last message is answered; there is nothing to retry"
+
+
+def test_a_thread_keeps_its_model(gateway):
+    async def talk_twice(tab):
+        await tab.say("own-model", "hello")
+        await tab.until(*ENDS)
+        await tab.send("say", "own-model", text="again")  # no model is named
+        return await tab.until(*ENDS)
+
+    assert talk(gateway, talk_twice)[-1]["type"] == "message_complete"
+    assert texts(gateway, "own-model")[-1] == ("assistant", "An answer to: again")
+    assert show(gateway, "own-model")["model"] == MODEL
+
+
+def test_every_model_of_the_upstreams_is_listed(gateway):
+    listed = read(gateway, "/api/models")
+    assert listed["models"] == ["scripted-model", "weft-offline"]
+    assert listed["upstreams"] == [{"name": "mock", "models": 1, "error": None}]
+
+
+def test_an_upstream_that_does_not_list_its_models_is_named_with_the_reason(tmp_path, upstream):
+    flags = [
+        f"--upstream=up=anthropic:{upstream.url}",
+        "--upstream=down=anthropic:http://127.0.0.1:9",
+    ]
+    with weft_serve(tmp_path, *flags) as gateway:
+        listed = read(gateway, "/api/models")
+        assert listed["models"] == ["scripted-model", "weft-offline"]
+        errors = {line["name"]: line["error"] for line in listed["upstreams"]}
+        assert errors["up"] is None
+        assert "cannot be reached" in errors["down"]
+
+
+def test_a_thread_whose_model_nobody_serves_says_so_and_asks_to_choose(tmp_path):
+    with weft_serve(tmp_path) as gateway:
+        with weft.thread.open(str(gateway.store), "old") as thread:
+            thread.user("hi")
+            thread.assistant(
+                {
+                    "id": "m",
+                    "type": "message",
+                    "role": "assistant",
+                    "model": "claude-sonnet-5",
+                    "content": [{"type": "text", "text": "hello"}],
+                    "stop_reason": "end_turn",
+                    "stop_sequence": None,
+                    "usage": {"input_tokens": 1, "output_tokens": 1},
+                }
+            )
+        view = show(gateway, "old")
+        assert view["model"] == "claude-sonnet-5"
+        assert "no upstream serves the model 'claude-sonnet-5'" in view["problem"]
+
+        async def send(tab):
+            await tab.send("say", "old", text="go on")
+            return await tab.next("error")
+
+        refused = talk(gateway, send)
+        assert (refused["place"], "choose another model" in refused["message"]) == ("model", True)
+        assert show(gateway, "old")["head"] == view["head"]
+
+
+def test_a_thread_whose_model_the_upstream_does_not_list_asks_to_choose(gateway):
+    async def talk_once(tab):
+        await tab.say("unlisted", "hello", model="retired-model")
+        return await tab.next(*ENDS)
+
+    assert talk(gateway, talk_once)["type"] == "message_complete"  # a person may name any model
+    read(gateway, "/api/models")
+    view = show(gateway, "unlisted")
+    assert view["model"] == "retired-model"
+    assert view["problem"] == "the upstream 'mock' does not list 'retired-model'"
+
+
+def test_a_thread_is_shown_as_it_was_at_a_commit(gateway):
+    async def talk_twice(tab):
+        for text in ("one", "two"):
+            await tab.say("until", text)
+            await tab.until(*ENDS)
+
+    talk(gateway, talk_twice)
+    log = read(gateway, "/api/log?thread=until")["commits"]
+    first = log[-2]["id"]
+    shown = read(gateway, f"/api/thread?thread=until&until={first}")
+    assert [row["role"] for row in shown["rows"]] == ["user", "assistant"]
+    assert read(gateway, "/api/thread?thread=until&until=start")["rows"] == []
