@@ -12,14 +12,14 @@ from weft.agent import Agent, Compaction, Confirm, ContextUse
 from weft.client import OFFLINE, OFFLINE_MODEL, Asker, Provider, Route, find_route
 from weft.errors import Refused, WeftError
 from weft.history import Row
-from weft.model import JsonObject, Message, Origin, ToolResult
+from weft.model import JsonObject, Origin
 from weft.thread import Thread
 from weft.thread import open as open_thread
 from weft.tokens import counter_for
 
 from .desk import desk_tools
 from .fields import Ask
-from .runs import Start
+from .runs import Start, is_unanswered
 from .state import State
 from .views import Change, brief_json, count_once
 
@@ -122,16 +122,6 @@ def writable_thread(ask: Ask, *, is_retry: bool) -> Thread:
     if is_retry and not is_unanswered(thread.compile().messages):
         raise Refused("the last message is answered; there is nothing to retry", param="type")
     return thread
-
-
-def is_unanswered(messages: Sequence[Message]) -> bool:
-    """Whether the thread ends in what a model has still to answer: a text, or tool results."""
-    if not messages:
-        return False
-    last = messages[-1]
-    if last.role == "tool" or any(isinstance(block, ToolResult) for block in last.blocks):
-        return True
-    return last.role == "user"
 
 
 def last_origin(rows: Sequence[Row]) -> Origin | None:

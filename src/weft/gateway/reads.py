@@ -17,11 +17,13 @@ from weft.thread import Thread
 from weft.thread import open as open_thread
 from weft.tokens import counter_for
 
-from .composer import check_model, choose_model, context_json, is_unanswered
+from .composer import check_model, choose_model, context_json
 from .fields import DEFAULT_BRANCH, Answer, Ask, AsyncAnswer
+from .runs import is_unanswered
 from .sample import SAMPLE
 from .views import (
     Change,
+    attempts_json,
     change_json,
     commit_json,
     count_once,
@@ -89,6 +91,7 @@ def show_thread(ask: Ask) -> JsonObject:
             "running": False,
             "unanswered": False,
             "attempts": [],
+            "remarks": [],
         }
         return {"name": name, "new": True, "sample": False, **empty, **show_composer(ask)}
     thread = ask.thread()
@@ -104,6 +107,8 @@ def show_thread(ask: Ask) -> JsonObject:
         "sample": record.name == SAMPLE,
         "running": ask.state.runs.find(record.name, thread.current) is not None,
         "unanswered": is_unanswered([row.message for row in view.rows if shows(row)]),
+        "attempts": attempts_json(steps, thread.attempts()),
+        "remarks": ask.state.runs.remarks(record.name, thread.current),
         **thread_json(view, changes, count, ask.number("last") or ROW_LIMIT),
         **show_composer(ask),
     }

@@ -9,9 +9,9 @@ A branch has at most one run at a time, so that turns never interleave. A second
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
-from time import monotonic
+from time import monotonic, time
 from typing import Protocol, cast
 from uuid import uuid4
 
@@ -19,7 +19,8 @@ from msgspec import Struct
 
 from weft.agent import Agent, AgentEvent, Confirm
 from weft.errors import Refused, WeftError
-from weft.model import JsonObject
+from weft.model import JsonObject, Message, ToolResult
+from weft.thread import Thread
 
 from .frames import FrameWriter, Transcript
 from .render import render
@@ -28,6 +29,9 @@ STOPPED = "stopped"
 SHUT_DOWN = "the server was shut down"
 INTERNAL = "the gateway failed; its log says why"
 ENDS = ("message_complete", "error")
+PROGRESS = "compact_progress"
+REMARKS_PER_BRANCH = 20
+BRANCHES_WITH_REMARKS = 500
 
 Events = AsyncGenerator[AgentEvent, None]
 
@@ -67,6 +71,8 @@ class Run:
     def __init__(self, start: Start) -> None:
         self.id = uuid4().hex[:12]
         self.start = start
+        self.started = time()
+        self.reports: list[JsonObject] = []
         self.watchers: set[Watcher] = set()
         self.on_change: Callable[[], None] = lambda: None
         self.task: asyncio.Task[None] | None = None
@@ -87,6 +93,8 @@ class Run:
     def publish(self, frame: JsonObject) -> None:
         """Send a frame to everybody who watches, and keep it for those who join later."""
         self._transcript.add(frame)
+        if frame["type"] == "system" and not is_passing(frame):
+            self.reports.append(frame)
         self.broadcast(frame)
 
     def broadcast(self, frame: JsonObject) -> None:
@@ -147,6 +155,7 @@ class Runs:
     def __init__(self) -> None:
         self._running: dict[tuple[str, str], Run] = {}
         self._watchers: dict[tuple[str, str], set[Watcher]] = {}
+        self._remarks: dict[tuple[str, str], list[JsonObject]] = {}
         self.listeners: set[Watcher] = set()
         """Connections that show which threads run."""
 
@@ -184,6 +193,10 @@ class Runs:
         self.watch(watcher, *run.key)
         run.watchers = self._watchers[run.key]
         run.on_change = self._show_runs
+        start = run.start
+        run.broadcast({"type": "started", "base": start.base, "request": start.request})
+        if start.text is not None:
+            run.publish({"type": "user_message", "html": render(start.text)})
         run.task = asyncio.create_task(self._drive(run, agent))
         self._show_runs()
 
@@ -200,13 +213,9 @@ class Runs:
 
     async def _drive(self, run: Run, agent: Agent) -> None:
         """Publish the events of a run, up to the frame that ends it."""
-        start, writer = run.start, FrameWriter()
-        end: JsonObject = {"type": "message_complete"}
+        writer, end = FrameWriter(), cast(JsonObject, {"type": "message_complete"})
         try:
-            run.broadcast({"type": "started", "base": start.base, "request": start.request})
-            if start.text is not None:
-                run.publish({"type": "user_message", "html": render(start.text)})
-            async with aclosing(cast(Events, agent.run(start.text))) as events:
+            async with aclosing(cast(Events, agent.run(run.start.text))) as events:
                 async for event in events:
                     for frame in writer.write(event, monotonic()):
                         if frame["type"] in ENDS:
@@ -221,11 +230,59 @@ class Runs:
             _log.exception("a run failed")
             end = {"type": "error", "message": INTERNAL}
         finally:
+            await self._settle(run, agent.thread, end)
             # The branch is free before anybody hears of the end: the next text may come at once.
             del self._running[run.key]
             run.broadcast(end)
             self._show_runs()
 
+    async def _settle(self, run: Run, thread: Thread, end: JsonObject) -> None:
+        """Keep why the run ended, and what it reported, where a later look finds them."""
+        reason = None if end["type"] == "message_complete" else str(end.get("message", ""))
+        try:
+            row = await asyncio.to_thread(settle, thread, reason, run.started)
+        except WeftError:
+            _log.warning("the end of a run could not be recorded", exc_info=True)
+            return
+        if row is not None and run.reports:
+            remarks = self._remarks.setdefault(run.key, [])
+            remarks.append({"after": row, "events": list(run.reports)})
+            del remarks[:-REMARKS_PER_BRANCH]
+            while len(self._remarks) > BRANCHES_WITH_REMARKS:
+                del self._remarks[next(iter(self._remarks))]
+
+    def remarks(self, thread: str, branch: str) -> list[JsonObject]:
+        """What recent runs of a branch reported: `after` is the row behind which, `events` what.
+
+        They are kept in memory only: the thread itself does not depend on them.
+        """
+        return self._remarks.get((thread, branch), [])
+
     def _show_runs(self) -> None:
         for listener in list(self.listeners):
             listener.show_runs()
+
+
+def settle(thread: Thread, reason: str | None, started: float) -> str | None:
+    """Record why there is no answer, unless the agent has; the id of the last row."""
+    compiled = thread.compile()
+    if reason is not None and is_unanswered(compiled.messages):
+        recorded = (attempt.created.timestamp() for attempt in thread.attempts())
+        if not any(created >= started for created in recorded):
+            thread.record_attempt(None, reason=reason)
+    return compiled.ids[-1] if compiled.ids else None
+
+
+def is_unanswered(messages: Sequence[Message]) -> bool:
+    """Whether the thread ends in what a model has still to answer: a text, or tool results."""
+    if not messages:
+        return False
+    last = messages[-1]
+    if last.role == "tool" or any(isinstance(block, ToolResult) for block in last.blocks):
+        return True
+    return last.role == "user"
+
+
+def is_passing(frame: JsonObject) -> bool:
+    """Whether a report is about what goes on just now, and says nothing once that is over."""
+    return frame.get("subtype") == PROGRESS or frame.get("status") == "compacting"

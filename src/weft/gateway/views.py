@@ -32,7 +32,7 @@ from weft.model import (
     texts,
 )
 from weft.store import Step
-from weft.thread import CommitInfo
+from weft.thread import Attempt, CommitInfo
 
 from .render import render
 
@@ -124,6 +124,42 @@ def thread_json(view: View, changes: Mapping[Id, Change], count: Count, last: in
     rows = view.rows
     shown = [{**row_json(row, count), "fold": folds.get(row.id)} for row in rows[-last:]]
     return {"rows": shown, "earlier": len(rows) - len(shown), "tokens": view.tokens(count)}
+
+
+def attempts_json(steps: Sequence[Step], attempts: Sequence[Attempt]) -> list[JsonObject]:
+    """The attempts at answers that failed or were stopped, oldest first.
+
+    `after` is the id of the row behind which an attempt is shown: the last one of its commit.
+    """
+    tried = {attempt.commit for attempt in attempts}
+    rows: dict[str, str] = {}
+    view, start = View(), 0
+    for place, step in enumerate(steps):
+        commit = step.commit.id.hex()
+        if commit in tried:
+            view = view.extend(steps[start : place + 1])
+            start = place + 1
+            rows[commit] = _hex(view.rows[-1].id) if view.rows else ""
+    return [
+        attempt_json(attempt, rows[attempt.commit])
+        for attempt in attempts
+        if attempt.commit in rows
+    ]
+
+
+def attempt_json(attempt: Attempt, after: str) -> JsonObject:
+    """One attempt: why it has no complete answer, and the part that came."""
+    blocks = () if attempt.message is None else attempt.message.blocks
+    reason = attempt.reason
+    return {
+        "after": after,
+        "state": attempt.state,
+        "reason": None if reason is None else reason.message,
+        "status": None if reason is None else reason.status,
+        "model": attempt.model,
+        "created": attempt.created.timestamp(),
+        "parts": [part for block in blocks for part in part_json(block)],
+    }
 
 
 def row_json(row: Row, count: Count) -> JsonObject:

@@ -1,25 +1,30 @@
 // The page: one thread at a time, its log beside it, and a socket that streams what the agent does.
 //
-// The server holds every truth; after each change the page reads the thread again. What this tab
-// looks at (thread, branch) is in the address, so a reload or a second tab stands on its own.
+// The server holds every truth, runs included; after each change the page reads the thread again.
+// What this tab looks at (thread, branch) is in the address, so a reload or a second tab stands on
+// its own, and a run goes on when the tab leaves it.
 
 import { byId, count, el, plural, refill, trusted } from "./dom.js";
 import { get, Line, post } from "./api.js";
 import { Chat } from "./chat.js";
+import { Composer } from "./composer.js";
 import { History, reworded, rows } from "./history.js";
+import { Live } from "./live.js";
 import { Threads } from "./threads.js";
 
 const WHOLE = 1_000_000; // rows: all there are
 const LOOK_AGAIN = 3000; // milliseconds between looks for what other programs wrote
-const HIGH = 0.8; // part of the window from which the gauge warns
+const BEFORE_FIRST = "start"; // as a commit: before the first one
 
 const SEEN = "weft.thread"; // where the browser keeps the thread last looked at
 
-const at = { thread: null, branch: null, head: null, running: false };
+const at = { thread: null, branch: null, head: null, run: null };
 let chat;
+let live;
 let line;
 
 const history = new History({ actions: { revert } });
+const composer = new Composer({ send: (frame) => line.send(frame), say });
 const threads = new Threads({
   onpick: (name) => go(name),
   onhit: (name, id) => go(name, null, id),
@@ -35,14 +40,18 @@ async function start() {
     restore: annotate("normal"),
     openFold,
     showAll,
+    retry: () => composer.retry(),
   };
   chat = new Chat({ table, actions });
+  live = new Live({ chat, table, confirm });
   line = new Line("/ws", { onframe: receive, onstate: connection });
   wire();
-  await loadModels();
+  const models = composer.loadModels(); // an upstream may take seconds
   const list = await threads.load();
   const wanted = place();
   await open(wanted.thread ?? landing(list), wanted.branch);
+  await models;
+  await composer.refresh();
 }
 
 /** Where a page without an address begins: where its reader was, the sample, what is newest. */
@@ -66,10 +75,12 @@ function go(thread, branch = null, row = null) {
 }
 
 async function open(thread, branch = null, row = null) {
-  if (at.running && (thread !== at.thread || branch !== at.branch)) interrupt();
   Object.assign(at, { thread, branch });
+  running(null); // until the server says otherwise
+  composer.release();
   localStorage.setItem(SEEN, thread);
   await reload();
+  watch();
   if (row) focusRow(row, false);
 }
 
@@ -77,18 +88,21 @@ function focusRow(id, preventScroll = true) {
   document.querySelector(`#conversation [data-id="${CSS.escape(id)}"]`)?.focus({ preventScroll });
 }
 
-/** Read the thread again and show it; a slower answer to an older question is left out. */
-async function reload(follow = true) {
+/** Read the thread again and show it, up to the commit `until`; a slower answer to an older
+ *  question is left out. */
+async function reload(follow = true, until = null) {
   const query = { thread: at.thread, branch: at.branch };
   const last = at.whole === at.thread ? WHOLE : null;
+  const model = composer.chosen(at.thread);
   const turn = (reload.turn = (reload.turn ?? 0) + 1);
   try {
     const [view, log] = await Promise.all([
-      get("/api/thread", { ...query, last }),
+      get("/api/thread", { ...query, last, until, model }),
       get("/api/log", query),
     ]);
     if (turn !== reload.turn) return;
     Object.assign(at, { branch: view.branch, head: view.head });
+    live.reset();
     chat.show(view, follow);
     head(view);
     history.show(view.name, view.branch, log.commits);
@@ -102,9 +116,9 @@ async function reload(follow = true) {
 
 /** Another tab or program may have gone on; nothing moves if none did. */
 async function catchUp() {
-  if (at.running || !at.thread || document.hidden) return;
+  if (at.run || !at.thread || document.hidden) return;
   const now = await get("/api/head", { thread: at.thread, branch: at.branch }).catch(() => null);
-  if (!now || at.running) return;
+  if (!now || at.run) return;
   if (now.head !== at.head) await reload(chat.atEnd());
   else if (now.threads !== at.threads) threads.load();
   at.threads = now.threads;
@@ -118,16 +132,11 @@ function head(view) {
     el("option", { value: name, selected: name === view.branch }, name),
   );
   refill(byId("branch"), ...branches);
-  const part = view.window ? view.tokens / view.window : 0;
-  const gauge = byId("gauge");
-  gauge.value = Math.min(1, part);
-  gauge.classList.toggle("high", part >= HIGH);
-  byId("gauge-text").textContent = view.window
-    ? `${count(view.tokens)} of ${count(view.window)} tokens`
-    : plural(view.tokens, "token");
-  byId("compact").disabled = !view.rows.length;
-  byId("undo").disabled = !view.head;
-  byId("redo").disabled = view.new; // what was undone to nothing can still be done again
+  composer.show(view, view.branch);
+  const isRunning = at.run !== null;
+  byId("compact").disabled = isRunning || !view.rows.length;
+  byId("undo").disabled = isRunning || !view.head;
+  byId("redo").disabled = isRunning || view.new; // what was undone to nothing can be redone
 }
 
 /** Ask for a change, then show what it made of the thread. */
@@ -220,89 +229,101 @@ async function commitCompaction() {
   if (made) chat.toCompaction();
 }
 
-// The stream.
+// The stream. Frames are handled one after another, because some have to read the thread first.
+
+let handled = Promise.resolve();
 
 function receive(frame) {
-  if (frame.thread !== undefined && frame.thread !== at.thread) return;
-  if (chat.receive(frame)) return;
+  handled = handled.then(() => handle(frame)).catch((error) => console.error(error));
+  return handled;
+}
+
+function handle(frame) {
+  if (typeof frame !== "object" || frame === null) return undefined;
+  if (frame.type === "runs") return threads.mark(frame.runs);
+  if (frame.type === "started") composer.began(frame.request); // wherever the reader is by now
+  if (frame.thread !== undefined && frame.thread !== at.thread) return undefined;
+  if (frame.branch !== undefined && frame.branch !== at.branch) return undefined;
+  if (live.receive(frame)) return undefined;
   const take = {
-    started: () => began(),
-    message_complete: () => ended(),
-    interrupted: () => ended("Stopped."),
-    error: () => (frame.scope === "frame" ? refused(frame) : ended(null, frame)),
+    watching: () => join(frame),
+    started: () => began(frame),
+    message_complete: () => ended(frame),
+    interrupted: () => ended(frame),
+    error: () => (frame.scope === "frame" ? refused(frame) : ended(frame)),
+    compaction_required: () => composer.ask(frame),
   }[frame.type];
-  take?.();
+  return take?.();
 }
 
-function began() {
-  const field = byId("words");
-  field.value = "";
-  grow(field);
-  running(true);
+/** Look at this thread's runs; the answer is `watching`. */
+function watch() {
+  if (at.branch) line.send({ type: "watch", thread: at.thread, branch: at.branch });
 }
 
-/** The server did not take a frame: the words stay in the box. */
-function refused(frame) {
-  byId("send").disabled = false;
-  say(frame.message, true);
-}
-
-async function ended(words = null, failure = null) {
-  chat.finish(words ?? undefined);
-  const remarks = chat.remarks();
-  running(false);
-  if (!failure) await reload();
-  if (!failure) byId("conversation").append(...remarks);
-  if (failure) chat.fail(failure.message);
-  if (words) say(words);
+/** The server tells what runs here: show the thread as it was before the run, then the run. */
+async function join(state) {
+  if (!state.run) {
+    const isOver = at.run !== null;
+    running(null);
+    if (isOver) await reload();
+    return;
+  }
+  running(state.run);
+  await reload(true, state.base ?? BEFORE_FIRST);
+  for (const frame of state.frames) live.receive(frame);
   chat.toEnd();
 }
 
-function running(is) {
-  at.running = is;
-  byId("send").disabled = false;
-  byId("send").hidden = is;
-  byId("stop").hidden = !is;
-  document.body.classList.toggle("running", is);
+async function began(frame) {
+  running(frame.run);
+  if (at.head !== frame.base) await reload(true, frame.base ?? BEFORE_FIRST);
+  chat.hideRetry();
+  chat.toEnd();
+}
+
+/** The server did not take a frame: the text stays in the box. */
+function refused(frame) {
+  composer.release();
+  say(frame.message, true);
+}
+
+/** What the run came to is in the store: the answer, or an attempt with its reason. */
+async function ended(frame) {
+  const words = live.finish();
+  const isStopped = frame.type === "interrupted";
+  running(null);
+  byId("live").textContent = isStopped ? "Stopped." : (frame.message ?? words);
+  await reload();
+  const isTold = document.querySelector("#conversation > .attempt:not(.old)") !== null;
+  if (frame.type === "error" && !isTold) chat.fail(frame.message);
+  chat.toEnd();
+}
+
+function running(run) {
+  at.run = run;
+  composer.running(run !== null);
+  document.body.classList.toggle("running", run !== null);
+  for (const name of ["undo", "redo", "compact"]) byId(name).disabled ||= run !== null;
 }
 
 function interrupt() {
-  line.send({ type: "interrupt" });
+  line.send({ type: "interrupt", thread: at.thread, branch: at.branch });
 }
 
+function confirm(compact) {
+  line.send({ type: "confirm", thread: at.thread, branch: at.branch, compact });
+}
+
+/** A run goes on without us; once the connection is back, `watch` tells how far it is. */
 function connection(state) {
   byId("offline").hidden = state === "open";
-  if (state === "open") catchUp();
-  if (state === "closed" && at.running)
-    ended(null, { message: "the connection was lost; what was recorded stays" });
-}
-
-function send(event) {
-  event?.preventDefault();
-  const field = byId("words");
-  const text = field.value;
-  if (!text.trim() || at.running || byId("send").disabled) return;
-  const frame = {
-    type: "say",
-    thread: at.thread,
-    branch: at.branch,
-    model: byId("model").value.trim() || null,
-    text,
-  };
-  if (!line.send(frame)) {
-    say("No connection yet: your words are still in the box.", true);
-    return;
+  if (state === "open") {
+    watch();
+    catchUp();
+  } else {
+    composer.release();
   }
-  byId("send").disabled = true;
-}
-
-function grow(field) {
-  field.rows = Math.min(10, Math.max(2, field.value.split("\n").length));
-}
-
-async function loadModels() {
-  const { models } = await get("/api/models").catch(() => ({ models: [] }));
-  refill(byId("models"), ...models.map((name) => el("option", { value: name })));
 }
 
 async function newThread(event) {
@@ -329,11 +350,6 @@ function drawer(side, open) {
 }
 
 function wire() {
-  byId("composer").addEventListener("submit", send);
-  byId("words").addEventListener("input", (event) => grow(event.target));
-  byId("words").addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event);
-  });
   byId("stop").addEventListener("click", interrupt);
   byId("branch").addEventListener("change", (event) => go(at.thread, event.target.value));
   byId("new-thread").addEventListener("submit", newThread);

@@ -1,14 +1,13 @@
-// The conversation: rows as they are stored, and the answer as it streams.
+// The conversation as it is stored: rows, attempts that failed, and remarks of the system.
 // A tool's call and its result are one panel, found by the call's id, whether they come from the
-// store or over the socket.
+// store or over the socket (`live.js` draws what streams).
 
 import { byId, el, plural, refill, trusted } from "./dom.js";
-import { post } from "./api.js";
-import { present, skipNote } from "./system.js";
+import { COMPACTED, remark } from "./cards.js";
 
 const NEAR = 120; // pixels from the bottom within which the view follows the stream
 const EXCERPT = 90;
-const COMPACTED = "compact_boundary";
+const STOPPED = "stopped"; // the reason of an attempt that a person stopped
 const SPEAKERS = {
   user: "You",
   assistant: "Assistant",
@@ -18,20 +17,16 @@ const SPEAKERS = {
 };
 
 export class Chat {
-  /** `actions`: {pin, skip, restore} for a row, {openFold} for a commit, {showAll}. */
+  /** `actions`: {pin, skip, restore} for a row, {openFold} for a commit, {showAll}, {retry}. */
   constructor({ table, actions }) {
     this.table = table;
     this.actions = actions;
     this.list = byId("conversation");
-    this.live = byId("live");
     this.clear();
   }
 
   clear() {
     this.panels = new Map();
-    this.blocks = new Map();
-    this.said = [];
-    this.notes = [];
     refill(this.list);
   }
 
@@ -40,7 +35,10 @@ export class Chat {
     const scroll = byId("scroll").scrollTop;
     this.clear();
     if (view.earlier) this.list.append(this.earlier(view.earlier));
-    for (const row of view.rows) this.list.append(...this.compaction(row), this.row(row));
+    for (const row of view.rows) {
+      this.list.append(...this.compaction(row), this.row(row));
+      this.list.append(...this.beside(view, row));
+    }
     if (!view.rows.length) this.list.append(emptyThread());
     this.settlePanels("unanswered", "No result was recorded.");
     if (follow) this.toEnd();
@@ -61,8 +59,92 @@ export class Chat {
     if (!row.fold) return [];
     const { before, after } = row.fold;
     const compact_metadata = { pre_tokens: before, post_tokens: after };
-    const card = this.card({ type: "system", subtype: COMPACTED, compact_metadata });
-    return card ? [card] : [];
+    const card = remark(this.table, [{ type: "system", subtype: COMPACTED, compact_metadata }]);
+    return card ? [card.node] : [];
+  }
+
+  /** What happened behind a row without becoming one: attempts to answer it, remarks. */
+  beside(view, row) {
+    const isLast = row === view.rows.at(-1);
+    const attempts = view.attempts.filter(({ after }) => after === row.id);
+    const remarks = view.remarks.filter(({ after }) => after === row.id);
+    const open = isLast && view.unanswered; // nobody has answered since
+    const nodes = attempts.map((attempt, place) =>
+      open && place === attempts.length - 1
+        ? this.lastAttempt(attempt, !view.running)
+        : this.oldAttempt(attempt),
+    );
+    if (open && !attempts.length && !view.running) nodes.push(this.unanswered());
+    return [...nodes, ...remarks.map(({ events }) => this.remark(events)).filter(Boolean)];
+  }
+
+  /** A finished run's report. A compaction has its own card among the rows; this one leads there. */
+  remark(events) {
+    const card = remark(this.table, events);
+    if (!card) return null;
+    if (card.node.dataset.subtype === COMPACTED) {
+      card.node.dataset.subtype = "compaction_remark";
+      card.node.append(this.button("Show where", () => this.toCompaction(), "quiet"));
+    }
+    return card.node;
+  }
+
+  /** The newest attempt at a message that has no answer: what came, why it ended, and Retry. */
+  lastAttempt(attempt, mayRetry) {
+    const why = el("div", { class: "prose" }, describe(attempt));
+    const icon = el("span", { class: "icon", "aria-hidden": "true" }, "✗");
+    const retry = mayRetry ? this.button("Retry", this.actions.retry) : null;
+    const tone = attempt.reason === STOPPED ? "grey" : "red";
+    const box = el(
+      "div",
+      { class: `system-message ${tone}`, role: "alert" },
+      tone === "red" ? icon : null,
+      why,
+      retry,
+    );
+    return el("li", { class: `attempt ${attempt.state}` }, ...this.partial(attempt), box);
+  }
+
+  /** An attempt that was followed by another, or by an answer: one line that opens. */
+  oldAttempt(attempt) {
+    const line = el("summary", {}, describe(attempt));
+    return el(
+      "li",
+      { class: `attempt old ${attempt.state}` },
+      el("details", {}, line, ...this.partial(attempt)),
+    );
+  }
+
+  /** The part of an answer that came. */
+  partial(attempt) {
+    if (!attempt.parts.length) return [];
+    const name = el("span", { class: "name" }, "Assistant");
+    const badge = el("span", { class: "badge" }, "not finished");
+    const body = el("div", { class: "body" }, ...attempt.parts.map((part) => this.part(part)));
+    return [el("header", { class: "who" }, name, badge), body];
+  }
+
+  unanswered() {
+    return el(
+      "li",
+      { class: "attempt none" },
+      el(
+        "div",
+        { class: "system-message grey" },
+        el("div", { class: "prose" }, "No answer yet."),
+        this.button("Ask now", this.actions.retry),
+      ),
+    );
+  }
+
+  button(label, run, kind = null) {
+    return el("button", { type: "button", class: kind, onclick: () => run() }, label);
+  }
+
+  /** A run answers: what could be retried is being retried. */
+  hideRetry() {
+    for (const button of this.list.querySelectorAll(".attempt button")) button.remove();
+    this.list.querySelector(".attempt.none")?.remove();
   }
 
   row(row) {
@@ -144,13 +226,17 @@ export class Chat {
   part(part) {
     const make = {
       text: () => trusted(el("div", { class: "prose" }), part.html),
-      thinking: () => thinking(part.text),
+      thinking: () => this.thinking(part.text),
       call: () => this.startTool(part.id, part.name, part.input),
       result: () => this.orphan(part),
       note: () => el("p", { class: "note" }, part.text),
       reminder: () => el("p", { class: "note" }, part.text),
     }[part.type];
     return make ? make() : el("p", { class: "note" }, part.type);
+  }
+
+  thinking(text) {
+    return el("details", { class: "thinking" }, el("summary", {}, "Thinking"), el("pre", {}, text));
   }
 
   startTool(id, name, input) {
@@ -199,132 +285,6 @@ export class Chat {
     return panel;
   }
 
-  /** Take one frame of the stream; true if it was one. */
-  receive(frame) {
-    const take = {
-      user_message: () => this.userSaid(frame),
-      text_delta: () => this.grow(frame.id, "text", frame.text),
-      thinking_delta: () => this.grow(frame.id, "thinking", frame.text),
-      rendered: () => this.settle(frame.id, frame.html, frame.length),
-      tool_start: () => this.callTool(frame),
-      tool_end: () => this.finishTool(frame.id, frame.content, frame.is_error),
-      system: () => this.system(frame),
-    }[frame.type];
-    if (!take) return false;
-    const follow = this.atEnd();
-    take();
-    if (follow) this.toEnd();
-    return true;
-  }
-
-  callTool(frame) {
-    this.closeBlocks(); // the next step may use their ids again
-    this.liveBody().append(this.startTool(frame.id, frame.name, frame.input));
-  }
-
-  closeBlocks() {
-    for (const block of this.blocks.values()) if (block.html) this.said.push(block.text);
-    this.blocks.clear();
-  }
-
-  userSaid(frame) {
-    this.list.querySelector(".empty")?.remove();
-    this.notes = [];
-    const body = el("div", { class: "body" }, trusted(el("div", { class: "prose" }), frame.html));
-    this.list.append(
-      el(
-        "li",
-        { class: "row user" },
-        el("header", { class: "who" }, el("span", { class: "name" }, "You")),
-        body,
-      ),
-    );
-    this.answer = null;
-  }
-
-  liveBody() {
-    if (!this.answer?.isConnected) {
-      this.answer = el("div", { class: "body" });
-      const name = el("header", { class: "who" }, el("span", { class: "name" }, "Assistant"));
-      this.list.append(el("li", { class: "row assistant streaming" }, name, this.answer));
-    }
-    return this.answer;
-  }
-
-  grow(id, kind, text) {
-    if (!this.blocks.has(id)) {
-      const block = kind === "text" ? streamedText() : streamedThinking();
-      this.blocks.set(id, block);
-      this.liveBody().append(block.node);
-    }
-    const block = this.blocks.get(id);
-    block.text += text;
-    block.tail.textContent = block.text.slice(block.settled);
-  }
-
-  settle(id, html, length) {
-    const block = this.blocks.get(id);
-    if (!block?.html) return;
-    block.settled = length;
-    trusted(block.html, html);
-    block.tail.textContent = block.text.slice(length);
-  }
-
-  /** Show a system event, or log why not. */
-  system(event) {
-    const box = this.card(event);
-    if (!box) {
-      console.log(skipNote(event?.subtype));
-      return;
-    }
-    if (box.dataset.subtype === COMPACTED)
-      this.list.querySelector('[data-subtype="status"]')?.remove(); // it ran; now it is done
-    this.list.append(box);
-    this.notes.push(box);
-    this.answer = null;
-  }
-
-  /** What the run said besides its messages; a compaction has its own place among the rows. */
-  remarks() {
-    const passing = [COMPACTED, "status"];
-    return this.notes.filter((box) => !passing.includes(box.dataset.subtype));
-  }
-
-  card(event) {
-    const shown = present(this.table, event);
-    if (!shown) return null;
-    const look = this.table.looks[shown.kind];
-    const prose = el("div", { class: "prose" }, shown.text);
-    const icon = shown.text.startsWith(shown.icon)
-      ? null
-      : el("span", { class: "icon", "aria-hidden": "true" }, shown.icon);
-    const box = el(
-      "li",
-      {
-        class: `system-message ${look.tone}`,
-        "data-subtype": shown.subtype,
-        role: "note",
-        "aria-label": look.title,
-      },
-      icon,
-      prose,
-    );
-    post("/api/render", { text: shown.text }).then(
-      ({ html }) => trusted(prose, html),
-      () => {},
-    );
-    return box;
-  }
-
-  /** The run ended: nothing spins any more, and a reader's screen hears the answer once. */
-  finish(words) {
-    this.settlePanels("failed", "No result: the run ended first.");
-    this.closeBlocks();
-    this.live.textContent = words ?? this.said.join("\n");
-    this.said = [];
-    this.list.querySelectorAll(".streaming").forEach((row) => row.classList.remove("streaming"));
-  }
-
   fail(message) {
     const icon = el("span", { class: "icon", "aria-hidden": "true" }, "✗");
     this.list.append(
@@ -335,7 +295,6 @@ export class Chat {
         el("div", { class: "prose" }, message),
       ),
     );
-    this.answer = null;
     this.toEnd();
   }
 
@@ -356,19 +315,11 @@ export class Chat {
   }
 }
 
-function streamedText() {
-  const html = el("div", { class: "prose" });
-  const tail = el("span", { class: "tail" });
-  return { node: el("div", { class: "streamed" }, html, tail), html, tail, text: "", settled: 0 };
-}
-
-function streamedThinking() {
-  const node = thinking("");
-  return { node, html: null, tail: node.querySelector("pre"), text: "", settled: 0 };
-}
-
-function thinking(text) {
-  return el("details", { class: "thinking" }, el("summary", {}, "Thinking"), el("pre", {}, text));
+/** Why there is no answer, in one sentence. */
+function describe({ reason, status, state, model }) {
+  if (reason === STOPPED) return "Stopped. What came so far is kept here, and no model is sent it.";
+  const what = state === "partial" ? "The answer broke off" : `${model ?? "The model"} did not answer`;
+  return `${what}: ${reason ?? "no reason is recorded"}${status ? ` (${status})` : ""}`;
 }
 
 function emptyThread() {

@@ -134,8 +134,8 @@ export class History {
   }
 }
 
-/** A list of messages in a few words each; opens to the whole. */
-export function rows(title, list, name) {
+/** A list of messages in a few words each; opens to the whole. `total` if the list is cut. */
+export function rows(title, list, name, total = list.length) {
   if (!list.length) return null;
   const lines = list.map((row) =>
     el(
@@ -158,8 +158,9 @@ export function rows(title, list, name) {
   return el(
     "section",
     { class: name },
-    el("h4", {}, `${title} (${count(list.length)})`),
+    el("h4", {}, `${title} (${count(total)})`),
     el("ul", { class: "rows" }, ...lines),
+    total > list.length ? el("p", { class: "muted" }, `and ${count(total - list.length)} more`) : null,
   );
 }
 

@@ -56,11 +56,13 @@ export class Threads {
         class: "thread",
         "aria-current": thread.name === this.current ? "page" : null,
         "data-thread": thread.name,
+        "data-running": thread.running ? "" : null,
         title: thread.name,
         onclick: () => this.onpick(thread.name),
       },
       el("span", { class: "thread-name" }, thread.title ?? thread.name),
       el("span", { class: "thread-facts muted" }, facts),
+      el("span", { class: "running-mark" }, "answering …"),
     );
     const hits = (thread.hits ?? []).map((hit) =>
       el(
@@ -70,5 +72,16 @@ export class Threads {
       ),
     );
     return el("li", {}, pick, ...hits);
+  }
+
+  /** Mark the threads that a run is writing to. */
+  mark(runs) {
+    const running = new Map(runs.map(({ thread, waiting }) => [thread, waiting]));
+    for (const entry of this.list.querySelectorAll(".thread")) {
+      const name = entry.dataset.thread;
+      entry.toggleAttribute("data-running", running.has(name));
+      const words = running.get(name) ? "asks you something" : "answering …";
+      entry.querySelector(".running-mark").textContent = words;
+    }
   }
 }

@@ -1,0 +1,98 @@
+// Cards for what the system reports. A compaction has one card from its start to its end: what it
+// does now replaces what it did before, and a way that failed stays listed.
+
+import { count, el, trusted } from "./dom.js";
+import { post } from "./api.js";
+import { present } from "./system.js";
+
+export const COMPACTED = "compact_boundary";
+const PROGRESS = "compact_progress";
+const FALLBACK = "compact_fallback";
+const STARTED = "compaction_start";
+const LONG_NUMBER = /\d{4,}/g;
+
+/** Which step of a compaction an event is, or null. */
+function stepOf(event) {
+  if (event?.subtype === COMPACTED) return "done";
+  if (event?.subtype === PROGRESS) return "progress";
+  if (event?.subtype === FALLBACK) return "fallback";
+  if (event?.subtype === STARTED) return "running";
+  if (event?.subtype !== "status") return null;
+  if (event.compact_result === "failed") return "failed";
+  return event.status === "compacting" ? "running" : null;
+}
+
+export function isCompaction(event) {
+  return stepOf(event) !== null;
+}
+
+export class StatusCard {
+  constructor(table) {
+    this.table = table;
+    this.node = el("li", { class: "system-message", role: "note" });
+    this.heading = el("div", { class: "prose" });
+    this.steps = el("ul", { class: "steps" });
+    this.progress = el("p", { class: "progress muted" });
+  }
+
+  get isRunning() {
+    return this.node.dataset.state === "running";
+  }
+
+  /** Show an event; false if it is one that nobody is to see. */
+  take(event) {
+    const shown = present(this.table, event);
+    if (!shown) return false;
+    const step = stepOf(event);
+    const text = step === "done" ? shown.text.replace(LONG_NUMBER, count) : shown.text;
+    const isFirst = !this.node.childNodes.length;
+    if (isFirst) this.build(shown, text);
+    this.node.dataset.subtype = shown.subtype;
+    this.progress.textContent = "";
+    if (step === "progress" || step === "fallback") this.node.dataset.state = "running";
+    else if (step) this.node.dataset.state = step;
+    if (isFirst) return true;
+    if (step === "progress") this.progress.textContent = text;
+    else if (step === "fallback") this.steps.append(markdown(el("li"), text));
+    else markdown(this.heading, text);
+    return true;
+  }
+
+  build(shown, text) {
+    const look = this.table.looks[shown.kind];
+    const icon = text.startsWith(shown.icon)
+      ? null
+      : el("span", { class: "icon", "aria-hidden": "true" }, shown.icon);
+    this.node.classList.add(look.tone);
+    this.node.setAttribute("aria-label", look.title);
+    markdown(this.heading, text);
+    const body = el("div", { class: "card-body" }, this.heading, this.steps, this.progress);
+    this.node.append(...[icon, body].filter(Boolean));
+  }
+
+  /** Nothing runs any more: what did not end was given up. */
+  stop() {
+    if (!this.isRunning) return;
+    this.progress.textContent = "";
+    this.node.dataset.state = "stopped";
+    this.heading.textContent = "⚡ Compaction stopped. The thread is as it was.";
+  }
+}
+
+/** A finished card for these events, as the server remembers them; null if there is none. */
+export function remark(table, events) {
+  const card = new StatusCard(table);
+  const taken = events.filter((event) => card.take(event));
+  return taken.length ? card : null;
+}
+
+/** Fill a node with foreign markdown: as text at once, as safe HTML when the server has made it. */
+function markdown(node, text) {
+  node.textContent = text;
+  node.dataset.text = text;
+  post("/api/render", { text }).then(
+    ({ html }) => node.dataset.text === text && trusted(node, html),
+    () => {},
+  );
+  return node;
+}

@@ -1,0 +1,217 @@
+// The message box: which model answers, how full its window is, and sending.
+//
+// A thread keeps its model: the box shows the one that answered last, unless the reader chose
+// another for this thread (kept in the browser until it has answered).
+
+import { byId, count, el, plural, refill } from "./dom.js";
+import { get } from "./api.js";
+import { rows } from "./history.js";
+
+const OFFLINE = "weft-offline";
+const CHOICE = "weft.model:"; // + the thread: what the reader chose for it
+const LAST = "weft.model"; // what the reader used last, for threads that have no model yet
+
+export class Composer {
+  /** `send(frame)` is false where there is no connection; `say(words, isError)` tells the reader. */
+  constructor({ send, say }) {
+    this.sendFrame = send;
+    this.say = say;
+    this.words = byId("words");
+    this.model = byId("model");
+    this.dialog = byId("ask-dialog");
+    this.pending = null;
+    this.question = null;
+    this.isRunning = false;
+    this.hasUpstreams = false;
+    this.wire();
+  }
+
+  wire() {
+    byId("composer").addEventListener("submit", (event) => this.submit(event));
+    this.words.addEventListener("input", () => this.grow());
+    this.words.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) this.submit(event);
+    });
+    this.model.addEventListener("change", () => this.choose());
+    byId("ask-compact").addEventListener("click", () => this.answer(true));
+    byId("ask-without").addEventListener("click", () => this.answer(false));
+    this.dialog.addEventListener("close", () => this.question && this.cancel());
+  }
+
+  /** Every model that can be named; the thread's own may turn out not to be served. */
+  async loadModels() {
+    const { models, upstreams } = await get("/api/models").catch(() => ({}));
+    refill(byId("models"), ...(models ?? []).map((name) => el("option", { value: name })));
+    this.hasUpstreams = (upstreams ?? []).length > 0;
+    const failed = (upstreams ?? []).filter(({ error }) => error);
+    this.model.title = failed.length
+      ? failed.map(({ name, error }) => `${name} does not list its models: ${error}`).join("\n")
+      : "Model";
+    await this.refresh();
+  }
+
+  /** Show a thread's model and window. */
+  show(view, branch) {
+    this.thread = view.name;
+    this.branch = branch;
+    const chosen = this.chosen(view.name);
+    if (chosen && chosen === view.model) localStorage.removeItem(CHOICE + view.name);
+    this.model.value = chosen ?? (view.model ? (view.problem ? "" : view.model) : this.fallback());
+    this.showProblem(view);
+    this.showContext(view.context);
+  }
+
+  /** What a thread that no model has answered yet is asked with. */
+  fallback() {
+    return localStorage.getItem(LAST) ?? (this.hasUpstreams ? "" : OFFLINE);
+  }
+
+  /** The model that the reader chose for a thread, if it is not simply the thread's own. */
+  chosen(thread) {
+    return localStorage.getItem(CHOICE + thread);
+  }
+
+  choose() {
+    const name = this.model.value.trim();
+    if (name) localStorage.setItem(CHOICE + this.thread, name);
+    else localStorage.removeItem(CHOICE + this.thread);
+    this.refresh();
+  }
+
+  /** Ask the server again about the model in the box. */
+  async refresh() {
+    if (!this.thread) return;
+    const { thread, branch } = this;
+    const query = { thread, branch, model: this.chosen(thread) };
+    const state = await get("/api/composer", query).catch(() => null);
+    if (state && this.thread === thread && this.branch === branch)
+      this.show({ ...state, name: thread }, branch);
+  }
+
+  showProblem({ model, problem }) {
+    const asked = this.chosen(this.thread) ? "" : `${model} answered last here. `;
+    const hint = problem && model ? `${asked}Choose another model: ${problem}.` : "";
+    byId("model-problem").textContent = hint;
+    byId("model-problem").hidden = !hint;
+    this.model.placeholder = "Choose a model";
+  }
+
+  /** How full the window is, and where compaction starts: the same count decides it. */
+  showContext({ tokens, window, limit }) {
+    const part = window ? tokens / window : 0;
+    const gauge = byId("gauge");
+    gauge.value = Math.min(1, part);
+    gauge.classList.toggle("high", Boolean(limit) && tokens > limit);
+    byId("gauge-text").textContent = window
+      ? `${count(tokens)} of ${count(window)} tokens`
+      : plural(tokens, "token");
+    const mark = byId("gauge-mark");
+    mark.hidden = !limit;
+    if (!limit) return;
+    mark.style.left = `${(100 * limit) / window}%`;
+    mark.title = `Compaction starts at ${count(limit)} tokens`;
+    byId("gauge-limit").textContent = `compacts above ${count(limit)}`;
+  }
+
+  grow() {
+    this.words.rows = Math.min(10, Math.max(2, this.words.value.split("\n").length));
+  }
+
+  submit(event) {
+    event?.preventDefault();
+    const text = this.words.value;
+    if (!text.trim() || this.pending) return;
+    if (this.isRunning) {
+      this.say("An answer is being written. Your text stays in the box until it is done.");
+      return;
+    }
+    this.start({ type: "say", text });
+  }
+
+  /** Ask again for an answer to what is already in the thread. */
+  retry() {
+    if (!this.pending && !this.isRunning) this.start({ type: "retry" });
+  }
+
+  start(frame) {
+    const model = this.model.value.trim();
+    if (!model) {
+      this.say("Choose a model first.", true);
+      this.model.focus();
+      return;
+    }
+    this.request({ ...frame, thread: this.thread, branch: this.branch, model });
+  }
+
+  request(frame) {
+    const request = crypto.randomUUID?.() ?? String(Math.random());
+    const pending = { ...frame, request };
+    if (!this.sendFrame(pending)) {
+      this.say("No connection yet: your text is still in the box.", true);
+      return;
+    }
+    this.pending = pending;
+    byId("send").disabled = true;
+  }
+
+  /** The server began what was asked here: the text is in the thread now. */
+  began(request) {
+    if (!this.pending || this.pending.request !== request) return;
+    localStorage.setItem(LAST, this.pending.model);
+    if (this.pending.type === "say") {
+      this.words.value = "";
+      this.grow();
+    }
+    this.release();
+  }
+
+  /** The server did not take it, or the connection was lost: the text stays in the box. */
+  release() {
+    this.pending = null;
+    byId("send").disabled = false;
+  }
+
+  running(is) {
+    this.isRunning = is;
+    byId("send").hidden = is;
+    byId("stop").hidden = !is;
+  }
+
+  // A send that would compact the thread: nothing happens before the reader has said so.
+
+  ask(question) {
+    if (!this.pending || question.request !== this.pending.request) return;
+    this.question = this.pending;
+    const { model, tokens, window, limit, after, messages, problem } = question;
+    const size =
+      `This thread has ${count(tokens)} tokens. ${model} has a window of ${count(window)}, and ` +
+      `room for ${count(limit)} of them beside its answer.`;
+    const change = el("p", { class: "big" }, `${count(tokens)} → about ${count(after)} tokens`);
+    const goes = `${plural(messages ?? 0, "message")} would become a summary, written by ${model}.`;
+    refill(
+      byId("ask-facts"),
+      el("p", {}, size),
+      ...(problem
+        ? [el("p", { class: "error" }, `It cannot be compacted enough: ${problem}`)]
+        : [change, el("p", {}, goes), rows("Taken out", question.removed, "removed", messages)]),
+      el("p", { class: "muted" }, "You can take it back later. Another model may have more room."),
+    );
+    byId("ask-compact").hidden = Boolean(problem);
+    byId("ask-compact").textContent = question.retry ? "Compact and ask" : "Compact and send";
+    this.dialog.showModal();
+  }
+
+  answer(compact) {
+    const frame = this.question;
+    this.question = null; // the dialog's `close` comes later
+    this.dialog.close();
+    this.release();
+    if (frame) this.request({ ...frame, compact });
+  }
+
+  cancel() {
+    this.question = null;
+    this.release();
+    this.words.focus();
+  }
+}

@@ -1,0 +1,176 @@
+// The answer as it streams: text, thinking, tool panels, and what the system reports meanwhile.
+//
+// Everything here is drawn behind the rows of `Chat`, and goes when the thread is read again: what
+// is to stay is in the store, or comes with the thread as a remark.
+
+import { el, trusted } from "./dom.js";
+import { COMPACTED, StatusCard, isCompaction } from "./cards.js";
+import { skipNote } from "./system.js";
+
+export class Live {
+  /** `confirm(yes)` answers a run that asks whether to compact. */
+  constructor({ chat, table, confirm }) {
+    this.chat = chat;
+    this.table = table;
+    this.confirm = confirm;
+    this.reset();
+  }
+
+  /** Forget what was streamed: the rows are drawn anew. */
+  reset() {
+    this.blocks = new Map();
+    this.spoken = [];
+    this.answer = null;
+    this.compaction = null;
+    this.question = null;
+  }
+
+  /** Take one frame of the stream; true if it was one. */
+  receive(frame) {
+    const take = {
+      user_message: () => this.addQuestion(frame),
+      text_delta: () => this.grow(frame.id, "text", frame.text),
+      thinking_delta: () => this.grow(frame.id, "thinking", frame.text),
+      rendered: () => this.settle(frame.id, frame.html, frame.length),
+      tool_start: () => this.callTool(frame),
+      tool_end: () => this.chat.finishTool(frame.id, frame.content, frame.is_error),
+      system: () => this.report(frame),
+      compaction_question: () => this.ask(frame),
+      compaction_answer: () => this.closeQuestion(frame.compact),
+    }[frame.type];
+    if (!take) return false;
+    const follow = this.chat.atEnd();
+    take();
+    if (follow) this.chat.toEnd();
+    return true;
+  }
+
+  addQuestion(frame) {
+    this.chat.list.querySelector(".empty")?.remove();
+    const body = el("div", { class: "body" }, trusted(el("div", { class: "prose" }), frame.html));
+    this.append(el("li", { class: "row user" }, speaker("You"), body));
+    this.answer = null;
+  }
+
+  callTool(frame) {
+    this.closeBlocks(); // the next answer may use their ids again
+    this.body().append(this.chat.startTool(frame.id, frame.name, frame.input));
+  }
+
+  closeBlocks() {
+    for (const block of this.blocks.values()) if (block.html) this.spoken.push(block.text);
+    this.blocks.clear();
+  }
+
+  /** The body of the answer that is being written. */
+  body() {
+    if (!this.answer?.isConnected) {
+      this.answer = el("div", { class: "body" });
+      this.append(el("li", { class: "row assistant streaming" }, speaker("Assistant"), this.answer));
+    }
+    return this.answer;
+  }
+
+  append(node) {
+    this.chat.list.append(node);
+  }
+
+  grow(id, kind, text) {
+    if (!this.blocks.has(id)) {
+      const block = kind === "text" ? streamedText() : streamedThinking(this.chat);
+      this.blocks.set(id, block);
+      this.body().append(block.node);
+    }
+    const block = this.blocks.get(id);
+    block.text += text;
+    block.tail.textContent = block.text.slice(block.settled);
+  }
+
+  settle(id, html, length) {
+    const block = this.blocks.get(id);
+    if (!block?.html) return;
+    block.settled = length;
+    trusted(block.html, html);
+    block.tail.textContent = block.text.slice(length);
+  }
+
+  /** Show a system event, or log why not; the events of one compaction share a card. */
+  report(event) {
+    const running = this.compaction?.isRunning && this.compaction.node.isConnected;
+    const joins = running && isCompaction(event);
+    const card = joins ? this.compaction : new StatusCard(this.table);
+    if (!card.take(event)) {
+      console.log(skipNote(event?.subtype));
+      return;
+    }
+    if (!joins) this.append(card.node);
+    if (isCompaction(event)) this.compaction = card;
+    this.answer = null;
+  }
+
+  /** The run waits for a yes or no. */
+  ask(frame) {
+    const choose = (yes) => () => {
+      for (const button of buttons) button.disabled = true;
+      this.confirm(yes);
+    };
+    const buttons = [
+      el("button", { type: "button", onclick: choose(true) }, "Compact and go on"),
+      el("button", { type: "button", class: "quiet", onclick: choose(false) }, "Go on without"),
+    ];
+    const card = new StatusCard(this.table);
+    card.take(questionEvent(frame));
+    card.node.classList.add("question");
+    card.node.append(el("p", { class: "line" }, ...buttons));
+    this.question = card.node;
+    this.append(card.node);
+    this.answer = null;
+  }
+
+  closeQuestion(compact) {
+    this.question?.querySelector(".line")?.remove();
+    const words = compact ? "You said yes." : "You said no: it goes on without.";
+    this.question?.append(el("p", { class: "muted" }, words));
+    this.question = null;
+  }
+
+  /** The run ended: nothing spins any more. Returns the words of the answer. */
+  finish() {
+    this.chat.settlePanels("failed", "No result: the run ended first.");
+    this.closeBlocks();
+    const words = this.spoken.join("\n");
+    this.chat.list
+      .querySelectorAll(".streaming")
+      .forEach((row) => row.classList.remove("streaming"));
+    this.compaction?.stop();
+    this.question?.querySelector(".line")?.remove();
+    this.spoken = [];
+    return words;
+  }
+}
+
+export { COMPACTED };
+
+function questionEvent({ model, tokens, window, limit }) {
+  const figure = (number) => Number(number).toLocaleString();
+  const content =
+    `**Compact this thread?** It has ${figure(tokens)} tokens, and ${model} has room for ` +
+    `${figure(limit)} of its ${figure(window)}. Older turns would become a summary; you can take ` +
+    "that back later.";
+  return { type: "system", subtype: "compaction_question", content };
+}
+
+function speaker(name) {
+  return el("header", { class: "who" }, el("span", { class: "name" }, name));
+}
+
+function streamedText() {
+  const html = el("div", { class: "prose" });
+  const tail = el("span", { class: "tail" });
+  return { node: el("div", { class: "streamed" }, html, tail), html, tail, text: "", settled: 0 };
+}
+
+function streamedThinking(chat) {
+  const node = chat.thinking("");
+  return { node, html: null, tail: node.querySelector("pre"), text: "", settled: 0 };
+}
