@@ -57,7 +57,11 @@ class Listings:
         self._reading: asyncio.Task[None] | None = None
 
     async def read(self, wire: Wire, providers: tuple[Provider, ...]) -> tuple[Listed, ...]:
-        """The lists, at most a minute old; callers at the same time share one round of requests."""
+        """The lists, at most a minute old; callers at the same time share one round of requests.
+
+        An upstream that needs a key and has none serves only clients that bring their own.
+        """
+        providers = tuple(p for p in providers if p.key is not None or not p.keyed)
         fresh = monotonic() - self._read_at < CACHE_SECONDS and bool(self._listed)
         if not fresh and providers:
             if self._reading is None or self._reading.done():
@@ -84,8 +88,6 @@ class Listings:
 async def _list_models(wire: Wire, provider: Provider) -> Listed:
     """One upstream's list; an upstream without one serves its models all the same."""
     configured = tuple(name for name in provider.models if not set("*?[") & set(name))
-    if provider.keyed and provider.key is None:
-        return Listed(provider.name, configured, "no API key is configured")
     form = LISTINGS.get(provider.protocol, COMMON)
     path = form.path + WHOLE_LIST.get(provider.protocol, "")
     try:
