@@ -62,6 +62,8 @@ class Connection:
         self._caller = Caller()
         self._last: Run | None = None
         self._is_full = False
+        self._names: dict[str, str] = {}
+        """By a thread's full name, the name that this tab knows it by."""
 
     async def serve(self) -> None:
         """Answer frames until the other side leaves."""
@@ -83,8 +85,9 @@ class Connection:
         """Queue a frame; a tab that has fallen too far behind is disconnected."""
         if self._is_full:
             return
+        name = self._names.get(frame.get("thread", ""))
         try:
-            self._outgoing.put_nowait(frame)
+            self._outgoing.put_nowait(frame if name is None else {**frame, "thread": name})
         except asyncio.QueueFull:
             self._is_full = True
 
@@ -131,6 +134,7 @@ class Connection:
     async def _start(self, ask: Ask) -> None:
         """Begin a run, or ask for a yes if it would compact the thread."""
         plan: Plan = await run_in_threadpool(plan_run, ask)
+        self._names[plan.start.thread] = ask.text("thread")
         if plan.question is not None:
             self.send({"type": "compaction_required", **plan.question})
             return
@@ -142,6 +146,7 @@ class Connection:
         """Look at one thread, and at no other."""
         thread, branch = await run_in_threadpool(ask.place)
         self._leave()
+        self._names[thread] = ask.text("thread")
         run = self._state.runs.find(thread, branch)
         state = {"run": None} if run is None else run.state()
         self.send({"type": "watching", "thread": thread, "branch": branch, **state})

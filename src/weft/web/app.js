@@ -132,7 +132,7 @@ function head(view) {
     el("option", { value: name, selected: name === view.branch }, name),
   );
   refill(byId("branch"), ...branches);
-  composer.show(view, view.branch);
+  composer.show(view, at.thread, view.branch);
   const isRunning = at.run !== null;
   byId("compact").disabled = isRunning || !view.rows.length;
   byId("undo").disabled = isRunning || !view.head;

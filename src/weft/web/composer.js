@@ -51,11 +51,11 @@ export class Composer {
   }
 
   /** Show a thread's model and window. */
-  show(view, branch) {
-    this.thread = view.name;
+  show(view, thread, branch) {
+    this.thread = thread;
     this.branch = branch;
-    const chosen = this.chosen(view.name);
-    if (chosen && chosen === view.model) localStorage.removeItem(CHOICE + view.name);
+    const chosen = this.chosen(thread);
+    if (chosen && chosen === view.model) localStorage.removeItem(CHOICE + thread);
     this.model.value = chosen ?? (view.model ? (view.problem ? "" : view.model) : this.fallback());
     this.showProblem(view);
     this.showContext(view.context);
@@ -85,7 +85,7 @@ export class Composer {
     const query = { thread, branch, model: this.chosen(thread) };
     const state = await get("/api/composer", query).catch(() => null);
     if (state && this.thread === thread && this.branch === branch)
-      this.show({ ...state, name: thread }, branch);
+      this.show(state, thread, branch);
   }
 
   showProblem({ model, problem }) {
