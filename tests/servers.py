@@ -182,6 +182,7 @@ def weft_serve(folder: Path, *flags: str, **environ: str) -> Iterator[Gateway]:
     store, log = folder / "weft.db", folder / "weft.log"
     words = [sys.executable, "-c", LAUNCH, "serve", "--port", "0", "--store", str(store), *flags]
     clean = {name: value for name, value in os.environ.items() if name not in SECRETS}
+    clean["WEFT_RECORD_WAIT"] = "30"  # a busy machine must not decide what a test sees
     with log.open("wb") as err:
         process = subprocess.Popen(
             words, stdout=subprocess.PIPE, stderr=err, env={**clean, **environ}, cwd=folder

@@ -24,7 +24,7 @@ def serving(folder: Path, *options: str) -> Iterator[str]:
             stderr=errors,
             text=True,
             cwd=folder,
-            env={**environ, "HOME": str(folder)},
+            env={**environ, "HOME": str(folder), "WEFT_RECORD_WAIT": "30"},  # machines are busy
         )
         try:
             assert process.stdout is not None

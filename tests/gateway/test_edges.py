@@ -172,6 +172,13 @@ PLAIN = orjson.dumps(MESSAGES)
         ("zstd", zstandard.ZstdCompressor(write_content_size=False).compress(PLAIN)),
         ("zstd", zstandard.compress(PLAIN[:20]) + zstandard.compress(PLAIN[20:])),  # two frames
     ],
+    ids=[
+        "gzip",
+        "deflate",
+        "zstd",
+        "zstd without a size",
+        "zstd in two frames",
+    ],  # gzip has a clock
 )
 def test_a_compressed_body_is_read(gateway, encoding, body):
     assert post(f"{gateway.url}/v1/messages", body, {"content-encoding": encoding})[0] == 200

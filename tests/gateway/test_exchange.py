@@ -70,9 +70,9 @@ def turn(text, *before, **more):
     return {"model": "claude-x", "max_tokens": 64, "messages": messages, **more}
 
 
-def said(gateway, headers):
+def said(gateway, headers, branch=None):
     """The thread that an answer names, as plain rows."""
-    with weft.thread.open(gateway.store, headers["x-weft-thread"]) as thread:
+    with weft.thread.open(gateway.store, headers["x-weft-thread"], branch=branch) as thread:
         return [(row["role"], row["content"]) for row in thread.compile().to_dicts()]
 
 
@@ -139,16 +139,17 @@ def test_a_request_that_is_sent_again_adds_nothing_but_its_answer(gateway, upstr
 def test_a_conversation_that_leaves_the_known_road_becomes_a_branch(gateway, upstream):
     upstream.then(WHOLE)
     first = turn("the root of it")
-    _, headers, _ = post(f"{gateway.url}/v1/messages", first)
+    session = {"x-session-id": "roads"}
+    _, headers, _ = post(f"{gateway.url}/v1/messages", first, session)
     echo = {"role": "assistant", "content": "Hello there."}
     for words in ("one way", "another way"):
         body = turn(words, first["messages"][0], echo)
-        _, later, _ = post(f"{gateway.url}/v1/messages", body)
+        _, later, _ = post(f"{gateway.url}/v1/messages", body, session)
         assert later["x-weft-thread"] == headers["x-weft-thread"]
     with weft.thread.open(gateway.store, headers["x-weft-thread"], branch="branch-2") as thread:
         rows = [row["content"] for row in thread.compile().to_dicts()]
     assert rows == ["the root of it", "Hello there.", "another way", "Hello there."]
-    assert said(gateway, headers)[2] == ("user", "one way")
+    assert said(gateway, headers, branch="main")[2] == ("user", "one way")
 
 
 @pytest.mark.parametrize(

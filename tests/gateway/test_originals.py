@@ -1,6 +1,7 @@
 """What the maker of an answer wants back of it, though its client could not hand it back."""
 
 from functools import partial
+from uuid import uuid4
 
 import orjson
 import pytest
@@ -126,7 +127,7 @@ def first_request(client, model):
     body = {
         "model": model,
         "max_tokens": 64,
-        "messages": [{"role": "user", "content": "what is in a?"}],
+        "messages": [{"role": "user", "content": f"what is in a? {uuid4().hex}"}],
         "tools": [look],
     }
     return weft.translate(body, "anthropic", client).body

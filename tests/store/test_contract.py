@@ -451,3 +451,64 @@ def test_an_error_of_the_store_inside_a_nested_transaction_does_not_end_the_oute
     assert names(store.walk("t", id_of("e"))) == "a b e"
     assert store.count("t") == 3
     assert store.upkeep().flaws() == []
+
+
+def test_commits_are_found_by_links_the_newest_first(store):
+    store.ensure_thread("other", created=1.0)
+    land(store, "a")
+    land(store, "b", "a", old="a")
+    land(store, "a", thread="other")
+    store.add_links("t", [(b"k1", id_of("a")), (b"k1", id_of("b")), (b"k2", id_of("a"))])
+    store.add_links("t", [(b"k1", id_of("a"))])  # there already
+    store.add_links("other", [(b"k1", id_of("a"))])
+    found = [(link.key, link.thread, link.commit) for link in store.find_links([b"k1", b"none"])]
+    assert found == [
+        (b"k1", "other", id_of("a")),
+        (b"k1", "t", id_of("b")),
+        (b"k1", "t", id_of("a")),
+    ]
+    newest = store.newest_link(b"k1")
+    assert newest is not None
+    assert (newest.thread, newest.commit) == ("other", id_of("a"))
+    assert store.newest_link(b"none") is None
+
+
+def test_a_key_of_several_commits_is_not_the_only_link_of_any(store):
+    land(store, "a")
+    land(store, "b", "a", old="a")
+    store.add_links("t", [(b"one", id_of("a")), (b"two", id_of("a")), (b"two", id_of("b"))])
+    only = store.only_links([b"one", b"two", b"none"])
+    assert [(link.key, link.commit) for link in only] == [(b"one", id_of("a"))]
+    store.drop_links("t", [(b"two", id_of("b")), (b"none", id_of("b"))])
+    assert {link.key for link in store.only_links([b"one", b"two"])} == {b"one", b"two"}
+
+
+def test_a_link_to_a_commit_that_is_not_there_is_not_made(store):
+    store.add_links("t", [(b"k", id_of("nowhere"))])
+    assert store.find_links([b"k"]) == []
+
+
+def test_links_are_taken_back_with_their_transaction(store):
+    land(store, "a")
+    with pytest.raises(KeyError), store.transaction():  # noqa: PT012
+        store.add_links("t", [(b"k", id_of("a"))])
+        raise KeyError
+    assert store.find_links([b"k"]) == []
+
+
+def test_the_branches_at_a_commit(store):
+    land(store, "a")
+    land(store, "b", "a", old="a")
+    move(store, "side", None, "a")
+    move(store, "other", None, "b")
+    assert store.branches_at("t", id_of("a")) == ["side"]
+    assert store.branches_at("t", id_of("b")) == ["main", "other"]
+    assert store.branches_at("t", id_of("nowhere")) == []
+
+
+def test_chains_are_matched_within_threads(store):
+    store.ensure_thread("other", created=1.0)
+    land(store, "a", chain=b"x")
+    land(store, "a", thread="other", chain=b"x")
+    assert [match.thread for match in store.match_within(["other"], [b"x"])] == ["other"]
+    assert store.match_within(["other"], [b"y"]) == []

@@ -27,9 +27,9 @@ from .base import (
 from .sse import SseParser, write_frame
 
 if TYPE_CHECKING:
-    from .answers import restore_answers
+    from .answers import is_plain, replace_answers
     from .anthropic import apply_last_system_cache_breakpoint
-    from .calls import CallRestorer, restore_calls
+    from .calls import CallRestorer, name_calls, name_event, restore_calls
     from .calm import carry
     from .pairing import pair_messages
     from .refusals import RefusalTeller, tell_refusal, tells_apart
@@ -75,6 +75,8 @@ __getattr__ = lazy_names(
     __name__,
     {
         "CallRestorer": "weft.codec.calls",
+        "name_calls": "weft.codec.calls",
+        "name_event": "weft.codec.calls",
         "RefusalTeller": "weft.codec.refusals",
         "apply_last_system_cache_breakpoint": "weft.codec.anthropic",
         "apply_sidecar": "weft.codec.sidecar",
@@ -90,7 +92,8 @@ __getattr__ = lazy_names(
         "model_of": "weft.codec.sidecar",
         "pair_messages": "weft.codec.pairing",
         "refuse_system_media": "weft.codec.repair",
-        "restore_answers": "weft.codec.answers",
+        "is_plain": "weft.codec.answers",
+        "replace_answers": "weft.codec.answers",
         "restore_calls": "weft.codec.calls",
         "tell_refusal": "weft.codec.refusals",
         "tells_apart": "weft.codec.refusals",
@@ -119,15 +122,18 @@ __all__ = [
     "carry",
     "check_sidecar",
     "encode_message",
+    "is_plain",
     "make_answer_sidecar",
     "make_sidecar",
     "merge_answers",
     "merge_system_text",
     "model_of",
+    "name_calls",
+    "name_event",
     "pair_messages",
     "parsed",
     "refuse_system_media",
-    "restore_answers",
+    "replace_answers",
     "restore_calls",
     "tell_refusal",
     "tells_apart",

@@ -11,7 +11,7 @@ takes none: https://platform.claude.com/docs/en/build-with-claude/prompt-caching
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -113,6 +113,30 @@ def put_back(echoed: Request, kept: Kept) -> Request:
         start += count
     moved = any(stood.blocks is not None for stood in before)
     return _move(echoed, messages, before) if moved else echoed
+
+
+def replace_answers(echoed: Request, answers: Mapping[tuple[int, int], Message]) -> Request:
+    """The request with stored answers in the place of their echoes.
+
+    A key is where an echo begins and ends in the list of messages.
+    """
+    given = echoed.messages
+    stops = dict(answers.keys())
+    messages: list[Message] = []
+    before: list[Stood] = []
+    start = 0
+    while start < len(given):
+        stop = stops.get(start)
+        if stop is None:
+            messages.append(given[start])
+            before.append(Stood(start))
+            start += 1
+            continue
+        answer = answers[start, stop]
+        messages.append(answer)
+        before.append(Stood(start, _places_before(answer, given[start:stop], start)))
+        start = stop
+    return _move(echoed, messages, before) if answers else echoed
 
 
 def echo_key(blocks: Sequence[Block]) -> str:

@@ -25,6 +25,33 @@ CHARACTERS = re.compile(
 """Whole characters of a JSON string: no escape, and no surrogate pair, is cut in two."""
 
 
+MADE = "call_answer_"
+"""How ids begin that a decoder makes where the wire has none: counters, the same in every answer.
+An id of an answer must be unique, or a client's echo could be taken for that of another answer."""
+
+
+def name_calls(message: Message, seed: str) -> Message:
+    """The message with unique ids for calls whose wire gave none; `seed` is drawn at random."""
+    if not any(isinstance(b, ToolCall) and b.id.startswith(MADE) for b in message.blocks):
+        return message
+    blocks = tuple(_named(block, seed) for block in message.blocks)
+    return structs.replace(message, blocks=blocks)
+
+
+def name_event(event: Event, seed: str) -> Event:
+    """Like `name_calls`, for one event of a stream."""
+    if isinstance(event, Open | Close) and event.block is not None:
+        block = _named(event.block, seed)
+        return event if block is event.block else structs.replace(event, block=block)
+    return event
+
+
+def _named(block: Block, seed: str) -> Block:
+    if not isinstance(block, ToolCall) or not block.id.startswith(MADE):
+        return block
+    return structs.replace(block, id=f"call_{seed}_{block.id.removeprefix(MADE)}")
+
+
 def restore_call(call: ToolCall, calls: Calls) -> ToolCall:
     """The call as the caller knows it; itself where its name was not changed."""
     known = calls.get(call.name)

@@ -42,7 +42,7 @@ from .endpoints import HEALTH, find_endpoint
 from .errors import refusal
 from .guard import Gate
 from .models import dialect
-from .sessions import Recorder
+from .recorder import Recorder
 from .settings import Settings
 from .state import State
 
@@ -127,7 +127,14 @@ async def _turn_away(error: Refused, outbound: Outbound) -> None:
 async def open_state(settings: Settings) -> AsyncGenerator[State]:
     """Everything a server holds, closed again in the right order."""
     store = open_store(settings.store)
-    recorder = Recorder(store) if settings.record else None
+    recorder = None
+    if settings.record:
+        recorder = Recorder(
+            store,
+            journal=settings.journal,
+            volatile=settings.volatile,
+            patience=settings.record_wait,
+        )
     limits = settings.limits
     try:
         async with Wire(limits.for_calls()) as wire:

@@ -13,8 +13,8 @@ upstream left unfinished never ends like a success.
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from functools import partial
+from uuid import uuid4
 
 import orjson
 from msgspec import Struct, field, structs
@@ -30,22 +30,29 @@ from weft.client import (
     read_error,
     shape_id,
 )
-from weft.codec import CODECS, Codec, restore_calls, tell_refusal, tells_apart
+from weft.codec import (
+    CODECS,
+    Codec,
+    name_calls,
+    replace_answers,
+    restore_calls,
+    tell_refusal,
+    tells_apart,
+)
 from weft.errors import Refused, StoreError, UpstreamFailed, UpstreamProtocolError
 from weft.model import ApiError, Fold, JsonObject, Loss, Request, Response
-from weft.thread import Imprint
 
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
 from .auth import Caller, admit, brings_credentials
 from .errors import failure, refusal
 from .google import read_address
 from .guard import Guard
-from .hints import read_hint
+from .hints import is_retry, read_hint
 from .outgoing import UNWELCOME, Outgoing, is_direct, loss_header, returns, write_outgoing
+from .recorder import Recording
 from .relay import Interpreter, Mirror, Piece, Relay, asks_for_costs, keepalive
 from .remote import Sealer, Wish, ask_in_words, holds_seals, open_seals, read_wish, seal, write_list
 from .resume import join, read_link, unknown_link, without_link
-from .sessions import Ticket
 from .state import State
 from .usage import Ledger
 
@@ -59,6 +66,7 @@ class Attempt:
     def __init__(self) -> None:
         self.fold: Fold | None = None
         self.error: ApiError | None = None
+        self.is_recorded = False
 
     @property
     def partial(self) -> bool:
@@ -69,8 +77,8 @@ class Attempt:
 class Journey(Struct, frozen=True):
     """All that is known about one exchange once its upstream is asked.
 
-    `sent` is there with a `ticket`: what is kept of the body that leaves. `wish` is there where the
-    caller wants its conversation compacted, and the answer is the summary.
+    `recording` is there where the exchange is recorded. `wish` is there where the caller wants its
+    conversation compacted, and the answer is the summary.
     """
 
     state: State
@@ -78,8 +86,7 @@ class Journey(Struct, frozen=True):
     route: Route
     request: Request
     outgoing: Outgoing
-    ticket: Ticket | None
-    sent: Future[Imprint] | None
+    recording: Recording | None
     ledger: Ledger
     costs: bool
     guard: Guard
@@ -94,8 +101,10 @@ class Journey(Struct, frozen=True):
     def headers(self, reply: Reply | None = None) -> list[tuple[str, str]]:
         """The answer's headers: ours, and those of the upstream's that concern the caller."""
         own = [("x-weft-losses", loss_header(self.outgoing.losses))]
-        if self.ticket is not None:
-            own.append(("x-weft-thread", self.ticket.thread))
+        if self.recording is not None:
+            own.append(("x-weft-recorded", self.recording.state))
+            if self.recording.ticket is not None:
+                own.append(("x-weft-thread", self.recording.ticket.thread))
         if reply is None:
             return own
         return own + [
@@ -140,24 +149,39 @@ async def _travel(
     link = read_link(codec.protocol, raw)
     if link is not None and readable:
         request = await _resume(state, codec, route, request, caller, link)
-    hint = read_hint(inbound.headers, request)
     told = request
-    if readable and state.recorder is not None and not is_direct(route, codec):
-        told = await state.recorder.restore(caller, hint, request, route.maker)
-    outgoing = write_outgoing(state, codec, route, told, body, inbound)
-    ticket = sent = None
+    recording = outgoing = None
+    if is_direct(route, codec) or not _has_answers(request):
+        # Nothing is put back into it, so a request that is refused here is not recorded.
+        outgoing = write_outgoing(state, codec, route, request, body, inbound)
     if not readable:
         ledger.outcome = "unread"
     elif state.recorder is not None:
-        ticket = await state.recorder.begin(caller, hint, request)
-        ledger.thread, ledger.branch = ticket.thread, ticket.branch
+        recording = await state.recorder.begin(
+            caller.scope,
+            read_hint(inbound.headers, request),
+            request,
+            maker=None if is_direct(route, codec) else route.maker,
+            is_retry=is_retry(inbound.headers),
+        )
+        told = replace_answers(request, recording.answers)
+    if outgoing is None:
+        try:
+            outgoing = write_outgoing(state, codec, route, told, body, inbound)
+        except Refused as error:
+            if state.recorder is not None and recording is not None:
+                await state.recorder.fail(recording, refusal(error))
+            raise
+    if state.recorder is not None and recording is not None:
+        if recording.ticket is not None:
+            ledger.thread, ledger.branch = recording.ticket.thread, recording.ticket.branch
         spoken = codec if is_direct(route, codec) else CODECS[route.provider.protocol]
-        sent = state.recorder.keep_sent(ticket, outgoing.body, spoken.protocol, route.model)
+        state.recorder.keep_sent(recording, outgoing.body, spoken.protocol, route.model)
     ledger.losses = len(outgoing.losses)
     costs = asks_for_costs(codec.protocol, raw)
     async with Guard(inbound, state.gate) as guard:
         journey = Journey(
-            state, codec, route, request, outgoing, ticket, sent, ledger, costs, guard, wish
+            state, codec, route, request, outgoing, recording, ledger, costs, guard, wish
         )
         echoed = None if told is request else partial(_as_echoed, journey, body, inbound)
         try:
@@ -169,7 +193,7 @@ async def _travel(
             journey.attempt.error = failure(error)
             raise
         finally:
-            _end_attempt(journey)
+            await _end_attempt(journey)
 
 
 async def _answer(
@@ -188,15 +212,22 @@ async def _answer(
         reply.close()
 
 
-def _end_attempt(journey: Journey) -> None:
-    """Every exchange that reached its upstream passes here once, however it ended.
+async def _end_attempt(journey: Journey) -> None:
+    """Record why there is no answer, and the part of it that arrived; once per exchange.
 
-    `attempt.error` says why there is no answer; `attempt.fold` then holds the part that arrived.
+    Every exchange that reached its upstream passes here, however it ended.
     """
     attempt, ledger = journey.attempt, journey.ledger
-    if attempt.error is not None:
-        ledger.error = attempt.error.code or attempt.error.kind
-        ledger.partial = attempt.partial
+    if attempt.error is None or attempt.is_recorded:
+        return
+    attempt.is_recorded = True
+    ledger.error = attempt.error.code or attempt.error.kind
+    ledger.partial = attempt.partial
+    recorder, recording = journey.state.recorder, journey.recording
+    if recorder is not None and recording is not None:
+        fold = attempt.fold if attempt.partial else None
+        message = None if fold is None else fold.response().message
+        await recorder.fail(recording, attempt.error, message)
 
 
 def read_request(
@@ -233,13 +264,17 @@ def _compacts(route: Route, codec: Codec) -> bool:
 
 def _as_echoed(journey: Journey, body: bytes, inbound: Inbound) -> Journey:
     """The exchange with every answer as the caller echoes it, and none put back."""
-    state, codec, route, ticket = journey.state, journey.codec, journey.route, journey.ticket
+    state, codec, route, recording = journey.state, journey.codec, journey.route, journey.recording
     outgoing = write_outgoing(state, codec, route, journey.request, body, inbound)
-    sent, wire = journey.sent, route.provider.protocol
-    if state.recorder is not None and ticket is not None:
-        sent = state.recorder.keep_sent(ticket, outgoing.body, wire, route.model)
+    if state.recorder is not None and recording is not None:
+        wire = route.provider.protocol
+        state.recorder.keep_sent(recording, outgoing.body, wire, route.model)
     journey.ledger.losses = len(outgoing.losses)
-    return structs.replace(journey, outgoing=outgoing, sent=sent)
+    return structs.replace(journey, outgoing=outgoing)
+
+
+def _has_answers(request: Request) -> bool:
+    return any(message.role == "assistant" for message in request.messages)
 
 
 async def _resume(
@@ -249,7 +284,7 @@ async def _resume(
 
     An upstream that keeps it itself may know an id that we do not.
     """
-    before = None if state.recorder is None else await state.recorder.before(caller, link)
+    before = None if state.recorder is None else await state.recorder.before(caller.scope, link)
     if before is not None:
         return join(codec.protocol, before, request)
     if route.provider is OFFLINE or not is_direct(route, codec):
@@ -293,6 +328,7 @@ async def _relay_error(journey: Journey, reply: Reply, outbound: Outbound) -> No
         status, wire = journey.codec.encode_error(journey.attempt.error)
         body = orjson.dumps(wire)
     journey.ledger.status = status
+    await _end_attempt(journey)  # the caller may ask again at once
     await outbound.send(status, body, headers)
 
 
@@ -348,7 +384,8 @@ def _read_response(journey: Journey, body: bytes) -> Response | None:
         return None
     if tells_apart(CODECS[protocol], journey.codec):
         response = tell_refusal(response)
-    message = restore_calls(response.message, journey.outgoing.calls)
+    message = response.message if journey.direct else name_calls(response.message, uuid4().hex[:16])
+    message = restore_calls(message, journey.outgoing.calls)
     return structs.replace(response, message=structs.replace(message, origin=journey.route.maker))
 
 
@@ -375,10 +412,12 @@ async def _relay_stream(journey: Journey, reply: Reply, outbound: Outbound) -> N
             raise
         journey.ledger.outcome = "cut"
         journey.attempt.error = failure(error)
+        await _end_attempt(journey)
         await outbound.write(relay.cut(journey.attempt.error))
     if relay.fold.error is not None:
         journey.ledger.outcome = "cut"
         journey.attempt.error = journey.attempt.error or relay.fold.error
+        await _end_attempt(journey)
     journey.ledger.losses += len(relay.losses)
     await outbound.finish()
 
@@ -431,10 +470,12 @@ async def _write(journey: Journey, reply: Reply, outbound: Outbound, data: bytes
 async def _file(journey: Journey, response: Response) -> None:
     """Make the answer durable."""
     journey.ledger.usage = response.usage
-    recorder, ticket, sent = journey.state.recorder, journey.ticket, journey.sent
-    if recorder is not None and ticket is not None and sent is not None:
-        ticket = await recorder.finish(ticket, response, sent)
-        journey.ledger.branch = ticket.branch
+    journey.attempt.is_recorded = True
+    recorder, recording = journey.state.recorder, journey.recording
+    if recorder is not None and recording is not None:
+        await recorder.finish(recording, response)
+        if recording.ticket is not None:
+            journey.ledger.branch = recording.ticket.branch
 
 
 async def _answer_error(codec: Codec, error: ApiError, outbound: Outbound, ledger: Ledger) -> None:

@@ -10,8 +10,7 @@ newest turns word for word), else the one that ends in the words of the summary,
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from itertools import count
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -71,16 +70,16 @@ def find_summary(messages: Sequence[Message], known: int = 0) -> Summary | None:
 
 
 def find_folded(
-    store: Store, scope: str, hint: str, messages: Sequence[Message], summary: Summary
+    store: Store, threads: Sequence[str], messages: Sequence[Message], summary: Summary
 ) -> Folded | None:
-    """The branch of a session that such a list shortens; None where it has no thread yet.
+    """The branch of a session's threads that such a list shortens; None where it has none.
 
     The session's first thread is asked first: a sub-agent's is meant only where that one shows
     no trace of the list.
     """
     first: Thread | None = None
-    for name in _threads(store, scope, hint):
-        rank, thread = _nearest(store, scope, name, messages, summary)
+    for name in threads:
+        rank, thread = _nearest(store, name, messages, summary)
         first = first or thread
         if rank.again or rank.quoted:
             return Folded(thread, summary, _kept(thread, messages, summary))
@@ -88,10 +87,10 @@ def find_folded(
 
 
 def _nearest(
-    store: Store, scope: str, name: str, messages: Sequence[Message], summary: Summary
+    store: Store, name: str, messages: Sequence[Message], summary: Summary
 ) -> tuple[Rank, Thread]:
     """The branch of a thread that has most of the list, and how much that is."""
-    branches = [open_thread(store, name, branch=b, scope=scope) for b in read_branches(store, name)]
+    branches = [open_thread(store, name, branch=b) for b in read_branches(store, name)]
     ranked = [(_rank(thread, messages, summary), thread) for thread in branches]
     return max(ranked, key=lambda found: found[0])
 
@@ -106,17 +105,6 @@ def _whose(message: Message) -> str | None:
                 if message.role == role and said.startswith(words):
                     return by
     return None
-
-
-def _threads(store: Store, scope: str, hint: str) -> Iterator[str]:
-    """The threads of a session, as they are numbered."""
-    for number in count(1):
-        name = hint if number == 1 else f"{hint}.{number}"
-        record = store.read_thread(name)
-        if record is None:
-            return
-        if record.scope == scope:
-            yield name
 
 
 def _rank(thread: Thread, messages: Sequence[Message], summary: Summary) -> Rank:

@@ -1,7 +1,7 @@
-"""How clients name their sessions.
+"""The headers and members in which clients name their sessions.
 
-No protocol has a field for it, so every client found its own. A name that one gives is heard
-before any guess from what was said; it becomes the name of the thread.
+No protocol has a field for it, so every client uses one of its own. The name says where to look
+for the conversation, and becomes the name of a new thread; it proves nothing by itself.
 """
 
 import re
@@ -21,13 +21,24 @@ _SESSION = re.compile(r"session_([0-9a-f-]{8,})")
 
 
 def read_hint(headers: Mapping[str, str], request: Request) -> str | None:
-    """The session that the client itself names, as a thread's name; None where it names none."""
+    """The session that the client names, as a thread's name; None where it names none.
+
+    A `prompt_cache_key` is shared by whoever wants to share a cache, so it names no session.
+    """
     for prefix, read in HINTS:
-        if found := read(headers, request):
-            name = _UNSAFE.sub("-", found).strip("-.")[:NAME_LIMIT]
-            if name:
-                return prefix + name
+        if name := read(headers, request):
+            bare = _UNSAFE.sub("-", name).strip("-.")[:NAME_LIMIT]
+            if bare:
+                return prefix + bare
     return None
+
+
+def is_retry(headers: Mapping[str, str]) -> bool:
+    """Whether an official SDK says that it sends this request again.
+
+    https://github.com/openai/openai-python/blob/main/src/openai/_base_client.py
+    """
+    return headers.get("x-stainless-retry-count", "0").strip() not in ("", "0")
 
 
 def is_aside(request: Request) -> bool:
@@ -44,8 +55,11 @@ def _header(name: str) -> Callable[[Mapping[str, str], Request], str | None]:
     return lambda headers, _: headers.get(name)
 
 
-def _cache_key(_: Mapping[str, str], request: Request) -> str | None:
-    return request.params.prompt_cache_key
+def _claude_code(headers: Mapping[str, str], request: Request) -> str | None:
+    """Claude Code's subagents carry their parent's session id beside an id of their own."""
+    session = headers.get("x-claude-code-session-id") or _user_session(headers, request)
+    agent = headers.get("x-claude-code-agent-id")
+    return f"{session}.{agent}" if session and agent else session
 
 
 def _user_session(_: Mapping[str, str], request: Request) -> str | None:
@@ -64,12 +78,11 @@ def _user_session(_: Mapping[str, str], request: Request) -> str | None:
 
 HINTS: tuple[tuple[str, Callable[[Mapping[str, str], Request], str | None]], ...] = (
     ("", _header("x-weft-thread")),
-    ("claude-", _header("x-claude-code-session-id")),
-    ("codex-", _header("session_id")),
+    ("claude-", _claude_code),
+    ("codex-", _header("thread-id")),  # its `session-id` is that of the parent
+    ("codex-", _header("session_id")),  # older versions
     ("codex-", _header("session-id")),
     ("session-", _header("x-session-id")),
     ("session-", _header("x-session-affinity")),
-    ("cache-", _cache_key),
-    ("claude-", _user_session),
 )
 """How clients name their sessions, the surest first, with what a thread's name then begins with."""

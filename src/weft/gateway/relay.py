@@ -12,6 +12,7 @@ in the caller's own words; no road leads from a dead upstream to a success.
 import re
 from collections.abc import Callable
 from typing import Protocol, cast
+from uuid import uuid4
 
 import orjson
 from msgspec import Struct, structs
@@ -23,6 +24,7 @@ from weft.codec import (
     Codec,
     RefusalTeller,
     SseParser,
+    name_event,
     tells_apart,
     write_frame,
 )
@@ -192,6 +194,7 @@ class Interpreter:
     ) -> None:
         self.fold = Fold(origin)
         self._restorer = CallRestorer(calls or {})
+        self._seed = uuid4().hex[:16]
         self._teller = RefusalTeller() if tells_apart(source, target) else None
         self._costs = costs
         self._target = target
@@ -224,7 +227,8 @@ class Interpreter:
     def _say(self, events: list[Event], *, ours: bool = False) -> Piece:
         now: list[bytes] = []
         last: list[bytes] = []
-        known = [said for event in events for said in self._restorer.send(event)]
+        named = [name_event(event, self._seed) for event in events]
+        known = [said for event in named for said in self._restorer.send(event)]
         if self._teller is not None:
             known = [said for event in known for said in self._teller.send(event)]
         for event in known:

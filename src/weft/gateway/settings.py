@@ -7,6 +7,8 @@ either: `read_settings` takes the environment as an argument, and what it return
     port = 8787
     store = "threads.db"
     keys = ["sha256:5e88..."]          # who may call; needed on a host that others can reach
+    volatile_system = ["^x-anthropic-billing-header:"]  # system blocks that are not compared
+    record_wait = 0.05                 # seconds an answer waits for the store before the journal
 
     [[upstream]]
     name = "anthropic"
@@ -48,8 +50,11 @@ DEFAULT_STORE = "~/.local/share/weft/weft.db"
 MAX_BODY = 64 * 1024 * 1024
 PING_SECONDS = 15.0
 
-ZERO_ALLOWED = ("port", "drain_seconds")
+ZERO_ALLOWED = ("port", "drain_seconds", "record_wait")
 """Numbers of the config that may be 0: any free port, no time to drain."""
+RECORD_WAIT = 0.05
+VOLATILE_SYSTEM = (r"^x-anthropic-billing-header:",)
+"""System blocks that clients change from request to request without meaning: Claude Code's."""
 
 _HASH = re.compile(r"sha256:([0-9a-f]{64})")
 
@@ -65,6 +70,8 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
     max_body: Count | None = None
     ping_seconds: Annotated[float, Meta(gt=0)] | None = None
     limits: LimitSettings = LimitSettings()
+    volatile_system: tuple[str, ...] | None = None
+    record_wait: float | None = None
     upstream: tuple[UpstreamTable, ...] = ()
 
 
@@ -83,6 +90,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_body: int = MAX_BODY
     ping_seconds: float = PING_SECONDS
     limits: LimitSettings = LimitSettings()
+    record_wait: float = RECORD_WAIT
+    journal: Path | None = None
+    volatile: tuple[re.Pattern[str], ...] = tuple(map(re.compile, VOLATILE_SYSTEM))
     offline_pace: float = 0.0
     sample: bool = False
 
@@ -124,6 +134,9 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         max_body=_first(file.max_body, None, None, MAX_BODY),
         ping_seconds=_first(file.ping_seconds, None, None, PING_SECONDS),
         limits=file.limits,
+        record_wait=_read_record_wait(file.record_wait, environ),
+        journal=journal_path(store or _home(DEFAULT_STORE), environ),
+        volatile=_read_patterns(file.volatile_system),
         offline_pace=_read_seconds("WEFT_OFFLINE_PACE", environ),
     )
     if not settings.loopback and not settings.keys:
@@ -194,6 +207,28 @@ def _pass_through(providers: tuple[Provider, ...], names: Sequence[str]) -> tupl
     )
 
 
+def journal_path(store: str, environ: Mapping[str, str]) -> Path:
+    """Where records wait that the store cannot take: beside its file, or in the state directory.
+
+    https://specifications.freedesktop.org/basedir-spec/latest/
+    """
+    if "://" not in store or store.startswith("sqlite://"):
+        return Path(f"{store.removeprefix('sqlite://')}.pending").expanduser()
+    name = sha256(store.encode()).hexdigest()[:16]
+    state = environ.get("XDG_STATE_HOME") or _home("~/.local/state")
+    return Path(state) / "weft" / f"{name}.pending"
+
+
+def _read_patterns(patterns: Sequence[str] | None) -> tuple[re.Pattern[str], ...]:
+    found: list[re.Pattern[str]] = []
+    for pattern in VOLATILE_SYSTEM if patterns is None else patterns:
+        try:
+            found.append(re.compile(pattern))
+        except re.error as error:
+            raise ConfigError(f"volatile_system: {pattern!r} is not a pattern: {error}") from None
+    return tuple(found)
+
+
 def _read_hash(text: str) -> str:
     match = _HASH.fullmatch(text.strip().lower())
     if match is None:
@@ -223,6 +258,18 @@ def _read_port(value: int | str) -> int:
     if not 0 <= port <= 65535:
         raise ConfigError(f"port {port} is not between 0 and 65535")
     return port
+
+
+def _read_record_wait(file: float | None, environ: Mapping[str, str]) -> float:
+    name = "record_wait" if file is not None else "WEFT_RECORD_WAIT"
+    value = _first(file, environ.get("WEFT_RECORD_WAIT"), None, RECORD_WAIT)
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 3600:
+        raise ConfigError(f"{name}={value!r} is not a number of seconds from 0 to 3600")
+    return seconds
 
 
 def _read_seconds(variable: str, environ: Mapping[str, str]) -> float:

@@ -9,8 +9,8 @@ from weft.store import Store
 from .guard import Gate
 from .limits import LimitSettings
 from .listings import Listings
+from .recorder import Recorder
 from .runs import Runs
-from .sessions import Recorder
 from .settings import Settings
 from .titles import Titles
 

@@ -20,7 +20,15 @@ from .fsck import JUDGE, Report, end_where_readable, examine, repair
 from .gc import Swept, sweep
 from .graph import TAG, merge_base, read_ancestors, read_branches, read_tags
 from .live import read_lines
-from .match import chain_message, chain_messages, first_link, match_key
+from .match import (
+    Point,
+    chain_message,
+    chain_messages,
+    first_link,
+    match_key,
+    tools_digest,
+    trace,
+)
 from .merge import Merged, merge3, merge_states
 from .objects import (
     PRIORITIES,
@@ -53,6 +61,7 @@ from .rewrite import PlannedRewrite, apply_rewrite, plan_rewrite, plan_state
 from .sayable import check_sayable
 from .seal import is_sealed
 from .search import index_behind, search_commits
+from .series import Series, encode_series
 from .setups import setup_changes
 from .tail import read_tail
 from .writers import read_writers
@@ -84,11 +93,13 @@ __all__ = [
     "Merged",
     "Placed",
     "PlannedRewrite",
+    "Point",
     "Priority",
     "Replayed",
     "Report",
     "Rewrite",
     "Row",
+    "Series",
     "Setup",
     "SetupConflict",
     "State",
@@ -111,6 +122,7 @@ __all__ = [
     "encode_attempt",
     "encode_commit",
     "encode_entry",
+    "encode_series",
     "end_where_readable",
     "examine",
     "first_link",
@@ -144,4 +156,6 @@ __all__ = [
     "show_rows",
     "shows",
     "sweep",
+    "tools_digest",
+    "trace",
 ]

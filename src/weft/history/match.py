@@ -6,11 +6,16 @@ must come back is hashed here, block by block, each with the side that speaks: v
 as name and canonical arguments, results as text and digests of media.
 
 Keys are chained: one key stands for everything up to it, so the longest known prefix is the
-furthest key that anybody has stored. The leading system run is left out (clients rewrite it), and
-the scope is the chain's first link, so that one caller never matches another's thread.
+furthest key that anybody has stored. System messages are left out, leading and inline, because
+clients rewrite them; a running digest of their own says whether they are equal. The scope is the
+chain's first link, so that one caller never matches another's thread.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+from msgspec import Struct
 
 from weft.ids import Id, canonical, canonical_arguments, object_id
 from weft.model import (
@@ -27,6 +32,7 @@ from weft.model import (
     Reminder,
     Source,
     Text,
+    Tool,
     ToolCall,
     ToolResult,
     Url,
@@ -53,16 +59,57 @@ def chain_message(chain: Chain, message: Message) -> Chain:
 
 
 def chain_messages(scope: str, messages: Iterable[Message]) -> Iterator[Chain | None]:
-    """The chain after each message; `None` within the leading system run."""
-    chain = first_link(scope)
-    leading = True
+    """The chain after each message; system messages leave it as it is, `None` before any other."""
+    chain: Chain | None = None
     for message in messages:
-        leading = leading and is_system(message)
-        if leading:
-            yield None
+        if not is_system(message):
+            chain = chain_message(chain or first_link(scope), message)
+        yield chain
+
+
+class Point(Struct, frozen=True, gc=False):
+    """What a list of messages is up to one of them: its chain, and a digest of its system text."""
+
+    chain: Chain | None
+    system: bytes = b""
+
+
+def trace(
+    scope: str,
+    messages: Iterable[Message],
+    volatile: Sequence[re.Pattern[str]] = (),
+    start: Point | None = None,
+) -> list[Point]:
+    """The point after each message, going on from `start`.
+
+    System blocks that match a `volatile` pattern are not part of the digest: some clients put
+    text there that changes from request to request without meaning anything.
+    """
+    chain, system = (None, b"") if start is None else (start.chain, start.system)
+    points: list[Point] = []
+    for message in messages:
+        if is_system(message):
+            system = _add_system(system, message, volatile)
         else:
-            chain = chain_message(chain, message)
-            yield chain
+            chain = chain_message(chain or first_link(scope), message)
+        points.append(Point(chain, system))
+    return points
+
+
+def _add_system(digest: bytes, message: Message, volatile: Sequence[re.Pattern[str]]) -> bytes:
+    for part in _parts(message.blocks):
+        text = part.removeprefix(b"text\0").decode("utf-8", "surrogatepass")
+        if not any(pattern.search(text) for pattern in volatile):
+            digest = object_id("system", digest + part)
+    return digest
+
+
+def tools_digest(tools: Sequence[Tool]) -> bytes:
+    """Equal for tools that mean the same, however their wire spelt them."""
+    if not tools:
+        return b""
+    meaning = [(t.name, t.description, t.parameters, t.kind, t.namespace) for t in tools]
+    return object_id("tools", msgspec.json.encode(meaning))
 
 
 def match_key(message: Message) -> Id:

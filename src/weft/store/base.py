@@ -135,6 +135,14 @@ class AttemptRecord(Struct, frozen=True, gc=False):
     created: float
 
 
+class Link(Struct, frozen=True, gc=False):
+    """A commit that can be found by a key of the caller's own making."""
+
+    key: bytes
+    thread: str
+    commit: Id
+
+
 class Store(Protocol):
     """Bytes and names. Every method may be called from any thread of the process."""
 
@@ -230,6 +238,34 @@ class Store(Protocol):
 
     def match(self, chains: Sequence[bytes]) -> list[Match]:
         """The commits that carry one of these chained match keys, newest first."""
+        ...
+
+    def match_within(self, threads: Sequence[str], chains: Sequence[bytes]) -> list[Match]:
+        """Like `match`, but only commits of these threads."""
+        ...
+
+    def branches_at(self, thread: str, commit: Id) -> list[str]:
+        """The branches (and tags) that point at this commit, oldest first."""
+        ...
+
+    def add_links(self, thread: str, links: Sequence[tuple[bytes, Id]]) -> None:
+        """Let commits of a thread be found by these keys; a link that is there stays."""
+        ...
+
+    def drop_links(self, thread: str, links: Sequence[tuple[bytes, Id]]) -> None:
+        """Remove these links, if they are there."""
+        ...
+
+    def find_links(self, keys: Sequence[bytes]) -> list[Link]:
+        """Every link with one of these keys, the newest commits first."""
+        ...
+
+    def newest_link(self, key: bytes) -> Link | None:
+        """The link with this key to the newest commit; costs the same however many there are."""
+        ...
+
+    def only_links(self, keys: Sequence[bytes]) -> list[Link]:
+        """The links whose key leads to exactly one commit; cost does not grow with the others."""
         ...
 
     def unindexed(self, limit: int) -> list[Unindexed]:

@@ -18,6 +18,7 @@ from .base import (
     AttemptRecord,
     CommitRecord,
     Landing,
+    Link,
     Match,
     Node,
     Operation,
@@ -61,6 +62,7 @@ class Tables(Struct):
     order: list[tuple[str, Id]] = field(default_factory=list[tuple[str, Id]])
     texts: dict[tuple[str, Id], str] = field(default_factory=dict[tuple[str, Id], str])
     chains: dict[bytes, list[Match]] = field(default_factory=dict[bytes, list[Match]])
+    links: dict[bytes, list[Link]] = field(default_factory=dict[bytes, list[Link]])
     tombstones: dict[tuple[str, Id], Tombstone] = field(
         default_factory=dict[tuple[str, Id], Tombstone]
     )
@@ -73,6 +75,7 @@ class Tables(Struct):
             list(self.order),
             dict(self.texts),
             {chain: list(matches) for chain, matches in self.chains.items()},
+            {key: list(links) for key, links in self.links.items()},
             dict(self.tombstones),
             self.last_attempt,
         )
@@ -241,6 +244,44 @@ class MemoryStore:
             return [
                 match for chain in chains for match in reversed(self._tables.chains.get(chain, []))
             ]
+
+    def match_within(self, threads: Sequence[str], chains: Sequence[bytes]) -> list[Match]:
+        return [match for match in self.match(chains) if match.thread in threads]
+
+    def branches_at(self, thread: str, commit: Id) -> list[str]:
+        with self._lock:
+            return [name for name, head in self._shelf(thread).refs.items() if head == commit]
+
+    def add_links(self, thread: str, links: Sequence[tuple[bytes, Id]]) -> None:
+        with self._lock:
+            commits = self._shelf(thread).commits
+            for key, commit in links:
+                link = Link(key, thread, commit)
+                known = self._tables.links.setdefault(key, [])
+                if commit in commits and link not in known:
+                    known.append(link)
+
+    def drop_links(self, thread: str, links: Sequence[tuple[bytes, Id]]) -> None:
+        with self._lock:
+            for key, commit in links:
+                known = self._tables.links.get(key, [])
+                link = Link(key, thread, commit)
+                if link in known:
+                    known.remove(link)
+
+    def find_links(self, keys: Sequence[bytes]) -> list[Link]:
+        with self._lock:
+            return [link for key in keys for link in reversed(self._tables.links.get(key, []))]
+
+    def newest_link(self, key: bytes) -> Link | None:
+        with self._lock:
+            known = self._tables.links.get(key)
+            return known[-1] if known else None
+
+    def only_links(self, keys: Sequence[bytes]) -> list[Link]:
+        with self._lock:
+            found = [self._tables.links.get(key, []) for key in keys]
+            return [links[0] for links in found if len(links) == 1]
 
     def unindexed(self, limit: int) -> list[Unindexed]:
         with self._lock:

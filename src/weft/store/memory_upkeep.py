@@ -86,6 +86,10 @@ class MemoryUpkeep:
         for key, record in list(shelf.attempts.items()):
             if record.commit in commits:
                 del shelf.attempts[key]
+        for key, links in tables.links.items():
+            tables.links[key] = [
+                link for link in links if link.thread != thread or link.commit not in commits
+            ]
         named = [place for place, o in enumerate(shelf.log) if {o.old, o.new} & commits.keys()]
         cut = named[-1] + 1 if named else 0
         del shelf.log[:cut]

@@ -16,6 +16,7 @@ from .base import (
     AttemptRecord,
     CommitRecord,
     Landing,
+    Link,
     Match,
     Node,
     Operation,
@@ -38,6 +39,8 @@ COLUMNS = """c.key, c.id, c.depth, c.kind, c.parent, c.second, c.data, c.created
 JOINED = f"SELECT {COLUMNS} FROM commits c LEFT JOIN entry e ON e.key = c.entry"
 NODES = """SELECT c.id, c.depth, p.id, s.id FROM commits c
     LEFT JOIN commits p ON p.key = c.parent LEFT JOIN commits s ON s.key = c.second"""
+LINKED = """SELECT l.commit_key, l.key, t.name, c.id FROM link l
+    JOIN commits c ON c.key = l.commit_key JOIN thread t ON t.key = c.thread"""
 LINES = """
     WITH RECURSIVE hop (line, depth) AS (
         SELECT line, depth FROM commits WHERE thread = ? AND id = ?
@@ -278,6 +281,78 @@ class SqlStore:
             )
         rows.sort(key=lambda row: -row[0])
         return [Match(chain, thread, commit) for _, chain, thread, commit in rows]
+
+    def match_within(self, threads: Sequence[str], chains: Sequence[bytes]) -> list[Match]:
+        rows: list[Row] = []
+        owners = _marks(threads)
+        for chunk in _chunks(chains):
+            rows += self._db.read(
+                f"""SELECT c.key, c.chain, t.name, c.id FROM commits c
+                JOIN thread t ON t.key = c.thread
+                WHERE c.chain IN ({_marks(chunk)}) AND t.name IN ({owners})""",
+                (*chunk, *threads),
+            )
+        rows.sort(key=lambda row: -row[0])
+        return [Match(chain, thread, commit) for _, chain, thread, commit in rows]
+
+    def branches_at(self, thread: str, commit: Id) -> list[str]:
+        owner = self._key(thread)
+        rows = self._db.read(
+            """SELECT r.name FROM ref r WHERE r.thread = ? AND r.target =
+            (SELECT c.key FROM commits c WHERE c.thread = ? AND c.id = ?) ORDER BY r.key""",
+            (owner, owner, commit),
+        )
+        return [name for (name,) in rows]
+
+    def add_links(self, thread: str, links: Sequence[tuple[bytes, Id]]) -> None:
+        if not links:
+            return
+        owner = self._key(thread)
+        with self._db.transaction(alone=False):
+            self._db.write_many(
+                """INSERT INTO link (key, commit_key)
+                SELECT ?, c.key FROM commits c WHERE c.thread = ? AND c.id = ?
+                ON CONFLICT DO NOTHING""",
+                [(key, owner, commit) for key, commit in links],
+            )
+
+    def drop_links(self, thread: str, links: Sequence[tuple[bytes, Id]]) -> None:
+        if not links:
+            return
+        owner = self._key(thread)
+        with self._db.transaction(alone=False):
+            self._db.write_many(
+                """DELETE FROM link WHERE key = ? AND commit_key =
+                (SELECT c.key FROM commits c WHERE c.thread = ? AND c.id = ?)""",
+                [(key, owner, commit) for key, commit in links],
+            )
+
+    def find_links(self, keys: Sequence[bytes]) -> list[Link]:
+        rows: list[Row] = []
+        for chunk in _chunks(keys):
+            rows += self._db.read(f"{LINKED} WHERE l.key IN ({_marks(chunk)})", tuple(chunk))
+        rows.sort(key=lambda row: -row[0])
+        return [Link(*row[1:]) for row in rows]
+
+    def newest_link(self, key: bytes) -> Link | None:
+        rows = self._db.read(f"{LINKED} WHERE l.key = ? ORDER BY l.commit_key DESC LIMIT 1", (key,))
+        return Link(*rows[0][1:]) if rows else None
+
+    def only_links(self, keys: Sequence[bytes]) -> list[Link]:
+        found: list[Link] = []
+        for chunk in _chunks(keys):
+            listed = ", ".join(["(?)"] * len(chunk))
+            rows = self._db.read(
+                f"""WITH wanted (key) AS (VALUES {listed}), ends AS (SELECT w.key,
+                    (SELECT min(l.commit_key) FROM link l WHERE l.key = w.key) AS low,
+                    (SELECT max(l.commit_key) FROM link l WHERE l.key = w.key) AS high
+                    FROM wanted w)
+                SELECT e.key, t.name, c.id FROM ends e JOIN commits c ON c.key = e.low
+                JOIN thread t ON t.key = c.thread WHERE e.low = e.high""",
+                tuple(chunk),
+            )
+            found += [Link(*row) for row in rows]
+        return found
 
     def unindexed(self, limit: int) -> list[Unindexed]:
         with self._db.together():

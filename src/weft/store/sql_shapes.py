@@ -74,6 +74,12 @@ SHAPES: tuple[Shape, ...] = (
         """SELECT c.id, c.thread FROM commits c JOIN commits p ON p.key IN (c.parent, c.second)
         WHERE p.thread <> c.thread""",
     ),
+    (
+        "link",
+        "leads to a commit that is not there",
+        """SELECT l.key, 0 FROM link l LEFT JOIN commits c ON c.key = l.commit_key
+        WHERE c.key IS NULL""",
+    ),
     DANGLING,
     ASTRAY,
     (

@@ -178,6 +178,7 @@ class SqlUpkeep:
                 if key <= last:
                     self._db.dialect.unindex(self._db, key, text)
                 self._db.write("DELETE FROM attempt WHERE commit_key = ?", (key,))
+                self._db.write("DELETE FROM link WHERE commit_key = ?", (key,))
                 self._db.write("DELETE FROM commit_entry WHERE commit_key = ?", (key,))
                 self._db.write("DELETE FROM commits WHERE key = ?", (key,))
                 keys.append(key)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         extract_text_from_content,
     )
     from .engine import Wish
-    from .imprint import Bodies, Imprint, Letter, take_imprint
+    from .imprint import Bodies, Imprint, Letter, take_imprint, write_imprint
     from .info import CommitInfo
     from .lineage import Blame, Version
     from .looking import Hit, Stats
@@ -93,6 +93,7 @@ __getattr__ = lazy_names(
         "open": "weft.thread.opening",
         "read_title": "weft.thread.title",
         "take_imprint": "weft.thread.imprint",
+        "write_imprint": "weft.thread.imprint",
         "threads": "weft.thread.opening",
     },
 )
@@ -142,4 +143,5 @@ __all__ = [
     "read_title",
     "take_imprint",
     "threads",
+    "write_imprint",
 ]

@@ -276,10 +276,8 @@ class Handle:
                 return before
             case Append():
                 said = draft.messages[0]
-                if not _is_shown(draft.op, said):
+                if not _is_shown(draft.op, said) or is_system(said):
                     return before
-                if before is None and is_system(said):
-                    return None
                 return chain_message(before or first_link(self.scope), said)
             case _:
                 rows = show_rows(after.rows)

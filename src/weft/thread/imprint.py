@@ -44,6 +44,8 @@ WORDY = 2048
 """Bytes of its own from which on a body's tools are worth an entry."""
 
 REMEMBERED = 32 * 1024 * 1024
+LEAST = 4096
+"""What a small body costs in memory at least: the serialiser leaves spare room behind it."""
 
 
 class Letter(Struct, frozen=True):
@@ -96,10 +98,10 @@ class Bodies:
     def put(self, hash: str, body: bytes) -> None:
         with self._lock:
             if self._bodies.pop(hash, None) is None:
-                self._size += len(body)
+                self._size += max(len(body), LEAST)
             self._bodies[hash] = body
             while self._size > self._limit and len(self._bodies) > 1:
-                self._size -= len(self._bodies.pop(next(iter(self._bodies))))
+                self._size -= max(len(self._bodies.pop(next(iter(self._bodies)))), LEAST)
 
 
 def take_imprint(store: Store, thread: str, letter: Letter, bodies: Bodies) -> Imprint:

@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 import orjson
 
 from weft.codec.base import Frame, members
+from weft.codec.calls import MADE
 from weft.codec.read import wrong
 from weft.codec.stream import MISSHAPEN, cut_off, misshapen, unreadable
 from weft.model import (
@@ -288,7 +289,7 @@ class StreamDecoder:
     def _open_call(self, call: _Call, events: list[Event]) -> None:
         self._close_prose(events)
         ext = {PROTOCOL: {"item": "function_call"}} if call.legacy else None
-        call_id = call.id or f"call_{self._count}"
+        call_id = call.id or f"{MADE}{self._count}"
         call.index = self._open(
             ToolCall(call_id, call.name, "", custom=call.custom, ext=ext), events
         )

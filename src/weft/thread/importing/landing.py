@@ -181,10 +181,8 @@ def _link(scope: str, before: bytes | None, step: Step, after: View) -> bytes | 
     match step:
         case Said():
             said = step.message
-            if not shows(Row(None, said, step.priority, step.kind)):
+            if not shows(Row(None, said, step.priority, step.kind)) or is_system(said):
                 return before
-            if before is None and is_system(said):
-                return None
             return chain_message(before or first_link(scope), said)
         case Folded():
             rows = show_rows(after.rows)

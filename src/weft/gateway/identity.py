@@ -1,0 +1,336 @@
+"""Which conversation a stateless request belongs to (ADR 27).
+
+A client sends its whole conversation with every request and rarely says which one it is. Two
+mistakes are possible: to join two conversations that merely read alike, which shows one person's
+data to another, and to split one conversation in two. The first one is worse, so a request
+continues a conversation only on proof:
+
+- A *token* is a text of an answer that only its conversation contains: the id of a tool call or
+  of an item, a signature, sealed reasoning. A request that echoes it continues that conversation.
+  Counters such as `call_0`, and ids that occur in two conversations, are not tokens; neither is
+  what a client wrote itself, since its examples may be the same in every conversation.
+- A *hint* is a session's name that the client sends. It says where to look, and needs a matching
+  answer beside it.
+- Without either, system text, tools and messages must be equal to a conversation up to its *tip*,
+  its last answer. A tip is given out once: the next equal request gets the next equal tip.
+
+What is found by is stored as links: hashes of these texts that lead to commits. All look-ups are
+by key, so the cost does not depend on how much is stored.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from msgspec import Struct
+
+from weft.history import Point, chain_message, decode_said, trace
+from weft.ids import Id, object_id
+from weft.model import (
+    Block,
+    Ext,
+    Message,
+    Opaque,
+    Redacted,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    is_system,
+)
+from weft.store import Link, Match, Step, Store
+
+TOKENS_READ = 256
+"""How many tokens of a request are looked up, counted from its end."""
+
+_ID_RUN = re.compile(r"[A-Za-z0-9]{8,}")
+_SEALED_LENGTH = 16
+_ID_MEMBERS = ("id", "encrypted_content", "thoughtSignature", "signature")
+
+
+class Incoming(Struct, frozen=True):
+    """What identifies a request.
+
+    `points` has the chain and the system digest after each message, `tools` the digest of its
+    tools. `is_retry` is whether the client says that it sends this request again.
+    """
+
+    scope: str
+    hint: str | None
+    messages: tuple[Message, ...]
+    points: tuple[Point, ...]
+    tools: bytes
+    is_retry: bool = False
+
+    @property
+    def last(self) -> Point:
+        """The point after everything."""
+        return self.points[-1] if self.points else Point(None)
+
+    @property
+    def answered(self) -> int:
+        """How many messages there are up to the last answer; 0 for a request that opens."""
+        for number in range(len(self.messages), 0, -1):
+            if self.messages[number - 1].role == "assistant":
+                return number
+        return 0
+
+
+def read_incoming(
+    scope: str,
+    hint: str | None,
+    messages: tuple[Message, ...],
+    tools: bytes,
+    *,
+    volatile: Sequence[re.Pattern[str]] = (),
+    is_retry: bool = False,
+) -> Incoming:
+    """The request as it is looked up."""
+    points = tuple(trace(scope, messages, volatile))
+    return Incoming(scope, hint, messages, points, tools, is_retry)
+
+
+class Place(Struct, frozen=True):
+    """Where a request continues: its first `length` messages are what `commit` stands for."""
+
+    thread: str
+    commit: Id
+    length: int
+    is_token: bool = False
+
+
+def hint_key(scope: str, hint: str) -> bytes:
+    """Leads to a commit of every thread of a session."""
+    return object_id("link-hint", f"{scope}\0{hint}".encode())
+
+
+def token_key(scope: str, token: str) -> bytes:
+    """Leads to the commit of the message that holds this token."""
+    return object_id("link-token", f"{scope}\0{token}".encode("utf-8", "surrogatepass"))
+
+
+def response_key(scope: str, id: str) -> bytes:
+    """Leads to the answer that went out with this id."""
+    return object_id("link-response", f"{scope}\0{id}".encode("utf-8", "surrogatepass"))
+
+
+def exchange_key(kind: str, exchange: str) -> bytes:
+    """Leads to what was recorded of one exchange, so that it is never recorded twice."""
+    return object_id("link-exchange", f"{kind}\0{exchange}".encode())
+
+
+def context_key(kind: str, point: Point, tools: bytes) -> bytes:
+    """Leads to a commit whose system text, tools and messages are these.
+
+    `kind` is `answer` or `request`. In conversations without a session's name also `tip` for an
+    answer that nothing follows yet, `asked` for a request, `failed` and `partial` for one that
+    got no whole answer.
+    """
+    return object_id(f"link-{kind}", (point.chain or b"") + b"\0" + point.system + b"\0" + tools)
+
+
+def find_session(store: Store, scope: str, hint: str) -> list[str]:
+    """The threads of a session, the oldest first."""
+    links = store.find_links([hint_key(scope, hint)])
+    return list(dict.fromkeys(link.thread for link in reversed(links)))
+
+
+def find_place(store: Store, incoming: Incoming, session: Sequence[str]) -> Place | None:
+    """Where the request continues; `None` where nothing proves that it does.
+
+    `session` has the threads that its hint names.
+    """
+    anchor = _find_anchor(store, incoming, session)
+    if anchor is not None:
+        return _follow(store, incoming, anchor)
+    if session:
+        return _find_in_session(store, incoming, session)
+    if incoming.hint is None:
+        return _find_tip(store, incoming)
+    return None
+
+
+def _find_anchor(store: Store, incoming: Incoming, session: Sequence[str]) -> Place | None:
+    """The last message of the request that holds a token of exactly one conversation."""
+    places = [
+        Place(links[0].thread, links[0].commit, number + 1, is_token=True)
+        for number, links in find_token_links(store, incoming, TOKENS_READ).items()
+        if len({link.thread for link in links}) == 1
+    ]
+    inside = [place for place in places if place.thread in session] or places
+    return max(inside, key=lambda place: place.length, default=None)
+
+
+def find_token_links(store: Store, incoming: Incoming, limit: int | None) -> dict[int, list[Link]]:
+    """Where the tokens of a request lead, by the number of the message that holds them.
+
+    With `limit`, about so many tokens are looked up, counted from the end.
+    """
+    tokens: dict[bytes, int] = {}
+    for number in range(len(incoming.messages) - 1, -1, -1):
+        message = incoming.messages[number]
+        for token in tokens_of(message) if message.role == "assistant" else ():
+            tokens.setdefault(token_key(incoming.scope, token), number)
+        if limit is not None and len(tokens) >= limit:
+            break
+    found: dict[int, list[Link]] = {}
+    for link in store.find_links(list(tokens)) if tokens else ():
+        found.setdefault(tokens[link.key], []).append(link)
+    return found
+
+
+def _follow(store: Store, incoming: Incoming, anchor: Place) -> Place:
+    """The last message behind the anchor that the thread has too.
+
+    The chain goes on from the stored one, not from the request's: what a client rewrote before the
+    anchor does not matter any more.
+    """
+    steps = store.read_commits(anchor.thread, [anchor.commit])
+    if not steps or steps[0].commit.chain is None:
+        return anchor
+    start = _end_of_echo(incoming.messages, anchor.length, steps[0])
+    chain = steps[0].commit.chain
+    lengths: dict[bytes, int] = {chain: start}
+    for number in range(start, len(incoming.messages)):
+        message = incoming.messages[number]
+        if not is_system(message):
+            chain = chain_message(chain, message)
+        lengths[chain] = number + 1
+    matches = store.match_within([anchor.thread], list(lengths))
+    best = max(matches, key=lambda match: lengths[match.chain], default=None)
+    if best is None or best.chain == steps[0].commit.chain:
+        return Place(anchor.thread, anchor.commit, start, is_token=True)
+    return Place(anchor.thread, best.commit, lengths[best.chain], is_token=True)
+
+
+def _end_of_echo(messages: Sequence[Message], length: int, answer: Step) -> int:
+    """Where the echo of an answer ends: a client may hand it back as several messages."""
+    if length == len(messages) or messages[length].role != "assistant":
+        return length
+    texts = {block.text for block in decode_said(answer).blocks if isinstance(block, Text)}
+    while length < len(messages) and messages[length].role == "assistant":
+        blocks = messages[length].blocks
+        if not all(isinstance(block, Text) and block.text in texts for block in blocks):
+            break
+        length += 1
+    return length
+
+
+def _find_in_session(store: Store, incoming: Incoming, session: Sequence[str]) -> Place | None:
+    """The session's thread that knows most of the request, and how much that is.
+
+    What it knows must hold an answer, or be all that was asked where nobody has answered yet. A
+    thread whose system text and tools are equal at that place comes first, then the one that knows
+    most, then the newest.
+    """
+    lengths = _lengths(incoming)
+    nearest: dict[str, Match] = {}
+    for match in store.match_within(list(session), list(lengths)):
+        known = nearest.get(match.thread)
+        if known is None or lengths[match.chain] > lengths[known.chain]:
+            nearest[match.thread] = match
+    places = [Place(match.thread, match.commit, lengths[match.chain]) for match in nearest.values()]
+    equal = {place for place in places if _is_equal(store, incoming, place)}
+    usable = [place for place in places if _may_continue(store, incoming, place, place in equal)]
+    return max(usable, key=lambda place: (place in equal, place.length), default=None)
+
+
+def _is_equal(store: Store, incoming: Incoming, place: Place) -> bool:
+    """Whether the conversation had the request's system text and tools at this place."""
+    point = incoming.points[place.length - 1]
+    keys = [context_key(kind, point, incoming.tools) for kind in ("answer", "request")]
+    return any(
+        (link.thread, link.commit) == (place.thread, place.commit)
+        for link in store.find_links(keys)
+    )
+
+
+def _may_continue(store: Store, incoming: Incoming, place: Place, is_equal: bool) -> bool:
+    if any(message.role == "assistant" for message in incoming.messages[: place.length]):
+        return True
+    if place.length == len(incoming.messages):
+        return is_equal  # the same request again
+    return bool(store.branches_at(place.thread, place.commit))  # more words, nobody has answered
+
+
+def _find_tip(store: Store, incoming: Incoming) -> Place | None:
+    """A conversation that ends where the request's last answer does, or that asked the same."""
+    length = incoming.answered
+    if length:
+        key = context_key("tip", incoming.points[length - 1], incoming.tools)
+        link = store.newest_link(key)
+        if link is not None:
+            return Place(link.thread, link.commit, length)
+    kinds = ["asked"] if length else []
+    kinds += ["failed", "partial"] if incoming.is_retry else ["failed"]
+    for kind in kinds:
+        link = store.newest_link(context_key(kind, incoming.last, incoming.tools))
+        if link is not None:
+            return Place(link.thread, link.commit, len(incoming.messages))
+    return None
+
+
+def _lengths(incoming: Incoming) -> dict[bytes, int]:
+    """How many messages each chain of the request stands for; trailing system messages count."""
+    return {
+        point.chain: number
+        for number, point in enumerate(incoming.points, start=1)
+        if point.chain is not None
+    }
+
+
+def tokens_of(message: Message) -> Iterator[str]:
+    """The texts in a message that no other conversation would have."""
+    yield from _ext_tokens(message.ext)
+    for block in message.blocks:
+        yield from _block_tokens(block)
+
+
+def _block_tokens(block: Block) -> Iterator[str]:
+    match block:
+        case ToolCall():
+            if is_distinctive(block.id, block.name):
+                yield block.id
+        case ToolResult():
+            if is_distinctive(block.call_id, block.name or ""):
+                yield block.call_id
+        case Thinking(signature=str(sealed)) | Redacted(data=sealed):
+            if len(sealed) >= _SEALED_LENGTH:
+                yield sealed
+        case Opaque(raw=raw):
+            yield from _members(raw)
+        case _:
+            pass
+    yield from _ext_tokens(getattr(block, "ext", None))
+
+
+def _ext_tokens(ext: Ext | None) -> Iterator[str]:
+    for members in (ext or {}).values():
+        yield from _members(members)
+
+
+def _members(raw: dict[str, Any]) -> Iterator[str]:
+    item = raw.get("item")  # where Responses keeps the members of a message item
+    if isinstance(item, dict):
+        yield from _members(cast(dict[str, Any], item))
+    for name in _ID_MEMBERS:
+        value = raw.get(name)
+        if isinstance(value, str) and (
+            is_distinctive(value) if name == "id" else len(value) >= _SEALED_LENGTH
+        ):
+            yield value
+
+
+def is_distinctive(id: str, name: str = "") -> bool:
+    """Whether an id looks drawn at random: a counter, or a name with a number, does not.
+
+    `name` is the tool's: some servers make ids of it.
+    """
+    bare = id.replace("-", "")
+    if name:
+        bare = bare.replace(name.replace("-", ""), "")
+    for run in _ID_RUN.findall(bare):
+        digits = sum(character.isdigit() for character in run)
+        if digits >= 2 and len(run) - digits >= 2:
+            return True
+    return False

@@ -1,0 +1,427 @@
+"""Records exchanges without getting in the way of answers (ADR 28).
+
+One thread writes. It takes all jobs that wait, runs them in one transaction and reports to each
+when the transaction is durable, so that concurrent exchanges share the cost of a commit.
+
+An exchange waits `PATIENCE` seconds for its record at most. If the store takes longer or fails, the
+record goes to a local journal instead, and so does every record after it until the journal is
+drained, so that a conversation's records stay in order. The slow write may still land later: each
+exchange has an id, and nothing is recorded twice under it. If the journal fails too, the answer is
+delivered all the same and the loss is reported.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from re import Pattern
+from threading import Lock, Thread
+from typing import Any, Generic, Literal, TypeVar, cast
+from uuid import uuid4
+
+import msgspec
+import orjson
+
+from weft.errors import JournalError, StoreError, WeftError
+from weft.history import View, show_rows
+from weft.model import ApiError, JsonObject, Message, Origin, Request, Response
+from weft.store import Store
+from weft.thread import Bodies, Imprint
+
+from .hints import is_aside
+from .journal import Journal, Position, leftover_journals, open_journal
+from .records import (
+    AnswerRecord,
+    Books,
+    Contexts,
+    FailureRecord,
+    Record,
+    RequestRecord,
+    SentBody,
+    Ticket,
+    find_response,
+    imprint_sent,
+    read_answers,
+    record_answer,
+    record_failure,
+    record_request,
+)
+from .resume import Before
+
+PATIENCE = 0.05
+"""How long an answer waits for the store, in seconds."""
+
+READ_SECONDS = 2.0
+"""How long a request waits for what only the store knows: earlier answers, a conversation's start.
+Without them some vendors refuse the request, so it is worth a wait."""
+
+DRAIN_SECONDS = 0.25
+LONGEST_PAUSE = 5.0
+BATCH = 256
+CLOSE_SECONDS = 10.0
+
+State = Literal["store", "journal", "no"]
+
+T = TypeVar("T")
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
+
+
+class Recording:
+    """One exchange while it runs: its id, where its request is, and what became of the record."""
+
+    def __init__(self, scope: str) -> None:
+        self.exchange = uuid4().hex
+        self.scope = scope
+        self.state: State = "no"
+        self.ticket: Ticket | None = None
+        self.answers: Mapping[tuple[int, int], Message] = {}
+        self.sent: SentBody | None = None
+        self.imprint: Future[Imprint] | None = None
+
+
+class _Job(Generic[T]):
+    """Something to do with the store, once."""
+
+    def __init__(self, run: Callable[[], T]) -> None:
+        self.run = run
+        self.future: Future[T] = Future()
+        self.given_up = False
+
+
+class Recorder:
+    """Records exchanges; one per store and process."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        journal: Path | None = None,
+        volatile: tuple[Pattern[str], ...] = (),
+        patience: float = PATIENCE,
+    ) -> None:
+        self.store = store
+        self.lost = 0
+        self._patience = patience
+        self._books = Books(Contexts(), Bodies(), volatile)
+        self._queue: SimpleQueue[_Job[Any] | None] = SimpleQueue()
+        self._readers = ThreadPoolExecutor(4, thread_name_prefix="weft-reader")
+        self._appenders = ThreadPoolExecutor(8, thread_name_prefix="weft-journal")
+        self._lock = Lock()
+        self._appending = 0
+        self._pause = DRAIN_SECONDS
+        self._next_drain = 0.0
+        self._path = journal
+        self._journal = _open(journal)
+        self._leftovers = [] if journal is None else list(leftover_journals(journal))
+        self._in_use = bool(self._leftovers) or self._pending > 0
+        self._writer = Thread(target=self._write_all, name="weft-recorder", daemon=True)
+        self._writer.start()
+
+    @property
+    def in_journal(self) -> bool:
+        """Whether records go to the journal now."""
+        return self._in_use
+
+    def status(self) -> JsonObject:
+        """What a person who runs the gateway wants to know about recording."""
+        return {
+            "recording": "journal" if self._in_use else "store",
+            "pending": self._pending,
+            "lost": self.lost,
+        }
+
+    async def begin(
+        self,
+        scope: str,
+        hint: str | None,
+        request: Request,
+        *,
+        maker: Origin | None = None,
+        is_retry: bool = False,
+    ) -> Recording:
+        """Record a request. With `maker`, find the answers of that model that it echoes."""
+        recording = Recording(scope)
+        record = RequestRecord(
+            recording.exchange,
+            time.time(),
+            scope,
+            hint,
+            request.messages,
+            request.tools,
+            is_retry,
+            is_aside(request),
+        )
+        if not request.messages:
+            return recording
+        recorded = await self._record(recording, record, maker)
+        if recorded is not None:
+            recording.ticket = recorded.ticket
+            recording.answers = recorded.answers
+        elif maker is not None:
+            recording.answers = await self._read_answers(record, maker)
+        return recording
+
+    def keep_sent(self, recording: Recording, body: bytes, protocol: str, model: str) -> None:
+        """Keep the body that leaves, while the upstream works on it."""
+        recording.sent = SentBody(body, protocol, model)
+        ticket, sent = recording.ticket, recording.sent
+        if ticket is not None:
+            job = _Job(lambda: imprint_sent(self.store, ticket, sent, self._books))
+            recording.imprint = job.future
+            self._queue.put(job)
+
+    async def finish(self, recording: Recording, response: Response) -> None:
+        """Record the answer."""
+        record = AnswerRecord(
+            recording.exchange,
+            time.time(),
+            response.message,
+            response.id,
+            response.usage,
+            recording.ticket,
+            recording.sent,
+        )
+        ticket = await self._record(recording, record)
+        if ticket is not None:
+            recording.ticket = cast(Ticket, ticket)
+
+    async def fail(
+        self, recording: Recording, error: ApiError, message: Message | None = None
+    ) -> None:
+        """Record an attempt that did not become an answer."""
+        record = FailureRecord(recording.exchange, time.time(), error, message, recording.ticket)
+        await self._record(recording, record)
+
+    async def before(self, scope: str, id: str) -> Before | None:
+        """The conversation up to the caller's answer of that id; `None` for an unknown id."""
+        return await self._read(lambda: self._before(scope, id))
+
+    def close(self) -> None:
+        """Finish what is being written; records in the journal stay there for the next start."""
+        self._queue.put(None)
+        self._writer.join(CLOSE_SECONDS)
+        self._readers.shutdown(wait=False, cancel_futures=True)
+        self._appenders.shutdown()
+        for journal in (self._journal, *self._leftovers):
+            if journal is not None:
+                journal.close()
+
+    async def _record(
+        self, recording: Recording, record: Record, maker: Origin | None = None
+    ) -> Any:
+        """What the store made of a record; `None` where the journal took it, or nobody did."""
+        why = "records wait in the journal"
+        if not self._in_use:
+            imprint = recording.imprint
+            job = _Job(lambda: self._apply(record, maker, imprint))
+            self._queue.put(job)
+            waiting = asyncio.wrap_future(job.future)
+            waiting.add_done_callback(_retrieve)
+            try:
+                async with asyncio.timeout(self._patience):
+                    result = await asyncio.shield(waiting)
+                recording.state = "store"
+                return result
+            except TimeoutError:
+                job.given_up = True
+                why = "the store is slow"
+            except WeftError:
+                why = "the store failed"
+            except LookupError:  # the request of this answer was never recorded
+                recording.state = "no"
+                return None
+        recording.state = await self._append(record, why)
+        return None
+
+    def _apply(self, record: Record, maker: Origin | None, imprint: Future[Imprint] | None) -> Any:
+        match record:
+            case RequestRecord():
+                return record_request(self.store, record, self._books, maker)
+            case AnswerRecord():
+                taken = imprint.result() if imprint is not None and imprint.done() else None
+                return record_answer(self.store, record, self._books, taken)
+            case FailureRecord():
+                return record_failure(self.store, record, self._books)
+
+    async def _append(self, record: Record, why: str) -> State:
+        """Write a record to the journal; says what became of it."""
+        if self._journal is None:
+            self._report("no", why)
+            return "no"
+        with self._lock:
+            self._appending += 1
+            begins, self._in_use = not self._in_use, True
+        if begins:
+            self._report("journal", why)
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._appenders, self._journal.append, _encode(record))
+        except JournalError:
+            self._report("no", "the journal failed too")
+            return "no"
+        finally:
+            with self._lock:
+                self._appending -= 1
+        return "journal"
+
+    async def _read_answers(
+        self, record: RequestRecord, maker: Origin
+    ) -> Mapping[tuple[int, int], Message]:
+        with suppress(WeftError):
+            return await self._read(lambda: read_answers(self.store, record, self._books, maker))
+        return {}
+
+    async def _read(self, job: Callable[[], T]) -> T:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                return await asyncio.shield(loop.run_in_executor(self._readers, job))
+        except TimeoutError:
+            raise StoreError("the store did not answer in time") from None
+
+    def _before(self, scope: str, id: str) -> Before | None:
+        found = find_response(self.store, scope, id)
+        if found is None:
+            return None
+        thread, commit = found
+        view = View().extend(self.store.walk(thread, bytes.fromhex(commit)))
+        messages = tuple(row.message for row in show_rows(view.rows))
+        return Before(messages, () if view.setup is None else view.setup.tools)
+
+    @property
+    def _pending(self) -> int:
+        journals = (self._journal, *self._leftovers)
+        return sum(journal.pending for journal in journals if journal is not None)
+
+    def _write_all(self) -> None:
+        """The writer's thread."""
+        while True:
+            jobs = self._next_jobs()
+            if jobs is None:
+                return
+            self._run(jobs)
+            if self._in_use and time.monotonic() >= self._next_drain:
+                self._drain()
+
+    def _next_jobs(self) -> list[_Job[Any]] | None:
+        """All jobs that wait; none after a while if the journal is in use; `None` at the end."""
+        jobs: list[_Job[Any]] = []
+        try:
+            job = self._queue.get(timeout=DRAIN_SECONDS if self._in_use else None)
+            while job is not None:
+                jobs.append(job)
+                if len(jobs) == BATCH:
+                    return jobs
+                job = self._queue.get_nowait()
+        except Empty:
+            return jobs
+        if jobs:
+            self._queue.put(None)  # the end comes after what was waiting before it
+            return jobs
+        return None
+
+    def _run(self, jobs: list[_Job[Any]]) -> None:
+        """Run jobs in one transaction; if one of them fails, each in a transaction of its own."""
+        jobs = [job for job in jobs if not job.given_up]
+        if len(jobs) > 1:
+            results: list[Any] = []
+            with suppress(Exception):  # each job reports its own error below
+                with self.store.transaction():
+                    results += [job.run() for job in jobs]
+                for job, result in zip(jobs, results, strict=True):
+                    job.future.set_result(result)
+                return
+        for job in jobs:
+            try:
+                result = job.run()
+            except Exception as error:  # handed to whoever waits for it
+                job.future.set_exception(error)
+            else:
+                job.future.set_result(result)
+
+    def _drain(self) -> None:
+        """Move the journal's records into the store, as far as the store takes them."""
+        try:
+            while self._leftovers:
+                self._replay(self._leftovers[0])
+                self._leftovers[0].remove()
+                del self._leftovers[0]
+            if self._journal is not None:
+                self._replay(self._journal)
+        except (StoreError, JournalError):
+            self._pause = min(self._pause * 2, LONGEST_PAUSE)
+            self._next_drain = time.monotonic() + self._pause
+            return
+        self._pause = DRAIN_SECONDS
+        with self._lock:
+            if self._appending == 0 and self._pending == 0:
+                self._in_use = False
+                self._report("store", "the journal is drained")
+
+    def _replay(self, journal: Journal) -> None:
+        """Record everything that a journal holds, several records per transaction."""
+        batch: list[tuple[Position, bytes]] = []
+        for entry in journal.read():
+            batch.append(entry)
+            if len(batch) == BATCH:
+                self._replay_batch(journal, batch)
+                batch = []
+        if batch:
+            self._replay_batch(journal, batch)
+
+    def _replay_batch(self, journal: Journal, batch: list[tuple[Position, bytes]]) -> None:
+        records = [data for _, data in batch]
+        try:
+            with self.store.transaction():
+                for data in records:
+                    self._apply(_decoder.decode(data), None, None)
+        except Exception:  # which of them it was shows when each is tried by itself
+            for data in records:
+                self._replay_one(data)
+        journal.drained(batch[-1][0])
+
+    def _replay_one(self, data: bytes) -> None:
+        """Record one entry; one that the store refuses for its own sake is set aside."""
+        try:
+            self._apply(_decoder.decode(data), None, None)
+        except Exception as error:
+            if isinstance(error, StoreError):
+                with self.store.transaction():
+                    pass  # raises where the store as a whole takes nothing
+            self._set_aside(data)
+            self._report("no", f"a record was set aside: {type(error).__name__}")
+
+    def _set_aside(self, data: bytes) -> None:
+        """Keep a record that cannot be replayed in a file of its own, for a person to look at."""
+        if self._path is not None:
+            with Journal(self._path.with_name(self._path.name + ".rejected"), reserve=0) as aside:
+                aside.append(data)
+
+    def _report(self, state: State, why: str) -> None:
+        """One line for whoever runs the gateway; never content, paths or addresses."""
+        if state == "no":
+            self.lost += 1
+        line = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "event": "recording"}
+        with suppress(OSError):
+            sys.stderr.write(orjson.dumps({**line, "state": state, "why": why}).decode() + "\n")
+
+
+def _retrieve(future: "asyncio.Future[Any]") -> None:
+    """A result that comes too late is nobody's; asyncio would complain about its exception."""
+    if not future.cancelled():
+        future.exception()
+
+
+def _open(path: Path | None) -> Journal | None:
+    if path is None:
+        return None
+    try:
+        return open_journal(path)
+    except JournalError:
+        return None

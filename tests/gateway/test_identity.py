@@ -1,0 +1,652 @@
+"""Which thread a stateless request belongs to."""
+
+import re
+from itertools import count
+
+import pytest
+
+import weft.thread
+from weft.gateway import remote
+from weft.gateway.auth import Caller
+from weft.gateway.hints import is_aside, is_retry, read_hint
+from weft.gateway.identity import is_distinctive
+from weft.gateway.records import (
+    AnswerRecord,
+    Books,
+    Contexts,
+    FailureRecord,
+    RequestRecord,
+    find_response,
+    record_answer,
+    record_failure,
+    record_request,
+)
+from weft.model import (
+    ApiError,
+    Message,
+    Opaque,
+    Origin,
+    Params,
+    Request,
+    Text,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
+from weft.store import open_store
+from weft.thread import Bodies
+
+ME = Caller().scope
+MAKER = Origin("anthropic", "up", "m")
+BILLING = (re.compile("^x-anthropic-billing-header:"),)
+FAILED = ApiError("overloaded", "overloaded", 529)
+_numbers = count()
+
+
+def said(*texts):
+    """Turns that alternate between user and assistant."""
+    roles = ("user", "assistant")
+    return tuple(Message(roles[i % 2], (Text(text),)) for i, text in enumerate(texts))
+
+
+def request(*texts, system=None, **more):
+    lead = () if system is None else (Message("system", (Text(system),)),)
+    return Request("m", (*lead, *said(*texts)), **more)
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def store(request, tmp_path):
+    targets = {"memory": None, "sqlite": tmp_path / "weft.db"}
+    target = (
+        targets[request.param] if request.param in targets else request.getfixturevalue("postgres")
+    )
+    opened = open_store(target)
+    yield opened
+    opened.close()
+
+
+class Gateway:
+    """Records exchanges of one caller as the gateway does; a new one has no memory."""
+
+    def __init__(self, store, scope=ME):
+        self.store, self.scope = store, scope
+        self.books = Books(Contexts(), Bodies(), BILLING)
+
+    def ask(self, req, *, hint=None, retry=False, exchange=None, maker=None):
+        record = RequestRecord(
+            exchange or f"x{next(_numbers)}", 1e9 + next(_numbers), self.scope, hint,
+            req.messages, req.tools, retry, is_aside(req),
+        )  # fmt: skip
+        return record_request(self.store, record, self.books, maker)
+
+    def reply(self, recorded, message, id=None):
+        if isinstance(message, str):
+            message = Message("assistant", (Text(message),))
+        record = AnswerRecord(
+            recorded.ticket.exchange, 1e9 + next(_numbers), message, id, None, recorded.ticket
+        )
+        return record_answer(self.store, record, self.books)
+
+    def fail(self, recorded, partial=None):
+        message = None if partial is None else Message("assistant", (Text(partial),))
+        record = FailureRecord(
+            recorded.ticket.exchange, 1e9 + next(_numbers), FAILED, message, recorded.ticket
+        )
+        return record_failure(self.store, record, self.books)
+
+    def turn(self, req, reply, *, hint=None, id=None):
+        return self.reply(self.ask(req, hint=hint), reply, id)
+
+
+@pytest.fixture
+def gateway(store):
+    return Gateway(store)
+
+
+def texts(store, ticket):
+    compiled = weft.thread.open(store, ticket.thread, branch=ticket.branch).compile()
+    return [message.text for message in compiled.messages]
+
+
+def test_only_the_new_suffix_is_committed(store, gateway):
+    gateway.turn(request("a"), "b")
+    ticket = gateway.turn(request("a", "b", "c"), "d")
+    thread = weft.thread.open(store, ticket.thread)
+    assert texts(store, ticket) == ["a", "b", "c", "d"]
+    assert len(thread.log()) == 4
+    assert len(store.threads()) == 1
+
+
+def test_three_equal_runs_are_three_threads(gateway):
+    runs = []
+    for _ in range(3):
+        first = gateway.turn(request("a"), "b")
+        second = gateway.turn(request("a", "b", "c"), "d")
+        third = gateway.turn(request("a", "b", "c", "d", "e"), "f")
+        runs.append((first.thread, second.thread, third.thread))
+    assert [len(set(run)) for run in runs] == [1, 1, 1]
+    assert len({run[0] for run in runs}) == 3
+
+
+def test_equal_conversations_at_the_same_time_are_continued_one_to_one(gateway):
+    opened = {gateway.turn(request("a"), "b").thread for _ in range(20)}
+    second = [gateway.turn(request("a", "b", "c"), "d").thread for _ in range(20)]
+    third = [gateway.turn(request("a", "b", "c", "d", "e"), "f").thread for _ in range(20)]
+    assert len(opened) == 20
+    assert set(second) == set(third) == opened
+    assert len(set(second)) == len(set(third)) == 20
+
+
+def test_the_same_continuation_twice_is_two_branches(store, gateway):
+    gateway.turn(request("a"), "b")
+    asked = [gateway.ask(request("a", "b", "c")) for _ in range(2)]
+    tickets = [gateway.reply(recorded, f"d{n}") for n, recorded in enumerate(asked)]
+    assert tickets[0].thread == tickets[1].thread
+    assert [texts(store, ticket)[-1] for ticket in tickets] == ["d0", "d1"]
+    assert tickets[0].branch != tickets[1].branch
+
+
+def test_without_proof_an_edited_turn_is_another_conversation(gateway):
+    gateway.turn(request("a"), "b")
+    first = gateway.turn(request("a", "b", "c"), "d")
+    assert gateway.turn(request("a", "b", "x"), "y").thread != first.thread
+
+
+@pytest.mark.parametrize("other", [{"system": "two"}, {"tools": (Tool("t"),)}])
+def test_without_proof_another_setup_is_another_conversation(gateway, other):
+    first = gateway.turn(request("a", system="one"), "b")
+    setup = {"system": "one"} | other
+    assert gateway.turn(request("a", "b", "c", **setup), "d").thread != first.thread
+
+
+def test_callers_do_not_find_each_others_threads(store):
+    first = Gateway(store, "k1").turn(request("a"), "b", id="r1")
+    second = Gateway(store, "k2").turn(request("a", "b", "c"), "d")
+    assert first.thread != second.thread
+    assert find_response(store, "k1", "r1") == (first.thread, first.head)
+    assert find_response(store, "k2", "r1") is None
+
+
+# --- with a session's name
+
+
+def test_a_named_session_is_one_thread_and_its_branches(store, gateway):
+    gateway.turn(request("a"), "b", hint="s")
+    first = gateway.turn(request("a", "b", "c"), "d", hint="s")
+    second = gateway.turn(request("a", "b", "x"), "y", hint="s")
+    assert (first.branch, second.branch) == ("main", "branch-2")
+    again = gateway.turn(request("a", "b", "x", "y", "z"), "!", hint="s")
+    assert (again.thread, again.branch) == (first.thread, "branch-2")
+    assert texts(store, again) == ["a", "b", "x", "y", "z", "!"]
+    assert texts(store, first) == ["a", "b", "c", "d"]
+
+
+def test_head_follows_the_client(store, gateway):
+    gateway.turn(request("a"), "b", hint="s")
+    gateway.turn(request("a", "b", "c"), "d", hint="s")
+    gateway.turn(request("a", "b", "x"), "y", hint="s")
+    assert [m.text for m in weft.thread.open(store, "s").compile().messages] == ["a", "b", "x", "y"]
+
+
+def test_a_changed_setup_is_one_commit_on_the_same_branch(store, gateway):
+    gateway.turn(request("a", system="one", tools=(Tool("t1"),)), "b", hint="s")
+    gateway.turn(request("a", "b", "c", system="one", tools=(Tool("t1"),)), "d", hint="s")
+    ticket = gateway.turn(
+        request("a", "b", "c", "d", "e", system="two", tools=(Tool("t2"),)), "f", hint="s"
+    )
+    assert (ticket.thread, ticket.branch) == ("s", "main")
+    thread = weft.thread.open(store, "s")
+    assert texts(store, ticket) == ["two", "a", "b", "c", "d", "e", "f"]
+    assert [tool.name for tool in thread.compile().tools] == ["t2"]
+    kinds = [info.kind for info in thread.log()]
+    assert kinds.count("setup") == 2  # the first tools, and the change
+    again = gateway.turn(
+        request("a", "b", "c", "d", "e", "f", "g", system="two", tools=(Tool("t2"),)), "h", hint="s"
+    )
+    assert again.branch == "main"
+    assert [info.kind for info in thread.log()].count("setup") == 2
+
+
+def test_a_volatile_system_block_changes_nothing(store, gateway):
+    def ask(number, *texts):
+        lead = Message("system", (Text(f"x-anthropic-billing-header: {number}"), Text("be brief")))
+        return Request("m", (lead, *said(*texts)))
+
+    gateway.turn(ask(1, "a"), "b", hint="s")
+    gateway.turn(ask(2, "a", "b", "c"), "d", hint="s")
+    assert "setup" not in [info.kind for info in weft.thread.open(store, "s").log()]
+
+
+def test_inline_system_messages_do_not_fork(store, gateway):
+    def inline(text):
+        return Message("system", (Text(text),))
+
+    first, second = said("a", "b"), said("c", "d")
+    gateway.turn(Request("m", (first[0], inline("one"))), "b", hint="s")
+    ask = Request("m", (first[0], inline("one"), first[1], second[0], inline("two")))
+    gateway.turn(ask, "d", hint="s")
+    changed = (first[0], inline("1"), first[1], second[0], inline("two"), second[1], *said("e"))
+    ticket = gateway.turn(Request("m", changed), "f", hint="s")
+    assert (ticket.thread, ticket.branch) == ("s", "main")
+    assert texts(store, ticket) == ["a", "1", "b", "c", "two", "d", "e", "f"]
+
+
+def test_a_session_keeps_its_other_conversations_beside_it(gateway):
+    main = gateway.turn(request("a"), "b", hint="claude-1")
+    helper = gateway.turn(request("x"), "y", hint="claude-1")
+    assert (main.thread, helper.thread) == ("claude-1", "claude-1.2")
+    assert gateway.turn(request("a", "b", "c"), "d", hint="claude-1").thread == "claude-1"
+    assert gateway.turn(request("x", "y", "z"), "!", hint="claude-1").thread == "claude-1.2"
+    assert gateway.turn(request("a", "b", "c"), "d").thread not in ("claude-1", "claude-1.2")
+    assert [gateway.turn(request(f"n{n}"), "y", hint="claude-1").thread for n in range(5)] == [
+        f"claude-1.{n}" for n in range(3, 8)
+    ]
+
+
+def test_of_two_conversations_that_read_alike_the_one_with_this_setup_goes_on(gateway):
+    first = gateway.turn(request("a", system="one"), "b", hint="s")
+    second = gateway.turn(request("a", system="two"), "b", hint="s")
+    assert first.thread != second.thread
+    for ticket, system in ((first, "one"), (second, "two")):
+        assert gateway.turn(request("a", "b", "c", system=system), "d", hint="s").thread == (
+            ticket.thread
+        )
+
+
+def test_a_new_name_with_nothing_known_is_a_new_thread(gateway):
+    first = gateway.turn(request("a"), "b", hint="one")
+    assert gateway.turn(request("a", "b", "c"), "d", hint="two").thread == "two" != first.thread
+
+
+# --- tokens
+
+
+def call(id, text="", arguments="{}"):
+    blocks = ((Text(text),) if text else ()) + (ToolCall(id, "look", arguments),)
+    return Message("assistant", blocks)
+
+
+def result(id, text="found"):
+    return Message("tool", (ToolResult(id, (Text(text),)),))
+
+
+UNIQUE = "toolu_01A9mNq4XbT7cYw2ZsKd8Ej"
+
+
+@pytest.mark.parametrize("hint", [None, "s"])
+def test_an_echoed_call_id_proves_the_conversation(store, gateway, hint):
+    asked = gateway.ask(request("a", system="one"), hint=hint)
+    gateway.reply(asked, call(UNIQUE))
+    echo = call(UNIQUE, arguments='{"rewritten": true}')
+    then = Request("m", (*request("a", system="clock 2").messages, echo, result(UNIQUE)))
+    ticket = gateway.turn(then, "done", hint=hint)
+    assert (ticket.thread, ticket.branch) == (asked.ticket.thread, asked.ticket.branch)
+    assert texts(store, ticket) == ["clock 2", "a", "", "found", "done"]
+    further = (*then.messages, *said("done", "done")[1:], *said("e"))
+    last = gateway.turn(Request("m", further), "f", hint=hint)
+    assert (last.thread, last.branch) == (ticket.thread, ticket.branch)
+
+
+def test_a_new_name_becomes_an_alias_of_the_proven_conversation(gateway):
+    asked = gateway.ask(request("a"), hint="one")
+    gateway.reply(asked, call(UNIQUE))
+    then = Request("m", (*said("a"), call(UNIQUE), result(UNIQUE)))
+    assert gateway.turn(then, "done", hint="two").thread == "one"
+    plain = Request("m", (*then.messages, Message("assistant", (Text("done"),)), *said("e")))
+    assert gateway.turn(plain, "f", hint="two").thread == "one"
+
+
+def test_a_counter_proves_nothing(gateway):
+    first = gateway.ask(request("a", system="one"))
+    gateway.reply(first, call("call_0"))
+    then = Request("m", (*request("a", system="two").messages, call("call_0"), result("call_0")))
+    assert gateway.turn(then, "done").thread != first.ticket.thread
+
+
+def test_an_id_of_two_conversations_proves_nothing(gateway):
+    for system in ("one", "two"):
+        gateway.reply(gateway.ask(request("a", system=system)), call(UNIQUE))
+    then = Request("m", (*request("a", system="three").messages, call(UNIQUE), result(UNIQUE)))
+    assert gateway.turn(then, "done").thread not in {
+        gateway.turn(request("a", system=system), "x").thread for system in ("one", "two")
+    }
+
+
+def test_a_clients_own_examples_prove_nothing(gateway):
+    def ask(text):
+        return Request("m", (*said("example"), call(UNIQUE), result(UNIQUE), *said(text)))
+
+    assert gateway.turn(ask("a"), "b").thread != gateway.turn(ask("x"), "y").thread
+
+
+@pytest.mark.parametrize(
+    ("id", "name", "distinctive"),
+    [
+        ("call_0", "", False),
+        ("call_answer_0", "", False),
+        ("call_00000017", "", False),
+        ("get_weather_12", "get_weather", False),
+        ("getWeatherNow12", "getWeatherNow", False),
+        ("call_abcdefgh", "", False),
+        ("D681PevKs", "", True),  # Mistral
+        ("call_8f3a2b1c", "", True),  # Ollama
+        ("toolu_01A9mNq4XbT7cYw2ZsKd8Ej", "", True),
+        ("chatcmpl-tool-0d1f2a3b4c5d6e7f8a9b0c1d2e3f4a5b", "", True),
+        ("01a1de1c-9d93-7bf3-b5ee-83e993482ab9", "", True),
+    ],
+)
+def test_ids_that_look_drawn_at_random(id, name, distinctive):
+    assert is_distinctive(id, name) is distinctive
+
+
+# --- what may be given back to the model
+
+
+def thinking(secret, text="b", id=None):
+    call = () if id is None else (ToolCall(id, "look", "{}"),)
+    sealed = Thinking(secret, "c2VhbGVkIGJ5IG1lIGFuZCBub2JvZHk")
+    return Message("assistant", (sealed, Text(text), *call), origin=MAKER)
+
+
+def restored(recorded):
+    return [block.text for m in recorded.answers.values() for block in m.blocks
+            if isinstance(block, Thinking)]  # fmt: skip
+
+
+def test_thinking_comes_back_where_everything_is_equal_and_nobody_else_asked_the_same(gateway):
+    gateway.reply(gateway.ask(request("a", system="one")), thinking("secret"))
+    recorded = gateway.ask(request("a", "b", "c", system="one"), maker=MAKER)
+    assert restored(recorded) == ["secret"]
+    assert list(recorded.answers) == [(2, 3)]
+
+
+@pytest.mark.parametrize("hints", [(None, None), ("s", "s"), ("one", "two"), (None, "s")])
+@pytest.mark.parametrize("systems", [("one", "two"), ("one", "one")])
+def test_another_conversations_thinking_never_comes_back(gateway, hints, systems):
+    """Equal words and equal answers: whose thinking it was cannot be told."""
+    for secret, hint, system in zip(("A", "B"), hints, systems, strict=True):
+        gateway.reply(gateway.ask(request("a", system=system), hint=hint), thinking(secret))
+    for secret, hint, system in zip(("A", "B"), hints, systems, strict=True):
+        ask = request("a", "b", f"more {secret}", system=system)
+        recorded = gateway.ask(ask, hint=hint, maker=MAKER)
+        assert restored(recorded) == ([] if systems[0] == systems[1] else [secret])
+
+
+def test_thinking_comes_back_by_its_call_id_whatever_the_client_rewrote(gateway):
+    asked = gateway.ask(request("a", system="one"))
+    gateway.reply(asked, thinking("secret", id=UNIQUE))
+    echo = Message("assistant", (Text("b"), ToolCall(UNIQUE, "look", '{"b": 1}')))
+    then = Request("m", (*request("a", system="two").messages, echo, result(UNIQUE)))
+    assert restored(gateway.ask(then, maker=MAKER)) == ["secret"]
+
+
+def test_thinking_of_another_model_does_not_come_back(gateway):
+    gateway.reply(gateway.ask(request("a")), thinking("secret"))
+    other = Origin("anthropic", "up", "m2")
+    assert restored(gateway.ask(request("a", "b", "c"), maker=other)) == []
+
+
+def test_an_answer_that_comes_back_in_pieces_is_one(gateway):
+    asked = gateway.ask(request("a"))
+    gateway.reply(asked, thinking("secret", id=UNIQUE))
+    pieces = (Message("assistant", (Text("b"),)), call(UNIQUE))
+    then = Request("m", (*said("a"), *pieces, result(UNIQUE)))
+    recorded = gateway.ask(then, maker=MAKER)
+    assert restored(recorded) == ["secret"]
+    assert list(recorded.answers) == [(1, 3)]
+
+
+# --- retries and failures
+
+
+@pytest.mark.parametrize("hint", [None, "s"])
+def test_a_failed_request_that_comes_again_goes_on_in_its_thread(store, gateway, hint):
+    first = gateway.ask(request("a"), hint=hint)
+    gateway.fail(first)
+    second = gateway.ask(request("a"), hint=hint)
+    assert second.ticket.head == first.ticket.head
+    ticket = gateway.reply(second, "b")
+    assert (ticket.thread, ticket.branch) == (first.ticket.thread, "main")
+    assert texts(store, ticket) == ["a", "b"]
+    assert len(weft.thread.open(store, ticket.thread).attempts()) == 1
+
+
+def test_a_failed_request_is_retried_by_one_only(gateway):
+    first = gateway.ask(request("a"))
+    gateway.fail(first)
+    gateway.reply(gateway.ask(request("a")), "b")
+    assert gateway.ask(request("a")).ticket.thread != first.ticket.thread
+
+
+def test_who_says_that_it_retries_gets_its_partial_answers_thread(gateway):
+    first = gateway.ask(request("a"))
+    gateway.fail(first, "some")
+    assert gateway.ask(request("a")).ticket.thread != first.ticket.thread
+    gateway.fail(gateway.ask(request("z")), "some")
+    again = gateway.ask(request("a"), retry=True)
+    assert again.ticket.thread == first.ticket.thread
+
+
+def test_after_a_failed_first_turn_the_session_stays_one_thread(store, gateway):
+    gateway.fail(gateway.ask(request("a"), hint="s"))
+    ticket = gateway.turn(request("other"), "b", hint="s")
+    assert ticket.thread == "s"
+    assert [m.text for m in weft.thread.open(store, "s").compile().messages] == ["other", "b"]
+    assert gateway.turn(request("other", "b", "c"), "d", hint="s").thread == "s"
+
+
+def test_words_added_to_a_failed_turn_continue_it(store, gateway):
+    gateway.fail(gateway.ask(request("a"), hint="s"))
+    longer = Request("m", (*said("a"), *said("please")))
+    ticket = gateway.turn(longer, "b", hint="s")
+    assert (ticket.thread, ticket.branch) == ("s", "main")
+    assert texts(store, ticket) == ["a", "please", "b"]
+
+
+def test_a_partial_answer_that_the_client_echoes_joins_the_branch(store, gateway):
+    asked = gateway.ask(request("a"), hint="s")
+    record = FailureRecord(
+        asked.ticket.exchange, 1e9, FAILED, thinking("secret", "half"), asked.ticket
+    )
+    record_failure(store, record, gateway.books)
+    ticket = gateway.turn(request("a", "half", "go on"), "b", hint="s")
+    assert (ticket.thread, ticket.branch) == ("s", "main")
+    assert texts(store, ticket) == ["a", "half", "go on", "b"]
+    messages = weft.thread.open(store, "s").compile().messages
+    assert isinstance(messages[1].blocks[0], Thinking)
+
+
+def test_two_answers_to_one_request_are_two_branches(store, gateway):
+    asked = [gateway.ask(request("a"), hint="s") for _ in range(2)]
+    assert asked[0].ticket.head == asked[1].ticket.head
+    tickets = [gateway.reply(recorded, f"b{n}") for n, recorded in enumerate(asked)]
+    assert [texts(store, ticket) for ticket in tickets] == [["a", "b0"], ["a", "b1"]]
+
+
+def test_what_is_recorded_again_is_there_once(store, gateway):
+    """A slow write may land after its record was replayed from the journal."""
+    asked = [gateway.ask(request("a"), exchange="e1") for _ in range(2)]
+    assert asked[0].ticket == asked[1].ticket
+    tickets = [gateway.reply(recorded, "b") for recorded in asked]
+    assert tickets[0].head == tickets[1].head
+    bare = AnswerRecord("e1", 1e9, said("a", "b")[1])
+    assert record_answer(store, bare, gateway.books).head == tickets[0].head
+    for _ in range(2):
+        gateway.fail(asked[0])
+    assert len(weft.thread.open(store, tickets[0].thread).attempts()) == 1
+    assert texts(store, tickets[0]) == ["a", "b"]
+    assert len(store.threads()) == 1
+
+
+# --- a client's own compaction
+
+CLAUDE = "This session is being continued from a previous conversation. Summary:\nit was "
+CODEX = "Another language model started to solve this problem. Summary:\nit was "
+WEFT = remote.OPENING + "it was "
+SEALED = Opaque("openai-responses", {"type": "compaction", "encrypted_content": "it was a"})
+
+
+@pytest.mark.parametrize(
+    ("asked", "summary", "then"),
+    [
+        # the summary is asked for behind everything; the newest turns come again, or do not
+        (("a", "b", "c", "d", "fold"), "it was a", (CLAUDE + "a", "d", "e")),
+        (("a", "b", "c", "d", "fold"), "it was a", (CLAUDE + "a",)),
+        (("a", "b", "c", "d", "fold"), "it was a", ("a", WEFT + "a", "note")),
+        # the summary is asked for behind less than everything: a side road
+        (("a", "b", "c fold"), "<summary>\nit was a\n</summary>", (CLAUDE + "a", "d", "e")),
+    ],
+    ids=["newest", "bare", "remote", "aside"],
+)
+def test_a_clients_own_compaction_is_one_of_its_thread(store, gateway, asked, summary, then):
+    gateway.turn(request("a"), "b", hint="claude-1")
+    main = gateway.turn(request("a", "b", "c"), "d", hint="claude-1")
+    gateway.turn(request(*asked), summary, hint="claude-1")
+    ticket = gateway.turn(request(*then), "x", hint="claude-1")
+    assert ticket.thread == "claude-1" == main.thread
+    assert texts(store, ticket) == [*then, "x"]
+    further = gateway.turn(request(*then, "x", "y"), "z", hint="claude-1")
+    assert (further.thread, further.branch) == (ticket.thread, ticket.branch)
+    assert len(store.threads()) == 1
+    thread = weft.thread.open(store, "claude-1", branch=ticket.branch)
+    thread.revert(next(info for info in thread.log() if info.kind == "compact"))
+    assert texts(store, ticket)[:4] == ["a", "b", "c", "d"]
+
+
+def test_a_compaction_that_keeps_a_call_is_still_a_compaction(store, gateway):
+    """The call's id proves the conversation, but the list before it is another one."""
+    gateway.turn(request("a"), "b", hint="claude-1")
+    asked = gateway.ask(request("a", "b", "c"), hint="claude-1")
+    gateway.reply(asked, call(UNIQUE))
+    then = Request("m", (*said(CLAUDE + "a"), call(UNIQUE), result(UNIQUE)))
+    ticket = gateway.turn(then, "x", hint="claude-1")
+    assert (ticket.thread, ticket.branch) == ("claude-1", "main")
+    assert texts(store, ticket) == [CLAUDE + "a", "", "found", "x"]
+
+
+def test_a_list_that_a_client_shortened_keeps_its_beginning(store, gateway):
+    lead = (Message("developer", (Text("be brief"),)), Message("user", (Text("env"),)))
+    begun = Request("m", (*lead, *said("a")))
+    gateway.turn(begun, "b", hint="codex-1")
+    gateway.turn(Request("m", (*lead, *said("a", "b", "fold"))), "it was a", hint="codex-1")
+    shorter = Request("m", (*lead, *said("a"), *said(CODEX + "a"), *said("c")))
+    ticket = gateway.turn(shorter, "d", hint="codex-1")
+    assert (ticket.thread, ticket.branch) == ("codex-1", "main")
+    assert texts(store, ticket) == ["be brief", "env", "a", CODEX + "a", "c", "d"]
+
+
+def test_tools_that_come_back_after_a_compaction_are_no_side_road(store, gateway):
+    """Codex asks for a summary without tools, and goes on in the middle of a turn."""
+    gateway.turn(request("a", tools=(Tool("t"),)), "b", hint="codex-1")
+    gateway.turn(request("a", "b", "fold"), "it was a", hint="codex-1")
+    ticket = gateway.turn(request(CODEX + "a", tools=(Tool("t"),)), "c", hint="codex-1")
+    assert (ticket.thread, ticket.branch) == ("codex-1", "main")
+    assert weft.thread.open(store, "codex-1").compile().tools == (Tool("t"),)
+
+
+def test_a_vendors_own_summary_is_a_compaction_too(store, gateway):
+    gateway.turn(request("a"), "b", hint="codex-1")
+    trigger = Message("user", (Opaque("openai-responses", {"type": "compaction_trigger"}),))
+    asked = gateway.ask(Request("m", (*said("a", "b"), trigger)), hint="codex-1")
+    gateway.reply(asked, Message("assistant", (SEALED,)))
+    shorter = Request("m", (*said("a"), Message("assistant", (SEALED,)), *said("c")))
+    ticket = gateway.turn(shorter, "d", hint="codex-1")
+    assert (ticket.thread, ticket.branch) == ("codex-1", "main")
+    assert texts(store, ticket) == ["a", "", "c", "d"]
+
+
+def test_a_sub_agents_own_compaction_is_the_sub_agents(gateway):
+    gateway.turn(request("a"), "b", hint="claude-1")
+    helper = gateway.turn(request("x"), "y", hint="claude-1")
+    gateway.turn(request("x", "y", "fold"), "it was x", hint="claude-1")
+    ticket = gateway.turn(request(CLAUDE + "x", "y", "z"), "!", hint="claude-1")
+    assert (helper.thread, ticket.thread) == ("claude-1.2", "claude-1.2")
+
+
+def test_a_summary_without_a_session_begins_a_thread(gateway):
+    first = gateway.turn(request("a"), "b")
+    assert gateway.turn(request(CLAUDE + "a", "b", "c"), "d").thread != first.thread
+    ticket = gateway.turn(request(CLAUDE + "a", "b", "c"), "d", hint="claude-9")
+    assert ticket.thread == "claude-9"
+
+
+# --- names
+
+
+@pytest.mark.parametrize(
+    ("aside", "names"),
+    [
+        (request("x", system="You are a title generator."), ("s.2", "s")),
+        (request("Generate a title for this conversation:"), ("s.2", "s")),
+        (request("Find the title of this book.", tools=(Tool("t"),)), ("s", "s.2")),
+        (request("hello"), ("s", "s.2")),
+    ],
+)
+def test_a_question_for_a_title_does_not_take_the_sessions_name(gateway, aside, names):
+    first = gateway.turn(aside, "y", hint="s")
+    assert (first.thread, gateway.turn(request("a"), "b", hint="s").thread) == names
+    assert gateway.turn(request("a", "b", "c"), "d", hint="s").thread == names[1]
+
+
+def test_two_gateways_on_one_store_know_each_others_setup(store):
+    """What one of them remembers of a branch is true only of the commit that it left there."""
+    gateways = [Gateway(store) for _ in range(2)]
+    spoken = ["a"]
+    first, second = (Tool("one"),), (Tool("two"),)
+    plan = [(0, first, "b"), (1, second, "c"), (0, first, "d"), (0, first, "e"), (1, first, "f")]
+    names = set()
+    for number, tools, reply in plan:
+        asked = Request("m", said(*spoken), tools=tools)
+        ticket = gateways[number].turn(asked, reply, hint="s")
+        thread = weft.thread.open(store, ticket.thread, branch=ticket.branch)
+        assert thread.compile().tools == tools
+        spoken.extend([reply, f"after {reply}"])
+        names.add(ticket.thread)
+    assert len(names) == 1
+    setups = [info for info in weft.thread.open(store, *names).log() if info.kind == "setup"]
+    assert len(setups) == 3
+
+
+@pytest.mark.parametrize(
+    ("headers", "params", "name"),
+    [
+        ({"x-claude-code-session-id": "0a-1"}, Params(), "claude-0a-1"),
+        (
+            {"x-claude-code-session-id": "0a-1", "x-claude-code-agent-id": "a7"},
+            Params(),
+            "claude-0a-1.a7",
+        ),
+        ({"session_id": "abc"}, Params(), "codex-abc"),
+        ({"session-id": "parent", "thread-id": "own"}, Params(), "codex-own"),
+        ({"x-session-id": "ses_1"}, Params(), "session-ses_1"),
+        ({}, Params(prompt_cache_key="01-ff"), None),  # shared by whoever shares a cache
+        (
+            {},
+            Params(metadata={"user_id": "user_9_account__session_0a1b2c3d-4"}),
+            "claude-0a1b2c3d-4",
+        ),
+        ({}, Params(metadata={"user_id": '{"session_id": "s-3"}'}), "claude-s-3"),
+        ({}, Params(metadata={"user_id": "u1"}), None),  # a person, not a session
+        ({}, Params(metadata={"user_id": "[1]"}), None),
+        ({}, Params(user="u1"), None),
+        ({"x-weft-thread": "../../etc"}, Params(prompt_cache_key="x"), "etc"),
+        ({"x-weft-thread": "///"}, Params(), None),
+        ({"x-weft-thread": "n" * 500}, Params(), "n" * 80),
+        ({}, Params(), None),
+    ],
+)
+def test_a_session_is_read_from_what_clients_send(headers, params, name):
+    assert read_hint(headers, Request("m", (), params=params)) == name
+
+
+@pytest.mark.parametrize(
+    ("headers", "retry"),
+    [
+        ({}, False),
+        ({"x-stainless-retry-count": "0"}, False),
+        ({"x-stainless-retry-count": "2"}, True),
+    ],
+)
+def test_an_sdk_says_that_it_asks_again(headers, retry):
+    assert is_retry(headers) is retry
