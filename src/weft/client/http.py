@@ -11,6 +11,7 @@ steps. Whoever got a reply closes it: that is what frees its connection.
 """
 
 import asyncio
+import os
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
@@ -44,6 +45,13 @@ class CallLimits(Struct, frozen=True, kw_only=True):
     total: float = 3600.0
     answer_bytes: int = 256 * 1024 * 1024
     connections: int = 4096
+
+
+REASONS: dict[type[Exception], str] = {
+    aiohttp.ServerDisconnectedError: "it closed the connection",
+    aiohttp.ClientPayloadError: "its body is incomplete or badly framed",
+    aiohttp.ClientOSError: "the connection was lost",
+}
 
 
 class HttpReply:
@@ -305,5 +313,12 @@ def _late(name: str, words: str) -> UpstreamFailed:
 
 
 def describe(error: Exception) -> str:
-    """An error's own words, or its name where it has none."""
-    return str(error) or type(error).__name__
+    """What went wrong, without addresses or bytes: clients of the gateway read it too."""
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "its host name is not known"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
+        return "its TLS certificate or handshake is not valid"
+    reason = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(reason, OSError) and reason.errno:
+        return os.strerror(reason.errno).lower()
+    return REASONS.get(type(error), type(error).__name__)
