@@ -13,6 +13,7 @@ from weft.gateway.reads import QUESTIONS
 from weft.gateway.writes import WISHES
 
 CHAT = {"model": "weft-offline", "messages": [{"role": "user", "content": "hi"}]}
+HINTS = ["x-weft-thread", "x-session-id", "x-claude-code-session-id", "thread-id"]
 FIELDS = {"id": "abc", "text": "words", "priority": "pinned", "name": "x", "a": "main", "q": "hi"}
 
 
@@ -27,6 +28,22 @@ def chat(gateway, key, **headers):
     status, answered, _ = post(url, CHAT, {**given, **headers})
     assert status == 200
     return answered["x-weft-thread"]
+
+
+@pytest.mark.parametrize("header", HINTS)
+def test_a_name_that_another_key_has_is_answered_like_a_new_one(gateway, header):
+    taken, fresh = f"used-{header.replace('_', '-')}", f"free-{header.replace('_', '-')}"
+    theirs = chat(gateway, "key-a", **{header: taken})
+    ours = chat(gateway, "key-b", **{header: taken})
+    new = chat(gateway, "key-b", **{header: fresh})
+    assert ours != theirs
+    assert ours.replace("used", "free") == new
+
+
+def test_the_name_that_was_answered_names_the_same_thread_again(gateway):
+    first = chat(gateway, "key-a", **{"x-weft-thread": "mine"})
+    again = chat(gateway, "key-a", **{"x-weft-thread": first})
+    assert again.partition(".")[0] == first
 
 
 async def ask_all(gateway, thread, key):

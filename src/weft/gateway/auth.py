@@ -76,8 +76,8 @@ def own_name(caller: Caller, name: str) -> str:
     """
     if caller.scope == OWN_SCOPE:
         return name
-    mark = f"~{caller.scope[:MARK]}"
-    return name if re.search(rf"{mark}(\.[0-9a-f]+)?$", name) else name + mark
+    mark = f"-k{caller.scope[:MARK]}"
+    return name if re.search(rf"{mark}(\.[0-9]+)?$", name) else name + mark
 
 
 def refuse_foreign_pages(headers: Mapping[str, str], settings: Settings) -> None:

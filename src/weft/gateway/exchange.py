@@ -43,7 +43,7 @@ from weft.errors import Refused, StoreError, UpstreamFailed, UpstreamProtocolErr
 from weft.model import ApiError, Fold, JsonObject, Loss, Request, Response
 
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
-from .auth import Caller, admit, brings_credentials
+from .auth import Caller, admit, brings_credentials, own_name
 from .errors import failure, refusal
 from .google import read_address
 from .guard import Guard
@@ -157,9 +157,10 @@ async def _travel(
     if not readable:
         ledger.outcome = "unread"
     elif state.recorder is not None:
+        hint = read_hint(inbound.headers, request)
         recording = await state.recorder.begin(
             caller.scope,
-            read_hint(inbound.headers, request),
+            None if hint is None else own_name(caller, hint),
             request,
             maker=None if is_direct(route, codec) else route.maker,
             is_retry=is_retry(inbound.headers),
