@@ -52,7 +52,14 @@ from .outgoing import UNWELCOME, Outgoing, is_direct, loss_header, returns, writ
 from .recorder import Recording
 from .relay import Interpreter, Mirror, Piece, Relay, asks_for_costs, keepalive
 from .remote import Sealer, Wish, ask_in_words, holds_seals, open_seals, read_wish, seal, write_list
-from .resume import join, read_link, unknown_link, without_link
+from .resume import (
+    join,
+    read_link,
+    read_states,
+    unknown_link,
+    unknown_state,
+    without_link,
+)
 from .state import State
 from .usage import Ledger
 
@@ -146,6 +153,7 @@ async def _travel(
         body = orjson.dumps(raw)
         request, route, readable = read_request(state, codec, raw, inbound)
     ledger.model, ledger.upstream = request.model, route.provider.name
+    await _refuse_foreign_state(state, codec, raw, caller)
     link = read_link(codec.protocol, raw)
     if link is not None and readable:
         request = await _resume(state, codec, route, request, caller, link)
@@ -291,6 +299,23 @@ async def _resume(
     if route.provider is OFFLINE or not is_direct(route, codec):
         raise unknown_link(codec.protocol, link)
     return request
+
+
+async def _refuse_foreign_state(
+    state: State, codec: Codec, raw: JsonObject, caller: Caller
+) -> None:
+    """Raises `Refused` for state at the vendor that this caller did not get from here.
+
+    Without keys all callers are one person's programs, and the vendor judges.
+    """
+    if not state.settings.keys:
+        return
+    recorder, link = state.recorder, read_link(codec.protocol, raw)
+    if link is not None and (recorder is None or await recorder.before(caller.scope, link) is None):
+        raise unknown_link(codec.protocol, link)
+    for path, id in read_states(codec.protocol, raw):
+        if recorder is None or not await recorder.has_token(caller.scope, id):
+            raise unknown_state(path, id)
 
 
 async def _ask(journey: Journey) -> Reply:

@@ -33,6 +33,7 @@ from weft.store import Store
 from weft.thread import Bodies, Imprint
 
 from .hints import is_aside
+from .identity import token_key
 from .journal import Journal, Position, leftover_journals, open_journal
 from .records import (
     AnswerRecord,
@@ -201,6 +202,10 @@ class Recorder:
     async def before(self, scope: str, id: str) -> Before | None:
         """The conversation up to the caller's answer of that id; `None` for an unknown id."""
         return await self._read(lambda: self._before(scope, id))
+
+    async def has_token(self, scope: str, id: str) -> bool:
+        """Whether an answer to this caller held this id."""
+        return await self._read(lambda: bool(self.store.find_links([token_key(scope, id)])))
 
     def close(self) -> None:
         """Finish what is being written; records in the journal stay there for the next start."""

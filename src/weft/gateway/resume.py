@@ -78,6 +78,41 @@ def join(protocol: str, before: Before, request: Request) -> Request:
     )
 
 
+def read_states(protocol: str, body: JsonObject) -> list[tuple[str, str]]:
+    """What a body uses that its vendor keeps, by the path and id: conversations, items, caches.
+
+    Everybody who is let in here reaches the vendor with one and the same key, so the vendor cannot
+    tell whose it is.
+    """
+    states: list[tuple[str, str]] = []
+    for member in STATES.get(protocol, ()):
+        value = body.get(member)
+        id = cast(JsonObject, value).get("id") if isinstance(value, dict) else value
+        if isinstance(id, str) and id:
+            states.append((member, id))
+    items = body.get("input") if protocol == "openai-responses" else None
+    for number, item in enumerate(cast(list[object], items) if isinstance(items, list) else ()):
+        fields = cast(JsonObject, item) if isinstance(item, dict) else {}
+        id = fields.get("id")
+        if isinstance(id, str) and (
+            fields.get("type") == "item_reference" or fields.keys() <= {"id", "type"}
+        ):
+            states.append((f"input[{number}]", id))
+    return states
+
+
+STATES: Mapping[str, tuple[str, ...]] = {
+    "anthropic": ("container",),
+    "openai-responses": ("conversation",),
+    "gemini": ("cachedContent", "cached_content"),
+}
+
+
+def unknown_state(path: str, id: str) -> Refused:
+    """The caller has not received this id from here."""
+    return Refused(f"{id!r} is not known here", param=path, status=404, type="not_found_error")
+
+
 def unknown_link(protocol: str, id: str) -> Refused:
     """Nothing here answered with that id."""
     return Refused(f"no answer {id!r} is known here", param=LINKS[protocol].member)

@@ -2,15 +2,16 @@
 
 Write-ahead logging with `synchronous=NORMAL`: what was acknowledged survives a killed process.
 Writers queue for the one write lock (`BEGIN IMMEDIATE`), readers never wait. One connection
-serves all threads of a process behind a lock.
+serves all threads of a process behind a lock; while one of them writes, the others read through
+a second connection.
 """
 
 import os
 import sqlite3
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from threading import RLock
+from threading import RLock, get_ident
 from types import TracebackType
 from typing import Any
 
@@ -72,6 +73,7 @@ class SqliteFile:
         self._version = 0
         self.tip: Tip | None = None
         self._path = path
+        self._reader = _Reader(path)
         try:
             _create_private(self._path)
             self._db = sqlite3.connect(
@@ -119,8 +121,8 @@ class SqliteFile:
                 raise
             self._writer.execute(f"RELEASE {name}")
 
-    def together(self) -> RLock:
-        return self.lock
+    def together(self) -> AbstractContextManager[Any]:
+        return _Held(self.lock) if self._take_lock() else self._reader
 
     def __enter__(self) -> None:
         self.lock.acquire()
@@ -158,13 +160,21 @@ class SqliteFile:
             self.lock.release()
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        with self.lock:
-            try:
+        try:
+            if not self._take_lock():
+                return self._reader.read(sql, values)
+            with _Held(self.lock):
                 if self._deferred.rows:
                     self.catch_up()
                 return self._db.execute(sql, values).fetchall()
-            except UNREAD as error:
-                raise self._failed(error) from None
+        except UNREAD as error:
+            raise self._failed(error) from None
+
+    def _take_lock(self) -> bool:
+        """Take the first connection's lock; false where the second connection must serve."""
+        if self._reader.is_open:
+            return False
+        return self.lock.acquire(blocking=not self._reader.serves)
 
     def write(self, sql: str, values: Sequence[Any] = ()) -> int:
         self._before_write()
@@ -202,6 +212,7 @@ class SqliteFile:
 
     def close(self) -> None:
         with self.lock:
+            self._reader.close()
             self._db.close()
 
     def catch_up(self) -> None:
@@ -283,6 +294,80 @@ class SqliteFile:
 
     def _failed(self, error: Exception) -> StoreError:
         return _blame(error, f"the store {self._path!r} failed: {error}")
+
+
+class _Held:
+    """Releases a lock that was taken before."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: RLock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *raised: object) -> None:
+        self._lock.release()
+
+
+class _Reader:
+    """A second connection, which reads while another thread of this process writes.
+
+    A writer may wait for another process's lock for a long time; who only reads must not wait with
+    it. As a context manager it shows one state of the store to all reads of the calling thread.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.serves = path != ":memory:"
+        self._path = path
+        self._lock = RLock()
+        self._db: sqlite3.Connection | None = None
+        self._owner: int | None = None
+        self._depth = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the calling thread is inside this context manager."""
+        return self._owner == get_ident()
+
+    def read(self, sql: str, values: Sequence[Any]) -> list[Row]:
+        with self._lock:
+            return self._connection().execute(sql, values).fetchall()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        try:
+            if self._owner is None:
+                self._connection().execute("BEGIN")
+            self._depth += 1
+            self._owner = get_ident()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __exit__(self, *raised: object) -> None:
+        self._depth -= 1
+        try:
+            if self._depth == 0:
+                self._owner = None
+                self._connection().execute("COMMIT")
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._db is not None:
+                self._db.close()
+            self._db = None
+
+    def _connection(self) -> sqlite3.Connection:
+        if self._db is None:
+            self._db = sqlite3.connect(
+                self._path, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None
+            )
+            self._db.execute("PRAGMA query_only = ON")
+        return self._db
 
 
 def _blame(error: Exception, told: str) -> StoreError:
