@@ -16,6 +16,8 @@ from weft.model import Block, Close, Delta, Event, Message, Open, ToolCall
 from .base import Calls, members
 
 OPENING = re.compile(r'\s*\{\s*"input"\s*:\s*"')
+LONGEST_OPENING = 1000
+"""Whoever has written more than this without an opening writes something else; the end tells it."""
 CHARACTERS = re.compile(
     r'(?:[^"\\]+'
     r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -138,30 +140,32 @@ class CallRestorer:
             return [Close(index, last)]
         whole = last.arguments if isinstance(last, ToolCall) else unwrap(reader.written)
         final = last if last is not None else structs.replace(known, arguments=whole)
-        missed = whole[len(reader.said) :] if whole.startswith(reader.said) else ""
+        said = reader.said
+        missed = whole[len(said) :] if whole.startswith(said) else ""
         events: list[Event] = [Delta(index, "arguments", missed)] if missed else []
         return [*events, Close(index, final)]
 
 
 class _Input:
-    """The text inside `{"input": "..."}` while it arrives; `said` is what was given out of it."""
+    """The text inside `{"input": "..."}` while it arrives, and what was given out of it."""
 
     def __init__(self) -> None:
-        self.written = ""
-        self.said = ""
+        self._written: list[str] = []
+        self._given: list[str] = []
         self._inside = False
         self._ended = False
         self._rest = ""
 
     def feed(self, text: str) -> str:
         """The characters of the input that this piece completes."""
-        self.written += text
+        self._written.append(text)
         if self._ended:
             return ""
         self._rest += text
         if not self._inside:
             opening = OPENING.match(self._rest)
             if opening is None:
+                self._ended = len(self._rest) > LONGEST_OPENING
                 return ""
             self._inside = True
             self._rest = self._rest[opening.end() :]
@@ -174,5 +178,13 @@ class _Input:
         except orjson.JSONDecodeError:  # no JSON after all: the end says it whole
             self._ended = True
             return ""
-        self.said += said
+        self._given.append(said)
         return said
+
+    @property
+    def written(self) -> str:
+        return "".join(self._written)
+
+    @property
+    def said(self) -> str:
+        return "".join(self._given)

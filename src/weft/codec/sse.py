@@ -11,18 +11,22 @@ class SseParser:
     """Bytes in any pieces become frames."""
 
     def __init__(self) -> None:
-        self._tail = b""
+        self._tail: list[bytes] = []
         self._event: str | None = None
         self._data: list[str] = []
 
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that these bytes complete."""
-        buffer = self._tail + data
+        if b"\n" not in data and b"\r" not in data and not self._held():
+            self._tail.append(data)  # a long line is put together once, when it ends
+            return []
+        buffer = b"".join((*self._tail, data))
         if b"\r" in buffer:
             held = buffer.endswith(b"\r")  # a line feed may still follow
             whole = buffer[:-1] if held else buffer
             buffer = whole.replace(b"\r\n", b"\n").replace(b"\r", b"\n") + (b"\r" if held else b"")
-        *lines, self._tail = buffer.split(b"\n")
+        *lines, tail = buffer.split(b"\n")
+        self._tail = [tail]
         frames: list[Frame] = []
         for line in lines:
             if not line:
@@ -34,11 +38,15 @@ class SseParser:
     def close(self) -> list[Frame]:
         """What is left at the end: a last frame whose blank line never came."""
         frames: list[Frame] = []
-        if self._tail.strip():
-            self._line(self._tail.rstrip(b"\r").decode("utf-8", "replace"))
-        self._tail = b""
+        tail, self._tail = b"".join(self._tail), []
+        if tail.strip():
+            self._line(tail.rstrip(b"\r").decode("utf-8", "replace"))
         self._dispatch(frames)
         return frames
+
+    def _held(self) -> bool:
+        """Whether the last byte is a carriage return, which the next one may belong to."""
+        return bool(self._tail) and self._tail[-1].endswith(b"\r")
 
     def _line(self, line: str) -> None:
         name, _, value = line.partition(":")

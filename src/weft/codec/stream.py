@@ -1,6 +1,6 @@
 """What the streams of all wires share."""
 
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -13,6 +13,38 @@ from .base import Frame
 def json_frame(body: Any, event: str | None = None) -> Frame:
     """A frame whose data is this JSON value."""
     return Frame(orjson.dumps(body).decode(), event)
+
+
+class Pieces:
+    """A text that arrives in pieces. It stands where the text will stand, because joining each
+    piece to those before would copy a long text once per piece."""
+
+    def __init__(self, *pieces: str) -> None:
+        self.pieces = list(pieces)
+
+    def __str__(self) -> str:
+        return "".join(self.pieces)
+
+
+def grow(text: Any, piece: str) -> Pieces:
+    """The text with one more piece; raises `TypeError` for what is no text."""
+    if isinstance(text, Pieces):
+        text.pieces.append(piece)
+        return text
+    if not isinstance(text, str):
+        raise TypeError(f"{type(text).__name__} does not grow by text")
+    return Pieces(text, piece)
+
+
+def settle(value: Any) -> Any:
+    """The value with every text in it that grew as a string."""
+    if isinstance(value, Pieces):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: settle(member) for key, member in cast(dict[Any, Any], value).items()}
+    if isinstance(value, list):
+        return [settle(member) for member in cast(list[Any], value)]
+    return value
 
 
 def cut_off(mark: str) -> ApiError:

@@ -55,6 +55,7 @@ COMMENT = b": keep-alive\n"
 empty event that some readers stumble over (openai-python issue 2722)."""
 
 _FRAME_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+LONGEST_END = 4
 
 
 class Piece(Struct, frozen=True, gc=False):
@@ -91,22 +92,29 @@ class FrameCutter:
     """Cuts bytes after each blank line, and keeps every byte."""
 
     def __init__(self) -> None:
-        self._tail = b""
+        self._tail: list[bytes] = []
+        self._edge = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The frames that are whole now, as they came."""
-        buffer = self._tail + chunk
+        window = self._edge + chunk  # an end may begin in the bytes before this chunk
+        if _FRAME_END.search(window) is None:
+            self._tail.append(chunk)
+            self._edge = window[1 - LONGEST_END :]
+            return []
+        buffer = b"".join((*self._tail, chunk))
         frames: list[bytes] = []
         start = 0
         for end in _FRAME_END.finditer(buffer):
             frames.append(buffer[start : end.end()])
             start = end.end()
-        self._tail = buffer[start:]
+        self._tail = [buffer[start:]]
+        self._edge = self._tail[0][1 - LONGEST_END :]
         return frames
 
     def close(self) -> bytes:
         """What came after the last blank line."""
-        tail, self._tail = self._tail, b""
+        tail, self._tail, self._edge = b"".join(self._tail), [], b""
         return tail
 
 

@@ -38,7 +38,7 @@ class Fold:
         self._ext: Ext | None = None
         self._blocks: dict[int, Block] = {}
         self._open: dict[int, list[str]] = {}
-        self._signature: dict[int, str] = {}
+        self._signature: dict[int, list[str]] = {}
 
     def send(self, event: Event) -> None:
         """Take one event; raises `UpstreamProtocolError` where the order is impossible."""
@@ -52,7 +52,7 @@ class Fold:
                         f"a delta came for block {index}, which is not open"
                     )
                 if kind == "signature":
-                    self._signature[index] = self._signature.get(index, "") + text
+                    self._signature.setdefault(index, []).append(text)
                 else:
                     pieces.append(text)
             case Open(index=index, block=block):
@@ -118,7 +118,8 @@ class Fold:
             case Text(text=text) | Refusal(text=text):
                 return structs.replace(block, text=text + grown)
             case Thinking(text=text, signature=signature):
-                sealed = self._signature.get(index, signature)
+                pieces = self._signature.get(index)
+                sealed = signature if pieces is None else "".join(pieces)
                 return structs.replace(block, text=text + grown, signature=sealed)
             case ToolCall(arguments=arguments):
                 return structs.replace(block, arguments=arguments + grown)

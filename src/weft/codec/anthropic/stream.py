@@ -9,7 +9,7 @@ from typing import Any, cast
 import orjson
 
 from weft.codec.base import Frame, members
-from weft.codec.stream import MISSHAPEN, cut_off, misshapen, unreadable
+from weft.codec.stream import MISSHAPEN, Pieces, cut_off, grow, misshapen, unreadable
 from weft.model import (
     Block,
     Close,
@@ -41,10 +41,12 @@ GROWS = {
 
 
 class StreamDecoder:
-    """Frames become events. `_open` is what has arrived of each block, as the wire wrote it."""
+    """Frames become events. `_open` is what has arrived of each block, as the wire wrote it; texts
+    that grow in it are `Pieces`."""
 
     def __init__(self) -> None:
         self._open: dict[int, JsonObject] = {}
+        self._citations: dict[int, list[Any]] = {}
         self._inputs: dict[int, list[str]] = {}
         self._counted: JsonObject = {}
         self._ended = False
@@ -107,7 +109,9 @@ class StreamDecoder:
         kind = str(delta.get("type"))
         block = self._open.get(index)
         if kind not in GROWS:
-            if block is not None:
+            if block is not None and kind == "citations_delta":
+                self._citations.setdefault(index, []).append(delta.get("citation"))
+            elif block is not None:
                 _keep(block, delta)
             return [Other(PROTOCOL, kind, raw, index)]
         part, member = GROWS[kind]
@@ -115,7 +119,7 @@ class StreamDecoder:
         if part == "arguments" and block is not None:
             self._inputs[index].append(text)
         elif block is not None:
-            block[member] = block.get(member, "") + text if part != "signature" else text
+            block[member] = grow(block.get(member, ""), text) if part != "signature" else text
         return [Delta(index, cast(Any, part), text)]
 
     def _stop(self, raw: JsonObject) -> list[Event]:
@@ -124,6 +128,9 @@ class StreamDecoder:
         written = "".join(self._inputs.pop(index, []))
         if block is None:
             return [Other(PROTOCOL, "content_block_stop", raw)]
+        block = {key: str(v) if isinstance(v, Pieces) else v for key, v in block.items()}
+        if index in self._citations:
+            block["citations"] = [*(block.get("citations") or ()), *self._citations.pop(index)]
         return [Close(index, _closed(block, written))]
 
     def _finish(self, raw: JsonObject) -> Finish:
@@ -161,11 +168,9 @@ def _closed(block: JsonObject, written: str) -> Block:
 
 
 def _keep(block: JsonObject, delta: JsonObject) -> None:
-    """Fold a delta that only this wire knows into its block: a citation, a compaction's text."""
-    if delta.get("type") == "citations_delta":
-        block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
-        return
+    """Fold a delta that only this wire knows into its block, such as a compaction's text."""
     for key, value in delta.items():
         if key != "type":
             old = block.get(key)
-            block[key] = old + value if isinstance(old, str) and isinstance(value, str) else value
+            grows = isinstance(old, str | Pieces) and isinstance(value, str)
+            block[key] = grow(old, value) if grows else value

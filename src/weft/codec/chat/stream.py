@@ -15,7 +15,15 @@ import orjson
 from weft.codec.base import Frame, members
 from weft.codec.calls import MADE
 from weft.codec.read import wrong
-from weft.codec.stream import MISSHAPEN, cut_off, misshapen, unreadable
+from weft.codec.stream import (
+    MISSHAPEN,
+    Pieces,
+    cut_off,
+    grow,
+    misshapen,
+    settle,
+    unreadable,
+)
 from weft.model import (
     Audio,
     Block,
@@ -158,7 +166,7 @@ class StreamDecoder:
         if not self._finished:
             events.append(Finish(self._stopped(None)))
         if self._kept:
-            events.append(Finish(ext={PROTOCOL: self._kept}))
+            events.append(Finish(ext={PROTOCOL: settle(self._kept)}))
         return [*events, End()]
 
     def _stopped(self, word: Any) -> Stop:
@@ -302,7 +310,7 @@ class StreamDecoder:
         self._prose = None
         if member == "thinking" and self._details:
             own: JsonObject = {"item": self._item} if self._item else {}
-            own[REASONING_DETAILS] = self._details
+            own[REASONING_DETAILS] = settle(self._details)
             block = Thinking("".join(self._thought), self._proof, {PROTOCOL: own})
             events.append(Close(index, block))
         else:
@@ -318,7 +326,7 @@ class StreamDecoder:
             events.append(Close(cast(int, call.index)))
         self._calls = {}
         if self._audio.get("id"):
-            block: Audio = decode_audio_answer(self._audio)
+            block: Audio = decode_audio_answer(settle(self._audio))
             events.append(Close(self._open(block, events)))
             self._audio = {}
 
@@ -346,18 +354,27 @@ def _join_details(old: list[JsonObject], new: list[JsonObject]) -> None:
             continue
         for key, value in piece.items():
             was = last.get(key) if key in ("text", "summary", "data") else None
-            last[key] = was + value if isinstance(was, str) and isinstance(value, str) else value
+            grows = isinstance(was, str | Pieces) and isinstance(value, str)
+            last[key] = grow(was, value) if grows else value
 
 
 def _join(old: JsonObject, new: JsonObject) -> None:
     """Grow partial members: text and lists by appending, objects member by member."""
     for key, value in new.items():
         was = old.get(key)
-        if isinstance(was, str) and isinstance(value, str) and key in ("data", "transcript"):
-            old[key] = was + value
+        grows = key in ("data", "transcript") and isinstance(was, str | Pieces)
+        if grows and isinstance(value, str):
+            old[key] = grow(was, value)
         elif isinstance(was, list) and isinstance(value, list):
-            old[key] = [*cast(list[Any], was), *cast(list[Any], value)]
+            cast(list[Any], was).extend(cast(list[Any], value))
         elif isinstance(was, dict) and isinstance(value, dict):
             _join(cast(JsonObject, was), cast(JsonObject, value))
         elif value is not None:
-            old[key] = dict(cast(JsonObject, value)) if isinstance(value, dict) else value
+            old[key] = _copy(value)
+
+
+def _copy(value: Any) -> Any:
+    """The value with lists and objects of its own: they grow, and others hold the frame's."""
+    if isinstance(value, dict):
+        return {key: _copy(member) for key, member in cast(JsonObject, value).items()}
+    return list(cast(list[Any], value)) if isinstance(value, list) else value

@@ -6,7 +6,7 @@ item with its beginning, its parts, its deltas and its end, numbered in order. I
 side by side, so nothing waits.
 """
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from weft.codec.base import Frame, Losses
 from weft.codec.stream import json_frame
@@ -44,7 +44,7 @@ class Item(Struct):
     id: str
     block: Block
     said: list[str]
-    signature: str | None = None
+    signature: list[str] = field(default_factory=list[str])
 
 
 class StreamEncoder:
@@ -145,7 +145,7 @@ class StreamEncoder:
         frames += self._part_added(item)
         text = _text(block)
         if isinstance(block, Thinking) and block.signature:
-            item.signature = block.signature
+            item.signature = [block.signature]
         return frames + (self._grown(item, text) if text else [])
 
     def _part_added(self, item: Item) -> list[Frame]:
@@ -161,7 +161,7 @@ class StreamEncoder:
         if item is None:
             return []
         if kind == "signature":
-            item.signature = (item.signature or "") + text
+            item.signature.append(text)
             return []
         return self._grown(item, text)
 
@@ -294,7 +294,7 @@ def _whole(item: Item, last: Block | None) -> Block:
         case Text() | Refusal():
             return structs.replace(item.block, text=said)
         case Thinking():
-            return structs.replace(item.block, text=said, signature=item.signature)
+            return structs.replace(item.block, text=said, signature="".join(item.signature) or None)
         case ToolCall():
             return structs.replace(item.block, arguments=said)
         case _:
