@@ -96,6 +96,9 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
         Draft as Draft,
     )
     from weft.history import (
+        ResultConflict as ResultConflict,
+    )
+    from weft.history import (
         SetupConflict as SetupConflict,
     )
     from weft.model import (
@@ -241,6 +244,7 @@ _NAMES: dict[str, str] = {
     "Replacement": "weft.compact",
     "Request": "weft.model",
     "Response": "weft.model",
+    "ResultConflict": "weft.history",
     "Sent": "weft.thread",
     "SessionContent": "weft.thread",
     "SetupConflict": "weft.history",

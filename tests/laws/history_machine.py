@@ -137,6 +137,13 @@ class History(RuleBasedStateMachine):
         asked = ToolCall(f"c{self.number}", "f", "{}")
         self.all(lambda t: t.commit_message(Message("assistant", (asked,))))
 
+    @precondition(lambda self: bool(open_calls(rows(self.one))))
+    @rule(pick=PICK, text=SAID)
+    def answer_open_call(self, pick: int, text: str) -> None:
+        """Several branches may answer one call, each in its own words."""
+        calls = open_calls(rows(self.one))
+        self.all(lambda t: t.tool_result(calls[pick % len(calls)], f"{t.current} {text}"))
+
     @rule(name=st.sampled_from(["style", "tone"]), text=SAID)
     def directive(self, name: str, text: str) -> None:
         self.all(lambda t: t.directive(name, text))
@@ -221,6 +228,8 @@ class History(RuleBasedStateMachine):
         self.previewed(lambda t, **o: t.merge(name, "squash", **options, **o))
         after = {row.id: row.message for row in rows(self.one)}
         for row in before:
+            if has_result(row) and settle in ("theirs", "concat"):
+                continue  # the result of a call that both sides answered may be theirs
             assert row.id in after
             if settle != "concat":
                 assert after[row.id] in (row.message, there.get(row.id, row).message)
@@ -439,6 +448,17 @@ class History(RuleBasedStateMachine):
             if head is not None:
                 handle = self.threads[1]._handle
                 assert handle.view(bytes.fromhex(head)).rows == lines
+
+
+def open_calls(lines: list[Row]) -> list[str]:
+    """The calls that nothing answers, of lines that a vendor may be sent together."""
+    blocks = [block for row in lines for block in row.message.blocks]
+    answered = {block.call_id for block in blocks if isinstance(block, ToolResult)}
+    return [b.id for b in blocks if isinstance(b, ToolCall) and b.id not in answered]
+
+
+def has_result(row: Row) -> bool:
+    return any(isinstance(block, ToolResult) for block in row.message.blocks)
 
 
 def elsewhere(thread: Thread, branch: str) -> Thread:

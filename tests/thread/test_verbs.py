@@ -224,7 +224,7 @@ def test_a_call_that_both_sides_answered_has_one_answer(t: Thread) -> None:
     t.tool_result("c1", "theirs")
     talk(t, "more")
     t.switch("main")
-    info = t.merge("f")
+    info = t.merge("f", "ours")
     assert said(t) == ["a:", "t:mine", "u:more"]
     assert info.metadata == {"answered_twice": ["c1"]}
 

@@ -7,9 +7,10 @@ from typing import Any
 from weft.history import CHOICES
 from weft.thread import MergePreview, Thread, Undone
 from weft.thread.moving import NAMED
+from weft.thread.strategy import SQUASH
 
 from .headline import SHORT, headline
-from .reshape import preview_json
+from .reshape import add_answers, preview_json, read_strategy
 from .threads import (
     REVISION,
     Verb,
@@ -49,8 +50,15 @@ def switch(thread: Thread, args: argparse.Namespace) -> None:
 
 
 def merge(thread: Thread, args: argparse.Namespace) -> None:
+    is_squash = args.strategy == SQUASH
+    given = args.settle if is_squash else args.strategy
+    settle = read_strategy(given, args.answer)
     found = thread.merge(
-        args.branch, args.strategy, preview=bool(args.preview), text=args.text, settle=args.settle
+        args.branch,
+        args.strategy if is_squash else settle,
+        preview=bool(args.preview),
+        text=args.text,
+        settle=settle if is_squash else args.settle,
     )
     if isinstance(found, MergePreview) and args.json:
         print_json(_preview_json(found))
@@ -121,6 +129,7 @@ def _merge_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--settle", choices=CHOICES, help="how a squash settles messages that both sides changed"
     )
+    add_answers(parser)
     parser.add_argument("--preview", action="store_true", help="show what it would do")
 
 

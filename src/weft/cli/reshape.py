@@ -4,13 +4,16 @@ Each shows with `--preview` what it would change and cost, and changes nothing.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import to_builtins
 
-from weft.history import CHOICES, Conflict, Row, SetupConflict
+from weft.errors import MergeConflict
+from weft.history import CHOICES, AnyConflict, ResultConflict, Row, SetupConflict
+from weft.model import Message
 from weft.thread import CommitInfo, Preview, Thread
+from weft.thread.strategy import Strategy
 
 from .threads import (
     MESSAGE,
@@ -40,17 +43,18 @@ def reset(thread: Thread, args: argparse.Namespace) -> None:
 
 
 def rebase(thread: Thread, args: argparse.Namespace) -> None:
-    print_change(args, thread, thread.rebase(args.onto, args.strategy, preview=bool(args.preview)))
+    settle = read_strategy(args.strategy, args.answer)
+    print_change(args, thread, thread.rebase(args.onto, settle, preview=bool(args.preview)))
 
 
 def cherry_pick(thread: Thread, args: argparse.Namespace) -> None:
-    print_change(
-        args, thread, thread.cherry_pick(args.id, args.strategy, preview=bool(args.preview))
-    )
+    settle = read_strategy(args.strategy, args.answer)
+    print_change(args, thread, thread.cherry_pick(args.id, settle, preview=bool(args.preview)))
 
 
 def revert(thread: Thread, args: argparse.Namespace) -> None:
-    print_change(args, thread, thread.revert(args.id, args.strategy, preview=bool(args.preview)))
+    settle = read_strategy(args.strategy, args.answer)
+    print_change(args, thread, thread.revert(args.id, settle, preview=bool(args.preview)))
 
 
 def restore(thread: Thread, args: argparse.Namespace) -> None:
@@ -82,8 +86,12 @@ def preview_json(preview: Preview) -> dict[str, Any]:
     }
 
 
-def conflict_json(conflict: Conflict | SetupConflict) -> dict[str, Any]:
+def conflict_json(conflict: AnyConflict) -> dict[str, Any]:
     """A conflict as JSON says it: of a message its texts, of the setup its parts on each side."""
+    if isinstance(conflict, ResultConflict):
+        results = {"ours": conflict.ours, "theirs": conflict.theirs}
+        told = {side: Message("tool", (result,)).text for side, result in results.items()}
+        return {"id": conflict.id, "kind": conflict.kind, **told}
     sides = {"ours": conflict.ours, "theirs": conflict.theirs}
     said = {
         side: found.message.text if isinstance(found, Row) else to_builtins(found)
@@ -95,6 +103,42 @@ def conflict_json(conflict: Conflict | SetupConflict) -> dict[str, Any]:
 
 def add_strategy(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strategy", choices=CHOICES, help="how conflicts are settled")
+    add_answers(parser)
+
+
+def add_answers(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--answer",
+        metavar="ID=ANSWER",
+        action="append",
+        default=[],
+        type=_answer,
+        help="settle the conflict of this id (--preview --json lists them): ours, theirs, concat,"
+        " or the text to have; may be repeated",
+    )
+
+
+def _answer(text: str) -> tuple[str, str]:
+    id, equals, answer = text.partition("=")
+    if not id or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not ID=ANSWER")
+    return id, answer
+
+
+def read_strategy(strategy: str | None, answers: Sequence[tuple[str, str]]) -> Strategy:
+    """How conflicts are settled: each by its answer, all others by the strategy."""
+    if not answers:
+        return strategy
+
+    def choose(conflict: AnyConflict) -> str:
+        found = {answer for id, answer in answers if conflict.id.startswith(id)}
+        if len(found) == 1:
+            return found.pop()
+        if strategy is None or found:
+            raise MergeConflict(f"no answer for the conflict in {conflict.place}", (conflict,))
+        return strategy
+
+    return choose
 
 
 def _reset_options(parser: argparse.ArgumentParser) -> None:

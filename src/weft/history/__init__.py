@@ -12,7 +12,7 @@ from .attempts import (
     has_content,
 )
 from .compile import HIDDEN_KINDS, Count, View, show_rows, shows
-from .conflict import CHOICES, Choose, Conflict, SetupConflict
+from .conflict import CHOICES, AnyConflict, Choose, Conflict, ResultConflict, SetupConflict
 from .diff import Delta, Diff, diff_rows
 from .edit import edit_text
 from .forget import Erased, forget_text, plan_forget
@@ -57,6 +57,7 @@ from .objects import (
 from .oplog import REDO, UNDO, is_switch, plan_redo, plan_undo, read_operations
 from .places import in_places
 from .replay import Again, Replayed, advance, replay
+from .results import open_answers
 from .rewrite import PlannedRewrite, apply_rewrite, plan_rewrite, plan_state
 from .sayable import check_sayable
 from .seal import is_sealed
@@ -75,6 +76,7 @@ __all__ = [
     "TAG",
     "UNDO",
     "Again",
+    "AnyConflict",
     "Append",
     "AttemptBody",
     "AttemptReason",
@@ -97,6 +99,7 @@ __all__ = [
     "Priority",
     "Replayed",
     "Report",
+    "ResultConflict",
     "Rewrite",
     "Row",
     "Series",
@@ -137,6 +140,7 @@ __all__ = [
     "merge_base",
     "merge_states",
     "new_slot",
+    "open_answers",
     "plan_forget",
     "plan_redo",
     "plan_rewrite",

@@ -1,4 +1,4 @@
-"""Conflicts as values: what both sides did to one line or to the setup, and how it is settled."""
+"""Conflicts as values: what both sides did to a line, to the setup or to a call."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -6,11 +6,13 @@ from typing import Literal
 from msgspec import Struct
 
 from weft.ids import Id
+from weft.model import ToolResult, texts
 
 from .objects import Row, Setup
 
 CHOICES = ("ours", "theirs", "concat")
 SETUP = "setup"
+SHORT = 32  # how much of a result is shown where a conflict is described
 
 Lines = Mapping[Id, Row]
 
@@ -65,5 +67,38 @@ class SetupConflict(Struct, frozen=True):
         return f"the setup ({', '.join(self.parts)})"
 
 
-Choose = Callable[[Conflict | SetupConflict], str]
-"""Settles one conflict: `ours`, `theirs`, `concat` (both), or the text the line shall have."""
+class ResultConflict(Struct, frozen=True):
+    """A call that both sides answered, each with another result.
+
+    It is settled like a line: `ours`, `theirs`, `concat` (both in one result), or a text.
+    """
+
+    call_id: str
+    ours: ToolResult
+    theirs: ToolResult
+
+    @property
+    def id(self) -> str:
+        """The id by which a person settles it: the call's."""
+        return self.call_id
+
+    @property
+    def kind(self) -> str:
+        return "answered"
+
+    @property
+    def place(self) -> str:
+        """Where it is, and how each side answered, in a few words."""
+        ours, theirs = (_short(result) for result in (self.ours, self.theirs))
+        return f"the result of call {self.call_id} (ours {ours!r}, theirs {theirs!r})"
+
+
+AnyConflict = Conflict | SetupConflict | ResultConflict
+
+Choose = Callable[[AnyConflict], str]
+"""Settles one conflict: `ours`, `theirs`, `concat` (both), or the text to have instead."""
+
+
+def _short(result: ToolResult) -> str:
+    text = " ".join(" ".join(texts(result.content)).split())
+    return text if len(text) <= SHORT else text[: SHORT - 1] + "…"

@@ -3,8 +3,9 @@
 Lines are matched by slot, never by text. What only one side changed is taken; what both added is
 kept, ours first and theirs behind it, each whole, so that tails never conflict. A conflict is one
 line that both sides treated differently: edited, folded away or skipped here, and edited or
-folded otherwise there. `choose` settles each; without it the conflicts are listed and our side
-stands in their place, which is what a preview shows.
+folded otherwise there; or a call that both sides answered differently (`results`). `choose` settles
+each; without it the conflicts are listed and our side stands in their place, which is what a
+preview shows.
 
 The same function takes a commit back: reverting is merging, onto the present list, the way from
 what the commit made to what it was made from.
@@ -17,23 +18,21 @@ from msgspec import Struct, structs
 from weft.ids import Id
 from weft.model import Block, Message, Refusal, Text, ToolCall, ToolResult
 
-from .conflict import Choose, Conflict, SetupConflict
+from .conflict import AnyConflict, Choose, Conflict
 from .edit import edit_text
 from .folds import settle_folds
 from .objects import PRIORITIES, Priority, Row, Setup, State
+from .results import concat_results, is_same_result, settle_results
 from .rewrite import same_start
 from .setups import merge_setup
-from .weave import weave, without_results
+from .weave import weave
 
 
 class Merged(Struct, frozen=True):
-    """The merged list, what could not be settled, and calls that both sides had answered.
-
-    Of two answers to one call ours is kept, because no vendor takes both.
-    """
+    """The merged list, what could not be settled, and calls that both sides had answered."""
 
     rows: Sequence[Row]
-    conflicts: tuple[Conflict | SetupConflict, ...] = ()
+    conflicts: tuple[AnyConflict, ...] = ()
     answered_twice: tuple[str, ...] = ()
     setup: Setup | None = None
 
@@ -51,19 +50,18 @@ def merge3(
     """What both sides made of `base`, in one list."""
     start = _untouched(base, ours, theirs)
     old, left, right = (_lines(rows[start:]) for rows in (base, ours, theirs))
-    conflicts: list[Conflict | SetupConflict] = []
+    conflicts: list[AnyConflict] = []
     settle = listing(conflicts) if choose is None else choose
     lines: dict[Id, Row | None] = {}
     for slot in {**old, **left, **right}:
         lines[slot] = _merge_line(slot, old.get(slot), left.get(slot), right.get(slot), settle)
     lines.update(settle_folds(old, left, right, settle))
-    order, twice = weave(old, left, right, lines)
-    lines.update((slot, without_results(right[slot], calls)) for slot, calls in twice.items())
+    order = weave(old, left, right, lines)
+    answered = settle_results(order, lines, left, right, settle)
     settled = (lines[slot] for slot in order)
     rows = list(ours)
     rows[start:] = [row for row in settled if row is not None]
-    answered = sorted({call for calls in twice.values() for call in calls})
-    return Merged(rows, tuple(conflicts), tuple(answered))
+    return Merged(rows, tuple(conflicts), answered)
 
 
 def merge_states(base: State, ours: State, theirs: State, choose: Choose | None = None) -> Merged:
@@ -75,10 +73,10 @@ def merge_states(base: State, ours: State, theirs: State, choose: Choose | None 
     return structs.replace(merged, setup=setup, conflicts=tuple(conflicts))
 
 
-def listing(conflicts: list[Conflict | SetupConflict]) -> Choose:
+def listing(conflicts: list[AnyConflict]) -> Choose:
     """Settles nothing: writes each conflict down, and lets our side stand."""
 
-    def choose(conflict: Conflict | SetupConflict) -> str:
+    def choose(conflict: AnyConflict) -> str:
         conflicts.append(conflict)
         return "ours"
 
@@ -149,9 +147,21 @@ def _chosen(conflict: Conflict, choice: str) -> Row | None:
         shown = theirs if ours.priority == "skip" else ours
         return structs.replace(shown, priority=_higher(ours.priority, theirs.priority))
     more = tuple(b for b in theirs.message.blocks if isinstance(b, Text | Refusal))
-    blocks = _behind_text(ours.message, more)
-    message = structs.replace(ours.message, blocks=blocks, form="")
+    message = structs.replace(ours.message, blocks=_both_results(ours.message, theirs.message))
+    message = structs.replace(message, blocks=_behind_text(message, more), form="")
     return structs.replace(ours, message=message)
+
+
+def _both_results(ours: Message, theirs: Message) -> tuple[Block, ...]:
+    """Our blocks, where each result that they have otherwise says what both say."""
+    rivals = {block.call_id: block for block in theirs.blocks if isinstance(block, ToolResult)}
+    blocks: list[Block] = []
+    for block in ours.blocks:
+        rival = rivals.get(block.call_id) if isinstance(block, ToolResult) else None
+        if isinstance(block, ToolResult) and rival and not is_same_result(block, rival):
+            block = concat_results(block, rival)
+        blocks.append(block)
+    return tuple(blocks)
 
 
 def _behind_text(message: Message, more: tuple[Text | Refusal, ...]) -> tuple[Block, ...]:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from weft.ids import Id
 from weft.store import Step
 
-from .conflict import Choose, Conflict, SetupConflict
+from .conflict import AnyConflict, Choose
 from .merge import merge_states
 from .objects import (
     Append,
@@ -28,6 +28,7 @@ from .objects import (
     decode_entries,
     decode_said,
 )
+from .results import is_answered_again
 from .rewrite import apply_rewrite, plan_state
 
 
@@ -47,7 +48,7 @@ class Replayed(Struct, frozen=True):
 
     commits: tuple[Again, ...]
     state: State
-    conflicts: tuple[Conflict | SetupConflict, ...] = ()
+    conflicts: tuple[AnyConflict, ...] = ()
     empty: tuple[Id, ...] = ()
 
 
@@ -75,14 +76,15 @@ def replay(
     Without `choose` conflicts are listed, and the lines stand as `onto` has them.
     """
     commits: list[Again] = []
-    conflicts: list[Conflict | SetupConflict] = []
+    conflicts: list[AnyConflict] = []
     empty: list[Id] = []
     for step in steps:
         after = advance(before, step)
         body = decode_body(step)
         op = body.op
         if isinstance(op, Append):
-            again, onto = _append_again(step, body, op, onto)
+            states = (before, onto, after)
+            again, onto = _append_again(step, body, op, states, choose, conflicts)
         else:
             again, onto = _rewrite_again(step, body, (before, onto, after), choose, conflicts)
         if again is None:
@@ -93,11 +95,21 @@ def replay(
     return Replayed(tuple(commits), onto, tuple(conflicts), tuple(empty))
 
 
-def _append_again(step: Step, body: Body, op: Append, onto: State) -> tuple[Again | None, State]:
+def _append_again(
+    step: Step,
+    body: Body,
+    op: Append,
+    states: tuple[State, State, State],
+    choose: Choose | None,
+    conflicts: list[AnyConflict],
+) -> tuple[Again | None, State]:
+    _, onto, _ = states
     slot = op.slot or step.commit.id
     if any(row.id == slot for row in onto.rows):
         return None, onto
     message = decode_said(step)
+    if is_answered_again(onto.rows, message):  # a second result for one call: settled by a merge
+        return _rewrite_again(step, body, states, choose, conflicts)
     named = Append(op.kind, op.priority, slot)
     draft = Draft(
         "append", named, (message,), body.note, body.metadata, body.generation_config, _usage(step)
@@ -111,13 +123,14 @@ def _rewrite_again(
     body: Body,
     states: tuple[State, State, State],
     choose: Choose | None,
-    conflicts: list[Conflict | SetupConflict],
+    conflicts: list[AnyConflict],
 ) -> tuple[Again | None, State]:
     before, onto, after = states
     merged = merge_states(before, onto, after, choose)
     conflicts += merged.conflicts
     planned = plan_state(onto, merged.state)
-    op, kind = planned.op, step.commit.kind
+    op = planned.op
+    kind = "splice" if step.commit.kind == "append" else step.commit.kind
     if not planned and kind != "note":
         return None, onto
     draft = Draft(

@@ -7,19 +7,15 @@ their lines come first, because nothing may stand between a call and its result.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from msgspec import structs
-
 from weft.ids import Id
-from weft.model import Checkpoint, Reminder, ToolCall, ToolResult
+from weft.model import ToolCall, ToolResult
 
 from .conflict import Lines
 from .objects import Row
 
 
-def weave(
-    old: Lines, left: Lines, right: Lines, settled: Mapping[Id, Row | None]
-) -> tuple[list[Id], dict[Id, frozenset[str]]]:
-    """All slots of the merged list in order, and per slot of theirs the calls ours answered too.
+def weave(old: Lines, left: Lines, right: Lines, settled: Mapping[Id, Row | None]) -> list[Id]:
+    """All slots of the merged list in order.
 
     `settled` is what each line came to: one that we had dropped and that is kept after all comes
     back where they have it.
@@ -27,7 +23,6 @@ def weave(
     runs = _runs(old, left, right, settled)
     slots = list(left)
     woven: list[Id] = []
-    twice: dict[Id, frozenset[str]] = {}
     anchor: Id | None = None
     position = 0
     while True:
@@ -39,28 +34,14 @@ def weave(
             asked = _open_calls(left.get(slot) or right[slot] for slot in woven)
             ours_answers = _answers([left[slot] for slot in mine], asked)
             their_answers = _answers([right[slot] for slot in theirs], asked)
-            both = ours_answers & their_answers
-            twice.update((slot, both) for slot in theirs if _answers([right[slot]], both))
             woven += [*theirs, *mine] if their_answers and not ours_answers else [*mine, *theirs]
         else:
             woven += [*mine, *theirs]
         if position == len(slots):
-            return woven, twice
+            return woven
         anchor = slots[position]
         woven.append(anchor)
         position += 1
-
-
-def without_results(row: Row, calls: frozenset[str]) -> Row | None:
-    """The line without its answers to these calls; `None` where nothing was said beside them."""
-    left = tuple(
-        block
-        for block in row.message.blocks
-        if not (isinstance(block, ToolResult) and block.call_id in calls)
-    )
-    if all(isinstance(block, Reminder | Checkpoint) for block in left):
-        return None
-    return structs.replace(row, message=structs.replace(row.message, blocks=left))
 
 
 def _runs(

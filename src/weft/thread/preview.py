@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from weft.history import (
-    Conflict,
+    AnyConflict,
     Diff,
     Row,
     Setup,
-    SetupConflict,
     State,
     View,
     diff_rows,
@@ -42,7 +41,7 @@ class Preview(Struct, frozen=True, kw_only=True):
     prefix_tokens: int = 0
     setup: Setup | None = None
     setup_changes: tuple[str, ...] = ()
-    conflicts: tuple[Conflict | SetupConflict, ...] = ()
+    conflicts: tuple[AnyConflict, ...] = ()
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -79,7 +78,7 @@ def foresee(
     handle: Handle,
     verb: str,
     after: State | View,
-    conflicts: tuple[Conflict | SetupConflict, ...] = (),
+    conflicts: tuple[AnyConflict, ...] = (),
 ) -> Preview:
     """The preview of a change that leaves these lines and this setup."""
     view, rows = handle.view(handle.head()), after.rows

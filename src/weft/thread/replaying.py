@@ -14,7 +14,6 @@ from .info import CommitInfo
 from .merging import fast_forward
 from .preview import Preview, foresee
 from .resolve import At, Name, require_commit, resolve_commit
-from .rewriting import carry_out
 from .strategy import Strategy, chooser, conflict_line
 
 
@@ -49,11 +48,17 @@ def cherry_pick(
     (step,) = handle.store.read_commits(handle.name, [target])
     before = handle.view(step.commit.parents[0] if step.commit.parents else None).state
     choose = chooser(strategy)
+    if preview:
+        again = replay([step], before, handle.view(handle.head()).state, choose)
+        if not again.commits and not again.conflicts:
+            raise ThreadError(f"everything of {target.hex()[:12]} is here already")
+        return foresee(handle, "cherry-pick", again.state, again.conflicts)
 
     def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
         again = replay([step], before, handle.view(head).state, choose)
         if again.conflicts:
-            line = f"{target.hex()[:12]} changes what is not here, or is another here"
+            places = ", ".join(conflict.place for conflict in again.conflicts)
+            line = f"{target.hex()[:12]} changes what is not here, or is another here: {places}"
             raise MergeConflict(line, again.conflicts)
         if not again.commits:
             raise ThreadError(f"everything of {target.hex()[:12]} is here already")
@@ -62,7 +67,7 @@ def cherry_pick(
         metadata = {**(draft.metadata or {}), "picked_from": target.hex()}
         return structs.replace(draft, kind=kind, metadata=metadata), ()
 
-    return carry_out(handle, "cherry-pick", plan, preview)
+    return handle.land("cherry-pick", plan)
 
 
 def _straight(

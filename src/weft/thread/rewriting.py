@@ -10,15 +10,14 @@ from msgspec import structs
 
 from weft.errors import MergeConflict, ThreadError
 from weft.history import (
+    AnyConflict,
     Append,
     Change,
     CommitKind,
-    Conflict,
     Draft,
     Priority,
     Rewrite,
     Row,
-    SetupConflict,
     State,
     edit_text,
     in_places,
@@ -174,5 +173,5 @@ def _unless(new: Priority, old: Priority) -> Priority | None:
     return None if new == old else new
 
 
-def _changed_since(conflicts: Sequence[Conflict | SetupConflict]) -> str:
+def _changed_since(conflicts: Sequence[AnyConflict]) -> str:
     return ", ".join(f"{conflict.place} was changed since" for conflict in conflicts)

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from weft.errors import NotFound
-from weft.history import Conflict, Row, SetupConflict, State, merge_base, show_rows
+from weft.history import AnyConflict, Row, State, merge_base, show_rows
 from weft.ids import Id
 from weft.model import JsonObject
 
@@ -48,7 +48,7 @@ class Brought(Struct, frozen=True, kw_only=True):
     state: State
     note: str
     record: JsonObject
-    conflicts: tuple[Conflict | SetupConflict, ...] = ()
+    conflicts: tuple[AnyConflict, ...] = ()
     answered_twice: tuple[str, ...] = ()
     kept_whole: int = 0
     left_setup: tuple[str, ...] = ()

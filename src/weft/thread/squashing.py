@@ -1,16 +1,25 @@
 """A side trip comes home as one message, and nothing that it did to shared lines vanishes.
 
 The branch's own lines stay on it: its last answer, or words that are given, stand for them. What
-it did to lines that both sides have comes along as in a merge, edits and priorities, and is a
-conflict where our side did otherwise. Two things a trip does for itself alone stay there, and the
-preview says so: lines that it folded to make room are whole here, and the tools and parameters
-that it worked with are its own.
+it did to lines that both sides have comes along as in a merge (edits, priorities, results of calls
+that were open) and is a conflict where our side did otherwise. Two things a trip does for itself
+alone stay there, and the preview says so: lines that it folded to make room are whole here, and the
+tools and parameters that it worked with are its own.
 """
 
 from collections.abc import Sequence
 
 from weft.errors import ThreadError
-from weft.history import Choose, Merged, Row, State, merge_states, setup_changes, shows
+from weft.history import (
+    Choose,
+    Merged,
+    Row,
+    State,
+    merge_states,
+    open_answers,
+    setup_changes,
+    shows,
+)
 from weft.model import JsonObject, Message, Text
 
 from .sides import Brought, Sides
@@ -39,12 +48,16 @@ def squash(sides: Sides, choose: Choose | None, text: str | None) -> Brought:
 
 
 def _shared(base: Sequence[Row], ours: Sequence[Row], theirs: Sequence[Row]) -> list[Row]:
-    """The lines that both sides have, as theirs has them; what they folded, as it was."""
+    """The lines that both sides have, as theirs has them; what they folded, as it was.
+
+    A result for a call that both have belongs to these: without it the call would stay open here.
+    """
     present = {row.id: row for row in theirs}
     known = {row.id for row in base}
     both = {row.id for row in ours} - known
     return [
         *(present.get(row.id, row) for row in base),
+        *(row for row in open_answers(base, theirs) if row.id not in both),
         *(row for row in theirs if row.id in both),  # said again on one side, by a pick
     ]
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from weft.errors import MergeConflict, ThreadError
-from weft.history import CHOICES, Choose, Conflict, SetupConflict
+from weft.history import CHOICES, AnyConflict, Choose
 
 ASK, SQUASH = "ask", "squash"
 STRATEGIES = (*CHOICES, SQUASH, ASK)
@@ -26,7 +26,7 @@ def chooser(strategy: Strategy) -> Choose | None:
         return strategy
     answers = strategy
 
-    def choose(conflict: Conflict | SetupConflict) -> str:
+    def choose(conflict: AnyConflict) -> str:
         found = [answer for id, answer in answers.items() if conflict.id.startswith(id)]
         if len(found) != 1:
             raise MergeConflict(f"no answer for the conflict in {conflict.place}", (conflict,))
@@ -35,7 +35,7 @@ def chooser(strategy: Strategy) -> Choose | None:
     return choose
 
 
-def conflict_line(what: str, conflicts: Sequence[Conflict | SetupConflict]) -> str:
+def conflict_line(what: str, conflicts: Sequence[AnyConflict]) -> str:
     """The one line that says where two sides disagree, and what may be said to settle it."""
     places = ", ".join(conflict.place for conflict in conflicts)
     return f"{what} and this branch both changed {places}; choose {', '.join(CHOICES)}"

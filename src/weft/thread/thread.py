@@ -199,7 +199,8 @@ class Thread(Recorder):
 
         `strategy` settles conflicts: `ours`, `theirs`, `concat`, an answer for each by its id, a
         function that answers, or `ask`, which gives the conflicts back and lands nothing. The
-        setup is one more place where sides may disagree; its id is `setup`.
+        setup is one more place where sides may disagree; its id is `setup`. So is a call that both
+        sides answered differently (`ResultConflict`); its id is the call's.
 
         `squash` brings the result home as one message, the branch's last answer or `text`, and
         with it what the branch did to messages that both have; `settle` is then what the strategy

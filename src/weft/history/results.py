@@ -1,0 +1,158 @@
+"""Two results for one call: a conflict, because no vendor takes both and neither may be lost.
+
+Both sides of a merge may have answered a call that they share. The two results stand in different
+lines, so the merge of lines does not see them as a conflict. They are found here, in the order of
+the merged list: the earlier line gets the result that was chosen, the later one loses its own.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import structs
+
+from weft.ids import Id
+from weft.model import Block, Checkpoint, Message, Reminder, Text, ToolCall, ToolResult
+
+from .conflict import Choose, Lines, ResultConflict
+from .objects import Row
+
+
+def settle_results(
+    order: Sequence[Id], lines: dict[Id, Row | None], left: Lines, right: Lines, settle: Choose
+) -> tuple[str, ...]:
+    """Leave one result for each call in `lines`; the calls that both sides had answered.
+
+    Results that are the same are no conflict: `settle` is asked only where something would be lost.
+    """
+    answered: list[str] = []
+    for call, first, second in list(_rivals(order, lines, left, right)):
+        answered.append(call)
+        one, other = _result(lines[first], call), _result(lines[second], call)
+        ours, theirs = (one, other) if first in left else (other, one)
+        chosen = ours
+        if not is_same_result(ours, theirs):
+            conflict = ResultConflict(call, ours, theirs)
+            chosen = choose_result(conflict, settle(conflict))
+        lines[first] = _with_result(lines[first], chosen)
+        lines[second] = _without_result(lines[second], call)
+    return tuple(sorted(set(answered)))
+
+
+def is_same_result(one: ToolResult, other: ToolResult) -> bool:
+    """Whether two results tell the model the same."""
+    return one.content == other.content and bool(one.is_error) == bool(other.is_error)
+
+
+def choose_result(conflict: ResultConflict, choice: str) -> ToolResult:
+    """The result that was chosen: one of the two, both, or a text in their place."""
+    ours, theirs = conflict.ours, conflict.theirs
+    if choice == "ours":
+        return ours
+    if choice == "theirs":
+        return theirs
+    if choice == "concat":
+        return concat_results(ours, theirs)
+    return structs.replace(ours, content=(Text(choice),), form="")
+
+
+def concat_results(ours: ToolResult, theirs: ToolResult) -> ToolResult:
+    """Our result with their content behind it; it is an error only if both are."""
+    failed = (ours.is_error and theirs.is_error) or None
+    content = (*ours.content, *theirs.content)
+    return structs.replace(ours, content=content, is_error=failed, form="")
+
+
+def is_answered_again(rows: Iterable[Row], message: Message) -> bool:
+    """Whether the message has a result for a call that these lines have answered already."""
+    wanted = {block.call_id for block in message.blocks if isinstance(block, ToolResult)}
+    answered: set[str] = set()
+    for row in rows if wanted else ():
+        for block in row.message.blocks:
+            if isinstance(block, ToolCall):
+                answered.discard(block.id)
+            elif isinstance(block, ToolResult) and row.priority != "skip":
+                answered.add(block.call_id)
+    return bool(wanted & answered)
+
+
+def open_answers(base: Sequence[Row], side: Sequence[Row]) -> list[Row]:
+    """The results that a side has, in lines of its own, for calls that `base` left open."""
+    known = {row.id for row in base}
+    waiting: set[str] = set()
+    for row in base:
+        for block in row.message.blocks:
+            if isinstance(block, ToolCall):
+                waiting.add(block.id)
+            elif isinstance(block, ToolResult):
+                waiting.discard(block.call_id)
+    found: list[Row] = []
+    for row in side:
+        if row.id in known or row.priority == "skip":
+            continue
+        results = tuple(
+            block
+            for block in row.message.blocks
+            if isinstance(block, ToolResult) and block.call_id in waiting
+        )
+        waiting -= {block.call_id for block in results}
+        if results:
+            message = structs.replace(row.message, blocks=results, form="")
+            found.append(structs.replace(row, message=message))
+    return found
+
+
+def _rivals(
+    order: Sequence[Id], lines: dict[Id, Row | None], left: Lines, right: Lines
+) -> Iterator[tuple[str, Id, Id]]:
+    """Each call that a line of one side alone answers, and a line of the other side alone too."""
+    first: dict[str, Id] = {}
+    for slot in order:
+        row = lines[slot]
+        if row is None or row.priority == "skip":
+            continue
+        for block in row.message.blocks:
+            if isinstance(block, ToolCall):
+                first.pop(block.id, None)  # an id that is used again is another call
+            elif isinstance(block, ToolResult):
+                known = first.setdefault(block.call_id, slot)
+                if known != slot and {_side(known, left, right), _side(slot, left, right)} == {
+                    "ours",
+                    "theirs",
+                }:
+                    yield block.call_id, known, slot
+
+
+def _side(slot: Id, left: Lines, right: Lines) -> str:
+    return "both" if slot in left and slot in right else "ours" if slot in left else "theirs"
+
+
+def _result(row: Row | None, call: str) -> ToolResult:
+    assert row is not None
+    for block in row.message.blocks:
+        if isinstance(block, ToolResult) and block.call_id == call:
+            return block
+    raise AssertionError(call)
+
+
+def _with_result(row: Row | None, result: ToolResult) -> Row:
+    """The line with this result in the place of its own for the same call."""
+    assert row is not None
+    blocks: tuple[Block, ...] = tuple(
+        result if isinstance(block, ToolResult) and block.call_id == result.call_id else block
+        for block in row.message.blocks
+    )
+    if blocks == row.message.blocks:
+        return row
+    return structs.replace(row, message=structs.replace(row.message, blocks=blocks))
+
+
+def _without_result(row: Row | None, call: str) -> Row | None:
+    """The line without its result for this call; `None` where nothing was said beside it."""
+    assert row is not None
+    blocks = tuple(
+        block
+        for block in row.message.blocks
+        if not (isinstance(block, ToolResult) and block.call_id == call)
+    )
+    if all(isinstance(block, Reminder | Checkpoint) for block in blocks):
+        return None
+    return structs.replace(row, message=structs.replace(row.message, blocks=blocks))
