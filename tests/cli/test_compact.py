@@ -7,8 +7,9 @@ from pathlib import Path
 import orjson
 import pytest
 
+import weft
 from servers import scripted_upstream
-from summarisers import says
+from summarisers import refuses, says, talk
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -57,6 +58,9 @@ def test_a_summary_stands_for_all_but_the_turns_to_keep(
         (["--budget", "2"], ["budget of 2"]),
         (["--keep", "1", "--prompt", "P"], ["--prompt", "--model"]),
         (["--keep", "1", "--verbatim", "50"], ["--verbatim", "--model"]),
+        (["--keep", "1", "--timeout", "5"], ["--timeout", "--model"]),
+        (["--keep", "1", "--no-fallback"], ["--fallback", "--model"]),
+        (["--model", "weft-offline", "--timeout", "0"], ["--timeout", "above 0"]),
         (["--model", "weft-offline", "--scoring", "none.toml"], ["none.toml"]),
         (["--keep", "1", "--upstream", "u=openai-chat:http://x"], ["--upstream", "--model"]),
         (["--model", "weft-offline", "--summary", "S"], ["--model", "--summary"]),
@@ -152,3 +156,22 @@ def test_an_extract_is_listed_by_its_first_real_words(run: Run) -> None:
     code, out, _ = run("compact", "--list")
     assert (code, "by the engine" in out) == (0, False)
     assert "messages: Rule " in out
+
+
+@pytest.mark.parametrize("flags", [[], ["--no-fallback"]])
+def test_a_model_that_fails_is_told_and_a_budget_is_met_without_it(
+    tmp_path: Path, run: Run, flags: list[str]
+) -> None:
+    with weft.open(tmp_path / "store.db") as thread:
+        talk(thread, 30)
+    with scripted_upstream() as upstream:
+        upstream.then(refuses(401, "no such key"))
+        where = ("--upstream", f"u=openai-chat:{upstream.url}", "--model", "m", "--budget", "900")
+        code, out, errors = run("compact", *where, *flags)
+    assert "no such key" in errors
+    if flags:
+        assert (code, out) == (1, "")
+        return
+    assert code == 0
+    assert "by an extract without a model" in out
+    assert "Next: an extract without a model." in errors

@@ -59,6 +59,28 @@ V3: list[Row] = [
         ("compaction", "⚡ **Compacted** (auto): 11597 → 2580 tokens"),
     ),
     (
+        "V3 boundary after a step that failed",
+        {
+            "subtype": "compact_boundary",
+            "compact_metadata": {
+                "trigger": "auto",
+                **TOKENS,
+                "method": "extract",
+                "reason": "'m' wrote no summary: it declined",
+            },
+        },
+        (
+            "compaction",
+            "⚡ **Compacted** (auto): 11597 → 2580 tokens, by extract: 'm' wrote no summary: it "
+            "declined",
+        ),
+    ),
+    (
+        "V3 one step failed and the next runs",
+        {"subtype": "compact_fallback", "content": "It failed. Next: an extract."},
+        ("compaction", "It failed. Next: an extract."),
+    ),
+    (
         "V3 boundary without trigger",
         {"subtype": "compact_boundary", "compact_metadata": TOKENS},
         ("compaction", "⚡ **Compacted**: 11597 → 2580 tokens"),

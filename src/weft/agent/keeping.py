@@ -232,7 +232,10 @@ class Keeper:
     def count(self, message: Message) -> int:
         """The tokens of a message, as the vendor would count them; rounded up, so that a sum of
         messages is never less than all of them together."""
-        return ceil(self._count(message) * self.gauge.ratio)
+        known = self._known.get(id(message))
+        # What is not known is tried by a plan and thrown away: it must not fill the memo.
+        estimate = self._estimate.message(message) if known is None else known[1]
+        return ceil(estimate * self.gauge.ratio)
 
     def _count(self, message: Message) -> int:
         found = self._known.get(id(message))

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from msgspec import to_builtins
 
 from weft.compact import (
+    FALLBACK,
     PROGRESS,
     CompactResult,
     Importance,
@@ -25,7 +27,7 @@ from weft.compact import (
     validate_compact_input,
 )
 from weft.errors import ConfigError
-from weft.thread import Asker, Thread
+from weft.thread import SUMMARY_SECONDS, Asker, Thread
 
 from .console import complain
 from .headline import SHORT, WORDS
@@ -60,6 +62,8 @@ ASKING = {
     "--config": "config",
     "--verbatim": "verbatim",
     "--scoring": "scoring",
+    "--timeout": "timeout",
+    "--fallback": "fallback",
 }
 """The flags that say how a model is asked, and where their values are."""
 
@@ -103,6 +107,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--scoring", metavar="FILE", help="a TOML file with weights of what matters"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help=f"give up a request for a summary after so long ({SUMMARY_SECONDS:g})",
+    )
+    parser.add_argument(
+        "--fallback",
+        action=argparse.BooleanOptionalAction,
+        help="fold without a model where it writes no summary (the default with --budget)",
     )
     parser.add_argument(
         "--from",
@@ -168,6 +183,8 @@ def compact(thread: Thread, args: argparse.Namespace) -> None:
         force=args.force,
         strip=args.strip,
         preview=args.preview,
+        fallback=args.fallback,
+        timeout=args.timeout or SUMMARY_SECONDS,
     )
     if args.json:
         print_json(_result_json(result))
@@ -205,10 +222,20 @@ def _prompt(given: str | None) -> str | None:
         raise ConfigError(f"{given[1:]!r} is not text: {error}") from None
 
 
+def _seconds(text: str) -> float:
+    """A number of seconds above 0."""
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text}")
+    return seconds
+
+
 def _tell(event: SystemMessage) -> None:
-    """How far a compaction is, in one line."""
+    """How far a compaction is, and what failed on the way, in one line each."""
     if event.subtype == PROGRESS:
         complain(f"{event.data['content']} ...")
+    elif event.subtype == FALLBACK:
+        complain(event.data["content"])
 
 
 def _replacements(args: argparse.Namespace) -> tuple[Replacement, ...] | None:
@@ -264,6 +291,9 @@ def _result_json(result: CompactResult) -> dict[str, Any]:
         "dropped": list(result.dropped),
         "names_added": result.names_added,
         "names_left": result.names_left,
+        "method": result.method,
+        "failures": [{"step": f.step, "reason": f.reason} for f in result.failures],
+        "thinned": [to_builtins(thinned) for thinned in result.thinned],
         "cost": result.cost,
         "line": str(result),
     }

@@ -6,7 +6,7 @@ inside a running loop as well.
 """
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 
 from weft.catalog import Catalog, Model
 from weft.errors import UpstreamProtocolError
@@ -42,8 +42,22 @@ class Asker:
 
     def ask(self, request: Request) -> Response | ApiError:
         """The whole answer, or the error that came instead."""
-        with ThreadPoolExecutor(1) as apart:
-            return apart.submit(asyncio.run, self._ask(request)).result()
+        answers: list[Response | ApiError] = []
+        errors: list[BaseException] = []
+
+        def ask() -> None:
+            try:
+                answers.append(asyncio.run(self._ask(request)))
+            except BaseException as error:
+                errors.append(error)
+
+        # A daemon: whoever gives up waiting must not be held up by it when the process ends.
+        apart = Thread(target=ask, name="weft-ask", daemon=True)
+        apart.start()
+        apart.join()
+        if errors:
+            raise errors[0]
+        return answers[0]
 
     async def _ask(self, request: Request) -> Response | ApiError:
         async with Wire(self._limits) as wire:

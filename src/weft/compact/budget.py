@@ -25,7 +25,7 @@ from .extract import Extract
 from .folding import Count, Folding, cost, counted_once
 from .plan import Plan, leading_system
 from .source import MARK
-from .unread import Thinning, thin_unread, unread_rows
+from .unread import Thinning, thin_unread, thinnable_rows
 
 SUMMARY_SHARE = 0.25
 SUMMARY_CEILING = 0.25
@@ -58,7 +58,7 @@ def plan_budget(
     nothing to compact.
     """
     _check(rows, budget, keep, field="budget")
-    count = counted_once(count)
+    trial, count = count, counted_once(count)
     most = budget if limit is None else max(budget, limit)
     refused: BudgetExceeded | None = None
     for tokens in dict.fromkeys((budget, most)):
@@ -66,7 +66,7 @@ def plan_budget(
             return _plan_fold(rows, tokens, keep, cut, count)
         except BudgetExceeded as error:
             refused = error
-    thin = Thin(rows, most, keep, cut, count)
+    thin = Thin(rows, most, keep, cut, count, trial=trial)
     if not thin.is_possible:
         assert refused is not None
         raise refused
@@ -92,7 +92,8 @@ class Thin:
 
     Where everything else is small, nothing is folded for it. Otherwise old turns are folded, and
     what is left is shared: a quarter for their summary, the rest for the unread results. `need` is
-    what a summary takes at least, where another than the smallest extract is wanted.
+    what a summary takes at least, where another than the smallest extract is wanted. `trial` counts
+    rows that are tried and thrown away: `count` may keep every message it is asked about.
     """
 
     def __init__(
@@ -103,13 +104,14 @@ class Thin:
         cut: bool,
         count: Count,
         *,
+        trial: Count,
         need: int = 0,
     ) -> None:
         self.rows, self.budget, self.keep, self.cut, self.count = rows, budget, keep, cut, count
-        self.need = need
-        smallest = thin_unread(rows, -1, count)
+        self.need, self.trial = need, trial
+        smallest = thin_unread(rows, -1, trial)
         self.is_possible = bool(smallest.thinned)
-        self.unread = set(unread_rows(rows))
+        self.unread = thinnable_rows(rows)
         self.handles = self._unread_cost(smallest.rows)
         self.rest = cost(rows, count) - self._unread_cost(rows)
         share = Share(Folding(smallest.rows, count), budget, cut=cut)
@@ -132,17 +134,18 @@ class Thin:
         if self.needed > self.budget:
             raise _exceeded("what must stay needs", self.needed, self.budget)
         if self.is_alone:
-            return thin_unread(self.rows, self.budget - self.rest, self.count)
+            return thin_unread(self.rows, self.budget - self.rest, self.trial)
         free = self.budget - self.floor
         room = min(int(free * (1 - SUMMARY_SHARE)), max(0, free - self.need))
-        return thin_unread(self.rows, self.handles + room, self.count)
+        return thin_unread(self.rows, self.handles + room, self.trial)
 
     def plan(self) -> Plan:
         thinning = self.thin()
         if self.is_alone:
             return Plan(rows=thinning.rows, thinned=thinning.thinned, method="thin")
         planned = _plan_fold(thinning.rows, self.budget, self.keep, self.cut, self.count)
-        return structs.replace(planned, thinned=thinning.thinned)
+        method = planned.method or "thin"
+        return structs.replace(planned, thinned=thinning.thinned, method=method)
 
     def _border(self, folding: Folding) -> int:
         return folding.units()[-1] if self.keep is None else _keeping(folding, self.keep)

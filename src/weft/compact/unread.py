@@ -77,13 +77,18 @@ def unread_rows(rows: Sequence[Row]) -> list[int]:
     return [i for i in range(first, len(rows)) if shows(rows[i]) and _results(rows[i])]
 
 
+def thinnable_rows(rows: Sequence[Row]) -> list[int]:
+    """Those of them that may be shortened: a pin stays as it is."""
+    return [i for i in unread_rows(rows) if rows[i].priority != "pinned"]
+
+
 def thin_unread(rows: Sequence[Row], room: int, count: Count) -> Thinning:
     """The rows with their unread results shortened until these rows have at most `room` tokens.
 
     All results get the same number of characters, as many as fit; a shorter one stays whole. Where
     even the handles alone are too much, those are what is left: the caller counts again.
     """
-    unread = [i for i in unread_rows(rows) if rows[i].priority != "pinned"]
+    unread = thinnable_rows(rows)
     words = _task_words(rows, unread)
     for with_media in (True, False):
         tries = {i: _Thinner(rows[i], words, with_media) for i in unread}

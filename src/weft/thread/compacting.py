@@ -128,11 +128,11 @@ def _plan_old(
     """Old turns folded, counted by what a model would see; hidden lines cost nothing."""
     shown = show_rows(rows)
     if summary is not None:
-        planned = plan_summary(shown, summary, keep=keep, budget=budget, count=handle.count)
+        planned = plan_summary(shown, summary, keep=keep, budget=budget, count=handle.count_once)
     elif budget is None and keep is None:
         what = "give a model, replacements, a budget, turns to keep or a summary"
         raise CompactRefused(what, field="replacements")
     else:
         limit = count_rows(handle, shown) if budget is None else budget
-        planned = plan_budget(shown, limit, keep=keep, count=handle.count)
+        planned = plan_budget(shown, limit, keep=keep, count=handle.count_once)
     return structs.replace(planned, rows=with_hidden(rows, planned.rows))

@@ -200,7 +200,7 @@ class Work:
         handle, wish = self.handle, self.wish
         past = Past(rows=fold.turns, batches=taken.batches, times=read_times(handle, fold.turns))
         order = _order(model, wish, fold, step)
-        asking = summarise(past, order, wish.count or handle.count)
+        asking = summarise(past, order, wish.count or handle.count_once)
         summary = yield from self._forward(asking)
         message = write_batches(summary.batches, wish.clip)
 
@@ -219,7 +219,7 @@ class Work:
         """What is left of these rows without a model."""
         wish = self.wish
         shown = show_rows(present)
-        count = wish.count or self.handle.count
+        count = wish.count or self.handle.count_once
         keep = 1 if wish.budget is None and wish.keep is None else wish.keep
         budget = sum(count(row.message) for row in shown) if wish.budget is None else wish.budget
         planned = plan_budget(shown, budget, keep=keep, limit=wish.limit, cut=True, count=count)
@@ -350,7 +350,7 @@ def take_snapshot(handle: Handle, head: Id | None, model: Model, wish: Wish) -> 
     """What there is to fold at a commit; `None` where there is nothing."""
     rows = handle.view(head).rows
     shown = show_rows(rows)
-    count = wish.count or handle.count
+    count = wish.count or handle.count_once
     if Folding(shown, count).lead == len(shown):
         what = "only system messages" if shown else "no messages"
         raise CompactRefused(f"the thread has {what}: nothing to compact", field="model")
@@ -370,14 +370,14 @@ def take_snapshot(handle: Handle, head: Id | None, model: Model, wish: Wish) -> 
         fold = _first_that_fits(lambda budget: choose(shown, budget), (wish.budget, wish.most))
     except BudgetExceeded:
         need = summary_need(Folding(shown, count), wish.most or 0, wish.verbatim)
-        thin = Thin(shown, wish.most or 0, wish.keep, True, count, need=need)
+        thin = Thin(shown, wish.most or 0, wish.keep, True, count, trial=count, need=need)
         if not thin.is_possible:
             raise
         thinning = thin.thin()
         lines, thinned = thinning.rows, thinning.thinned
-        if thin.is_alone:
+        fold = None if thin.is_alone else choose(lines, wish.most)
+        if fold is None:  # shorter results are enough
             return Snapshot(rows, None, (), thinned, tuple(lines))
-        fold = choose(lines, wish.most)
     if fold is None:
         return None
     if wish.verbatim:
@@ -464,7 +464,7 @@ def _check(
         if row.priority == "pinned" and kept.get(row.id) != row:
             raise CompactRefused("a pinned message would not stay as it is", field="model")
     check_retained(before, after, wish.retain)
-    count = wish.count or handle.count
+    count = wish.count or handle.count_once
     needed, now = (sum(count(row.message) for row in show_rows(rows)) for rows in (after, before))
     if told and needed >= now and not (wish.force and wish.trigger == "manual"):
         why = f"its summary would save nothing: {now} tokens would be {needed}; it was not forced"

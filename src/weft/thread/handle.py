@@ -223,6 +223,15 @@ class Handle:
         self._counts[id(message)] = (message, tokens)  # kept alive, so that its id stays its own
         return tokens
 
+    def count_once(self, message: Message) -> int:
+        """The same, but not kept: for a message that is tried and thrown away, as plans do."""
+        counted = self._counts.get(id(message))
+        if counted is not None:
+            return counted[1]
+        if self._counter is None:
+            self._counter = counter_for(DEFAULT_TOKENIZER)
+        return self._counter.message(message)
+
     def emit(self, events: Iterable[SystemMessage]) -> None:
         """Tell everybody who listens."""
         for event in events:

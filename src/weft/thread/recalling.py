@@ -71,9 +71,9 @@ def recall_page(
 
 def _read_text(handle: Handle, name: str, text: str, tokens: int, offset: int) -> RecallPage:
     start = min(offset, len(text))
-    if _size(handle, text[start:]) <= tokens:
+    if start + _fitting(handle, text, start, tokens) >= len(text):
         return RecallPage(body=text[start:])
-    end = start + _fitting(handle, text, start, max(1, tokens - NOTE_TOKENS))
+    end = _line_end(text, start, start + _fitting(handle, text, start, tokens - NOTE_TOKENS))
     note = (
         f"[Characters {start:,} to {end:,} of {len(text):,}. "
         f'To read on: recall("{name}", offset={end})]'
@@ -82,16 +82,28 @@ def _read_text(handle: Handle, name: str, text: str, tokens: int, offset: int) -
 
 
 def _fitting(handle: Handle, text: str, start: int, tokens: int) -> int:
-    """How many characters from here on fit, up to the end of a line where one is near; never 0."""
-    low, high = 1, min(len(text) - start, 64)
-    while _size(handle, text[start : start + high]) <= tokens and start + high < len(text):
-        low, high = high, min(len(text) - start, high * 2)
+    """How many characters from here on fit; never 0, so that a reader always gets on. No more is
+    counted than about twice what fits, however long the text is."""
+
+    def fits(many: int) -> bool:
+        return _size(handle, text[start : start + many]) <= tokens
+
+    rest = len(text) - start
+    low, high = min(1, rest), min(rest, 64)
+    while fits(high):
+        if high == rest:
+            return rest
+        low, high = high, min(rest, high * 2)
     while high - low > max(1, low // 64):
         middle = (low + high) // 2
-        fits = _size(handle, text[start : start + middle]) <= tokens
-        low, high = (middle, high) if fits else (low, middle)
-    line = text.rfind("\n", start + low // 2, start + low) + 1
-    return line - start if line > start else low
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _line_end(text: str, start: int, end: int) -> int:
+    """The end of the last whole line, where that does not lose half of the page."""
+    line = text.rfind("\n", (start + end) // 2, end) + 1
+    return line if line > start else end
 
 
 def _list_hits(handle: Handle, wanted: str, tokens: int, offset: int) -> RecallPage:
@@ -105,7 +117,7 @@ def _list_hits(handle: Handle, wanted: str, tokens: int, offset: int) -> RecallP
         if used + size > tokens:
             if parts:
                 break
-            part = part[: _fitting(handle, part, 0, max(1, tokens - NOTE_TOKENS))]
+            part = part[: _fitting(handle, part, 0, tokens - NOTE_TOKENS)]
         parts.append(part)
         used += size
     shown = offset + len(parts)
@@ -178,4 +190,4 @@ def _folded_slot(handle: Handle, prefix: str) -> Id | None:
 
 
 def _size(handle: Handle, text: str) -> int:
-    return handle.count(Message("user", (Text(text),)))
+    return handle.count_once(Message("user", (Text(text),)))
