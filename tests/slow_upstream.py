@@ -7,7 +7,7 @@
     any other  answers at once
 
 A request without tools is for a summary. It is answered like the others, unless the test sets
-`summary`.
+`summary`. `answers` has answers of the test's own, by the text that they answer.
 """
 
 import re
@@ -34,6 +34,7 @@ class SlowUpstream:
         self._upstream = upstream
         self.gate = threading.Event()
         self.summary: Callable[[], Scripted] | None = None
+        self.answers: dict[str, Callable[[], Scripted]] = {}
         upstream.rule = self._answer
 
     @property
@@ -50,6 +51,8 @@ class SlowUpstream:
         if not body.get("tools") and self.summary is not None:
             return self.summary()
         text = last_text(body)
+        if text in self.answers:
+            return self.answers[text]()
         if "REFUSED" in text:
             return refusal(REASON)
         if "CUT" in text:
@@ -117,7 +120,7 @@ def opening() -> list[bytes]:
         "content": [],
         "stop_reason": None,
         "stop_sequence": None,
-        "usage": {"input_tokens": 10, "output_tokens": 1},
+        "usage": {"input_tokens": 0, "output_tokens": 1},
     }
     block = {"index": 0, "content_block": {"type": "text", "text": ""}}
     return [_frame("message_start", {"message": message}), _frame("content_block_start", block)]
@@ -130,10 +133,22 @@ def deltas(*texts: str) -> list[bytes]:
     ]
 
 
-def closing() -> list[bytes]:
-    stop = {"delta": {"stop_reason": "end_turn", "stop_sequence": None}}
-    return [
+def tool_call(text: str, name: str, input: dict[str, Any]) -> Scripted:
+    """An answer that says a text and then calls a tool."""
+    block = {"type": "tool_use", "id": "toolu_1", "name": name, "input": {}}
+    delta = {"type": "input_json_delta", "partial_json": orjson.dumps(input).decode()}
+    pieces = [
         _frame("content_block_stop", {"index": 0}),
+        _frame("content_block_start", {"index": 1, "content_block": block}),
+        _frame("content_block_delta", {"index": 1, "delta": delta}),
+    ]
+    return Scripted(*opening(), *deltas(text), *pieces, *closing(1, "tool_use"))
+
+
+def closing(index: int = 0, reason: str = "end_turn") -> list[bytes]:
+    stop = {"delta": {"stop_reason": reason, "stop_sequence": None}}
+    return [
+        _frame("content_block_stop", {"index": index}),
         _frame("message_delta", {**stop, "usage": {"output_tokens": 20}}),
         _frame("message_stop", {}),
     ]

@@ -134,6 +134,7 @@ export class Composer {
   }
 
   start(frame) {
+    if (!this.thread) return; // still reading it
     const model = this.model.value.trim();
     if (!model) {
       this.say("Choose a model first.", true);

@@ -10,6 +10,8 @@ export class Threads {
     this.onpick = onpick;
     this.onhit = onhit;
     this.list = byId("threads");
+    this.runs = [];
+    this.missing = new Set(); // running threads that the list does not show
     this.field = byId("search");
     this.field.addEventListener("input", () => {
       clearTimeout(this.timer);
@@ -43,6 +45,7 @@ export class Threads {
         ),
       );
     }
+    this.showRuns();
   }
 
   entry(thread) {
@@ -56,7 +59,6 @@ export class Threads {
         class: "thread",
         "aria-current": thread.name === this.current ? "page" : null,
         "data-thread": thread.name,
-        "data-running": thread.running ? "" : null,
         title: thread.name,
         onclick: () => this.onpick(thread.name),
       },
@@ -74,9 +76,19 @@ export class Threads {
     return el("li", {}, pick, ...hits);
   }
 
-  /** Mark the threads that a run is writing to. */
+  /** Mark the threads that a run is writing to; one that is new joins the list. */
   mark(runs) {
-    const running = new Map(runs.map(({ thread, waiting }) => [thread, waiting]));
+    this.runs = runs;
+    const missing = new Set(runs.map(({ thread }) => thread));
+    for (const entry of this.list.querySelectorAll(".thread")) missing.delete(entry.dataset.thread);
+    const isNew = [...missing].some((name) => !this.missing.has(name));
+    this.missing = missing;
+    if (isNew) this.load();
+    else this.showRuns();
+  }
+
+  showRuns() {
+    const running = new Map(this.runs.map(({ thread, waiting }) => [thread, waiting]));
     for (const entry of this.list.querySelectorAll(".thread")) {
       const name = entry.dataset.thread;
       entry.toggleAttribute("data-running", running.has(name));
