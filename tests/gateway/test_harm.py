@@ -11,6 +11,7 @@ import pytest
 
 import weft.thread
 from servers import UPSTREAM_NAMES, Scripted, post, scripted_upstream, weft_serve
+from weft.gateway.journal import MOST_JOURNALS
 from weft.store import open_store
 
 ANSWER = {
@@ -272,6 +273,26 @@ def test_records_that_wait_are_replayed_at_the_next_start(tmp_path):
         with weft_serve(tmp_path, flag) as gateway:
             wait_for_recording(f"{gateway.url}/v1/messages")
     assert_recorded(tmp_path / "weft.db", 10)
+
+
+def test_an_answer_is_delivered_where_nothing_can_be_recorded(tmp_path):
+    """Neither the store nor the journal can be written: the page and the log say so."""
+    with scripted_upstream() as upstream:
+        upstream.then(WHOLE)
+        flag = f"--upstream=a=anthropic:{upstream.url}"
+        for number in ("", *(f".{n}" for n in range(2, MOST_JOURNALS + 1))):
+            (tmp_path / f"weft.db.pending{number}").mkdir()  # no journal can be opened there
+        with weft_serve(tmp_path, flag, WEFT_RECORD_WAIT="0.05") as gateway:
+            url = f"{gateway.url}/v1/messages"
+            with closing(sqlite3.connect(gateway.store, isolation_level=None)) as lock:
+                lock.execute("BEGIN IMMEDIATE")
+                status, headers, _ = post(url, turns("hi"))
+                assert (status, headers["x-weft-recorded"]) == (200, "no")
+                page = orjson.loads(urlopen(f"{gateway.url}/api/threads").read())
+                lock.execute("ROLLBACK")
+            assert page["recording"]["lost"] >= 1
+            assert any(line.get("event") == "recording" for line in gateway.lines())
+            assert str(tmp_path) not in gateway.log()
 
 
 def turns(*texts):

@@ -50,7 +50,11 @@ def list_threads(ask: Ask) -> JsonObject:
     rows = [_thread_line(ask, record) for record in newest]
     if words:
         rows = [row for row in (_with_hits(ask.store, row, words) for row in rows) if row]
-    return {"threads": sorted(rows, key=lambda row: row["updated"], reverse=True)}
+    recorder = ask.state.recorder
+    return {
+        "threads": sorted(rows, key=lambda row: row["updated"], reverse=True),
+        "recording": {"state": "off"} if recorder is None else recorder.status(),
+    }
 
 
 def _thread_line(ask: Ask, record: ThreadRecord) -> JsonObject:

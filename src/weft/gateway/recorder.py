@@ -130,12 +130,12 @@ class Recorder:
         return self._in_use
 
     def status(self) -> JsonObject:
-        """What a person who runs the gateway wants to know about recording."""
-        return {
-            "recording": "journal" if self._in_use else "store",
-            "pending": self._pending,
-            "lost": self.lost,
-        }
+        """What a person who runs the gateway wants to know about recording.
+
+        `pending` records wait in the journal; `lost` ones are recorded nowhere.
+        """
+        state = "journal" if self._in_use else "store"
+        return {"state": state, "pending": self._pending, "lost": self.lost}
 
     async def begin(
         self,

@@ -24,8 +24,9 @@ export class Threads {
     this.current = current;
     const words = this.field.value.trim();
     try {
-      const { threads } = await get("/api/threads", words ? { q: words } : {});
+      const { threads, recording } = await get("/api/threads", words ? { q: words } : {});
       this.show(threads, words);
+      showRecording(recording);
       return threads;
     } catch (error) {
       refill(this.list, el("li", { class: "error" }, error.message));
@@ -96,4 +97,18 @@ export class Threads {
       entry.querySelector(".running-mark").textContent = words;
     }
   }
+}
+
+/** Say where exchanges are recorded while it is not the store. */
+function showRecording({ state, pending = 0, lost = 0 }) {
+  const problems = [];
+  if (state === "journal") {
+    problems.push(
+      `The store does not take records; ${plural(pending, "record waits", "records wait")} in the journal.`,
+    );
+  }
+  if (lost) problems.push(`${plural(lost, "record was", "records were")} lost: see the server's log.`);
+  const line = byId("recording");
+  line.textContent = problems.join(" ");
+  line.hidden = !problems.length;
 }
