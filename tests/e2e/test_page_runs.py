@@ -83,7 +83,7 @@ def send(page, text, model=MODEL):
 
 def wait_for_start(page):
     """The box is emptied when the run begins; a quick answer may be there already."""
-    page.wait_for_function("document.querySelector('#words').value === ''")
+    page.wait_for_function("() => document.querySelector('#words').value === ''")
 
 
 def wait_for_end(page):
@@ -122,7 +122,7 @@ def test_the_model_box_shows_the_thread_s_own_model_also_after_a_reload(tab, url
     thread = by_client(url, "a program speaks")
     page = tab(thread)
     for _ in range(2):
-        page.wait_for_function("document.querySelector('#model').value !== ''")
+        page.wait_for_function("() => document.querySelector('#model').value !== ''")
         assert page.input_value("#model") == MODEL
         page.reload()
         ready(page)
@@ -132,12 +132,12 @@ def test_the_model_box_shows_the_thread_s_own_model_also_after_a_reload(tab, url
 
 def test_a_choice_of_model_survives_a_reload(tab, url):
     page = tab(by_client(url, "another program speaks"))
-    page.wait_for_function("document.querySelector('#model').value !== ''")
+    page.wait_for_function("() => document.querySelector('#model').value !== ''")
     page.fill("#model", "weft-offline")
     page.press("#model", "Tab")
     page.reload()
     ready(page)
-    page.wait_for_function("document.querySelector('#model').value === 'weft-offline'")
+    page.wait_for_function("() => document.querySelector('#model').value === 'weft-offline'")
 
 
 def test_a_thread_whose_model_nobody_serves_says_so_and_asks_to_choose(tab, url):
