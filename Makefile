@@ -12,7 +12,7 @@ serve: $(RUNS)
 
 test: $(STAMP)
 	$(BIN)/python tests/browser.py || true
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -rs $(ARGS)
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
