@@ -65,6 +65,7 @@ class History(RuleBasedStateMachine):
         again = weft.open(copy.store, branch=self.one.current)
         assert (again.branches(), again.tags()) == (self.one.branches(), self.one.tags())
         assert again.compile().rows == self.one.compile().rows
+        assert attempts(again) == attempts(self.one)
         assert fsck(copy.store).flaws == ()
 
     @property
@@ -361,6 +362,21 @@ class History(RuleBasedStateMachine):
         assert all(t.compile(name).rows == self.one.compile().rows for t in self.threads)
         assert all(t.tags() == self.one.tags() for t in self.threads)
 
+    @precondition(lambda self: self.one.head is not None)
+    @rule(text=WORDS)
+    def attempt(self, text: str) -> None:
+        """An answer that failed changes no line and no name, and stays on its branch."""
+        before = (rows(self.one), self.one.store.refs(self.one.name))
+        partial = Message("assistant", (Text(text),))
+        self.all(lambda t: t.record_attempt(partial, reason="stopped").state)
+        assert (rows(self.one), self.one.store.refs(self.one.name)) == before
+        assert self.one.attempts()[-1].text == text
+
+    @invariant()
+    def every_store_has_the_same_attempts(self) -> None:
+        for thread in self.threads[1:]:
+            assert attempts(thread) == attempts(self.one)
+
     @rule(pick=PICK, text=WORDS)
     def somebody_else(self, pick: int, text: str) -> None:
         """Another handle writes, here or on another branch; nothing of it is in our handle."""
@@ -455,6 +471,10 @@ def open_calls(lines: list[Row]) -> list[str]:
     blocks = [block for row in lines for block in row.message.blocks]
     answered = {block.call_id for block in blocks if isinstance(block, ToolResult)}
     return [b.id for b in blocks if isinstance(b, ToolCall) and b.id not in answered]
+
+
+def attempts(thread: Thread) -> list[tuple[str, str, str]]:
+    return [(a.commit, a.state, a.text) for a in thread.attempts()]
 
 
 def has_result(row: Row) -> bool:
