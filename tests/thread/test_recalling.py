@@ -1,0 +1,156 @@
+"""`recall_page`: originals in bounded pages, on every store, however their lines came here."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import weft
+from summarisers import talk
+from weft.errors import WrongValue
+from weft.model import Message, Text, ToolCall
+from weft.store import MemoryStore, SqliteStore, Store, open_store
+from weft.tokens import counter_for
+
+LOG = "\n".join(f"line {n} of the log" for n in range(3000))
+
+BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
+    "memory": lambda _: MemoryStore(),
+    "sqlite": lambda _: SqliteStore(":memory:"),
+    "postgres": lambda request: open_store(request.getfixturevalue("postgres")),
+}
+
+
+@pytest.fixture(params=BACKENDS)
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    opened = BACKENDS[request.param](request)
+    yield opened
+    opened.close()
+
+
+def read(thread: Any) -> str:
+    """A call and its long result; the result's id."""
+    thread.commit_message(Message("assistant", (ToolCall("c1", "read", '{"path": "a.log"}'),)))
+    return thread.tool_result("c1", LOG).id
+
+
+def pages(thread: Any, name: str, tokens: int = 800) -> str:
+    text, offset = "", 0
+    while True:
+        page = thread.recall_page(name, tokens=tokens, offset=offset)
+        assert counter_for("o200k").message(Message("user", (Text(page.text),))) <= tokens
+        text += page.body
+        if page.next is None:
+            return text
+        assert f"offset={page.next}" in page.text
+        offset = page.next
+
+
+def test_a_shortened_result_is_read_back_whole_while_it_is_live_and_when_it_is_folded(
+    store: Store,
+) -> None:
+    with weft.open(store) as thread:
+        thread.user("What does the log say?")
+        id = read(thread)
+        [thinned] = thread.compact(budget=600).thinned
+        assert thinned.id == id
+        assert pages(thread, f"{id[:12]}/0") == LOG
+        assert pages(thread, id) == LOG
+        thread.assistant("Nothing.")
+        talk(thread, 2)
+        thread.compact(keep=1)
+        assert pages(thread, f"{id[:12]}/0") == LOG
+
+
+def test_a_result_that_a_branch_brought_home_is_read_back_too(store: Store) -> None:
+    with weft.open(store) as thread:
+        thread.user("What does the log say?")
+        thread.branch("side")
+        thread.switch("side")
+        id = read(thread)
+        thread.compact(budget=600)
+        thread.assistant("Nothing.")
+        thread.switch("main")
+        thread.user("Go on.")
+        thread.merge("side")
+        talk(thread, 2)
+        thread.compact(keep=1)
+        assert pages(thread, f"{id[:12]}/0") == LOG
+
+
+def test_a_result_that_was_picked_from_another_branch_is_read_back_too(store: Store) -> None:
+    with weft.open(store) as thread:
+        thread.user("What does the log say?")
+        thread.branch("other")
+        id = read(thread)
+        picks = [info.id for info in thread.log(2)]
+        thread.switch("other")
+        thread.user("Wait.")
+        for pick in reversed(picks):
+            thread.cherry_pick(pick)
+        [thinned] = thread.compact(budget=600).thinned
+        assert thinned.id == id
+        thread.assistant("Nothing.")
+        talk(thread, 2)
+        thread.compact(keep=1)
+        assert pages(thread, f"{id[:12]}/0") == LOG
+
+
+def test_an_edited_line_is_recalled_as_it_was_edited() -> None:
+    with weft.open() as thread:
+        id = thread.user("The key is 1.").id
+        thread.edit(id, "The key is 2.")
+        assert thread.recall_page(id).body == "The key is 2."
+
+
+def test_words_are_listed_in_snippets_that_go_on() -> None:
+    with weft.open() as thread:
+        for n in range(30):
+            thread.user(f"Part {n}: " + "filler " * 300 + f"needle_{n} found " + "filler " * 300)
+            thread.assistant("ok")
+        first = thread.recall_page("needle_7 found")
+        assert "needle_7 found" in first.body
+        assert len(first.body) < 1000
+        listed, offset, texts = 0, 0, []
+        while True:
+            page = thread.recall_page("found", tokens=900, offset=offset)
+            texts.append(page.body)
+            listed += page.body.count(" reads all)")
+            if page.next is None:
+                break
+            offset = page.next
+        assert listed == 30
+        assert len(texts) > 3
+
+
+@pytest.mark.parametrize(
+    "words", ["nothing like this", "abcdef", "0123456789ab/0", "0123456789ab/99"]
+)
+def test_what_is_not_there_is_an_empty_page(words: str) -> None:
+    with weft.open() as thread:
+        talk(thread, 2)
+        page = thread.recall_page(words)
+        assert (page.text, page.next) == ("", None)
+
+
+@pytest.mark.parametrize(
+    "options", [{"tokens": 0}, {"tokens": -1}, {"offset": -1}, {"offset": "x"}]
+)
+def test_wrong_numbers_are_refused(options: Any) -> None:
+    with weft.open() as thread, pytest.raises(WrongValue):
+        thread.recall_page("x", **options)
+
+
+@pytest.mark.parametrize("tokens", [1, 5, 41, 60])
+def test_a_page_of_next_to_nothing_still_gets_on(tokens: int) -> None:
+    with weft.open() as thread:
+        id = thread.user("word " * 40).id
+        text, offset = "", 0
+        while True:
+            page = thread.recall_page(id, tokens=tokens, offset=offset)
+            text += page.body
+            if page.next is None:
+                break
+            assert page.next > offset
+            offset = page.next
+        assert text == "word " * 40
