@@ -944,7 +944,6 @@ def test_a_stream_of_another_wire():
     [
         (400, {"message": "x", "type": "invalid_request_error"}, "invalid_request"),
         (400, {"message": "x", "code": "context_length_exceeded"}, "context_length"),
-        (400, {"message": "This model's maximum context length is 5"}, "context_length"),
         (401, {"message": "x", "type": "invalid_request_error"}, "authentication"),
         (404, {"message": "x", "code": "model_not_found"}, "not_found"),
         (429, {"message": "x", "type": "insufficient_quota"}, "billing"),
@@ -960,6 +959,14 @@ def test_errors_are_read_and_come_back_equal(status, error, kind):
     decoded = CHAT.decode_error(body, status)
     assert decoded.kind == kind
     assert CHAT.encode_error(decoded) == (decoded.status, body)
+
+
+def test_the_code_of_a_full_window_is_there_whatever_the_server_wrote():
+    """Codex looks at nothing else."""
+    body = {"error": {"message": "This model's maximum context length is 5", "extra": 1}}
+    decoded = CHAT.decode_error(body, 400)
+    code = {"code": "context_length_exceeded"}
+    assert CHAT.encode_error(decoded) == (400, {"error": {**body["error"], **code}})
 
 
 @pytest.mark.parametrize(

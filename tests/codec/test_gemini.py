@@ -553,7 +553,6 @@ ANSWERS: list[tuple[dict[str, Any], Stop | None]] = [
         {"promptFeedback": {"blockReason": "OTHER"}, "usageMetadata": {}},
         Stop("filter", "OTHER", details={"blockReason": "OTHER"}),
     ),
-    ({"usageMetadata": {"promptTokenCount": 1}}, None),
     (
         {
             **answer({"text": "a"}),

@@ -151,7 +151,7 @@ BLOCKS = {
                         "role": "model",
                         "parts": [{"text": "a"}, {"executableCode": {"code": "1"}}],
                     },
-                    "finishReason": "MALFORMED_FUNCTION_CALL",
+                    "finishReason": "OTHER",
                     "groundingMetadata": {"webSearchQueries": ["q"]},
                 }
             ],
