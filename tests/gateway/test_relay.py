@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from weft.codec import CODECS
-from weft.gateway.relay import FrameCutter, Interpreter, Mirror, keepalive
+from weft.gateway.relay import FrameCutter, Interpreter, Mirror, Piece, keepalive
 from weft.model import ApiError, Origin
 
 ORIGIN = Origin("anthropic", "test", "m")
@@ -123,3 +123,56 @@ def test_frames_are_cut_at_any_kind_of_blank_line(end):
 )
 def test_a_silence_is_filled_in_the_callers_own_form(protocol, data):
     assert keepalive(protocol) == data
+
+
+def gemini_frames():
+    parts = [{"text": "a"}, {"text": "b"}]
+    bodies = [{"candidates": [{"content": {"role": "model", "parts": [part]}}]} for part in parts]
+    bodies[-1]["candidates"][0]["finishReason"] = "STOP"
+    return [b"data: " + orjson.dumps(body) + b"\n\n" for body in bodies]
+
+
+def test_the_end_of_a_stream_without_a_terminal_event_waits_too():
+    first, last = gemini_frames()
+    relay = Mirror(CODECS["gemini"], ORIGIN, 0)
+    assert (relay.feed(first), relay.feed(last)) == (Piece(first), Piece())
+    assert relay.close() == Piece(b"", last)
+    assert relay.fold.response().message.text == "ab"
+
+
+def test_a_mirror_tells_of_an_end_that_never_came_behind_a_frame_it_cannot_read():
+    for odd in (b"data: []\n\n", STRANGE):
+        relay = Mirror(CODECS["anthropic"], ORIGIN, 0)
+        now, last = play(relay, [START + odd])
+        assert relay.fold.error is not None
+        assert b"event: error" in now.removeprefix(START + odd)
+        assert not last
+
+
+def test_nothing_follows_a_stop_that_means_a_failure():
+    failed = FINISH.replace(b"end_turn", b"error")
+    relay = Mirror(CODECS["anthropic"], ORIGIN, 0)
+    now, last = play(relay, [START + OPEN + WORDS + CLOSE + failed + STOP])
+    assert relay.fold.error is not None
+    assert b"message_stop" not in now + last
+    assert now.endswith(b"\n\n")
+    assert b"event: error" in now
+
+
+@RELAYS
+def test_a_body_in_place_of_a_stream_is_written_as_a_stream(make):
+    body = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [{"type": "text", "text": "héllo"}],
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 3, "output_tokens": 2},
+    }
+    relay = make()
+    now, last = play(relay, [orjson.dumps(body)])
+    assert relay.fold.error is None
+    assert relay.fold.response().message.text == "héllo"
+    assert last
+    assert b"data: " in now
