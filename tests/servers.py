@@ -177,10 +177,12 @@ class Gateway:
 
 
 @contextmanager
-def weft_serve(folder: Path, *flags: str, **environ: str) -> Iterator[Gateway]:
+def weft_serve(
+    folder: Path, *flags: str, launch: str = LAUNCH, **environ: str
+) -> Iterator[Gateway]:
     """`weft serve` on a free port with a store in the folder; ended when the test is done."""
     store, log = folder / "weft.db", folder / "weft.log"
-    words = [sys.executable, "-c", LAUNCH, "serve", "--port", "0", "--store", str(store), *flags]
+    words = [sys.executable, "-c", launch, "serve", "--port", "0", "--store", str(store), *flags]
     clean = {name: value for name, value in os.environ.items() if name not in SECRETS}
     clean["WEFT_RECORD_WAIT"] = "30"  # a busy machine must not decide what a test sees
     with log.open("wb") as err:
