@@ -26,7 +26,7 @@ from uuid import uuid4
 import msgspec
 import orjson
 
-from weft.errors import JournalError, StoreError
+from weft.errors import JournalError, StoreError, WeftError
 from weft.history import View, show_rows
 from weft.model import ApiError, JsonObject, Message, Origin, Request, Response
 from weft.store import Store
@@ -44,7 +44,6 @@ from .records import (
     RequestRecord,
     SentBody,
     Ticket,
-    UnknownExchange,
     find_response,
     imprint_sent,
     read_answers,
@@ -227,31 +226,23 @@ class Recorder:
             imprint = recording.imprint
             job = _Job(lambda: self._apply(record, maker, imprint))
             self._queue.put(job)
+            waiting = asyncio.wrap_future(job.future)
+            waiting.add_done_callback(_retrieve)
             try:
-                result = await self._wait(job)
+                async with asyncio.timeout(self._patience):
+                    result = await asyncio.shield(waiting)
                 recording.state = "store"
                 return result
             except TimeoutError:
                 job.given_up = True
                 why = "the store is slow"
-            except UnknownExchange:
+            except WeftError:
+                why = "the store failed"
+            except LookupError:  # the request of this answer was never recorded
                 recording.state = "no"
                 return None
-            except Exception as error:  # whatever it is, the answer must not fail for it
-                why = f"the store failed: {type(error).__name__}"
         recording.state = await self._append(record, why)
         return None
-
-    async def _wait(self, job: _Job[T]) -> T:
-        waiting = asyncio.wrap_future(job.future)
-        waiting.add_done_callback(_retrieve)
-        try:
-            async with asyncio.timeout(self._patience):
-                return await asyncio.shield(waiting)
-        except TimeoutError:
-            if job.future.done():  # it was our own event loop that was slow
-                return job.future.result()
-            raise
 
     def _apply(self, record: Record, maker: Origin | None, imprint: Future[Imprint] | None) -> Any:
         match record:
@@ -273,6 +264,7 @@ class Recorder:
             begins, self._in_use = not self._in_use, True
         if begins:
             self._report("journal", why)
+            self._queue.put(_Job(lambda: None))  # the writer may be waiting for jobs without end
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._appenders, self._journal.append, _encode(record))
@@ -287,7 +279,7 @@ class Recorder:
     async def _read_answers(
         self, record: RequestRecord, maker: Origin
     ) -> Mapping[tuple[int, int], Message]:
-        with suppress(Exception):  # without them the request goes out as the client sent it
+        with suppress(WeftError):
             return await self._read(lambda: read_answers(self.store, record, self._books, maker))
         return {}
 
@@ -401,15 +393,22 @@ class Recorder:
         journal.drained(batch[-1][0])
 
     def _replay_one(self, data: bytes) -> None:
-        """Record one entry; one that the store refuses for its own sake is set aside."""
-        try:
-            self._apply(_decoder.decode(data), None, None)
-        except Exception as error:
-            if isinstance(error, StoreError):
-                with self.store.transaction():
-                    pass  # raises where the store as a whole takes nothing
-            self._set_aside(data)
-            self._report("no", f"a record was set aside: {type(error).__name__}")
+        """Record one entry; one that the store will never take is set aside.
+
+        Raises `StoreError` where it may take it later: full, locked or restarting.
+        """
+        for is_last in (False, True):  # a conflict with another writer is over the second time
+            try:
+                self._apply(_decoder.decode(data), None, None)
+                return
+            except (OSError, MemoryError):
+                raise StoreError("a record could not be replayed yet") from None
+            except Exception as error:
+                if isinstance(error, StoreError) and not error.is_data:
+                    raise
+                if is_last:
+                    self._set_aside(data)
+                    self._report("no", f"a record was set aside: {type(error).__name__}")
 
     def _set_aside(self, data: bytes) -> None:
         """Keep a record that cannot be replayed in a file of its own, for a person to look at."""

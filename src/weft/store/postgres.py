@@ -308,7 +308,9 @@ class PostgresServer:
         return rows[0][0] if rows else 0
 
     def _failed(self, error: psycopg.Error) -> StoreError:
-        return StoreError(f"the store {self._name()!r} failed: {_line(error)}")
+        failed = StoreError(f"the store {self._name()!r} failed: {_line(error)}")
+        failed.is_data = isinstance(error, (psycopg.DataError, psycopg.IntegrityError))
+        return failed
 
     def _name(self) -> str:
         """The address without a password."""

@@ -293,7 +293,9 @@ class SqliteFile:
         return _blame(error, f"the store {self._path!r} cannot be opened: {error}")
 
     def _failed(self, error: Exception) -> StoreError:
-        return _blame(error, f"the store {self._path!r} failed: {error}")
+        failed = _blame(error, f"the store {self._path!r} failed: {error}")
+        failed.is_data = isinstance(error, (sqlite3.DataError, sqlite3.IntegrityError))
+        return failed
 
 
 class _Held:
