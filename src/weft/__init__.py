@@ -78,6 +78,9 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
         StoreError as StoreError,
     )
     from weft.errors import (
+        SummaryFailed as SummaryFailed,
+    )
+    from weft.errors import (
         ThreadError as ThreadError,
     )
     from weft.errors import (
@@ -251,6 +254,7 @@ _NAMES: dict[str, str] = {
     "StepLimit": "weft.errors",
     "StoreError": "weft.errors",
     "StreamTranslator": "weft.thread.streaming",
+    "SummaryFailed": "weft.errors",
     "Thread": "weft.thread",
     "ThreadError": "weft.errors",
     "ToolDefinition": "weft.compact",

@@ -2,6 +2,7 @@
 
     WeftError
     ├── Refused                  the caller's body cannot be sent on, or strict mode says no (4xx)
+    │   └── NotAnAnswer          a body that was to be an answer has no place for one
     ├── UpstreamProtocolError    the model's server broke its own protocol (502)
     │   └── UpstreamFailed       it answered with an error, or not at all
     │       └── SummaryFailed    a model that was to write a summary wrote none
@@ -51,17 +52,36 @@ class Refused(WeftError):
         return f"{self.param}: {self.message}" if self.param else self.message
 
 
+class NotAnAnswer(Refused):
+    """A body that was given as a model's answer, and is none: `param` is the member it lacks."""
+
+
 class UpstreamProtocolError(WeftError):
     """An upstream said something its protocol does not allow."""
 
 
 class UpstreamFailed(UpstreamProtocolError):
-    """An upstream answered with an error, or not at all; `kind` is our word for what it said."""
+    """An upstream answered with an error, or not at all.
 
-    def __init__(self, message: str, *, status: int = 502, kind: str | None = None) -> None:
+    `kind` is the `ErrorKind`, and `error` the whole `ApiError`, where the upstream gave one.
+    `native` is true for a failure that a client of the same protocol recognises in the answer
+    itself, so that the answer may go on to such a client as it came.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 502,
+        kind: str | None = None,
+        error: object = None,
+        native: bool = False,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.kind = kind
+        self.error = error
+        self.native = native
 
 
 class SummaryFailed(UpstreamFailed):

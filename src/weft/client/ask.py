@@ -12,8 +12,8 @@ import orjson
 from msgspec import structs
 
 from weft.catalog import Catalog
-from weft.codec import CODECS, Codec, SseParser, Target, verbatim
-from weft.errors import Refused, UpstreamFailed, UpstreamProtocolError
+from weft.codec import CODECS, AnswerReader, Codec, Target, error_of, failed, verbatim
+from weft.errors import Refused, UpstreamProtocolError
 from weft.model import ApiError, End, Event, Fail, Fold, Origin, Request, Response
 
 from .http import Wire
@@ -21,8 +21,6 @@ from .offline import answer, read_offline, write_offline
 from .provider import OFFLINE, Provider
 from .reply import Reply, read_all
 from .retry import LOOP, Policy
-
-BAD_GATEWAY = 502
 
 
 async def stream(
@@ -57,8 +55,7 @@ async def stream(
     except Refused as error:
         yield Fail(ApiError("invalid_request", str(error), error.status, param=error.param))
     except UpstreamProtocolError as error:
-        status = error.status if isinstance(error, UpstreamFailed) else BAD_GATEWAY
-        yield Fail(ApiError("server", str(error), status))
+        yield Fail(error_of(error))
 
 
 async def send(
@@ -69,7 +66,7 @@ async def send(
     async for event in stream(wire, provider, request, catalog=catalog, policy=policy):
         folding.send(event)
     if folding.error is not None:
-        raise UpstreamFailed(folding.error.message, status=folding.error.status)
+        raise failed(folding.error)
     return folding.response()
 
 
@@ -112,18 +109,19 @@ async def _events(reply: Reply, codec: Codec) -> AsyncIterator[Event]:
     if reply.status >= 400:
         yield Fail(read_error(codec, await read_all(reply), reply.status))
         return
-    parser, decoder = SseParser(), codec.stream_decoder()
+    if not 200 <= reply.status < 300:
+        yield Fail(ApiError("server", f"the upstream answered with status {reply.status}", 502))
+        return
+    reader = AnswerReader(codec)
     while chunk := await reply.read():
-        for frame in parser.feed(chunk):
-            for event in decoder.feed(frame):
-                yield event
-                if isinstance(event, End | Fail):
-                    return
-    for frame in parser.close():
-        for event in decoder.feed(frame):
+        for event in reader.feed(chunk):
             yield event
-    for event in decoder.close():
+            if isinstance(event, End | Fail):
+                return
+    for event in reader.close():
         yield event
+        if isinstance(event, End | Fail):
+            return
 
 
 def read_error(codec: Codec, body: bytes, status: int) -> ApiError:

@@ -9,10 +9,11 @@ import asyncio
 from threading import Thread
 
 from weft.catalog import Catalog, Model
+from weft.codec import error_of
 from weft.errors import UpstreamProtocolError
 from weft.model import ApiError, Fold, Request, Response
 
-from .ask import BAD_GATEWAY, origin_of, stream
+from .ask import origin_of, stream
 from .http import CallLimits, Wire
 from .provider import Provider
 from .retry import LOOP, Policy
@@ -75,5 +76,5 @@ async def fold_answer(
         async for event in stream(wire, provider, request, catalog=catalog, policy=policy):
             folding.send(event)
     except UpstreamProtocolError as error:
-        return ApiError("server", str(error), BAD_GATEWAY)
+        return error_of(error)
     return folding.error or folding.response()

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from .anthropic import apply_last_system_cache_breakpoint
     from .calls import CallRestorer, name_calls, name_event, restore_calls
     from .calm import carry
+    from .errors import concerns_restored, error_of, failed
+    from .forms import AnswerReader, decode_answer, form_of, unfold
     from .pairing import pair_messages
     from .refusals import RefusalTeller, tell_refusal, tells_apart
     from .repair import refuse_system_media
@@ -74,6 +76,7 @@ CODECS = Codecs()
 __getattr__ = lazy_names(
     __name__,
     {
+        "AnswerReader": "weft.codec.forms",
         "CallRestorer": "weft.codec.calls",
         "name_calls": "weft.codec.calls",
         "name_event": "weft.codec.calls",
@@ -84,7 +87,12 @@ __getattr__ = lazy_names(
         "calls_of": "weft.codec.sidecar",
         "carry": "weft.codec.calm",
         "check_sidecar": "weft.codec.sidecar",
+        "concerns_restored": "weft.codec.errors",
+        "decode_answer": "weft.codec.forms",
         "encode_message": "weft.codec.system",
+        "error_of": "weft.codec.errors",
+        "failed": "weft.codec.errors",
+        "form_of": "weft.codec.forms",
         "make_answer_sidecar": "weft.codec.sidecar",
         "make_sidecar": "weft.codec.sidecar",
         "merge_answers": "weft.codec.sidecar",
@@ -97,11 +105,13 @@ __getattr__ = lazy_names(
         "restore_calls": "weft.codec.calls",
         "tell_refusal": "weft.codec.refusals",
         "tells_apart": "weft.codec.refusals",
+        "unfold": "weft.codec.forms",
     },
 )
 
 __all__ = [
     "CODECS",
+    "AnswerReader",
     "CachePolicy",
     "CallRestorer",
     "Calls",
@@ -121,7 +131,12 @@ __all__ = [
     "calls_of",
     "carry",
     "check_sidecar",
+    "concerns_restored",
+    "decode_answer",
     "encode_message",
+    "error_of",
+    "failed",
+    "form_of",
     "is_plain",
     "make_answer_sidecar",
     "make_sidecar",
@@ -138,6 +153,7 @@ __all__ = [
     "tell_refusal",
     "tells_apart",
     "thread_path",
+    "unfold",
     "verbatim",
     "write_frame",
 ]

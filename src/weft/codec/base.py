@@ -8,14 +8,14 @@ Nothing here compares a vendor's name. What differs between vendors, models and 
 in as `Target`: the model's row in the catalogue, and the caller's policies.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import orjson
 from msgspec import Struct
 
 from weft.catalog import Model
-from weft.model import ApiError, Event, JsonObject, Level, Loss, Place, Request, Response
+from weft.model import ApiError, ErrorKind, Event, JsonObject, Level, Loss, Place, Request, Response
 
 if TYPE_CHECKING:
     from .calm import Lane
@@ -127,7 +127,10 @@ class StreamDecoder(Protocol):
         ...
 
     def close(self) -> list[Event]:
-        """What is left when the bytes end: `Fail` where the wire's terminal mark never came."""
+        """What is left when the bytes end: `Fail` where the wire's terminal mark never came.
+
+        A stream with a frame that could not be read has failed already, and is not failed again.
+        """
         ...
 
 
@@ -157,7 +160,10 @@ class Codec(Struct, frozen=True):
     the path such a request is posted to, by model and whether it streams. `locate_answer` is where
     this wire says what stands at a place of an answer. `calm` is the short way for conversations
     with nothing unusual about them, where there is one. `explains` is whether this wire tells why
-    an answer may not be given beside the stop, not in the answer itself.
+    an answer may not be given beside the stop, not in the answer itself. `failed_stops` are the
+    stop reasons that mean a failure. `stream_errors` are the kinds of error that clients of this
+    protocol recognise only inside a stream. `marks_end` is whether a stream has a terminal event;
+    where it has none, the frame with the stop reason is the last.
     """
 
     protocol: str
@@ -173,6 +179,9 @@ class Codec(Struct, frozen=True):
     request_path: Callable[[str, bool], str]
     calm: "Lane | None" = None
     explains: bool = False
+    failed_stops: Mapping[str, ErrorKind] = {}
+    stream_errors: frozenset[ErrorKind] = frozenset()
+    marks_end: bool = True
 
 
 def members(value: Any) -> JsonObject | None:

@@ -5,19 +5,49 @@ recognise it, so it must survive translation.
 """
 
 import re
+from typing import Any, cast
 
-from weft.model import ErrorKind
+from weft.errors import NotAnAnswer, UpstreamFailed, UpstreamProtocolError
+from weft.model import ApiError, ErrorKind, JsonObject
+
+from .base import members
 
 CONTEXT_LENGTH = re.compile(
-    r"prompt is too long|input is too long|context[ _]length|maximum context|context window|"
-    r"context size|input tokens exceed|exceeds? (?:the )?context|model's context|"
-    r"maximum number of (?:input )?tokens|maximum prompt length|maximum input length|"
+    r"prompt (?:is )?too long|input is too long|context[ _]length|maximum context|context window|"
+    r"context[ _]size|context limit|input tokens exceed|exceeds? (?:the )?context|model's context|"
+    r"maximum number of (?:input )?tokens|max(?:imum)? input token|maximum prompt length|"
+    r"maximum (?:allowed )?input length|maximum model length|"
     r"input length and `max_tokens` exceed|input token count .{0,80}exceeds|"
-    r"tokens? limit exceeded|too large for model|too many input tokens|"
-    r"prompt contains \d+ tokens|model_max_prompt_tokens_exceeded|"
+    r"prompt token count .{0,40}exceeds|tokens? limit exceeded|exceeded model token limit|"
+    r"too large for model|too many input tokens|"
+    r"prompt contains (?:at least )?\d+ (?:input )?tokens|"
+    r"model_max_prompt_tokens_exceeded|"
     r"reduce the length of (?:the|your) (?:messages|prompt|input)",
     re.IGNORECASE,
 )
+"""How servers say that the prompt does not fit: Anthropic, OpenAI, Gemini, Bedrock, xAI, Groq,
+DeepSeek, OpenRouter, Mistral, Together, Kimi, MiniMax, Copilot, vLLM, llama.cpp, LM Studio, Ollama.
+A rate limit may use the same words, so its status or type is looked at first."""
+
+RESTORED = re.compile(
+    r"thinking|thought|signature|reasoning|encrypted[ _]content|"
+    r"\bitem\b.{0,80}(?:not found|without its required)|duplicate item",
+    re.IGNORECASE,
+)
+"""How vendors refuse what an earlier answer of theirs contained: Anthropic ("Invalid `signature` in
+`thinking` block"), OpenAI ("Item with id 'rs_...' not found", "The encrypted content ... could not
+be verified"), Gemini ("Thought signature is not valid"), and servers whose Chat dialect has no
+`reasoning_content`."""
+
+NO_REASON = "the upstream gave no reason"
+
+REASONLESS = frozenset({NO_REASON, "Request contains an invalid argument."})
+"""Errors that name no cause. In long conversations Gemini refuses a bad signature like this."""
+
+REFUSALS = frozenset({400, 404, 422})
+"""The statuses with which a vendor refuses content of a request."""
+
+TOO_MANY_REQUESTS = 429
 
 STATUS_KINDS: dict[int, ErrorKind] = {
     400: "invalid_request",
@@ -51,10 +81,89 @@ KIND_STATUS: dict[ErrorKind, int] = {
 }
 
 
+UNCERTAIN: frozenset[ErrorKind | None] = frozenset({None, "invalid_request", "too_large", "server"})
+"""Kinds that an error about the context window may come under."""
+
+
 def kind_of(status: int, message: str, named: ErrorKind | None) -> ErrorKind:
     """The kind of an error, from its words first, its own type next, its status last."""
-    if named in (None, "invalid_request", "too_large", "server") and CONTEXT_LENGTH.search(message):
+    if named in UNCERTAIN and status != TOO_MANY_REQUESTS and CONTEXT_LENGTH.search(message):
         return "context_length"
     if named is not None:
         return named
     return STATUS_KINDS.get(status, "server" if status >= 500 or status == 0 else "invalid_request")
+
+
+def error_status(error: ApiError, statuses: "dict[ErrorKind, int]" = KIND_STATUS) -> int:
+    """The HTTP status of an error. A full window is the request's fault, so no client retries it,
+    although some servers answer it with 500."""
+    if error.kind == "context_length" and error.status >= 500:
+        return statuses[error.kind]
+    return error.status or statuses[error.kind]
+
+
+def error_text(body: Any) -> str:
+    """The words of an error body, in whichever member it has them; empty where it has none."""
+    envelope = members(body)
+    if envelope is None:
+        return _page_title(body) if isinstance(body, str) else str(body or "")
+    for value in (envelope.get("error"), envelope):
+        if isinstance(value, str):
+            return value
+        fields = members(value) or {}
+        for name in ("message", "detail", "msg"):
+            if isinstance(words := fields.get(name), str) and words:
+                return words
+    return str(cast(JsonObject, body)) if envelope else ""
+
+
+def _page_title(text: str) -> str:
+    """A page's title instead of its markup; any other text as it is."""
+    if text.lstrip()[:1] != "<":
+        return text
+    title = re.search(r"<title[^>]*>\s*(.*?)\s*</title", text, re.IGNORECASE | re.DOTALL)
+    page = "the upstream answered with a page"
+    return page if title is None else f"{page}: {title[1]}"
+
+
+def concerns_restored(error: ApiError) -> bool:
+    """Whether an error may be about content of earlier answers that the client did not send."""
+    if error.status not in REFUSALS or error.kind not in ("invalid_request", "not_found"):
+        return False
+    words = (error.message, error.param, error.code, error.type)
+    named = any(word is not None and RESTORED.search(word) for word in words)
+    return named or error.message in REASONLESS
+
+
+def failed(error: ApiError, *, native: bool = False) -> UpstreamFailed:
+    """The exception for an answer that failed."""
+    return UpstreamFailed(
+        error.message, status=error.status, kind=error.kind, error=error, native=native
+    )
+
+
+def error_of(failure: UpstreamProtocolError) -> ApiError:
+    """The error behind an exception."""
+    if not isinstance(failure, UpstreamFailed):
+        return ApiError("server", str(failure), 502)
+    if isinstance(failure.error, ApiError):
+        return failure.error
+    kind = cast("ErrorKind | None", failure.kind) or STATUS_KINDS.get(failure.status, "server")
+    return ApiError(kind, str(failure), failure.status)
+
+
+def not_an_answer(body: JsonObject, member: str) -> NotAnAnswer:
+    """The error of a body that has no place for an answer in it, with its own words if any."""
+    words = next((body[key] for key in ("detail", "message") if isinstance(body.get(key), str)), "")
+    reason = f": {words[:200]}" if words else ""
+    return NotAnAnswer(f"is missing, so this is no answer{reason}", param=member)
+
+
+def failed_stop(word: Any, table: "dict[str, ErrorKind]", why: Any = None) -> ApiError | None:
+    """The error of an answer whose stop reason means that it failed; None for any other reason."""
+    kind = table.get(word) if isinstance(word, str) else None
+    if kind is None:
+        return None
+    reason = f": {why}" if isinstance(why, str) and why else ""
+    status = 502 if kind == "server" else KIND_STATUS[kind]
+    return ApiError(kind, f"the upstream stopped with {word!r}{reason}", status, code=word)

@@ -59,13 +59,9 @@ catches them in one place, because no frame may bring down the stream it came in
 
 def misshapen(frame: Frame, error: Exception) -> ApiError:
     """The error of a frame that is JSON, but not this wire's."""
-    return ApiError(
-        "server",
-        f"the upstream sent a frame that breaks its protocol ({type(error).__name__}: {error};"
-        f" {len(frame.data)} characters)",
-        502,
-        "api_error",
-    )
+    what = str(error) if isinstance(error, Refused) else "a member is missing or of a wrong type"
+    message = f"the upstream sent a frame that breaks its protocol: {what}"
+    return ApiError("server", f"{message} ({len(frame.data)} characters)", 502, "api_error")
 
 
 def unreadable(frame: Frame) -> ApiError:

@@ -25,7 +25,7 @@ from .extract import Extract
 from .folding import Count, Folding, cost, counted_once
 from .plan import Plan, leading_system
 from .source import MARK
-from .unread import Thinning, thin_unread, thinnable_rows
+from .unread import Thinning, Unread
 
 SUMMARY_SHARE = 0.25
 SUMMARY_CEILING = 0.25
@@ -108,10 +108,10 @@ class Thin:
         need: int = 0,
     ) -> None:
         self.rows, self.budget, self.keep, self.cut, self.count = rows, budget, keep, cut, count
-        self.need, self.trial = need, trial
-        smallest = thin_unread(rows, -1, trial)
+        self.need = need
+        self.results = Unread(rows, trial)
+        smallest = self.results.thin(-1)
         self.is_possible = bool(smallest.thinned)
-        self.unread = thinnable_rows(rows)
         self.handles = self._unread_cost(smallest.rows)
         self.rest = cost(rows, count) - self._unread_cost(rows)
         share = Share(Folding(smallest.rows, count), budget, cut=cut)
@@ -134,10 +134,10 @@ class Thin:
         if self.needed > self.budget:
             raise _exceeded("what must stay needs", self.needed, self.budget)
         if self.is_alone:
-            return thin_unread(self.rows, self.budget - self.rest, self.trial)
+            return self.results.thin(self.budget - self.rest)
         free = self.budget - self.floor
         room = min(int(free * (1 - SUMMARY_SHARE)), max(0, free - self.need))
-        return thin_unread(self.rows, self.handles + room, self.trial)
+        return self.results.thin(self.handles + room)
 
     def plan(self) -> Plan:
         thinning = self.thin()
@@ -151,7 +151,7 @@ class Thin:
         return folding.units()[-1] if self.keep is None else _keeping(folding, self.keep)
 
     def _unread_cost(self, rows: Sequence[Row]) -> int:
-        return sum(self.count(rows[i].message) for i in self.unread)
+        return sum(self.count(rows[i].message) for i in self.results.numbers)
 
 
 def plan_summary(

@@ -48,6 +48,10 @@ PIECE = 300
 """A longer line is matched in pieces of so many characters."""
 
 WORDS_MOST = 64
+COMMON_SHARE, COMMON_LEAST = 8, 20
+"""A word that stands in more than this fraction of the lines, and more often than that, tells
+nothing about where to look."""
+
 _WORD = re.compile(r"[^\W\d_]\w{2,}|\d{3,}|[\u3040-\u9fff\uac00-\ud7af]{2}")
 _COMMON = frozenset(
     {
@@ -83,27 +87,73 @@ def thinnable_rows(rows: Sequence[Row]) -> list[int]:
 
 
 def thin_unread(rows: Sequence[Row], room: int, count: Count) -> Thinning:
-    """The rows with their unread results shortened until these rows have at most `room` tokens.
+    """The rows with their unread results shortened until these have at most `room` tokens."""
+    return Unread(rows, count).thin(room)
 
-    All results get the same number of characters, as many as fit; a shorter one stays whole. Where
-    even the handles alone are too much, those are what is left: the caller counts again.
+
+class Unread:
+    """The unread results of some rows, ready to be shortened to any size.
+
+    `count` is asked about rows that are tried and thrown away.
     """
-    unread = thinnable_rows(rows)
-    words = _task_words(rows, unread)
-    for with_media in (True, False):
-        tries = {i: _Thinner(rows[i], words, with_media) for i in unread}
 
-        def thin(most: int, tries: dict[int, _Thinner] = tries) -> dict[int, Row]:
-            return {i: thinner.cut(most) for i, thinner in tries.items()}
+    def __init__(self, rows: Sequence[Row], count: Count) -> None:
+        self.rows = rows
+        self.count = count
+        self.numbers = thinnable_rows(rows)
+        words = _task_words(rows, self.numbers)
+        self.excerpts = {
+            (i, j): _Excerpt(_text_of(block), handle_of(rows[i], j), words)
+            for i in self.numbers
+            for j, block in enumerate(rows[i].message.blocks)
+            if isinstance(block, ToolResult)
+        }
+        self.longest = max((len(excerpt.text) for excerpt in self.excerpts.values()), default=0)
 
-        def fits(most: int, thin: Callable[[int], dict[int, Row]] = thin) -> bool:
-            return sum(count(row.message) for row in thin(most).values()) <= room
+    def thin(self, room: int) -> Thinning:
+        """The rows with these results shortened until their rows have at most `room` tokens.
 
-        if with_media and not fits(0):
-            continue
-        longest = max((thinner.longest for thinner in tries.values()), default=0)
-        return _thinning(rows, thin(_most_that_fits(longest, fits)))
-    raise AssertionError("the second round always returns")
+        All results get the same number of characters, as many as fit; a shorter one stays whole.
+        Media go where they do not fit beside the handles. Where even the handles are too much,
+        those are what is left: the caller counts again.
+        """
+        with_media = self._size(0, with_media=True) <= room
+
+        def fits(most: int) -> bool:
+            return self._size(most, with_media=with_media) <= room
+
+        most = _most_that_fits(self.longest, fits)
+        thin = {i: self._cut_row(i, most, with_media) for i in self.numbers}
+        return _thinning(self.rows, thin)
+
+    def _size(self, most: int, *, with_media: bool) -> int:
+        return sum(self.count(self._cut_row(i, most, with_media).message) for i in self.numbers)
+
+    def _cut_row(self, number: int, most: int, with_media: bool) -> Row:
+        """A row with at most `most` characters of each result, and a handle for the rest."""
+        row = self.rows[number]
+        old = row.message.blocks
+        new = tuple(self._cut(number, place, most, with_media) for place in range(len(old)))
+        if all(one is other for one, other in zip(new, old, strict=True)):
+            return row
+        return structs.replace(row, message=structs.replace(row.message, blocks=new))
+
+    def _cut(self, number: int, place: int, most: int, with_media: bool) -> Block:
+        block = self.rows[number].message.blocks[place]
+        if not isinstance(block, ToolResult):
+            return block
+        excerpt = self.excerpts[number, place]
+        media = [inner for inner in block.content if _is_media(inner)]
+        text = excerpt.within(most)
+        if text == excerpt.text and (with_media or not media):
+            return block
+        if media and not with_media:
+            kinds = Counter(block_kind(inner) for inner in media)
+            left = ", ".join(f"{many} {kind}" for kind, many in kinds.items())
+            text = f"[left out: {left}]\n{text}" if text else f"[left out: {left}]"
+            media = []
+        form = block.form if block.form == "text" and not media else ""
+        return structs.replace(block, content=(Text(text), *media), form=form)
 
 
 def handle_of(row: Row, number: int) -> str:
@@ -122,44 +172,6 @@ def _thinning(rows: Sequence[Row], thin: dict[int, Row]) -> Thinning:
     return Thinning(tuple(thin.get(i, row) for i, row in enumerate(rows)), tuple(thinned))
 
 
-class _Thinner:
-    """One row, ready to be cut to any length."""
-
-    def __init__(self, row: Row, words: Sequence[str], with_media: bool) -> None:
-        self.row = row
-        self.with_media = with_media
-        self.texts = {
-            number: _Excerpt(_text_of(block), handle_of(row, number), words)
-            for number, block in enumerate(row.message.blocks)
-            if isinstance(block, ToolResult)
-        }
-        self.longest = max((len(excerpt.text) for excerpt in self.texts.values()), default=0)
-
-    def cut(self, most: int) -> Row:
-        """The row with at most `most` characters of each result, and a handle for the rest."""
-        blocks = tuple(
-            self._cut(number, block, most) for number, block in enumerate(self.row.message.blocks)
-        )
-        if all(new is old for new, old in zip(blocks, self.row.message.blocks, strict=True)):
-            return self.row
-        return structs.replace(self.row, message=structs.replace(self.row.message, blocks=blocks))
-
-    def _cut(self, number: int, block: Block, most: int) -> Block:
-        if not isinstance(block, ToolResult):
-            return block
-        media = [inner for inner in block.content if _is_media(inner)]
-        text = self.texts[number].within(most)
-        if text == self.texts[number].text and (self.with_media or not media):
-            return block
-        if not self.with_media and media:
-            kinds = Counter(block_kind(inner) for inner in media)
-            left = ", ".join(f"{many} {kind}" for kind, many in kinds.items())
-            text = f"[left out: {left}]\n{text}" if text else f"[left out: {left}]"
-            media = []
-        form = block.form if block.form == "text" and not media else ""
-        return structs.replace(block, content=(Text(text), *media), form=form)
-
-
 class _Excerpt:
     """A text of which the head, the tail and the matching lines can be had in any length."""
 
@@ -168,6 +180,7 @@ class _Excerpt:
         self.handle = handle
         self.words = words
         self._pieces: list[tuple[int, int]] | None = None
+        self._known: tuple[str, int] | None = None
 
     def within(self, most: int) -> str:
         """At most about `most` characters of the text and the line that says what is missing; the
@@ -182,6 +195,11 @@ class _Excerpt:
 
     def _known_size(self) -> tuple[str, int]:
         """The text without the marker of an earlier thinning, and the size of the original."""
+        if self._known is None:
+            self._known = self._read_marker()
+        return self._known
+
+    def _read_marker(self) -> tuple[str, int]:
         head, _, last = self.text.rpartition("\n")
         pattern = re.escape(MARKER).replace(r"\{left:,\}", r"[\d,]+")
         pattern = pattern.replace(r"\{total:,\}", r"([\d,]+)").replace(r"\{handle\}", self.handle)
@@ -236,23 +254,28 @@ class _Excerpt:
 
 def _rank_pieces(body: str, words: Sequence[str]) -> list[tuple[int, int]]:
     """The spans of lines (or pieces of long lines) that share words with the task, best first: a
-    word that few lines have counts for more."""
+    word that few lines have counts for more, and one that most lines have for nothing."""
+    lowered = body.lower()
+    common = max(COMMON_LEAST, lowered.count("\n") // COMMON_SHARE)
+    words = [word for word in words if 0 < lowered.count(word) <= common]
     if not words:
         return []
-    pattern = re.compile("|".join(re.escape(word) for word in words), re.IGNORECASE)
+    # A pattern that minds no case is several times slower; lowering keeps the places of ASCII only.
+    ascii_only = body.isascii()
+    pattern = re.compile("|".join(map(re.escape, words)), 0 if ascii_only else re.IGNORECASE)
     starts = [0, *accumulate(len(line) for line in body.splitlines(keepends=True))]
     found: dict[tuple[int, int], set[str]] = {}
-    for match in pattern.finditer(body):
+    for match in pattern.finditer(lowered if ascii_only else body):
         line = bisect_right(starts, match.start()) - 1
         low = starts[line]
         low += (match.start() - low) // PIECE * PIECE
         high = min(starts[line + 1] if line + 1 < len(starts) else len(body), low + PIECE)
         found.setdefault((low, high), set()).add(match[0].casefold())
     spread = Counter(word for names in found.values() for word in names)
-    total = len(starts)
+    rarity = {word: log(1 + len(starts) / many) for word, many in spread.items()}
 
     def worth(span: tuple[int, int]) -> float:
-        return sum(log(1 + total / spread[word]) for word in found[span])
+        return sum(rarity[word] for word in sorted(found[span]))
 
     return sorted(found, key=lambda span: (-worth(span), span))
 

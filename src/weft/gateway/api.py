@@ -48,6 +48,7 @@ from weft.model import JsonObject
 
 from .asgi import check_depth
 from .auth import admit
+from .errors import public_message
 from .fields import Answer, Ask, AsyncAnswer
 from .page import HEADERS, page_routes
 from .reads import QUESTIONS
@@ -96,7 +97,7 @@ def _endpoint(state: State, answer: Answer | AsyncAnswer) -> Callable[[Request],
             return _error(error.message, error.param, error.status)
         except WeftError as error:
             status = next(code for kind, code in STATUS.items() if isinstance(error, kind))
-            return _error(str(error), getattr(error, "field", None), status)
+            return _error(public_message(error), getattr(error, "field", None), status)
         except Exception:  # the gateway's outermost: the caller gets one line, the log the rest
             _log.exception("%s failed", request.url.path)
             return _error("the gateway failed; its log says why", None, 500)

@@ -18,6 +18,7 @@ from weft.thread import open as open_thread
 from weft.tokens import counter_for
 
 from .desk import desk_tools
+from .errors import public_message
 from .fields import Ask
 from .runs import Start, is_unanswered
 from .state import State
@@ -221,7 +222,7 @@ def compaction_question(ask: Ask, thread: Thread, route: Route, use: ContextUse)
     try:
         result = thread.compact(model=asker, budget=int(use.target * scale), preview=True)
     except WeftError as error:
-        return {**facts, "problem": str(error)}
+        return {**facts, "problem": public_message(error)}
     change = Change(compiled.rows, result.rows)
     saved = result.tokens_before - result.tokens_after
     count = count_once(counter_for(TOKENIZER).message)

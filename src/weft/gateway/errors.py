@@ -1,9 +1,16 @@
-"""Whatever goes wrong here, as the one error value that every dialect can be written from."""
+"""Whatever goes wrong here, as the one error value that every protocol's error is written from.
 
-from typing import cast
+Clients are other people than the operator. So an error that is ours says what happened, and not
+where: paths, addresses and the texts of databases go to the log.
+"""
 
-from weft.errors import Refused, StoreError, UpstreamFailed, UpstreamProtocolError
+import logging
+
+from weft.codec import error_of
+from weft.errors import RefMoved, Refused, StoreError, UpstreamProtocolError, WeftError
 from weft.model import ApiError, ErrorKind
+
+_log = logging.getLogger(__name__)
 
 KINDS: dict[int, ErrorKind] = {
     400: "invalid_request",
@@ -28,10 +35,7 @@ def refusal(error: Refused) -> ApiError:
 
 def upstream_failure(error: UpstreamProtocolError) -> ApiError:
     """The upstream is to blame."""
-    if not isinstance(error, UpstreamFailed):
-        return ApiError("server", str(error), 502)
-    said = cast("ErrorKind | None", error.kind)  # the tree of errors lies below the model's words
-    return ApiError(said or KINDS.get(error.status, "server"), str(error), error.status)
+    return error_of(error)
 
 
 def failure(error: Refused | UpstreamProtocolError | StoreError) -> ApiError:
@@ -43,7 +47,18 @@ def failure(error: Refused | UpstreamProtocolError | StoreError) -> ApiError:
 
 def store_failure(error: StoreError) -> ApiError:
     """We are to blame: what cannot be kept is not passed on."""
-    return ApiError("server", f"the exchange could not be recorded: {error}", 500)
+    return ApiError("server", public_message(error), 500)
+
+
+def public_message(error: WeftError) -> str:
+    """The text of an error for a client.
+
+    A store's own text may hold its path or address, so it goes to the log instead.
+    """
+    if not isinstance(error, StoreError) or isinstance(error, RefMoved):
+        return str(error)
+    _log.error("the store failed: %s", error)
+    return "the store failed; the gateway's log says why"
 
 
 def internal_failure() -> ApiError:

@@ -33,14 +33,29 @@ from weft.client import (
 from weft.codec import (
     CODECS,
     Codec,
+    concerns_restored,
+    decode_answer,
+    failed,
+    form_of,
     name_calls,
     replace_answers,
     restore_calls,
     tell_refusal,
     tells_apart,
+    write_frame,
 )
 from weft.errors import Refused, StoreError, UpstreamFailed, UpstreamProtocolError
-from weft.model import ApiError, Fold, JsonObject, Loss, Request, Response
+from weft.model import (
+    ApiError,
+    Fail,
+    Fold,
+    JsonObject,
+    Loss,
+    Params,
+    Request,
+    Response,
+    Start,
+)
 
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
 from .auth import Caller, admit, brings_credentials, own_name
@@ -48,7 +63,7 @@ from .errors import failure, refusal
 from .google import read_address
 from .guard import Guard
 from .hints import is_retry, read_hint
-from .outgoing import UNWELCOME, Outgoing, is_direct, loss_header, returns, write_outgoing
+from .outgoing import Outgoing, is_direct, loss_header, returned_headers, write_outgoing
 from .recorder import Recording
 from .relay import Interpreter, Mirror, Piece, Relay, asks_for_costs, keepalive
 from .remote import Sealer, Wish, ask_in_words, holds_seals, open_seals, read_wish, seal, write_list
@@ -62,6 +77,8 @@ from .resume import (
 )
 from .state import State
 from .usage import Ledger
+
+STREAM_HEADERS = (("content-type", STREAM_TYPE), ("cache-control", "no-cache"))
 
 CLIENT_LEFT = ApiError("server", "the client closed the connection", 499, code="client_left")
 """Never sent to anyone; it is the reason why an answer stayed unfinished."""
@@ -112,11 +129,7 @@ class Journey(Struct, frozen=True):
             own.append(("x-weft-recorded", self.recording.state))
             if self.recording.ticket is not None:
                 own.append(("x-weft-thread", self.recording.ticket.thread))
-        if reply is None:
-            return own
-        return own + [
-            (name, value) for raw, value in reply.headers.items() if returns(name := raw.lower())
-        ]
+        return own if reply is None else own + returned_headers(reply.headers)
 
 
 async def converse(
@@ -193,30 +206,60 @@ async def _travel(
             state, codec, route, request, outgoing, recording, ledger, costs, guard, wish
         )
         echoed = None if told is request else partial(_as_echoed, journey, body, inbound)
-        try:
-            await _answer(journey, echoed, outbound)
-        except ClientLeft:
-            journey.attempt.error = CLIENT_LEFT
-            raise
-        except (Refused, UpstreamProtocolError, StoreError) as error:
-            journey.attempt.error = failure(error)
-            raise
-        finally:
-            await _end_attempt(journey)
+        await _attempt(journey, echoed, outbound)
+
+
+async def _attempt(
+    journey: Journey, echoed: Callable[[], Journey] | None, outbound: Outbound
+) -> None:
+    """Answer the request; however that ends, it is recorded."""
+    attempt = journey.attempt
+    try:
+        await _answer(journey, echoed, outbound)
+    except ClientLeft:
+        attempt.error = CLIENT_LEFT
+        raise
+    except UpstreamProtocolError as error:
+        attempt.error, journey.ledger.outcome = failure(error), "upstream_failed"
+        await _end_attempt(journey)  # the caller may ask again at once
+        await _send_error(journey, attempt.error, journey.headers(), outbound)
+    except (Refused, StoreError) as error:
+        attempt.error = failure(error)
+        raise
+    finally:
+        await _end_attempt(journey)
 
 
 async def _answer(
     journey: Journey, echoed: Callable[[], Journey] | None, outbound: Outbound
 ) -> None:
-    """Ask the upstream and relay its answer. `echoed` gives the request without restored answers,
-    for an upstream that refuses those."""
+    """Ask the upstream and relay its answer.
+
+    Where it refuses content of earlier answers that was restored, it is asked once more without:
+    `echoed` gives that request. If it refuses this one too, the caller gets the error that is about
+    what the caller itself wrote.
+    """
+    refused = await _try(journey, outbound)
+    if refused is None:
+        return
+    if echoed is not None and concerns_restored(refused.error):
+        again = echoed()
+        second = await _try(again, outbound)
+        if second is None:
+            return
+        if not concerns_restored(second.error):
+            journey, refused = again, second
+    await _relay_refusal(journey, refused, outbound)
+
+
+async def _try(journey: Journey, outbound: Outbound) -> "Refusal | None":
+    """Ask the upstream and relay its answer; returns the error where it answers with one."""
     reply = await _ask(journey)
-    if echoed is not None and reply.status in UNWELCOME:
-        reply.close()
-        journey = echoed()
-        reply = await _ask(journey)
     try:
+        if not 200 <= reply.status < 300:
+            return await _read_refusal(journey, reply)
         await _relay(journey, reply, outbound)
+        return None
     finally:
         reply.close()
 
@@ -258,7 +301,8 @@ def read_request(
         route = find_route(model, codec.protocol, state.providers, state.catalog, pays=pays)
         if route.provider is OFFLINE or not is_direct(route, codec):
             raise
-        return Request(model, ()), route, False
+        streams = bool(raw.get("stream")) if address.streams is None else address.streams
+        return Request(model, (), params=Params(stream=streams)), route, False
     if address.streams is not None:
         params = structs.replace(request.params, stream=address.streams)
         request = structs.replace(request, params=params)
@@ -330,45 +374,108 @@ async def _ask(journey: Journey) -> Reply:
         )
 
 
+class Refusal(Struct, frozen=True):
+    """An upstream's error: as it came, and as the one value that every protocol's is written from.
+
+    `raw` is its JSON object, or None where it is none.
+    """
+
+    status: int
+    body: bytes
+    headers: Sequence[tuple[str, str]]
+    kind: str
+    raw: JsonObject | None
+    error: ApiError
+
+
+async def _read_refusal(journey: Journey, reply: Reply) -> Refusal:
+    """The error of a reply; raises `UpstreamFailed` where its status is none of an error."""
+    if reply.status < 400:
+        name = journey.route.provider.name
+        raise UpstreamFailed(f"upstream {name!r} answered with status {reply.status}")
+    body = await journey.guard.read_all(reply)
+    error = read_error(CODECS[journey.route.provider.protocol], body, reply.status)
+    kind = reply.headers.get("content-type", "application/json")
+    try:
+        raw = parse_body(body)
+    except Refused:
+        raw = None
+    return Refusal(reply.status, body, journey.headers(reply), kind, raw, error)
+
+
+async def _relay_refusal(journey: Journey, refused: Refusal, outbound: Outbound) -> None:
+    """An upstream's error: its own bytes, or the same error in the caller's protocol."""
+    ledger = journey.ledger
+    ledger.outcome, journey.attempt.error = "upstream_refused", refused.error
+    await _end_attempt(journey)  # the caller may ask again at once
+    if not journey.direct or _needs_words(journey, refused):
+        await _send_error(journey, refused.error, refused.headers, outbound)
+        return
+    ledger.status = refused.status
+    headers = [*refused.headers, ("content-type", refused.kind)]
+    await outbound.send(refused.status, refused.body, headers)
+
+
+def _needs_words(journey: Journey, refused: Refusal) -> bool:
+    """Whether an error about the context window lacks what clients of its own protocol recognise it
+    by. Any other error of the caller's protocol goes on as it came."""
+    if refused.error.kind != "context_length":
+        return False
+    if journey.request.params.stream and refused.error.kind in journey.codec.stream_errors:
+        return True
+    return journey.codec.encode_error(refused.error) != (refused.status, refused.raw)
+
+
+async def _send_error(
+    journey: Journey, error: ApiError, headers: Sequence[tuple[str, str]], outbound: Outbound
+) -> None:
+    """An error with a status, or as a stream where clients recognise it only there.
+
+    Once a stream is under way its own error form has already been sent.
+    """
+    codec, ledger = journey.codec, journey.ledger
+    if outbound.started:
+        await outbound.finish()
+        return
+    if journey.request.params.stream and error.kind in codec.stream_errors:
+        ledger.status, ledger.streamed = 200, True
+        encoder = codec.stream_encoder(int(time.time()))
+        events = [Start(shape_id(codec.protocol), journey.request.model), Fail(error)]
+        frames = [frame for event in events for frame in encoder.send(event)]
+        await outbound.start(200, [*STREAM_HEADERS, *headers])
+        await outbound.finish(b"".join(map(write_frame, frames)))
+        return
+    ledger.status, wire = codec.encode_error(error)
+    await outbound.send(ledger.status, orjson.dumps(wire), headers)
+
+
 async def _relay(journey: Journey, reply: Reply, outbound: Outbound) -> None:
-    if not 200 <= reply.status < 300:
-        await _relay_error(journey, reply, outbound)
-    elif reply.headers.get("content-type", "").startswith(STREAM_TYPE):
+    """An answer in the form that the caller asked for, whichever form it comes in."""
+    if journey.request.params.stream:
         await _relay_stream(journey, reply, outbound)
     else:
         await _relay_body(journey, reply, outbound)
-
-
-async def _relay_error(journey: Journey, reply: Reply, outbound: Outbound) -> None:
-    """An upstream's refusal: its own bytes, or the same error in the caller's dialect."""
-    body = await journey.guard.read_all(reply)
-    status, codec = reply.status, CODECS[journey.route.provider.protocol]
-    journey.ledger.outcome = "upstream_refused"
-    headers = journey.headers(reply)
-    if status < 400:
-        raise UpstreamFailed(f"upstream {journey.route.provider.name!r} answered with {status}")
-    journey.attempt.error = read_error(codec, body, status)
-    if journey.direct:
-        headers.append(("content-type", reply.headers.get("content-type", "application/json")))
-    else:
-        status, wire = journey.codec.encode_error(journey.attempt.error)
-        body = orjson.dumps(wire)
-    journey.ledger.status = status
-    await _end_attempt(journey)  # the caller may ask again at once
-    await outbound.send(status, body, headers)
 
 
 async def _relay_body(journey: Journey, reply: Reply, outbound: Outbound) -> None:
     """A whole answer; it goes out when it is stored."""
     body = await journey.guard.read_all(reply)
     losses = journey.outgoing.losses
-    response = _read_response(journey, body)
-    if not journey.direct:
-        if response is None or journey.request.params.stream:
-            raise _unreadable(journey)
+    as_asked = journey.direct and form_of(body) == "body"
+    try:
+        response = _read_response(journey, body)
+    except UpstreamFailed as error:
+        if not as_asked or not error.native:
+            raise
+        response, journey.ledger.outcome = None, "upstream_failed"
+        journey.attempt.error = failure(error)
+        await _end_attempt(journey)
+    if response is None and not as_asked:
+        raise _unreadable(journey)
+    if response is not None and not journey.direct:
         named = shape_id(journey.codec.protocol, response.id)
         response = structs.replace(response, id=named)
-    if response is not None and (journey.wish is not None or not journey.direct):
+    if response is not None and (journey.wish is not None or not as_asked):
         wire, lost = _write_response(journey, response)
         body, losses = orjson.dumps(wire), (*losses, *lost)
     if response is not None:
@@ -393,22 +500,18 @@ def _write_response(journey: Journey, response: Response) -> tuple[JsonObject, S
 
 
 def _read_response(journey: Journey, body: bytes) -> Response | None:
-    """The answer as a value; None for one we cannot read, which still belongs to the caller.
+    """The answer as a value, or None for one we cannot read, which still belongs to the caller.
 
-    What is no JSON object, or says itself that it failed, is no answer in any protocol.
+    Raises `UpstreamFailed` where it failed, or is none.
     """
-    protocol = journey.codec.protocol if journey.direct else journey.route.provider.protocol
+    codec = journey.codec if journey.direct else CODECS[journey.route.provider.protocol]
     try:
-        raw = parse_body(body)
-    except Refused:
-        raise _unreadable(journey) from None
-    try:
-        response = CODECS[protocol].decode_response(raw)
+        response = decode_answer(codec, body)
     except UpstreamFailed:
         raise
     except (Refused, UpstreamProtocolError):
         return None
-    if tells_apart(CODECS[protocol], journey.codec):
+    if tells_apart(codec, journey.codec):
         response = tell_refusal(response)
     message = response.message if journey.direct else name_calls(response.message, uuid4().hex[:16])
     message = restore_calls(message, journey.outgoing.calls)
@@ -444,6 +547,8 @@ async def _relay_stream(journey: Journey, reply: Reply, outbound: Outbound) -> N
         journey.ledger.outcome = "cut"
         journey.attempt.error = journey.attempt.error or relay.fold.error
         await _end_attempt(journey)
+    elif not relay.fold.ended and journey.attempt.error is None:
+        journey.ledger.outcome = "unread"
     journey.ledger.losses += len(relay.losses)
     await outbound.finish()
 
@@ -455,10 +560,10 @@ def _open_relay(journey: Journey) -> Relay:
 
 
 def _open_plain(journey: Journey, created: int) -> Relay:
-    if journey.direct:
-        return Mirror(journey.codec, journey.route.maker, created)
-    source = CODECS[journey.route.provider.protocol]
     origin, costs, calls = journey.route.maker, journey.costs, journey.outgoing.calls
+    if journey.direct:
+        return Mirror(journey.codec, origin, created, costs=costs)
+    source = CODECS[journey.route.provider.protocol]
     return Interpreter(source, journey.codec, origin, created, calls=calls, costs=costs)
 
 
@@ -467,12 +572,13 @@ async def _pass(
 ) -> bool:
     """Send a piece; what must wait waits for the answer's commit. True once it is stored.
 
-    A translated answer that fails before its first byte is an error with a status, which every
-    client knows to retry; Codex does not read the frame that would say the same.
+    An answer that fails before its first byte is an error with a status, which every client knows
+    to retry; Codex does not read the frame that would say the same. Only an error that the upstream
+    wrote in the caller's own protocol goes on as it came.
     """
     error = relay.fold.error
-    if error is not None and not outbound.started and not journey.direct:
-        raise UpstreamFailed(error.message, status=error.status, kind=error.kind)
+    if error is not None and not outbound.started and not relay.relays_error:
+        raise failed(error)
     await _write(journey, reply, outbound, piece.now)
     if piece.last:
         if not stored and relay.fold.ended:
@@ -488,8 +594,7 @@ async def _write(journey: Journey, reply: Reply, outbound: Outbound, data: bytes
     if not outbound.started:
         journey.ledger.status = reply.status
         journey.ledger.first_byte()
-        headers = [("content-type", STREAM_TYPE), ("cache-control", "no-cache")]
-        await outbound.start(reply.status, [*headers, *journey.headers(reply)])
+        await outbound.start(reply.status, [*STREAM_HEADERS, *journey.headers(reply)])
     await outbound.write(data)
 
 

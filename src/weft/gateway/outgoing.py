@@ -59,10 +59,9 @@ SPOKEN = {
 
 LOSS_HEADER_LIMIT = 1000
 
-UNWELCOME = frozenset({400, 404})
-"""How a vendor answers to thinking of its own that it will not have back: where what stood before
-it has changed (https://platform.claude.com/docs/en/build-with-claude/preserved-thinking), where it
-cannot be opened any more, where it was not stored."""
+RETURNED_LIMIT = 16_000
+"""Bytes of an upstream's headers that go on to the caller: more than any vendor sends, and fewer
+than HTTP clients refuse."""
 
 
 class Outgoing(Struct, frozen=True):
@@ -145,6 +144,25 @@ def connection_headers(headers: Mapping[str, str]) -> frozenset[str]:
 def returns(name: str) -> bool:
     """Whether an upstream's header goes on to the caller."""
     return name in KEPT_HEADERS or name.startswith(KEPT_PREFIXES)
+
+
+def returned_headers(headers: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The upstream's headers that go on to the caller.
+
+    A value with a control character is left out, because no server may send it on:
+    https://www.rfc-editor.org/rfc/rfc9110#section-5.5
+    """
+    chosen: list[tuple[str, str]] = []
+    room = RETURNED_LIMIT
+    for raw, value in headers.items():
+        name = raw.lower()
+        if not returns(name) or not value.replace("\t", " ").isprintable():
+            continue
+        room -= len(name) + len(value)
+        if room < 0:
+            break
+        chosen.append((name, value))
+    return chosen
 
 
 def rename_model(body: bytes, model: str) -> bytes:

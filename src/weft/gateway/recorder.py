@@ -26,7 +26,7 @@ from uuid import uuid4
 import msgspec
 import orjson
 
-from weft.errors import JournalError, StoreError, WeftError
+from weft.errors import JournalError, StoreError
 from weft.history import View, show_rows
 from weft.model import ApiError, JsonObject, Message, Origin, Request, Response
 from weft.store import Store
@@ -44,6 +44,7 @@ from .records import (
     RequestRecord,
     SentBody,
     Ticket,
+    UnknownExchange,
     find_response,
     imprint_sent,
     read_answers,
@@ -226,23 +227,31 @@ class Recorder:
             imprint = recording.imprint
             job = _Job(lambda: self._apply(record, maker, imprint))
             self._queue.put(job)
-            waiting = asyncio.wrap_future(job.future)
-            waiting.add_done_callback(_retrieve)
             try:
-                async with asyncio.timeout(self._patience):
-                    result = await asyncio.shield(waiting)
+                result = await self._wait(job)
                 recording.state = "store"
                 return result
             except TimeoutError:
                 job.given_up = True
                 why = "the store is slow"
-            except WeftError:
-                why = "the store failed"
-            except LookupError:  # the request of this answer was never recorded
+            except UnknownExchange:
                 recording.state = "no"
                 return None
+            except Exception as error:  # whatever it is, the answer must not fail for it
+                why = f"the store failed: {type(error).__name__}"
         recording.state = await self._append(record, why)
         return None
+
+    async def _wait(self, job: _Job[T]) -> T:
+        waiting = asyncio.wrap_future(job.future)
+        waiting.add_done_callback(_retrieve)
+        try:
+            async with asyncio.timeout(self._patience):
+                return await asyncio.shield(waiting)
+        except TimeoutError:
+            if job.future.done():  # it was our own event loop that was slow
+                return job.future.result()
+            raise
 
     def _apply(self, record: Record, maker: Origin | None, imprint: Future[Imprint] | None) -> Any:
         match record:
@@ -279,7 +288,7 @@ class Recorder:
     async def _read_answers(
         self, record: RequestRecord, maker: Origin
     ) -> Mapping[tuple[int, int], Message]:
-        with suppress(WeftError):
+        with suppress(Exception):  # without them the request goes out as the client sent it
             return await self._read(lambda: read_answers(self.store, record, self._books, maker))
         return {}
 

@@ -134,6 +134,10 @@ class FailureRecord(Struct, frozen=True, tag="failure"):
 Record = RequestRecord | AnswerRecord | FailureRecord
 
 
+class UnknownExchange(Exception):
+    """An answer or a failure whose request was never recorded."""
+
+
 class Contexts:
     """The system digest and the tools digest that hold at a commit, for the newest commits.
 
@@ -377,7 +381,7 @@ def _ticket_of(store: Store, exchange: str, books: Books) -> Ticket:
     """The ticket of a request that was replayed: the answer's record was written before it."""
     link = store.newest_link(exchange_key("request", exchange))
     if link is None:
-        raise LookupError(f"the request of exchange {exchange} was never recorded")
+        raise UnknownExchange(exchange)
     (step,) = store.read_commits(link.thread, [link.commit])
     system, tools = _context_at(store, link.thread, link.commit, books)
     record = store.read_thread(link.thread)

@@ -14,16 +14,16 @@ from collections.abc import Callable
 from typing import Protocol, cast
 from uuid import uuid4
 
-import orjson
 from msgspec import Struct, structs
 
 from weft.client import shape_id
 from weft.codec import (
+    AnswerReader,
     CallRestorer,
     Calls,
     Codec,
     RefusalTeller,
-    SseParser,
+    error_of,
     name_event,
     tells_apart,
     write_frame,
@@ -66,9 +66,13 @@ class Piece(Struct, frozen=True, gc=False):
 
 
 class Relay(Protocol):
-    """What the exchange asks of either machine."""
+    """What the exchange asks of either machine.
+
+    `relays_error` is whether the upstream's own sign of a failure went on to the client.
+    """
 
     fold: Fold
+    relays_error: bool
 
     @property
     def losses(self) -> list[Loss]:
@@ -119,17 +123,28 @@ class FrameCutter:
 
 
 class Mirror:
-    """The upstream's bytes, untouched."""
+    """The upstream's bytes as they came, and the fold of a copy of them.
 
-    def __init__(self, codec: Codec, origin: Origin, created: int) -> None:
+    `readable` is false once the copy cannot be folded: what we cannot read still belongs to the
+    client, so it passes, but it is not recorded. The end is watched for all the same. A body in
+    place of a stream is written as a stream. `_held` is the end of a stream without a terminal
+    event, which may be sent only when the bytes have ended.
+    """
+
+    def __init__(self, codec: Codec, origin: Origin, created: int, *, costs: bool = True) -> None:
         self.fold = Fold(origin)
         self.readable = True
-        self._broken: ApiError | None = None
+        self.relays_error = False
         self._codec = codec
         self._created = created
+        self._costs = costs
         self._cutter = FrameCutter()
-        self._parser = SseParser()
-        self._decoder = codec.stream_decoder()
+        self._reader = AnswerReader(codec)
+        self._ended = False
+        self._finished = False
+        self._broken: ApiError | None = None
+        self._silent = False
+        self._held: list[bytes] = []
 
     @property
     def losses(self) -> list[Loss]:
@@ -140,55 +155,93 @@ class Mirror:
 
     def close(self) -> Piece:
         tail = self._cutter.close()
-        if self._broken is not None:
-            return Piece(self.cut(self._broken))
-        if not self.readable or self.fold.error is not None:
-            return Piece(tail)
-        self._read(tail)
-        if not self.fold.ended:
-            self._finish()
-        if self.fold.error is not None:  # half a frame would spoil the error's own
+        self._read(self._reader.feed(tail))
+        events = self._reader.close()
+        if self._reader.is_body:
+            return self._write_stream(events)
+        if self._silent:
+            return Piece()
+        self._read(events)
+        if not self._ended and self._broken is not None:
+            self._read([Fail(self._broken, "end")])
+        if self.fold.error is not None and not self.relays_error:
             return Piece(self.cut(self.fold.error))
-        return Piece(b"", tail)
+        rest = b"".join(self._held) + tail
+        return Piece(b"", rest) if self.readable else Piece(rest)
 
     def cut(self, error: ApiError) -> bytes:
+        self._silent = True
         return write_cut(self._codec, self.fold, error, self._created)
 
     def _sort(self, frames: list[bytes]) -> Piece:
         now: list[bytes] = []
         last: list[bytes] = []
         for raw in frames:
-            self._read(raw)
-            held = self.fold.ended and self.fold.error is None
-            (last if held else now).append(raw)
+            if self._silent:  # nothing that follows an error of ours may look like a success
+                break
+            self._read(self._reader.feed(raw))
+            if self._reader.is_body:
+                continue
+            if self.fold.ended and self.fold.error is None:
+                last.append(raw)
+            elif self._finished and not self._codec.marks_end and not self._ended:
+                self._held.append(raw)
+            else:
+                now.append(raw)
+            if self.fold.error is not None and not self.relays_error:
+                now.append(self.cut(self.fold.error))
         return Piece(b"".join(now), b"".join(last))
 
-    def _read(self, raw: bytes) -> None:
-        """Decode a copy. What we cannot read still belongs to the caller, so it passes."""
-        if not self.readable:
-            return
+    def _read(self, events: list[Event]) -> None:
+        """Fold a copy, and note the end."""
+        for event in events:
+            if self._ended:
+                return
+            self._finished = self._finished or (isinstance(event, Finish) and bool(event.stop))
+            match event:
+                case Fail(error=error, cause="frame"):
+                    self._give_up(error)
+                case Fail(cause=cause):
+                    self._ended = True
+                    self.relays_error = cause == "event"
+                    self.fold.send(event)
+                case End():
+                    self._ended = True
+                    if self.readable:
+                        self.fold.send(event)
+                case _ if self.readable:
+                    self._fold(event)
+                case _:
+                    pass
+
+    def _fold(self, event: Event) -> None:
         try:
-            for frame in self._parser.feed(raw):
-                self._take(self._decoder.feed(frame))
-                if self.fold.error is not None and not is_json(frame.data):
-                    self._broken = self.fold.error  # half a frame: nobody told the caller yet
-        except UpstreamProtocolError:
-            self.readable = False
+            self.fold.send(event)
+        except UpstreamProtocolError as error:
+            self._give_up(error_of(error))
 
-    def _finish(self) -> None:
-        """The bytes have ended: a last frame without its blank line counts, silence does not."""
-        for frame in self._parser.close():
-            self._take(self._decoder.feed(frame))
-        if not self.fold.ended:
-            self._take(self._decoder.close())
+    def _give_up(self, error: ApiError) -> None:
+        self.readable = False
+        self._broken = self._broken or error
 
-    def _take(self, events: list[Event]) -> None:
+    def _write_stream(self, events: list[Event]) -> Piece:
+        """The stream that a whole body means."""
+        encoder = self._codec.stream_encoder(self._created)
+        now: list[bytes] = []
+        last: list[bytes] = []
         for event in events:
             self.fold.send(event)
+            shown = event if self._costs else without_usage(event)
+            frames = map(write_frame, encoder.send(shown))
+            (last if isinstance(event, End) else now).extend(frames)
+        self._ended = True
+        return Piece(b"".join(now), b"".join(last))
 
 
 class Interpreter:
     """The upstream's events, in the caller's words and with its tools' own names."""
+
+    relays_error = False
 
     def __init__(
         self,
@@ -206,8 +259,7 @@ class Interpreter:
         self._teller = RefusalTeller() if tells_apart(source, target) else None
         self._costs = costs
         self._target = target
-        self._parser = SseParser()
-        self._decoder = source.stream_decoder()
+        self._reader = AnswerReader(source)
         self._encoder = target.stream_encoder(created)
         self._encoder.losses.locate = self._locate
         self._source = source
@@ -220,14 +272,10 @@ class Interpreter:
         return self._encoder.losses.items
 
     def feed(self, chunk: bytes) -> Piece:
-        frames = self._parser.feed(chunk)
-        return self._say([event for frame in frames for event in self._decoder.feed(frame)])
+        return self._say(self._reader.feed(chunk))
 
     def close(self) -> Piece:
-        events = [event for frame in self._parser.close() for event in self._decoder.feed(frame)]
-        if not any(isinstance(event, End | Fail) for event in events) and not self.fold.ended:
-            events.extend(self._decoder.close())
-        return self._say(events)
+        return self._say(self._reader.close())
 
     def cut(self, error: ApiError) -> bytes:
         return self._say([Fail(error)], ours=True).now
@@ -249,15 +297,6 @@ class Interpreter:
             frames = map(write_frame, self._encoder.send(told))
             (last if isinstance(event, End) else now).extend(frames)
         return Piece(b"".join(now), b"".join(last))
-
-
-def is_json(text: str) -> bool:
-    """Whether a frame holds what its wire promises."""
-    try:
-        orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return False
-    return True
 
 
 def without_usage(event: Event) -> Event:

@@ -155,6 +155,8 @@ def write_list(body: JsonObject, kept: tuple[JsonObject, ...]) -> JsonObject:
 class Sealer:
     """A relay that says nothing until the answer is whole, and then the sealed one."""
 
+    relays_error = False
+
     def __init__(self, inner: Relay, codec: Codec, created: int) -> None:
         self.fold = inner.fold
         self._inner = inner

@@ -22,6 +22,7 @@ from weft.errors import Refused, WeftError
 from weft.model import JsonObject, Message, ToolResult
 from weft.thread import Thread
 
+from .errors import public_message
 from .frames import FrameWriter, Transcript
 from .render import render
 
@@ -225,7 +226,7 @@ class Runs:
         except asyncio.CancelledError:  # only `stop` cancels this task
             end = {"type": "interrupted", "message": run.stop_reason}
         except WeftError as error:
-            end = {"type": "error", "message": str(error)}
+            end = {"type": "error", "message": public_message(error)}
         except Exception:  # the outermost handler: the page gets one line, the log the rest
             _log.exception("a run failed")
             end = {"type": "error", "message": INTERNAL}

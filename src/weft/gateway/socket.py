@@ -30,6 +30,7 @@ from weft.model import JsonObject
 
 from .auth import Caller, admit, may_see
 from .composer import Plan, plan_run
+from .errors import public_message
 from .fields import Ask
 from .frames import error_frame, read_frame
 from .runs import Run
@@ -129,7 +130,7 @@ class Connection:
         except Refused as error:
             self.send(error_frame(error.message, error.param))
         except WeftError as error:
-            self.send(error_frame(str(error), None))
+            self.send(error_frame(public_message(error), None))
 
     async def _start(self, ask: Ask) -> None:
         """Begin a run, or ask for a yes if it would compact the thread."""

@@ -59,10 +59,16 @@ class End(Struct, frozen=True, gc=False):
     """The wire's own terminal mark. A stream without it was cut off."""
 
 
+FailCause = Literal["event", "frame", "stop", "end"]
+"""What made a stream fail: the protocol's own sign of a failure, which its clients recognise; a
+frame that cannot be read; a stop reason that means a failure; bytes that ended too early."""
+
+
 class Fail(Struct, frozen=True, gc=False):
-    """The upstream says, inside the stream, that it failed."""
+    """The answer failed. Only after an `event` does a client of the same protocol know it."""
 
     error: ApiError
+    cause: FailCause = "event"
 
 
 class Other(Struct, frozen=True, gc=False):

@@ -31,9 +31,6 @@ RECALL_TOKENS = 2500
 SNIPPET = 600
 """The characters of a text that stands in a list; a shorter text is whole."""
 
-NOTE_TOKENS = 40
-"""What the line at the end of a page takes."""
-
 MANY = 50
 LONGEST_QUERY = 60
 _HANDLE = re.compile(r"([0-9a-f]{4,40})(?:/(\d{1,4}))?")
@@ -73,12 +70,14 @@ def _read_text(handle: Handle, name: str, text: str, tokens: int, offset: int) -
     start = min(offset, len(text))
     if start + _fitting(handle, text, start, tokens) >= len(text):
         return RecallPage(body=text[start:])
-    end = _line_end(text, start, start + _fitting(handle, text, start, tokens - NOTE_TOKENS))
-    note = (
-        f"[Characters {start:,} to {end:,} of {len(text):,}. "
-        f'To read on: recall("{name}", offset={end})]'
-    )
-    return RecallPage(body=text[start:end], note=note, next=end)
+
+    def note(end: int) -> str:
+        place = f"Characters {start:,} to {end:,} of {len(text):,}."
+        return f'[{place} To read on: recall("{name}", offset={end})]'
+
+    room = tokens - _size(handle, note(len(text)))
+    end = _line_end(text, start, start + _fitting(handle, text, start, room))
+    return RecallPage(body=text[start:end], note=note(end), next=end)
 
 
 def _fitting(handle: Handle, text: str, start: int, tokens: int) -> int:
@@ -109,24 +108,27 @@ def _line_end(text: str, start: int, end: int) -> int:
 def _list_hits(handle: Handle, wanted: str, tokens: int, offset: int) -> RecallPage:
     hits = recall(handle, wanted, offset + MANY)
     words = wanted.split()
+    query = wanted if len(wanted) <= LONGEST_QUERY else wanted[:LONGEST_QUERY] + "..."
+
+    def note(shown: int) -> str:
+        more = f"{len(hits) - shown} more" if len(hits) < offset + MANY else "More"
+        return f'[{more} found. To read on: recall("{query}", offset={shown})]'
+
     parts: list[str] = []
-    used = NOTE_TOKENS
+    used = closing = _size(handle, note(len(hits)))
     for hit in hits[offset:]:
         part = _snippet(hit, words)
         size = _size(handle, part) + 1
         if used + size > tokens:
             if parts:
                 break
-            part = part[: _fitting(handle, part, 0, tokens - NOTE_TOKENS)]
+            part = part[: _fitting(handle, part, 0, tokens - closing)]
         parts.append(part)
         used += size
     shown = offset + len(parts)
     if shown >= len(hits):
         return RecallPage(body="\n\n".join(parts))
-    query = wanted if len(wanted) <= LONGEST_QUERY else wanted[:LONGEST_QUERY] + "..."
-    more = f"{len(hits) - shown} more" if len(hits) < offset + MANY else "More"
-    note = f'[{more} found. To read on: recall("{query}", offset={shown})]'
-    return RecallPage(body="\n\n".join(parts), note=note, next=shown)
+    return RecallPage(body="\n\n".join(parts), note=note(shown), next=shown)
 
 
 def _snippet(hit: Hit, words: list[str]) -> str:

@@ -1,9 +1,9 @@
 """Streams as a caller translates them: an upstream's bytes in, the client's bytes out."""
 
 from weft.codec import (
+    AnswerReader,
     CallRestorer,
     RefusalTeller,
-    SseParser,
     calls_of,
     tell_refusal,
     tells_apart,
@@ -32,8 +32,9 @@ class StreamTranslator:
     """An upstream's stream becomes the client's, in whatever pieces the bytes arrive.
 
     `response` is the answer so far, as the client sees it. A stream that stops early, or breaks its
-    own protocol, ends in the client's own error form, never in a success. `sidecar` is the one that
-    the request's translation left behind; the answer's own is `answer_sidecar`.
+    own protocol, ends in the client's own error form, never in a success. A whole answer in place
+    of a stream becomes a stream. `sidecar` is the one that the request's translation left behind;
+    the answer's own is `answer_sidecar`.
     """
 
     def __init__(
@@ -44,9 +45,8 @@ class StreamTranslator:
         created: int | None = None,
     ) -> None:
         self._same = source == target
-        self._parser = SseParser()
         self._maker = find_codec(source, "source")
-        self._decoder = self._maker.stream_decoder()
+        self._reader = AnswerReader(self._maker)
         self._client = find_codec(target, "target")
         self._encoder = self._client.stream_encoder(created or 0)
         self._fold = Fold(Origin(source))
@@ -90,19 +90,11 @@ class StreamTranslator:
 
     def feed(self, data: bytes) -> bytes:
         """The client's bytes for these bytes of the upstream's."""
-        out: list[bytes] = []
-        for frame in self._parser.feed(data):
-            out += self._send(self._decoder.feed(frame))
-        return b"".join(out)
+        return b"".join(self._send(self._reader.feed(data)))
 
     def close(self) -> bytes:
         """What ends the client's stream once the upstream's has ended."""
-        out: list[bytes] = []
-        for frame in self._parser.close():
-            out += self._send(self._decoder.feed(frame))
-        if not self._fold.ended:
-            out += self._send(self._decoder.close())
-        return b"".join(out)
+        return b"".join(self._send(self._reader.close()))
 
     def _send(self, events: list[Event]) -> list[bytes]:
         out: list[bytes] = []

@@ -9,7 +9,7 @@ from .request import decode_request, encode_request
 from .response import decode_response, encode_response, locate_answer
 from .stream import StreamDecoder
 from .stream_out import StreamEncoder
-from .wire import PROTOCOL
+from .wire import FAILED_STOPS, PROTOCOL
 
 
 def request_path(_model: str, _stream: bool) -> str:
@@ -30,6 +30,7 @@ CODEC = Codec(
     request_path=request_path,
     calm=LANE,
     explains=True,
+    failed_stops=FAILED_STOPS,
 )
 
 __all__ = ["CODEC", "apply_last_system_cache_breakpoint"]

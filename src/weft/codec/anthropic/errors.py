@@ -3,7 +3,7 @@
 from typing import Any
 
 from weft.codec.base import members
-from weft.codec.errors import KIND_STATUS, kind_of
+from weft.codec.errors import KIND_STATUS, NO_REASON, error_status, error_text, kind_of
 from weft.model import ApiError, ErrorKind, JsonObject
 
 from .wire import PROTOCOL
@@ -34,7 +34,7 @@ def decode_error(body: Any, status: int) -> ApiError:
     envelope = members(body) or {}
     error = members(envelope.get("error")) or {}
     word = error.get("type")
-    message = str(error.get("message") or body or "the upstream gave no reason")
+    message = error_text(body) or NO_REASON
     kind = kind_of(status, message, TYPES.get(str(word)))
     rest = {key: value for key, value in envelope.items() if key not in ("type", "error")}
     return ApiError(
@@ -54,11 +54,11 @@ def encode_error(error: ApiError) -> tuple[int, JsonObject]:
     """
     word = error.type if error.type in TYPES else WORDS[error.kind]
     message = error.message
-    if error.kind == "context_length" and "prompt is too long" not in message:
+    if error.kind == "context_length" and "prompt is too long" not in message.lower():
         message = f"prompt is too long: {message}"
     if error.param is not None and error.param not in message:
         message = f"{error.param}: {message}"
     body: JsonObject = {"type": "error", "error": {"type": word, "message": message}}
     if error.ext is not None:
         body.update(error.ext.get(PROTOCOL, {}))
-    return error.status or STATUSES[error.kind], body
+    return error_status(error, STATUSES), body

@@ -1,9 +1,9 @@
 """Whole answers, both ways. A decoded body is the fold of the events that it means."""
 
 from weft.codec.base import Encoded, Locate, Losses
+from weft.codec.errors import failed, failed_stop, not_an_answer
 from weft.codec.params import lose_answer, lose_call, lose_ext
 from weft.codec.read import at, objects, text_of
-from weft.errors import UpstreamFailed
 from weft.model import (
     Audio,
     Block,
@@ -30,7 +30,7 @@ from weft.model import (
 from .blocks import Writer, decode_block
 from .errors import decode_error
 from .usage import decode_stop, decode_usage, encode_usage, stop_details, stop_word
-from .wire import PROTOCOL
+from .wire import FAILED_STOPS, PROTOCOL
 
 ENVELOPE = frozenset(
     {"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"}
@@ -38,10 +38,17 @@ ENVELOPE = frozenset(
 
 
 def decode_response(body: JsonObject) -> Response:
-    """A whole answer; raises `Refused` with the path of whatever cannot be read."""
-    if body.get("type") == "error":
-        failed = decode_error(body, 0)
-        raise UpstreamFailed(failed.message, status=failed.status)
+    """A whole answer; raises `Refused` with the path of whatever cannot be read.
+
+    Raises `UpstreamFailed` where it failed, and `NotAnAnswer` where it is none.
+    """
+    if body.get("type") == "error" or body.get("error"):
+        raise failed(decode_error(body, 0))
+    if not isinstance(body.get("content"), list):
+        raise not_an_answer(body, "content")
+    error = failed_stop(body.get("stop_reason"), FAILED_STOPS)
+    if error is not None:
+        raise failed(error)
     events: list[Event] = [decode_start(body)]
     for number, raw in enumerate(objects(body.get("content"), "content")):
         with at(f"content[{number}]"):

@@ -9,6 +9,7 @@ from typing import Any, cast
 import orjson
 
 from weft.codec.base import Frame, members
+from weft.codec.errors import failed_stop
 from weft.codec.stream import MISSHAPEN, Pieces, cut_off, grow, misshapen, unreadable
 from weft.model import (
     Block,
@@ -29,7 +30,7 @@ from .blocks import decode_block
 from .errors import decode_error
 from .response import decode_start
 from .usage import decode_rest, decode_stop
-from .wire import PROTOCOL
+from .wire import FAILED_STOPS, PROTOCOL
 
 GROWS = {
     "text_delta": ("text", "text"),
@@ -49,7 +50,9 @@ class StreamDecoder:
         self._citations: dict[int, list[Any]] = {}
         self._inputs: dict[int, list[str]] = {}
         self._counted: JsonObject = {}
+        self._started = False
         self._ended = False
+        self._broken = False
 
     def feed(self, frame: Frame) -> list[Event]:
         try:
@@ -57,15 +60,15 @@ class StreamDecoder:
         except orjson.JSONDecodeError:
             raw = None
         if raw is None:
-            self._ended = True
-            return [Fail(unreadable(frame))]
+            self._broken = True
+            return [Fail(unreadable(frame), "frame")]
         try:
-            return self._events(raw)
+            return self._events(raw, frame.event)
         except MISSHAPEN as error:
-            self._ended = True
-            return [Fail(misshapen(frame, error))]
+            self._broken = True
+            return [Fail(misshapen(frame, error), "frame")]
 
-    def _events(self, raw: JsonObject) -> list[Event]:
+    def _events(self, raw: JsonObject, event: str | None) -> list[Event]:
         kind = raw.get("type")
         match kind:
             case "content_block_delta":
@@ -77,26 +80,35 @@ class StreamDecoder:
             case "message_start":
                 return [self._begin(members(raw.get("message")) or {"id": ""})]
             case "message_delta":
-                return [self._finish(raw)]
+                return self._finish(raw)
             case "message_stop":
                 self._ended = True
-                return [End()]
+                return [End()] if self._started else [Fail(cut_off("message_start"), "end")]
             case "error":
-                self._ended = True
-                return [Fail(decode_error(raw, 0))]
+                return self._fail(raw, event)
             case "ping":
                 return [Other(PROTOCOL, "ping", raw, says=0)]
+            case _ if raw.get("error"):
+                return self._fail(raw, event)
             case _:
                 return [Other(PROTOCOL, str(kind), raw)]
 
     def close(self) -> list[Event]:
-        return [] if self._ended else [Fail(cut_off("message_stop"))]
+        done = self._ended or self._broken
+        return [] if done else [Fail(cut_off("message_stop"), "end")]
+
+    def _fail(self, raw: JsonObject, event: str | None) -> list[Event]:
+        """An error; the vendor's SDKs look at the name of the event, not at the type inside it."""
+        self._ended = True
+        return [Fail(decode_error(raw, 0), "event" if event == "error" else "stop")]
 
     def _begin(self, message: JsonObject) -> Start:
+        self._started = True
         self._counted = members(message.get("usage")) or {}
         return decode_start(message)
 
     def _start(self, raw: JsonObject) -> list[Event]:
+        self._started = True
         index = int(raw["index"])
         block = dict(raw["content_block"])
         self._open[index] = block
@@ -133,8 +145,13 @@ class StreamDecoder:
             block["citations"] = [*(block.get("citations") or ()), *self._citations.pop(index)]
         return [Close(index, _closed(block, written))]
 
-    def _finish(self, raw: JsonObject) -> Finish:
+    def _finish(self, raw: JsonObject) -> list[Event]:
+        self._started = True
         delta = members(raw.get("delta")) or {}
+        error = failed_stop(delta.get("stop_reason"), FAILED_STOPS)
+        if error is not None:
+            self._ended = True
+            return [Fail(error, "stop")]
         rest = {key: value for key, value in raw.items() if key not in ("type", "delta", "usage")}
         rest |= {
             key: value
@@ -142,7 +159,7 @@ class StreamDecoder:
             if key not in ("stop_reason", "stop_sequence")
         }
         usage = decode_rest(self._counted, raw.get("usage"))
-        return Finish(decode_stop(delta), usage, {PROTOCOL: rest} if rest else None)
+        return [Finish(decode_stop(delta), usage, {PROTOCOL: rest} if rest else None)]
 
 
 def _opened(block: JsonObject) -> Block:

@@ -2,7 +2,7 @@
 
 import re
 
-from weft.model import StopKind
+from weft.model import ErrorKind, StopKind
 
 PROTOCOL = "anthropic"
 VERSION = "2023-06-01"
@@ -28,6 +28,10 @@ STOP_WORDS: dict[StopKind, str] = {
     "filter": "refusal",
     "other": "end_turn",
 }
+
+FAILED_STOPS: dict[str, ErrorKind] = {"error": "server"}
+"""Stop reasons that mean a failure. The vendor has none; servers that translate another protocol
+into this one pass theirs on."""
 
 MAX_MARKS = 4
 """Breakpoints that one request may carry."""

@@ -8,7 +8,7 @@ from .request import decode_request, encode_request
 from .response import decode_response, encode_response, locate_answer
 from .stream import StreamDecoder
 from .stream_out import StreamEncoder
-from .wire import PROTOCOL
+from .wire import FAILED_STOPS, PROTOCOL
 
 
 def request_path(_model: str, _stream: bool) -> str:
@@ -28,6 +28,7 @@ CODEC = Codec(
     encode_error=encode_error,
     request_path=request_path,
     calm=LANE,
+    failed_stops=FAILED_STOPS,
 )
 
 __all__ = ["CODEC"]

@@ -3,7 +3,14 @@
 from typing import Any
 
 from weft.codec.base import members
-from weft.codec.errors import KIND_STATUS, STATUS_KINDS, kind_of
+from weft.codec.errors import (
+    KIND_STATUS,
+    NO_REASON,
+    STATUS_KINDS,
+    error_status,
+    error_text,
+    kind_of,
+)
 from weft.model import ApiError, ErrorKind, JsonObject
 
 from .wire import PROTOCOL
@@ -82,9 +89,11 @@ VAGUE: frozenset[ErrorKind] = frozenset({"invalid_request", "server"})
 def decode_error(body: Any, status: int) -> ApiError:
     """An error body; anything that is none is an error of the server's all the same."""
     envelope = members(body)
-    error = members((envelope or {}).get("error")) or {}
+    error = members((envelope or {}).get("error"))
+    if error is None:  # vLLM and Mistral write the members of an error without an envelope
+        error = envelope if envelope is not None and "message" in envelope else {}
     word, code = error.get("type"), error.get("code")
-    message = str(error.get("message") or (envelope or {}).get("error") or body or "")
+    message = error_text(body)
     said = status or _as_status(code)
     named = CODES.get(str(code)) or TYPES.get(str(word))
     if named is None or named in VAGUE:
@@ -92,7 +101,7 @@ def decode_error(body: Any, status: int) -> ApiError:
     kind = kind_of(said, message, named)
     return ApiError(
         kind,
-        message or "the upstream gave no reason",
+        message or NO_REASON,
         said or KIND_STATUS[kind],
         None if word is None else str(word),
         None if code is None else str(code),
@@ -107,11 +116,20 @@ def _as_status(code: Any) -> int:
 
 
 def encode_error(error: ApiError) -> tuple[int, JsonObject]:
-    """The status and body that an OpenAI client understands."""
-    status = error.status or KIND_STATUS[error.kind]
-    if error.ext is not None and error.ext.get(PROTOCOL):
-        return status, error.ext[PROTOCOL]
+    """The status and body that an OpenAI client understands.
+
+    Clients compact when they read the code of a full window, so it is there whatever the server
+    wrote.
+    """
+    status = error_status(error)
     word, code = WORDS[error.kind]
+    own: JsonObject = (error.ext or {}).get(PROTOCOL) or {}
+    if own:
+        inner = members(own.get("error"))
+        if error.kind != "context_length" or (inner or {}).get("code") == code:
+            return status, own
+        if inner is not None:
+            return status, {**own, "error": {**inner, "code": code}}
     if error.code is not None and CODES.get(error.code) == error.kind:
         code = error.code
     return status, {

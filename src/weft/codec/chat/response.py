@@ -11,10 +11,12 @@ from typing import Any
 from msgspec import structs
 
 from weft.codec.base import Encoded, Locate, Losses, members
+from weft.codec.errors import failed, failed_stop, not_an_answer
 from weft.codec.params import lose_answer, lose_call, lose_ext
 from weft.codec.read import inside, objects, wrong
-from weft.errors import Refused, UpstreamFailed
+from weft.errors import Refused
 from weft.model import (
+    ApiError,
     Audio,
     Block,
     File,
@@ -36,7 +38,7 @@ from weft.model import (
 from .errors import decode_error
 from .messages import decode_message, own, write_assistant
 from .usage import decode_stop, decode_usage, encode_usage, finish_word
-from .wire import COMPLETION, PROTOCOL, REASONING_DETAILS, REASONING_PROOF
+from .wire import COMPLETION, FAILED_STOPS, PROTOCOL, REASONING_DETAILS, REASONING_PROOF
 
 CHOICE = "choices[0]"
 MESSAGE = "choices[0].message"
@@ -45,14 +47,19 @@ ENVELOPE = frozenset({"id", "model", "choices", "usage"})
 
 
 def decode_response(body: JsonObject) -> Response:
-    """A whole answer; raises `UpstreamFailed` where it is an error in an answer's clothes."""
-    if body.get("error") and not body.get("choices"):
-        error = decode_error(body, 0)
-        raise UpstreamFailed(error.message, status=error.status)
-    choices = objects(body.get("choices"), "choices")
-    if not choices:
-        raise Refused("is empty: an answer has a choice", param="choices")
+    """A whole answer.
+
+    Raises `UpstreamFailed` where it failed, and `NotAnAnswer` where it is none.
+    """
+    if body.get("error"):
+        raise failed(decode_error(body, 0))
+    if not body.get("choices") or not isinstance(body["choices"], list):
+        raise not_an_answer(body, "choices")
+    choices = objects(body["choices"], "choices")
     choice = choices[0]
+    error = failed_choice(choice)
+    if error is not None:
+        raise failed(error)
     raw = members(choice.get("message"))
     if raw is None:
         raise inside(CHOICE, wrong("message", choice.get("message"), "an object"))
@@ -76,6 +83,13 @@ def decode_response(body: JsonObject) -> Response:
         usage=decode_usage(body.get("usage")),
         ext={PROTOCOL: _kept(body, choices, message, raw)},
     )
+
+
+def failed_choice(choice: JsonObject) -> ApiError | None:
+    """The error of a choice that says it failed; OpenRouter explains it beside the reason."""
+    if choice.get("error"):
+        return decode_error({"error": choice["error"]}, 0)
+    return failed_stop(choice.get("finish_reason"), FAILED_STOPS)
 
 
 def _any(blocks: Sequence[Block], kind: type) -> bool:

@@ -46,6 +46,7 @@ from weft.model import (
 
 from .errors import decode_error
 from .messages import decode_audio_answer
+from .response import failed_choice
 from .usage import decode_stop, decode_usage
 from .wire import PROTOCOL, REASONING, REASONING_DETAILS, REASONING_PROOF
 
@@ -114,6 +115,7 @@ class StreamDecoder:
         self._counted = False  # the usage of the whole comes only behind a whole answer
         self._finished = False
         self._ended = False
+        self._broken = False
 
     def feed(self, frame: Frame) -> list[Event]:
         if frame.data == DONE:
@@ -123,13 +125,13 @@ class StreamDecoder:
         except orjson.JSONDecodeError:
             raw = None
         if raw is None:
-            self._ended = True
-            return [Fail(unreadable(frame))]
+            self._broken = True
+            return [Fail(unreadable(frame), "frame")]
         try:
             return self._events(raw, frame)
         except MISSHAPEN as error:
-            self._ended = True
-            return [Fail(misshapen(frame, error))]
+            self._broken = True
+            return [Fail(misshapen(frame, error), "frame")]
 
     def _events(self, raw: JsonObject, frame: Frame) -> list[Event]:
         events: list[Event] = []
@@ -150,17 +152,17 @@ class StreamDecoder:
         return events
 
     def close(self) -> list[Event]:
-        if self._ended:
+        if self._ended or self._broken:
             return []
         self._ended = True
-        return [Fail(cut_off("[DONE]" if self._finished else "a finish_reason"))]
+        return [Fail(cut_off("[DONE]" if self._finished else "a finish_reason"), "end")]
 
     def _done(self, frame: Frame) -> list[Event]:
         if self._ended:
             return [Chunk(frame=frame)]
         self._ended = True
         if not self._finished and not self._counted:
-            return [Fail(cut_off("a finish_reason"))]
+            return [Fail(cut_off("a finish_reason"), "end")]
         events: list[Event] = []
         self._close_all(events)
         if not self._finished:
@@ -186,7 +188,11 @@ class StreamDecoder:
         if delta:
             self._delta(delta, events)
         word = choice.get("finish_reason")
-        if word is not None:
+        error = failed_choice(choice)
+        if error is not None:
+            self._ended = True
+            events.append(Fail(error, "stop"))
+        elif word is not None:
             self._finished = True
             self._close_all(events)
             events.append(Finish(self._stopped(word)))

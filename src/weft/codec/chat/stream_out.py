@@ -10,6 +10,7 @@ from typing import Any
 from weft.codec.base import Frame, Losses
 from weft.codec.stream import json_frame
 from weft.model import (
+    ApiError,
     Block,
     Close,
     Delta,
@@ -68,8 +69,8 @@ class StreamEncoder:
             self._native = True
             return [event.frame]
         if isinstance(event, Fail):
-            own = event.error.ext is not None and PROTOCOL in event.error.ext
-            return [] if self._native and own else [json_frame(encode_error(event.error)[1])]
+            relayed = self._native and event.cause == "event" and _is_native(event.error)
+            return [] if relayed else [json_frame(encode_error(event.error)[1])]
         if self._native:
             return [Frame(DONE)] if isinstance(event, End) else []
         return self._write(event)
@@ -178,6 +179,10 @@ class StreamEncoder:
             "created": self._created,
             "model": self._model,
         }
+
+
+def _is_native(error: ApiError) -> bool:
+    return error.ext is not None and PROTOCOL in error.ext
 
 
 def _words(block: Block) -> str:

@@ -4,7 +4,7 @@ Many servers speak dialects of this wire. What they add is kept; what has a mean
 knows (reasoning in three spellings) is read as that, and written back as it was spelt.
 """
 
-from weft.model import StopKind
+from weft.model import ErrorKind, StopKind
 
 PROTOCOL = "openai-chat"
 
@@ -42,5 +42,17 @@ FINISH_WORDS: dict[StopKind, str] = {
     "context": "length",
     "other": "stop",
 }
+
+FAILED_STOPS: dict[str, ErrorKind] = {
+    "abort": "server",
+    "error": "server",
+    "insufficient_system_resource": "overloaded",
+    "network_error": "server",
+}
+"""Finish reasons that mean a failure: vLLM and SGLang; OpenRouter and Mistral; DeepSeek; GLM.
+https://openrouter.ai/docs/api-reference/overview#finish-reason
+https://docs.mistral.ai/api/#tag/chat
+https://api-docs.deepseek.com/api/create-chat-completion
+https://docs.z.ai/api-reference/llm/chat-completion"""
 
 AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mp3": "mp3", "audio/mpeg": "mp3"}

@@ -8,7 +8,7 @@ from .errors import decode_error, encode_error
 from .request import decode_request, encode_request
 from .response import decode_response, encode_response, locate_answer
 from .stream import StreamDecoder, StreamEncoder
-from .wire import PROTOCOL
+from .wire import FAILED_STOPS, PROTOCOL
 
 
 def request_path(model: str, stream: bool) -> str:
@@ -30,6 +30,8 @@ CODEC = Codec(
     encode_error=encode_error,
     request_path=request_path,
     explains=True,
+    failed_stops=FAILED_STOPS,
+    marks_end=False,
 )
 
 __all__ = ["CODEC"]

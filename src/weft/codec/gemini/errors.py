@@ -7,7 +7,14 @@ or that it was the key.
 from typing import Any, cast
 
 from weft.codec.base import members
-from weft.codec.errors import KIND_STATUS, STATUS_KINDS, kind_of
+from weft.codec.errors import (
+    KIND_STATUS,
+    NO_REASON,
+    STATUS_KINDS,
+    error_status,
+    error_text,
+    kind_of,
+)
 from weft.model import ApiError, ErrorKind, JsonObject
 
 from .wire import PROTOCOL
@@ -58,7 +65,7 @@ def decode_error(body: Any, status: int) -> ApiError:
     envelope = members(body) or {}
     error = members(envelope.get("error")) or {}
     word = error.get("status")
-    message = str(error.get("message") or cast(Any, body) or "the upstream gave no reason")
+    message = error_text(cast(Any, body)) or NO_REASON
     code = error.get("code")
     status = status or (code if isinstance(code, int) else 0)
     details = _details(error)
@@ -100,7 +107,7 @@ def _field(details: list[JsonObject]) -> str | None:
 def encode_error(error: ApiError) -> tuple[int, JsonObject]:
     """The status and body that a Gemini client understands."""
     own = (error.ext or {}).get(PROTOCOL, {})
-    status = error.status or KIND_STATUS[error.kind]
+    status = error_status(error)
     message = error.message
     if error.kind == "context_length" and "token count" not in message:
         message = f"{TOO_LONG}: {message}"

@@ -9,11 +9,13 @@ that only counts has its candidates, or their absence, under `unanswered`.
 from typing import Any
 
 from weft.codec.base import Encoded, Locate, Losses, members
+from weft.codec.errors import failed, failed_stop, not_an_answer
 from weft.codec.params import lose_answer, lose_call, lose_ext, lose_stop
 from weft.codec.read import at, inside, objects, wrong
 from weft.codec.refusals import explanation
-from weft.errors import Refused, UpstreamFailed
+from weft.errors import Refused
 from weft.model import (
+    ApiError,
     Block,
     Close,
     End,
@@ -37,7 +39,7 @@ from .errors import decode_error
 from .parts import PartReader
 from .spelling import read_spelling
 from .usage import decode_block, decode_stop, decode_usage, encode_usage, finish_word
-from .wire import PROTOCOL, SAME_WORD
+from .wire import FAILED_STOPS, FAILED_WITHOUT_CALL, PROTOCOL, SAME_WORD
 from .write import Writer, own_ext
 
 ENVELOPE = frozenset(
@@ -48,12 +50,14 @@ CONTENT = {"role": "model"}
 
 
 def decode_response(body: JsonObject) -> Response:
-    """A whole answer; raises `UpstreamFailed` where it is an error in an answer's clothes."""
-    if "error" in body:
-        error = decode_error(body, 0)
-        raise UpstreamFailed(error.message, status=error.status)
-    if body.keys().isdisjoint(ENVELOPE):
-        raise wrong("candidates", body.get("candidates"), "a list")
+    """A whole answer.
+
+    Raises `UpstreamFailed` where it failed, and `NotAnAnswer` where it is none.
+    """
+    if body.get("error"):
+        raise failed(decode_error(body, 0))
+    if not body.get("candidates") and decode_block(body.get("promptFeedback")) is None:
+        raise not_an_answer(body, "candidates")
     events: list[Event] = [decode_start(body)]
     candidate = first_candidate(body)
     reader = PartReader(str(body.get("responseId") or "answer"))
@@ -62,8 +66,17 @@ def decode_response(body: JsonObject) -> Response:
         block = decode_part(reader, raw, number)
         called = called or isinstance(block, ToolCall)
         events += (Open(number, block), Close(number))
+    error = failed_candidate(candidate, called=called)
+    if error is not None:
+        raise failed(error, native=True)
     events += (decode_finish(body, candidate, called), End())
     return fold(events, Origin(PROTOCOL, model=body.get("modelVersion")))
+
+
+def failed_candidate(candidate: JsonObject, *, called: bool) -> ApiError | None:
+    """The error of a candidate that failed; `called` is whether the answer holds a call."""
+    table = FAILED_STOPS if called else FAILED_STOPS | FAILED_WITHOUT_CALL
+    return failed_stop(candidate.get("finishReason"), table, candidate.get("finishMessage"))
 
 
 def decode_start(body: JsonObject) -> Start:

@@ -46,6 +46,7 @@ from .response import (
     decode_finish,
     decode_part,
     decode_start,
+    failed_candidate,
     first_candidate,
     show,
     write_answer,
@@ -69,6 +70,7 @@ class StreamDecoder:
         self._called = False
         self._finished = False
         self._failed = False
+        self._broken = False
 
     def feed(self, frame: Frame) -> list[Event]:
         try:
@@ -76,23 +78,24 @@ class StreamDecoder:
         except orjson.JSONDecodeError:
             raw = None
         if raw is None:
-            return self._fail(unreadable(frame))
-        if "error" in raw:
-            return self._fail(decode_error(raw, 0))
+            self._broken = True
+            return [Fail(unreadable(frame), "frame")]
+        if raw.get("error"):
+            self._failed = True
+            return [Fail(decode_error(raw, 0))]
         try:
             events = self._events(raw)
         except Refused as error:
-            return self._fail(ApiError("server", str(error), 502, "INTERNAL"))
+            self._broken = True
+            return [Fail(ApiError("server", str(error), 502, "INTERNAL"), "frame")]
         return [Other(PROTOCOL, "frame", raw, says=len(events)), *events]
 
     def close(self) -> list[Event]:
         if self._failed:
             return []
-        return [End()] if self._finished else [Fail(cut_off("a finishReason"))]
-
-    def _fail(self, error: ApiError) -> list[Event]:
-        self._failed = True
-        return [Fail(error)]
+        if self._finished:
+            return [End()]
+        return [] if self._broken else [Fail(cut_off("a finishReason"), "end")]
 
     def _events(self, raw: JsonObject) -> list[Event]:
         events: list[Event] = []
@@ -102,6 +105,10 @@ class StreamDecoder:
         candidate = first_candidate(raw)
         for number, part in enumerate(answer_parts(candidate)):
             events += self._part(decode_part(self._reader, part, number))
+        error = failed_candidate(candidate, called=self._called)
+        if error is not None:
+            self._failed = True
+            return [*events, Fail(error)]
         finish = decode_finish(raw, candidate, self._called)
         if finish.stop is not None:
             self._finished = True

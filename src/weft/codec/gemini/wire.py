@@ -1,6 +1,6 @@
 """Gemini's generateContent, in its own words: https://ai.google.dev/api/generate-content"""
 
-from weft.model import StopKind
+from weft.model import ErrorKind, StopKind
 
 PROTOCOL = "gemini"
 
@@ -34,6 +34,20 @@ FINISH_REASONS: dict[str, StopKind] = {
     "IMAGE_RECITATION": "filter",
 }
 """https://ai.google.dev/api/generate-content#FinishReason; the others are `other`."""
+
+FAILED_STOPS: dict[str, ErrorKind] = {
+    "MALFORMED_FUNCTION_CALL": "server",
+    "MALFORMED_RESPONSE": "server",
+    "MISSING_THOUGHT_SIGNATURE": "invalid_request",
+}
+"""Finish reasons that mean a failure, whatever came before them."""
+
+FAILED_WITHOUT_CALL: dict[str, ErrorKind] = {
+    "TOO_MANY_TOOL_CALLS": "server",
+    "UNEXPECTED_TOOL_CALL": "server",
+}
+"""Finish reasons about a call that was not expected. Where the answer holds the call, its caller
+can deal with it; where it does not, nothing was answered."""
 
 FINISH_WORDS: dict[StopKind, str] = {
     "end": "STOP",

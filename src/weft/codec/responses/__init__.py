@@ -7,7 +7,7 @@ from .encoder import StreamEncoder
 from .errors import decode_error, encode_error
 from .request import decode_request, encode_request
 from .response import decode_response, encode_response, locate_answer
-from .wire import PROTOCOL
+from .wire import FAILED_STOPS, PROTOCOL
 
 
 def request_path(_model: str, _stream: bool) -> str:
@@ -26,6 +26,8 @@ CODEC = Codec(
     decode_error=decode_error,
     encode_error=encode_error,
     request_path=request_path,
+    failed_stops=FAILED_STOPS,
+    stream_errors=frozenset({"context_length"}),
 )
 
 __all__ = ["CODEC"]

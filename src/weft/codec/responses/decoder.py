@@ -38,7 +38,7 @@ from weft.model.events import DeltaKind
 from .errors import decode_failure
 from .items import decode_output_item
 from .parts import OUTPUT, decode_part
-from .response import decode_finish, decode_start
+from .response import decode_finish, decode_start, failed_response
 from .usage import refused_by
 from .wire import PROTOCOL
 
@@ -80,6 +80,7 @@ class StreamDecoder:
         self._called = False
         self._refused = False
         self._ended = False
+        self._broken = False
 
     def feed(self, frame: Frame) -> list[Event]:
         if frame.data == DONE:
@@ -89,20 +90,26 @@ class StreamDecoder:
         except orjson.JSONDecodeError:
             raw = None
         if raw is None:
-            return [Fail(unreadable(frame))]
+            self._broken = True
+            return [Fail(unreadable(frame), "frame")]
         kind = str(raw.get("type"))
         decode = self.FRAMES.get(kind)
+        if decode is None and raw.get("error") and "type" not in raw:
+            self._ended = True
+            return [Fail(decode_failure(raw["error"]), "stop")]
         if decode is None:
             return [Other(PROTOCOL, kind, raw, self._index_of(raw))]
         try:
             events = decode(self, raw)
         except MISSHAPEN as error:
-            self._ended = True
-            return [Fail(misshapen(frame, error))]
-        return [Other(PROTOCOL, frame.event or "", raw, says=len(events)), *events]
+            self._broken = True
+            return [Fail(misshapen(frame, error), "frame")]
+        said = sum(not isinstance(event, Fail) or event.cause == "event" for event in events)
+        return [Other(PROTOCOL, frame.event or "", raw, says=said), *events]
 
     def close(self) -> list[Event]:
-        return [] if self._ended else [Fail(cut_off("response.completed"))]
+        done = self._ended or self._broken
+        return [] if done else [Fail(cut_off("response.completed"), "end")]
 
     def _index_of(self, raw: JsonObject) -> int | None:
         number = raw.get("output_index")
@@ -247,8 +254,14 @@ class StreamDecoder:
 
     def _terminal(self, raw: JsonObject) -> list[Event]:
         self._ended = True
-        response = {"id": "", **(members(raw.get("response")) or {})}
+        whole = members(raw.get("response"))
+        if whole is None and not self._count:
+            return [Fail(cut_off("a response"), "end")]
+        response = {"id": "", **(whole or {})}
         events = self._start(raw)
+        error = failed_response(response)
+        if error is not None:
+            return [*events, Fail(error, "stop")]
         output = cast(list[JsonObject], response.get("output") or [])
         for number, item in enumerate(output):
             if number in self._items or not self._knows(number, item):

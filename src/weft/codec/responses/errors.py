@@ -8,6 +8,7 @@ from typing import Any
 
 from weft.codec.base import members
 from weft.codec.chat.errors import decode_error, encode_error
+from weft.codec.errors import NO_REASON
 from weft.model import ApiError, ErrorKind, JsonObject
 
 CODES: dict[ErrorKind, str] = {
@@ -22,10 +23,12 @@ CODES: dict[ErrorKind, str] = {
 
 def decode_failure(error: Any) -> ApiError:
     """The reason of a failed response, or the members of an `error` event."""
+    if isinstance(error, str) and error:
+        return decode_error({"error": error}, 0)
     fields = members(error) or {}
     named = members(fields.get("error")) or fields
     if not named:
-        return ApiError("server", "the upstream gave no reason")
+        return ApiError("server", NO_REASON)
     return decode_error({"error": {**named, "type": named.get("error_type")}}, 0)
 
 

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.codec.base import Encoded, Locate, Losses
+from weft.codec.errors import failed, not_an_answer
 from weft.codec.params import lose_answer, lose_ext
-from weft.codec.read import at, objects, optional, text_of
-from weft.errors import UpstreamFailed
+from weft.codec.read import at, objects, text_of
 from weft.model import (
+    ApiError,
     Audio,
     Block,
     Checkpoint,
@@ -41,23 +42,25 @@ from weft.model import (
 from .errors import decode_failure
 from .items import decode_output_item
 from .usage import decode_stop, decode_usage, encode_status, encode_usage, refused_by
-from .wire import INCOMPLETE, POLICIES, PROTOCOL, item_id
+from .wire import FAILED_STOPS, INCOMPLETE, POLICIES, PROTOCOL, item_id
 from .write import Writer, border, reasoning
 
 ENVELOPE = frozenset({"id", "model", "output"})
 
-UNANSWERED = frozenset({"failed", "cancelled"})
-"""States of a response that is no answer."""
+PENDING = frozenset({"queued", "in_progress"})
+"""States of a response whose answer is still to come."""
 
 
 def decode_response(body: JsonObject) -> Response:
     """A whole answer; raises `Refused` with the path of whatever cannot be read.
 
-    Raises `UpstreamFailed` where it says of itself that it failed.
+    Raises `UpstreamFailed` where it failed, and `NotAnAnswer` where it is none.
     """
-    if optional(body, "status", str) in UNANSWERED and refused_by(body) is None:
-        error = decode_failure(body.get("error"))
-        raise UpstreamFailed(error.message, status=error.status)
+    error = failed_response(body)
+    if error is not None:
+        raise failed(error)
+    if not isinstance(body.get("output"), list) and str(body.get("status")) not in PENDING:
+        raise not_an_answer(body, "output")
     events: list[Event] = [decode_start(body)]
     blocks: list[Block] = []
     for number, raw in enumerate(objects(body.get("output"), "output")):
@@ -67,6 +70,15 @@ def decode_response(body: JsonObject) -> Response:
         events += (Open(number, block), Close(number))
     events += (decode_finish(body, called=_any(blocks, ToolCall), refused=_any(blocks, Refusal)),)
     return fold([*events, End()], Origin(PROTOCOL, model=body.get("model")))
+
+
+def failed_response(body: JsonObject) -> ApiError | None:
+    """The error of a response that failed; None for an answer, and for what a policy refused."""
+    if refused_by(body) is not None:
+        return None
+    if not body.get("error") and str(body.get("status")) not in FAILED_STOPS:
+        return None
+    return decode_failure(body.get("error"))
 
 
 def decode_start(body: JsonObject) -> Start:

@@ -1,6 +1,6 @@
 """OpenAI Responses, in its own words: https://platform.openai.com/docs/api-reference/responses"""
 
-from weft.model import StopKind
+from weft.model import ErrorKind, StopKind
 
 PROTOCOL = "openai-responses"
 
@@ -16,6 +16,10 @@ INCOMPLETE_WORDS: dict[StopKind, str] = {
     "filter": "content_filter",
     "refusal": "content_filter",
 }
+
+FAILED_STOPS: dict[str, ErrorKind] = {"failed": "server", "cancelled": "server"}
+"""States of a response that is no answer. `queued` and `in_progress` are answers still to come,
+`incomplete` is one that was cut short by a limit or a filter."""
 
 POLICIES: dict[str, str | None] = {
     "bio_policy": "bio",
