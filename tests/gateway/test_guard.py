@@ -1,10 +1,12 @@
 """Every upstream call ends: by a deadline, by its client, by broken framing, or by a signal."""
 
 import asyncio
+import gc
 import http.client
 import os
 import signal
 import socket
+import sys
 import time
 from urllib.parse import urlsplit
 
@@ -17,6 +19,7 @@ from servers import UPSTREAM_NAMES, post, weft_serve
 from stuck_upstream import HANGS, stuck_upstream
 from weft.client import make_provider
 from weft.gateway import Settings, build, open_state
+from weft.gateway.heavy import tune_interpreter
 from weft.gateway.limits import LimitSettings
 
 PROTOCOLS = tuple(UPSTREAM_NAMES)
@@ -399,3 +402,39 @@ def test_nothing_is_left_running_after_failures_and_clients_that_leave(tmp_path,
 def count_sockets():
     names = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
     return sum(os.path.exists(name) and "socket:" in os.readlink(name) for name in names)
+
+
+@pytest.fixture
+def tuned():
+    """The interpreter as the server has it."""
+    before, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    tune_interpreter()
+    yield
+    sys.setswitchinterval(before)
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("tuned")
+def test_a_huge_body_leaves_the_loop_to_the_others(tmp_path, upstream):
+    """The longest time in which nothing else runs is compared with the time of the whole request:
+    on the loop itself, translating such a body is most of it."""
+    provider = make_provider("g", "gemini", upstream.url)
+    settings = Settings(store=str(tmp_path / "weft.db"), providers=(provider,), record=False)
+    roles = ("user", "assistant")
+    said = [{"role": roles[at % 2], "content": f"message number {at}"} for at in range(40_001)]
+    body = {"model": "g/ok", "max_tokens": 9, "messages": said}
+
+    async def run():
+        async with open_state(settings) as state:
+            client = Client(build(state), "/v1/messages", body)
+            begin = last = time.perf_counter()
+            longest = 0.0
+            while not client.call.done():
+                await asyncio.sleep(0.001)
+                now = time.perf_counter()
+                longest, last = max(longest, now - last), now
+            assert client.sent[0]["status"] == 200
+            assert longest < (last - begin) / 2
+
+    asyncio.run(run())

@@ -13,6 +13,7 @@ steps. Whoever got a reply closes it: that is what frees its connection.
 import asyncio
 import os
 from collections.abc import Mapping
+from io import BytesIO
 from types import TracebackType
 from typing import Self
 
@@ -28,6 +29,7 @@ from .retry import UNREACHED, Policy, plan_retry
 BAD_GATEWAY = 502
 UNAVAILABLE = 503
 GATEWAY_TIMEOUT = 504
+PIECE = 512 * 1024
 
 
 class CallLimits(Struct, frozen=True, kw_only=True):
@@ -243,7 +245,12 @@ class Wire:
         try:
             async with asyncio.timeout(min(self.limits.first_byte, self.limits.total)):
                 response = await self._open().request(
-                    method, provider.url(path), data=body, headers=headers, allow_redirects=False
+                    method,
+                    provider.url(path),
+                    # aiohttp writes a file in pieces, and bytes in one that holds up the loop
+                    data=BytesIO(body) if body is not None and len(body) > PIECE else body,
+                    headers=headers,
+                    allow_redirects=False,
                 )
         except BaseException:  # a cancelled call gives its connection back, too
             slots.release()

@@ -41,6 +41,7 @@ from .auth import admit
 from .endpoints import HEALTH, find_endpoint
 from .errors import refusal
 from .guard import Gate
+from .heavy import tune_interpreter
 from .models import dialect
 from .recorder import Recorder
 from .settings import Settings
@@ -144,6 +145,7 @@ async def open_state(settings: Settings) -> AsyncGenerator[State]:
                 yield state
             finally:
                 await state.runs.close()
+                state.heavy.close()
     finally:
         if recorder is not None:
             recorder.close()
@@ -172,6 +174,7 @@ async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
             backpressure=limits.connections,
             log_enabled=False,
         )
+        tune_interpreter()
         serving = asyncio.ensure_future(server.serve())
         stopped = _await_signal()
         await _await_listener(settings.host, port, serving)

@@ -62,10 +62,14 @@ async def count_tokens(protocol: str, state: State, inbound: Inbound, outbound: 
     try:
         admit(inbound.headers, state.settings)
         body = await inbound.read(state.settings.max_body)
-        raw = parse_body(body)
-        request, route, _ = read_request(state, codec, raw.get(WRAPPED, raw), inbound)
+        size = len(body)
+        raw = await state.heavy.run(size, parse_body, body)
+        request, route, _ = await state.heavy.run(
+            size, read_request, state, codec, raw.get(WRAPPED, raw), inbound
+        )
         if route.provider is OFFLINE or not is_direct(route, codec):
-            await outbound.send(200, orjson.dumps({member: count_request(state, request)}))
+            count = await state.heavy.run(size, count_request, state, request)
+            await outbound.send(200, orjson.dumps({member: count}))
             return
         outgoing = write_outgoing(state, codec, route, request, body, inbound)
         async with Guard(inbound, state.gate) as guard:

@@ -98,6 +98,21 @@ class Attempt:
         return self.error is not None and self.fold is not None and self.fold.started
 
 
+class ReadBody(Struct, frozen=True):
+    """A body as it will be forwarded, its JSON, the request in it and where that goes.
+
+    `readable` is whether the request may be recorded; `wish` is there where the caller wants its
+    conversation compacted and Weft does it.
+    """
+
+    body: bytes
+    raw: JsonObject
+    request: Request
+    route: Route
+    readable: bool
+    wish: Wish | None
+
+
 class Journey(Struct, frozen=True):
     """All that is known about one exchange once its upstream is asked.
 
@@ -153,18 +168,9 @@ async def _travel(
 ) -> None:
     caller = admit(inbound.headers, state.settings)
     body = await inbound.read(state.settings.max_body)
-    raw = parse_body(body)
-    if holds_seals(codec.protocol, body):
-        raw = open_seals(raw)
-        body = orjson.dumps(raw)
-    request, route, readable = read_request(state, codec, raw, inbound)
-    wish = read_wish(codec.protocol, inbound.path, raw)
-    if wish is not None and _compacts(route, codec):
-        readable, wish = readable and wish.kept is None, None  # a list is no turn to be recorded
-    elif wish is not None:
-        raw = ask_in_words(raw)
-        body = orjson.dumps(raw)
-        request, route, readable = read_request(state, codec, raw, inbound)
+    read = await state.heavy.run(len(body), _read_body, state, codec, body, inbound)
+    body, raw, request, route = read.body, read.raw, read.request, read.route
+    readable, wish = read.readable, read.wish
     ledger.model, ledger.upstream = request.model, route.provider.name
     await _refuse_foreign_state(state, codec, raw, caller)
     link = read_link(codec.protocol, raw)
@@ -174,7 +180,9 @@ async def _travel(
     recording = outgoing = None
     if is_direct(route, codec) or not _has_answers(request):
         # Nothing is put back into it, so a request that is refused here is not recorded.
-        outgoing = write_outgoing(state, codec, route, request, body, inbound)
+        outgoing = await state.heavy.run(
+            len(body), write_outgoing, state, codec, route, request, body, inbound
+        )
     if not readable:
         ledger.outcome = "unread"
     elif state.recorder is not None:
@@ -189,7 +197,9 @@ async def _travel(
         told = replace_answers(request, recording.answers)
     if outgoing is None:
         try:
-            outgoing = write_outgoing(state, codec, route, told, body, inbound)
+            outgoing = await state.heavy.run(
+                len(body), write_outgoing, state, codec, route, told, body, inbound
+            )
         except Refused as error:
             if state.recorder is not None and recording is not None:
                 await state.recorder.fail(recording, refusal(error))
@@ -280,6 +290,23 @@ async def _end_attempt(journey: Journey) -> None:
         fold = attempt.fold if attempt.partial else None
         message = None if fold is None else fold.response().message
         await recorder.fail(recording, attempt.error, message)
+
+
+def _read_body(state: State, codec: Codec, body: bytes, inbound: Inbound) -> ReadBody:
+    """The request that a body holds; raises `Refused`."""
+    raw = parse_body(body)
+    if holds_seals(codec.protocol, body):
+        raw = open_seals(raw)
+        body = orjson.dumps(raw)
+    request, route, readable = read_request(state, codec, raw, inbound)
+    wish = read_wish(codec.protocol, inbound.path, raw)
+    if wish is not None and _compacts(route, codec):
+        readable, wish = readable and wish.kept is None, None  # a list is no turn to be recorded
+    elif wish is not None:
+        raw = ask_in_words(raw)
+        body = orjson.dumps(raw)
+        request, route, readable = read_request(state, codec, raw, inbound)
+    return ReadBody(body, raw, request, route, readable, wish)
 
 
 def read_request(
@@ -461,9 +488,10 @@ async def _relay_body(journey: Journey, reply: Reply, outbound: Outbound) -> Non
     """A whole answer; it goes out when it is stored."""
     body = await journey.guard.read_all(reply)
     losses = journey.outgoing.losses
+    heavy = journey.state.heavy
     as_asked = journey.direct and form_of(body) == "body"
     try:
-        response = _read_response(journey, body)
+        response = await heavy.run(len(body), _read_response, journey, body)
     except UpstreamFailed as error:
         if not as_asked or not error.native:
             raise
@@ -476,8 +504,8 @@ async def _relay_body(journey: Journey, reply: Reply, outbound: Outbound) -> Non
         named = shape_id(journey.codec.protocol, response.id)
         response = structs.replace(response, id=named)
     if response is not None and (journey.wish is not None or not as_asked):
-        wire, lost = _write_response(journey, response)
-        body, losses = orjson.dumps(wire), (*losses, *lost)
+        body, lost = await heavy.run(len(body), _write_response, journey, response)
+        losses = (*losses, *lost)
     if response is not None:
         await _file(journey, response)
     journey.ledger.status, journey.ledger.losses = reply.status, len(losses)
@@ -486,17 +514,17 @@ async def _relay_body(journey: Journey, reply: Reply, outbound: Outbound) -> Non
     await outbound.send(reply.status, body, headers)
 
 
-def _write_response(journey: Journey, response: Response) -> tuple[JsonObject, Sequence[Loss]]:
+def _write_response(journey: Journey, response: Response) -> tuple[bytes, Sequence[Loss]]:
     """The answer in the caller's words; to a wish to be compacted, in the form it waits for."""
     created, wish = int(time.time()), journey.wish
     if wish is None:
         maker = CODECS[journey.route.provider.protocol]
         locate = partial(maker.locate_answer, response)
         encoded = journey.codec.encode_response(response, created, locate)
-        return encoded.body, encoded.losses
+        return orjson.dumps(encoded.body), encoded.losses
     encoded = journey.codec.encode_response(seal(response), created)
     wire = encoded.body if wish.kept is None else write_list(encoded.body, wish.kept)
-    return wire, encoded.losses
+    return orjson.dumps(wire), encoded.losses
 
 
 def _read_response(journey: Journey, body: bytes) -> Response | None:

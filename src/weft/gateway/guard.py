@@ -24,6 +24,10 @@ FLUSH_SECONDS = 2.0
 """How long interrupted answers may take to send their last frame."""
 
 
+WATCH_SECONDS = 0.05
+"""From when on the client is watched: a task that most calls of a fast upstream need not pay."""
+
+
 class GatewayStopping(UpstreamFailed):
     """The gateway stops, so the answer will not be finished."""
 
@@ -37,14 +41,14 @@ class Guard:
     def __init__(self, inbound: Inbound, gate: "Gate") -> None:
         self._inbound = inbound
         self._gate = gate
+        self._timer: asyncio.TimerHandle | None = None
         self._watch: asyncio.Future[None] | None = None
         self._reason: Exception | None = None
         self._waiting: asyncio.Task[object] | None = None
         self._interrupted = False
 
     async def __aenter__(self) -> Self:
-        self._watch = asyncio.ensure_future(self._inbound.gone())
-        self._watch.add_done_callback(self._client_left)
+        self._timer = asyncio.get_running_loop().call_later(WATCH_SECONDS, self._begin_watch)
         self._gate.guards.add(self)
         return self
 
@@ -55,6 +59,8 @@ class Guard:
         trace: TracebackType | None,
     ) -> None:
         self._gate.guards.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
         if self._watch is not None:
             self._watch.cancel()
 
@@ -98,6 +104,10 @@ class Guard:
         """The whole body."""
         with self.waiting():
             return await read_all(reply)
+
+    def _begin_watch(self) -> None:
+        self._watch = asyncio.ensure_future(self._inbound.gone())
+        self._watch.add_done_callback(self._client_left)
 
     def _client_left(self, watch: "asyncio.Future[None]") -> None:
         if not watch.cancelled():

@@ -7,6 +7,7 @@ from weft.client import Provider, Wire
 from weft.store import Store
 
 from .guard import Gate
+from .heavy import Heavy
 from .limits import LimitSettings
 from .listings import Listings
 from .recorder import Recorder
@@ -25,6 +26,7 @@ class State(Struct, frozen=True):
     recorder: Recorder | None = None
     titles: Titles = field(default_factory=Titles)
     gate: Gate = field(default_factory=lambda: Gate(LimitSettings().requests))
+    heavy: Heavy = field(default_factory=Heavy)
     runs: Runs = field(default_factory=Runs)
     listings: Listings = field(default_factory=Listings)
 
