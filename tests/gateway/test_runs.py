@@ -9,10 +9,11 @@ from urllib.request import urlopen
 import aiohttp
 import orjson
 import pytest
+from msgspec import structs
 
 import weft.thread
 from servers import post, weft_serve
-from slow_upstream import HELD_TEXT, REASON, slow_upstream
+from slow_upstream import CUT_TEXT, HELD_TEXT, REASON, slow_upstream, tool_call
 
 MODEL = "scripted-model"
 ENDS = ("message_complete", "interrupted", "error")
@@ -301,6 +302,97 @@ def test_a_thread_keeps_its_model(gateway):
     assert show(gateway, "own-model")["model"] == MODEL
 
 
+@pytest.mark.parametrize(
+    ("text", "state", "arrived", "reason"),
+    [
+        ("REFUSED", "failed", "", REASON),
+        ("CUT", "partial", CUT_TEXT, "broke off"),
+        ("HELD stop", "partial", HELD_TEXT, "stopped"),
+    ],
+)
+def test_an_answer_without_an_end_is_an_attempt_with_its_reason(
+    gateway, text, state, arrived, reason
+):
+    thread = f"attempt {text}"
+
+    async def fail(tab):
+        await tab.say(thread, text)
+        if reason == "stopped":
+            await tab.until("text_delta")
+            await tab.send("interrupt", thread)
+        return await tab.next(*ENDS)
+
+    assert talk(gateway, fail)["type"] != "message_complete"
+    view = show(gateway, thread)
+    (attempt,) = view["attempts"]
+    assert (attempt["state"], attempt["after"]) == (state, view["rows"][-1]["id"])
+    assert "".join(part["text"] for part in attempt["parts"]) == arrived
+    assert reason in attempt["reason"]
+    assert [row["role"] for row in view["rows"]] == ["user"]
+    assert view["unanswered"]
+
+
+def test_a_run_that_is_stopped_while_it_asks_is_an_attempt_too(gateway, upstream):
+    fill(gateway, "asks", 14)
+    long = "many words and more of them " * 800
+    upstream.answers["GROW"] = lambda: tool_call(long, "calculate", {"expression": "6 * 7"})
+
+    async def stop(tab):
+        await tab.say("asks", "GROW", model="gpt-3.5-turbo")
+        asked = await tab.next("compaction_question", *ENDS)
+        await tab.send("interrupt", "asks")
+        return asked, await tab.next(*ENDS)
+
+    asked, end = talk(gateway, stop)
+    assert (asked["type"], end["type"]) == ("compaction_question", "interrupted")
+    (attempt,) = show(gateway, "asks")["attempts"]
+    assert (attempt["state"], attempt["reason"]) == ("failed", "stopped")
+
+
+def test_a_shutdown_keeps_what_its_runs_have_streamed(tmp_path, upstream):
+    with weft_serve(tmp_path, f"--upstream=mock=anthropic:{upstream.url}") as gateway:
+
+        async def leave(tab):
+            await tab.say("shut-down", "HELD please")
+            await tab.until("text_delta")
+
+        talk(gateway, leave)
+    with weft.thread.open(str(gateway.store), "shut-down") as thread:
+        (attempt,) = thread.attempts()
+    assert (attempt.state, attempt.text) == ("partial", HELD_TEXT)
+    assert attempt.reason.message == "the server was shut down"
+
+
+def test_a_caller_sees_and_stops_only_runs_of_its_own_key(tmp_path, upstream):
+    flags = [f"--upstream=mock=anthropic:{upstream.url}"]
+    with weft_serve(tmp_path, *flags, WEFT_API_KEYS="one,two") as gateway:
+
+        async def both():
+            async with aiohttp.ClientSession() as session:
+                mine, other = [
+                    Tab(await session.ws_connect(gateway.url + "/ws", headers={"x-api-key": key}))
+                    for key in ("one", "two")
+                ]
+                await other.send("watch", "secret")
+                await other.until("runs")
+                await mine.send("watch", "secret")
+                await mine.say("secret", "HELD please")
+                started = await mine.next("started")
+                await mine.until("text_delta")
+                await other.send("interrupt", "secret")
+                refused = await other.next("error")
+                await other.send("watch", "secret")
+                seen = [await other.next("watching"), await other.next("runs")]
+                await mine.send("interrupt", "secret")
+                await mine.until(*ENDS)
+                return started, refused, seen
+
+        started, refused, (watching, runs) = asyncio.run(both())
+    assert started["thread"] == "secret"
+    assert refused["message"] == "nothing runs in this thread"
+    assert (watching["run"], runs["runs"]) == (None, [])
+
+
 def test_every_model_of_the_upstreams_is_listed(gateway):
     listed = read(gateway, "/api/models")
     assert listed["models"] == ["scripted-model", "weft-offline"]
@@ -356,9 +448,15 @@ def test_a_thread_whose_model_the_upstream_does_not_list_asks_to_choose(gateway)
 
     assert talk(gateway, talk_once)["type"] == "message_complete"  # a person may name any model
     read(gateway, "/api/models")
+    assert show(gateway, "unlisted")["problem"] is None  # it has just answered
+
+    with weft.thread.open(str(gateway.store), "unlisted") as thread:
+        answer = thread.compile().messages[-1]
+        retired = structs.replace(answer, origin=structs.replace(answer.origin, model="retired"))
+        thread.commit_message(retired)
     view = show(gateway, "unlisted")
-    assert view["model"] == "retired-model"
-    assert view["problem"] == "the upstream 'mock' does not list 'retired-model'"
+    assert view["model"] == "retired"
+    assert view["problem"] == "the upstream 'mock' does not list 'retired'"
 
 
 def test_a_thread_is_shown_as_it_was_at_a_commit(gateway):

@@ -215,8 +215,8 @@ class Agent:
                                 yield event
                         except UpstreamProtocolError as error:
                             folding.error = ApiError("server", str(error), BAD_GATEWAY)
-                        except (asyncio.CancelledError, GeneratorExit):
-                            await self._record_stopped(folding, step)
+                        except (asyncio.CancelledError, GeneratorExit) as stop:
+                            await self._record_stopped(folding, step, str(stop) or STOPPED)
                             raise
                         if folding.error is None:
                             answer = self._answered(folding, step, sent)
@@ -293,14 +293,16 @@ class Agent:
         except Exception as error:  # whatever a summariser does, the run goes on
             return answer_for(error)
 
-    async def _record_stopped(self, folding: Fold, ask: Ask) -> None:
+    async def _record_stopped(self, folding: Fold, ask: Ask, reason: str) -> None:
         """Keep what had arrived of an answer that nobody waits for any more.
+
+        The reason is the message that the task was cancelled with, if it had one.
 
         The thread is written in a thread of its own and shielded: whoever cancelled the run must
         not wait for a locked store, and a second cancellation must not lose the attempt.
         """
         thread = self._sit_down()
-        record = partial(thread.record_attempt, folding.response(), reason=STOPPED, at=ask.head)
+        record = partial(thread.record_attempt, folding.response(), reason=reason, at=ask.head)
         with suppress(StoreError):  # the stop itself must get through
             await asyncio.shield(asyncio.to_thread(record))
 

@@ -74,6 +74,7 @@ def plan_run(ask: Ask) -> Plan:
         text=text,
         request=request,
         compact=compact,
+        served_by=(route.provider.name, route.model),
     )
     plan = Plan(ask=ask, thread=thread, route=route, start=start)
     if compact is not None or head is None:
@@ -159,7 +160,8 @@ def check_model(state: State, name: str) -> str | None:
         return error.message
     provider = route.provider
     known = state.catalog.find(route.model).vendor
-    if provider is OFFLINE or (known and known == provider.vendor):
+    is_served = (provider.name, route.model) in state.runs.served
+    if provider is OFFLINE or is_served or (known and known == provider.vendor):
         return None
     if state.listings.lacks(provider, route.model):
         return f"the upstream {provider.name!r} does not list {route.model!r}"

@@ -33,6 +33,7 @@ ENDS = ("message_complete", "error")
 PROGRESS = "compact_progress"
 REMARKS_PER_BRANCH = 20
 BRANCHES_WITH_REMARKS = 500
+SERVED_LIMIT = 10_000
 
 Events = AsyncGenerator[AgentEvent, None]
 
@@ -53,7 +54,8 @@ class Start(Struct, frozen=True, kw_only=True):
     """What a run answers. `text` is None for a retry.
 
     `base` is the head of the branch before the run, `request` the id that the client gave to its
-    frame, `compact` whether the person allowed compaction (None: ask when it is needed).
+    frame, `compact` whether the person allowed compaction (None: ask when it is needed),
+    `served_by` the upstream and the model's name there.
     """
 
     thread: str
@@ -64,6 +66,7 @@ class Start(Struct, frozen=True, kw_only=True):
     text: str | None = None
     request: str | None = None
     compact: bool | None = None
+    served_by: tuple[str, str] = ("", "")
 
 
 class Run:
@@ -159,6 +162,8 @@ class Runs:
         self._remarks: dict[tuple[str, str], list[JsonObject]] = {}
         self.listeners: set[Watcher] = set()
         """Connections that show which threads run."""
+        self.served: set[tuple[str, str]] = set()
+        """Upstreams and models that have answered since the server started."""
 
     def __iter__(self) -> Iterator[Run]:
         return iter(list(self._running.values()))
@@ -205,7 +210,7 @@ class Runs:
         """Stop a run, and return when what it streamed is recorded."""
         run.stop_reason = reason
         if run.task is not None and not run.task.done():
-            run.task.cancel()
+            run.task.cancel(reason)
             await asyncio.wait([run.task])
 
     async def close(self) -> None:
@@ -239,7 +244,10 @@ class Runs:
 
     async def _settle(self, run: Run, thread: Thread, end: JsonObject) -> None:
         """Keep why the run ended, and what it reported, where a later look finds them."""
-        reason = None if end["type"] == "message_complete" else str(end.get("message", ""))
+        is_answered = end["type"] == "message_complete"
+        reason = None if is_answered else str(end.get("message", ""))
+        if is_answered and len(self.served) < SERVED_LIMIT:
+            self.served.add(run.start.served_by)
         try:
             row = await asyncio.to_thread(settle, thread, reason, run.started)
         except WeftError:

@@ -91,6 +91,10 @@ function focusRow(id, preventScroll = true) {
 /** Read the thread again and show it, up to the commit `until`; a slower answer to an older
  *  question is left out. */
 async function reload(follow = true, until = null) {
+  if (at.run !== null && until === null) {
+    watch(); // the rows alone are not all there is: the run's frames come with the answer
+    return;
+  }
   const query = { thread: at.thread, branch: at.branch };
   const last = at.whole === at.thread ? WHOLE : null;
   const model = composer.chosen(at.thread);

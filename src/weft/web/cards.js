@@ -9,6 +9,7 @@ export const COMPACTED = "compact_boundary";
 const PROGRESS = "compact_progress";
 const FALLBACK = "compact_fallback";
 const STARTED = "compaction_start";
+const UNDER_WAY = "⚡ **Compacting**";
 const LONG_NUMBER = /\d{4,}/g;
 
 /** Which step of a compaction an event is, or null. */
@@ -45,16 +46,14 @@ export class StatusCard {
     if (!shown) return false;
     const step = stepOf(event);
     const text = step === "done" ? shown.text.replace(LONG_NUMBER, count) : shown.text;
+    const isStep = step === "progress" || step === "fallback";
     const isFirst = !this.node.childNodes.length;
-    if (isFirst) this.build(shown, text);
+    if (isFirst) this.build(shown, isStep ? UNDER_WAY : text);
     this.node.dataset.subtype = shown.subtype;
-    this.progress.textContent = "";
-    if (step === "progress" || step === "fallback") this.node.dataset.state = "running";
-    else if (step) this.node.dataset.state = step;
-    if (isFirst) return true;
-    if (step === "progress") this.progress.textContent = text;
-    else if (step === "fallback") this.steps.append(markdown(el("li"), text));
-    else markdown(this.heading, text);
+    if (step) this.node.dataset.state = isStep ? "running" : step;
+    this.progress.textContent = step === "progress" ? text : "";
+    if (step === "fallback") this.steps.append(markdown(el("li"), text));
+    else if (!isFirst && !isStep) markdown(this.heading, text);
     return true;
   }
 
@@ -66,8 +65,8 @@ export class StatusCard {
     this.node.classList.add(look.tone);
     this.node.setAttribute("aria-label", look.title);
     markdown(this.heading, text);
-    const body = el("div", { class: "card-body" }, this.heading, this.steps, this.progress);
-    this.node.append(...[icon, body].filter(Boolean));
+    this.body = el("div", { class: "card-body" }, this.heading, this.steps, this.progress);
+    this.node.append(...[icon, this.body].filter(Boolean));
   }
 
   /** Nothing runs any more: what did not end was given up. */

@@ -23,6 +23,15 @@ export class Chat {
     this.actions = actions;
     this.list = byId("conversation");
     this.clear();
+    this.followRuns();
+  }
+
+  /** While a run writes, a reader at the end stays there, whatever grows. */
+  followRuns() {
+    let isAtEnd = true;
+    byId("scroll").addEventListener("scroll", () => (isAtEnd = this.atEnd()), { passive: true });
+    const follow = () => document.body.classList.contains("running") && isAtEnd && this.toEnd();
+    new ResizeObserver(follow).observe(this.list);
   }
 
   clear() {
@@ -317,8 +326,11 @@ export class Chat {
 
 /** Why there is no answer, in one sentence. */
 function describe({ reason, status, state, model }) {
-  if (reason === STOPPED) return "Stopped. What came so far is kept here, and no model is sent it.";
-  const what = state === "partial" ? "The answer broke off" : `${model ?? "The model"} did not answer`;
+  const isPartial = state === "partial";
+  if (reason === STOPPED && isPartial)
+    return "Stopped. This part of the answer is kept here, but it is not sent to models.";
+  if (reason === STOPPED) return "Stopped before an answer came.";
+  const what = isPartial ? "The answer broke off" : `${model ?? "The model"} did not answer`;
   return `${what}: ${reason ?? "no reason is recorded"}${status ? ` (${status})` : ""}`;
 }
 

@@ -52,13 +52,16 @@ export class Composer {
 
   /** Show a thread's model and window. */
   show(view, thread, branch) {
+    const isOther = thread !== this.thread;
     this.thread = thread;
     this.branch = branch;
     const chosen = this.chosen(thread);
     if (chosen && chosen === view.model) localStorage.removeItem(CHOICE + thread);
-    this.model.value = chosen ?? (view.model ? (view.problem ? "" : view.model) : this.fallback());
+    const own = view.model ? (view.problem ? "" : view.model) : this.fallback();
+    const isTyping = document.activeElement === this.model && !isOther;
+    if (!isTyping) this.model.value = chosen ?? own;
     this.showProblem(view);
-    this.showContext(view.context);
+    this.showContext(this.model.value ? view.context : { tokens: view.context.tokens });
   }
 
   /** What a thread that no model has answered yet is asked with. */
@@ -105,12 +108,13 @@ export class Composer {
     byId("gauge-text").textContent = window
       ? `${count(tokens)} of ${count(window)} tokens`
       : plural(tokens, "token");
+    gauge.title = "An estimate; the same count decides when compaction starts";
     const mark = byId("gauge-mark");
     mark.hidden = !limit;
+    byId("gauge-limit").textContent = limit ? `compacts above ${count(limit)}` : "";
     if (!limit) return;
     mark.style.left = `${(100 * limit) / window}%`;
     mark.title = `Compaction starts at ${count(limit)} tokens`;
-    byId("gauge-limit").textContent = `compacts above ${count(limit)}`;
   }
 
   grow() {
@@ -185,8 +189,8 @@ export class Composer {
     this.question = this.pending;
     const { model, tokens, window, limit, after, messages, problem } = question;
     const size =
-      `This thread has ${count(tokens)} tokens. ${model} has a window of ${count(window)}, and ` +
-      `room for ${count(limit)} of them beside its answer.`;
+      `With this message the thread has about ${count(tokens)} tokens. ${model} has a window of ` +
+      `${count(window)}, of which ${count(limit)} are for the conversation and the rest for the answer.`;
     const change = el("p", { class: "big" }, `${count(tokens)} → about ${count(after)} tokens`);
     const goes = `${plural(messages ?? 0, "message")} would become a summary, written by ${model}.`;
     refill(

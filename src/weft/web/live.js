@@ -71,6 +71,12 @@ export class Live {
     return this.answer;
   }
 
+  /** What follows stands in a row of its own. */
+  closeAnswer() {
+    this.answer?.closest(".streaming")?.classList.remove("streaming");
+    this.answer = null;
+  }
+
   append(node) {
     this.chat.list.append(node);
   }
@@ -105,7 +111,7 @@ export class Live {
     }
     if (!joins) this.append(card.node);
     if (isCompaction(event)) this.compaction = card;
-    this.answer = null;
+    this.closeAnswer();
   }
 
   /** The run waits for a yes or no. */
@@ -121,15 +127,15 @@ export class Live {
     const card = new StatusCard(this.table);
     card.take(questionEvent(frame));
     card.node.classList.add("question");
-    card.node.append(el("p", { class: "line" }, ...buttons));
-    this.question = card.node;
+    card.body.append(el("p", { class: "line" }, ...buttons));
+    this.question = card.body;
     this.append(card.node);
-    this.answer = null;
+    this.closeAnswer();
   }
 
   closeQuestion(compact) {
     this.question?.querySelector(".line")?.remove();
-    const words = compact ? "You said yes." : "You said no: it goes on without.";
+    const words = compact ? "Answered: compact." : "Answered: go on without.";
     this.question?.append(el("p", { class: "muted" }, words));
     this.question = null;
   }
@@ -139,9 +145,7 @@ export class Live {
     this.chat.settlePanels("failed", "No result: the run ended first.");
     this.closeBlocks();
     const words = this.spoken.join("\n");
-    this.chat.list
-      .querySelectorAll(".streaming")
-      .forEach((row) => row.classList.remove("streaming"));
+    this.closeAnswer();
     this.compaction?.stop();
     this.question?.querySelector(".line")?.remove();
     this.spoken = [];
@@ -154,9 +158,9 @@ export { COMPACTED };
 function questionEvent({ model, tokens, window, limit }) {
   const figure = (number) => Number(number).toLocaleString();
   const content =
-    `**Compact this thread?** It has ${figure(tokens)} tokens, and ${model} has room for ` +
-    `${figure(limit)} of its ${figure(window)}. Older turns would become a summary; you can take ` +
-    "that back later.";
+    `**Compact this thread?** It has about ${figure(tokens)} tokens by now. The window of ${model} ` +
+    `is ${figure(window)}, of which ${figure(limit)} are for the conversation. Older turns would ` +
+    "become a summary; you can take that back later.";
   return { type: "system", subtype: "compaction_question", content };
 }
 
