@@ -31,7 +31,9 @@ import asyncio, os, signal, sys, json
 def report(*_):
     tasks = [str(task.get_coro()) for task in asyncio.all_tasks()]
     links = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
-    sockets = sum("socket:" in link for link in links)
+    own = {link.rpartition("[")[2].rstrip("]") for link in links if "socket:" in link}
+    rows = [line.split() for line in list(open("/proc/self/net/tcp"))[1:]]
+    sockets = [f"{row[1]} {row[2]} {row[3]}" for row in rows if row[9] in own and row[3] != "0A"]
     with open(os.environ["REPORT"] + ".new", "w") as out:
         json.dump({"tasks": tasks, "sockets": sockets}, out)
     os.rename(os.environ["REPORT"] + ".new", os.environ["REPORT"])
@@ -40,7 +42,7 @@ signal.signal(signal.SIGUSR1, report)
 from weft.cli.main import entry
 entry()
 """
-"""`weft serve`, which tells its tasks and sockets when it is sent SIGUSR1."""
+"""`weft serve`, which tells its tasks and connections when it is sent SIGUSR1."""
 
 
 class Case(Struct, frozen=True):
@@ -154,19 +156,32 @@ def summarise(outcomes: Iterable[Outcome], deadline: float) -> dict[str, Counter
     return counts
 
 
+IMPATIENT = """
+ping_seconds = 0.2
+[limits]
+first_byte_seconds = 1.0
+idle_seconds = 1.0
+total_seconds = 3.0
+"""
+"""A gateway that waits for no upstream; its own keep-alives come more often than its patience."""
+
+
 @contextmanager
-def watched_gateway(folder: Path, upstream: FaultUpstream, *flags: str) -> Iterator[Gateway]:
+def watched_gateway(folder: Path, upstream: FaultUpstream, config: str = "") -> Iterator[Gateway]:
     """`weft serve` in front of the upstream in each of its protocols."""
+    file = folder / "weft.toml"
+    file.write_text(config)
     names = [
         f"--upstream={name}={protocol}:{upstream.url}" for protocol, name in UPSTREAM_NAMES.items()
     ]
     report = str(folder / "report.json")
-    with weft_serve(folder, *names, *flags, launch=WATCHED, REPORT=report) as gateway:
+    flags = ["--config", str(file), *names]
+    with weft_serve(folder, *flags, launch=WATCHED, REPORT=report) as gateway:
         yield gateway
 
 
 def look_inside(gateway: Gateway) -> dict[str, Any]:
-    """The tasks and sockets that the gateway has now."""
+    """The tasks and the connections (`sockets`) that the gateway has now."""
     report = gateway.store.parent / "report.json"
     report.unlink(missing_ok=True)
     os.kill(gateway.process.pid, signal.SIGUSR1)
@@ -175,6 +190,20 @@ def look_inside(gateway: Gateway) -> dict[str, Any]:
         assert time.monotonic() < deadline, "the gateway told nothing about itself"
         time.sleep(0.02)
     return orjson.loads(report.read_bytes())
+
+
+def wait_for_rest(gateway: Gateway, upstream: FaultUpstream, before: dict[str, Any]) -> None:
+    """Return once the gateway has no task more than before and no connection; raises if it keeps
+    any."""
+    upstream.close_connections()
+    deadline = time.monotonic() + 20
+    while True:
+        now = look_inside(gateway)
+        more = len(now["tasks"]) - len(before["tasks"])
+        if more <= 0 and not now["sockets"] and not upstream.busy:
+            return
+        assert time.monotonic() < deadline, (before, now, upstream.busy)
+        time.sleep(0.1)
 
 
 def faults_of(*groups: str) -> list[Fault]:

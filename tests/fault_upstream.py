@@ -801,13 +801,25 @@ def applies(fault: Fault, upstream: str, streams: bool) -> bool:
 class FaultUpstream:
     """Where the server listens, and how many requests it has not finished."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.url = ""
         self.busy = 0
         self.asked = 0
+        self._loop = loop
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    def close_connections(self) -> None:
+        """Close every connection, so that nobody keeps an idle one."""
+
+        def close() -> None:
+            for writer in self._writers:
+                writer.close()
+
+        self._loop.call_soon_threadsafe(close)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the requests of one connection."""
+        self._writers.add(writer)
         try:
             while (call := await self._read(reader, writer)) is not None:
                 request, play = call
@@ -821,6 +833,7 @@ class FaultUpstream:
         except (OSError, asyncio.IncompleteReadError):
             return  # the other side has gone, which is its right
         finally:
+            self._writers.discard(writer)
             writer.close()
 
     async def _read(
@@ -861,8 +874,8 @@ async def answer(call: Call) -> None:
 @contextmanager
 def fault_upstream() -> Iterator[FaultUpstream]:
     """The server on a free port, in a thread of its own."""
-    upstream = FaultUpstream()
     loop = asyncio.new_event_loop()
+    upstream = FaultUpstream(loop)
 
     async def start() -> asyncio.Server:
         return await asyncio.start_server(upstream.serve, "127.0.0.1", 0, limit=1 << 24)

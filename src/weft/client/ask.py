@@ -14,7 +14,7 @@ from msgspec import structs
 from weft.catalog import Catalog
 from weft.codec import CODECS, AnswerReader, Codec, Target, error_of, failed, verbatim
 from weft.errors import Refused, UpstreamProtocolError
-from weft.model import ApiError, End, Event, Fail, Fold, Origin, Request, Response
+from weft.model import ApiError, Event, Fail, Fold, Origin, Request, Response
 
 from .http import Wire
 from .offline import answer, read_offline, write_offline
@@ -112,15 +112,17 @@ async def _events(reply: Reply, codec: Codec) -> AsyncIterator[Event]:
     if not 200 <= reply.status < 300:
         yield Fail(ApiError("server", f"the upstream answered with status {reply.status}", 502))
         return
-    reader = AnswerReader(codec)
+    reader, order = AnswerReader(codec), Fold()
     while chunk := await reply.read():
         for event in reader.feed(chunk):
+            order.send(event)  # raises where no fold could take it, so that no caller has to look
             yield event
-            if isinstance(event, End | Fail):
+            if order.ended:
                 return
     for event in reader.close():
+        order.send(event)
         yield event
-        if isinstance(event, End | Fail):
+        if order.ended:
             return
 
 

@@ -1,0 +1,98 @@
+"""Asking a model from Python: the whole answer, or one error for whatever went wrong."""
+
+import asyncio
+
+import orjson
+import pytest
+
+import weft
+from fault_upstream import ANSWER, FAULTS, PREFIX, PROTOCOLS, applies, fault_upstream, write_error
+from servers import Scripted, scripted_upstream
+from weft.catalog import load_catalog
+from weft.client import RELAY, Wire, make_provider, send
+from weft.errors import UpstreamFailed
+from weft.model import Message, Request, Text
+
+AT_ONCE = 16
+
+
+@pytest.fixture(scope="module")
+def upstream():
+    with fault_upstream() as running:
+        yield running
+
+
+async def ask_all(url: str, protocol: str) -> dict[str, str | None]:
+    """What comes of every fault that ends by itself: the text, or None for a failure."""
+    provider, places = make_provider("up", protocol, url), asyncio.Semaphore(AT_ONCE)
+    said = (Message("user", (Text("How many?"),)),)
+
+    async def ask(wire: Wire, name: str) -> str | None:
+        async with places:
+            try:
+                request = Request(PREFIX + name, said)
+                answer = await send(wire, provider, request, catalog=load_catalog(), policy=RELAY)
+            except UpstreamFailed:
+                return None
+            return answer.message.text
+
+    names = [
+        fault.name
+        for fault in FAULTS.values()
+        if applies(fault, protocol, True) and fault.group != "hang"
+    ]
+    async with Wire() as wire:
+        return dict(zip(names, await asyncio.gather(*(ask(wire, n) for n in names)), strict=True))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_failed_answer_is_one_error_and_any_other_is_whole(upstream, protocol):
+    outcomes = asyncio.run(ask_all(upstream.url, protocol))
+    wrong = {
+        name: text
+        for name, text in outcomes.items()
+        if text != (None if FAULTS[name].outcome == "fails" else ANSWER)
+    }
+    assert wrong == {}
+
+
+def test_a_full_window_is_known_as_one_however_it_is_told():
+    """In a status, in a body with status 200, and in a stream."""
+    body = orjson.dumps(write_error("anthropic", 400, "prompt is too long: 9 > 8"))
+    answers = [
+        Scripted(body, status=400, kind="application/json"),
+        Scripted(body, kind="application/json"),
+        Scripted(body),
+        Scripted(b"event: error\ndata: " + body + b"\n\n"),
+    ]
+    request = Request("m", (Message("user", (Text("a"),)),))
+
+    async def ask(url: str) -> str | None:
+        async with Wire() as wire:
+            provider = make_provider("up", "anthropic", url)
+            with pytest.raises(UpstreamFailed) as caught:
+                await send(wire, provider, request, catalog=load_catalog(), policy=RELAY)
+            return caught.value.kind
+
+    with scripted_upstream() as upstream:
+        upstream.then(*answers)
+        kinds = [asyncio.run(ask(upstream.url)) for _ in answers]
+    assert kinds == ["context_length"] * 4
+
+
+@pytest.mark.parametrize("name", ["stop-error", "other-form", "body-object", "page"])
+def test_an_agent_ends_in_an_error_or_with_the_whole_answer(upstream, name):
+    thread = weft.open()
+    agent = weft.Agent(
+        thread, PREFIX + name, provider=make_provider("up", "openai-chat", upstream.url)
+    )
+    outcome = FAULTS[name].outcome
+
+    async def run() -> list[str]:
+        return [type(event).__name__ async for event in agent.run("How many?")]
+
+    events = asyncio.run(run())
+    assert (ANSWER in [message.text for message in thread.compile().messages]) is (
+        outcome == "answers"
+    )
+    assert (events[-1] == "Failure") is (outcome == "fails"), events
