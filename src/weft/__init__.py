@@ -14,6 +14,15 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
     from weft.agent import (
         Compaction as Compaction,
     )
+    from weft.catalog import (
+        Catalog as Catalog,
+    )
+    from weft.catalog import (
+        add_models as add_models,
+    )
+    from weft.catalog import (
+        load_catalog as load_catalog,
+    )
     from weft.codec import (
         apply_last_system_cache_breakpoint as apply_last_system_cache_breakpoint,
     )
@@ -221,6 +230,7 @@ _NAMES: dict[str, str] = {
     "BudgetExceeded": "weft.errors",
     "BudgetWarning": "weft.thread",
     "COMPACT_TOOL": "weft.compact",
+    "Catalog": "weft.catalog",
     "Checkpoint": "weft.model",
     "CommitInfo": "weft.thread",
     "CompactRefused": "weft.errors",
@@ -264,6 +274,7 @@ _NAMES: dict[str, str] = {
     "UpstreamFailed": "weft.errors",
     "Version": "weft.thread",
     "WeftError": "weft.errors",
+    "add_models": "weft.catalog",
     "apply_last_system_cache_breakpoint": "weft.codec",
     "build_anthropic_system_param": "weft.codec",
     "create_checkpoint_content": "weft.compact",
@@ -272,6 +283,7 @@ _NAMES: dict[str, str] = {
     "encode_message": "weft.codec",
     "extract_text_from_content": "weft.thread",
     "generate_checkpoint_id": "weft.compact",
+    "load_catalog": "weft.catalog",
     "open": "weft.doors",
     "threads": "weft.thread",
     "translate": "weft.thread.translate",

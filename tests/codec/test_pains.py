@@ -190,7 +190,8 @@ def test_pain_02_a_later_system_message_never_touches_the_prefix(model: str, rol
 def test_pain_03_nothing_stands_between_a_call_and_its_result() -> None:
     calling = assistant(None, tool_calls=[function_call("t1")])
     system = {"role": "system", "content": "R"}
-    done = to(chat(user("a"), calling, system, tool("t1")), C, M)
+    body = chat(user("a"), calling, system, tool("t1"))
+    done = weft.translate(body, C, M, model="claude-opus-5").body
     assert [message["role"] for message in done["messages"]] == [
         "user",
         "assistant",
@@ -202,7 +203,7 @@ def test_pain_03_nothing_stands_between_a_call_and_its_result() -> None:
 
 def test_pain_03_neighbours_keep_their_order_and_the_placement_law_holds() -> None:
     one, two = {"role": "system", "content": "1"}, {"role": "system", "content": "2"}
-    done = to(chat(user("a"), one, two), C, M)
+    done = weft.translate(chat(user("a"), one, two), C, M, model="claude-opus-5").body
     assert [m["content"][0]["text"] for m in done["messages"][1:]] == ["1", "2"]
     done = to(chat(user("a"), assistant("b"), one, assistant("c"), user("d")), C, M)
     assert [m["role"] for m in done["messages"]] == [

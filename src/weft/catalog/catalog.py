@@ -1,18 +1,23 @@
 """The catalogue's values and how a name finds its row."""
 
 import os
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
-from msgspec import Struct, ValidationError, convert, field
+from msgspec import Meta, Struct, ValidationError, convert, field
 
 from weft.errors import ConfigError
+
+from .names import Version, plain_name, read_version, version_of
 
 SHIPPED = os.path.join(os.path.dirname(__file__), "catalog.toml")
 DEFAULT_OUTPUT = 8192
 DEFAULT_WINDOW = 128_000
 MOST_FOUND = 1000
+
+Tokens = Annotated[int, Meta(gt=0)]
 
 
 class Price(Struct, frozen=True, kw_only=True):
@@ -57,8 +62,8 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name: str = ""
     vendor: str = ""
-    window: int = DEFAULT_WINDOW
-    output: int = DEFAULT_OUTPUT
+    window: Tokens = DEFAULT_WINDOW
+    output: Tokens = DEFAULT_OUTPUT
     inline_system: Literal["anywhere", "after_user", "never"] = "anywhere"
     prefill: bool = True
     tokenizer: Literal["o200k", "cl100k", "estimate"] = "estimate"
@@ -80,21 +85,47 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """One `[[model]]` of the file: a pattern of names, an upstream's pattern, and what it says."""
+    """One `[[model]]` table: which models it is about, and what it says of them.
+
+    `match` is a pattern of names, `upstream` one of deployments. With `below`, the row is only
+    about models whose name states a lower version. `own` rows are the user's and win over ours.
+    """
 
     match: str
     upstream: str
     fields: dict[str, Any]
+    below: Version | None = None
+    own: bool = False
+
+    def applies(self, names: Sequence[str], upstream: str) -> bool:
+        """Whether the row is about a model with these spellings behind that upstream."""
+        if not fnmatchcase(upstream, self.upstream):
+            return False
+        if not any(fnmatchcase(name, self.match) for name in names):
+            return False
+        if self.below is None:
+            return True
+        version = version_of(names[-1])
+        return version is not None and version < self.below
+
+    @property
+    def rank(self) -> tuple[bool, bool, int]:
+        """Of several rows that apply, the one with the highest rank wins."""
+        return self.own, self.upstream != "*", len(self.match)
 
 
 class Catalog(Struct, frozen=True):
-    """All rows, in file order; `find` is the only question. `found` is what it answered so far."""
+    """All rows, in file order; `found` and `vendors` are what was answered so far."""
 
     rows: tuple[Row, ...]
     found: dict[tuple[str, str], Model] = field(default_factory=dict[tuple[str, str], Model])
+    vendors: dict[str, str] = field(default_factory=dict[str, str])
 
     def find(self, name: str, upstream: str = "") -> Model:
-        """The model of that name behind that upstream; rows that match more closely win."""
+        """The model of that name, in any spelling, behind that upstream.
+
+        Rows that match more closely win, and the user's own rows win over the shipped ones.
+        """
         model = self.found.get((name, upstream))
         if model is None:
             if len(self.found) >= MOST_FOUND:
@@ -102,54 +133,114 @@ class Catalog(Struct, frozen=True):
             model = self.found[name, upstream] = self._look_up(name, upstream)
         return model
 
+    def vendor_of(self, name: str) -> str:
+        """The vendor that serves a model under this very name, or `""`.
+
+        An aggregator's spelling (`anthropic/claude-opus-4.6`) names a model of Anthropic's that
+        Anthropic itself does not serve under that name: no request and no key may go there for it.
+        """
+        vendor = self.vendors.get(name)
+        if vendor is None:
+            if len(self.vendors) >= MOST_FOUND:
+                self.vendors.clear()
+            vendor = self.vendors[name] = str(self._fields((name,), "").get("vendor", ""))
+        return vendor
+
+    def with_models(self, *rows: Mapping[str, Any]) -> "Catalog":
+        """This catalogue and rows of one's own; raises `ConfigError` naming the wrong key."""
+        return Catalog(self.rows + read_tables(rows, "models"))
+
     def _look_up(self, name: str, upstream: str) -> Model:
+        names = (name, plain_name(name))
+        return convert({**self._fields(names, upstream), "name": name}, Model)
+
+    def _fields(self, names: Sequence[str], upstream: str) -> dict[str, Any]:
         fields: dict[str, Any] = {}
-        matching = [
-            row
-            for row in self.rows
-            if fnmatchcase(name, row.match) and fnmatchcase(upstream, row.upstream)
-        ]
-        for row in sorted(matching, key=lambda row: (row.upstream != "*", len(row.match))):
-            fields.update(row.fields)
-        return convert({**fields, "name": name}, Model)
+        for row in sorted(self.rows, key=lambda row: row.rank):
+            if row.applies(names, upstream):
+                fields.update(row.fields)
+        return fields
 
 
-def load_catalog(path: str | os.PathLike[str] | None = None) -> Catalog:
-    """The shipped catalogue, with a user's own rows behind it, where they overrule."""
-    if path is None:
-        return _shipped()
-    try:
-        text = _read(path)
-    except OSError as error:
-        raise ConfigError(f"the catalogue {str(path)!r} cannot be read: {error}") from None
-    return Catalog(_shipped().rows + read_rows(text, str(path)))
+_added: tuple[Row, ...] = ()
+"""Rows that the program added for all of the process."""
 
 
-def read_rows(text: str, where: str) -> tuple[Row, ...]:
-    """The rows of a catalogue file; raises `ConfigError` naming the row that is wrong."""
+def add_models(*rows: Mapping[str, Any]) -> None:
+    """Add rows to the catalogue that everything in this process uses from now on.
+
+    A row has the keys of a `[[model]]` table: `match`, perhaps `upstream` and `below`, and any
+    field of `Model`. Raises `ConfigError` naming the wrong key, and then adds none.
+    """
+    global _added
+    _added += read_tables(rows, "add_models")
+    _default.cache_clear()
+
+
+def load_catalog(
+    path: str | os.PathLike[str] | None = None, models: Iterable[Mapping[str, Any]] = ()
+) -> Catalog:
+    """The shipped catalogue, what the program added, and rows of the user's own, which win.
+
+    `path` is a TOML file with `[[model]]` tables, such as `weft.toml`; `models` are the same
+    tables as dicts. Raises `ConfigError` naming the file and the key that is wrong.
+    """
+    rows: tuple[Row, ...] = ()
+    if path is not None:
+        try:
+            text = _read(path)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"the catalogue {str(path)!r} cannot be read: {error}") from None
+        rows = read_rows(text, str(path))
+    rows += read_tables(models, "models")
+    return Catalog(_default().rows + rows) if rows else _default()
+
+
+def read_rows(text: str, where: str, *, own: bool = True) -> tuple[Row, ...]:
+    """The `[[model]]` tables of a TOML text; raises `ConfigError` naming the wrong key."""
     import tomllib  # slow to import, and most processes read one small file
 
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{where} is not TOML: {error}") from None
-    rows: list[Row] = []
-    for number, raw in enumerate(cast(list[dict[str, Any]], table.get("model", []))):
-        fields = dict(raw)
-        match, upstream = fields.pop("match", None), fields.pop("upstream", "*")
-        if not isinstance(match, str) or not isinstance(upstream, str):
-            raise ConfigError(f"{where}: model[{number}] has no `match` pattern")
-        try:
-            convert(fields, Model)
-        except ValidationError as error:
-            raise ConfigError(f"{where}: model[{number}] ({match}): {error}") from None
-        rows.append(Row(match=match, upstream=upstream, fields=fields))
-    return tuple(rows)
+    return read_tables(table.get("model", []), where, own=own)
+
+
+def read_tables(tables: Any, where: str, *, own: bool = True) -> tuple[Row, ...]:
+    """Rows from tables that a file or a program holds; raises `ConfigError`."""
+    prefix = f"{where}: " if where else ""
+    if isinstance(tables, str | Mapping) or not isinstance(tables, Iterable):
+        raise ConfigError(f"{prefix}model must be a list of tables: [[model]]")
+    rows = enumerate(cast("Iterable[Any]", tables))
+    return tuple(_read_table(raw, f"{prefix}model[{number}]", own) for number, raw in rows)
+
+
+def _read_table(raw: Any, where: str, own: bool) -> Row:
+    if not isinstance(raw, Mapping):
+        raise ConfigError(f"{where} must be a table with `match`")
+    fields = dict(cast("Mapping[str, Any]", raw))
+    match, upstream = fields.pop("match", None), fields.pop("upstream", "*")
+    if not isinstance(match, str) or not match:
+        raise ConfigError(f"{where} has no `match` pattern")
+    if not isinstance(upstream, str):
+        raise ConfigError(f"{where} ({match}): `upstream` must be a pattern of names")
+    below = read_version(fields.pop("below", None), f"{where} ({match})")
+    try:
+        convert(fields, Model)
+    except ValidationError as error:
+        raise ConfigError(f"{where} ({match}): {error}") from None
+    return Row(match=match, upstream=upstream, fields=fields, below=below, own=own)
 
 
 @cache
-def _shipped() -> Catalog:
-    return Catalog(read_rows(_read(SHIPPED), "catalog.toml"))
+def _default() -> Catalog:
+    return Catalog(_shipped() + _added)
+
+
+@cache
+def _shipped() -> tuple[Row, ...]:
+    return read_rows(_read(SHIPPED), "catalog.toml", own=False)
 
 
 def _read(path: str | os.PathLike[str]) -> str:

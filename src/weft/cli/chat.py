@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--upstream", metavar="NAME=PROTOCOL:URL", action="append", default=[], help="who answers"
     )
-    parser.add_argument("--config", metavar="FILE", help="a TOML file with upstreams")
+    parser.add_argument("--config", metavar="FILE", help="a TOML file with upstreams and models")
     parser.add_argument("--system", help="the instruction a new thread begins with")
     parser.add_argument("--json", action="store_true", help="print events as lines of JSON")
     parser.add_argument("words", nargs="*", help="say this and end")
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.config is not None:
         args.store = args.store or load_toml(args.config).get("store")
-    catalog = load_catalog()
+    catalog = load_catalog(args.config)
     route = find_model_route(args, catalog)
     with weft.thread.open(store_path(args), args.thread, checkpoints=True) as thread:
         agent = Agent(

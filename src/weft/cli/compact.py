@@ -98,7 +98,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--upstream", metavar="NAME=PROTOCOL:URL", action="append", help="who answers for it"
     )
-    parser.add_argument("--config", metavar="FILE", help="a TOML file with upstreams")
+    parser.add_argument("--config", metavar="FILE", help="a TOML file with upstreams and models")
     parser.add_argument(
         "--verbatim",
         type=count,
@@ -197,7 +197,7 @@ def _asker(args: argparse.Namespace) -> Asker:
     from weft.catalog import load_catalog
     from weft.client import Asker
 
-    catalog = load_catalog()
+    catalog = load_catalog(args.config)
     route = find_model_route(args, catalog)
     return Asker(route.provider, route.model, catalog)
 

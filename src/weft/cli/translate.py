@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
+from weft.catalog import load_catalog
 from weft.codec import CODECS
 from weft.errors import Refused, UpstreamFailed
 from weft.model import Loss
@@ -41,7 +42,8 @@ EXAMPLE = f"""PROTOCOL is one of {", ".join(sorted(CODECS))}.
 With --jsonl each line is a body, or a job such as
   {{"id": "1", "source": "anthropic", "target": "openai-chat", "body": {{"model": ...}}}}
   {{"id": "2", "kind": "stream", "sse": "event: ...", "options": {{"created": 0}}}}
-What a line does not say, --from, --to, --kind, --model, --system, --cache and --strict say."""
+What a line does not say, the flags say: --from, --to, --kind, --model, --system, --cache,
+--upstream and --strict."""
 
 FLAGS = {"source": "--from", "target": "--to"}
 SHAPE = 'a line is a body, or {"id", "source", "target", "body"}'
@@ -70,6 +72,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="keep",
         help="keep the body's own cache marks, or set them where they help",
     )
+    parser.add_argument("--config", metavar="FILE", help="a TOML file with [[model]] tables")
+    parser.add_argument("--upstream", metavar="NAME", help="the deployment that it goes to")
     parser.add_argument("--strict", action="store_true", help="refuse to lose meaning")
     parser.add_argument("--sidecar", metavar="FILE", help="read, if it is there, for the way back")
     parser.add_argument("--save-sidecar", metavar="FILE", help="write what the way back needs")
@@ -103,7 +107,8 @@ def defaults(args: argparse.Namespace) -> dict[str, Any]:
         "target": args.target,
         "kind": args.kind,
         "options": {"model": args.model, "system": args.system, "strict": args.strict}
-        | {"cache": args.cache},
+        | {"cache": args.cache, "upstream": args.upstream},
+        "catalog": load_catalog(args.config),
         "sidecar": read_sidecar(args.sidecar),
     }
 
@@ -176,7 +181,7 @@ def read_job(line: bytes, number: int, unsaid: dict[str, Any]) -> dict[str, Any]
     options: Any = said.get("options") or {}
     if isinstance(options, dict):
         options = unsaid["options"] | options
-    return unsaid | said | {"options": options}
+    return unsaid | said | {"options": options, "catalog": unsaid["catalog"]}
 
 
 def translate_request_job(job: dict[str, Any]) -> dict[str, Any]:
@@ -185,6 +190,7 @@ def translate_request_job(job: dict[str, Any]) -> dict[str, Any]:
         job_name(job, "source"),
         job_name(job, "target"),
         sidecar=job.get("sidecar"),
+        catalog=job["catalog"],
         **job_options(job, ("model", "system", "strict", "cache", "upstream")),
     )
     return {"body": done.body, "losses": losses_json(done.losses), "sidecar": done.sidecar}

@@ -62,7 +62,7 @@ def find_route(
         return Route(by_name[prefix], rest)
     if len(providers) == 1:
         return Route(providers[0], model)
-    vendor = catalog.find(model).vendor
+    vendor = catalog.vendor_of(model)
     for candidates in (
         [provider for provider in providers if _matches(provider, model)],
         [provider for provider in providers if vendor and provider.vendor == vendor],

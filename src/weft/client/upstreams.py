@@ -205,7 +205,7 @@ def _named_vendor(name: str) -> Vendor:
 
 
 def _vendor_of(model: str, catalog: Catalog) -> Vendor | None:
-    maker = catalog.find(model).vendor
+    maker = catalog.vendor_of(model)
     return next((vendor for vendor in VENDORS if vendor.vendor == maker), None)
 
 

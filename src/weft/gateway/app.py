@@ -19,7 +19,6 @@ from granian.server.embed import Server
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
-from weft.catalog import load_catalog
 from weft.client import Wire
 from weft.codec import CODECS
 from weft.errors import ConfigError, Refused
@@ -140,7 +139,7 @@ async def open_state(settings: Settings) -> AsyncGenerator[State]:
     try:
         async with Wire(limits.for_calls()) as wire:
             gate = Gate(limits.requests)
-            state = State(settings, store, load_catalog(), wire, recorder, gate=gate)
+            state = State(settings, store, settings.catalog, wire, recorder, gate=gate)
             try:
                 yield state
             finally:

@@ -159,7 +159,7 @@ def check_model(state: State, name: str) -> str | None:
     except Refused as error:
         return error.message
     provider = route.provider
-    known = state.catalog.find(route.model).vendor
+    known = state.catalog.vendor_of(route.model)
     is_served = (provider.name, route.model) in state.runs.served
     if provider is OFFLINE or is_served or (known and known == provider.vendor):
         return None

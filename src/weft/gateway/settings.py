@@ -20,6 +20,13 @@ either: `read_settings` takes the environment as an argument, and what it return
     pass_through = false               # true: forward a client's own key, if none is configured
     demote-interleaved-system-to-user = false    # the same as system = "demote"
 
+    [[model]]                          # a row of the catalogue; wins over the shipped ones
+    match = "house-model*"             # a pattern of names
+    upstream = "*"                     # a pattern of upstreams' names
+    window = 32_000                    # `weft.catalog.Model` lists what a row may say
+    output = 4096
+    inline_system = "never"            # anywhere, after_user, never
+
     [limits]                           # `weft.gateway.limits` lists them all
     first_byte_seconds = 600
     idle_seconds = 300
@@ -39,6 +46,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, ValidationError, convert, field, structs
 
+from weft.catalog import Catalog, load_catalog, read_tables
 from weft.client import Provider, UpstreamTable, load_toml, read_upstreams
 from weft.errors import ConfigError
 
@@ -73,6 +81,7 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
     volatile_system: tuple[str, ...] | None = None
     record_wait: float | None = None
     upstream: tuple[UpstreamTable, ...] = ()
+    model: tuple[dict[str, Any], ...] = ()
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -87,6 +96,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     record: bool = True
     keys: frozenset[str] = frozenset()
     providers: tuple[Provider, ...] = ()
+    catalog: Catalog = field(default_factory=load_catalog)
     max_body: int = MAX_BODY
     ping_seconds: float = PING_SECONDS
     limits: LimitSettings = LimitSettings()
@@ -131,6 +141,7 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
             read_upstreams(flags.upstreams, file.upstream, environ, base_urls=False),
             flags.pass_through,
         ),
+        catalog=load_catalog(models=file.model),
         max_body=_first(file.max_body, None, None, MAX_BODY),
         ping_seconds=_first(file.ping_seconds, None, None, PING_SECONDS),
         limits=file.limits,
@@ -152,6 +163,7 @@ def read_config(path: str) -> ConfigFile:
     try:
         file = convert(load_toml(path), ConfigFile)
         _check_numbers(file)
+        read_tables(file.model, "")
     except (ValidationError, ConfigError) as error:
         raise ConfigError(f"the config {path!r}: {error}") from None
     return file

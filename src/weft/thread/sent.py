@@ -9,7 +9,6 @@ hands (the gateway, the agent) the answer carries an imprint of their bytes inst
 
 import json
 from collections.abc import Callable
-from functools import cache
 
 import msgspec
 import orjson
@@ -151,7 +150,6 @@ def _follow(handle: Handle, receipt: Receipt, compile: Callable[..., CompiledCon
     )
 
 
-@cache
 def catalog_version() -> str:
     """A short name for what is known of models; it changes with every row."""
     return object_id("catalog", msgspec.json.encode(load_catalog().rows)).hex()[:12]
