@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,20 @@ def test_a_module_is_one_idea_and_says_which(path):
     text = path.read_text()
     assert len(text.splitlines()) <= LONGEST
     assert text.startswith('"""')
+
+
+def test_the_version_is_the_packages_own():
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert weft.__version__ == declared
+
+
+def test_documents_cite_only_documents_that_are_here():
+    """A stranger must be able to open what a page refers to."""
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        text = page.read_text()
+        assert not re.search(r"\b(?:DESIGN|SEEDS|STYLE)(?:\.md| \d)", text), page
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):
+            assert (page.parent / target).exists(), (page, target)
 
 
 def test_every_public_name_is_there():

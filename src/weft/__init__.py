@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
+    __version__: str
     from weft.agent import (
         Agent as Agent,
     )
@@ -297,6 +298,8 @@ __all__ = list(_NAMES)  # pyright: ignore[reportUnsupportedDunderAll] - the tabl
 
 def __getattr__(name: str) -> Any:
     """A public name, imported on first use."""
+    if name == "__version__":
+        return import_module("importlib.metadata").version("weft")
     if name not in _NAMES:
         raise AttributeError(f"module 'weft' has no attribute {name!r}")
     value = getattr(import_module(_NAMES[name]), name)
