@@ -63,6 +63,7 @@ from .errors import failure, refusal
 from .google import read_address
 from .guard import Guard
 from .hints import is_retry, read_hint
+from .identity import Place
 from .outgoing import Outgoing, is_direct, loss_header, returned_headers, write_outgoing
 from .recorder import Recording
 from .relay import Interpreter, Mirror, Piece, Relay, asks_for_costs, keepalive
@@ -174,8 +175,9 @@ async def _travel(
     ledger.model, ledger.upstream = request.model, route.provider.name
     await _refuse_foreign_state(state, codec, raw, caller)
     link = read_link(codec.protocol, raw)
+    named = None
     if link is not None and readable:
-        request = await _resume(state, codec, route, request, caller, link)
+        request, named = await _resume(state, codec, route, request, caller, link)
     told = request
     recording = outgoing = None
     if is_direct(route, codec) or not _has_answers(request):
@@ -193,6 +195,7 @@ async def _travel(
             request,
             maker=None if is_direct(route, codec) else route.maker,
             is_retry=is_retry(inbound.headers),
+            named=named,
         )
         told = replace_answers(request, recording.answers)
     if outgoing is None:
@@ -359,8 +362,8 @@ def _has_answers(request: Request) -> bool:
 
 async def _resume(
     state: State, codec: Codec, route: Route, request: Request, caller: Caller, link: str
-) -> Request:
-    """The whole of a conversation that was left with the server.
+) -> tuple[Request, Place | None]:
+    """The whole of a conversation that was left with the server, and the place it continues.
 
     An upstream that keeps it itself may know an id that we do not.
     """
@@ -369,7 +372,7 @@ async def _resume(
         return join(codec.protocol, before, request)
     if route.provider is OFFLINE or not is_direct(route, codec):
         raise unknown_link(codec.protocol, link)
-    return request
+    return request, None
 
 
 async def _refuse_foreign_state(

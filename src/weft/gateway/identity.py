@@ -119,6 +119,11 @@ def exchange_key(kind: str, exchange: str) -> bytes:
     return object_id("link-exchange", f"{kind}\0{exchange}".encode())
 
 
+def unsure_key(commit: Id) -> bytes:
+    """Marks a request that several conversations equalled: its past may be another one's."""
+    return object_id("link-unsure", commit)
+
+
 def context_key(kind: str, point: Point, tools: bytes) -> bytes:
     """Leads to a commit whose system text, tools and messages are these.
 
@@ -135,12 +140,14 @@ def find_session(store: Store, scope: str, hint: str) -> list[str]:
     return list(dict.fromkeys(link.thread for link in reversed(links)))
 
 
-def find_place(store: Store, incoming: Incoming, session: Sequence[str]) -> Place | None:
+def find_place(
+    store: Store, incoming: Incoming, session: Sequence[str], named: Place | None = None
+) -> Place | None:
     """Where the request continues; `None` where nothing proves that it does.
 
-    `session` has the threads that its hint names.
+    `session` has the threads that its hint names, `named` the answer that it names by its id.
     """
-    anchor = _find_anchor(store, incoming, session)
+    anchor = named or _find_anchor(store, incoming, session)
     if anchor is not None:
         return _follow(store, incoming, anchor)
     if session:

@@ -27,13 +27,12 @@ import msgspec
 import orjson
 
 from weft.errors import JournalError, StoreError
-from weft.history import View, show_rows
 from weft.model import ApiError, JsonObject, Message, Origin, Request, Response
 from weft.store import Store
 from weft.thread import Bodies, Imprint
 
 from .hints import is_aside
-from .identity import token_key
+from .identity import Place, token_key
 from .journal import Journal, Position, leftover_journals, open_journal
 from .records import (
     AnswerRecord,
@@ -45,9 +44,9 @@ from .records import (
     SentBody,
     Ticket,
     UnknownExchange,
-    find_response,
     imprint_sent,
     read_answers,
+    read_before,
     record_answer,
     record_failure,
     record_request,
@@ -146,8 +145,12 @@ class Recorder:
         *,
         maker: Origin | None = None,
         is_retry: bool = False,
+        named: Place | None = None,
     ) -> Recording:
-        """Record a request. With `maker`, find the answers of that model that it echoes."""
+        """Record a request. With `maker`, find the answers of that model that it echoes.
+
+        `named` is the answer that the request names by its id.
+        """
         recording = Recording(scope)
         record = RequestRecord(
             recording.exchange,
@@ -158,6 +161,7 @@ class Recorder:
             request.tools,
             is_retry,
             is_aside(request),
+            named,
         )
         if not request.messages:
             return recording
@@ -202,7 +206,7 @@ class Recorder:
 
     async def before(self, scope: str, id: str) -> Before | None:
         """The conversation up to the caller's answer of that id; `None` for an unknown id."""
-        return await self._read(lambda: self._before(scope, id))
+        return await self._read(lambda: read_before(self.store, scope, id))
 
     async def has_token(self, scope: str, id: str) -> bool:
         """Whether an answer to this caller held this id."""
@@ -299,15 +303,6 @@ class Recorder:
                 return await asyncio.shield(loop.run_in_executor(self._readers, job))
         except TimeoutError:
             raise StoreError("the store did not answer in time") from None
-
-    def _before(self, scope: str, id: str) -> Before | None:
-        found = find_response(self.store, scope, id)
-        if found is None:
-            return None
-        thread, commit = found
-        view = View().extend(self.store.walk(thread, bytes.fromhex(commit)))
-        messages = tuple(row.message for row in show_rows(view.rows))
-        return Before(messages, () if view.setup is None else view.setup.tools)
 
     @property
     def _pending(self) -> int:

@@ -42,7 +42,20 @@ from weft.history import (
     trace,
 )
 from weft.ids import Id
-from weft.model import ApiError, Message, Origin, Tool, Usage, is_system
+from weft.model import (
+    ApiError,
+    Audio,
+    File,
+    Image,
+    Message,
+    Origin,
+    Refusal,
+    Text,
+    Tool,
+    ToolCall,
+    Usage,
+    is_system,
+)
 from weft.store import Landing, Store
 from weft.thread import Bodies, Imprint, Letter, take_imprint, write_imprint
 
@@ -60,14 +73,20 @@ from .identity import (
     response_key,
     token_key,
     tokens_of,
+    unsure_key,
 )
+from .resume import Before
 
 ANSWER = "answer"
 """The member of a commit's metadata that holds the id its answer went out with."""
 
 
 class RequestRecord(Struct, frozen=True, tag="request"):
-    """A request as it is recorded. `is_aside` is one that asks for a title beside the session."""
+    """A request as it is recorded.
+
+    `is_aside` is one that asks for a title beside the session. `named` is the answer that it names
+    by its id (`previous_response_id`) instead of repeating the conversation.
+    """
 
     exchange: str
     created: float
@@ -77,6 +96,7 @@ class RequestRecord(Struct, frozen=True, tag="request"):
     tools: tuple[Tool, ...] = ()
     is_retry: bool = False
     is_aside: bool = False
+    named: Place | None = None
 
 
 class Ticket(Struct, frozen=True):
@@ -194,12 +214,12 @@ def record_request(
         if known is not None:
             return Recorded(known, {})
         session = [] if record.hint is None else find_session(store, record.scope, record.hint)
-        place = find_place(store, incoming, session)
+        place = find_place(store, incoming, session, record.named)
         answers = {} if maker is None else find_answers(store, incoming, place, maker)
         ticket = _record_compaction(store, record, incoming, session, place, books) or _record_at(
             store, record, incoming, session, place, books
         )
-        _link_request(store, record, ticket, session, place, books)
+        _link_request(store, record, incoming, ticket, session, place, books)
         books.contexts.put(ticket.thread, bytes.fromhex(ticket.head), ticket.system, ticket.tools)
         return Recorded(ticket, answers)
 
@@ -216,7 +236,8 @@ def read_answers(
         volatile=books.volatile,
     )
     session = [] if record.hint is None else find_session(store, record.scope, record.hint)
-    return find_answers(store, incoming, find_place(store, incoming, session), maker)
+    place = find_place(store, incoming, session, record.named)
+    return find_answers(store, incoming, place, maker)
 
 
 def find_answers(
@@ -343,6 +364,38 @@ def _attempt_body(record: FailureRecord) -> AttemptBody:
     model = None if origin is None else origin.model
     kept = message if message is not None and has_content(message) else None
     return AttemptBody(reason, kept, model)
+
+
+def read_before(store: Store, scope: str, id: str) -> Before | None:
+    """The conversation up to the caller's answer of this id.
+
+    Where one of its requests was filed with a conversation that another one equalled, earlier
+    answers may be the other one's: what only their client may have is left out.
+    """
+    found = find_response(store, scope, id)
+    if found is None:
+        return None
+    thread, commit = found[0], bytes.fromhex(found[1])
+    steps = list(store.walk(thread, commit))
+    view = View().extend(steps)
+    messages = [row.message for row in show_rows(view.rows)]
+    if store.find_links([unsure_key(step.commit.id) for step in steps]):
+        shared = map(_without_private, messages[:-1])
+        messages = [*(message for message in shared if message.blocks), *messages[-1:]]
+    tools = () if view.setup is None else view.setup.tools
+    return Before(tuple(messages), tools, thread, commit)
+
+
+def _without_private(message: Message) -> Message:
+    """An answer as a client of another protocol would echo it: text and calls."""
+    if message.role != "assistant":
+        return message
+    blocks = [
+        structs.replace(block, ext=None)
+        for block in message.blocks
+        if isinstance(block, (Text, Refusal, ToolCall, Image, Audio, File))
+    ]
+    return structs.replace(message, blocks=tuple(blocks), ext=None)
 
 
 def find_response(store: Store, scope: str, id: str) -> tuple[str, str] | None:
@@ -656,6 +709,7 @@ def _knows(store: Store, incoming: Incoming, threads: Sequence[str], number: int
 def _link_request(
     store: Store,
     record: RequestRecord,
+    incoming: Incoming,
     ticket: Ticket,
     session: Sequence[str],
     place: Place | None,
@@ -672,6 +726,10 @@ def _link_request(
         links.append((exchange_key("hinted", record.exchange), head))
         if ticket.thread not in session:
             links.append((hint_key(record.scope, record.hint), head))
+    if place is not None and place.length and not place.is_token:
+        point, tools = incoming.points[place.length - 1], incoming.tools
+        if not store.only_links([context_key("answer", point, tools)]):
+            links.append((unsure_key(head), head))
     store.add_links(ticket.thread, links)
     if place is not None and record.hint is None and place.commit != head:
         _use_tip(store, place, books)

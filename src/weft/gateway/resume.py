@@ -14,14 +14,20 @@ from typing import Any, cast
 from msgspec import Struct, structs
 
 from weft.errors import Refused
+from weft.ids import Id
 from weft.model import JsonObject, Message, Request, Tool, is_system
+
+from .identity import Place
 
 
 class Before(Struct, frozen=True):
-    """The conversation up to an answer: what was said, and the tools that were offered."""
+    """The conversation up to an answer: its messages, the tools that were offered, and where the
+    answer is stored."""
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...]
+    thread: str
+    commit: Id
 
 
 class Link(Struct, frozen=True):
@@ -65,17 +71,17 @@ def without_link(protocol: str, body: JsonObject) -> JsonObject:
     return {name: value for name, value in body.items() if name != link.member}
 
 
-def join(protocol: str, before: Before, request: Request) -> Request:
-    """The whole conversation that a continuing request means."""
+def join(protocol: str, before: Before, request: Request) -> tuple[Request, Place]:
+    """The whole conversation that a continuing request means, and the place that it continues."""
     link = LINKS[protocol]
     run = _leading(request.messages)
     said = before.messages
     if run or not link.setup:  # the request's own system run stands for the earlier one
         said = said[len(_leading(said)) :]
     tools = request.tools if request.tools or not link.setup else before.tools
-    return structs.replace(
-        request, messages=(*run, *said, *request.messages[len(run) :]), tools=tools
-    )
+    messages = (*run, *said, *request.messages[len(run) :])
+    place = Place(before.thread, before.commit, len(run) + len(said), is_token=True)
+    return structs.replace(request, messages=messages, tools=tools), place
 
 
 def read_states(protocol: str, body: JsonObject) -> list[tuple[str, str]]:
