@@ -22,6 +22,8 @@ from fault_upstream import ANSWER, FAULTS, PROTOCOLS, fault_upstream
 from sdk_judges import Clients
 from servers import UPSTREAM_NAMES
 
+pytestmark = pytest.mark.xdist_group("faults")  # one gateway for all of them
+
 DEADLINE = 20.0
 GROUPS = list(dict.fromkeys(fault.group for fault in FAULTS.values()))
 HANG = "hang"
