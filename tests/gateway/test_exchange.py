@@ -292,6 +292,22 @@ def test_tokens_are_counted_by_the_upstream_or_here(gateway, upstream):
     assert orjson.loads(here)["input_tokens"] > 0
 
 
+NO_COUNTS = [
+    Scripted(b"{}", kind="application/json"),
+    Scripted(b'{"input_tokens": null}', kind="application/json"),
+    Scripted(b"<html>login</html>", kind="text/html"),
+    Scripted(b"", kind="application/json"),
+    Scripted(b"", status=302, headers=[("location", "http://x")]),
+]
+
+
+@pytest.mark.parametrize("answer", NO_COUNTS)
+def test_an_answer_without_a_count_is_no_count(gateway, upstream, answer):
+    upstream.then(answer)
+    status, _, data = post(f"{gateway.url}/v1/messages/count_tokens", BODY)
+    assert (status, orjson.loads(data)["type"]) == (502, "error")
+
+
 def test_models_of_the_upstreams_are_listed_with_ours(gateway):
     with urlopen(f"{gateway.url}/v1/models") as reply:
         ids = [row["id"] for row in orjson.loads(reply.read())["data"]]

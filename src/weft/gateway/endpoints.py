@@ -13,7 +13,7 @@ import orjson
 
 from weft.client import OFFLINE, RELAY
 from weft.codec import CODECS, Codec
-from weft.errors import Refused, UpstreamProtocolError
+from weft.errors import Refused, UpstreamFailed, UpstreamProtocolError
 from weft.model import ApiError, Request
 from weft.printable import clean_text
 from weft.tokens import counter_for
@@ -81,6 +81,8 @@ async def count_tokens(protocol: str, state: State, inbound: Inbound, outbound: 
                 counted = await guard.read_all(reply)
             finally:
                 reply.close()
+        if reply.status < 400:
+            check_count(counted, member, route.provider.name)
         kind = reply.headers.get("content-type", "application/json")
         await outbound.send(reply.status, counted, [("content-type", kind)])
     except ClientLeft:
@@ -90,6 +92,16 @@ async def count_tokens(protocol: str, state: State, inbound: Inbound, outbound: 
     except UpstreamProtocolError as error:
         status, wire = codec.encode_error(upstream_failure(error))
         await outbound.send(status, orjson.dumps(wire))
+
+
+def check_count(body: bytes, member: str, upstream: str) -> None:
+    """Raises `UpstreamFailed` where an upstream's answer holds no count."""
+    try:
+        raw = parse_body(body)
+    except Refused:
+        raw = {}
+    if not isinstance(raw.get(member), int):
+        raise UpstreamFailed(f"upstream {upstream!r} answered without {member}")
 
 
 def count_request(state: State, request: Request) -> int:
