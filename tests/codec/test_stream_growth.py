@@ -19,7 +19,7 @@ A, C, R, G = "anthropic", "openai-chat", "openai-responses", "gemini"
 PIECE = "0123456789abcdef" * 128
 CHUNK = 64 * 1024
 TIMES = 4
-LIMIT = 9.0
+LIMIT = 10.0
 """Between four and sixteen."""
 
 
@@ -162,7 +162,7 @@ STREAMS = {
         1000,
         lambda n: gemini([{"functionCall": {"name": "f", "args": {"x": PIECE}}}] * n),
     ),
-    "one frame without an end": (A, 200, lambda n: [b"data: ", *[b"x" * CHUNK] * n]),
+    "one frame without an end": (A, 400, lambda n: [b"data: ", *[b"x" * CHUNK] * n]),
     "lines without a blank one": (A, 3000, lambda n: [b": %b\n" % PIECE.encode()] * n),
 }
 
@@ -194,5 +194,5 @@ def relays(source):
 def test_a_longer_stream_costs_no_more_per_byte(source, count, write):
     short, long = chunks(write(count // TIMES)), chunks(write(count))
     for relay in relays(source):
-        ratios = (cost(relay(), long) / max(0.001, cost(relay(), short)) for _ in range(3))
+        ratios = (cost(relay(), long) / max(0.001, cost(relay(), short)) for _ in range(5))
         assert any(ratio < LIMIT for ratio in ratios)  # a busy machine may spoil one

@@ -279,6 +279,8 @@ def test_a_signal_ends_running_answers_after_the_grace(tmp_path, upstream, numbe
         assert is_error("openai-responses", data) if streams else reply.status == 503
         upstream.await_left(left + 1)
         assert gateway.process.wait(SECONDS) == 0
+        assert "panicked" not in gateway.log()
+        assert "Traceback" not in gateway.log()
 
 
 def test_a_running_answer_may_finish_within_the_grace(tmp_path, upstream):

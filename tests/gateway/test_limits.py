@@ -1,19 +1,23 @@
 """How much a gateway takes: connections, requests at the same time, slow clients."""
 
 import http.client
+import re
 import socket
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import orjson
 import pytest
+from msgspec import structs
 
-from servers import REQUEST_PATHS, weft_serve
+from servers import LAUNCH, REQUEST_PATHS, weft_serve
 from stuck_upstream import stuck_upstream
 from weft.errors import ConfigError
 from weft.gateway import Flags, read_settings
+from weft.gateway.limits import LimitSettings
 
 SECONDS = 30
 BODY = orjson.dumps(
@@ -23,10 +27,10 @@ STREAMED = BODY[:-1] + b',"stream":true}'
 HALF = b"POST %b HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000\r\n\r\n{"
 
 
-def start(folder, text, *flags):
+def start(folder, text, *flags, **options):
     config = folder / "weft.toml"
     config.write_text(text)
-    return weft_serve(folder, "--config", str(config), "--no-record", *flags)
+    return weft_serve(folder, "--config", str(config), "--no-record", *flags, **options)
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +152,17 @@ def test_more_streams_than_the_server_library_takes_by_itself(tmp_path):
         upstream.await_left(300)
 
 
+def test_a_process_that_may_open_few_files_takes_fewer_requests(tmp_path):
+    few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300)); "
+    text = "[limits]\nbody_seconds = 5\n"
+    with start(tmp_path, text, launch=few + LAUNCH) as gateway, ExitStack() as stack:
+        assert "may open 300 files" in gateway.log()
+        slow = [stack.enter_context(plug(gateway, HALF % b"/v1/messages")) for _ in range(200)]
+        assert healthy(gateway)
+        assert {read_all(connection)[9:12] for connection in slow} == {b"503", b"408"}
+        assert healthy(gateway)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -168,6 +183,13 @@ def test_a_wrong_limit_is_named(tmp_path, text, words):
     config.write_text(text)
     with pytest.raises(ConfigError, match=words):
         read_settings(Flags(config=str(config)), {})
+
+
+def test_the_guide_lists_every_limit_with_its_default():
+    text = (Path(__file__).parents[2] / "docs/guide/limits.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([\d.]+) \|", text, re.MULTILINE))
+    fields = structs.asdict(LimitSettings())
+    assert {name: float(value) for name, value in rows.items()} == fields
 
 
 def test_limits_come_from_the_file(tmp_path):

@@ -9,6 +9,7 @@ import asyncio
 import resource
 import signal
 import socket
+import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -16,6 +17,7 @@ import orjson
 from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
 from granian.server.embed import Server
+from msgspec import structs
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
@@ -41,6 +43,7 @@ from .endpoints import HEALTH, find_endpoint
 from .errors import refusal
 from .guard import Gate
 from .heavy import tune_interpreter
+from .limits import SPARE_FILES, LimitSettings
 from .models import dialect
 from .recorder import Recorder
 from .settings import Settings
@@ -51,8 +54,6 @@ PATIENCE_SECONDS = 15.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 BACKLOG = 4096
 """Connections that the kernel may hold until we accept them; it caps the figure itself."""
-SPARE_FILES = 256
-"""Open files that are neither a client's nor an upstream's: the store, its journal, the page."""
 GOING_AWAY = 1001
 """https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1"""
 
@@ -158,8 +159,8 @@ async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     one ends the process at once.
     """
     port = claim_port(settings.host, settings.port)
-    limits = settings.limits
-    raise_file_limit(limits.connections + limits.upstream_connections + SPARE_FILES)
+    limits = _fit_limits(settings.limits)
+    settings = structs.replace(settings, limits=limits)
     async with open_state(settings) as state:
         server = Server(
             build(state),
@@ -200,12 +201,27 @@ def _await_signal() -> "asyncio.Future[None]":
     return stopped
 
 
-def raise_file_limit(wanted: int) -> None:
-    """Allow this process that many open files, or as many as the system lets it."""
+def _fit_limits(limits: LimitSettings) -> LimitSettings:
+    """The limits that this process can keep; says so where they are smaller than those given."""
+    files = raise_file_limit(limits.connections + limits.requests + SPARE_FILES)
+    fitting = limits.within(files)
+    if fitting is not limits:
+        print(
+            f"weft: this process may open {files} files (ulimit -n), so it takes "
+            f"{fitting.connections} connections and {fitting.requests} requests at the same time",
+            file=sys.stderr,
+        )
+    return fitting
+
+
+def raise_file_limit(wanted: int) -> int:
+    """Allow this process so many open files, or as many as the system lets it: how many it is."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
     room = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < room:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (room, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (room, hard))
+    return room
 
 
 def claim_port(host: str, port: int) -> int:

@@ -2,30 +2,17 @@
 
 Every bound of a client's request and of an upstream's call is a member of `[limits]` in
 `weft.toml`. Nothing is left to the defaults of the server's or the HTTP client's library.
-
-| member | default | what it bounds |
-| --- | --- | --- |
-| `connect_seconds` | 10 | connecting to an upstream, DNS and TLS included |
-| `first_byte_seconds` | 600 | from the start of a call to the first byte of the answer |
-| `idle_seconds` | 300 | silence of the upstream within an answer; our own pings do not count |
-| `total_seconds` | 3600 | one upstream call from start to end |
-| `acquire_seconds` | 10 | the wait for a free connection to an upstream |
-| `upstream_connections` | 4096 | calls to one upstream at the same time |
-| `answer_bytes` | 268435456 | the size of one answer, uncompressed |
-| `connections` | 10000 | connections of clients, idle ones included |
-| `requests` | 4096 | requests at the same time; further ones get 503, `/healthz` never does |
-| `header_seconds` | 60 | receiving one request's headers; also how long a connection may be idle |
-| `body_seconds` | 120 | receiving one request's body; then 408 |
-| `write_seconds` | 60 | the wait for a client that does not read its answer |
-| `drain_seconds` | 10 | after SIGTERM, how long running answers may go on |
+`docs/guide/limits.md` says what each of them bounds.
 """
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from weft.client import CallLimits
 
+SPARE_FILES = 64
+"""Open files that are neither a client's nor an upstream's: the store, its journal, the page."""
 WEEK = 7 * 24 * 3600.0
 Seconds = Annotated[float, Meta(gt=0, le=WEEK)]
 Count = Annotated[int, Meta(gt=0)]
@@ -54,6 +41,17 @@ class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 f"`requests` ({self.requests}) must be smaller than `connections` "
                 f"({self.connections}), so that a full gateway can still answer"
             )
+
+    def within(self, files: int) -> "LimitSettings":
+        """These limits for a process that may open only so many files.
+
+        A request takes two: its client's connection and its upstream's.
+        """
+        if self.connections + self.requests + SPARE_FILES <= files:
+            return self
+        connections = max(2, min(self.connections, (files - SPARE_FILES) * 5 // 9))
+        requests = max(1, min(self.requests, connections * 4 // 5))
+        return structs.replace(self, connections=connections, requests=requests)
 
     def for_calls(self) -> CallLimits:
         """The part of them that bounds an upstream call."""
