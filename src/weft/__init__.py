@@ -160,6 +160,12 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
         FreeformContent as FreeformContent,
     )
     from weft.thread import (
+        Hooks as Hooks,
+    )
+    from weft.thread import (
+        HookWarning as HookWarning,
+    )
+    from weft.thread import (
         InstructionContent as InstructionContent,
     )
     from weft.thread import (
@@ -243,6 +249,8 @@ _NAMES: dict[str, str] = {
     "DialogueContent": "weft.thread",
     "Draft": "weft.history",
     "FreeformContent": "weft.thread",
+    "HookWarning": "weft.thread",
+    "Hooks": "weft.thread",
     "InstructionContent": "weft.thread",
     "Loss": "weft.model",
     "MergeConflict": "weft.errors",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         extract_text_from_content,
     )
     from .engine import Wish
+    from .hooks import Hooks, HookWarning
     from .imprint import Bodies, Imprint, Letter, take_imprint, write_imprint
     from .info import CommitInfo
     from .lineage import Blame, Version
@@ -65,6 +66,8 @@ __getattr__ = lazy_names(
         "DialogueContent": "weft.thread.content",
         "FreeformContent": "weft.thread.content",
         "Hit": "weft.thread.looking",
+        "HookWarning": "weft.thread.hooks",
+        "Hooks": "weft.thread.hooks",
         "Imprint": "weft.thread.imprint",
         "InstructionContent": "weft.thread.content",
         "Letter": "weft.thread.imprint",
@@ -114,6 +117,8 @@ __all__ = [
     "DialogueContent",
     "FreeformContent",
     "Hit",
+    "HookWarning",
+    "Hooks",
     "Imprint",
     "InstructionContent",
     "Letter",

@@ -25,6 +25,13 @@ def check_flag(field: str, value: Any) -> bool:
     return value
 
 
+def check_function(field: str, value: Any) -> Any:
+    """The value, if it can be called."""
+    if not callable(value):
+        raise WrongValue(field, f"must be a function, not {_kind(value)}")
+    return value
+
+
 def check_count(field: str, value: Any) -> None:
     """Refuse what is no number of things; nothing given means all of them."""
     if value is None:

@@ -7,13 +7,25 @@ far above the limit it still is.
 
 import warnings
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
-from weft.errors import BudgetExceeded, ThreadError
+from weft.errors import BudgetExceeded, ThreadError, WrongValue
 
 Action = Literal["warn", "reject"] | Callable[[int, int], object]
+
+
+def check_budget(value: Any) -> "Budget | None":
+    """The value, if it is a budget or none."""
+    if value is not None and not isinstance(value, Budget):
+        wrong = f"must be a Budget or None, not {type(value).__name__}: give weft.Budget(tokens)"
+        raise WrongValue("budget", wrong)
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 class BudgetWarning(UserWarning):
@@ -31,6 +43,9 @@ class Budget(Struct, frozen=True):
     action: Action = "reject"
 
     def __post_init__(self) -> None:
+        if not _is_number(self.tokens):
+            kind = type(self.tokens).__name__
+            raise WrongValue("the tokens of a budget", f"must be a number, not {kind}")
         if self.tokens < 0:
             raise ThreadError(f"a budget cannot be {self.tokens} tokens")
         if not callable(self.action) and self.action not in ("warn", "reject"):

@@ -42,7 +42,7 @@ from weft.tokens import Counter, counter_for
 
 from .asking import Models
 from .budget import Budget
-from .hooks import After, Before, ask_hooks
+from .hooks import After, Before, ask_hooks, tell_hooks
 from .imprint import Bodies
 from .info import CommitInfo, read_info
 
@@ -99,6 +99,23 @@ class Handle:
         self._opened = clock()
         self._own: set[int] = set()
         self.bodies = Bodies()
+
+    def twin(self, branch: str) -> "Handle":
+        """Another handle on the same thread and store, on that branch, with the same settings."""
+        record = ThreadRecord(self.name, branch, self.checkpoints, self.scope)
+        made = Handle(
+            self.store,
+            record,
+            branch=branch,
+            clock=self.clock,
+            counter=self._counter,
+            budget=self.budget,
+            models=self.models,
+        )
+        made.tokenizer = self.tokenizer
+        made.before, made.after = list(self.before), list(self.after)
+        made.listeners = list(self.listeners)
+        return made
 
     @property
     def has_written(self) -> bool:
@@ -362,8 +379,7 @@ class Handle:
         if not self._asking and self.after:
             self._asking = True
             try:
-                for hook in tuple(self.after):
-                    hook(info)
+                tell_hooks(tuple(self.after), info)
             finally:
                 self._asking = False
         return info

@@ -22,16 +22,18 @@ Count = Callable[[Message], int]
 class CommitInfo:
     """One commit. `message` is the note beside it, `messages` are the entries it brings.
 
-    `metadata` is what the caller gave, `usage` what a model reported. Two infos are equal when
+    `metadata` is what the caller gave, `usage` what a model reported. `hook_errors` are the errors
+    of `after` hooks that were told of it and failed, where a verb returned it. Two infos are equal when
     they name the same commit. What a commit says is read when it is asked for: most callers of a
     verb that writes look at the id, or at nothing.
     """
 
-    __slots__ = ("_body", "_messages", "_step", "count")
+    __slots__ = ("_body", "_messages", "_step", "count", "hook_errors")
 
     def __init__(self, step: Step, count: Count) -> None:
         self._step = step
         self.count = count
+        self.hook_errors: tuple[Exception, ...] = ()
         self._body: Body | None = None
         self._messages: tuple[Message, ...] | None = None
 

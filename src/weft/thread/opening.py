@@ -9,7 +9,7 @@ from weft.store import Store, ThreadRecord, open_store
 
 from .arguments import check_name
 from .asking import Models
-from .budget import Budget
+from .budget import Budget, check_budget
 from .handle import Handle
 from .thread import Thread
 
@@ -42,7 +42,7 @@ def open(
     record = store.ensure_thread(thread, created=time(), checkpoints=checkpoints, scope=scope)
     if branch is not None and store.read_ref(thread, branch) is None:
         store.refs(thread)  # refuses where a branch was lost, since this one might be it
-    handle = Handle(store, record, branch=branch, budget=budget, models=models)
+    handle = Handle(store, record, branch=branch, budget=check_budget(budget), models=models)
     return Thread(handle, owns_store=owns)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self, cast
 
-from weft.errors import WrongValue
+from weft.errors import NotFound, WrongValue
 from weft.history import Draft, Priority, Setup
 from weft.model import (
     ApiError,
@@ -22,8 +22,9 @@ from .answers import describe_generation, read_answer
 from .append import append_content, append_message, append_results
 from .arguments import check_beside, check_flag, check_priority, check_text
 from .attempts import Attempt, record_attempt
+from .budget import Budget, check_budget
 from .content import Content, DialogueContent, InstructionContent
-from .hooks import After, Before
+from .hooks import After, Before, Hooks, check_hook, hook_name
 from .info import CommitInfo, auto_note
 from .params import ToolLike, read_tool
 from .reading import Reader
@@ -39,17 +40,45 @@ class Recorder(Reader):
     that is refused leaves no trace.
     """
 
-    def before(self, hook: Before) -> None:
+    def before(self, hook: Before) -> Before:
         """Ask this before every commit: it raises to stop one, or answers with another draft.
 
         Hooks are asked in the order they came, and again where another writer was first. What a
-        hook itself commits asks no hook.
+        hook itself commits asks no hook. The result is the hook, so this is a decorator too.
         """
-        self._handle.before.append(hook)
+        self._handle.before.append(check_hook(hook))
+        return hook
 
-    def after(self, hook: After) -> None:
-        """Tell this of every commit that has landed here."""
-        self._handle.after.append(hook)
+    def after(self, hook: After) -> After:
+        """Tell this of every commit that has landed here.
+
+        What it raises does not undo the commit: it is issued as a `HookWarning`, and is among
+        the `hook_errors` of the commit that the verb returns.
+        """
+        self._handle.after.append(check_hook(hook))
+        return hook
+
+    @property
+    def hooks(self) -> Hooks:
+        """The hooks of this handle, in order."""
+        return Hooks(tuple(self._handle.before), tuple(self._handle.after))
+
+    def remove_hook(self, hook: Before | After) -> None:
+        """Call this hook no more; raises `NotFound` where it was not added."""
+        handle = self._handle
+        if hook not in handle.before and hook not in handle.after:
+            raise NotFound("hook", hook_name(hook))
+        handle.before[:] = [kept for kept in handle.before if kept != hook]
+        handle.after[:] = [kept for kept in handle.after if kept != hook]
+
+    @property
+    def budget(self) -> Budget | None:
+        """The limit on what this handle's thread may compile to; assign another, or `None`."""
+        return self._handle.budget
+
+    @budget.setter
+    def budget(self, budget: Budget | None) -> None:
+        self._handle.budget = check_budget(budget)
 
     def commit(
         self,
