@@ -29,9 +29,11 @@ LEAVE = ("/quit", "/exit")
 COMMAND = re.compile(r"/[a-z]+")
 HELP = """/help   this
 /retry  ask the model again after an answer that failed or was stopped; so does an empty line
+/undo   take back your last message and its answer
 /quit   leave; the thread stays (`weft log --thread {thread}`)
 Ctrl-C stops an answer. Everything else is said to the model."""
 RETRY = "/retry"
+UNDO = "/undo"
 RETRY_HINT = "an empty line or /retry asks again"
 EXIT_FAILED, EXIT_STOPPED = 1, 130
 
@@ -87,11 +89,25 @@ def talk(agent: "Agent", as_json: bool) -> int:
             return code
         if (not as_json and word == RETRY) or (not word and code != 0):
             code = turn(agent, None, as_json, bool(prompt))
+        elif not as_json and word == UNDO:
+            code = undo(agent)
         elif not as_json and COMMAND.fullmatch(word):
             told = HELP if word == "/help" else "no command {word!r}\n" + HELP
             print(safe(told.format_map({**known, "word": word})))
         elif word:
             code = turn(agent, line, as_json, bool(prompt))
+
+
+def undo(agent: "Agent") -> int:
+    """Take back the last turn and say which it was."""
+    try:
+        undone = agent.thread.undo(turn=True)
+    except ThreadError as error:
+        print(safe(f"error: {error}"))
+        return 0
+    words = str(undone) if undone.commit is None else undone.commit.text or str(undone)
+    print(safe(f"undone: {undone.verb} {clip(words)}"))
+    return 0
 
 
 def turn(agent: "Agent", text: str | None, as_json: bool, interactive: bool) -> int:

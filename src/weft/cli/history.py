@@ -69,11 +69,11 @@ def merge(thread: Thread, args: argparse.Namespace) -> None:
 
 
 def undo(thread: Thread, args: argparse.Namespace) -> None:
-    _print_undone(args, thread, thread.undo(), "undid")
+    _print_undone(args, thread, thread.undo(turn=args.turn), "undid")
 
 
 def redo(thread: Thread, args: argparse.Namespace) -> None:
-    _print_undone(args, thread, thread.redo(), "redid")
+    _print_undone(args, thread, thread.redo(turn=args.turn), "redid")
 
 
 def _print_undone(args: argparse.Namespace, thread: Thread, undone: Undone, verb: str) -> None:
@@ -133,16 +133,18 @@ def _merge_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preview", action="store_true", help="show what it would do")
 
 
-def _no_options(parser: argparse.ArgumentParser) -> None:
-    """Undo and redo need to be told nothing."""
+def _turn_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--turn", action="store_true", help="the user's last message and everything behind it"
+    )
 
 
 OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "branch": _branch_options,
     "switch": _switch_options,
     "merge": _merge_options,
-    "undo": _no_options,
-    "redo": _no_options,
+    "undo": _turn_options,
+    "redo": _turn_options,
 }
 VERBS: dict[str, Verb] = {
     "branch": branch,

@@ -18,7 +18,8 @@ fields, and turns every error into JSON.
     GET  /api/system-table
     POST /api/compact {thread, branch, budget | replacements | model, keep, preview}
     POST /api/revert {id}, /api/annotate {id, priority}, /api/edit {id, text}
-    POST /api/branch {name}, /api/merge {branch, name}, /api/undo, /api/redo, /api/render {text}
+    POST /api/branch {name}, /api/merge {branch, name}, /api/undo {turn}, /api/redo {turn}
+    POST /api/render {text}
 
 An error is `{"error": {"message", "place"}}`; `place` names the field at fault.
 """

@@ -98,13 +98,13 @@ def merge(ask: Ask) -> JsonObject:
 
 def undo(ask: Ask) -> JsonObject:
     ask.state.runs.refuse_if_running(*ask.place())
-    undone = ask.thread().undo()
+    undone = ask.thread().undo(turn=ask.flag("turn"))
     return {"undone": undone.to_dict(), "message": f"Undone: {_describe(undone)}."}
 
 
 def redo(ask: Ask) -> JsonObject:
     ask.state.runs.refuse_if_running(*ask.place())
-    redone = ask.thread().redo()
+    redone = ask.thread().redo(turn=ask.flag("turn"))
     return {"redone": redone.to_dict(), "message": f"Done again: {_describe(redone)}."}
 
 

@@ -23,9 +23,9 @@ class CommitInfo:
     """One commit. `message` is the note beside it, `messages` are the entries it brings.
 
     `metadata` is what the caller gave, `usage` what a model reported. `hook_errors` are the errors
-    of `after` hooks that were told of it and failed, where a verb returned it. Two infos are equal when
-    they name the same commit. What a commit says is read when it is asked for: most callers of a
-    verb that writes look at the id, or at nothing.
+    of `after` hooks that were told of it and failed, where a verb returned it. Two infos are
+    equal when they name the same commit. What a commit says is read when it is asked for: most
+    callers of a verb that writes look at the id, or at nothing.
     """
 
     __slots__ = ("_body", "_messages", "_step", "count", "hook_errors")

@@ -1,10 +1,11 @@
 """The verbs that move names: branch, switch, reset, tags, undo, redo."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct
 
-from weft.errors import NotFound, ThreadError
+from weft.errors import NotFound, ThreadError, WrongValue
 from weft.history import REDO, TAG, UNDO, is_switch, plan_redo, plan_undo, read_operations
 from weft.ids import Id
 from weft.store import Landing, Operation
@@ -19,23 +20,29 @@ NAMED = {
     "delete": "delete branch {ref!r}",
     "switch": "switch to {ref!r}",
     "reset": "reset {ref!r}",
+    "clear": "clear {ref!r}",
     "tag": "tag {ref!r}",
     "untag": "delete tag {ref!r}",
 }
 """How operations on names are described."""
+
+TURN_VERBS = ("append", "note")
+"""The operations that a turn ends with: an answer, or a report of what it used."""
 
 
 class Undone(Struct, frozen=True):
     """What an undo took back, or a redo brought back.
 
     `verb` and `ref` are those of the operation, `commit` is the commit that it brought or named,
-    `head` is where the caller's branch points afterwards.
+    `head` is where the caller's branch points afterwards. For a whole turn `verb` is `turn`,
+    `commit` is the user's message that began it, and `steps` is how many operations it had.
     """
 
     verb: str
     ref: str
     commit: CommitInfo | None
     head: CommitInfo | None
+    steps: int = 1
 
     def __str__(self) -> str:
         if self.verb in NAMED or self.commit is None:
@@ -49,6 +56,7 @@ class Undone(Struct, frozen=True):
             "ref": self.ref,
             "commit": None if self.commit is None else self.commit.id,
             "head": None if self.head is None else self.head.id,
+            "steps": self.steps,
         }
 
 
@@ -93,6 +101,8 @@ def switch(handle: Handle, name: str) -> CommitInfo | None:
 
 def reset(handle: Handle, at: At, *, preview: bool = False) -> CommitInfo | Preview:
     """Let the branch point at another commit; what it leaves stays reachable by `undo`."""
+    if at is None:
+        raise WrongValue("at", "must name a commit: `clear()` empties the branch")
     with handle.lock, handle.store.transaction():
         target = resolve_commit(handle, at)
         if target is None:
@@ -102,6 +112,28 @@ def reset(handle: Handle, at: At, *, preview: bool = False) -> CommitInfo | Prev
         if target != handle.head():
             _move(handle, "reset", handle.branch, handle.head(), target)
         return handle.info(target)
+
+
+def clear(handle: Handle, *, preview: bool = False) -> CommitInfo | Preview | None:
+    """Let the branch point at nothing; the result is the commit that it pointed at."""
+    with handle.lock, handle.store.transaction():
+        head = handle.head()
+        if preview:
+            return foresee(handle, "clear", handle.view(None))
+        if head is None:
+            return None
+        _move(handle, "clear", handle.branch, head, None)
+        return handle.info(head)
+
+
+def fork(handle: Handle, name: str, at: At = None) -> Handle:
+    """A handle of its own on a new branch, with the hooks, the budget and the listeners of this."""
+    check_name(name)
+    if resolve_commit(handle, at) is not None:
+        branch(handle, name, at)
+    elif handle.store.read_ref(handle.name, name) is not None:
+        raise ThreadError(f"branch {name!r} is there already")
+    return handle.twin(name)
 
 
 def tag(handle: Handle, name: str, at: At = None) -> CommitInfo:
@@ -127,30 +159,84 @@ def untag(handle: Handle, name: str) -> CommitInfo:
     return handle.info(target)
 
 
-def undo(handle: Handle) -> Undone:
-    """Take back the last operation on the handle's branch that still stands."""
+def undo(handle: Handle, *, turn: bool = False) -> Undone:
+    """Take back the last operation on the handle's branch that still stands, or the last turn."""
     with handle.lock, handle.restoring_place(), handle.store.transaction():
-        log = read_operations(handle.store, handle.name)
-        record = handle.store.read_thread(handle.name)
-        kept = [record.head] if record is not None and record.head != handle.branch else []
-        target = plan_undo(log, handle.branch, handle.is_own, kept)
-        if target is None:
-            raise ThreadError(f"there is nothing to undo on branch {handle.branch!r}")
-        _turn_back(handle, UNDO, target)
-        return _told(handle, target)
+        return _undo_turn(handle) if turn else _undo_once(handle)
 
 
-def redo(handle: Handle) -> Undone:
+def redo(handle: Handle, *, turn: bool = False) -> Undone:
     """Take back the last undo on the handle's branch, if nothing else was done there since."""
     with handle.lock, handle.restoring_place(), handle.store.transaction():
-        log = read_operations(handle.store, handle.name)
-        undone = plan_redo(log, handle.branch, handle.is_own)
-        if undone is None:
-            raise ThreadError(f"there is nothing to redo on branch {handle.branch!r}")
-        _turn_back(handle, REDO, undone)
-        log = read_operations(handle.store, handle.name)
-        again = plan_undo(log, handle.branch, handle.is_own)
-        return _told(handle, again or undone)
+        return _redo_turn(handle) if turn else _redo_once(handle)
+
+
+def _undo_once(handle: Handle) -> Undone:
+    log = read_operations(handle.store, handle.name)
+    record = handle.store.read_thread(handle.name)
+    kept = [record.head] if record is not None and record.head != handle.branch else []
+    target = plan_undo(log, handle.branch, handle.is_own, kept)
+    if target is None:
+        raise ThreadError(f"there is nothing to undo on branch {handle.branch!r}")
+    _turn_back(handle, UNDO, target)
+    return _told(handle, target)
+
+
+def _redo_once(handle: Handle) -> Undone:
+    log = read_operations(handle.store, handle.name)
+    undone = plan_redo(log, handle.branch, handle.is_own)
+    if undone is None:
+        raise ThreadError(f"there is nothing to redo on branch {handle.branch!r}")
+    _turn_back(handle, REDO, undone)
+    log = read_operations(handle.store, handle.name)
+    again = plan_undo(log, handle.branch, handle.is_own)
+    return _told(handle, again or undone)
+
+
+def _undo_turn(handle: Handle) -> Undone:
+    """Undo until the last message that the user wrote is taken back.
+
+    A pin, an edit or a compaction that was done last is no part of a turn, and is taken back alone.
+    Where there is no message of a user, the caller's transaction takes back what was undone here.
+    """
+    branch, steps = handle.branch, 0
+    while True:
+        try:
+            undone = _undo_once(handle)
+        except ThreadError:
+            raise ThreadError(f"there is no turn to undo on branch {branch!r}") from None
+        steps += 1
+        if steps == 1 and undone.verb not in TURN_VERBS:
+            return undone
+        if _begins_turn(undone):
+            return Undone("turn", branch, undone.commit, undone.head, steps)
+
+
+def _redo_turn(handle: Handle) -> Undone:
+    """Redo one operation, and those behind it up to where the next turn begins."""
+    first = undone = _redo_once(handle)
+    steps = 1
+    while (ahead := plan_redo(_log(handle), handle.branch, handle.is_own)) is not None:
+        commit = None if ahead.old is None else handle.info(ahead.old)
+        if is_switch(ahead) or (commit is not None and _is_question(commit)):
+            break
+        undone = _redo_once(handle)
+        steps += 1
+    return Undone("turn", handle.branch, first.commit, undone.head, steps)
+
+
+def _begins_turn(undone: Undone) -> bool:
+    return undone.verb == "append" and undone.commit is not None and _is_question(undone.commit)
+
+
+def _is_question(commit: CommitInfo) -> bool:
+    """Whether a commit appends what a user wrote, not what a tool answered."""
+    messages = commit.messages
+    return commit.kind == "append" and bool(messages) and messages[0].role == "user"
+
+
+def _log(handle: Handle) -> Iterator[Operation]:
+    return read_operations(handle.store, handle.name)
 
 
 def _turn_back(handle: Handle, verb: str, line: Operation) -> None:

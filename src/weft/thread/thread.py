@@ -116,6 +116,15 @@ class Thread(Recorder):
         """Give a commit a second name to go on from; does not switch."""
         return moving.branch(self._handle, name, at)
 
+    def fork(self, name: str, at: At = None) -> "Thread":
+        """A handle of its own on a new branch that begins here, or at another commit.
+
+        Handles share nothing but the store, so each agent or task can have its own. A fork starts
+        with the hooks, the budget and the listeners of this handle; close this one last, because
+        the store belongs to it.
+        """
+        return Thread(moving.fork(self._handle, name, at), owns_store=False)
+
     def delete_branch(self, name: str) -> CommitInfo:
         """Forget a branch's name; its commits stay."""
         return moving.delete_branch(self._handle, name)
@@ -141,6 +150,20 @@ class Thread(Recorder):
     def reset(self, at: At, *, preview: bool = False) -> CommitInfo | Preview:
         """Let the branch point at another commit; `undo` brings it back."""
         return moving.reset(self._handle, at, preview=preview)
+
+    @overload
+    def clear(self, *, preview: No = False) -> CommitInfo | None: ...
+    @overload
+    def clear(self, *, preview: Yes) -> Preview: ...
+    @overload
+    def clear(self, *, preview: bool) -> CommitInfo | Preview | None: ...
+    def clear(self, *, preview: bool = False) -> CommitInfo | Preview | None:
+        """Empty the branch; `undo` brings everything back.
+
+        The result is the commit that the branch pointed at, `None` where it was empty. Other
+        branches and tags stay.
+        """
+        return moving.clear(self._handle, preview=preview)
 
     @overload
     def merge(  # pyright: ignore[reportOverlappingOverload] - of all words `ask` alone gives both
@@ -254,8 +277,11 @@ class Thread(Recorder):
         """Take back one compaction, edit or merge, and keep what came after."""
         return rewriting.revert(self._handle, id, strategy, preview=preview)
 
-    def undo(self) -> Undone:
+    def undo(self, *, turn: bool = False) -> Undone:
         """Take back the last operation on this handle's branch; the result says which.
+
+        With `turn`, where the last operation appended a message, everything back to the user's
+        last message goes, and that message with it; any other operation goes alone.
 
         That is the newest operation that moved this branch, whoever did it: a commit, a merge, a
         reset. What this handle itself did from here to other names counts too: a switch, a branch
@@ -263,11 +289,14 @@ class Thread(Recorder):
         opened without `branch=` inherits those that were done before it was opened. Other branches
         stay as they are. Raises `ThreadError` where nothing is left.
         """
-        return moving.undo(self._handle)
+        return moving.undo(self._handle, turn=turn)
 
-    def redo(self) -> Undone:
-        """Take back the last undo on this branch, if nothing else was done on it since."""
-        return moving.redo(self._handle)
+    def redo(self, *, turn: bool = False) -> Undone:
+        """Take back the last undo on this branch, if nothing else was done on it since.
+
+        With `turn`, one undone operation and all behind it up to the user's next message.
+        """
+        return moving.redo(self._handle, turn=turn)
 
     def compact(
         self,

@@ -359,8 +359,8 @@ function wire() {
   byId("new-thread").addEventListener("submit", newThread);
   byId("new-branch").addEventListener("click", () => byId("branch-dialog").showModal());
   byId("branch-form").addEventListener("submit", newBranch);
-  byId("undo").addEventListener("click", () => change("/api/undo"));
-  byId("redo").addEventListener("click", () => change("/api/redo"));
+  byId("undo").addEventListener("click", () => change("/api/undo", { turn: true }));
+  byId("redo").addEventListener("click", () => change("/api/redo", { turn: true }));
   byId("compact").addEventListener("click", previewCompaction);
   byId("compact-again").addEventListener("click", previewCompaction);
   byId("compact-commit").addEventListener("click", commitCompaction);

@@ -1,0 +1,317 @@
+"""What users of the library ran into: one test for each fault, named in plain words."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import weft
+from weft.errors import NotFound, ThreadError, WeftError, WrongValue
+
+
+def texts(thread: weft.Thread, at: str | None = None) -> list[str]:
+    return [row["content"] for row in thread.compile(at).to_dicts()]
+
+
+def run(*words: str, input: str = "") -> "subprocess.CompletedProcess[str]":
+    """The command `weft`, in a process of its own."""
+    launch = "from weft.cli.main import entry; entry()"
+    command = [sys.executable, "-c", launch, *words]
+    return subprocess.run(
+        command, input=input, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+# Hooks and budgets
+
+
+def test_a_raising_after_hook_does_not_make_a_landed_commit_look_failed() -> None:
+    t = weft.open()
+    told: list[str] = []
+
+    def broken(_info: weft.CommitInfo) -> None:
+        raise ValueError("disk full")
+
+    t.after(broken)
+    t.after(lambda info: told.append(info.id))
+    with pytest.warns(weft.HookWarning, match=r"broken.*ValueError: disk full") as warned:
+        info = t.user("kept")
+    assert texts(t) == ["kept"]
+    assert told == [info.id]
+    assert [str(error) for error in info.hook_errors] == ["disk full"]
+    assert len(warned) == 1
+
+
+def test_a_raising_after_hook_does_not_take_a_batch_back() -> None:
+    t = weft.open()
+
+    def broken(_info: weft.CommitInfo) -> None:
+        raise ValueError("no")
+
+    t.after(broken)
+    with t.batch():
+        for words in ("one", "two"):
+            with pytest.warns(weft.HookWarning):
+                t.user(words)
+    assert texts(t) == ["one", "two"]
+
+
+def test_a_commit_whose_hooks_ran_well_has_no_hook_errors() -> None:
+    t = weft.open()
+    t.after(lambda _: None)
+    assert t.user("x").hook_errors == ()
+
+
+@pytest.mark.parametrize("answer", [5, "text", {"note": "x"}, object(), True])
+def test_a_hook_that_answers_junk_is_named(answer: Any) -> None:
+    t = weft.open()
+
+    def junk(_draft: weft.Draft) -> Any:
+        return answer
+
+    t.before(junk)
+    with pytest.raises(WrongValue, match="junk"):
+        t.user("x")
+    assert t.head is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        weft.Draft("append", 5, (), None),  # type: ignore[arg-type]
+        weft.Draft("append", None, ("text",), None),  # type: ignore[arg-type]
+    ],
+)
+def test_a_draft_full_of_junk_is_a_weft_error_too(answer: weft.Draft) -> None:
+    t = weft.open()
+
+    def junk(_draft: weft.Draft) -> weft.Draft:
+        return answer
+
+    t.before(junk)
+    with pytest.raises(WrongValue, match="junk"):
+        t.user("x")
+
+
+def test_a_hook_that_is_no_function_is_refused_where_it_is_added() -> None:
+    t = weft.open()
+    for add in (t.before, t.after):
+        with pytest.raises(WrongValue, match="function"):
+            add("print")  # type: ignore[arg-type]
+
+
+def test_hooks_can_be_listed_and_removed() -> None:
+    t = weft.open()
+    told: list[str] = []
+
+    @t.before
+    def check(_draft: weft.Draft) -> None:
+        told.append("before")
+
+    @t.after
+    def tell(_info: weft.CommitInfo) -> None:
+        told.append("after")
+
+    assert t.hooks == weft.Hooks(before=(check,), after=(tell,))
+    t.remove_hook(check)
+    t.user("x")
+    assert told == ["after"]
+    t.remove_hook(tell)
+    t.user("y")
+    assert told == ["after"]
+    assert t.hooks == weft.Hooks()
+    with pytest.raises(NotFound, match="check"):
+        t.remove_hook(check)
+
+
+def test_a_budget_can_be_read_changed_and_removed() -> None:
+    t = weft.open(budget=weft.Budget(5))
+    assert t.budget == weft.Budget(5)
+    with pytest.raises(weft.BudgetExceeded):
+        t.user("many words that are more than five tokens")
+    t.budget = weft.Budget(500)
+    t.user("many words that are more than five tokens")
+    t.budget = None
+    t.user("word " * 900)
+    with pytest.raises(WrongValue, match="budget"):
+        t.budget = "5"  # type: ignore[assignment]
+    assert t.budget is None
+
+
+# Undo
+
+
+def turns() -> weft.Thread:
+    t = weft.open()
+    t.system("be brief")
+    t.user("first")
+    t.assistant("answer one")
+    t.user("second")
+    t.assistant("calling")
+    t.tool_result("c1", "found")
+    t.assistant("answer two")
+    return t
+
+
+def test_undo_and_redo_take_a_whole_turn_where_the_caller_asks_for_that() -> None:
+    t = turns()
+    before = texts(t)
+    undone = t.undo(turn=True)
+    assert (undone.verb, undone.steps) == ("turn", 4)
+    assert undone.commit is not None
+    assert undone.commit.text == "second"
+    assert "second" in str(undone)
+    assert undone.to_dict()["steps"] == 4
+    assert texts(t) == ["be brief", "first", "answer one"]
+    t.undo(turn=True)
+    assert texts(t) == ["be brief"]
+    redone = t.redo(turn=True)
+    assert (redone.verb, redone.steps) == ("turn", 2)
+    assert texts(t) == ["be brief", "first", "answer one"]
+    t.redo(turn=True)
+    assert texts(t) == before
+
+
+def test_where_there_is_no_turn_nothing_is_undone() -> None:
+    t = weft.open()
+    t.system("be brief")
+    with pytest.raises(ThreadError, match="turn"):
+        t.undo(turn=True)
+    assert texts(t) == ["be brief"]
+    with pytest.raises(ThreadError, match="redo"):
+        t.redo(turn=True)
+
+
+def test_a_turn_undone_after_steps_that_were_undone_already() -> None:
+    t = turns()
+    t.undo()
+    t.undo(turn=True)
+    assert texts(t) == ["be brief", "first", "answer one"]
+
+
+def test_a_pin_that_was_done_last_is_undone_alone() -> None:
+    t = turns()
+    t.pin(t.compile().ids[1])
+    assert t.undo(turn=True).verb == "annotate"
+    assert len(texts(t)) == 7
+
+
+def test_the_command_undoes_and_redoes_a_whole_turn(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.db")
+    with weft.open(path) as t:
+        t.user("question")
+        t.assistant("answer")
+    undone = run("undo", "--turn", "--store", path)
+    assert undone.stdout.startswith("undid: turn ")
+    assert "question" in undone.stdout
+    assert (
+        json.loads(run("redo", "--turn", "--store", path, "--json").stdout)["redid"]["steps"] == 2
+    )
+
+
+def test_chat_undoes_a_whole_turn_and_says_which(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.db")
+    told = run("chat", "--store", path, input="hello there\n/undo\n/undo\n")
+    assert "undone: turn hello there" in told.stdout
+    assert "no turn to undo" in told.stdout
+    with weft.open(path) as t:
+        assert texts(t) == []
+
+
+# Fork, clear, reset
+
+
+def test_a_fork_is_a_handle_of_its_own_on_a_new_branch() -> None:
+    t = weft.open()
+    t.user("shared")
+    one, two = t.fork("one"), t.fork("two")
+    one.user("mine")
+    two.user("other")
+    assert (t.current, one.current, two.current) == ("main", "one", "two")
+    assert texts(t) == ["shared"]
+    assert texts(one) == ["shared", "mine"]
+    assert texts(two) == ["shared", "other"]
+    one.close()
+    t.user("still open")
+    with pytest.raises(ThreadError, match="there already"):
+        t.fork("one")
+
+
+def test_forks_can_be_used_concurrently() -> None:
+    t = weft.open()
+    t.user("shared")
+
+    async def work(name: str) -> list[str]:
+        mine = t.fork(name)
+        for number in range(5):
+            await asyncio.to_thread(mine.user, f"{name} {number}")
+        return texts(mine)
+
+    async def all() -> list[list[str]]:
+        return await asyncio.gather(*(work(f"b{number}") for number in range(4)))
+
+    for number, found in enumerate(asyncio.run(all())):
+        assert found == ["shared", *(f"b{number} {place}" for place in range(5))]
+
+
+def test_a_fork_begins_at_any_commit_and_keeps_hooks_and_budget() -> None:
+    t = weft.open(budget=weft.Budget(1000))
+    first = t.user("first")
+    t.user("second")
+    told: list[str] = []
+    t.after(lambda info: told.append(info.text))
+    mine = t.fork("early", at=first)
+    assert texts(mine) == ["first"]
+    assert mine.budget == t.budget
+    mine.user("heard")
+    assert told == ["heard"]
+
+
+def test_an_empty_thread_can_be_forked() -> None:
+    t = weft.open()
+    mine = t.fork("side")
+    mine.user("x")
+    assert t.head is None
+    assert texts(mine) == ["x"]
+
+
+def test_clear_empties_the_branch_and_undo_brings_it_back() -> None:
+    t = weft.open()
+    t.user("one")
+    t.branch("side")
+    t.user("two")
+    preview = t.clear(preview=True)
+    assert texts(t) == ["one", "two"]
+    assert (preview.verb, preview.messages) == ("clear", ())
+    cleared = t.clear()
+    assert cleared is not None
+    assert t.head is None
+    assert texts(t) == []
+    assert texts(t, "side") == ["one"]
+    assert t.clear() is None
+    assert str(t.undo()) == "clear 'main'"
+    assert texts(t) == ["one", "two"]
+    t.clear()
+    t.user("anew")
+    assert texts(t) == ["anew"]
+
+
+def test_reset_to_nothing_says_what_to_do_instead() -> None:
+    t = weft.open()
+    t.user("one")
+    with pytest.raises(WeftError, match=r"clear\(\)"):
+        t.reset(None)
+    assert texts(t) == ["one"]
+
+
+def test_no_warning_where_nothing_is_wrong() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        t = turns()
+        t.after(lambda _: None)
+        t.fork("x").user("y")
