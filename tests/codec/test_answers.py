@@ -4,12 +4,10 @@ import pytest
 from msgspec import structs
 
 from weft.catalog import load_catalog
-from weft.codec import CODECS, Target, restore_answers
+from weft.codec import CODECS, Target, replace_answers
 from weft.model import Message, Origin, Text, Thinking, ToolCall
 
 MAKER = Origin("anthropic", "a", "claude-opus-4-5")
-OTHER = Origin("anthropic", "a", "claude-sonnet-4-5")
-CLIENT = Origin("openai-chat")
 THOUGHT = Thinking("I must look.", "c2lnbmVk")
 TARGET = Target(load_catalog().find("claude-opus-4-5"))
 
@@ -33,28 +31,18 @@ def words(text):
     return {"role": "assistant", "content": text}
 
 
-def thinks(request):
+THOUGHTFUL = said(THOUGHT, Text("ok"))
+
+
+def test_only_the_named_echoes_are_replaced():
+    request = replace_answers(chat(words("ok"), words("ok"), words("ok")), {(3, 4): THOUGHTFUL})
     answers = [message for message in request.messages if message.role == "assistant"]
-    return [THOUGHT in message.blocks for message in answers]
+    assert [THOUGHT in message.blocks for message in answers] == [False, True, False]
 
 
-PLAIN, THOUGHTFUL = said(Text("ok")), said(THOUGHT, Text("ok"))
-
-
-@pytest.mark.parametrize(
-    ("stored", "restored"),
-    [
-        ([THOUGHTFUL, PLAIN], [True, False]),
-        ([PLAIN, THOUGHTFUL], [False, True]),  # what was sent for the second stays as it was
-        ([said(THOUGHT, Text("ok"), by=OTHER), THOUGHTFUL], [False, True]),
-        ([said(Text("ok"), by=CLIENT), THOUGHTFUL], [False, True]),
-        ([THOUGHTFUL], [True, False]),  # one that is not kept is nobody's yet
-        ([THOUGHTFUL, THOUGHTFUL], [True, True]),
-    ],
-)
-def test_answers_that_read_alike_keep_their_places(stored, restored):
-    request = restore_answers(chat(words("ok"), words("ok")), stored, MAKER)
-    assert thinks(request) == restored
+def test_without_answers_the_request_is_the_same():
+    request = chat(words("ok"))
+    assert replace_answers(request, {}) is request
 
 
 MARK = {"type": "ephemeral"}
@@ -62,7 +50,7 @@ MARK = {"type": "ephemeral"}
 
 def test_a_cache_mark_stays_with_the_words_it_was_put_on():
     marked = [{"type": "text", "text": "ok", "cache_control": MARK}]
-    request = restore_answers(chat(words("a"), words(marked)), [THOUGHTFUL], MAKER)
+    request = replace_answers(chat(words("a"), words(marked)), {(3, 4): THOUGHTFUL})
     body = CODECS["anthropic"].encode_request(request, TARGET).body
     thought, text = body["messages"][3]["content"]
     assert "cache_control" not in thought
@@ -81,7 +69,7 @@ def test_a_cache_mark_stays_behind_an_answer_that_was_split():
     ]
     request = CODECS["openai-chat"].decode_request({"model": "m", "messages": turns})
     whole = said(THOUGHT, Text("ok"), ToolCall("c1", "look", "{}"))
-    request = restore_answers(request, [whole], MAKER)
+    request = replace_answers(request, {(1, 3): whole})
     body = CODECS["anthropic"].encode_request(request, TARGET).body
     assert [len(turn["content"]) for turn in body["messages"][1:2]] == [3]
     assert body["messages"][-1]["content"][-1] == {
@@ -105,7 +93,7 @@ def test_a_loss_is_told_in_the_paths_of_the_list_that_was_sent(restored):
     request = CODECS["openai-chat"].decode_request({"model": "m", "messages": turns})
     if restored:
         whole = said(THOUGHT, Text("ok"), ToolCall("c1", "look", "{}"))
-        request = restore_answers(request, [whole], MAKER)
+        request = replace_answers(request, {(1, 3): whole})
     losses = CODECS["anthropic"].encode_request(request, TARGET).losses
     assert "messages[4].content[1]" in [loss.path for loss in losses]
 
@@ -114,7 +102,7 @@ def test_arguments_that_are_no_json_are_told_where_the_caller_said_them():
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{"}}
     request = chat({"role": "assistant", "content": "ok", "tool_calls": [call]})
     whole = said(THOUGHT, Text("ok"), ToolCall("c1", "look", "{"))
-    request = restore_answers(request, [whole], MAKER)
+    request = replace_answers(request, {(1, 2): whole})
     losses = CODECS["anthropic"].encode_request(request, TARGET).losses
     assert "messages[1].tool_calls[0].function.arguments" in [loss.path for loss in losses]
 
@@ -145,7 +133,7 @@ def test_thinking_that_only_its_id_names_goes_where_it_is_stored(item, stores, s
     answer = structs.replace(made.message, origin=SOLVER)
     request = chat(words("ok"))
     request = structs.replace(request, params=structs.replace(request.params, store=stores))
-    request = restore_answers(request, [answer], SOLVER)
+    request = replace_answers(request, {(1, 2): answer})
     encoded = CODECS["openai-responses"].encode_request(request, TARGET)
     assert (reasoning in encoded.body["input"]) is sent
     assert ("messages[1]" in [loss.path for loss in encoded.losses]) is not sent

@@ -1,17 +1,19 @@
-"""Answers as their makers gave them, in the place of what a client could hand back of them.
+"""Put answers back as the model gave them, in the place of what a client echoes.
 
-Every client echoes the words of an answer, and its calls by id, name and meaning. By these an
-answer is found again, and all that its maker said takes the place of the echo: thinking,
-signatures, a vendor's own members. A wire without turns may have split one answer in several
-messages of the assistant's: together they are one echo. Answers that read alike are taken in order.
+Every client echoes the text of an answer, and its calls by id, name and arguments. The stored
+answer has more: thinking, signatures, a vendor's own members. A protocol without turns may split
+one answer into several assistant messages; together they are one echo.
 
-The caller goes on speaking of the list that it sent. A place in the new list is told by the path of
-what stood there, and a cache mark stays with the words or the call that it was put on; thinking
-takes none: https://platform.claude.com/docs/en/build-with-claude/prompt-caching
+- `replace_answers` takes the answers by their place in the request (the gateway finds them).
+- `put_back` finds them by their content, in order (the sidecar does not know places).
+
+Loss paths still refer to the list that the caller sent. A cache mark stays with the text or call
+that it was set on, and never moves to thinking:
+https://platform.claude.com/docs/en/build-with-claude/prompt-caching
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -22,7 +24,6 @@ from weft.ids import canonical_arguments
 from weft.model import (
     Block,
     Message,
-    Origin,
     Place,
     Refusal,
     Request,
@@ -69,22 +70,6 @@ class Kept:
                 alone = self._again and len(answers) == 1
                 return answers[0] if alone else answers.popleft(), stop - start
         return None, 1
-
-
-def restore_answers(echoed: Request, said: Iterable[Message], maker: Origin) -> Request:
-    """The request with this maker's own answers as they were given, wherever it echoes one.
-
-    `said` is the conversation as it is kept. An answer of another's in it, or one of nothing but
-    words and calls, is not put back, but its echo is nobody else's.
-    """
-    answers = [message for message in said if message.role == "assistant"]
-    if all(answer.origin != maker or is_plain(answer) for answer in answers):
-        return echoed
-    kept = Kept()
-    for answer in answers:
-        whole = answer if answer.origin == maker and not is_plain(answer) else None
-        kept.add(echo_key(answer.blocks), whole, len(answer.blocks))
-    return put_back(echoed, kept)
 
 
 def is_plain(answer: Message) -> bool:
