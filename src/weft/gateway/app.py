@@ -147,9 +147,8 @@ async def open_state(settings: Settings) -> AsyncGenerator[State]:
                 await state.runs.close()
                 state.heavy.close()
     finally:
-        if recorder is not None:
-            recorder.close()
-        store.close()
+        if recorder is None or recorder.close():
+            store.close()  # while somebody writes this would wait for the write to end
 
 
 async def serve(settings: Settings, announce: Callable[[str], None]) -> None:

@@ -63,7 +63,7 @@ Without them some vendors refuse the request, so it is worth a wait."""
 DRAIN_SECONDS = 0.25
 LONGEST_PAUSE = 5.0
 BATCH = 256
-CLOSE_SECONDS = 10.0
+CLOSE_SECONDS = 5.0
 
 State = Literal["store", "journal", "no"]
 
@@ -212,8 +212,12 @@ class Recorder:
         """Whether an answer to this caller held this id."""
         return await self._read(lambda: bool(self.store.find_links([token_key(scope, id)])))
 
-    def close(self) -> None:
-        """Finish what is being written; records in the journal stay there for the next start."""
+    def close(self) -> bool:
+        """Finish what is being written; false where the writer is still at it after a while.
+
+        Records in the journal stay there for the next start. A write that the process does not
+        wait for is rolled back by the store; whoever waited for it has its record in the journal.
+        """
         self._queue.put(None)
         self._writer.join(CLOSE_SECONDS)
         self._readers.shutdown(wait=False, cancel_futures=True)
@@ -221,6 +225,7 @@ class Recorder:
         for journal in (self._journal, *self._leftovers):
             if journal is not None:
                 journal.close()
+        return not self._writer.is_alive()
 
     async def _record(
         self, recording: Recording, record: Record, maker: Origin | None = None
