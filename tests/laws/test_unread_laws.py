@@ -333,8 +333,8 @@ def test_law_11_every_send_of_an_agent_goes_through_and_shows_what_is_unread(
                     assert not is_open
                     way = next(summaries, way)
                     answer = WAYS[way]
-                case Run(call):
-                    answer = Outcome(texts_read[int(call.id[1:])])
+                case Run(calls):
+                    answer = [Outcome(texts_read[int(call.id[1:])]) for call in calls]
                 case Ask(request):
                     asked.append(request)
                     number = len(asked) - 1

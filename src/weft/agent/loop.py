@@ -13,13 +13,22 @@ hold (`keeping`).
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
-from contextlib import suppress
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Generator,
+    Sequence,
+)
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, suppress
+from contextvars import copy_context
 from functools import partial
 from typing import Any, cast
 
 import orjson
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from weft.catalog import Catalog, load_catalog
 from weft.client import (
@@ -41,6 +50,7 @@ from weft.compact import (
     validate_compact_input,
 )
 from weft.errors import (
+    ConfigError,
     StepLimit,
     StoreError,
     ThreadError,
@@ -49,16 +59,19 @@ from weft.errors import (
 )
 from weft.model import (
     ApiError,
+    Checkpoint,
     Delta,
     Event,
     Fold,
     JsonObject,
     Message,
+    Params,
     Request,
     Response,
     Text,
     Tool,
     ToolCall,
+    ToolChoice,
     ToolResult,
     Usage,
     is_system,
@@ -85,6 +98,7 @@ from .events import (
     UsageReport,
 )
 from .keeping import Compaction, Confirm, ContextUse, Keeper, Sum
+from .options import ResponseFormat, fit_choice, merge_params, read_options
 from .tools import Outcome, call_tool, read_tools
 
 STEPS = 50
@@ -127,9 +141,13 @@ class Unanswered(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True):
-    """Run a tool; answered with its `Outcome`."""
+    """Run the tools of these calls, at the same time if possible.
 
-    call: ToolCall
+    Answered with an `Outcome` for each, in the order of the calls. Whoever runs them emits a
+    `ToolEnd` as each one ends.
+    """
+
+    calls: tuple[ToolCall, ...]
 
 
 Flow = Generator[Ask | Run | Sum | Tell | Confirm, Any, None]
@@ -153,14 +171,36 @@ class Agent:
         catalog: Catalog | None = None,
         policy: Policy = LOOP,
         compaction: Compaction | None = AUTO,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+        tool_choice: ToolChoice | str | None = None,
+        effort: str | None = None,
+        response_format: ResponseFormat | None = None,
+        params: Params | None = None,
+        parallel_tools: bool = True,
     ) -> None:
-        """Raises `ConfigError` if there is no upstream for the model.
+        """Raises `ConfigError` if there is no upstream for the model, or an argument is wrong.
 
         The model's name finds its vendor and the vendor's key in the environment
         (`OPENAI_API_KEY`, and `OPENAI_BASE_URL` if it is set). `provider` names one instead
         (`"openai-chat"`), `base_url` and `api_key` another server and key, as in the vendors' SDKs.
-        `compaction` says how old turns are folded when the model's window fills; without one they
-        are not.
+
+        Requests carry the parameters of the thread's setup (`Thread.setup`). These arguments are
+        used above them:
+
+        - `temperature`, `max_tokens` (of one answer), `effort` (how much to think: `"low"`,
+          `"medium"`, `"high"`, or another word that the model knows);
+        - `tool_choice`: `"auto"`, `"none"`, `"any"`, or a tool's name. A choice that forces a call
+          holds for the first request of a run;
+        - `response_format`: `"json"`, a JSON schema, a pydantic model, or any class with fields
+          (`msgspec.Struct`, dataclass, `TypedDict`);
+        - `params`: a `Params` with anything else (`top_p`, `stop`, `seed`, ...).
+
+        `compaction` says how old turns are folded when the model's window fills. With `None` they
+        are not, and requests have no `compact` and `recall` tools and no checkpoints.
+
+        Calls of one turn run at the same time: async tools in the event loop, others in threads.
+        `parallel_tools=False` runs them one after the other.
         """
         self._catalog = catalog or load_catalog()
         route = find_upstream(
@@ -175,6 +215,17 @@ class Agent:
         self.model = route.model
         self.provider = route.provider
         self.tools = read_tools(tools)
+        self._params = read_options(
+            params,
+            temperature=temperature,
+            max_tokens=max_tokens,
+            tool_choice=tool_choice,
+            effort=effort,
+            response_format=response_format,
+        )
+        self._parallel = parallel_tools
+        self._compacts = compaction is not None
+        self._check_names()
         self.steps = steps
         self._system = system
         self._pace = pace
@@ -205,8 +256,14 @@ class Agent:
                         answer = await self._sum_up(wire, request)
                     case Confirm():
                         answer = await self._confirm(step)
-                    case Run(call):
-                        answer = await call_tool(self.tools, call.name, call.arguments)
+                    case Run(calls):
+                        outcomes: dict[int, Outcome] = {}
+                        async with aclosing(self._run_tools(calls)) as running:
+                            async for index, outcome in running:
+                                outcomes[index] = outcome
+                                id = calls[index].id
+                                yield ToolEnd(id, outcome.text, outcome.is_error)
+                        answer = [outcomes[index] for index in range(len(calls))]
                     case Ask():
                         folding = Fold(origin_of(self.provider, self.model))
                         sent: list[bytes] = []
@@ -224,18 +281,22 @@ class Agent:
                             answer = Unanswered(folding.error, folding.response())
 
     def send(self, text: str | None) -> str:
-        """Send a text and wait for the text of the last answer; for code without an event loop.
+        """Send a text and wait for the text of the last answer.
 
         With `None` the model is asked again, as by `retry`. Raises `UpstreamFailed` with the
         upstream's status if the model gave no answer, and `StepLimit` if it used up its steps.
+
+        If an event loop is running (a notebook), the run gets a thread and a loop of its own and
+        this call blocks; `asend` does not.
         """
-        return asyncio.run(self._collect(text))
+        return run_apart(lambda: self.asend(text))
 
     def retry(self) -> str:
         """Ask the model again after a failed or stopped run; the question is not repeated."""
         return self.send(None)
 
-    async def _collect(self, text: str | None) -> str:
+    async def asend(self, text: str | None) -> str:
+        """`send` for async code and notebooks: `await agent.asend("...")`."""
         async for event in self.run(text):
             if isinstance(event, Failure) and event.status is None:
                 raise StepLimit(event.message)
@@ -258,18 +319,62 @@ class Agent:
         if self._system is not None and not desk.compile().messages:
             desk.system(self._system)
         offered = self._offered()
+        names = {tool.name for tool in offered}
+        asked: list[str | None] = []
 
         def ask() -> Ask:
             context = desk.compile()
-            request = Request(self.model, context.sendable, tools=offered)
-            return Ask(request, context.head)
+            messages = context.sendable
+            if not self._compacts:
+                messages = without_checkpoints(messages)
+            params = merge_params(context.setup.params, self._params)
+            params = fit_choice(params, names, is_first=not asked)
+            asked.append(context.head)
+            return Ask(Request(self.model, messages, tools=offered, params=params), context.head)
 
         return converse(desk, text, ask, self.steps, self._heard, self._keeper)
 
     def _offered(self) -> tuple[Tool, ...]:
-        """The thread's own tools, and the caller's."""
-        own = [COMPACT_TOOL.to_tool(), RECALL_TOOL.to_tool()]
+        """The tools of compaction, unless it is off, and the caller's."""
+        own = [COMPACT_TOOL.to_tool(), RECALL_TOOL.to_tool()] if self._compacts else []
         return tuple(own + [tool.definition for tool in self.tools.values()])
+
+    def _check_names(self) -> None:
+        """Refuse names that a model could not tell apart, and a choice of a tool that is not
+        there."""
+        names = [tool.name for tool in self._offered()]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError(
+                    f"the name {name!r} belongs to a tool of compaction; rename your tool, or turn"
+                    " compaction off with compaction=None"
+                )
+        choice = self._params.tool_choice
+        if choice is not None and choice.kind == "tool" and choice.name not in names:
+            known = ", ".join(names) or "none"
+            raise ConfigError(f"tool_choice: there is no tool {choice.name!r}; there are: {known}")
+
+    async def _run_tools(self, calls: Sequence[ToolCall]) -> AsyncGenerator[tuple[int, Outcome]]:
+        """The index and outcome of each call, as it ends; one that fails disturbs no other."""
+        if not self._parallel:
+            for index, call in enumerate(calls):
+                yield index, await call_tool(self.tools, call.name, call.arguments)
+            return
+        tasks = {
+            asyncio.ensure_future(call_tool(self.tools, call.name, call.arguments)): index
+            for index, call in enumerate(calls)
+        }
+        waiting = set(tasks)
+        try:
+            while waiting:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for task in sorted(done, key=tasks.__getitem__):
+                    stopped = Outcome("the tool was cancelled", is_error=True)
+                    yield tasks[task], stopped if task.cancelled() else task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _make_keeper(self, compaction: Compaction | None) -> Keeper | None:
         if compaction is None:
@@ -311,10 +416,13 @@ class Agent:
         return confirm is None or await confirm(question)
 
     def _sit_down(self) -> Thread:
-        """A handle of our own where the caller's stands, with checkpoints turned on."""
+        """A handle of our own where the caller's stands, with the checkpoints of compaction."""
         if self._desk is None or self._desk.current != self.thread.current:
             self._desk = open_thread(
-                self.thread.store, self.thread.name, True, branch=self.thread.current
+                self.thread.store,
+                self.thread.name,
+                self._compacts,
+                branch=self.thread.current,
             )
             self._desk.listen(self._heard.append)
         return self._desk
@@ -396,7 +504,7 @@ def converse(
         if not calls:
             yield Tell(MessageComplete(answer.stop.kind if answer.stop else "end"))
             return
-        tokens = RECALL_TOKENS if keeper is None else keeper.recall_tokens
+        tokens = None if keeper is None else keeper.recall_tokens
         yield from run_calls(thread, calls, heard, tokens)
     yield Tell(Failure(f"the limit of {steps} steps was reached; ask again to go on"))
 
@@ -445,27 +553,44 @@ def run_calls(
     thread: Thread,
     calls: Sequence[ToolCall],
     heard: list[SystemMessage],
-    recall_tokens: int = RECALL_TOKENS,
+    recall_tokens: int | None,
 ) -> Flow:
-    """Run the calls of one turn and commit their results as the next."""
-    results: dict[str, ToolResult] = {}
+    """Run the calls of one turn and commit their results as the next.
+
+    Without `recall_tokens` there is no compaction, and its two tools are unknown. Compaction comes
+    last, behind the results of the same turn.
+    """
+    own = () if recall_tokens is None else (COMPACT_TOOL.name, RECALL_TOOL.name)
+    outcomes: dict[str, Outcome] = {}
     reminder: str | None = None
     gone: set[str] = set()
-    for call in sorted(calls, key=lambda call: call.name == COMPACT_TOOL.name):
+    foreign = tuple(call for call in calls if call.name not in own)
+    for call in foreign:
+        yield Tell(ToolStart(call.id, call.name, read_input(call.arguments)))
+    if foreign:
+        done: list[Outcome] = yield Run(foreign)
+        outcomes.update(zip((call.id for call in foreign), done, strict=True))
+    ours = [call for call in calls if call.name in own]
+    for call in sorted(ours, key=lambda call: call.name == COMPACT_TOOL.name):
         yield Tell(ToolStart(call.id, call.name, read_input(call.arguments)))
         if call.name == COMPACT_TOOL.name:
             outcome, dropped = yield from compact(thread, call, heard)
             if not outcome.is_error:
                 gone |= {call.id, *dropped}
                 reminder = COMPACTED_NOTE.format(line=outcome.text)
-        elif call.name == RECALL_TOOL.name:
-            outcome = recall(thread, call.arguments, recall_tokens)
         else:
-            outcome = yield Run(call)
+            outcome = recall(thread, call.arguments, recall_tokens or RECALL_TOKENS)
         yield Tell(ToolEnd(call.id, outcome.text, outcome.is_error))
-        results[call.id] = ToolResult(
-            call.id, (Text(outcome.text),), is_error=outcome.is_error or None, name=call.name
+        outcomes[call.id] = outcome
+    results = {
+        call.id: ToolResult(
+            call.id,
+            (Text(outcomes[call.id].text),),
+            is_error=outcomes[call.id].is_error or None,
+            name=call.name,
         )
+        for call in calls
+    }
     kept = [results[call.id] for call in calls if call.id not in gone]
     thread.tool_results(kept, reminder=reminder)
 
@@ -522,6 +647,32 @@ def report_usage(usage: Usage) -> UsageReport:
         written=usage.written,
         reasoning=usage.reasoning,
     )
+
+
+def without_checkpoints(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The messages as a model sees them that cannot compact: nothing in them refers to that."""
+    found: list[Message] = []
+    for message in messages:
+        kept = tuple(block for block in message.blocks if not isinstance(block, Checkpoint))
+        if len(kept) == len(message.blocks):
+            found.append(message)
+        elif kept:
+            found.append(structs.replace(message, blocks=kept))
+    return tuple(found)
+
+
+def run_apart(work: Callable[[], Coroutine[Any, Any, str]]) -> str:
+    """Run a coroutine to its end: in this thread, or in another if a loop is running in this one.
+
+    `asyncio.run` refuses the second, and the running loop cannot be waited for from inside it.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work())
+    with ThreadPoolExecutor(1, thread_name_prefix="weft-agent") as pool:
+        context = copy_context()
+        return pool.submit(context.run, lambda: asyncio.run(work())).result()
 
 
 def _advance(flow: Flow, answer: Any) -> Ask | Run | Sum | Tell | Confirm | None:

@@ -102,12 +102,59 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
 def _schema(name: str, shape: type[Struct]) -> JsonObject:
     """The JSON schema of an object with these parameters; types of their own stand in `$defs`."""
     try:
-        _, definitions = msgspec.json.schema_components([shape], ref_template="#/$defs/{name}")
+        _, definitions = msgspec.json.schema_components(
+            [shape], schema_hook=_foreign_schema, ref_template="#/$defs/{name}"
+        )
+    except _NoSchema as error:
+        raise ConfigError(
+            f"tool {name!r}: a parameter of type {error} cannot be described to a model; use plain"
+            " types, dataclasses, TypedDicts, msgspec Structs or pydantic models"
+        ) from None
     except TypeError as error:
         raise ConfigError(f"tool {name!r}: {error}") from None
     root = cast(JsonObject, definitions.pop(name))
     root.pop("title", None)
     return {**root, "$defs": definitions} if definitions else root
+
+
+class _NoSchema(Exception):
+    """The name of a class that nobody can describe."""
+
+
+def _foreign_schema(kind: type) -> JsonObject:
+    """The schema of a class that brings its own, as pydantic's models do."""
+    own = getattr(kind, "model_json_schema", None)
+    if not callable(own) or not callable(getattr(kind, "model_validate", None)):
+        raise _NoSchema(getattr(kind, "__name__", str(kind)))
+    schema = dict(cast(JsonObject, own()))
+    definitions = cast(JsonObject, schema.pop("$defs", {}))
+    return cast(JsonObject, _inline(schema, definitions, ()))
+
+
+def _inline(value: Any, definitions: JsonObject, within: tuple[str, ...]) -> Any:
+    """A schema with its `$defs` put where they are referred to: those of two classes may share a
+    name. What refers to itself stays open at that place."""
+    if isinstance(value, list):
+        return [_inline(item, definitions, within) for item in cast(list[Any], value)]
+    if not isinstance(value, dict):
+        return value
+    found = cast(JsonObject, value)
+    name = str(found.get("$ref", "")).removeprefix("#/$defs/")
+    if name in definitions:
+        rest = {key: item for key, item in found.items() if key != "$ref"}
+        if name in within:
+            return rest
+        inner = _inline(definitions[name], definitions, (*within, name))
+        return {**cast(JsonObject, inner), **rest}
+    return {key: _inline(item, definitions, within) for key, item in found.items()}
+
+
+def _read_foreign(kind: type, value: Any) -> Any:
+    """A value of a class that reads its own."""
+    read = getattr(kind, "model_validate", None)
+    if not callable(read):
+        raise NotImplementedError(f"a {kind.__name__} cannot be read")
+    return read(value)
 
 
 async def call_tool(tools: dict[str, FunctionTool], name: str, arguments: str) -> Outcome:
@@ -117,10 +164,10 @@ async def call_tool(tools: dict[str, FunctionTool], name: str, arguments: str) -
         known = ", ".join(sorted(tools)) or "none"
         return Outcome(f"there is no tool {name!r}; the tools are: {known}", is_error=True)
     try:
-        given = msgspec.convert(orjson.loads(arguments or "{}"), tool.shape)
+        given = msgspec.convert(orjson.loads(arguments or "{}"), tool.shape, dec_hook=_read_foreign)
     except orjson.JSONDecodeError as error:
         return Outcome(f"the arguments are not JSON: {error}", is_error=True)
-    except msgspec.ValidationError as error:
+    except ValueError as error:  # msgspec's own, and what a class raises that reads itself
         return Outcome(f"the arguments do not fit: {error}", is_error=True)
     try:
         return Outcome(write_result(await _run(tool.function, msgspec.structs.asdict(given))))
@@ -138,6 +185,9 @@ def write_result(value: Any) -> str:
     """A tool's value as text: a string as it is, anything else as JSON, else as it prints."""
     if isinstance(value, str):
         return value
+    dump = getattr(cast(object, value), "model_dump_json", None)
+    if callable(dump):
+        return str(dump())
     try:
         return msgspec.json.encode(value).decode()
     except (TypeError, msgspec.MsgspecError):
