@@ -120,7 +120,12 @@ class Encoded(Struct, frozen=True):
 
 
 class StreamDecoder(Protocol):
-    """Frames of one wire become events. Unknown frames become `Other`, never an error."""
+    """Frames of one wire become events. Unknown frames become `Other`, never an error.
+
+    `repairs` are the values that the upstream left out and the decoder filled in.
+    """
+
+    repairs: Losses
 
     def feed(self, frame: Frame) -> list[Event]:
         """The events that this frame means."""

@@ -22,6 +22,7 @@ from weft.model import (
     Finish,
     Fold,
     JsonObject,
+    Loss,
     Open,
     Refusal,
     Response,
@@ -33,6 +34,7 @@ from weft.model import (
 
 from .base import Codec, Frame
 from .errors import error_of, failed
+from .lenient import with_repairs
 from .sse import SseParser
 
 Form = Literal["body", "stream", "neither"]
@@ -93,7 +95,7 @@ def _fold(codec: Codec, frames: list[Frame]) -> Response:
             fold.send(event)
     if fold.error is not None:
         raise failed(fold.error)
-    return fold.response()
+    return with_repairs(fold.response(), decoder.repairs)
 
 
 class AnswerReader:
@@ -111,6 +113,12 @@ class AnswerReader:
         self._begun = False
         self._ended = False
         self._body: list[bytes] = []
+        self._body_repairs: tuple[Loss, ...] = ()
+
+    @property
+    def repairs(self) -> list[Loss]:
+        """What the upstream left out so far, and was filled in."""
+        return [*self._body_repairs, *self._decoder.repairs.items]
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that these bytes complete."""
@@ -139,12 +147,14 @@ class AnswerReader:
 
     def _read_body(self) -> list[Event]:
         try:
-            return unfold(decode_answer(self._codec, b"".join(self._body)))
+            response = decode_answer(self._codec, b"".join(self._body))
         except UpstreamProtocolError as error:
             return [Fail(error_of(error), "end")]
         except Refused as error:
             message = f"the upstream's answer cannot be read: {error}"
             return [Fail(ApiError("server", message, 502), "end")]
+        self._body_repairs = response.repairs
+        return unfold(response)
 
 
 def _ends(event: Event) -> bool:

@@ -524,7 +524,7 @@ def _write_response(journey: Journey, response: Response) -> tuple[bytes, Sequen
         maker = CODECS[journey.route.provider.protocol]
         locate = partial(maker.locate_answer, response)
         encoded = journey.codec.encode_response(response, created, locate)
-        return orjson.dumps(encoded.body), encoded.losses
+        return orjson.dumps(encoded.body), (*response.repairs, *encoded.losses)
     encoded = journey.codec.encode_response(seal(response), created)
     wire = encoded.body if wish.kept is None else write_list(encoded.body, wish.kept)
     return orjson.dumps(wire), encoded.losses

@@ -269,7 +269,7 @@ class Interpreter:
 
     @property
     def losses(self) -> list[Loss]:
-        return self._encoder.losses.items
+        return [*self._reader.repairs, *self._encoder.losses.items]
 
     def feed(self, chunk: bytes) -> Piece:
         return self._say(self._reader.feed(chunk))

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from .blocks import Ext
+from .loss import Loss
 from .message import Message
 
 StopKind = Literal[
@@ -42,7 +43,8 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Response(Struct, frozen=True, gc=False, omit_defaults=True):
-    """One answer. `ext` keeps the envelope's members that have no field here."""
+    """One answer. `ext` keeps the envelope's members that have no field here; `repairs` are the
+    values that the upstream left out and the decoder filled in."""
 
     message: Message
     id: str | None = None
@@ -50,6 +52,7 @@ class Response(Struct, frozen=True, gc=False, omit_defaults=True):
     stop: Stop | None = None
     usage: Usage | None = None
     ext: Ext | None = None
+    repairs: tuple[Loss, ...] = ()
 
 
 ErrorKind = Literal[

@@ -62,7 +62,7 @@ class StreamTranslator:
 
     @property
     def losses(self) -> list[Loss]:
-        return self._encoder.losses.items
+        return [*self._reader.repairs, *self._encoder.losses.items]
 
     @property
     def response(self) -> Response:

@@ -179,7 +179,8 @@ def translate_response(
     def make() -> JsonObject:
         return answer_sidecar(response, encoded.body, writer)
 
-    return Translation(write_body(encoded.body, as_bytes), encoded.losses, make=make)
+    losses = [*response.repairs, *encoded.losses]
+    return Translation(write_body(encoded.body, as_bytes), losses, make=make)
 
 
 def answer_sidecar(response: Response, shown: JsonObject, client: Codec) -> JsonObject:

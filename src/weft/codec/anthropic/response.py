@@ -2,8 +2,9 @@
 
 from weft.codec.base import Encoded, Locate, Losses
 from weft.codec.errors import failed, failed_stop, not_an_answer
+from weft.codec.lenient import optional_text, with_repairs
 from weft.codec.params import lose_answer, lose_call, lose_ext
-from weft.codec.read import at, objects, text_of
+from weft.codec.read import at, objects
 from weft.model import (
     Audio,
     Block,
@@ -29,6 +30,7 @@ from weft.model import (
 
 from .blocks import Writer, decode_block
 from .errors import decode_error
+from .lenient import complete_content
 from .usage import decode_stop, decode_usage, encode_usage, stop_details, stop_word
 from .wire import FAILED_STOPS, PROTOCOL
 
@@ -44,25 +46,28 @@ def decode_response(body: JsonObject) -> Response:
     """
     if body.get("type") == "error" or body.get("error"):
         raise failed(decode_error(body, 0))
-    if not isinstance(body.get("content"), list):
+    repairs = Losses()
+    content = complete_content(body.get("content"), repairs)
+    if not isinstance(content, list):
         raise not_an_answer(body, "content")
     error = failed_stop(body.get("stop_reason"), FAILED_STOPS)
     if error is not None:
         raise failed(error)
     events: list[Event] = [decode_start(body)]
-    for number, raw in enumerate(objects(body.get("content"), "content")):
+    for number, raw in enumerate(objects(content, "content")):
         with at(f"content[{number}]"):
             events += (Open(number, decode_block(raw)), Close(number))
     events += (Finish(decode_stop(body)), End())
-    return fold(events, Origin(PROTOCOL, model=body.get("model")))
+    origin = Origin(PROTOCOL, model=optional_text(body.get("model")))
+    return with_repairs(fold(events, origin), repairs)
 
 
 def decode_start(body: JsonObject) -> Start:
     """What the envelope says before any content."""
     rest = {key: value for key, value in body.items() if key not in ENVELOPE}
     return Start(
-        text_of(body, "id"),
-        body.get("model"),
+        optional_text(body.get("id")),
+        optional_text(body.get("model")),
         decode_usage(body.get("usage")),
         {PROTOCOL: rest} if rest else None,
     )

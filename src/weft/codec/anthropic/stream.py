@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import orjson
 
-from weft.codec.base import Frame, members
+from weft.codec.base import Frame, Losses, members
 from weft.codec.errors import failed_stop
+from weft.codec.lenient import WHY, piece_of
 from weft.codec.stream import MISSHAPEN, Pieces, cut_off, grow, misshapen, unreadable
 from weft.model import (
     Block,
@@ -28,6 +29,7 @@ from weft.model import (
 
 from .blocks import decode_block
 from .errors import decode_error
+from .lenient import complete_block
 from .response import decode_start
 from .usage import decode_rest, decode_stop
 from .wire import FAILED_STOPS, PROTOCOL
@@ -40,6 +42,12 @@ GROWS = {
 }
 """A delta's type: which part it grows, and the member that holds the text."""
 
+UNANNOUNCED: dict[str, JsonObject] = {
+    "text_delta": {"type": "text", "text": ""},
+    "thinking_delta": {"type": "thinking", "thinking": ""},
+}
+"""The block that a delta begins where no `content_block_start` came before it."""
+
 
 class StreamDecoder:
     """Frames become events. `_open` is what has arrived of each block, as the wire wrote it; texts
@@ -49,8 +57,11 @@ class StreamDecoder:
         self._open: dict[int, JsonObject] = {}
         self._citations: dict[int, list[Any]] = {}
         self._inputs: dict[int, list[str]] = {}
+        self._closed: set[int] = set()
         self._counted: JsonObject = {}
+        self._count = 0
         self._started = False
+        self.repairs = Losses()
         self._ended = False
         self._broken = False
 
@@ -78,7 +89,7 @@ class StreamDecoder:
             case "content_block_stop":
                 return self._stop(raw)
             case "message_start":
-                return [self._begin(members(raw.get("message")) or {"id": ""})]
+                return [self._begin(members(raw.get("message")) or {})]
             case "message_delta":
                 return self._finish(raw)
             case "message_stop":
@@ -109,17 +120,31 @@ class StreamDecoder:
 
     def _start(self, raw: JsonObject) -> list[Event]:
         self._started = True
-        index = int(raw["index"])
-        block = dict(raw["content_block"])
+        index = self._index(raw, begins=True)
+        given = cast(JsonObject, raw["content_block"])
+        block = dict(complete_block(given, index, f"content[{index}]", self.repairs))
         self._open[index] = block
         self._inputs[index] = []
         return [Open(index, _opened(block))]
 
+    def _index(self, raw: JsonObject, *, begins: bool = False) -> int:
+        """The number of the block that a frame is about; one without a number is about the next
+        block where it begins, else about the last."""
+        index = raw.get("index")
+        number = (self._count if begins else self._count - 1) if index is None else int(index)
+        self._count = max(self._count, number + 1)
+        return number
+
     def _delta(self, raw: JsonObject) -> list[Event]:
-        index = int(raw["index"])
         delta = cast(JsonObject, raw["delta"])
         kind = str(delta.get("type"))
+        index = self._index(raw, begins=self._count == 0)
         block = self._open.get(index)
+        if block is None and kind in UNANNOUNCED and index not in self._closed:
+            begin = {**raw, "index": index, "content_block": UNANNOUNCED[kind]}
+            what = "nothing: content_block_start was added"
+            self.repairs.add(f"content[{index}]", what, WHY, "form")
+            return [*self._start(begin), *self._delta({**raw, "index": index})]
         if kind not in GROWS:
             if block is not None and kind == "citations_delta":
                 self._citations.setdefault(index, []).append(delta.get("citation"))
@@ -127,7 +152,7 @@ class StreamDecoder:
                 _keep(block, delta)
             return [Other(PROTOCOL, kind, raw, index)]
         part, member = GROWS[kind]
-        text = str(delta.get(member, ""))
+        text = piece_of(delta.get(member))
         if part == "arguments" and block is not None:
             self._inputs[index].append(text)
         elif block is not None:
@@ -135,7 +160,8 @@ class StreamDecoder:
         return [Delta(index, cast(Any, part), text)]
 
     def _stop(self, raw: JsonObject) -> list[Event]:
-        index = int(raw["index"])
+        index = self._index(raw)
+        self._closed.add(index)
         block = self._open.pop(index, None)
         written = "".join(self._inputs.pop(index, []))
         if block is None:

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from weft.codec.base import Losses, members
+from weft.codec.lenient import count_of
 from weft.codec.params import lose_stop
 from weft.codec.read import optional
 from weft.codec.refusals import explanation
@@ -23,23 +24,23 @@ def decode_usage(raw: Any) -> Usage | None:
     usage = members(raw)
     if usage is None:
         return None
-    fresh = _count(usage, "input_tokens")
-    cached = _count(usage, "cache_read_input_tokens")
+    fresh = count_of(usage, "input_tokens")
+    cached = count_of(usage, "cache_read_input_tokens")
     written = _written(usage)
     details = members(usage.get("output_tokens_details")) or {}
     return Usage(
         input=None if fresh is None else fresh + (cached or 0) + (written or 0),
-        output=_count(usage, "output_tokens"),
+        output=count_of(usage, "output_tokens"),
         cached=cached,
         written=written,
-        reasoning=_count(details, "thinking_tokens"),
+        reasoning=count_of(details, "thinking_tokens"),
         raw={PROTOCOL: usage},
     )
 
 
 def _written(usage: JsonObject) -> int | None:
     """What went into the cache: the sum that is told, else the sum of what each lifetime took."""
-    told = _count(usage, "cache_creation_input_tokens")
+    told = count_of(usage, "cache_creation_input_tokens")
     lives = members(usage.get("cache_creation"))
     if told is not None or not lives:
         return told
@@ -103,8 +104,3 @@ def stop_details(stop: Stop | None) -> JsonObject | None:
         return None
     category = (members(stop.details) or {}).get("category")
     return {"type": "refusal", "category": category, "explanation": words}
-
-
-def _count(raw: JsonObject, key: str) -> int | None:
-    value = raw.get(key)
-    return value if isinstance(value, int) else None

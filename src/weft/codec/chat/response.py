@@ -12,6 +12,7 @@ from msgspec import structs
 
 from weft.codec.base import Encoded, Locate, Losses, members
 from weft.codec.errors import failed, failed_stop, not_an_answer
+from weft.codec.lenient import optional_text, with_repairs
 from weft.codec.params import lose_answer, lose_call, lose_ext
 from weft.codec.read import inside, objects, wrong
 from weft.errors import Refused
@@ -36,6 +37,7 @@ from weft.model import (
 )
 
 from .errors import decode_error
+from .lenient import complete_message
 from .messages import decode_message, own, write_assistant
 from .usage import decode_stop, decode_usage, encode_usage, finish_word
 from .wire import COMPLETION, FAILED_STOPS, PROTOCOL, REASONING_DETAILS, REASONING_PROOF
@@ -60,16 +62,17 @@ def decode_response(body: JsonObject) -> Response:
     error = failed_choice(choice)
     if error is not None:
         raise failed(error)
+    repairs = Losses()
     raw = members(choice.get("message"))
     if raw is None:
         raise inside(CHOICE, wrong("message", choice.get("message"), "an object"))
     try:
-        message = decode_message({"role": "assistant", **raw})
+        message = decode_message(complete_message(raw, MESSAGE, repairs))
     except Refused as error:
         raise inside(MESSAGE, error) from None
-    model = body.get("model")
+    model = optional_text(body.get("model"))
     calls, refused = _any(message.blocks, ToolCall), _any(message.blocks, Refusal)
-    return Response(
+    response = Response(
         structs.replace(
             message,
             role="assistant",
@@ -77,12 +80,13 @@ def decode_response(body: JsonObject) -> Response:
             form="list" if message.form == "list" else "",
             ext=None,
         ),
-        id=body.get("id"),
+        id=optional_text(body.get("id")),
         model=model,
         stop=decode_stop(choice.get("finish_reason"), calls=calls, refused=refused),
         usage=decode_usage(body.get("usage")),
         ext={PROTOCOL: _kept(body, choices, message, raw)},
     )
+    return with_repairs(response, repairs)
 
 
 def failed_choice(choice: JsonObject) -> ApiError | None:

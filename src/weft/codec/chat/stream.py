@@ -12,8 +12,8 @@ from typing import Any, Literal, cast
 
 import orjson
 
-from weft.codec.base import Frame, members
-from weft.codec.calls import MADE
+from weft.codec.base import Frame, Losses, members
+from weft.codec.lenient import WHY, arguments_text, made_call_id, optional_text, piece_of
 from weft.codec.read import wrong
 from weft.codec.stream import (
     MISSHAPEN,
@@ -46,7 +46,7 @@ from weft.model import (
 
 from .errors import decode_error
 from .messages import decode_audio_answer
-from .response import failed_choice
+from .response import MESSAGE, failed_choice
 from .usage import decode_stop, decode_usage
 from .wire import PROTOCOL, REASONING, REASONING_DETAILS, REASONING_PROOF
 
@@ -93,6 +93,7 @@ class _Call:
         self.legacy = legacy
         self.index: int | None = None
         self.early: list[str] = []
+        self.has_arguments = False
 
 
 class StreamDecoder:
@@ -106,6 +107,8 @@ class StreamDecoder:
         self._item = ""
         self._details: list[JsonObject] = []
         self._calls: dict[Any, _Call] = {}
+        self._last_call: Any = None
+        self.repairs = Losses()
         self._audio: JsonObject = {}
         self._kept: JsonObject = {}
         self._seen: set[str] = set()
@@ -176,7 +179,9 @@ class StreamDecoder:
 
     def _start(self, raw: JsonObject) -> Start:
         own = {key: value for key, value in raw.items() if key not in ENVELOPE}
-        return Start(raw.get("id"), raw.get("model"), ext={PROTOCOL: own})
+        return Start(
+            optional_text(raw.get("id")), optional_text(raw.get("model")), ext={PROTOCOL: own}
+        )
 
     def _choice(self, choice: JsonObject, events: list[Event]) -> None:
         number = choice.get("index") or 0
@@ -275,8 +280,8 @@ class StreamDecoder:
     def _call(self, entry: JsonObject, events: list[Event]) -> None:
         custom = members(entry.get("custom"))
         inner = custom or members(entry.get("function")) or {}
-        key = entry.get("index")
         given = entry.get("id")
+        key = self._call_key(entry, given, inner)
         call = self._calls.get(key)
         if call is not None and given and call.id and given != call.id and inner.get("name"):
             # Some servers number all parallel calls 0.
@@ -288,11 +293,31 @@ class StreamDecoder:
         call.id = call.id or str(given or "")
         self._say(call, inner, "input" if call.custom else "arguments", events)
 
+    def _call_key(self, entry: JsonObject, given: Any, inner: JsonObject) -> Any:
+        """What a call goes by in this stream: its index, which some servers leave out. Then a
+        piece with a name or another id begins a call, and any other piece continues the last."""
+        key = entry.get("index")
+        if key is None:
+            last = self._calls.get(self._last_call)
+            new_id = last is not None and given and given != last.id
+            begins = (
+                last is None or new_id or (inner.get("name") and not (given and given == last.id))
+            )
+            key = ("unnumbered", len(self._calls)) if begins else self._last_call
+            if begins:
+                what = "nothing: the number of a call was added"
+                self.repairs.add(
+                    f"{MESSAGE}.tool_calls[{len(self._calls)}].index", what, WHY, "form"
+                )
+        self._last_call = key
+        return key
+
     def _say(self, call: _Call, inner: JsonObject, key: str, events: list[Event]) -> None:
         """Take what a delta says of a call, and open it once its id and name are known."""
         if call.index is None:
             call.name += str(inner.get("name") or "")
-        text = str(inner.get(key) or "")
+        text = piece_of(inner.get(key) or None)
+        call.has_arguments = call.has_arguments or inner.get(key) is not None
         if text and call.index is None:
             call.early.append(text)
         elif text and call.index is not None:
@@ -303,7 +328,10 @@ class StreamDecoder:
     def _open_call(self, call: _Call, events: list[Event]) -> None:
         self._close_prose(events)
         ext = {PROTOCOL: {"item": "function_call"}} if call.legacy else None
-        call_id = call.id or f"{MADE}{self._count}"
+        call_id = call.id
+        if not call_id:
+            path = f"{MESSAGE}.tool_calls[{len(self._calls) - 1}]"
+            call_id = made_call_id({}, "id", self._count, path, self.repairs)
         call.index = self._open(
             ToolCall(call_id, call.name, "", custom=call.custom, ext=ext), events
         )
@@ -326,10 +354,14 @@ class StreamDecoder:
 
     def _close_all(self, events: list[Event]) -> None:
         self._close_prose(events)
-        for call in self._calls.values():
+        for number, call in enumerate(self._calls.values()):
             if call.index is None:
                 self._open_call(call, events)
-            events.append(Close(cast(int, call.index)))
+            index = cast(int, call.index)
+            if not call.has_arguments and not call.custom:
+                path = f"{MESSAGE}.tool_calls[{number}].function.arguments"
+                events.append(Delta(index, "arguments", arguments_text(None, path, self.repairs)))
+            events.append(Close(index))
         self._calls = {}
         if self._audio.get("id"):
             block: Audio = decode_audio_answer(settle(self._audio))

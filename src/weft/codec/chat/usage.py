@@ -6,6 +6,7 @@
 from typing import Any
 
 from weft.codec.base import Losses, members
+from weft.codec.lenient import count_of
 from weft.codec.params import lose_stop
 from weft.codec.refusals import declined
 from weft.model import JsonObject, Stop, StopKind, Usage
@@ -23,11 +24,11 @@ def decode_usage(raw: Any) -> Usage | None:
     prompt = members(usage.get("prompt_tokens_details")) or {}
     completion = members(usage.get("completion_tokens_details")) or {}
     return Usage(
-        input=_count(usage, "prompt_tokens"),
-        output=_count(usage, "completion_tokens"),
-        cached=_count(prompt, "cached_tokens"),
-        written=_count(prompt, "cache_write_tokens"),
-        reasoning=_count(completion, "reasoning_tokens"),
+        input=count_of(usage, "prompt_tokens"),
+        output=count_of(usage, "completion_tokens"),
+        cached=count_of(prompt, "cached_tokens"),
+        written=count_of(prompt, "cache_write_tokens"),
+        reasoning=count_of(completion, "reasoning_tokens"),
         raw={PROTOCOL: usage},
     )
 
@@ -79,8 +80,3 @@ def finish_word(stop: Stop | None, losses: Losses, *, calls: bool, refused: bool
         return "stop"
     lose_stop(stop, SAME_WORD, losses)
     return FINISH_WORDS[stop.kind]
-
-
-def _count(raw: JsonObject, key: str) -> int | None:
-    value = raw.get(key)
-    return value if isinstance(value, int) else None

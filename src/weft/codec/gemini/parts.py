@@ -68,7 +68,7 @@ class PartReader:
 
     def part(self, raw: JsonObject, content: int, number: int) -> Block:
         """One part in camel case; raises `Refused` with a path inside it."""
-        data = [key for key in raw if key in READERS or key in OTHER_DATA]
+        data = [key for key in raw if key in DATA]
         if len(data) != 1 or data[0] in OTHER_DATA or raw[data[0]] is None:
             return Opaque(PROTOCOL, raw)
         plain = raw
@@ -171,6 +171,9 @@ READERS: dict[str, Callable[[PartReader, JsonObject, str], Block]] = {
     "inlineData": PartReader.blob,
     "fileData": PartReader.file,
 }
+
+DATA = READERS.keys() | OTHER_DATA
+"""The data members, of which a part has one."""
 
 
 def _is_odd(raw: JsonObject, known: frozenset[str]) -> bool:

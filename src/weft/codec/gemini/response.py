@@ -10,6 +10,7 @@ from typing import Any
 
 from weft.codec.base import Encoded, Locate, Losses, members
 from weft.codec.errors import failed, failed_stop, not_an_answer
+from weft.codec.lenient import optional_text, with_repairs
 from weft.codec.params import lose_answer, lose_call, lose_ext, lose_stop
 from weft.codec.read import at, inside, objects, wrong
 from weft.codec.refusals import explanation
@@ -36,6 +37,7 @@ from weft.model import (
 )
 
 from .errors import decode_error
+from .lenient import complete_part
 from .parts import PartReader
 from .spelling import read_spelling
 from .usage import decode_block, decode_stop, decode_usage, encode_usage, finish_word
@@ -62,15 +64,17 @@ def decode_response(body: JsonObject) -> Response:
     candidate = first_candidate(body)
     reader = PartReader(str(body.get("responseId") or "answer"))
     called = False
+    repairs = Losses()
     for number, raw in enumerate(answer_parts(candidate)):
-        block = decode_part(reader, raw, number)
+        block = decode_part(reader, raw, number, repairs)
         called = called or isinstance(block, ToolCall)
         events += (Open(number, block), Close(number))
     error = failed_candidate(candidate, called=called)
     if error is not None:
         raise failed(error, native=True)
     events += (decode_finish(body, candidate, called), End())
-    return fold(events, Origin(PROTOCOL, model=body.get("modelVersion")))
+    origin = Origin(PROTOCOL, model=optional_text(body.get("modelVersion")))
+    return with_repairs(fold(events, origin), repairs)
 
 
 def failed_candidate(candidate: JsonObject, *, called: bool) -> ApiError | None:
@@ -81,7 +85,7 @@ def failed_candidate(candidate: JsonObject, *, called: bool) -> ApiError | None:
 
 def decode_start(body: JsonObject) -> Start:
     """Who answers."""
-    return Start(body.get("responseId"), body.get("modelVersion"))
+    return Start(optional_text(body.get("responseId")), optional_text(body.get("modelVersion")))
 
 
 def first_candidate(body: JsonObject) -> JsonObject:
@@ -91,7 +95,7 @@ def first_candidate(body: JsonObject) -> JsonObject:
         return {}
     candidates = objects(raws, "candidates")
     for candidate in candidates:
-        if not candidate.get("index"):
+        if candidate.get("index") in (None, 0, "0"):
             return candidate
     return {}
 
@@ -108,9 +112,13 @@ def answer_parts(candidate: JsonObject) -> list[JsonObject]:
         return objects(parts, "parts")
 
 
-def decode_part(reader: PartReader, raw: JsonObject, number: int) -> Block:
+def decode_part(reader: PartReader, raw: JsonObject, number: int, repairs: Losses) -> Block:
     """One part of an answer; raises `Refused` with its path."""
     plain, spelling = read_spelling(raw)
+    complete = complete_part(plain, f"candidates[0].content.parts[{number}]", repairs)
+    if complete is not plain:
+        plain = raw = complete
+        spelling = None
     try:
         block = reader.part(plain, 0, number)
     except Refused as error:

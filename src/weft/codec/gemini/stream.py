@@ -68,6 +68,7 @@ class StreamDecoder:
         self._said: list[str] = []
         self._signature: str | None = None
         self._called = False
+        self.repairs = Losses()
         self._finished = False
         self._failed = False
         self._broken = False
@@ -104,7 +105,7 @@ class StreamDecoder:
             events.append(decode_start(raw))
         candidate = first_candidate(raw)
         for number, part in enumerate(answer_parts(candidate)):
-            events += self._part(decode_part(self._reader, part, number))
+            events += self._part(decode_part(self._reader, part, number, self.repairs))
         error = failed_candidate(candidate, called=self._called)
         if error is not None:
             self._failed = True

@@ -7,6 +7,7 @@ the model counts all output as one figure. What its own tools read is input, too
 from typing import Any
 
 from weft.codec.base import members
+from weft.codec.lenient import count_of
 from weft.model import JsonObject, Stop, Usage
 
 from .wire import FINISH_REASONS, FINISH_WORDS, PROTOCOL
@@ -16,11 +17,11 @@ def decode_usage(raw: Any) -> Usage | None:
     usage = members(raw)
     if usage is None:
         return None
-    thoughts = _count(usage, "thoughtsTokenCount")
+    thoughts = count_of(usage, "thoughtsTokenCount")
     return Usage(
-        input=_sum(_count(usage, "promptTokenCount"), _count(usage, "toolUsePromptTokenCount")),
-        output=_sum(_count(usage, "candidatesTokenCount"), thoughts),
-        cached=_count(usage, "cachedContentTokenCount"),
+        input=_sum(count_of(usage, "promptTokenCount"), count_of(usage, "toolUsePromptTokenCount")),
+        output=_sum(count_of(usage, "candidatesTokenCount"), thoughts),
+        cached=count_of(usage, "cachedContentTokenCount"),
         reasoning=thoughts,
         raw={PROTOCOL: usage},
     )
@@ -71,11 +72,6 @@ def finish_word(stop: Stop) -> str:
     if word.isupper() and FINISH_REASONS.get(word, "other") in (stop.kind, "end"):
         return word
     return FINISH_WORDS[stop.kind]
-
-
-def _count(raw: JsonObject, key: str) -> int | None:
-    value = raw.get(key)
-    return value if isinstance(value, int) else None
 
 
 def _sum(first: int | None, second: int | None) -> int | None:

@@ -15,7 +15,9 @@ from typing import Any, ClassVar, cast
 import orjson
 from msgspec import Struct, structs
 
-from weft.codec.base import Frame, members
+from weft.codec.base import Frame, Losses, members
+from weft.codec.calls import MADE
+from weft.codec.lenient import piece_of
 from weft.codec.stream import MISSHAPEN, cut_off, misshapen, unreadable
 from weft.model import (
     Block,
@@ -37,6 +39,7 @@ from weft.model.events import DeltaKind
 
 from .errors import decode_failure
 from .items import decode_output_item
+from .lenient import complete_item, complete_part
 from .parts import OUTPUT, decode_part
 from .response import decode_finish, decode_start, failed_response
 from .usage import refused_by
@@ -75,7 +78,10 @@ class StreamDecoder:
         self._added: dict[int, JsonObject] = {}
         self._settled: set[int] = set()
         self._names: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        self._highest = -1
         self._count = 0
+        self.repairs = Losses()
         self._started = False
         self._called = False
         self._refused = False
@@ -120,20 +126,33 @@ class StreamDecoder:
         if self._started:
             return []
         self._started = True
-        return [decode_start({"id": "", **(members(raw.get("response")) or {})})]
+        return [decode_start(members(raw.get("response")) or {})]
 
     def _item_added(self, raw: JsonObject) -> list[Event]:
-        number, item = int(raw["output_index"]), cast(JsonObject, raw["item"])
+        item = cast(JsonObject, raw["item"])
+        number = self._number(raw, begins=True)
+        if item.get("id"):
+            self._numbers[str(item["id"])] = number
         kind = str(item.get("type"))
         self._items[number] = {}
         self._added[number] = item
         self._names.add(_name(item))
         if kind == "message":
             return []
-        (block,) = decode_output_item({**EMPTY.get(kind, {}), **item})
+        (block,) = decode_output_item(self._begun(number, kind, item))
         if isinstance(block, Thinking):  # sealed only when it is done
             block = structs.replace(block, signature=None)
         return self._open(number, 0, block)
+
+    def _begun(self, number: int, kind: str, item: JsonObject) -> JsonObject:
+        """An item that has just been added, with what it may leave out until it is done."""
+        empty = EMPTY.get(kind)
+        if empty is None:
+            return item
+        item = {**empty, **{key: value for key, value in item.items() if value is not None}}
+        if not item["call_id"]:
+            item["call_id"] = item.get("id") or f"{MADE}{number}"
+        return item
 
     def _open(self, number: int, part: int, block: Block) -> list[Event]:
         self._note(block)
@@ -147,11 +166,12 @@ class StreamDecoder:
         self._refused = self._refused or isinstance(block, Refusal)
 
     def _part_added(self, raw: JsonObject) -> list[Event]:
-        number, part = int(raw["output_index"]), int(raw["content_index"])
+        number, part = self._number(raw), int(raw.get("content_index") or 0)
         item = self._added.get(number, {})
         if item.get("type") != "message" or part in self._items.get(number, {}):
             return []
-        content = cast(JsonObject, raw["part"])
+        path = f"output[{number}].content[{part}]"
+        content = cast(JsonObject, complete_part(raw["part"], path, self.repairs))
         if part:
             return self._open(number, part, decode_part(content, OUTPUT))
         return self._open(number, 0, decode_output_item({**item, "content": [content]})[0])
@@ -159,7 +179,7 @@ class StreamDecoder:
     def _said(self, raw: JsonObject) -> list[Event]:
         """Words, or a refusal, as they come."""
         events, growing = self._speaking(raw, "refusal" in str(raw["type"]))
-        return events + _grow(growing, str(raw.get("delta", "")))
+        return events + _grow(growing, piece_of(raw.get("delta")))
 
     def _said_all(self, raw: JsonObject) -> list[Event]:
         """Words, or a refusal, that are whole: by themselves, or as a part of their item."""
@@ -172,7 +192,7 @@ class StreamDecoder:
 
     def _speaking(self, raw: JsonObject, refusal: bool) -> tuple[list[Event], Growing]:
         """The block that these words belong to; where no part was announced, one begins here."""
-        number, part = int(raw["output_index"]), int(raw.get("content_index", 0))
+        number, part = self._number(raw), int(raw.get("content_index") or 0)
         events: list[Event] = []
         if part not in self._items.get(number, {}):
             events = self._open(number, part, Refusal("") if refusal else Text(""))
@@ -180,22 +200,22 @@ class StreamDecoder:
 
     def _forgets(self, raw: JsonObject) -> bool:
         """Whether these last words come behind their item, or belong to one that has no words."""
-        number = int(raw["output_index"])
+        number = self._number(raw)
         kind = self._added.get(number, {}).get("type", "message")
         return number in self._settled or kind != "message"
 
     def _arguments(self, raw: JsonObject) -> list[Event]:
-        growing = self._items.get(int(raw["output_index"]), {}).get(0)
-        return [] if growing is None else _grow(growing, str(raw.get("delta", "")))
+        growing = self._items.get(self._number(raw), {}).get(0)
+        return [] if growing is None else _grow(growing, piece_of(raw.get("delta")))
 
     def _arguments_all(self, raw: JsonObject) -> list[Event]:
-        growing = self._items.get(int(raw["output_index"]), {}).get(0)
+        growing = self._items.get(self._number(raw), {}).get(0)
         text = raw.get("arguments", raw.get("input"))
         return [] if growing is None or not isinstance(text, str) else _fill(growing, text)
 
     def _thought(self, raw: JsonObject) -> list[Event]:
         events, growing = self._thinking(raw)
-        return events + ([] if growing is None else _grow(growing, str(raw.get("delta", ""))))
+        return events + ([] if growing is None else _grow(growing, piece_of(raw.get("delta"))))
 
     def _thought_all(self, raw: JsonObject) -> list[Event]:
         """A part of the thoughts that is whole."""
@@ -212,7 +232,7 @@ class StreamDecoder:
         """The block that these thoughts belong to, brought to their part of it; none where they
         come too late, or tell otherwise what is told already: a summary and the raw reasoning,
         of which whichever comes first is the text."""
-        number = int(raw["output_index"])
+        number = self._number(raw)
         by = "summary_index" if "summary_index" in raw else "content_index"
         events: list[Event] = []
         if number in self._settled:
@@ -232,7 +252,33 @@ class StreamDecoder:
         return events, growing
 
     def _item_done(self, raw: JsonObject) -> list[Event]:
-        return self._settle(int(raw["output_index"]), cast(JsonObject, raw["item"]))
+        item = cast(JsonObject, raw["item"])
+        named = {"item_id": item.get("id"), **raw}
+        return self._settle(self._number(named), self._complete(self._number(named), item))
+
+    def _number(self, raw: JsonObject, *, begins: bool = False) -> int:
+        """The number of the item that a frame is about. Where the frame leaves it out, the item's
+        id tells, else it is the next item where one begins and the last one otherwise."""
+        number = raw.get("output_index")
+        if number is None and not begins:
+            number = self._numbers.get(str(raw.get("item_id")))
+        if number is None:
+            number = self._highest + 1 if begins else max(self._highest, 0)
+        self._highest = max(self._highest, int(number))
+        return int(number)
+
+    def _complete(self, number: int, item: JsonObject) -> JsonObject:
+        """The finished item, with what was streamed of it where it leaves that out."""
+        added = self._added.get(number, {})
+        for key in ("type", "call_id", "name"):
+            if item.get(key) is None and added.get(key) is not None:
+                item = {**item, key: added[key]}
+        growing = self._items.get(number, {}).get(0)
+        if growing is not None and growing.kind == "arguments":
+            key = "input" if item.get("type") == "custom_tool_call" else "arguments"
+            if item.get(key) is None and any(growing.said):
+                item = {**item, key: "".join(growing.said)}
+        return complete_item(item, number, f"output[{number}]", self.repairs)
 
     def _settle(self, number: int, item: JsonObject) -> list[Event]:
         """Close an item's blocks with the wire's last word on them."""
@@ -257,7 +303,7 @@ class StreamDecoder:
         whole = members(raw.get("response"))
         if whole is None and not self._count:
             return [Fail(cut_off("a response"), "end")]
-        response = {"id": "", **(whole or {})}
+        response = whole or {}
         events = self._start(raw)
         error = failed_response(response)
         if error is not None:
@@ -265,7 +311,7 @@ class StreamDecoder:
         output = cast(list[JsonObject], response.get("output") or [])
         for number, item in enumerate(output):
             if number in self._items or not self._knows(number, item):
-                events += self._settle(number, item)
+                events += self._settle(number, self._complete(number, item))
         for blocks in self._items.values():
             events += [Close(growing.index) for growing in blocks.values()]
         finish = decode_finish(response, called=self._called, refused=self._refused)

@@ -9,8 +9,9 @@ from typing import Any
 
 from weft.codec.base import Encoded, Locate, Losses
 from weft.codec.errors import failed, not_an_answer
+from weft.codec.lenient import optional_text, with_repairs
 from weft.codec.params import lose_answer, lose_ext
-from weft.codec.read import at, objects, text_of
+from weft.codec.read import at, objects
 from weft.model import (
     ApiError,
     Audio,
@@ -41,6 +42,7 @@ from weft.model import (
 
 from .errors import decode_failure
 from .items import decode_output_item
+from .lenient import complete_item
 from .usage import decode_stop, decode_usage, encode_status, encode_usage, refused_by
 from .wire import FAILED_STOPS, INCOMPLETE, POLICIES, PROTOCOL, item_id
 from .write import Writer, border, reasoning
@@ -63,13 +65,15 @@ def decode_response(body: JsonObject) -> Response:
         raise not_an_answer(body, "output")
     events: list[Event] = [decode_start(body)]
     blocks: list[Block] = []
+    repairs = Losses()
     for number, raw in enumerate(objects(body.get("output"), "output")):
         with at(f"output[{number}]"):
-            blocks += decode_output_item(raw)
+            blocks += decode_output_item(complete_item(raw, number, f"output[{number}]", repairs))
     for number, block in enumerate(blocks):
         events += (Open(number, block), Close(number))
     events += (decode_finish(body, called=_any(blocks, ToolCall), refused=_any(blocks, Refusal)),)
-    return fold([*events, End()], Origin(PROTOCOL, model=body.get("model")))
+    origin = Origin(PROTOCOL, model=optional_text(body.get("model")))
+    return with_repairs(fold([*events, End()], origin), repairs)
 
 
 def failed_response(body: JsonObject) -> ApiError | None:
@@ -84,7 +88,8 @@ def failed_response(body: JsonObject) -> ApiError | None:
 def decode_start(body: JsonObject) -> Start:
     """What the envelope says before any content."""
     usage = decode_usage(body.get("usage"))
-    return Start(text_of(body, "id"), body.get("model"), usage, _envelope(body))
+    identity, model = optional_text(body.get("id")), optional_text(body.get("model"))
+    return Start(identity, model, usage, _envelope(body))
 
 
 def decode_finish(body: JsonObject, *, called: bool, refused: bool) -> Finish:
@@ -163,7 +168,7 @@ def _written_back(response: Response, envelope: JsonObject, losses: Losses) -> J
     blocks = list(response.message.blocks)
     writer = Writer(losses, native=True)
     places: list[Any] = [(0, number) for number in range(len(blocks))]
-    body: JsonObject = {**envelope, "id": response.id}
+    body: JsonObject = {**envelope, "id": response.id or "resp_weft"}
     if response.model is not None:
         body["model"] = response.model
     body["output"] = writer.assistant(response.message, blocks, places) if blocks else []

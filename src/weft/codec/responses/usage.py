@@ -3,6 +3,7 @@
 from typing import Any
 
 from weft.codec.base import Losses, members
+from weft.codec.lenient import count_of
 from weft.codec.params import lose_stop
 from weft.codec.refusals import declined
 from weft.model import JsonObject, Stop, StopKind, Usage
@@ -20,11 +21,11 @@ def decode_usage(raw: Any) -> Usage | None:
     into = members(usage.get("input_tokens_details")) or {}
     out = members(usage.get("output_tokens_details")) or {}
     return Usage(
-        input=_count(usage, "input_tokens"),
-        output=_count(usage, "output_tokens"),
-        cached=_count(into, "cached_tokens"),
-        written=_count(into, "cache_write_tokens"),
-        reasoning=_count(out, "reasoning_tokens"),
+        input=count_of(usage, "input_tokens"),
+        output=count_of(usage, "output_tokens"),
+        cached=count_of(into, "cached_tokens"),
+        written=count_of(into, "cache_write_tokens"),
+        reasoning=count_of(out, "reasoning_tokens"),
         raw={PROTOCOL: usage},
     )
 
@@ -89,8 +90,3 @@ def encode_status(
     lose_stop(stop, SAME_WORD, losses)
     reason = INCOMPLETE_WORDS.get(stop.kind) if stop is not None else None
     return ("completed", None) if reason is None else ("incomplete", {"reason": reason})
-
-
-def _count(raw: JsonObject, key: str) -> int | None:
-    value = raw.get(key)
-    return value if isinstance(value, int) else None

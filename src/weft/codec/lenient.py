@@ -1,0 +1,115 @@
+"""What answers leave out, filled in.
+
+The vendors' SDKs build their objects without validation, so servers that only have to please an SDK
+leave out ids, types and arguments, or send an object where the protocol has its JSON text. Weft
+reads such answers too, and writes them complete. Each value that was filled in is a loss of form.
+
+Only answers are completed. A client's request with the same gap is refused with its path.
+"""
+
+from typing import Any, cast
+
+import orjson
+from msgspec import structs
+
+from weft.model import JsonObject, Response
+
+from .base import Losses
+from .calls import MADE
+
+WHY = "the upstream left it out"
+RETYPED = "the upstream sent another type"
+
+
+def made_call_id(raw: JsonObject, key: str, number: int, path: str, losses: Losses) -> str:
+    """The id of a call; one made from its number where the upstream sent none."""
+    value = raw.get(key)
+    if isinstance(value, str):  # one that is empty is kept: its own wire gets it back
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        losses.add(f"{path}.{key}", "a number as the id of a call", RETYPED, "form")
+        return str(value)
+    losses.add(f"{path}.{key}", "nothing: the id of a call was added", WHY, "form")
+    return f"{MADE}{number}"
+
+
+def arguments_text(value: Any, path: str, losses: Losses) -> Any:
+    """The arguments of a function call as JSON text; `{}` where there are none."""
+    if value is None:
+        losses.add(path, "nothing: empty arguments were added", WHY, "form")
+        return "{}"
+    if isinstance(value, dict | list):
+        losses.add(path, "arguments as an object", RETYPED, "form")
+        return orjson.dumps(value).decode()
+    return value
+
+
+def arguments_object(value: Any, path: str, losses: Losses) -> Any:
+    """The arguments of a function call as an object; `{}` where there are none."""
+    if value is None or value == "":
+        losses.add(path, "nothing: empty arguments were added", WHY, "form")
+        return {}
+    if not isinstance(value, str):
+        return value
+    try:
+        read: Any = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return value
+    if not isinstance(read, dict):
+        return value
+    losses.add(path, "arguments as JSON text", RETYPED, "form")
+    return cast(JsonObject, read)
+
+
+def with_text(raw: JsonObject, key: str, path: str, losses: Losses) -> JsonObject:
+    """The object with a text for this member, empty where it is missing or null."""
+    if raw.get(key) is not None:
+        return raw
+    losses.add(f"{path}.{key}", "nothing: an empty text was added", WHY, "form")
+    return {**raw, key: ""}
+
+
+def with_type(raw: JsonObject, types: dict[str, str], path: str, losses: Losses) -> JsonObject:
+    """The object with the type that its members imply, where it names none."""
+    if isinstance(raw.get("type"), str):
+        return raw
+    for member, kind in types.items():
+        if member in raw:
+            losses.add(f"{path}.type", f"nothing: the type {kind!r} was added", WHY, "form")
+            return {**raw, "type": kind}
+    return raw
+
+
+def optional_text(value: Any) -> str | None:
+    """An id or a model name: text, a number as text, or None for anything else."""
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def piece_of(value: Any) -> str:
+    """A piece of a stream's text; null and absent are empty, and an object is its JSON text."""
+    if value is None:
+        return ""
+    if isinstance(value, dict | list):
+        return orjson.dumps(value).decode()
+    return str(value)
+
+
+def count_of(raw: JsonObject, key: str) -> int | None:
+    """A token count; JSON of protocol buffers writes 64-bit numbers as strings."""
+    value = raw.get(key)
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str) and value.isdecimal() and len(value) < 20:
+        return int(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else None
+
+
+def with_repairs(response: Response, losses: Losses) -> Response:
+    """The response with a note of everything that was filled in."""
+    if not losses.items:
+        return response
+    return structs.replace(response, repairs=tuple(losses.items))

@@ -1,0 +1,439 @@
+"""Answers and requests of real traffic: what servers leave out, and what must not change."""
+
+import json
+
+import pytest
+
+import weft
+from weft.codec import CODECS, decode_answer, write_frame
+from weft.codec.stream import json_frame
+from weft.model import ToolCall, texts
+
+PROTOCOLS = ("anthropic", "openai-chat", "openai-responses", "gemini")
+
+
+def chat(message, **rest):
+    return {
+        "id": "c",
+        "model": "m",
+        "choices": [{"finish_reason": "stop", "message": message}],
+    } | rest
+
+
+def chat_call(**call):
+    return chat({"role": "assistant", "content": None, "tool_calls": [call]})
+
+
+def claude(*content, **rest):
+    body = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m"}
+    return {**body, "content": list(content), "stop_reason": "tool_use", **rest}
+
+
+def openai(*output, **rest):
+    return {"id": "resp_1", "model": "m", "status": "completed", "output": list(output), **rest}
+
+
+def gemini(*parts, **rest):
+    content = {"role": "model", "parts": list(parts)}
+    return {"candidates": [{"content": content, "finishReason": "STOP"}], **rest}
+
+
+FN = {"name": "f"}
+CALLS_WITH_GAPS = {
+    "chat: no arguments (OpenRouter)": (
+        "openai-chat",
+        chat_call(id="c1", type="function", function=FN),
+    ),
+    "chat: null arguments": (
+        "openai-chat",
+        chat_call(id="c1", type="function", function={**FN, "arguments": None}),
+    ),
+    "chat: arguments as an object (Ollama)": (
+        "openai-chat",
+        chat_call(id="c1", type="function", function={**FN, "arguments": {}}),
+    ),
+    "chat: no id": ("openai-chat", chat_call(type="function", function={**FN, "arguments": "{}"})),
+    "chat: null id": (
+        "openai-chat",
+        chat_call(id=None, type="function", function={**FN, "arguments": "{}"}),
+    ),
+    "chat: null type": (
+        "openai-chat",
+        chat_call(id="c1", type=None, function={**FN, "arguments": "{}"}),
+    ),
+    "chat: role null": (
+        "openai-chat",
+        chat(
+            {
+                "role": None,
+                "tool_calls": [
+                    {"id": "c1", "type": "function", "function": {**FN, "arguments": "{}"}}
+                ],
+            }
+        ),
+    ),
+    "anthropic: no input": ("anthropic", claude({"type": "tool_use", "id": "c1", "name": "f"})),
+    "anthropic: input null": (
+        "anthropic",
+        claude({"type": "tool_use", "id": "c1", "name": "f", "input": None}),
+    ),
+    "anthropic: input as JSON text": (
+        "anthropic",
+        claude({"type": "tool_use", "id": "c1", "name": "f", "input": "{}"}),
+    ),
+    "anthropic: no id": ("anthropic", claude({"type": "tool_use", "name": "f", "input": {}})),
+    "responses: no arguments": (
+        "openai-responses",
+        openai({"type": "function_call", "call_id": "c1", "name": "f"}),
+    ),
+    "responses: arguments as an object": (
+        "openai-responses",
+        openai({"type": "function_call", "call_id": "c1", "name": "f", "arguments": {}}),
+    ),
+    "responses: no call_id": (
+        "openai-responses",
+        openai({"type": "function_call", "id": "fc_1", "name": "f", "arguments": "{}"}),
+    ),
+    "gemini: no args": ("gemini", gemini({"functionCall": {"name": "f"}})),
+    "gemini: args as JSON text": (
+        "gemini",
+        gemini({"functionCall": {"name": "f", "id": "c1", "args": "{}"}}),
+    ),
+    "gemini: null members beside the call": (
+        "gemini",
+        gemini({"functionCall": {"name": "f", "id": "c1", "args": {}}, "text": None}),
+    ),
+}
+COMPLETE = {"gemini: no args", "chat: role null", "chat: null type"}
+"""Spellings that are no loss: the protocol allows them, or the value is the only possible one."""
+
+
+@pytest.mark.parametrize("target", PROTOCOLS)
+@pytest.mark.parametrize("name", CALLS_WITH_GAPS)
+def test_a_call_with_a_gap_reads_as_a_call_of_no_arguments(name, target):
+    protocol, body = CALLS_WITH_GAPS[name]
+    done = weft.translate_response(body, protocol, target)
+    (call,) = CODECS[target].decode_response(done.body).message.blocks
+    assert isinstance(call, ToolCall)
+    assert (call.name, json.loads(call.arguments or "{}")) == ("f", {})
+    assert call.id
+    form = [loss for loss in done.losses if "the upstream" in loss.why]
+    assert {loss.level for loss in form} <= {"form"}
+    assert bool(form) is (name not in COMPLETE)
+
+
+TEXTS_WITH_GAPS = {
+    "chat: no id, model, index, usage": (
+        "openai-chat",
+        {"choices": [{"message": {"content": "hi"}}]},
+    ),
+    "chat: content part without a type": ("openai-chat", chat({"content": [{"text": "hi"}]})),
+    "chat: content part is a string": ("openai-chat", chat({"content": ["hi"]})),
+    "chat: usage in strings": (
+        "openai-chat",
+        chat({"content": "hi"}, usage={"prompt_tokens": "7", "completion_tokens": 2.0}),
+    ),
+    "chat: extra choices": (
+        "openai-chat",
+        {"choices": [{"index": 0, "message": {"content": "hi"}}, {"index": 1, "message": None}]},
+    ),
+    "anthropic: content is a string": ("anthropic", claude() | {"content": "hi"}),
+    "anthropic: block without a type": ("anthropic", claude({"text": "hi"})),
+    "anthropic: no id": (
+        "anthropic",
+        {"content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn"},
+    ),
+    "anthropic: null text beside": (
+        "anthropic",
+        claude({"type": "text", "text": None}, {"type": "text", "text": "hi"}),
+    ),
+    "anthropic: thinking null": (
+        "anthropic",
+        claude({"type": "thinking", "thinking": None}, {"type": "text", "text": "hi"}),
+    ),
+    "responses: no id": (
+        "openai-responses",
+        {
+            "status": "completed",
+            "output": [{"type": "message", "content": [{"type": "output_text", "text": "hi"}]}],
+        },
+    ),
+    "responses: content is a string": (
+        "openai-responses",
+        openai({"type": "message", "role": "assistant", "content": "hi"}),
+    ),
+    "responses: part without a type": (
+        "openai-responses",
+        openai({"type": "message", "content": [{"text": "hi"}]}),
+    ),
+    "responses: item without a type": (
+        "openai-responses",
+        openai({"role": "assistant", "content": [{"type": "output_text", "text": "hi"}]}),
+    ),
+    "responses: reasoning of nothing": (
+        "openai-responses",
+        openai({"type": "reasoning", "summary": None}, {"type": "message", "content": "hi"}),
+    ),
+    "gemini: null members beside the text": (
+        "gemini",
+        gemini({"text": "hi", "functionCall": None, "inlineData": None}),
+    ),
+    "gemini: index as a string": (
+        "gemini",
+        {"candidates": [{"index": "0", "content": {"parts": [{"text": "hi"}]}}]},
+    ),
+}
+
+
+@pytest.mark.parametrize("target", PROTOCOLS)
+@pytest.mark.parametrize("name", TEXTS_WITH_GAPS)
+def test_a_text_with_a_gap_is_read(name, target):
+    protocol, body = TEXTS_WITH_GAPS[name]
+    done = weft.translate_response(body, protocol, target)
+    assert "".join(texts(CODECS[target].decode_response(done.body).message.blocks)) == "hi"
+    assert all(
+        loss.level == "form" for loss in done.losses if not loss.path.startswith("choices[1]")
+    )
+
+
+@pytest.mark.parametrize(
+    ("protocol", "body", "counts"),
+    [
+        (
+            "openai-chat",
+            chat({"content": "x"}, usage={"prompt_tokens": "7", "completion_tokens": "2"}),
+            (7, 2),
+        ),
+        ("anthropic", claude(usage={"input_tokens": "7", "output_tokens": 2.0}), (7, 2)),
+        ("openai-responses", openai(usage={"input_tokens": "7", "output_tokens": "2"}), (7, 2)),
+        (
+            "gemini",
+            gemini(
+                {"text": "x"}, usageMetadata={"promptTokenCount": "7", "candidatesTokenCount": "2"}
+            ),
+            (7, 2),
+        ),
+        ("openai-chat", chat({"content": "x"}, usage={"prompt_tokens": "many"}), (None, None)),
+        ("openai-chat", chat({"content": "x"}, usage=None), None),
+    ],
+)
+def test_token_counts_may_be_written_as_text(protocol, body, counts):
+    usage = CODECS[protocol].decode_response(body).usage
+    assert (None if usage is None else (usage.input, usage.output)) == counts
+
+
+def stream(*frames, done=False):
+    data = b"".join(write_frame(json_frame(frame, frame.get("type"))) for frame in frames)
+    return data + (b"data: [DONE]\n\n" if done else b"")
+
+
+def chunk(delta, finish=None):
+    return {"id": "c", "model": "m", "choices": [{"delta": delta, "finish_reason": finish}]}
+
+
+def call_delta(**call):
+    return chunk({"tool_calls": [call]})
+
+
+CLAUDE_END = (
+    {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
+    {"type": "message_stop"},
+)
+STREAMED_CALLS = {
+    "chat: no arguments": (
+        "openai-chat",
+        stream(
+            call_delta(index=0, id="a", type="function", function={"name": "f"}),
+            chunk({}, "tool_calls"),
+            done=True,
+        ),
+        [("f", "{}")],
+    ),
+    "chat: parallel calls without index or id (Gemini's own Chat endpoint)": (
+        "openai-chat",
+        stream(
+            call_delta(function={"name": "f", "arguments": '{"a":1}'}),
+            call_delta(function={"name": "g", "arguments": '{"b":2}'}),
+            chunk({}, "tool_calls"),
+            done=True,
+        ),
+        [("f", '{"a":1}'), ("g", '{"b":2}')],
+    ),
+    "chat: calls without index, in pieces": (
+        "openai-chat",
+        stream(
+            call_delta(id="a", function={"name": "f", "arguments": ""}),
+            call_delta(function={"arguments": '{"a":'}),
+            call_delta(function={"arguments": "1}"}),
+            call_delta(id="b", function={"name": "g", "arguments": "{}"}),
+            chunk({}, "tool_calls"),
+            done=True,
+        ),
+        [("f", '{"a":1}'), ("g", "{}")],
+    ),
+    "chat: arguments as an object": (
+        "openai-chat",
+        stream(
+            call_delta(index=0, id="a", function={"name": "f", "arguments": {"a": 1}}),
+            chunk({}, "tool_calls"),
+            done=True,
+        ),
+        [("f", '{"a":1}')],
+    ),
+    "anthropic: no index, no input": (
+        "anthropic",
+        stream(
+            {"type": "message_start", "message": {"role": "assistant", "content": []}},
+            {
+                "type": "content_block_start",
+                "content_block": {"type": "tool_use", "id": "a", "name": "f"},
+            },
+            {
+                "type": "content_block_delta",
+                "delta": {"type": "input_json_delta", "partial_json": None},
+            },
+            {"type": "content_block_stop"},
+            {
+                "type": "content_block_start",
+                "content_block": {"type": "tool_use", "name": "g", "input": {}},
+            },
+            {
+                "type": "content_block_delta",
+                "delta": {"type": "input_json_delta", "partial_json": '{"b":2}'},
+            },
+            {"type": "content_block_stop"},
+            *CLAUDE_END,
+        ),
+        [("f", "{}"), ("g", '{"b":2}')],
+    ),
+    "responses: no output_index, null delta, no arguments at the end": (
+        "openai-responses",
+        stream(
+            {"type": "response.created", "response": {"model": "m"}},
+            {
+                "type": "response.output_item.added",
+                "item": {"type": "function_call", "id": "fc_1", "call_id": "a", "name": "f"},
+            },
+            {"type": "response.function_call_arguments.delta", "item_id": "fc_1", "delta": None},
+            {
+                "type": "response.function_call_arguments.delta",
+                "item_id": "fc_1",
+                "delta": '{"a":1}',
+            },
+            {
+                "type": "response.output_item.done",
+                "item": {"type": "function_call", "id": "fc_1", "call_id": "a", "name": "f"},
+            },
+            {
+                "type": "response.output_item.added",
+                "item": {"type": "function_call", "id": "fc_2", "name": "g"},
+            },
+            {
+                "type": "response.output_item.done",
+                "item": {"type": "function_call", "id": "fc_2", "name": "g"},
+            },
+            {"type": "response.completed", "response": {"status": "completed", "model": "m"}},
+        ),
+        [("f", '{"a":1}'), ("g", "{}")],
+    ),
+    "gemini: args as text": (
+        "gemini",
+        stream(gemini({"functionCall": {"name": "f", "args": '{"a":1}'}, "text": None})),
+        [("f", '{"a":1}')],
+    ),
+}
+
+
+@pytest.mark.parametrize("target", PROTOCOLS)
+@pytest.mark.parametrize("name", STREAMED_CALLS)
+def test_a_streamed_call_with_gaps_is_read(name, target):
+    protocol, data, expected = STREAMED_CALLS[name]
+    translator = weft.StreamTranslator(protocol, target)
+    out = translator.feed(data) + translator.close()
+    assert not translator.failed
+    calls = (
+        decode_answer(CODECS[target], out).message.blocks
+        if protocol != target
+        else (translator.response.message.blocks)
+    )
+    assert [(call.name, json.loads(call.arguments or "{}")) for call in calls] == [
+        (tool, json.loads(arguments)) for tool, arguments in expected
+    ]
+    assert len({call.id for call in calls}) == len(calls)
+    assert all(call.id for call in calls)
+    assert {loss.level for loss in translator.losses} <= {"form"}
+
+
+STREAMED_TEXTS = {
+    "chat: null members": (
+        "openai-chat",
+        stream(
+            chunk({"role": None, "content": None, "tool_calls": None}),
+            chunk({"content": "hi"}),
+            chunk({"content": None}, "stop"),
+            done=True,
+        ),
+    ),
+    "anthropic: no content_block_start": (
+        "anthropic",
+        stream(
+            {"type": "message_start", "message": {}},
+            {
+                "type": "content_block_delta",
+                "index": 0,
+                "delta": {"type": "text_delta", "text": "hi"},
+            },
+            {"type": "content_block_stop", "index": 0},
+            {
+                "type": "message_delta",
+                "delta": {"stop_reason": "end_turn"},
+                "usage": {"output_tokens": "3"},
+            },
+            {"type": "message_stop"},
+        ),
+    ),
+    "anthropic: a null piece": (
+        "anthropic",
+        stream(
+            {"type": "message_start", "message": {"id": None}},
+            {
+                "type": "content_block_start",
+                "index": 0,
+                "content_block": {"type": "text", "text": None},
+            },
+            {
+                "type": "content_block_delta",
+                "index": 0,
+                "delta": {"type": "text_delta", "text": None},
+            },
+            {
+                "type": "content_block_delta",
+                "index": 0,
+                "delta": {"type": "text_delta", "text": "hi"},
+            },
+            {"type": "content_block_stop", "index": 0},
+            *CLAUDE_END,
+        ),
+    ),
+    "responses: text deltas only": (
+        "openai-responses",
+        stream(
+            {"type": "response.output_text.delta", "delta": None},
+            {"type": "response.output_text.delta", "delta": "hi"},
+            {"type": "response.completed", "response": {"status": "completed"}},
+        ),
+    ),
+    "gemini: null members": ("gemini", stream(gemini({"text": "hi", "functionCall": None}))),
+}
+
+
+@pytest.mark.parametrize("target", PROTOCOLS)
+@pytest.mark.parametrize("name", STREAMED_TEXTS)
+def test_a_streamed_text_with_gaps_is_read(name, target):
+    protocol, data = STREAMED_TEXTS[name]
+    translator = weft.StreamTranslator(protocol, target)
+    out = translator.feed(data) + translator.close()
+    assert not translator.failed
+    assert "".join(texts(translator.response.message.blocks)) == "hi"
+    assert b"hi" in out
+    assert b"None" not in out
