@@ -1,10 +1,13 @@
 """Answers and requests of real traffic: what servers leave out, and what must not change."""
 
 import json
+from urllib.request import urlopen
 
 import pytest
 
 import weft
+from servers import post, weft_serve
+from weft.client import make_provider
 from weft.codec import CODECS, decode_answer, write_frame
 from weft.codec.stream import json_frame
 from weft.model import ToolCall, texts
@@ -437,3 +440,119 @@ def test_a_streamed_text_with_gaps_is_read(name, target):
     assert "".join(texts(translator.response.message.blocks)) == "hi"
     assert b"hi" in out
     assert b"None" not in out
+
+
+def test_no_delta_of_a_call_is_empty():
+    """litellm fails on an empty piece of arguments, and Claude begins each call with one."""
+    pieces = ["", '{"a":', "", "1}"]
+    data = stream(
+        {"type": "message_start", "message": {"id": "m", "model": "m", "usage": {}}},
+        {
+            "type": "content_block_start",
+            "index": 0,
+            "content_block": {"type": "tool_use", "id": "a", "name": "f", "input": {}},
+        },
+        *(
+            {
+                "type": "content_block_delta",
+                "index": 0,
+                "delta": {"type": "input_json_delta", "partial_json": piece},
+            }
+            for piece in pieces
+        ),
+        {"type": "content_block_stop", "index": 0},
+        *CLAUDE_END,
+    )
+    for target in PROTOCOLS[1:]:
+        translator = weft.StreamTranslator("anthropic", target)
+        out = translator.feed(data) + translator.close()
+        frames = [json.loads(line[6:]) for line in out.splitlines() if line.startswith(b"data: {")]
+        assert not [frame for frame in frames if frame.get("delta") == ""]
+        (call,) = decode_answer(CODECS[target], out).message.blocks
+        assert json.loads(call.arguments) == {"a": 1}
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory):
+    with weft_serve(tmp_path_factory.mktemp("paths")) as running:
+        yield running
+
+
+ASKED = {
+    "/messages": {"max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]},
+    "/messages/count_tokens": {"messages": [{"role": "user", "content": "hi"}]},
+    "/chat/completions": {"messages": [{"role": "user", "content": "hi"}]},
+    "/responses": {"input": "hi"},
+    "/models/weft-offline:generateContent": {"contents": [{"parts": [{"text": "hi"}]}]},
+    "/models/weft-offline:streamGenerateContent": {"contents": [{"parts": [{"text": "hi"}]}]},
+    "/models/weft-offline:countTokens": {"contents": [{"parts": [{"text": "hi"}]}]},
+}
+
+
+@pytest.mark.parametrize("prefix", ["", "/v1", "/v1beta", "/v1/v1", "/v1beta/v1beta", "/v1/v1beta"])
+@pytest.mark.parametrize("path", ASKED)
+def test_a_base_url_may_have_a_version_or_not(gateway, path, prefix):
+    if prefix.endswith("/v1beta") and "/models/" not in path:
+        pytest.skip("only Google has this version")
+    body = ASKED[path] | ({} if "/models/" in path else {"model": "weft-offline"})
+    status, _, answer = post(gateway.url + prefix + path, body)
+    assert status == 200, answer
+
+
+@pytest.mark.parametrize("path", ["/models", "/v1/models", "/v1/v1/models", "/models/weft-offline"])
+def test_the_list_of_models_needs_no_version(gateway, path):
+    with urlopen(gateway.url + path, timeout=10) as answer:
+        assert answer.status == 200
+        assert b"weft-offline" in answer.read()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "path"),
+    [
+        ("anthropic", "/v1/messages"),
+        ("openai-chat", "/v1/chat/completions"),
+        ("openai-responses", "/v1/responses"),
+        ("gemini", "/v1beta/models/m:generateContent"),
+    ],
+)
+@pytest.mark.parametrize("base", ["", "/", "/v1", "/v1/", "/v1beta", "/v1beta/"])
+def test_an_upstream_url_may_end_in_a_version(protocol, path, base):
+    provider = make_provider("u", protocol, f"http://127.0.0.1:9/base{base}")
+    version, _, rest = path[1:].partition("/")
+    version = base.strip("/") or version
+    assert provider.url(path) == f"http://127.0.0.1:9/base/{version}/{rest}"
+
+
+THOUGHT = claude(
+    {"type": "thinking", "thinking": "pondering", "signature": "c2ln"},
+    {"type": "text", "text": "ok"},
+    stop_reason="end_turn",
+)
+
+
+def test_chat_clients_are_shown_thinking_in_bodies_and_streams():
+    done = weft.translate_response(THOUGHT, "anthropic", "openai-chat")
+    message = done.body["choices"][0]["message"]
+    assert (message["reasoning_content"], message["content"]) == ("pondering", "ok")
+    assert {loss.level for loss in done.losses} == {"form"}
+    translator = weft.StreamTranslator("anthropic", "openai-chat")
+    out = translator.feed(json.dumps(THOUGHT).encode()) + translator.close()
+    shown = decode_answer(CODECS["openai-chat"], out).message.blocks
+    assert [block.text for block in shown] == ["pondering", "ok"]
+    assert b"c2ln" not in out
+
+
+@pytest.mark.parametrize("echoes", [True, False])  # some clients hand thinking back, some do not
+def test_thinking_that_a_chat_client_echoes_goes_only_to_its_maker(echoes):
+    shown = weft.translate_response(THOUGHT, "anthropic", "openai-chat")
+    echo = {"role": "assistant", "content": "ok"} | (
+        {"reasoning_content": "pondering"} if echoes else {}
+    )
+    messages = [{"role": "user", "content": "q"}, echo, {"role": "user", "content": "more"}]
+    body = {"model": "claude-sonnet-4-5", "messages": messages}
+    home = weft.translate(body, "openai-chat", "anthropic", sidecar=shown.sidecar).body
+    assert home["messages"][1]["content"] == THOUGHT["content"]
+    for target in ("openai-responses", "gemini"):
+        for sidecar in (None, shown.sidecar):
+            away = weft.translate(body, "openai-chat", target, sidecar=sidecar).body
+            assert "pondering" not in json.dumps(away)

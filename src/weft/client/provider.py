@@ -94,11 +94,12 @@ class Provider(Struct, frozen=True, kw_only=True):
         return f"Provider({self.name}={self.protocol}:{self.base_url})"
 
     def url(self, path: str) -> str:
-        """The address of a path like `/v1/messages`; the base may end in its version."""
+        """The address of a path like `/v1/messages`. The base may end in a version, which then
+        stands in place of the path's."""
         base = self.base_url.rstrip("/")
         version = "/" + path.split("/")[1]
-        if version in VERSIONS:
-            base = base.removesuffix(version)
+        if version in VERSIONS and base.endswith(VERSIONS):
+            path = path.removeprefix(version)
         return base + path
 
     @property

@@ -39,7 +39,7 @@ from .asgi import (
     plain_answers,
 )
 from .auth import admit
-from .endpoints import HEALTH, find_endpoint
+from .endpoints import HEALTH, find_endpoint, full_path
 from .errors import refusal
 from .guard import Gate
 from .heavy import tune_interpreter
@@ -95,6 +95,7 @@ def build(state: State) -> ASGIApp:
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         inbound, outbound = Inbound(scope, receive), Outbound(plain_answers(scope, send))
+        inbound.path = full_path(inbound.path)
         endpoint = find_endpoint(inbound.method, inbound.path)
         if endpoint is not None:
             await endpoint(state, inbound, outbound)

@@ -4,6 +4,7 @@ Every route is a plain function of the state, what came in and the way out. One 
 protocol is wrapped so that whatever fails is told in that protocol's words.
 """
 
+import re
 import sys
 import traceback
 from collections.abc import Awaitable, Callable
@@ -175,6 +176,22 @@ ROUTES: dict[tuple[str, str], Endpoint] = {
     ("GET", HEALTH): health,
     ("HEAD", HEALTH): health,
 }
+
+
+_VERSIONS = re.compile(r"/(?:(?:v1|v1beta)/)+(?=(?:v1|v1beta)/)")
+_UNVERSIONED = re.compile(r"/(?:messages|chat/completions|responses|models)(?=[/]|$)")
+
+
+def full_path(path: str) -> str:
+    """The path with its version once, whether the client's base URL has it or not.
+
+    Clients differ in what they add to a base URL: `/v1/messages` or `/messages`. So a base URL may
+    end in `/v1` or not, and the version comes twice, once or never.
+    """
+    path = _VERSIONS.sub("/", path, count=1) if path.startswith("/v1") else path
+    if _UNVERSIONED.match(path) is None:
+        return path
+    return ("/v1beta" if read_address(f"/v1beta{path}").model else "/v1") + path
 
 
 def find_endpoint(method: str, path: str) -> Endpoint | None:

@@ -163,7 +163,7 @@ class StreamEncoder:
         if kind == "signature":
             item.signature.append(text)
             return []
-        return self._grown(item, text)
+        return self._grown(item, text) if text else []
 
     def _grown(self, item: Item, text: str) -> list[Frame]:
         frames: list[Frame] = []
