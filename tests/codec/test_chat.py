@@ -687,6 +687,7 @@ def test_an_answer_of_another_wire():
                 "index": 0,
                 "message": {
                     "role": "assistant",
+                    "reasoning_content": "t",
                     "content": "ab",
                     "refusal": None,
                     "tool_calls": [call()],
@@ -703,7 +704,7 @@ def test_an_answer_of_another_wire():
             "completion_tokens_details": {"reasoning_tokens": 2},
         },
     }
-    assert [loss.level for loss in done.losses] == ["meaning", "form", "form"]
+    assert [loss.level for loss in done.losses] == ["form", "form", "form"]
 
 
 def test_an_error_in_an_answers_clothes_is_an_error():
@@ -902,7 +903,8 @@ def test_a_stream_of_another_wire():
     events = [
         Start("msg_1", "claude", Usage(input=10)),
         Open(0, Thinking("")),
-        Delta(0, "thinking", "hidden"),
+        Delta(0, "thinking", "so"),
+        Delta(0, "signature", "s"),
         Close(0),
         Open(1, Text("")),
         Delta(1, "text", "a"),
@@ -922,6 +924,7 @@ def test_a_stream_of_another_wire():
     assert all((c["id"], c["created"], c["model"]) == ("msg_1", 9, "claude") for c in chunks)
     assert [c["choices"][0]["delta"] for c in chunks if c["choices"]] == [
         {"role": "assistant"},
+        {"reasoning_content": "so"},
         {"content": "a"},
         tool(0, id="c0", type="function", function={"name": "f", "arguments": ""}),
         tool(1, id="c1", type="function", function={"name": "g", "arguments": ""}),
@@ -936,7 +939,7 @@ def test_a_stream_of_another_wire():
         "completion_tokens": 5,
         "total_tokens": 15,
     }
-    assert [loss.what for loss in encoder.losses.items] == ["a thinking block"]
+    assert [loss.what for loss in encoder.losses.items] == ["the signature of thinking"]
 
 
 @pytest.mark.parametrize(

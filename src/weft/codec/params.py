@@ -211,6 +211,9 @@ def lose_ext(ext: Ext, protocol: str, place: Place, losses: Losses) -> None:
         path = losses.path(place)
         item = members(fields.get("item"))
         if item is None:
+            name = fields.get("item")
+            if isinstance(name, str) and path.endswith(f".{name}"):  # its members stand beside it
+                path = path.removesuffix(f".{name}")
             _lose_members(fields, path, losses)
             continue
         # A border: the members are those of the item around the parts.

@@ -20,12 +20,15 @@ from weft.model import (
     ApiError,
     Audio,
     Block,
+    Close,
+    Event,
     File,
     FileRef,
     Image,
     JsonObject,
     Message,
     Opaque,
+    Open,
     Origin,
     Place,
     Redacted,
@@ -40,7 +43,16 @@ from .errors import decode_error
 from .lenient import complete_message
 from .messages import decode_message, own, write_assistant
 from .usage import decode_stop, decode_usage, encode_usage, finish_word
-from .wire import COMPLETION, FAILED_STOPS, PROTOCOL, REASONING_DETAILS, REASONING_PROOF
+from .wire import (
+    COMPLETION,
+    FAILED_STOPS,
+    HIDDEN,
+    PROTOCOL,
+    REASONING,
+    REASONING_DETAILS,
+    REASONING_PROOF,
+    ThinkingMember,
+)
 
 CHOICE = "choices[0]"
 MESSAGE = "choices[0].message"
@@ -201,14 +213,66 @@ def encode_response(response: Response, created: int, locate: Locate | None = No
 def _shown(message: Message, losses: Losses) -> list[Block]:
     """The blocks that a client of this wire can be shown."""
     blocks: list[Block] = []
+    thoughts = sum(isinstance(block, Thinking) for block in message.blocks)
     for number, block in enumerate(message.blocks):
         if not sayable(block, message.origin, (0, number), losses):
+            continue
+        if isinstance(block, Thinking) and not _made_here(message.origin):
+            if thoughts > 1:
+                what = "the borders between thoughts"
+                losses.add((0, number), what, "they are one text here", "form")
+            shown = show_thinking(block, (0, number), losses)
+            blocks += [] if shown is None else [shown]
             continue
         ext = getattr(block, "ext", None)
         if ext is not None:
             lose_ext(ext, PROTOCOL, (0, number), losses)
         blocks.append(block)
     return blocks
+
+
+def show_thinking(block: Thinking, place: Place, losses: Losses) -> Thinking | None:
+    """Another wire's thinking as a client of this wire sees it: the text, in the member that
+    `place_thinking` chose. Its signature stays with Weft; the next request gets it back."""
+    if block.signature is not None:
+        losses.add(place, "the signature of thinking", "it is its maker's only", "form")
+    if block.ext is not None:
+        lose_ext(block.ext, PROTOCOL, place, losses)
+    if not block.text:
+        losses.add(place, "a thinking block", "it has no text", "form")
+        return None
+    return Thinking(block.text, None, {PROTOCOL: {"item": thinking_member(block)}})
+
+
+def thinking_member(block: Thinking) -> str:
+    """The member that shows this thinking."""
+    return str(own(block.ext).get("item") or REASONING[0])
+
+
+def place_thinking(message: Message, member: ThinkingMember) -> Message:
+    """The message with its thinking marked for this member; itself where that is the default."""
+    if member == REASONING[0] or not any(isinstance(block, Thinking) for block in message.blocks):
+        return message
+    blocks = tuple(_placed(block, member) for block in message.blocks)
+    return structs.replace(message, blocks=blocks)
+
+
+def place_thinking_event(event: Event, member: ThinkingMember) -> Event:
+    """Like `place_thinking`, for one event of a stream."""
+    if isinstance(event, Open | Close) and isinstance(event.block, Thinking):
+        return structs.replace(event, block=_placed(event.block, member))
+    return event
+
+
+def _placed(block: Block, member: ThinkingMember) -> Block:
+    if not isinstance(block, Thinking) or member == REASONING[0]:
+        return block
+    ext = {**(block.ext or {}), PROTOCOL: {**own(block.ext), "item": member}}
+    return structs.replace(block, ext=ext)
+
+
+def _made_here(origin: Origin | None) -> bool:
+    return origin is not None and origin.protocol == PROTOCOL
 
 
 def _join_texts(said: JsonObject, message: Message, losses: Losses) -> None:
@@ -235,12 +299,16 @@ def _put_back(body: JsonObject, kept: JsonObject) -> None:
 
 def sayable(block: Block, origin: Origin | None, place: Any, losses: Losses) -> bool:
     """Whether an answer's block can be shown to a client of this wire; what cannot is reported."""
-    made_here = origin is not None and origin.protocol == PROTOCOL
+    made_here = _made_here(origin)
     match block:
-        case Thinking() | Redacted():
+        case Thinking():
+            if made_here or thinking_member(block) != HIDDEN:
+                return True
+            why = "the settings hide it from this client"
+        case Redacted():
             if made_here:
                 return True
-            why = "this wire shows no thinking"
+            why = "this wire shows no sealed thinking"
         case Opaque(protocol=protocol) if protocol != PROTOCOL:
             why = "only its own protocol knows it"
         case Image() | File():

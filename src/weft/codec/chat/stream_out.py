@@ -25,6 +25,7 @@ from weft.model import (
     Start,
     Stop,
     Text,
+    Thinking,
     ToolCall,
     Usage,
     merge_usage,
@@ -32,7 +33,7 @@ from weft.model import (
 
 from .errors import encode_error
 from .messages import write_call
-from .response import sayable
+from .response import sayable, thinking_member
 from .stream import DONE, Chunk
 from .usage import encode_usage, finish_word
 from .wire import CHUNK, PROTOCOL
@@ -63,6 +64,8 @@ class StreamEncoder:
         self._stop: Stop | None = None
         self._usage: Usage | None = None
         self._lost: set[str] = set()
+        self._unsigned: set[int] = set()
+        self._thoughts: list[int] = []
 
     def send(self, event: Event) -> list[Frame]:
         if isinstance(event, Chunk):
@@ -77,6 +80,9 @@ class StreamEncoder:
 
     def _write(self, event: Event) -> list[Frame]:
         match event:
+            case Delta(index=index, kind="signature"):
+                self._lose_signature(index)
+                return []
             case Delta(index=index, text=text):
                 return self._grow(index, text)
             case Open(index=index, block=block):
@@ -115,6 +121,10 @@ class StreamEncoder:
     def _opened(self, index: int, block: Block) -> list[Frame]:
         if not sayable(block, None, (0, index), self.losses):
             return []
+        if isinstance(block, Thinking) and block.signature is not None:
+            self._lose_signature(index)
+        if isinstance(block, Thinking):
+            self._lose_borders(index)
         frames = self._begin()
         said = self._open[index] = _Said(block, self._calls)
         self._refused = self._refused or isinstance(block, Refusal)
@@ -136,6 +146,8 @@ class StreamEncoder:
                 return [self._chunk({"tool_calls": [{"index": said.number, **inner}]})]
             case Refusal():
                 return [self._chunk({"refusal": text})]
+            case Thinking():
+                return [self._chunk({thinking_member(said.block): text})]
             case _:
                 return [self._chunk({"content": text})]
 
@@ -146,10 +158,26 @@ class StreamEncoder:
             return []
         whole = _words(block) if block is not None else ""
         frames = self._grow(index, whole[said.length :])
+        if isinstance(said.block, Thinking) and not said.length:
+            self.losses.add((0, index), "a thinking block", "it has no text", "form")
         if isinstance(said.block, ToolCall) and not said.length and not said.block.custom:
             frames += self._grow(index, "{}")
         del self._open[index]
         return frames
+
+    def _lose_borders(self, index: int) -> None:
+        """Thoughts of several blocks are one text here; the first is named with the second."""
+        self._thoughts.append(index)
+        if len(self._thoughts) > 1:
+            what, why = "the borders between thoughts", "they are one text here"
+            for number in self._thoughts[-1:] if len(self._thoughts) > 2 else self._thoughts:
+                self.losses.add((0, number), what, why, "form")
+
+    def _lose_signature(self, index: int) -> None:
+        place, what = (0, index), "the signature of thinking"
+        if index not in self._unsigned:
+            self._unsigned.add(index)
+            self.losses.add(place, what, "it is its maker's only", "form")
 
     def _end(self) -> list[Frame]:
         frames = self._begin()
@@ -187,7 +215,7 @@ def _is_native(error: ApiError) -> bool:
 
 def _words(block: Block) -> str:
     match block:
-        case Text(text=text) | Refusal(text=text):
+        case Text(text=text) | Refusal(text=text) | Thinking(text=text):
             return text
         case ToolCall(arguments=arguments):
             return arguments

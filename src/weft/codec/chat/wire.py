@@ -4,6 +4,8 @@ Many servers speak dialects of this wire. What they add is kept; what has a mean
 knows (reasoning in three spellings) is read as that, and written back as it was spelt.
 """
 
+from typing import Literal
+
 from weft.model import ErrorKind, StopKind
 
 PROTOCOL = "openai-chat"
@@ -19,6 +21,13 @@ CALL_ID_LENGTH = 40
 
 REASONING = ("reasoning_content", "reasoning", "reasoning_text")
 """The members in which dialects show thinking: DeepSeek; OpenRouter and Groq; Copilot."""
+
+HIDDEN = "hidden"
+"""Marks thinking that a client of this wire is not to see."""
+
+ThinkingMember = Literal["reasoning_content", "reasoning", "reasoning_text", "hidden"]
+"""The member in which a client of this wire is shown the thinking of another wire's model. This
+wire has no official one: most clients read `reasoning_content`, OpenRouter's read `reasoning`."""
 
 REASONING_PROOF = "reasoning_opaque"
 REASONING_DETAILS = "reasoning_details"
