@@ -204,6 +204,9 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
     from weft.thread import (
         threads as threads,
     )
+    from weft.thread import (
+        undelete as undelete,
+    )
     from weft.thread.streaming import (
         StreamTranslator as StreamTranslator,
     )
@@ -298,6 +301,7 @@ _NAMES: dict[str, str] = {
     "translate": "weft.thread.translate",
     "translate_error": "weft.thread.translate",
     "translate_response": "weft.thread.translate",
+    "undelete": "weft.thread",
     "validate_compact_input": "weft.compact",
 }
 

@@ -5,13 +5,16 @@ import json
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import weft
-from weft.errors import NotFound, ThreadError, WeftError, WrongValue
+from weft.errors import NotFound, StoreError, ThreadError, WeftError, WrongValue
+from weft.store import Store, open_store
+from weft.thread.care import fsck, gc
 
 
 def texts(thread: weft.Thread, at: str | None = None) -> list[str]:
@@ -307,6 +310,111 @@ def test_reset_to_nothing_says_what_to_do_instead() -> None:
     with pytest.raises(WeftError, match=r"clear\(\)"):
         t.reset(None)
     assert texts(t) == ["one"]
+
+
+# Rename and delete
+
+STORES: dict[str, Callable[[pytest.FixtureRequest], str | None]] = {
+    "memory": lambda _: None,
+    "sqlite": lambda request: str(request.getfixturevalue("tmp_path") / "a.db"),
+    "postgres": lambda request: request.getfixturevalue("postgres"),
+}
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    opened = open_store(STORES[request.param](request))
+    yield opened
+    opened.close()
+
+
+def names(store: Store) -> list[str]:
+    return [record.name for record in weft.threads(store)]
+
+
+def test_a_thread_can_be_renamed(store: Store) -> None:
+    t = weft.open(store, "old", checkpoints=True)
+    t.user("question")
+    t.record_attempt(None, reason="timeout")
+    t.rename("new")
+    t.assistant("answer")
+    assert (t.name, names(store)) == ("new", ["new"])
+    again = weft.open(store, "new")
+    assert len(again.attempts()) == 1
+    assert [hit.text for hit in again.search("answer")] == ["answer"]
+    again.undo()
+    assert len(again.compile()) == 1
+    weft.open(store, "other")
+    with pytest.raises(ThreadError, match="already"):
+        t.rename("other")
+    for wrong in ("", " ", "two\nlines", 5):
+        with pytest.raises(ThreadError):
+            t.rename(wrong)  # type: ignore[arg-type]
+
+
+def test_a_deleted_thread_is_gone_until_it_is_brought_back(store: Store) -> None:
+    t = weft.open(store, "x", scope="s")
+    t.user("secret word")
+    t.delete()
+    assert names(store) == []
+    assert [record.name for record in weft.threads(store, deleted=True)] == ["x"]
+    for verb in (lambda: t.user("more"), t.compile, lambda: t.search("secret")):
+        with pytest.raises(StoreError, match="deleted"):
+            verb()
+    assert texts(weft.open(store, "x")) == []
+    with pytest.raises(ThreadError, match="rename it"):
+        weft.undelete(store, "x")
+    weft.open(store, "x").delete()
+    weft.undelete(store, "x").name  # noqa: B018 - the empty one, which was deleted last
+    weft.open(store, "x").rename("empty")
+    assert weft.undelete(store, "x").name == "x"
+    assert texts(weft.open(store, "x")) == ["secret word"]
+    with pytest.raises(NotFound):
+        weft.undelete(store, "x")
+
+
+def test_gc_drops_deleted_threads_for_good(store: Store) -> None:
+    t = weft.open(store, "x")
+    t.user("only here")
+    kept = weft.open(store, "kept")
+    kept.user("stays")
+    t.delete()
+    assert gc(store, days=1).threads == 0
+    assert gc(store, days=-1, preview=True).threads == 1
+    swept = gc(store, days=-1)
+    assert (swept.threads, swept.commits) == (1, 1)
+    assert weft.threads(store, deleted=True) == []
+    assert fsck(store).clean
+    assert texts(weft.open(store, "kept")) == ["stays"]
+
+
+def test_a_thread_that_another_process_deleted_is_not_written_to(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.db")
+    with weft.open(path, "x") as mine, weft.open(path, "x") as other:
+        mine.user("one")
+        other.user("two")
+        other.delete()
+        with pytest.raises(StoreError, match="deleted"):
+            mine.user("three")
+
+
+def test_the_commands_rename_delete_and_bring_back(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.db")
+    run("commit", "hello", "--store", path, "--thread", "a")
+    assert "'a' is now 'b'" in run("rename", "b", "--thread", "a", "--store", path).stdout
+    refused = run("delete", "b", "--store", path)
+    assert refused.returncode == 1
+    assert "--yes" in refused.stderr
+    assert "undelete" in run("delete", "b", "--yes", "--store", path).stdout
+    assert run("threads", "--store", path, "--json").stdout.strip() == "[]"
+    listed = json.loads(run("threads", "--deleted", "--store", path, "--json").stdout)
+    assert [row["name"] for row in listed] == ["b"]
+    assert "hello" not in run("search", "hello", "--store", path).stdout
+    assert json.loads(run("undelete", "b", "--store", path, "--json").stdout) == {"thread": "b"}
+    assert "cleared" in run("clear", "--store", path).stdout
+    assert json.loads(run("compile", "--store", path, "--json").stdout) == []
+    run("undo", "--store", path)
+    assert "hello" in run("compile", "--store", path).stdout
 
 
 def test_no_warning_where_nothing_is_wrong() -> None:

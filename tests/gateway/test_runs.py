@@ -209,13 +209,32 @@ def test_undo_and_redo_wait_for_the_end_of_a_run(gateway, upstream):
         body = {"thread": "no-undo"}
         replies = [
             await asyncio.to_thread(post, gateway.url + path, body)
-            for path in ("/api/undo", "/api/redo")
+            for path in ("/api/undo", "/api/redo", "/api/delete")
         ]
         upstream.gate.set()
         await tab.until(*ENDS)
         return [status for status, _, _ in replies]
 
-    assert talk(gateway, run) == [409, 409]
+    assert talk(gateway, run) == [409, 409, 409]
+
+
+def test_a_thread_is_renamed_deleted_and_brought_back(gateway):
+    with weft.thread.open(str(gateway.store), "first name") as opened:
+        opened.user("hello")
+
+    def ask(path, **body):
+        status, _, answer = post(f"{gateway.url}/api/{path}", body)
+        return status, orjson.loads(answer)
+
+    assert ask("rename", thread="first name", name="second")[1]["thread"] == "second"
+    status, answer = ask("delete", thread="second")
+    assert (status, answer["message"]) == (200, "Deleted second.")
+    assert ask("delete", thread="second")[0] == 404
+    assert "second" not in [record.name for record in weft.threads(str(gateway.store))]
+    assert ask("undelete", thread="second")[0] == 200
+    assert ask("undelete", thread="second")[0] == 404
+    with weft.thread.open(str(gateway.store), "second") as opened:
+        assert len(opened.compile()) == 1
 
 
 def fill(gateway, thread, messages=60):

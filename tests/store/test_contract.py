@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from weft.store import (
     MemoryStore,
     SqliteStore,
     Store,
+    deleted_name,
     open_store,
+    read_deleted_name,
 )
 
 BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
@@ -512,3 +515,76 @@ def test_chains_are_matched_within_threads(store):
     land(store, "a", thread="other", chain=b"x")
     assert [match.thread for match in store.match_within(["other"], [b"x"])] == ["other"]
     assert store.match_within(["other"], [b"y"]) == []
+
+
+def test_a_renamed_thread_takes_everything_along(store: Store) -> None:
+    land(store, "a", chain=b"chain")
+    store.add_links("t", [(b"key", id_of("a"))])
+    store.add_attempt("t", AttemptRecord(id_of("a"), "failed", b"{}", 2.0))
+    store.index([(item.key, "words here") for item in store.unindexed(10)])
+    store.rename_thread("t", "new")
+    assert [record.name for record in store.threads()] == ["new"]
+    assert store.read_thread("t") is None
+    assert store.read_ref("new", "main") == id_of("a")
+    assert [match.thread for match in store.match([b"chain"])] == ["new"]
+    assert [link.thread for link in store.find_links([b"key"])] == ["new"]
+    assert [link.thread for link in store.only_links([b"key"])] == ["new"]
+    assert len(store.attempts("new")) == 1
+    assert len(store.operations("new")) == 1
+    assert [step.commit.id for step in store.search("new", ["words"], 5)] == [id_of("a")]
+    land(store, "b", "a", old="a", thread="new")
+    with pytest.raises(StoreError, match="renamed or deleted"):
+        land(store, "c", "b", old="b", thread="t")
+    with pytest.raises(StoreError, match="is not in the store"):
+        store.read_ref("t", "main")
+
+
+def test_a_thread_does_not_take_the_name_of_another(store: Store) -> None:
+    store.ensure_thread("other", created=2.0)
+    with pytest.raises(StoreError, match="already"):
+        store.rename_thread("t", "other")
+    with pytest.raises(StoreError, match="not in the store"):
+        store.rename_thread("nobody", "new")
+    assert [record.name for record in store.threads()] == ["t", "other"]
+
+
+def test_a_rename_is_taken_back_with_its_transaction(store: Store) -> None:
+    land(store, "a")
+    with suppress(ZeroDivisionError), store.transaction():
+        store.rename_thread("t", "new")
+        raise ZeroDivisionError
+    land(store, "b", "a", old="a")
+    assert store.read_thread("new") is None
+
+
+def test_a_deleted_thread_is_found_by_nothing(store: Store) -> None:
+    land(store, "a", chain=b"chain")
+    store.add_links("t", [(b"key", id_of("a"))])
+    name = deleted_name("t", 5.0)
+    store.rename_thread("t", name)
+    assert read_deleted_name(name) == ("t", 5.0)
+    assert read_deleted_name("t") is None
+    assert store.threads() == []
+    assert [record.name for record in store.threads(deleted=True)] == [name]
+    assert store.match([b"chain"]) == []
+    assert store.match_within([name], [b"chain"]) == []
+    assert store.find_links([b"key"]) == []
+    assert store.only_links([b"key"]) == []
+    assert store.newest_link(b"key") is None
+    assert store.newest_link(b"key", deleted=True) is not None
+    store.ensure_thread("t", created=6.0)
+    land(store, "a", chain=b"chain")
+    store.add_links("t", [(b"key", id_of("a"))])
+    assert [link.thread for link in store.only_links([b"key"])] == ["t"]
+    assert [match.thread for match in store.match([b"chain"])] == ["t"]
+
+
+def test_a_dropped_thread_leaves_nothing(store: Store) -> None:
+    land(store, "a")
+    upkeep = store.upkeep()
+    with store.transaction():
+        upkeep.drop("t", {id_of("a"): ""})
+        upkeep.drop_thread("t")
+    assert store.threads() == []
+    assert store.read_thread("t") is None
+    assert upkeep.flaws() == []

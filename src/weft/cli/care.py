@@ -42,7 +42,7 @@ def collect(args: argparse.Namespace) -> int:
     swept = gc(address, days=args.days, preview=args.preview)
     if args.json:
         print_json({**swept.to_dict(), "preview": args.preview})
-    elif not swept.commits and not swept.entries:
+    elif not swept.commits and not swept.entries and not swept.threads:
         verb = "would go" if args.preview else "went"
         print(f"nothing {verb}: {_why_kept(address, args.days)}")
     else:
@@ -61,7 +61,9 @@ def _why_kept(address: str, days: float) -> str:
 
 
 def _sizes(swept: Swept) -> str:
-    return f"{plural(swept.commits, 'commit')} and {plural(swept.entries, 'entry')}"
+    told = f"{plural(swept.commits, 'commit')} and {plural(swept.entries, 'entry')}"
+    deleted = f", with {plural(swept.threads, 'deleted thread')}," if swept.threads else ""
+    return told + deleted
 
 
 def erase(args: argparse.Namespace) -> int:

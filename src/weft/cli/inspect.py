@@ -12,7 +12,7 @@ import orjson
 from weft.history import Diff, Row, read_branches
 from weft.model import Message, ToolCall, ToolResult, speaker, spoken
 from weft.store import Store, ThreadRecord, open_store
-from weft.thread import CompiledContext, Hit, Thread, read_title
+from weft.thread import CompiledContext, Hit, Thread, read_title, threads
 from weft.thread.formats import to_text
 
 from .console import complain
@@ -59,6 +59,8 @@ def run(args: argparse.Namespace) -> int:
 
 def list_threads(args: argparse.Namespace) -> int:
     """Every thread of the store, the one that spoke last first; `--thread` means nothing here."""
+    if args.deleted:
+        return list_deleted(args)
     store = open_store(existing_store(args))
     try:
         rows = [_thread_json(store, record) for record in store.threads()]
@@ -66,6 +68,16 @@ def list_threads(args: argparse.Namespace) -> int:
         store.close()
     rows.sort(key=lambda row: row["last"] or row["created"], reverse=True)
     print_rows(args, rows, lambda row: _thread_line(row, args.screen))
+    return 0
+
+
+def list_deleted(args: argparse.Namespace) -> int:
+    """The threads that `weft undelete` can bring back."""
+    rows = [
+        {"name": record.name, "deleted": _iso(record.deleted or 0.0)}
+        for record in threads(existing_store(args), deleted=True)
+    ]
+    print_rows(args, rows, lambda row: f"{args.screen.name(row['name'])}  deleted {row['deleted']}")
     return 0
 
 
@@ -291,7 +303,11 @@ def _recall_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _no_options(parser: argparse.ArgumentParser) -> None:
-    """Stats and threads need to be told nothing."""
+    """Stats need to be told nothing."""
+
+
+def _threads_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--deleted", action="store_true", help="those that undelete brings back")
 
 
 OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
@@ -302,7 +318,7 @@ OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "search": _search_options,
     "recall": _recall_options,
     "stats": _no_options,
-    "threads": _no_options,
+    "threads": _threads_options,
 }
 VERBS: dict[str, Verb] = {
     "log": log,

@@ -19,6 +19,7 @@ fields, and turns every error into JSON.
     POST /api/compact {thread, branch, budget | replacements | model, keep, preview}
     POST /api/revert {id}, /api/annotate {id, priority}, /api/edit {id, text}
     POST /api/branch {name}, /api/merge {branch, name}, /api/undo {turn}, /api/redo {turn}
+    POST /api/rename {thread, name}, /api/delete {thread}, /api/undelete {thread}
     POST /api/render {text}
 
 An error is `{"error": {"message", "place"}}`; `place` names the field at fault.

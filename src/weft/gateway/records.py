@@ -307,8 +307,8 @@ def record_answer(
     """
     with store.transaction():
         key = exchange_key("answer", record.exchange)
-        ticket = record.ticket or _ticket_of(store, record.exchange, books)
-        done = store.newest_link(key)
+        ticket = _present_ticket(store, record, books)
+        done = store.newest_link(key, deleted=True)
         if done is not None:
             return structs.replace(ticket, thread=done.thread, head=done.commit.hex())
         metadata = None if record.id is None else {ANSWER: record.id}
@@ -344,8 +344,8 @@ def record_failure(store: Store, record: FailureRecord, books: Books) -> Ticket:
     """Keep a partial or failed attempt beside its request; it joins no branch."""
     with store.transaction():
         key = exchange_key("failure", record.exchange)
-        ticket = record.ticket or _ticket_of(store, record.exchange, books)
-        if store.newest_link(key) is not None:
+        ticket = _present_ticket(store, record, books)
+        if store.newest_link(key, deleted=True) is not None:
             return ticket
         head = bytes.fromhex(ticket.head)
         attempt = encode_attempt(head, _attempt_body(record), record.created)
@@ -406,7 +406,7 @@ def find_response(store: Store, scope: str, id: str) -> tuple[str, str] | None:
 
 def _recorded(store: Store, record: RequestRecord, incoming: Incoming) -> Ticket | None:
     """The ticket of an exchange whose request has been recorded already."""
-    link = store.newest_link(exchange_key("request", record.exchange))
+    link = store.newest_link(exchange_key("request", record.exchange), deleted=True)
     if link is None:
         return None
     return _ticket(store, record, incoming, link.thread, link.commit)
@@ -430,9 +430,18 @@ def _ticket(
     )
 
 
+def _present_ticket(store: Store, record: AnswerRecord | FailureRecord, books: Books) -> Ticket:
+    """The ticket of a request, read again where its thread was renamed or deleted meanwhile: what
+    it was answered belongs to it even then."""
+    ticket = record.ticket
+    if ticket is not None and store.read_thread(ticket.thread) is not None:
+        return ticket
+    return _ticket_of(store, record.exchange, books)
+
+
 def _ticket_of(store: Store, exchange: str, books: Books) -> Ticket:
     """The ticket of a request that was replayed: the answer's record was written before it."""
-    link = store.newest_link(exchange_key("request", exchange))
+    link = store.newest_link(exchange_key("request", exchange), deleted=True)
     if link is None:
         raise UnknownExchange(exchange)
     (step,) = store.read_commits(link.thread, [link.commit])
@@ -440,7 +449,7 @@ def _ticket_of(store: Store, exchange: str, books: Books) -> Ticket:
     record = store.read_thread(link.thread)
     branches = store.branches_at(link.thread, link.commit)
     scope = "" if record is None or record.scope is None else record.scope
-    hinted = store.newest_link(exchange_key("hinted", exchange)) is not None
+    hinted = store.newest_link(exchange_key("hinted", exchange), deleted=True) is not None
     return Ticket(
         exchange,
         scope,

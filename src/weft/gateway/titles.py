@@ -13,16 +13,17 @@ class Titles:
     """The titles of a store's threads, by their names."""
 
     def __init__(self) -> None:
-        self._known: dict[str, str] = {}
+        self._known: dict[tuple[str, float], str] = {}
 
     def of(self, store: Store, record: ThreadRecord) -> str | None:
         """The title; None where nothing was said yet."""
-        if record.name not in self._known:
+        key = (record.name, record.created)  # a name may be that of another thread by now
+        if key not in self._known:
             title = read_title(store, record)
             if title is None:
                 return None
-            self._known[record.name] = _line(title)
-        return self._known[record.name]
+            self._known[key] = _line(title)
+        return self._known[key]
 
 
 def _line(words: str) -> str:

@@ -8,10 +8,12 @@ from weft.compact import SystemMessage, validate_compact_input
 from weft.errors import Refused
 from weft.history import PRIORITIES
 from weft.model import JsonObject
-from weft.thread import Undone
+from weft.thread import Thread, Undone, threads
+from weft.thread import undelete as bring_back
 from weft.thread.moving import NAMED
 from weft.tokens import counter_for
 
+from .auth import own_name
 from .fields import Answer, Ask
 from .reads import TOKENIZER, read_steps
 from .render import render
@@ -108,6 +110,39 @@ def redo(ask: Ask) -> JsonObject:
     return {"redone": redone.to_dict(), "message": f"Done again: {_describe(redone)}."}
 
 
+def rename(ask: Ask) -> JsonObject:
+    """Give a thread another name, in the caller's own namespace."""
+    thread = _idle_thread(ask)
+    name = own_name(ask.caller, ask.text("name"))
+    thread.rename(name)
+    return {"thread": name, "message": f"Renamed to {ask.text('name')}."}
+
+
+def delete(ask: Ask) -> JsonObject:
+    thread = _idle_thread(ask)
+    thread.delete()
+    return {"thread": thread.name, "message": f"Deleted {ask.text('thread')}."}
+
+
+def undelete(ask: Ask) -> JsonObject:
+    """Bring back the thread of that name, if the caller may see it."""
+    wanted = (ask.text("thread"), ask.new_name)
+    found = [r.name for r in threads(ask.store, deleted=True) if r.name in wanted and ask.sees(r)]
+    if not found:
+        raise Refused(f"no deleted thread {wanted[0]!r}", param="thread", status=404)
+    record = bring_back(ask.store, found[-1])
+    return {"thread": record.name, "message": f"{wanted[0]} is back."}
+
+
+def _idle_thread(ask: Ask) -> Thread:
+    """The thread that was named, unless somebody is being answered in it."""
+    thread = ask.thread()
+    for run in ask.state.runs:
+        if run.start.thread == thread.name:
+            ask.state.runs.refuse_if_running(thread.name, run.start.branch)
+    return thread
+
+
 def _describe(undone: Undone) -> str:
     """What was taken back, as a person reads it in one line."""
     if undone.commit is None or undone.verb in NAMED:
@@ -126,5 +161,8 @@ WISHES: dict[str, Answer] = {
     "/api/merge": merge,
     "/api/undo": undo,
     "/api/redo": redo,
+    "/api/rename": rename,
+    "/api/delete": delete,
+    "/api/undelete": undelete,
     "/api/render": render_text,
 }

@@ -6,6 +6,7 @@ from pathlib import Path
 from weft.errors import ConfigError
 
 from .base import (
+    DELETED,
     AttemptRecord,
     CommitRecord,
     Landing,
@@ -17,6 +18,8 @@ from .base import (
     Store,
     ThreadRecord,
     Unindexed,
+    deleted_name,
+    read_deleted_name,
 )
 from .landing import checksum
 from .memory import MemoryStore
@@ -24,6 +27,7 @@ from .sqlite import SqliteStore
 from .upkeep import Dropped, Flaw, Judge, Kind, Reason, Tombstone, Upkeep
 
 __all__ = [
+    "DELETED",
     "AttemptRecord",
     "CommitRecord",
     "Dropped",
@@ -45,7 +49,9 @@ __all__ = [
     "Unindexed",
     "Upkeep",
     "checksum",
+    "deleted_name",
     "open_store",
+    "read_deleted_name",
 ]
 
 

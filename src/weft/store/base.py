@@ -24,6 +24,23 @@ from weft.ids import Id
 if TYPE_CHECKING:
     from .upkeep import Upkeep
 
+DELETED = "\x7f"
+"""What the name of a deleted thread begins with. Nobody can give a thread such a name, so the old
+name is free for another one, and everything that belongs to the thread stays with it."""
+
+
+def deleted_name(name: str, moment: float) -> str:
+    """The name that a thread is kept under when it is deleted at this time."""
+    return f"{DELETED}{moment:.6f}{DELETED}{name}"
+
+
+def read_deleted_name(name: str) -> tuple[str, float] | None:
+    """The old name of a deleted thread, and when it was deleted; `None` for any other thread."""
+    if not name.startswith(DELETED):
+        return None
+    moment, _, old = name[len(DELETED) :].partition(DELETED)
+    return old, float(moment)
+
 
 class CommitRecord(Struct, frozen=True, gc=False):
     """A commit as stored. `data` is the body that its id covers, beside parents and entries.
@@ -59,13 +76,17 @@ class Node(Struct, frozen=True, gc=False):
 
 
 class ThreadRecord(Struct, frozen=True):
-    """A thread's name, its current branch, and what it was opened with."""
+    """A thread's name, its current branch, and what it was opened with.
+
+    `deleted` is set in lists of deleted threads only: when that was.
+    """
 
     name: str
     head: str
     checkpoints: bool = False
     scope: str | None = None
     created: float = 0.0
+    deleted: float | None = None
 
 
 class Operation(Struct, frozen=True, gc=False):
@@ -165,8 +186,15 @@ class Store(Protocol):
 
     def read_thread(self, name: str) -> ThreadRecord | None: ...
 
-    def threads(self) -> list[ThreadRecord]:
-        """All threads, oldest first."""
+    def threads(self, *, deleted: bool = False) -> list[ThreadRecord]:
+        """All threads, oldest first; or all that are deleted (`read_deleted_name`)."""
+        ...
+
+    def rename_thread(self, old: str, new: str) -> None:
+        """Give a thread another name; everything that belongs to it follows.
+
+        Raises `StoreError` where there is no such thread, or the new name is taken.
+        """
         ...
 
     def refs(self, thread: str) -> dict[str, Id]:
@@ -237,7 +265,10 @@ class Store(Protocol):
         ...
 
     def match(self, chains: Sequence[bytes]) -> list[Match]:
-        """The commits that carry one of these chained match keys, newest first."""
+        """The commits that carry one of these chained match keys, newest first.
+
+        Deleted threads are never found, here and by links, unless it says so.
+        """
         ...
 
     def match_within(self, threads: Sequence[str], chains: Sequence[bytes]) -> list[Match]:
@@ -260,8 +291,11 @@ class Store(Protocol):
         """Every link with one of these keys, the newest commits first."""
         ...
 
-    def newest_link(self, key: bytes) -> Link | None:
-        """The link with this key to the newest commit; costs the same however many there are."""
+    def newest_link(self, key: bytes, *, deleted: bool = False) -> Link | None:
+        """The link with this key to the newest commit; costs the same however many there are.
+
+        With `deleted`, commits of deleted threads count too.
+        """
         ...
 
     def only_links(self, keys: Sequence[bytes]) -> list[Link]:

@@ -22,7 +22,8 @@ from .database import Database, Deferred, Place, Tip
 TAKEN = "EXISTS (SELECT 1 FROM commits n WHERE n.line = c.line AND n.depth > c.depth)"
 LOGGED = "(SELECT coalesce(max(o.seq), 0) FROM operation o WHERE o.thread = {})"
 HEAD = f"""SELECT r.key, {LOGGED.format("r.thread")}, c.id, c.key, c.line, c.depth, {TAKEN},
-    r.target FROM ref r LEFT JOIN commits c ON c.key = r.target AND c.thread = r.thread
+    r.target, (SELECT t.name FROM thread t WHERE t.key = r.thread)
+    FROM ref r LEFT JOIN commits c ON c.key = r.target AND c.thread = r.thread
     WHERE r.thread = ? AND r.name = ?"""
 PLACE = f"SELECT c.key, c.line, c.depth, {TAKEN} FROM commits c WHERE c.thread = ? AND c.id = ?"
 PUT_ENTRY = "INSERT INTO entry (id, data) VALUES (?, ?) ON CONFLICT (id) DO NOTHING"
@@ -50,12 +51,29 @@ DEFAULT_BRANCH = "main"
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def write_landing(db: Database, owner: int, landing: Landing) -> None:
-    """Write it all inside the transaction at hand; raises `RefMoved` before anything is written."""
+def no_thread(name: str) -> StoreError:
+    """What is wrong where there is no thread of that name; the same write never succeeds later."""
+    why = "it was never made, or it was renamed or deleted"
+    error = StoreError(f"thread {name!r} is not in the store: {why}")
+    error.is_data = True
+    return error
+
+
+def name_taken(name: str) -> StoreError:
+    """What is wrong where a thread is to get the name of another one."""
+    return StoreError(f"there is a thread {name!r} already: choose another name")
+
+
+def write_landing(db: Database, thread: str, owner: int, landing: Landing) -> None:
+    """Write it all inside the transaction at hand; raises `RefMoved` before anything is written.
+
+    `owner` is the key that the thread of that name had when it was looked up: another process may
+    have renamed or deleted it since, which is refused.
+    """
     tip, db.tip = db.tip, None
     put_off = db.deferred
     if tip is None or tip.at != (owner, landing.ref, landing.old):
-        tip = _head(db, owner, landing)
+        tip = _head(db, thread, owner, landing)
     if not _is_plain_child(landing, tip):
         new, is_new = _put_objects(db, owner, landing, tip)
     elif put_off is not None and tip.is_new:
@@ -175,13 +193,15 @@ def outside(commit: CommitRecord) -> tuple[float, bytes | None, bytes | None]:
     return commit.created, commit.usage, commit.chain
 
 
-def _head(db: Database, owner: int, landing: Landing) -> Tip:
+def _head(db: Database, thread: str, owner: int, landing: Landing) -> Tip:
     """The ref as it is in the store; raises `RefMoved` if it does not point at `old`."""
     if db.dialect.hold_thread:
         db.read(db.dialect.hold_thread, (owner,))
     rows = db.read(HEAD, (owner, landing.ref))
     at = (owner, landing.ref, landing.old)
     if not rows:
+        if not db.read("SELECT 1 FROM thread WHERE key = ? AND name = ?", (owner, thread)):
+            raise no_thread(thread)
         if landing.old is not None:
             raise RefMoved(landing.ref)
         refuse_lost(db, owner, landing.ref)
@@ -190,7 +210,9 @@ def _head(db: Database, owner: int, landing: Landing) -> Tip:
         seq: int = db.read(f"SELECT {LOGGED.format('?')}", (owner,))[0][0]
         sql = "INSERT INTO ref (thread, name) VALUES (?, ?)"
         return Tip(at, db.insert(sql, (owner, landing.ref)) or 0, seq, None)
-    ref, seq, seen, key, line, depth, taken, target = rows[0]
+    ref, seq, seen, key, line, depth, taken, target, name = rows[0]
+    if name != thread:
+        raise no_thread(thread)
     if seen is None and target is not None:
         raise dangling(landing.ref)
     if seen != landing.old:

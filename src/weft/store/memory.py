@@ -15,6 +15,7 @@ from weft.errors import RefMoved, StoreError
 from weft.ids import Id
 
 from .base import (
+    DELETED,
     AttemptRecord,
     CommitRecord,
     Landing,
@@ -26,6 +27,7 @@ from .base import (
     ThreadRecord,
     Unindexed,
 )
+from .landing import name_taken, no_thread
 from .memory_upkeep import MemoryUpkeep
 from .upkeep import Tombstone, Upkeep
 from .words import read_words
@@ -122,9 +124,25 @@ class MemoryStore:
             shelf = self._tables.shelves.get(name)
             return None if shelf is None else shelf.record
 
-    def threads(self) -> list[ThreadRecord]:
+    def threads(self, *, deleted: bool = False) -> list[ThreadRecord]:
         with self._lock:
-            return [shelf.record for shelf in self._tables.shelves.values()]
+            records = [shelf.record for shelf in self._tables.shelves.values()]
+        return [record for record in records if _is_deleted(record.name) == deleted]
+
+    def rename_thread(self, old: str, new: str) -> None:
+        with self._lock:
+            shelf, tables = self._shelf(old), self._tables
+            if new in tables.shelves:
+                raise name_taken(new)
+            shelf.record = structs.replace(shelf.record, name=new)
+            names = {name: new if name == old else name for name in tables.shelves}
+            tables.shelves = {names[name]: kept for name, kept in tables.shelves.items()}
+            tables.order = [(names[name], id) for name, id in tables.order]
+            tables.texts = {(names[name], id): text for (name, id), text in tables.texts.items()}
+            for matches in tables.chains.values():
+                matches[:] = [structs.replace(m, thread=names[m.thread]) for m in matches]
+            for links in tables.links.values():
+                links[:] = [structs.replace(link, thread=names[link.thread]) for link in links]
 
     def refs(self, thread: str) -> dict[str, Id]:
         with self._lock:
@@ -242,7 +260,10 @@ class MemoryStore:
     def match(self, chains: Sequence[bytes]) -> list[Match]:
         with self._lock:
             return [
-                match for chain in chains for match in reversed(self._tables.chains.get(chain, []))
+                match
+                for chain in chains
+                for match in reversed(self._tables.chains.get(chain, []))
+                if not _is_deleted(match.thread)
             ]
 
     def match_within(self, threads: Sequence[str], chains: Sequence[bytes]) -> list[Match]:
@@ -271,16 +292,16 @@ class MemoryStore:
 
     def find_links(self, keys: Sequence[bytes]) -> list[Link]:
         with self._lock:
-            return [link for key in keys for link in reversed(self._tables.links.get(key, []))]
+            return [link for key in keys for link in reversed(self._links(key))]
 
-    def newest_link(self, key: bytes) -> Link | None:
+    def newest_link(self, key: bytes, *, deleted: bool = False) -> Link | None:
         with self._lock:
-            known = self._tables.links.get(key)
+            known = self._tables.links.get(key, []) if deleted else self._links(key)
             return known[-1] if known else None
 
     def only_links(self, keys: Sequence[bytes]) -> list[Link]:
         with self._lock:
-            found = [self._tables.links.get(key, []) for key in keys]
+            found = [self._links(key) for key in keys]
             return [links[0] for links in found if len(links) == 1]
 
     def unindexed(self, limit: int) -> list[Unindexed]:
@@ -310,11 +331,15 @@ class MemoryStore:
     def close(self) -> None:
         """Nothing is held that would need it."""
 
+    def _links(self, key: bytes) -> list[Link]:
+        """The links of a key that lead to threads which are not deleted."""
+        return [x for x in self._tables.links.get(key, []) if not _is_deleted(x.thread)]
+
     def _shelf(self, thread: str) -> Shelf:
         try:
             return self._tables.shelves[thread]
         except KeyError:
-            raise StoreError(f"thread {thread!r} is not in the store") from None
+            raise no_thread(thread) from None
 
     def _check(self, shelf: Shelf, landing: Landing, given: dict[Id, bytes]) -> None:
         """Refuse a landing that names what is not there, before any of it is written."""
@@ -347,6 +372,10 @@ class MemoryStore:
         shelves = self._tables.shelves.values()
         known = (shelf.commits[commit.id] for shelf in shelves if commit.id in shelf.commits)
         return structs.replace(commit, data=next(known).commit.data)
+
+
+def _is_deleted(name: str) -> bool:
+    return name.startswith(DELETED)
 
 
 def _node(step: Step) -> Node:

@@ -109,6 +109,9 @@ class MemoryUpkeep:
                 del tables.tombstones[(kind, id)]
         return Dropped(len(commits), len(gone), cut)
 
+    def drop_thread(self, thread: str) -> None:
+        del self._tables.shelves[thread]
+
     def mend(self) -> list[str]:
         return []
 

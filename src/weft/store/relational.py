@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from weft.errors import Damaged, StoreError
+from weft.errors import Damaged, RefMoved, StoreError
 from weft.ids import Id
 
 from .base import (
+    DELETED,
     AttemptRecord,
     CommitRecord,
     Landing,
@@ -25,7 +26,16 @@ from .base import (
     Unindexed,
 )
 from .database import Database, Row
-from .landing import DEFAULT_BRANCH, checksum, dangling, refuse_fewer, refuse_lost, write_landing
+from .landing import (
+    DEFAULT_BRANCH,
+    checksum,
+    dangling,
+    name_taken,
+    no_thread,
+    refuse_fewer,
+    refuse_lost,
+    write_landing,
+)
 from .sql_upkeep import SqlUpkeep
 from .upkeep import Upkeep
 
@@ -39,8 +49,11 @@ COLUMNS = """c.key, c.id, c.depth, c.kind, c.parent, c.second, c.data, c.created
 JOINED = f"SELECT {COLUMNS} FROM commits c LEFT JOIN entry e ON e.key = c.entry"
 NODES = """SELECT c.id, c.depth, p.id, s.id FROM commits c
     LEFT JOIN commits p ON p.key = c.parent LEFT JOIN commits s ON s.key = c.second"""
+LIVE = f"substr(t.name, 1, 1) <> '{DELETED}'"
 LINKED = """SELECT l.commit_key, l.key, t.name, c.id FROM link l
     JOIN commits c ON c.key = l.commit_key JOIN thread t ON t.key = c.thread"""
+ENDMOST = f"""SELECT l.commit_key FROM link l JOIN commits c ON c.key = l.commit_key
+    JOIN thread t ON t.key = c.thread WHERE l.key = w.key AND {LIVE} ORDER BY l.commit_key"""
 LINES = """
     WITH RECURSIVE hop (line, depth) AS (
         SELECT line, depth FROM commits WHERE thread = ? AND id = ?
@@ -94,13 +107,24 @@ class SqlStore:
         self._remember(name, key)
         return _thread(record)
 
-    def threads(self) -> list[ThreadRecord]:
-        return [
-            _thread(row)
-            for row in self._db.read(
-                "SELECT name, head, checkpoints, scope, created FROM thread ORDER BY key"
-            )
-        ]
+    def threads(self, *, deleted: bool = False) -> list[ThreadRecord]:
+        chosen = f"NOT ({LIVE})" if deleted else LIVE
+        rows = self._db.read(
+            f"""SELECT t.name, t.head, t.checkpoints, t.scope, t.created FROM thread t
+            WHERE {chosen} ORDER BY t.key"""
+        )
+        return list(map(_thread, rows))
+
+    def rename_thread(self, old: str, new: str) -> None:
+        with self._db.transaction():
+            rows = self._db.read("SELECT key FROM thread WHERE name = ?", (old,))
+            if not rows:
+                raise no_thread(old)
+            if self._db.read("SELECT 1 FROM thread WHERE name = ?", (new,)):
+                raise name_taken(new)
+            self._db.write("UPDATE thread SET name = ? WHERE key = ?", (new, rows[0][0]))
+            self._keys.pop(old, None)
+            self._keys.pop(new, None)
 
     def refs(self, thread: str) -> dict[str, Id]:
         owner = self._key(thread)
@@ -132,8 +156,14 @@ class SqlStore:
         return id
 
     def land(self, thread: str, landing: Landing) -> None:
-        with self._db.transaction(alone=False):
-            write_landing(self._db, self._key(thread), landing)
+        try:
+            with self._db.transaction(alone=False):
+                write_landing(self._db, thread, self._key(thread), landing)
+        except RefMoved:
+            raise
+        except StoreError:
+            self._keys.pop(thread, None)  # another process may have given the name to another one
+            raise
 
     def walk(
         self,
@@ -276,7 +306,8 @@ class SqlStore:
         for chunk in _chunks(chains):
             rows += self._db.read(
                 f"""SELECT c.key, c.chain, t.name, c.id FROM commits c
-                JOIN thread t ON t.key = c.thread WHERE c.chain IN ({_marks(chunk)})""",
+                JOIN thread t ON t.key = c.thread
+                WHERE c.chain IN ({_marks(chunk)}) AND {LIVE}""",
                 tuple(chunk),
             )
         rows.sort(key=lambda row: -row[0])
@@ -289,7 +320,8 @@ class SqlStore:
             rows += self._db.read(
                 f"""SELECT c.key, c.chain, t.name, c.id FROM commits c
                 JOIN thread t ON t.key = c.thread
-                WHERE c.chain IN ({_marks(chunk)}) AND t.name IN ({owners})""",
+                WHERE c.chain IN ({_marks(chunk)}) AND t.name IN ({owners})
+                AND {LIVE}""",
                 (*chunk, *threads),
             )
         rows.sort(key=lambda row: -row[0])
@@ -330,12 +362,16 @@ class SqlStore:
     def find_links(self, keys: Sequence[bytes]) -> list[Link]:
         rows: list[Row] = []
         for chunk in _chunks(keys):
-            rows += self._db.read(f"{LINKED} WHERE l.key IN ({_marks(chunk)})", tuple(chunk))
+            rows += self._db.read(
+                f"{LINKED} WHERE l.key IN ({_marks(chunk)}) AND {LIVE}", tuple(chunk)
+            )
         rows.sort(key=lambda row: -row[0])
         return [Link(*row[1:]) for row in rows]
 
-    def newest_link(self, key: bytes) -> Link | None:
-        rows = self._db.read(f"{LINKED} WHERE l.key = ? ORDER BY l.commit_key DESC LIMIT 1", (key,))
+    def newest_link(self, key: bytes, *, deleted: bool = False) -> Link | None:
+        chosen = "" if deleted else f" AND {LIVE}"
+        sql = f"{LINKED} WHERE l.key = ?{chosen} ORDER BY l.commit_key DESC LIMIT 1"
+        rows = self._db.read(sql, (key,))
         return Link(*rows[0][1:]) if rows else None
 
     def only_links(self, keys: Sequence[bytes]) -> list[Link]:
@@ -344,8 +380,7 @@ class SqlStore:
             listed = ", ".join(["(?)"] * len(chunk))
             rows = self._db.read(
                 f"""WITH wanted (key) AS (VALUES {listed}), ends AS (SELECT w.key,
-                    (SELECT min(l.commit_key) FROM link l WHERE l.key = w.key) AS low,
-                    (SELECT max(l.commit_key) FROM link l WHERE l.key = w.key) AS high
+                    ({ENDMOST} LIMIT 1) AS low, ({ENDMOST} DESC LIMIT 1) AS high
                     FROM wanted w)
                 SELECT e.key, t.name, c.id FROM ends e JOIN commits c ON c.key = e.low
                 JOIN thread t ON t.key = c.thread WHERE e.low = e.high""",
@@ -450,7 +485,7 @@ class SqlStore:
         if key is None:
             rows = self._db.read("SELECT key FROM thread WHERE name = ?", (thread,))
             if not rows:
-                raise StoreError(f"thread {thread!r} is not in the store")
+                raise no_thread(thread)
             key = rows[0][0]
             self._remember(thread, key)
         return key

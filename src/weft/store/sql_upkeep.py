@@ -129,6 +129,13 @@ class SqlUpkeep:
         )
         return {row[0] for row in rows}
 
+    def drop_thread(self, thread: str) -> None:
+        with self._db.transaction():
+            ((owner,),) = self._db.read("SELECT key FROM thread WHERE name = ?", (thread,))
+            for table in ("operation", "ref", "checkpoint"):
+                self._db.write(f"DELETE FROM {table} WHERE thread = ?", (owner,))
+            self._db.write("DELETE FROM thread WHERE key = ?", (owner,))
+
     def drop(self, thread: str, commits: Mapping[Id, str]) -> Dropped:
         if not commits:
             return Dropped(0, 0, 0)

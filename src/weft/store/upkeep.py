@@ -104,6 +104,10 @@ class Upkeep(Protocol):
         """Delete these commits (with the text each is found by), and what only they needed."""
         ...
 
+    def drop_thread(self, thread: str) -> None:
+        """Delete a thread whose commits are gone, with its branches and its log."""
+        ...
+
     def mend(self) -> list[str]:
         """Put right what the store itself can; the result says what, a line for each."""
         ...

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .looking import Hit, Stats
     from .merging import MergePreview
     from .moving import Undone
-    from .opening import Target, open, threads
+    from .opening import Target, existing, open, threads, undelete
     from .params import VendorParams
     from .prefix import Prefix, find_prefix
     from .preview import Preview
@@ -90,6 +90,7 @@ __getattr__ = lazy_names(
         "Wish": "weft.thread.engine",
         "answer_for": "weft.thread.asking",
         "ask_within": "weft.thread.asking",
+        "existing": "weft.thread.opening",
         "extract_text_from_content": "weft.thread.content",
         "find_prefix": "weft.thread.prefix",
         "no_answer_within": "weft.thread.asking",
@@ -98,6 +99,7 @@ __getattr__ = lazy_names(
         "take_imprint": "weft.thread.imprint",
         "write_imprint": "weft.thread.imprint",
         "threads": "weft.thread.opening",
+        "undelete": "weft.thread.opening",
     },
 )
 
@@ -141,6 +143,7 @@ __all__ = [
     "Wish",
     "answer_for",
     "ask_within",
+    "existing",
     "extract_text_from_content",
     "find_prefix",
     "no_answer_within",
@@ -148,5 +151,6 @@ __all__ = [
     "read_title",
     "take_imprint",
     "threads",
+    "undelete",
     "write_imprint",
 ]

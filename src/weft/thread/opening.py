@@ -1,16 +1,20 @@
 """The doors: open a thread by a store's address, or list the threads there are."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from time import time
 from typing import Any, cast
 
-from weft.errors import StoreError, ThreadError, WrongValue
+from weft.errors import StoreError, WrongValue
 from weft.store import Store, ThreadRecord, open_store
 
 from .arguments import check_name
 from .asking import Models
 from .budget import Budget, check_budget
 from .handle import Handle
+from .removing import check_thread_name, list_deleted
+from .removing import undelete as bring_back
 from .thread import Thread
 
 Target = str | Path | Store | None
@@ -33,8 +37,7 @@ def open(
     `budget` limits what the thread may compile to, for this handle. `models` finds who answers for
     a model's name; without it no model can be asked by name.
     """
-    if not check_name("thread", thread).strip():
-        raise ThreadError("a thread needs a name that is not blank")
+    check_thread_name(thread)
     if branch is not None:
         check_name("branch", branch)
     owns = target is None or isinstance(target, str | Path)
@@ -46,15 +49,32 @@ def open(
     return Thread(handle, owns_store=owns)
 
 
-def threads(target: Target = None) -> list[ThreadRecord]:
-    """The threads of a store, oldest first; a file that is not there is not made."""
+def threads(target: Target = None, *, deleted: bool = False) -> list[ThreadRecord]:
+    """The threads of a store, oldest first; a file that is not there is not made.
+
+    With `deleted`, those that were deleted and can still be brought back by `undelete`.
+    """
+    with existing(target) as store:
+        return list_deleted(store) if deleted else store.threads()
+
+
+def undelete(target: Target, name: str) -> ThreadRecord:
+    """Bring back the thread of that name that was deleted last, unless `gc` has dropped it."""
+    with existing(target) as store:
+        return bring_back(store, name)
+
+
+@contextmanager
+def existing(target: Target) -> Generator[Store]:
+    """A store that must be there, for the length of a `with`; one that was open stays open."""
     if target is not None and not isinstance(target, str | Path):
-        return _opened(target).threads()
+        yield _opened(target)
+        return
     if target is not None and "://" not in str(target) and not Path(target).exists():
         raise StoreError(f"there is no store at {str(target)!r}")
     store = open_store(target)
     try:
-        return store.threads()
+        yield store
     finally:
         store.close()
 

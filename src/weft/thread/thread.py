@@ -15,7 +15,7 @@ from weft.compact import CompactResult, Importance, Scorer, Strip, SystemMessage
 from weft.history import Priority, index_behind, show_rows
 from weft.model import JsonObject, Message
 
-from . import merging, moving, notes, replaying, rewriting
+from . import merging, moving, notes, removing, replaying, rewriting
 from .adopting import adopt
 from .asking import SUMMARY_SECONDS, Asker
 from .compacting import Replacements, compact, compact_by_model, refuse_wishes, refuse_words
@@ -398,6 +398,18 @@ class Thread(Recorder):
         is written. Twice is the same as once.
         """
         return take_file(self._handle, data, format, progress)
+
+    def rename(self, name: str) -> None:
+        """Give the thread another name; branches, tags, attempts and what leads to it follow.
+
+        Other handles on the old name find no thread any more, and say so.
+        """
+        removing.rename(self._handle, name)
+
+    def delete(self) -> None:
+        """Take the thread away: it is not listed, searched or matched any more, and its name is
+        free. `weft.undelete(store, name)` brings it back until `gc` drops it for good."""
+        removing.delete(self._handle)
 
     def listen(self, callback: Callable[[SystemMessage], None]) -> None:
         """Call this with every event of the thread."""

@@ -1,0 +1,123 @@
+"""`weft delete`, `undelete`, `rename`, `clear`: threads as a whole."""
+
+import argparse
+import sys
+
+from weft.errors import ConfigError
+from weft.thread import CommitInfo, Thread, undelete
+from weft.thread import open as open_thread
+
+from .reshape import preview_json
+from .terminal import plural
+from .threads import (
+    add_options,
+    at_commit,
+    existing_store,
+    existing_thread,
+    print_json,
+    run_on_thread,
+    safe,
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The options of the command that the parser is for."""
+    add_options(parser)
+    OPTIONS[parser.get_default("command")](parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    return COMMANDS[args.command](args)
+
+
+def delete(args: argparse.Namespace) -> int:
+    """Delete a thread, after a yes."""
+    path = existing_store(args)
+    args.thread = args.name or args.thread
+    name = existing_thread(args, path)
+    with open_thread(path, name) as thread:
+        commits = thread.stats().commits
+        if not args.yes:
+            _confirm(f"delete the thread {name!r} with {plural(commits, 'commit')}?")
+        thread.delete()
+    if args.json:
+        print_json({"deleted": name, "commits": commits})
+    else:
+        print(safe(f"deleted {name!r}; `weft undelete {name}` brings it back until `weft gc`"))
+    return 0
+
+
+def bring_back(args: argparse.Namespace) -> int:
+    record = undelete(existing_store(args), args.name)
+    if args.json:
+        print_json({"thread": record.name})
+    else:
+        print(safe(f"{record.name!r} is back"))
+    return 0
+
+
+def rename(args: argparse.Namespace) -> int:
+    def verb(thread: Thread, args: argparse.Namespace) -> None:
+        old = thread.name
+        thread.rename(args.name)
+        if args.json:
+            print_json({"thread": thread.name, "was": old})
+        else:
+            print(safe(f"{old!r} is now {thread.name!r}"))
+
+    return run_on_thread(args, verb)
+
+
+def clear(args: argparse.Namespace) -> int:
+    def verb(thread: Thread, args: argparse.Namespace) -> None:
+        found = thread.clear(preview=bool(args.preview))
+        if found is not None and not isinstance(found, CommitInfo):
+            if args.json:
+                print_json(preview_json(found))
+            else:
+                print(safe(str(found)))
+        elif args.json:
+            print_json({"branch": thread.current, "was": None if found is None else found.id})
+        elif found is None:
+            print(safe(f"branch {thread.current!r} is empty already"))
+        else:
+            was = f"it was {at_commit(found)}"
+            print(safe(f"cleared branch {thread.current!r}; {was}, and `weft undo` brings it back"))
+
+    return run_on_thread(args, verb)
+
+
+def _confirm(question: str) -> None:
+    """Ask, and raise `ConfigError` where the answer is not yes or nobody can be asked."""
+    if not sys.stdin.isatty():
+        raise ConfigError("nobody can be asked here: say --yes to delete")
+    sys.stderr.write(f"{safe(question)} [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise ConfigError("nothing was deleted")
+
+
+def _delete_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", help="the thread to delete; the same as --thread")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+
+
+def _undelete_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", help="the name that the thread had")
+
+
+def _rename_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", help="the new name; --thread says which thread gets it")
+
+
+def _clear_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--preview", action="store_true", help="show what it would do")
+
+
+OPTIONS = {
+    "delete": _delete_options,
+    "undelete": _undelete_options,
+    "rename": _rename_options,
+    "clear": _clear_options,
+}
+COMMANDS = {"delete": delete, "undelete": bring_back, "rename": rename, "clear": clear}
