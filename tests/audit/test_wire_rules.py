@@ -241,3 +241,153 @@ def test_M8_a_wrong_row_is_refused_by_its_key(tmp_path: Path, text: str, named: 
             read()
         assert named in str(refused.value)
         assert "weft.toml" in str(refused.value)
+
+
+# W-F3: ids that go with reasoning ----------------------------------------------------------------
+
+
+def reasoned(number: int, *items: dict[str, Any], **members: Any) -> dict[str, Any]:
+    """An answer of Responses: reasoning, then items that depend on it."""
+    thought = {
+        "type": "reasoning",
+        "id": f"rs_{number}",
+        "summary": [],
+        "encrypted_content": f"ENC{number}",
+    }
+    return {
+        "id": f"resp_{number}",
+        "object": "response",
+        "created_at": 1,
+        "status": "completed",
+        "model": "gpt-5",
+        "output": [thought, *items],
+        "usage": {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2},
+        **members,
+    }
+
+
+def said_item(number: int) -> dict[str, Any]:
+    text = {"type": "output_text", "text": f"did {number}", "annotations": []}
+    return {
+        "type": "message",
+        "id": f"msg_{number}",
+        "role": "assistant",
+        "status": "completed",
+        "content": [text],
+    }
+
+
+def call_item(number: int, **members: Any) -> dict[str, Any]:
+    return {
+        "type": "function_call",
+        "id": f"fc_{number}",
+        "call_id": f"call_{number}",
+        "name": "f",
+        "arguments": "{}",
+        "status": "completed",
+        **members,
+    }
+
+
+def ids_of(params: Any) -> list[str]:
+    return [item["id"] for item in params["input"] if "id" in item]
+
+
+def thread_of_two_answers() -> weft.Thread:
+    t = weft.open(checkpoints=True)
+    t.user("go")
+    t.assistant(reasoned(1, call_item(1)))
+    t.tool_result("call_1", "out 1")
+    t.assistant(reasoned(2, said_item(2), call_item(2)))
+    t.tool_result("call_2", "out 2")
+    return t
+
+
+def test_WF3_ids_stay_beside_their_reasoning() -> None:
+    params = thread_of_two_answers().compile().to_responses_params(model="gpt-5")
+    assert ids_of(params) == ["rs_1", "fc_1", "rs_2", "msg_2", "fc_2"]
+
+
+def test_WF3_a_range_compaction_that_strips_reasoning_takes_the_ids_along() -> None:
+    t = thread_of_two_answers()
+    first, second, *_ = [point.id for point in t.checkpoints()]
+    t.compact([{"from": first, "to": second, "summary": "S"}])
+    params = t.compile().to_responses_params(model="gpt-5")
+    assert ids_of(params) == []
+    assert "call_2" in str(params["input"])
+    assert "did 2" in str(params["input"])
+    told = [loss for loss in params.losses if loss.what.startswith("the id")]
+    assert [(loss.what, loss.level) for loss in told] == [
+        ("the id 'msg_2'", "form"),
+        ("the id 'fc_2'", "form"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        pytest.param({"store": False, "encrypted": None}, id="reasoning that nobody stores"),
+        pytest.param({"origin": "anthropic"}, id="reasoning of another maker"),
+    ],
+)
+def test_WF3_reasoning_that_is_left_out_on_the_way_takes_the_ids_along(
+    kept: dict[str, Any],
+) -> None:
+    from msgspec import structs
+
+    from weft.model import Origin
+
+    answer = reasoned(1, said_item(1), call_item(1))
+    if "encrypted" in kept:
+        del answer["output"][0]["encrypted_content"]
+    body = {"model": "gpt-5", "input": [{"role": "user", "content": "go"}, *answer["output"]]}
+    body["input"].append({"type": "function_call_output", "call_id": "call_1", "output": "x"})
+    body |= {"store": False} if "store" in kept else {}
+    request = weft.decode(body, "openai-responses")
+    messages = list(request.messages)
+    maker = kept.get("origin", "openai-responses")
+    messages[1] = structs.replace(messages[1], origin=Origin(maker, "p", "gpt-5"))
+    foreign = structs.replace(request, messages=tuple(messages), raw={}, wire=None)
+    done = weft.encode(foreign, "openai-responses")
+    assert ids_of(done.body) == []
+    assert [item.get("type") for item in done.body["input"]][-2:] == [
+        "function_call",
+        "function_call_output",
+    ]
+
+
+def test_WF3_the_second_reasoning_of_a_turn_takes_only_its_own_items_along() -> None:
+    from msgspec import structs
+
+    from weft.model import Origin
+
+    second = {"type": "reasoning", "id": "rs_2", "summary": []}
+    output = [*reasoned(1, said_item(1))["output"], second, call_item(2)]
+    body = {
+        "model": "gpt-5",
+        "store": False,
+        "input": [
+            {"role": "user", "content": "go"},
+            *output,
+            {"type": "function_call_output", "call_id": "call_2", "output": "x"},
+        ],
+    }
+    request = weft.decode(body, "openai-responses")
+    messages = list(request.messages)
+    messages[1] = structs.replace(messages[1], origin=Origin("openai-responses", "p", "gpt-5"))
+    stored = structs.replace(request, messages=tuple(messages), raw={}, wire=None)
+    assert ids_of(weft.encode(stored, "openai-responses").body) == ["rs_1", "msg_1"]
+
+
+def test_WF3_a_clients_own_body_keeps_its_ids() -> None:
+    body = {
+        "model": "gpt-4o",
+        "input": [
+            {"role": "user", "content": "go"},
+            said_item(1),
+            call_item(1),
+            {"type": "function_call_output", "call_id": "call_1", "output": "x"},
+        ],
+    }
+    done = weft.translate(body, "openai-responses", "openai-responses")
+    assert done.body == body

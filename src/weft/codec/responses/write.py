@@ -163,27 +163,59 @@ class Writer:
         self, message: Message, blocks: Sequence[Block], places: list[Any], at: Any = ()
     ) -> list[JsonObject]:
         """The items of an assistant's turn; words next to each other are one message item."""
+        items: list[JsonObject] = []
+        orphaned = self._without_reasoning(message, blocks, places)
+
+        def add(item: JsonObject, place: Any) -> None:
+            if place in orphaned and "id" in item:
+                what = f"the id {item.pop('id')!r}"
+                self.losses.add(place, what, "its reasoning is not sent with it", "form")
+            items.append(item)
+
         if not blocks:
             body: JsonObject = {"role": "assistant"}
             body.update(self._content(message.form, blocks, OUTPUT, at))
             body.update((message.ext or {}).get(PROTOCOL, {}))
             return [body]
-        items: list[JsonObject] = []
         run: list[Block] = []
         for number, block in enumerate(blocks):
             if type(block) in SPOKEN:
                 if run and (border(block) is not None or self._stands_alone(run)):
-                    items.append(self._said(message.form, run, places[number - len(run)]))
+                    start = places[number - len(run)]
+                    add(self._said(message.form, run, start), start)
                     run = []
                 run.append(block)
                 continue
             if run:
-                items.append(self._said(message.form, run, places[number - len(run)]))
+                start = places[number - len(run)]
+                add(self._said(message.form, run, start), start)
                 run = []
-            items.append(self._silent(block, places[number]))
+            add(self._silent(block, places[number]), places[number])
         if run:
-            items.append(self._said(message.form, run, places[len(blocks) - len(run)]))
+            start = places[len(blocks) - len(run)]
+            add(self._said(message.form, run, start), start)
         return items
+
+    def _without_reasoning(
+        self, message: Message, blocks: Sequence[Block], places: list[Any]
+    ) -> set[Any]:
+        """The places of words and calls whose reasoning is not written before them.
+
+        The vendor looks an item up by its id, and refuses it there: "Item 'fc_...' of type
+        'function_call' was provided without its required 'reasoning' item"
+        (https://github.com/continuedev/continue/issues/10018). Without an id it is a new item.
+        """
+        if self.native:
+            return set()
+        orphaned: set[Any] = set()
+        written: Any = None
+        for block, place in zip(blocks, places, strict=True):
+            if isinstance(block, Thinking | Redacted):
+                written = place
+            elif type(block) in SPOKEN or isinstance(block, ToolCall):
+                if written is None or _reasoning_between(message, written, place):
+                    orphaned.add(place)
+        return orphaned
 
     def _stands_alone(self, run: list[Block]) -> bool:
         """Words that another wire's model said have no item id, so each text is one string."""
@@ -269,6 +301,14 @@ class Writer:
             content = tuple(self._fit(part, at) for part, at in found)
             form = form if content else self._filled(form, place)
         return write_content(content, form, INPUT, place, self.losses)
+
+
+def _reasoning_between(message: Message, written: Any, place: Any) -> bool:
+    """Whether the message has reasoning of its own between what was written and this place."""
+    if written[0] != place[0]:
+        return False
+    between = message.blocks[written[1] + 1 : place[1]]
+    return any(isinstance(block, Thinking | Redacted) for block in between)
 
 
 def _one_text(turn: Turn) -> str | None:
