@@ -6,6 +6,7 @@ One row or test for each fault that was found in use; the ids say which in plain
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,15 @@ import orjson
 import pytest
 
 import weft
+from servers import (
+    REQUEST_PATHS,
+    Gateway,
+    Scripted,
+    Upstream,
+    post,
+    scripted_upstream,
+    weft_serve,
+)
 from weft.catalog import load_catalog
 from weft.errors import ConfigError
 
@@ -391,3 +401,393 @@ def test_WF3_a_clients_own_body_keeps_its_ids() -> None:
     }
     done = weft.translate(body, "openai-responses", "openai-responses")
     assert done.body == body
+
+
+# W-F1: rules of the target, also for a client of its own protocol ---------------------------------
+
+ANSWER = orjson.dumps({"error": {"message": "no answer is needed here"}})
+MARK = {"type": "ephemeral"}
+
+UPSTREAMS = """
+[[upstream]]
+name = "{name}"
+protocol = "{protocol}"
+url = "{url}"
+{options}
+"""
+NAMED = [
+    ("plain-a", "anthropic", ""),
+    ("demote-a", "anthropic", "demote-interleaved-system-to-user = true"),
+    ("merge-a", "anthropic", 'system = "merge"'),
+    ("inline-a", "anthropic", 'system = "inline"\ncache = "keep"'),
+    ("keep-a", "anthropic", 'cache = "keep"'),
+    ("vertex-eu", "anthropic", 'cache = "keep"'),
+    ("plain-c", "openai-chat", ""),
+    ("demote-c", "openai-chat", "demote-interleaved-system-to-user = true"),
+    ("merge-c", "openai-chat", 'system = "merge"'),
+    ("newer-c", "openai-chat", ""),
+    ("plain-r", "openai-responses", ""),
+    ("demote-r", "openai-responses", 'system = "demote"'),
+    ("merge-r", "openai-responses", 'system = "merge"'),
+    ("plain-g", "gemini", ""),
+    ("merge-g", "gemini", 'system = "merge"'),
+]
+NEWER = """
+[[model]]
+match = "*"
+upstream = "newer-c"
+developer = true
+system_parts = true
+max_tokens_field = "max_completion_tokens"
+"""
+
+
+@pytest.fixture(scope="module")
+def ruled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, Upstream]]:
+    """A gateway before upstreams with every policy, all at one scripted address."""
+    folder = tmp_path_factory.mktemp("ruled")
+    with scripted_upstream() as upstream:
+        upstream.then(Scripted(ANSWER, status=400, kind="application/json"))
+        tables = [
+            UPSTREAMS.format(name=name, protocol=protocol, url=upstream.url, options=options)
+            for name, protocol, options in NAMED
+        ]
+        config = write_config(folder, "".join(tables) + NEWER)
+        with weft_serve(folder, "--config", config) as gateway:
+            yield gateway, upstream
+
+
+def forwarded(
+    ruled: tuple[Gateway, Upstream], protocol: str, body: dict[str, Any] | bytes, model: str = ""
+) -> tuple[bytes, str]:
+    """The bytes that reached the upstream, and what the caller was told of losses."""
+    gateway, upstream = ruled
+    upstream.seen.clear()
+    path = REQUEST_PATHS[protocol].format(model=model)
+    _, headers, _ = post(gateway.url + path, body, {"x-api-key": "k"})
+    return upstream.seen[0]["body"], headers["x-weft-losses"]
+
+
+def text(words: str, **members: Any) -> dict[str, Any]:
+    return {"type": "text", "text": words, **members}
+
+
+def roles(body: bytes, member: str = "messages") -> list[str]:
+    return [item["role"] for item in json.loads(body)[member]]
+
+
+def messages_body(model: str, *messages: dict[str, Any], **members: Any) -> dict[str, Any]:
+    return {"model": model, "max_tokens": 9, **members, "messages": list(messages)}
+
+
+MIDDLE = [user("q1"), system(), assistant("a1"), user("go")]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("demote-a/claude-opus-5", ["user", "user", "assistant", "user"]),
+        ("merge-a/claude-opus-5", ["user", "assistant", "user"]),
+        ("plain-a/claude-opus-4-6", ["user", "user", "assistant", "user"]),
+        ("plain-a/us.anthropic.claude-opus-4-6-v1:0", ["user", "user", "assistant", "user"]),
+        ("vertex-eu/claude-opus-5", ["user", "user", "assistant", "user"]),
+        ("plain-a/claude-opus-5", ["user", "system", "assistant", "user"]),
+        ("inline-a/claude-opus-4-6", ["user", "system", "assistant", "user"]),
+        ("plain-a/some-model", ["user", "system", "assistant", "user"]),
+    ],
+)
+def test_WF1_anthropic_to_anthropic_places_system_messages(
+    ruled: tuple[Gateway, Upstream], model: str, expected: list[str], stream: bool
+) -> None:
+    members: dict[str, Any] = {"stream": True} if stream else {}
+    sent, losses = forwarded(ruled, "anthropic", messages_body(model, *MIDDLE, **members))
+    assert roles(sent) == expected
+    assert json.loads(sent).get("stream", False) is stream
+    changed = expected != ["user", "system", "assistant", "user"]
+    assert losses == ("1; messages[1]" if changed else "0")
+
+
+def test_WF1_merge_joins_the_later_message_into_the_first(ruled: tuple[Gateway, Upstream]) -> None:
+    body = messages_body("merge-a/claude-opus-5", *MIDDLE, system="L")
+    sent, _ = forwarded(ruled, "anthropic", body)
+    blocks = json.loads(sent)["system"]
+    assert blocks == [text("L\n\nMID", cache_control=MARK)]
+
+
+def test_WF1_a_message_between_a_call_and_its_result_follows_the_result(
+    ruled: tuple[Gateway, Upstream],
+) -> None:
+    call = {"type": "tool_use", "id": "t1", "name": "f", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "r", "cache_control": MARK}
+    listed = [user(), assistant([call]), system(), user([result])]
+    sent, losses = forwarded(ruled, "anthropic", messages_body("plain-a/claude-opus-5", *listed))
+    assert json.loads(sent)["messages"] == [listed[0], listed[1], listed[3], listed[2]]
+    assert losses == "1; messages[2]"
+    sent, _ = forwarded(ruled, "anthropic", messages_body("demote-a/claude-opus-5", *listed))
+    assert roles(sent) == ["user", "assistant", "user", "user"]
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        pytest.param([user(), assistant(), system(), user("v")], id="behind an answer"),
+        pytest.param([user(), system(), user("v")], id="before a user"),
+    ],
+)
+def test_WF1_a_place_that_the_vendor_refuses_becomes_user(
+    ruled: tuple[Gateway, Upstream], listed: list[dict[str, Any]]
+) -> None:
+    body = messages_body("keep-a/claude-opus-4-8", *listed)
+    sent, losses = forwarded(ruled, "anthropic", body)
+    assert "system" not in roles(sent)
+    assert losses.startswith("1; ")
+    untouched, _ = forwarded(ruled, "anthropic", body | {"model": "inline-a/claude-opus-4-8"})
+    assert json.loads(untouched)["messages"] == listed
+
+
+def test_WF1_a_leading_system_message_of_the_list_is_hoisted(
+    ruled: tuple[Gateway, Upstream],
+) -> None:
+    listed = [system("A"), system([text("B"), text("C")]), user()]
+    body = messages_body("keep-a/claude-opus-5", *listed, system="L")
+    sent, _ = forwarded(ruled, "anthropic", body)
+    assert json.loads(sent)["system"] == [text("L"), text("A"), text("B"), text("C")]
+    assert roles(sent) == ["user"]
+
+
+def test_WF1_only_the_touched_parts_change(ruled: tuple[Gateway, Upstream]) -> None:
+    body = (
+        b'{ "max_tokens" : 9 ,\n "model":"demote-a/claude-opus-5", "temperature" : 1.0,'
+        b'  "system" : [ {"type":"text", "text":"caf\\u00e9", "cache_control":{"type":"ephemeral"}}'
+        b' ] , "messages":[ {"role" : "user","content":"q\\/1"} ,'
+        b' {"content" : "M\\u0049D" , "role":"system" } , { "role":"assistant","content":[ {"type":'
+        b' "tool_use","id":"t","name":"f","input":{"n" : 1.50, "big":12345678901234567890}} ]},'
+        b'{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"x"}]} ] }'
+    )
+    sent, _ = forwarded(ruled, "anthropic", body)
+    wanted = body.replace(b"demote-a/", b"").replace(b'"role":"system"', b'"role":"user"')
+    assert sent == wanted
+
+
+def test_WF1_without_a_rule_the_bytes_are_the_clients(ruled: tuple[Gateway, Upstream]) -> None:
+    for protocol, name in (("anthropic", "keep-a"), ("openai-chat", "plain-c")):
+        body = (
+            b'{ "max_tokens" : 9 , "model":"%b/claude-opus-5" , "messages":[ {"role" : "user",'
+            b'"content":"q\\/1"} , { "role":"system" , "content":"r"} ] , "x" : 1.0 }'
+        ) % name.encode()
+        sent, losses = forwarded(ruled, protocol, body)
+        assert (sent, losses) == (body.replace(name.encode() + b"/", b""), "0")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("demote-c/gpt-5", ["system", "user", "user", "assistant", "user"]),
+        ("merge-c/gpt-5", ["system", "user", "assistant", "user"]),
+        ("plain-c/gpt-5", ["system", "user", "system", "assistant", "user"]),
+    ],
+)
+def test_WF1_chat_to_chat_places_system_messages(
+    ruled: tuple[Gateway, Upstream], model: str, expected: list[str], stream: bool
+) -> None:
+    body = {"model": model, "messages": [system("L"), *MIDDLE], "stream": stream}
+    sent, _ = forwarded(ruled, "openai-chat", body)
+    assert roles(sent) == expected
+    if model.startswith("merge"):
+        assert json.loads(sent)["messages"][0] == system("L\n\nMID")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("demote-r/gpt-5", ["system", "user", "user", "assistant", "user"]),
+        ("merge-r/gpt-5", ["user", "assistant", "user"]),
+        ("plain-r/gpt-5", ["system", "user", "system", "assistant", "user"]),
+    ],
+)
+def test_WF1_responses_to_responses_places_system_messages(
+    ruled: tuple[Gateway, Upstream], model: str, expected: list[str], stream: bool
+) -> None:
+    body = {"model": model, "input": [system("L"), *MIDDLE], "stream": stream}
+    sent, _ = forwarded(ruled, "openai-responses", body)
+    assert roles(sent, "input") == expected
+    if model.startswith("merge"):
+        assert json.loads(sent)["instructions"] == "L\n\nMID"
+
+
+def test_WF1_gemini_to_gemini_places_system_messages(ruled: tuple[Gateway, Upstream]) -> None:
+    def said(role: str, words: str) -> dict[str, Any]:
+        return {"role": role, "parts": [{"text": words}]}
+
+    contents = [said("user", "q"), said("system", "MID"), said("model", "a"), said("user", "go")]
+    body = {"systemInstruction": {"parts": [{"text": "L"}]}, "contents": contents}
+    sent, losses = forwarded(ruled, "gemini", body, "plain-g/gemini-3-pro")
+    assert roles(sent, "contents") == ["user", "user", "model", "user"]
+    assert losses == "1; contents[1]"
+    sent, _ = forwarded(ruled, "gemini", body, "merge-g/gemini-3-pro")
+    assert roles(sent, "contents") == ["user", "model", "user"]
+    assert json.loads(sent)["systemInstruction"]["parts"] == [{"text": "L\n\nMID"}]
+
+
+def test_WF1_a_request_without_cache_marks_gets_three_from_an_anthropic_client_too(
+    ruled: tuple[Gateway, Upstream],
+) -> None:
+    tool = {"name": "f", "input_schema": {"type": "object", "properties": {"b": {}, "a": {}}}}
+    body = messages_body("plain-a/claude-opus-5", user("hi"), system="S", tools=[tool])
+    sent, losses = forwarded(ruled, "anthropic", body)
+    written = json.loads(sent)
+    assert written["system"] == [text("S", cache_control=MARK)]
+    assert written["tools"] == [{**tool, "cache_control": MARK}]
+    assert written["messages"] == [user([text("hi", cache_control=MARK)])]
+    assert losses == "0"
+    assert list(written["tools"][0]["input_schema"]["properties"]) == ["b", "a"]
+
+
+def test_WF1_a_clients_own_cache_marks_stay_and_never_more_than_four(
+    ruled: tuple[Gateway, Upstream],
+) -> None:
+    marked = [text(word, cache_control=MARK) for word in "abcde"]
+    body = messages_body("plain-a/claude-opus-5", user(marked[:2]))
+    sent, losses = forwarded(ruled, "anthropic", body)
+    assert json.loads(sent)["messages"] == body["messages"]
+    assert losses == "0"
+    sent, losses = forwarded(
+        ruled, "anthropic", messages_body("plain-a/claude-opus-5", user(marked))
+    )
+    assert json.loads(sent)["messages"] == [user([text("a"), *marked[1:]])]
+    assert losses == "1; messages[0].content[0].cache_control"
+
+
+def test_WF1_what_is_recorded_is_what_the_client_said(ruled: tuple[Gateway, Upstream]) -> None:
+    gateway, upstream = ruled
+    answer = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-opus-5",
+        "content": [text("fine")],
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 1, "output_tokens": 1},
+    }
+    upstream.then(Scripted(orjson.dumps(answer), kind="application/json"))
+    body = messages_body("demote-a/claude-opus-5", *MIDDLE)
+    status, headers, _ = post(gateway.url + REQUEST_PATHS["anthropic"], body, {"x-api-key": "k"})
+    upstream.then(Scripted(ANSWER, status=400, kind="application/json"))
+    assert (status, headers["x-weft-recorded"]) == (200, "store")
+    with weft.open(str(gateway.store), headers["x-weft-thread"]) as thread:
+        said = [(message.role, message.text) for message in thread.compile().messages]
+    assert said == [*((m["role"], m["content"]) for m in MIDDLE), ("assistant", "fine")]
+
+
+def test_WF1_a_body_that_cannot_be_read_goes_on_as_it_is(ruled: tuple[Gateway, Upstream]) -> None:
+    body = b'{"model":"claude-opus-5","messages":"?", "max_tokens" : 3}'
+    gateway, upstream = ruled
+    upstream.seen.clear()
+    named = body.replace(b"claude", b"demote-a/claude")
+    post(gateway.url + REQUEST_PATHS["anthropic"], named, {"x-api-key": "k"})
+    assert upstream.seen[0]["body"] == body
+
+
+# M7: servers that speak OpenAI's protocol and are not OpenAI -------------------------------------
+
+
+@pytest.mark.parametrize(
+    "model", ["llama-3.3-70b", "qwen3-coder", "deepseek-chat", "my-llm", "kimi-k2", "gpt-oss-20b"]
+)
+def test_M7_other_makers_models_get_max_tokens(model: str) -> None:
+    body = {"model": model, "max_tokens": 50, "messages": [user()]}
+    done = weft.translate(body, "anthropic", "openai-chat").body
+    assert (done.get("max_tokens"), "max_completion_tokens" in done) == (50, False)
+
+
+@pytest.mark.parametrize("model", ["gpt-5", "gpt-4o", "o3", "openai/gpt-5", "chatgpt-4o-latest"])
+def test_M7_openais_models_get_max_completion_tokens(model: str) -> None:
+    body = {"model": model, "max_tokens": 50, "messages": [user()]}
+    done = weft.translate(body, "anthropic", "openai-chat").body
+    assert (done.get("max_completion_tokens"), "max_tokens" in done) == (50, False)
+
+
+@pytest.mark.parametrize("model", ["llama-3.3-70b", "meta-llama/llama-3.3-70b", "deepseek-chat"])
+def test_M7_families_of_open_models_get_plain_system_messages(model: str) -> None:
+    body = {"model": model, "max_tokens": 5, "system": [text("A"), text("B")], "messages": [user()]}
+    done = weft.translate(body, "anthropic", "openai-chat")
+    assert done.body["messages"][0] == system("A\nB")
+    assert "form" in {loss.level for loss in done.losses}
+    body = {"model": model, "instructions": "I", "input": [system("D", "developer"), user()]}
+    done = weft.translate(body, "openai-responses", "openai-chat")
+    assert [m["role"] for m in done.body["messages"]] == ["system", "system", "user"]
+
+
+M7_CHAT = {
+    "max_completion_tokens": 50,
+    "messages": [system([text("A"), text("B")], "developer"), user([text("u")])],
+}
+
+
+def test_M7_a_chat_client_of_an_unknown_server(ruled: tuple[Gateway, Upstream]) -> None:
+    sent, losses = forwarded(ruled, "openai-chat", {"model": "plain-c/house-llm", **M7_CHAT})
+    assert json.loads(sent) == {
+        "model": "house-llm",
+        "max_tokens": 50,
+        "messages": [system("A\nB"), user([text("u")])],
+    }
+    assert losses.startswith("3; ")
+
+
+@pytest.mark.parametrize("model", ["newer-c/house-llm", "plain-c/gpt-5"])
+def test_M7_the_config_or_the_catalogue_says_otherwise(
+    ruled: tuple[Gateway, Upstream], model: str
+) -> None:
+    sent, losses = forwarded(ruled, "openai-chat", {"model": model, **M7_CHAT})
+    assert json.loads(sent) == {"model": model.partition("/")[2], **M7_CHAT}
+    assert losses == "0"
+
+
+def test_M7_clients_of_other_protocols_too(ruled: tuple[Gateway, Upstream]) -> None:
+    body = messages_body("plain-c/house-llm", user(), system=[text("A"), text("B")])
+    sent, _ = forwarded(ruled, "anthropic", body)
+    assert json.loads(sent) == {
+        "model": "house-llm",
+        "max_tokens": 9,
+        "messages": [system("A\nB"), user()],
+    }
+
+
+def test_M7_cache_marks_of_a_system_message_keep_its_parts(ruled: tuple[Gateway, Upstream]) -> None:
+    listed = [system([text("A", cache_control=MARK)]), user()]
+    sent, _ = forwarded(ruled, "openai-chat", {"model": "plain-c/house-llm", "messages": listed})
+    assert json.loads(sent)["messages"] == listed
+
+
+@pytest.mark.parametrize(
+    ("model", "role"), [("plain-r/house-llm", "system"), ("plain-r/gpt-5", "developer")]
+)
+def test_M7_developer_towards_responses(
+    ruled: tuple[Gateway, Upstream], model: str, role: str
+) -> None:
+    body = {"model": model, "input": [system("D", "developer"), user()]}
+    sent, _ = forwarded(ruled, "openai-responses", body)
+    assert roles(sent, "input") == [role, "user"]
+
+
+@pytest.mark.parametrize(
+    ("url", "newer"),
+    [
+        ("https://api.openai.com/v1", True),
+        ("https://eu.api.openai.com/v1", True),
+        ("https://house.openai.azure.com/openai/v1", True),
+        ("https://openai.example/v1", False),
+        ("https://evil-api.openai.com.example/v1", False),
+        ("http://localhost:8000/v1", False),
+    ],
+)
+def test_M7_the_host_decides_for_a_model_that_nobody_knows(url: str, newer: bool) -> None:
+    from weft.client import make_provider
+
+    model = make_provider("p", "openai-chat", url).target(load_catalog(), "house-llm").model
+    field = "max_completion_tokens" if newer else "max_tokens"
+    assert (model.developer, model.system_parts, model.max_tokens_field) == (newer, newer, field)

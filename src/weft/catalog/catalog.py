@@ -55,6 +55,11 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `stop` whether it can be told where to stop, `json_beside_tools` whether it answers in JSON
     where tools are offered, `json_named` whether it does so only where somebody speaks of JSON.
 
+    Servers that speak OpenAI's protocols differ in three things: `max_tokens_field` is the name of
+    the limit of output, `developer` whether they know that role, `system_parts` whether a system
+    message of Chat may be a list of parts. Where no row says it, the host decides
+    (`Provider.settle`).
+
     How hard to think it can be told where `effort` says so, by OpenAI in these of its `efforts`,
     where not in all. `budget` is the least and the most tokens of thinking that it can be told,
     none where it does not think; `always_thinks`, that it cannot be told not to.
@@ -67,7 +72,9 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     inline_system: Literal["anywhere", "after_user", "never"] = "anywhere"
     prefill: bool = True
     tokenizer: Literal["o200k", "cl100k", "estimate"] = "estimate"
-    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_completion_tokens"
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] | None = None
+    developer: bool | None = None
+    system_parts: bool | None = None
     thinking: Literal["none", "budget", "adaptive", "effort"] = "none"
     signed_calls: bool = False
     media_results: bool = True

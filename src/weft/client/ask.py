@@ -12,7 +12,7 @@ import orjson
 from msgspec import structs
 
 from weft.catalog import Catalog
-from weft.codec import CODECS, AnswerReader, Codec, Target, error_of, failed, verbatim
+from weft.codec import CODECS, AnswerReader, Codec, error_of, failed
 from weft.errors import Refused, UpstreamProtocolError
 from weft.model import ApiError, Event, Fail, Fold, Origin, Request, Response
 
@@ -78,12 +78,7 @@ def origin_of(provider: Provider, model: str) -> Origin:
 def write_body(provider: Provider, request: Request, catalog: Catalog) -> bytes:
     """The request as this provider is sent it, streaming; raises `Refused`."""
     wanted = structs.replace(request, params=structs.replace(request.params, stream=True))
-    target = Target(
-        model=catalog.find(request.model, provider.name),
-        system=provider.system,
-        cache="auto",
-        embed=verbatim,
-    )
+    target = provider.target(catalog, request.model)
     encoded = CODECS[provider.protocol].encode_request(wanted, target)
     return provider.write_body(encoded.body, target.model, streams=True)
 

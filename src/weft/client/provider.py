@@ -8,10 +8,10 @@ import re
 from urllib.parse import urlsplit
 
 import orjson
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from weft.catalog import Model
-from weft.codec import CODECS, SystemPolicy
+from weft.catalog import Catalog, Model
+from weft.codec import CODECS, CachePolicy, SystemPolicy, Target, verbatim
 from weft.errors import ConfigError
 from weft.model import JsonObject
 
@@ -67,6 +67,11 @@ HOMES: dict[str, str] = {
 }
 
 
+OPENAI_HOSTS = frozenset({"api.openai.com"})
+OPENAI_DOMAINS = (".api.openai.com", ".openai.azure.com", ".cognitiveservices.azure.com")
+"""https://learn.microsoft.com/azure/ai-foundry/openai/reference"""
+
+
 class Provider(Struct, frozen=True, kw_only=True):
     """One upstream.
 
@@ -74,7 +79,8 @@ class Provider(Struct, frozen=True, kw_only=True):
     maker whose models it serves, `stream_members` what a streamed request has to say there besides,
     `thinking_members` what one to a model that thinks by an effort has to, `keyed` whether it is of
     no use without a key, `system` the policy for system messages in the middle of a conversation.
-    `pass_through` allows the gateway to forward a client's own credentials to it.
+    `cache` is whether a request without cache marks gets some. `pass_through` allows the gateway
+    to forward a client's own credentials to it.
     """
 
     name: str
@@ -88,6 +94,7 @@ class Provider(Struct, frozen=True, kw_only=True):
     stream_members: JsonObject = {}
     thinking_members: JsonObject = {}
     system: SystemPolicy = "auto"
+    cache: CachePolicy = "auto"
     pass_through: bool = False
 
     def __repr__(self) -> str:
@@ -114,6 +121,32 @@ class Provider(Struct, frozen=True, kw_only=True):
             urlsplit(home).hostname,
             443,
         )
+
+    @property
+    def at_openai(self) -> bool:
+        """Whether OpenAI's own models are served here: by OpenAI or by Azure."""
+        host = urlsplit(self.base_url).hostname or ""
+        return host in OPENAI_HOSTS or host.endswith(OPENAI_DOMAINS)
+
+    def settle(self, model: Model) -> Model:
+        """The model with what its host decides, where the catalogue does not say it.
+
+        A server that is not OpenAI's may know the older form of its protocol only.
+        """
+        is_openai = self.at_openai or model.vendor == "openai"
+        changes: dict[str, bool | str] = {}
+        if model.developer is None:
+            changes["developer"] = is_openai
+        if model.system_parts is None:
+            changes["system_parts"] = is_openai or bool(model.vendor)
+        if model.max_tokens_field is None:
+            changes["max_tokens_field"] = "max_completion_tokens" if is_openai else "max_tokens"
+        return structs.replace(model, **changes) if changes else model
+
+    def target(self, catalog: Catalog, model: str) -> Target:
+        """Whom a request to this model is written for, by this upstream's policies."""
+        found = self.settle(catalog.find(model, self.name))
+        return Target(found, self.system, self.cache, verbatim)
 
     def write_body(self, body: JsonObject, model: Model, *, streams: bool) -> bytes:
         """A body as it goes out to this model; the caller's own members overrule ours."""
@@ -150,6 +183,7 @@ def make_provider(
     key: str | None = None,
     models: tuple[str, ...] = (),
     system: SystemPolicy = "auto",
+    cache: CachePolicy = "auto",
     pass_through: bool = False,
     place: str = "url",
 ) -> Provider:
@@ -170,6 +204,7 @@ def make_provider(
         stream_members=STREAM_MEMBERS.get(protocol, {}),
         thinking_members=THINKING_MEMBERS.get(protocol, {}),
         system=system,
+        cache=cache,
         pass_through=pass_through,
     )
 

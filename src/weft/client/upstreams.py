@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct, ValidationError, convert, field, structs
 
 from weft.catalog import Catalog
-from weft.codec import SystemPolicy
+from weft.codec import CachePolicy, SystemPolicy
 from weft.errors import ConfigError, Refused
 
 from .provider import HOMES, OFFLINE, Provider, make_provider, read_provider
@@ -56,6 +56,7 @@ class UpstreamTable(Struct, frozen=True, forbid_unknown_fields=True):
     key_env: str | None = None
     models: tuple[str, ...] = ()
     system: SystemPolicy = "auto"
+    cache: CachePolicy = "auto"
     pass_through: bool = False
     demote: bool = field(default=False, name="demote-interleaved-system-to-user")
 
@@ -79,6 +80,7 @@ def read_upstreams(
             key=_table_key(table, environ),
             models=table.models,
             system="demote" if table.demote else table.system,
+            cache=table.cache,
             pass_through=table.pass_through,
         )
         for table in tables

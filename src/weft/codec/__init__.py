@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_names
 
 from .base import (
+    INLINE,
     CachePolicy,
     Calls,
     Codec,
@@ -24,6 +25,7 @@ from .base import (
     thread_path,
     verbatim,
 )
+from .splice import splice
 from .sse import SseParser, write_frame
 
 if TYPE_CHECKING:
@@ -111,6 +113,7 @@ __getattr__ = lazy_names(
 
 __all__ = [
     "CODECS",
+    "INLINE",
     "AnswerReader",
     "CachePolicy",
     "CallRestorer",
@@ -150,6 +153,7 @@ __all__ = [
     "refuse_system_media",
     "replace_answers",
     "restore_calls",
+    "splice",
     "tell_refusal",
     "tells_apart",
     "thread_path",

@@ -50,13 +50,15 @@ class Target(Struct, frozen=True):
     """Whom a request is written for, and by which policies.
 
     `embed` turns a JSON text into what goes on the wire: `parsed` for callers who want dicts,
-    `verbatim` for those who want bytes.
+    `verbatim` for those who want bytes. A body of the target's own protocol is written back as it
+    came, but for what a policy asks; with `enforce`, all rules of the target apply to it too.
     """
 
     model: Model
     system: SystemPolicy = "auto"
     cache: CachePolicy = "keep"
     embed: Callable[[str], Any] = parsed
+    enforce: bool = False
 
 
 Locate = Callable[[Place], str]

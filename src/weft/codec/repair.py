@@ -89,15 +89,25 @@ class Arranged(Struct, frozen=True):
 
 
 def arrange(
-    request: Request, rules: Rules, model: Model, policy: SystemPolicy, losses: Losses
+    request: Request,
+    rules: Rules,
+    model: Model,
+    policy: SystemPolicy,
+    losses: Losses,
+    enforce: bool = False,
 ) -> Arranged:
-    """The turns of a request as this wire wants them; every change is reported."""
+    """The turns of a request as this wire wants them; every change is reported.
+
+    With `enforce`, the placement of system messages is judged in a body of this wire's own too.
+    """
     native = request.wire is not None and request.wire.protocol == rules.protocol
     turns = [Turn(m.role, m, m.blocks, number) for number, m in enumerate(request.messages)]
     earlier = len(losses.items)
     system = _take_system(turns, policy, losses)
     if native:
-        _place_system(turns, rules, model, policy, losses, native)
+        if policy == "demote" or (enforce and policy == "auto" and rules.inline_system == "placed"):
+            turns = _behind_results(turns, losses)
+        _place_system(turns, rules, model, policy, losses, native and not enforce)
     else:
         _lose_inline_lead(system, request, rules, losses)
         paired = _legal(system, turns, request, rules, losses)
@@ -322,6 +332,33 @@ def _without_empty(turn: Turn, losses: Losses) -> bool:
 
 def _is_blank(block: Block) -> bool:
     return isinstance(block, Text) and (not block.text or block.text.isspace())
+
+
+def _behind_results(turns: list[Turn], losses: Losses) -> list[Turn]:
+    """The turns with no system message between a call and its results: it follows them."""
+    placed: list[Turn] = []
+    held: list[Turn] = []
+    waiting: set[str] = set()
+    for turn in turns:
+        if waiting and is_system(turn.message):
+            held.append(turn)
+            continue
+        if turn.role == "assistant":
+            placed += held
+            held = []
+            waiting |= {block.id for block in turn.blocks if isinstance(block, ToolCall)}
+        placed.append(turn)
+        waiting -= {block.call_id for block in turn.blocks if isinstance(block, ToolResult)}
+        if not waiting:
+            placed += held
+            held = []
+    placed += held
+    for before, after in zip(turns, placed, strict=True):
+        if before is not after and is_system(before.message):
+            what = f"the place of a {before.message.role} message"
+            why = "it stood between a call and its result, and now stands behind the result"
+            losses.add(before.at, what, why, "form")
+    return placed
 
 
 def _place_system(

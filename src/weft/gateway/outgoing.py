@@ -1,18 +1,21 @@
 """A request as it goes upstream: the caller's own bytes, or their translation.
 
-Towards the same protocol only the model's name and the credentials change; every other byte, and
-every header that speaks of the request rather than of the connection, goes on as it came.
+Towards the same protocol only the model's name, the credentials and what a rule of the upstream
+concerns change (where its model takes system messages, cache marks, what its server does not know);
+every other byte, and every header that speaks of the request rather than of the connection, goes on
+as it came.
 """
 
 from collections.abc import Mapping
 
-import msgspec
+import orjson
 from msgspec import Struct, structs
 
 from weft.client import OFFLINE, Route
-from weft.codec import CODECS, Calls, Codec, Target, refuse_system_media, verbatim
+from weft.codec import CODECS, INLINE, Calls, Codec, Target, parsed, refuse_system_media, splice
+from weft.codec.anthropic.wire import MAX_MARKS
 from weft.errors import Refused
-from weft.model import Loss, Request, is_system
+from weft.model import JsonObject, Loss, Request, is_system
 
 from .asgi import Inbound
 from .auth import is_secret, upstream_credentials, with_query
@@ -100,12 +103,14 @@ def write_outgoing(
         if address.model is not None:
             path = address.path(route.model, inbound.query)
         named = route.model == request.model or address.model is not None
+        losses: tuple[Loss, ...] = ()
+        if provider is not OFFLINE:
+            target = provider.target(state.catalog, route.model)
+            body, losses = apply_rules(codec, body, request, address.model, target)
         renamed = body if named else rename_model(body, route.model)
-        return Outgoing(path, renamed, {**base, **passed, **paid})
+        return Outgoing(path, renamed, {**base, **passed, **paid}, losses)
     writer = CODECS[provider.protocol]
-    target = Target(
-        state.catalog.find(route.model, provider.name), provider.system, "auto", verbatim
-    )
+    target = provider.target(state.catalog, route.model)
     encoded = writer.encode_request(structs.replace(request, model=route.model), target)
     streams = bool(request.params.stream)
     path = writer.request_path(route.model, streams)
@@ -116,6 +121,76 @@ def write_outgoing(
         tuple(encoded.losses),
         encoded.calls,
     )
+
+
+RULED = {
+    "anthropic": ("system", "messages", "tools", "cache_control"),
+    "openai-chat": ("messages", "max_completion_tokens", "max_tokens"),
+    "openai-responses": ("instructions", "input"),
+    "gemini": ("systemInstruction", "system_instruction", "contents"),
+}
+"""The members of a body that a rule of the upstream may change."""
+
+
+def apply_rules(
+    codec: Codec, body: bytes, request: Request, model: str | None, target: Target
+) -> tuple[bytes, tuple[Loss, ...]]:
+    """A body of the upstream's own protocol with the upstream's rules applied, and what they cost.
+
+    Only the values that a rule changes are written anew. `request` is the body as it was read, or
+    more; a body that cannot be read goes on as it is, for the upstream to judge.
+    """
+    if not may_apply(codec, request, target):
+        return body, ()
+    try:
+        raw: JsonObject = orjson.loads(body)
+        own = codec.decode_request(raw, model)
+        encoded = codec.encode_request(own, structs.replace(target, embed=parsed, enforce=True))
+    except (Refused, orjson.JSONDecodeError):
+        return body, ()
+    ruled = RULED[codec.protocol]
+    wanted = {
+        key: encoded.body[key] if key in ruled else value
+        for key, value in raw.items()
+        if key not in ruled or key in encoded.body
+    }
+    wanted |= {key: encoded.body[key] for key in ruled if key in encoded.body}
+    if wanted == raw:
+        return body, ()
+    return splice(body, raw, wanted), tuple(encoded.losses)
+
+
+def may_apply(codec: Codec, request: Request, target: Target) -> bool:
+    """Whether any rule of the target could concern a request: for most, none does."""
+    roles = [message.role for message in request.messages if is_system(message)]
+    if target.system in ("demote", "merge"):
+        return bool(roles) or wants_marks(codec, request, target)
+    if codec.protocol in ("anthropic", "gemini"):
+        return _has_inline_system(codec, request) or wants_marks(codec, request, target)
+    model = target.model
+    if "developer" in roles and not model.developer:
+        return True
+    if codec.protocol != "openai-chat":
+        return False
+    limited = "max_completion_tokens" in request.raw.get(codec.protocol, ())
+    if limited and model.max_tokens_field == "max_tokens":
+        return True
+    lists = any(message.form == "list" and is_system(message) for message in request.messages)
+    return lists and not model.system_parts
+
+
+def _has_inline_system(codec: Codec, request: Request) -> bool:
+    """Whether a system message stands in the list itself, and not in the place before it."""
+    if any(map(is_system, request.messages[1:])):
+        return True
+    return bool(request.raw.get(codec.protocol, {}).get(INLINE))
+
+
+def wants_marks(codec: Codec, request: Request, target: Target) -> bool:
+    """Whether a request has no cache marks and should, or has more than are allowed."""
+    if codec.protocol != "anthropic":
+        return False
+    return len(request.marks) > MAX_MARKS or (target.cache == "auto" and not request.marks)
 
 
 def refuse_silence(request: Request, codec: Codec) -> None:
@@ -166,10 +241,9 @@ def returned_headers(headers: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def rename_model(body: bytes, model: str) -> bytes:
-    """The body with another model's name and every other member's bytes as they were."""
-    members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    members["model"] = msgspec.Raw(msgspec.json.encode(model))
-    return msgspec.json.encode(members)
+    """The body with another model's name and every other byte as it was."""
+    raw: JsonObject = orjson.loads(body)
+    return splice(body, raw, {**raw, "model": model})
 
 
 def loss_header(losses: tuple[Loss, ...]) -> str:

@@ -17,6 +17,7 @@ either: `read_settings` takes the environment as an argument, and what it return
     key_env = "ANTHROPIC_API_KEY"      # which variable holds the key (default: NAME_API_KEY)
     models = ["claude-*"]
     system = "auto"                    # auto, inline, demote, merge
+    cache = "auto"                     # auto: marks where a request has none (Anthropic); keep
     pass_through = false               # true: forward a client's own key, if none is configured
     demote-interleaved-system-to-user = false    # the same as system = "demote"
 

@@ -190,8 +190,8 @@ def encode_request(request: Request, target: Target) -> Encoded:
     if not native:
         request, calls = flatten_tools(request, losses, custom=False, namespaces=False)
         request, some = narrow(request, losses)
-    arranged = arrange(request, RULES, target.model, target.system, losses)
-    if native and target.system in ("auto", "inline"):
+    arranged = arrange(request, RULES, target.model, target.system, losses, target.enforce)
+    if native and (target.system == "inline" or (target.system == "auto" and not target.enforce)):
         arranged = _put_back(arranged, request.raw[PROTOCOL].get(INLINE, 0))
     writer = Writer(target, losses, native, request)
     marks = request.marks
@@ -236,7 +236,7 @@ def _write_system(
         _marked(writer.block(block, place), place, marks)
         for turn in turns
         for block, place in zip(turn.blocks, turn.places, strict=True)
-        if native or not (isinstance(block, Text) and not block.text)
+        if (native and len(turns) == 1) or not (isinstance(block, Text) and not block.text)
     ]
     return blocks if blocks or (native and turns) else None
 

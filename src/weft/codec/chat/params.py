@@ -196,7 +196,8 @@ def encode_params(
 ) -> JsonObject:
     """The members beside model, messages and tools; `tools` are those that were written."""
     if PROTOCOL in request.raw:
-        return {key: value for key, value in request.raw[PROTOCOL].items() if key != "tools"}
+        own = {key: value for key, value in request.raw[PROTOCOL].items() if key != "tools"}
+        return _with_known_limit(own, target, losses) if target.enforce else own
     params = within(request.params, LIMITS, target.model, losses)
     params = with_named_json(request, params, target.model, losses)
     body: JsonObject = {}
@@ -207,7 +208,7 @@ def encode_params(
         elif value is not None:
             body[key] = value
     if params.max_tokens is not None:
-        body[target.model.max_tokens_field] = params.max_tokens
+        body[target.model.max_tokens_field or OLDER["max_tokens"]] = params.max_tokens
     if params.stop is not None:
         body["stop"] = list(params.stop)
     if params.format is not None:
@@ -220,6 +221,15 @@ def encode_params(
         _without_tools(body, losses)
     lose_params(request, SAYABLE, losses)
     return body
+
+
+def _with_known_limit(body: JsonObject, target: Target, losses: Losses) -> JsonObject:
+    """The caller's own members, the limit of output by its older name where only that is known."""
+    newer, older = PATHS["max_tokens"], OLDER["max_tokens"]
+    if newer not in body or older in body or target.model.max_tokens_field != older:
+        return body
+    losses.param("max_tokens", f"the name {newer!r}, now {older!r}", "this server knows it", "form")
+    return {older if key == newer else key: value for key, value in body.items()}
 
 
 def _write_choice(

@@ -6,6 +6,7 @@ Every message keeps its place, system and developer ones too; `turns` writes the
 from collections.abc import Callable
 from typing import Any, cast
 
+from weft.catalog import Model
 from weft.codec.base import Calls, Encoded, Losses, Target
 from weft.codec.choice import narrow
 from weft.codec.params import param_path
@@ -15,6 +16,7 @@ from weft.codec.system import merge_system_text
 from weft.codec.tools import flatten_tools
 from weft.errors import Refused
 from weft.model import (
+    SYSTEM_ROLES,
     JsonObject,
     Message,
     Place,
@@ -180,29 +182,64 @@ def encode_request(request: Request, target: Target) -> Encoded:
 
 
 def _write_messages(request: Request, target: Target, losses: Losses) -> list[JsonObject]:
-    native = request.wire is not None and request.wire.protocol == PROTOCOL
-    if native and target.system in ("auto", "inline"):
-        messages = [write_message(message) for message in request.messages]
-        _put_marks(request, messages)
-        return messages
-    for place in () if native else request.marks:
+    if request.wire is not None and request.wire.protocol == PROTOCOL:
+        return _write_own(request, target, losses)
+    for place in request.marks:
         losses.add(place, "a cache breakpoint", "the target caches by itself", "form")
     turns = arrange(request, RULES, target.model, target.system, losses).turns
     messages: list[JsonObject] = []
     if target.system == "merge":
         turns = _merge_system(turns, messages)
-    if native:
-        messages += [write_message(turn.message, turn.role) for turn in turns]
-        _put_marks(request, messages)
-        return messages
     writer = Writer(request, losses)
     for turn in turns:
         plain = write_plain(turn)
         if plain is not None:
             messages.append(plain)
-        else:
-            messages += writer.turn(turn)
+            continue
+        written = writer.turn(turn)
+        for body in written if is_system(turn.message) else ():
+            _fit_system(body, turn.at, target.model, losses)
+        messages += written
     return messages
+
+
+def _write_own(request: Request, target: Target, losses: Losses) -> list[JsonObject]:
+    """The messages of this wire's own body, with what the policy or the target asks for."""
+    written = [write_message(message) for message in request.messages]
+    _put_marks(request, written)
+    messages: list[JsonObject] = []
+    if target.system in ("auto", "inline"):
+        messages = written
+    else:
+        turns = arrange(request, RULES, target.model, target.system, losses).turns
+        if target.system == "merge":
+            turns = _merge_system(turns, messages)
+        for turn in turns:
+            body = written[turn.number]
+            if turn.role != turn.message.role:
+                body["role"] = turn.role
+            messages.append(body)
+    for number, body in enumerate(written if target.enforce else ()):
+        _fit_system(body, (number,), target.model, losses)
+    return messages
+
+
+def _fit_system(body: JsonObject, place: Place, model: Model, losses: Losses) -> None:
+    """A system message as servers take it that know the older API only: see `Model`."""
+    if body.get("role") == "developer" and model.developer is False:
+        body["role"] = "system"
+        losses.add(place, "the role 'developer', now 'system'", "this server knows it", "form")
+    content: Any = body.get("content")
+    if model.system_parts is not False or body.get("role") not in SYSTEM_ROLES:
+        return
+    if isinstance(content, list) and content and all(map(_is_plain_text, cast(Any, content))):
+        parts = [part["text"] for part in cast("list[JsonObject]", content)]
+        body["content"] = "\n".join(parts)
+        losses.add(place, "the borders of its parts", "this server takes a string here", "form")
+
+
+def _is_plain_text(part: JsonObject) -> bool:
+    return part.keys() == {"type", "text"} and part["type"] == "text"
 
 
 def _merge_system(turns: list[Turn], messages: list[JsonObject]) -> list[Turn]:
@@ -216,7 +253,7 @@ def _merge_system(turns: list[Turn], messages: list[JsonObject]) -> list[Turn]:
 
 def _put_marks(request: Request, messages: list[JsonObject]) -> None:
     for place, mark in request.marks.items():
-        if not isinstance(place[0], int) or len(request.messages) != len(messages):
+        if not isinstance(place[0], int):
             continue
         key = MARKS[1] if place[-1] == MARKS[1] else MARKS[0]
         steps = [step for step in place[1:] if isinstance(step, int)]
@@ -225,5 +262,5 @@ def _put_marks(request: Request, messages: list[JsonObject]) -> None:
         if len(steps) == 1 and isinstance(message.blocks[0], Thinking):
             at -= 1
         content = messages[place[0]].get("content")
-        if isinstance(content, list):  # merged system text is a string
+        if isinstance(content, list):
             content[at][key] = mark

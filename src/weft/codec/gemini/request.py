@@ -204,7 +204,8 @@ def encode_request(request: Request, target: Target) -> Encoded:
         body["tools"] = tools
     contents: list[JsonObject]
     if native:
-        contents = [_write_own(turn, at, writer, form) for at, turn in enumerate(arranged.turns)]
+        before = _stands_before(request)
+        contents = [_write_own(turn, turn.number - before, writer, form) for turn in arranged.turns]
     else:
         contents = Foreign(request, target, writer, losses).contents(arranged.turns)
         for place in request.marks:
@@ -277,13 +278,18 @@ def _report_system(turns: list[Turn], losses: Losses) -> None:
             losses.add(turn.at, "the list around a text", "it is parts here either way", "form")
 
 
+def _stands_before(request: Request) -> int:
+    """How many messages stand before the contents: the system instruction, where there is one."""
+    return int(request.wire is not None and request.wire.locate((0,)) in SYSTEM)
+
+
 def _write_own(turn: Turn, at: int, writer: Writer, form: Mapping[str, Any]) -> JsonObject:
     """A content as this wire itself wrote it."""
     message, path = turn.message, f"contents[{at}]"
     body: JsonObject = {"role": ROLE_WORDS.get(turn.role, turn.role)}
     if form:
         own_role = form.get(f"{path}.role")
-        if own_role is not None:
+        if own_role is not None and turn.role == message.role:
             body = {"role": own_role[0]} if own_role else {}
     parts = [
         writer.part(block, place) for block, place in zip(turn.blocks, turn.places, strict=True)

@@ -202,6 +202,8 @@ def encode_request(request: Request, target: Target) -> Encoded:
     body: JsonObject = {"model": request.model}
     body.update(encode_params(request, target, losses))
     instructions, turns = _take_instructions(request, arranged, target, losses)
+    if target.model.developer is False and (target.enforce or not native):
+        _without_developer(turns, losses)
     if instructions is not None:
         body["instructions"] = instructions
     written = _write_input(request, turns, writer)
@@ -246,6 +248,15 @@ def _take_instructions(
     if first.message.form == "list":
         losses.add(first.at, "the list around one text", "instructions are a string", "form")
     return first.message.text, system[1:] + turns
+
+
+def _without_developer(turns: list[Turn], losses: Losses) -> None:
+    """Let developer messages speak as `system`, for servers that know no other role."""
+    for turn in turns:
+        if turn.role == "developer" and turn.blocks:
+            turn.role = "system"
+            what = "the role 'developer', now 'system'"
+            losses.add(turn.at, what, "this server knows it", "form")
 
 
 def _without_empty(system: list[Turn], losses: Losses) -> list[Turn]:

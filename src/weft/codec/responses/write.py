@@ -212,9 +212,10 @@ class Writer:
         for block, place in zip(blocks, places, strict=True):
             if isinstance(block, Thinking | Redacted):
                 written = place
-            elif type(block) in SPOKEN or isinstance(block, ToolCall):
-                if written is None or _reasoning_between(message, written, place):
-                    orphaned.add(place)
+                continue
+            depends = type(block) in SPOKEN or isinstance(block, ToolCall)
+            if depends and (written is None or _reasoning_between(message, written, place)):
+                orphaned.add(place)
         return orphaned
 
     def _stands_alone(self, run: list[Block]) -> bool:

@@ -1,0 +1,155 @@
+"""A JSON text with some of its values changed, and every other byte as it was.
+
+Whoever changes one message of somebody else's body should not touch the rest of it: spacing, the
+order of members, escapes and the digits of numbers stay as their author wrote them.
+"""
+
+import re
+from typing import Any, cast
+
+import msgspec
+import orjson
+from msgspec import Raw
+
+from weft.model import JsonObject
+
+_BLANK = re.compile(rb"[ \t\n\r]*")
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+
+Span = tuple[int, int]
+
+_read_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_read_items = msgspec.json.Decoder(list[Raw]).decode
+
+
+class Irregular(Exception):
+    """A text whose values cannot be told apart by their place, as with a member given twice."""
+
+
+def splice(text: bytes, old: Any, new: Any) -> bytes:
+    """The JSON text of `old`, changed to say `new`; what is equal in both keeps its bytes."""
+    if _same(old, new):
+        return text
+    try:
+        if isinstance(old, dict) and isinstance(new, dict):
+            return _splice_object(text, cast(JsonObject, old), cast(JsonObject, new))
+        if isinstance(old, list) and isinstance(new, list):
+            return _splice_array(text, cast("list[Any]", old), cast("list[Any]", new))
+    except (Irregular, msgspec.DecodeError):
+        pass
+    return orjson.dumps(new)
+
+
+def _splice_object(text: bytes, old: JsonObject, new: JsonObject) -> bytes:
+    spans = _member_spans(text)
+    if spans.keys() != old.keys():
+        raise Irregular
+    if not new:
+        return b"{}"
+    if any(key not in new for key in old):
+        return _rewrite_object(text, spans, old, new)
+    pieces: list[bytes] = []
+    copied = 0
+    for key, (start, end) in spans.items():
+        if not _same(old[key], new[key]):
+            pieces += [text[copied:start], splice(text[start:end], old[key], new[key])]
+            copied = end
+    close = text.rindex(b"}")
+    added = b",".join(_member(key, orjson.dumps(new[key])) for key in new if key not in old)
+    end = max((end for _, end in spans.values()), default=text.index(b"{") + 1)
+    pieces += [text[copied:end], b"," if added and spans else b"", added, text[end:close], b"}"]
+    return b"".join(pieces) + text[close + 1 :]
+
+
+def _rewrite_object(text: bytes, spans: dict[str, Span], old: JsonObject, new: JsonObject) -> bytes:
+    """An object that loses a member: the others keep the bytes of their values."""
+    members: list[bytes] = []
+    for key, value in new.items():
+        if key in old:
+            start, end = spans[key]
+            members.append(_member(key, splice(text[start:end], old[key], value)))
+        else:
+            members.append(_member(key, orjson.dumps(value)))
+    return b"{" + b",".join(members) + b"}"
+
+
+def _splice_array(text: bytes, old: list[Any], new: list[Any]) -> bytes:
+    spans = _item_spans(text)
+    if len(spans) != len(old):
+        raise Irregular
+    in_place = len(old) == len(new) and not _moves(old, new)
+    if in_place:
+        pieces: list[bytes] = []
+        copied = 0
+        for (start, end), before, after in zip(spans, old, new, strict=True):
+            if not _same(before, after):
+                pieces += [text[copied:start], splice(text[start:end], before, after)]
+                copied = end
+        return b"".join(pieces) + text[copied:]
+    unused = list(range(len(old)))
+    items: list[bytes] = []
+    for value in new:
+        at = next((number for number in unused if _same(old[number], value)), None)
+        if at is None:
+            items.append(orjson.dumps(value))
+        else:
+            unused.remove(at)
+            items.append(text[slice(*spans[at])])
+    return b"[" + b",".join(items) + b"]"
+
+
+def _moves(old: list[Any], new: list[Any]) -> bool:
+    """Whether an item of the old list stands elsewhere in the new one."""
+    changed = [number for number in range(len(old)) if not _same(old[number], new[number])]
+    return any(_same(old[at], new[to]) for at in changed for to in changed if at != to)
+
+
+def _same(old: Any, new: Any) -> bool:
+    return old is new or (type(old) is type(new) and old == new)
+
+
+def _member(key: str, value: bytes) -> bytes:
+    return orjson.dumps(key) + b":" + value
+
+
+def _member_spans(text: bytes) -> dict[str, Span]:
+    """Where the value of each member stands in the text of an object."""
+    spans: dict[str, Span] = {}
+    at = _skip(text, 0) + 1
+    for key, value in _read_members(text).items():
+        at = _skip(text, at)
+        if spans:
+            at = _skip(text, _expect(text, at, b","))
+        name = _STRING.match(text, at)
+        if name is None or orjson.loads(name[0]) != key:
+            raise Irregular
+        at = _skip(text, _expect(text, _skip(text, name.end()), b":"))
+        spans[key] = (at, at + len(memoryview(value)))
+        at = spans[key][1]
+    _expect(text, _skip(text, at), b"}")
+    return spans
+
+
+def _item_spans(text: bytes) -> list[Span]:
+    """Where each item stands in the text of an array."""
+    spans: list[Span] = []
+    at = _skip(text, 0) + 1
+    for value in _read_items(text):
+        at = _skip(text, at)
+        if spans:
+            at = _skip(text, _expect(text, at, b","))
+        spans.append((at, at + len(memoryview(value))))
+        at = spans[-1][1]
+    _expect(text, _skip(text, at), b"]")
+    return spans
+
+
+def _skip(text: bytes, at: int) -> int:
+    match = _BLANK.match(text, at)
+    return at if match is None else match.end()
+
+
+def _expect(text: bytes, at: int, sign: bytes) -> int:
+    if text[at : at + 1] != sign:
+        raise Irregular
+    return at + 1
