@@ -556,3 +556,107 @@ def test_thinking_that_a_chat_client_echoes_goes_only_to_its_maker(echoes):
         for sidecar in (None, shown.sidecar):
             away = weft.translate(body, "openai-chat", target, sidecar=sidecar).body
             assert "pondering" not in json.dumps(away)
+
+
+ORDERED = {
+    "type": "object",
+    "properties": {"thought": {"type": "string"}, "answer": {"type": "string"}},
+    "required": ["thought", "answer"],
+}
+OWN_TOOLS = {
+    "to_anthropic_params": [
+        {"type": "web_search_20250305", "name": "web_search", "max_uses": 5},
+        {"type": "bash_20250124", "name": "bash"},
+        {"name": "f", "input_schema": ORDERED, "cache_control": {"type": "ephemeral"}},
+        {"name": "g", "input_schema": ORDERED, "strict": True},
+        {"name": "h", "description": "does it", "input_schema": ORDERED},
+    ],
+    "to_openai_params": [
+        {"type": "function", "function": {"name": "f", "strict": True, "parameters": ORDERED}},
+        {"type": "custom", "custom": {"name": "c", "format": {"type": "text"}}},
+    ],
+    "to_responses_params": [
+        {"type": "web_search"},
+        {"type": "custom", "name": "c", "format": {"type": "text"}},
+        {"type": "function", "name": "f", "parameters": ORDERED, "strict": True},
+        {"type": "mcp", "server_label": "s", "server_url": "https://example.com"},
+    ],
+    "to_gemini_params": [
+        {"functionDeclarations": [{"name": "f", "parametersJsonSchema": ORDERED}]},
+        {"googleSearch": {}},
+    ],
+}
+MODELS = {
+    "to_anthropic_params": "claude-sonnet-4-5",
+    "to_openai_params": "gpt-5",
+    "to_responses_params": "gpt-5",
+    "to_gemini_params": "gemini-2.5-pro",
+}
+
+
+def tools_of(params):
+    return json.dumps(params.get("tools") or params["config"]["tools"])
+
+
+@pytest.mark.parametrize("method", OWN_TOOLS)
+@pytest.mark.parametrize("way", ["setup", "tools=", "reopened"])
+def test_a_vendor_gets_its_own_tool_definitions_back_as_they_were_written(method, way, tmp_path):
+    store = str(tmp_path / "weft.db")
+    t = weft.open(store, "t")
+    t.user("x")
+    tools = OWN_TOOLS[method]
+    if way != "tools=":
+        t.setup(tools)
+    if way == "reopened":
+        t.close()
+        t = weft.open(store, "t")
+    given = {"tools": tools} if way == "tools=" else {}
+    params = getattr(t.compile(), method)(model=MODELS[method], **given)
+    assert tools_of(params) == json.dumps(tools)
+    t.close()
+
+
+@pytest.mark.parametrize("method", OWN_TOOLS)
+def test_what_another_vendor_cannot_be_told_of_a_tool_is_a_loss(method):
+    t = weft.open()
+    t.user("x")
+    for tool in OWN_TOOLS[method]:
+        t.setup([tool])
+        for other in MODELS:
+            params = getattr(t.compile(), other)(model=MODELS[other])
+            written = json.dumps(params)
+            if "thought" in json.dumps(tool):
+                assert written.index("thought") < written.index("answer")
+            if other == method:
+                continue
+            special = {"cache_control", "strict", "max_uses", "server_url"} & set(
+                json.dumps(tool).replace('"', " ").split()
+            )
+            hosted = tool.get("type") in ("bash_20250124", "mcp")
+            for member in special:
+                told = f'"{member}"' in written
+                assert told or any("tools" in loss.path for loss in params.losses), (member, other)
+            assert not hosted or any("tools" in loss.path for loss in params.losses)
+
+
+def test_the_order_of_a_schema_survives_import_and_reordering(tmp_path):
+    body = {
+        "model": "claude-sonnet-4-5",
+        "max_tokens": 9,
+        "tools": [{"name": "f", "input_schema": ORDERED}],
+        "messages": [{"role": "user", "content": "x"}],
+    }
+    t = weft.open(str(tmp_path / "weft.db"), "t")
+    t.import_bytes(json.dumps(body).encode())
+    t.user("more")
+    params = t.compile().to_anthropic_params(model="claude-sonnet-4-5")
+    assert json.dumps(params["tools"]) == json.dumps(body["tools"])
+    properties = dict(reversed(ORDERED["properties"].items()))
+    other = [{"name": "f", "input_schema": {**ORDERED, "properties": properties}}]
+    t.setup(other)
+    params = t.compile().to_anthropic_params(model="claude-sonnet-4-5")
+    assert json.dumps(params["tools"]) == json.dumps(other)
+    t.undo()
+    params = t.compile().to_anthropic_params(model="claude-sonnet-4-5")
+    assert json.dumps(params["tools"]) == json.dumps(body["tools"])
+    t.close()

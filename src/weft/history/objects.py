@@ -10,14 +10,17 @@ A line of the compiled list is addressed by its *slot*: the id of the commit tha
 for lines that a rewrite adds, a hash of that commit and a number. Edits keep the slot, and so
 does a line that is said again somewhere else (rebased, picked, merged): it stays the same line.
 
-Ids cover the canonical JSON of these values. Time, usage and tokens are not in them.
+Ids cover the canonical JSON of these values: members are sorted by name, except inside the
+definitions of tools and the schema of an answer's format, which are stored as they were written. A
+model fills in the properties of a schema in their order, so that order is content. Time, usage and
+tokens are not in the ids.
 """
 
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from weft.errors import Damaged, WrongValue
 from weft.ids import Id, object_id
@@ -171,7 +174,46 @@ def encode_entry(message: Message) -> tuple[Id, bytes]:
 
 def encode_body(body: Body) -> bytes:
     """A body as it is stored and hashed."""
-    return _encoder.encode(body)
+    return _encoder.encode(_in_written_order(body))
+
+
+def same_setup(one: Setup | None, other: Setup | None) -> bool:
+    """Whether two setups are equal, the order of the properties of their schemas included."""
+    if one != other or one is None or other is None:
+        return one == other
+    return encode_body(Body(one)) == encode_body(Body(other))
+
+
+def _in_written_order(body: Body) -> Body:
+    """The body with tool definitions and schemas as JSON text, which the encoder does not sort."""
+    op = body.op
+    if isinstance(op, Setup):
+        ordered: Op = _ordered_setup(op)
+    elif isinstance(op, Rewrite) and op.setup is not None:
+        ordered = structs.replace(op, setup=_ordered_setup(op.setup))
+    else:
+        return body
+    return body if ordered is op else structs.replace(body, op=ordered)
+
+
+def _ordered_setup(setup: Setup) -> Setup:
+    form = setup.params.format
+    if not setup.tools and (form is None or form.schema is None):
+        return setup
+    params = setup.params
+    if form is not None and form.schema is not None:
+        ordered = structs.replace(form, schema=_as_written(form.schema))
+        params = structs.replace(params, format=ordered)
+    tools = tuple(
+        structs.replace(tool, parameters=_as_written(tool.parameters), raw=_as_written(tool.raw))
+        for tool in setup.tools
+    )
+    return structs.replace(setup, tools=tools, params=params)
+
+
+def _as_written(value: Any) -> Any:
+    """A JSON value as its own text; msgspec puts `Raw` into the output byte by byte."""
+    return None if value is None else msgspec.Raw(msgspec.json.encode(value))
 
 
 def decode_entry(data: bytes, id: Id | None = None) -> Message:
@@ -239,7 +281,7 @@ def _entry(message: Message) -> tuple[Id, bytes]:
 def _written(value: Any, field: str, decoder: msgspec.json.Decoder[Any]) -> bytes:
     """A value as JSON that reads back; raises `WrongValue` naming the place where it would not."""
     try:
-        data = _encoder.encode(value)
+        data = encode_body(value) if isinstance(value, Body) else _encoder.encode(value)
         if data in PLAIN or decoder.decode(data) == value:
             return data
     except msgspec.ValidationError as error:

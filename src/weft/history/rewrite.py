@@ -13,7 +13,7 @@ from weft.errors import Damaged
 from weft.ids import Id
 from weft.model import Message
 
-from .objects import Change, Insert, Placed, Rewrite, Row, Setup, State, new_slot
+from .objects import Change, Insert, Placed, Rewrite, Row, Setup, State, new_slot, same_setup
 from .standing import Standing
 
 RUN = 256
@@ -59,7 +59,7 @@ def plan_rewrite(old: Sequence[Row], new: Sequence[Row]) -> PlannedRewrite:
 def plan_state(old: State, new: State) -> PlannedRewrite:
     """The operation that makes `new` of `old`, the setup included."""
     planned = plan_rewrite(old.rows, new.rows)
-    if new.setup == old.setup:
+    if same_setup(new.setup, old.setup):
         return planned
     return structs.replace(planned, op=structs.replace(planned.op, setup=new.setup or Setup()))
 

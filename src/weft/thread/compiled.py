@@ -16,7 +16,7 @@ from weft.ids import Id
 from weft.model import JsonObject, Loss, Message, Tool
 
 from . import formats
-from .params import GEMINI, Recipe, ToolLike, VendorParams, read_tool, write_params
+from .params import GEMINI, Recipe, ToolLike, VendorParams, read_tools, write_params
 from .sealed import without_unbound
 from .usage import Calibration
 
@@ -209,7 +209,7 @@ class CompiledContext:
             model=model,
             system=system,
             max_tokens=max_tokens,
-            tools=None if tools is None else tuple(read_tool(tool) for tool in tools),
+            tools=None if tools is None else read_tools(tools),
             last=self._last,
             reasoning=self._reasoning,
         )

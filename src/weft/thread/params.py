@@ -4,14 +4,15 @@
 model's name is left out where none was given, so that the caller may name it in the call.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from msgspec import Struct, structs
 
 from weft.catalog import Model, load_catalog
 from weft.codec import CODECS, SystemPolicy, Target
-from weft.errors import ThreadError
+from weft.errors import Refused, ThreadError
 from weft.history import Setup
 from weft.model import JsonObject, Loss, Message, Params, Place, Request, Tool
 
@@ -120,21 +121,78 @@ def _gemini_arguments(body: JsonObject, model: str | None) -> JsonObject:
     return {**named, "contents": body["contents"], **({"config": config} if config else {})}
 
 
-def read_tool(tool: ToolLike) -> Tool:
-    """One tool, however the caller has it."""
-    if isinstance(tool, Tool):
-        return tool
-    if isinstance(tool, Mapping):
-        raw = cast(Mapping[str, Any], tool)
-        inner = cast(Mapping[str, Any], raw.get("function", raw))
-        schema = inner.get("parameters", inner.get("input_schema"))
-        return _tool(inner.get("name"), inner.get("description"), schema)
-    return _tool(*(getattr(tool, name, None) for name in ("name", "description", "parameters")))
+def read_tools(tools: Iterable[ToolLike]) -> tuple[Tool, ...]:
+    """The tools, however the caller has them; raises `ThreadError` for what is none.
+
+    A definition in a vendor's own form is read by that vendor's codec and kept as it was written.
+    """
+    read: list[Tool] = []
+    for tool in tools:
+        if isinstance(tool, Tool):
+            read.append(tool)
+        elif isinstance(tool, Mapping):
+            read += _read_definition(dict(cast(Mapping[str, Any], tool)))
+        else:
+            members = (getattr(tool, name, None) for name in ("name", "description", "parameters"))
+            read.append(_tool(*members))
+    return tuple(read)
 
 
-def _tool(name: Any, description: Any, schema: Any) -> Tool:
+def _read_definition(raw: JsonObject) -> tuple[Tool, ...]:
+    """The tools that one definition holds: Gemini's and namespaces hold several."""
+    inner = raw.get("function") if raw.get("type", "function") == "function" else None
+    function = cast(JsonObject, inner) if isinstance(inner, dict) else raw
+    is_plain = function.keys() <= PLAIN_TOOL or raw.keys() <= OWN_TOOL
+    if is_plain and raw.get("type", "function") == "function":
+        schema = function.get("parameters", function.get("input_schema"))
+        described, strict = function.get("description"), function.get("strict")
+        return (_tool(function.get("name"), described, schema, strict),)
+    protocol = _dialect(raw)
+    body = {"tools": [raw], **EMPTY_REQUESTS[protocol]}
+    try:
+        request = CODECS[protocol].decode_request(body, "any")
+    except Refused as error:
+        raise ThreadError(f"a tool cannot be read: {error}") from None
+    mark = raw.get("cache_control")
+    if mark is None or len(request.tools) != 1:
+        return request.tools
+    (tool,) = request.tools
+    own = {**(tool.raw or {}).get(protocol, {}), "cache_control": mark}
+    return (structs.replace(tool, raw={**(tool.raw or {}), protocol: own}),)
+
+
+PLAIN_TOOL = frozenset({"type", "name", "description", "parameters", "input_schema"})
+"""Members of a function that every vendor's definition has, whatever they are called there."""
+
+OWN_TOOL = frozenset({"name", "description", "parameters", "strict"})
+"""Members of a definition in no vendor's form: those of `weft.Tool`."""
+
+EMPTY_REQUESTS: dict[str, JsonObject] = {
+    "anthropic": {"model": "any", "messages": [], "max_tokens": 1},
+    "openai-chat": {"model": "any", "messages": []},
+    "openai-responses": {"model": "any", "input": ""},
+    "gemini": {"contents": []},
+}
+
+_VERSIONED = re.compile(r"\w+_20\d{6}")
+"""The types of Anthropic's own tools end in a date: `web_search_20250305`."""
+
+
+def _dialect(raw: JsonObject) -> str:
+    """The protocol whose form a definition has."""
+    kind = raw.get("type")
+    if "input_schema" in raw or (isinstance(kind, str) and _VERSIONED.fullmatch(kind)):
+        return "anthropic"
+    if kind in ("function", "custom") and isinstance(raw.get(kind), dict):
+        return "openai-chat"
+    if kind is None and "name" not in raw:
+        return GEMINI
+    return "openai-responses" if kind is not None else "anthropic"
+
+
+def _tool(name: Any, description: Any, schema: Any, strict: Any = None) -> Tool:
     if not isinstance(name, str) or not name:
         raise ThreadError("a tool needs a name")
     described = description if isinstance(description, str) else None
     parameters = cast(JsonObject, schema) if isinstance(schema, dict) else None
-    return Tool(name, described, parameters)
+    return Tool(name, described, parameters, strict if isinstance(strict, bool) else None)

@@ -26,7 +26,7 @@ from .budget import Budget, check_budget
 from .content import Content, DialogueContent, InstructionContent
 from .hooks import After, Before, Hooks, check_hook, hook_name
 from .info import CommitInfo, auto_note
-from .params import ToolLike, read_tool
+from .params import ToolLike, read_tools
 from .reading import Reader
 from .resolve import At
 from .sent import Sending, with_receipt
@@ -251,7 +251,7 @@ class Recorder(Reader):
 
     def setup(self, tools: Sequence[ToolLike] = (), params: Params | None = None) -> CommitInfo:
         """The tools and parameters that requests made from here on carry."""
-        op = Setup(tuple(read_tool(tool) for tool in tools), params or Params())
+        op = Setup(read_tools(tools), params or Params())
         return self._handle.land("setup", lambda _: (Draft("setup", op), ()))
 
     @contextmanager
