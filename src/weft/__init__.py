@@ -160,6 +160,9 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
         FreeformContent as FreeformContent,
     )
     from weft.thread import (
+        Hit as Hit,
+    )
+    from weft.thread import (
         Hooks as Hooks,
     )
     from weft.thread import (
@@ -200,6 +203,9 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
     )
     from weft.thread import (
         extract_text_from_content as extract_text_from_content,
+    )
+    from weft.thread import (
+        search as search,
     )
     from weft.thread import (
         threads as threads,
@@ -252,6 +258,7 @@ _NAMES: dict[str, str] = {
     "DialogueContent": "weft.thread",
     "Draft": "weft.history",
     "FreeformContent": "weft.thread",
+    "Hit": "weft.thread",
     "HookWarning": "weft.thread",
     "Hooks": "weft.thread",
     "InstructionContent": "weft.thread",
@@ -297,6 +304,7 @@ _NAMES: dict[str, str] = {
     "generate_checkpoint_id": "weft.compact",
     "load_catalog": "weft.catalog",
     "open": "weft.doors",
+    "search": "weft.thread",
     "threads": "weft.thread",
     "translate": "weft.thread.translate",
     "translate_error": "weft.thread.translate",

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -415,6 +416,100 @@ def test_the_commands_rename_delete_and_bring_back(tmp_path: Path) -> None:
     assert json.loads(run("compile", "--store", path, "--json").stdout) == []
     run("undo", "--store", path)
     assert "hello" in run("compile", "--store", path).stdout
+
+
+# Search
+
+
+def conversation(store: Store, name: str = "a") -> weft.Thread:
+    t = weft.open(store, name)
+    t.user("the word apple in a question")
+    t.assistant("the word apple in an answer")
+    side = t.fork("side")
+    side.user("the word apple aside")
+    t.user("getUserById(42) and apple")
+    return t
+
+
+@pytest.mark.parametrize(
+    ("given", "count"),
+    [
+        ({}, 4),
+        ({"role": "assistant"}, 1),
+        ({"role": "user"}, 3),
+        ({"branch": "main"}, 3),
+        ({"branch": "side"}, 3),
+        ({"branch": "side", "role": "user"}, 2),
+        ({"since": "2020-01-01"}, 4),
+        ({"since": datetime(2100, 1, 1, tzinfo=UTC)}, 0),
+        ({"until": 0.0}, 0),
+        ({"until": "2100-01-01T00:00:00"}, 4),
+        ({"role": "user", "limit": 1}, 1),
+    ],
+)
+def test_search_has_filters(store: Store, given: dict[str, Any], count: int) -> None:
+    t = conversation(store)
+    assert len(t.search("apple", **given)) == count
+    hits = weft.search(store, "apple", **given)
+    assert len(hits) == count
+    assert {hit.thread for hit in hits} <= {"a"}
+
+
+def test_search_by_regular_expression_finds_parts_of_words_and_undone_texts(store: Store) -> None:
+    t = conversation(store)
+    assert [hit.text for hit in t.search(r"get\w+ById\(\d+\)", regex=True)] == [
+        "getUserById(42) and apple"
+    ]
+    t.undo()
+    (hit,) = t.search("ById", regex=True)
+    assert not hit.live
+    with pytest.raises(WrongValue, match="regular expression"):
+        t.search("(", regex=True)
+
+
+def test_search_runs_over_all_threads(store: Store) -> None:
+    conversation(store, "a")
+    weft.open(store, "b").user("apple of b")
+    gone = weft.open(store, "gone")
+    gone.user("apple that is deleted")
+    gone.delete()
+    hits = weft.search(store, "apple")
+    assert sorted({hit.thread for hit in hits}) == ["a", "b"]
+    assert all(hit.created is not None for hit in hits)
+    assert [hit.thread for hit in weft.search(store, "apple", thread="b")] == ["b"]
+    assert {hit.thread for hit in weft.search(store, "apple", branch="side")} == {"a"}
+    with pytest.raises(NotFound):
+        weft.search(store, "apple", branch="nowhere")
+    with pytest.raises(NotFound):
+        weft.search(store, "apple", thread="nobody")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"role": "usr"}, {"role": 5}, {"since": "soon"}, {"until": [1]}, {"regex": 1}, {"branch": 3}],
+)
+def test_a_filter_that_means_nothing_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(WrongValue, match=next(iter(given))):
+        weft.open().search("x", **given)
+
+
+def test_the_command_searches_all_threads(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.db")
+    opened = open_store(path)
+    conversation(opened, "a")
+    conversation(opened, "b")
+    opened.close()
+
+    def found(*words: str) -> list[Any]:
+        return json.loads(run("search", *words, "--store", path, "--json").stdout)
+
+    assert {row["thread"] for row in found("apple")} == {"a", "b"}
+    assert {row["thread"] for row in found("apple", "--thread", "b")} == {"b"}
+    assert {row["role"] for row in found("apple", "--role", "assistant")} == {"assistant"}
+    assert len(found("get.*Id", "--regex")) == 2
+    assert found("apple", "--since", "2100-01-01") == []
+    assert len(found("apple", "--branch", "side", "--until", "2100-01-01")) == 6
+    assert " a live user: " in run("search", "apple", "--store", path).stdout
 
 
 def test_no_warning_where_nothing_is_wrong() -> None:

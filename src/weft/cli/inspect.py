@@ -13,7 +13,9 @@ from weft.history import Diff, Row, read_branches
 from weft.model import Message, ToolCall, ToolResult, speaker, spoken
 from weft.store import Store, ThreadRecord, open_store
 from weft.thread import CompiledContext, Hit, Thread, read_title, threads
+from weft.thread import search as search_store
 from weft.thread.formats import to_text
+from weft.thread.searching import ROLES
 
 from .console import complain
 from .headline import SHORT, WORDS, commit_json, describe, describe_attempt, group_attempts
@@ -25,6 +27,7 @@ from .threads import (
     add_options,
     count,
     existing_store,
+    existing_thread,
     print_json,
     print_rows,
     run_on_thread,
@@ -54,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
         args.screen = screen
         if args.command == "threads":
             return list_threads(args)
+        if args.command == "search":
+            return search(args)
         return run_on_thread(args, VERBS[args.command])
 
 
@@ -204,8 +209,25 @@ def compile_thread(thread: Thread, args: argparse.Namespace) -> None:
         print("\n\n".join(_spoken(row, args.screen) for row in compiled.rows))
 
 
-def search(thread: Thread, args: argparse.Namespace) -> None:
-    _print_hits(args, thread.search(args.words, args.limit))
+def search(args: argparse.Namespace) -> int:
+    """What all threads said, or one; threads are named where there are several."""
+    path = existing_store(args)
+    if args.thread is not None:
+        existing_thread(args, path)
+    hits = search_store(
+        path,
+        args.words,
+        args.limit,
+        thread=args.thread,
+        role=args.role,
+        branch=args.branch,
+        since=args.since,
+        until=args.until,
+        regex=args.regex,
+    )
+    named = args.thread is None and len(threads(path)) > 1
+    _print_hits(args, hits, named=named)
+    return 0
 
 
 def recall(thread: Thread, args: argparse.Namespace) -> None:
@@ -245,21 +267,26 @@ def _diff_json(found: Diff) -> dict[str, Any]:
 
 def _hit_json(hit: Hit) -> dict[str, Any]:
     found = {"id": hit.id, "text": hit.text, "live": hit.live, "role": hit.role}
-    return {**found, "speaker": hit.speaker, "calls": hit.calls, "summary": hit.summary}
+    found |= {"speaker": hit.speaker, "calls": hit.calls, "summary": hit.summary}
+    created = None if hit.created is None else hit.created.isoformat()
+    return {**found, "thread": hit.thread, "commit": hit.commit, "created": created}
 
 
-def _print_hits(args: argparse.Namespace, hits: list[Hit], *, whole: bool = False) -> None:
+def _print_hits(
+    args: argparse.Namespace, hits: list[Hit], *, whole: bool = False, named: bool = False
+) -> None:
     """What was found, a line for each; what was recalled is wanted whole."""
 
     def line(hit: dict[str, Any]) -> str:
         id, state = hit["id"][:SHORT], "live" if hit["live"] else "gone"
-        taken = SHORT + len(state) + len(hit["speaker"]) + 4
+        thread = f"{args.screen.name(hit['thread'])} " if named else ""
+        taken = SHORT + len(state) + len(hit["speaker"]) + columns(thread) + 4
         text = "\n".join(filter(None, [hit["text"], hit["calls"]]))
         if not whole:
             text = around(text, args.words.split(), max(8, (args.screen.width or LINE) - taken))
         said = args.screen.safe(text)
         name = args.screen.name(hit["speaker"])
-        return f"{args.screen.paint(id, 'id')} {state} {name}: {said}"
+        return f"{args.screen.paint(id, 'id')} {thread}{state} {name}: {said}"
 
     print_rows(args, [_hit_json(hit) for hit in hits], line)
     if not hits and not args.json:
@@ -293,7 +320,14 @@ def _compile_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _search_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("words", help="the words to look for; all must be in one message")
+    parser.add_argument(
+        "words", help="the words to look for in all threads, or in --thread; a message has all"
+    )
+    parser.add_argument("--role", choices=ROLES, help="who said it")
+    parser.add_argument("--branch", help="only what this branch leads to")
+    parser.add_argument("--since", metavar="TIME", help="not before, as 2026-01-31 or with T12:00")
+    parser.add_argument("--until", metavar="TIME", help="not after")
+    parser.add_argument("--regex", action="store_true", help="WORDS is a regular expression")
     parser.add_argument("-n", "--limit", type=count, default=20, help="at most that many")
 
 
@@ -325,7 +359,6 @@ VERBS: dict[str, Verb] = {
     "show": show,
     "diff": diff,
     "compile": compile_thread,
-    "search": search,
     "recall": recall,
     "stats": stats,
 }

@@ -61,7 +61,12 @@ from .results import open_answers
 from .rewrite import PlannedRewrite, apply_rewrite, plan_rewrite, plan_state
 from .sayable import check_sayable
 from .seal import is_sealed
-from .search import index_behind, search_commits
+from .search import (
+    index_behind,
+    message_words,
+    read_every_commit,
+    search_commits,
+)
 from .series import Series, encode_series
 from .setups import setup_changes
 from .tail import read_tail
@@ -139,6 +144,7 @@ __all__ = [
     "merge3",
     "merge_base",
     "merge_states",
+    "message_words",
     "new_slot",
     "open_answers",
     "plan_forget",
@@ -148,6 +154,7 @@ __all__ = [
     "plan_undo",
     "read_ancestors",
     "read_branches",
+    "read_every_commit",
     "read_lines",
     "read_operations",
     "read_tags",

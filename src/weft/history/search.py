@@ -7,11 +7,15 @@ looked for as it stands.
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 from weft.errors import Damaged
+from weft.ids import Id
+from weft.model import Message
 from weft.store import Step, Store
 
 from .objects import decode_entry
+from .oplog import read_operations
 
 PAGE = 500
 WORD = re.compile(r"\w", re.UNICODE)
@@ -32,15 +36,25 @@ def search_commits(store: Store, thread: str, query: str, limit: int) -> list[St
     words = [word for word in query.split() if WORD.search(word)]
     if words:
         return store.search(thread, words, limit)
-    return [step for step in _all(store, thread) if query in commit_text(step.contents)][:limit]
+    every = read_every_commit(store, thread)
+    return [step for step in every if query in commit_text(step.contents)][:limit]
 
 
-def _all(store: Store, thread: str) -> Iterator[Step]:
-    seen: set[bytes] = set()
-    for head in store.refs(thread).values():
-        for step in reversed(store.walk(thread, head)):
-            if step.commit.id not in seen:
+def read_every_commit(store: Store, thread: str) -> Iterator[Step]:
+    """Every commit that a branch leads to, or that the log of operations still names."""
+    seen: set[Id] = set()
+    logged = (head for line in read_operations(store, thread) for head in (line.new, line.old))
+    for head in chain(store.refs(thread).values(), logged):
+        waiting = [] if head is None else [head]
+        while waiting:
+            start = waiting.pop()
+            if start in seen:
+                continue
+            for step in reversed(store.walk(thread, start)):
+                if step.commit.id in seen:
+                    break
                 seen.add(step.commit.id)
+                waiting += step.commit.parents[1:]
                 yield step
 
 
@@ -58,6 +72,11 @@ def _spoken(content: bytes) -> str:
         message = decode_entry(content)
     except Damaged:
         return ""
+    return message_words(message)
+
+
+def message_words(message: Message) -> str:
+    """All the words of a message: what is read, what is thought, what is asked of a tool."""
     words = [message.text]
     for block in message.blocks:
         match block.__struct_config__.tag:

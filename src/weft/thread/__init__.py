@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .looking import Hit, Stats
     from .merging import MergePreview
     from .moving import Undone
-    from .opening import Target, existing, open, threads, undelete
+    from .opening import Target, existing, open, search, threads, undelete
     from .params import VendorParams
     from .prefix import Prefix, find_prefix
     from .preview import Preview
@@ -96,6 +96,7 @@ __getattr__ = lazy_names(
         "no_answer_within": "weft.thread.asking",
         "open": "weft.thread.opening",
         "read_title": "weft.thread.title",
+        "search": "weft.thread.opening",
         "take_imprint": "weft.thread.imprint",
         "write_imprint": "weft.thread.imprint",
         "threads": "weft.thread.opening",
@@ -149,6 +150,7 @@ __all__ = [
     "no_answer_within",
     "open",
     "read_title",
+    "search",
     "take_imprint",
     "threads",
     "undelete",

@@ -1,6 +1,7 @@
-"""The verbs that look: search, recall, checkpoints, stats."""
+"""The verbs that look: recall, checkpoints, stats, and what a search finds."""
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import Struct
@@ -12,7 +13,6 @@ from weft.history import (
     decode_body,
     read_branches,
     read_lines,
-    search_commits,
     shows,
 )
 from weft.ids import Id
@@ -35,7 +35,8 @@ class Hit(Struct, frozen=True):
     """A text that was once said: `id` names its line, `live` whether a model still sees it so.
 
     `summary` is whether a compaction wrote it, to stand for others. `speaker` and
-    `calls` are who a person sees there, and what it asks of tools.
+    `calls` are who a person sees there, and what it asks of tools. `created` is when its commit was
+    made, in `thread`.
     """
 
     id: str
@@ -46,6 +47,8 @@ class Hit(Struct, frozen=True):
     summary: bool = False
     speaker: str = ""
     calls: str = ""
+    thread: str = ""
+    created: datetime | None = None
 
 
 class Stats(Struct, frozen=True, kw_only=True):
@@ -64,33 +67,13 @@ class Stats(Struct, frozen=True, kw_only=True):
         return {name: getattr(self, name) for name in self.__struct_fields__}
 
 
-def search(handle: Handle, query: str, limit: int = LIMIT) -> list[Hit]:
-    """Everything ever in context that has all these words, live first, then best first.
-
-    A line is found once, as it is now where that has the words, else as it was when it had them.
-    """
-    check_count("limit", limit)
-    if not check_text("query", query).strip():
-        return []
-    words = query.split()
-    found = search_commits(handle.store, handle.name, query, limit)
-    find = _finder(handle, found)
-    hits = [
-        hit
-        for step in found
-        for hit in _hits(step, find)
-        if _fits(hit, words) or len(step.contents) == 1
-    ]
-    once: dict[str, Hit] = {}
-    for hit in sorted(hits, key=lambda hit: not hit.live):
-        once.setdefault(hit.id, hit)
-    return list(once.values())[:limit]
-
-
 def recall(handle: Handle, wanted: str, limit: int = LIMIT) -> list[Hit]:
     """The originals behind an id or a checkpoint, folded or not; otherwise what the words find,
     summaries last."""
+    from .searching import search
+
     check_text("wanted", wanted)
+    check_count("limit", limit)
     text = wanted.strip().removeprefix("<checkpoint:").removesuffix(">")
     if handle.store.has_checkpoint(handle.name, text):
         found = [hit for hit in search(handle, text, limit) if text in hit.text]
@@ -100,7 +83,7 @@ def recall(handle: Handle, wanted: str, limit: int = LIMIT) -> list[Hit]:
         id = row.id.hex()
         said = row.message
         seen = (speaker(said), spoken(said, ""))
-        return [Hit(id, said.text, shows(row), said.role, id, False, *seen)]
+        return [Hit(id, said.text, shows(row), said.role, id, False, *seen, handle.name)]
     try:
         commit = require_commit(handle, text) if len(text) >= SHORTEST else None
     except (NotFound, Ambiguous):
@@ -108,7 +91,7 @@ def recall(handle: Handle, wanted: str, limit: int = LIMIT) -> list[Hit]:
     if commit is None:
         return sorted(search(handle, wanted, limit), key=lambda hit: hit.summary)
     (step,) = handle.store.read_commits(handle.name, [commit])
-    return _hits(step, handle.view(handle.head()).find)
+    return read_hits(step, handle.view(handle.head()).find, handle.name)
 
 
 def show(handle: Handle, name: Name) -> CommitInfo:
@@ -155,7 +138,7 @@ def stats(handle: Handle) -> Stats:
     )
 
 
-def _finder(handle: Handle, steps: Sequence[Step]) -> Find:
+def find_lines(handle: Handle, steps: Sequence[Step]) -> Find:
     """How to find what the lines of these commits say now; compiles only if it must."""
     head = handle.head()
     if head is not None and not handle.has_view(head):
@@ -166,7 +149,7 @@ def _finder(handle: Handle, steps: Sequence[Step]) -> Find:
     return handle.view(head).find
 
 
-def _hits(step: Step, find: Find) -> list[Hit]:
+def read_hits(step: Step, find: Find, thread: str) -> list[Hit]:
     """What a commit said, line by line."""
     op = decode_body(step).op
     told = step.commit.kind == "compact" and isinstance(op, Rewrite)
@@ -181,6 +164,8 @@ def _hits(step: Step, find: Find) -> list[Hit]:
             told and slot not in kept,
             speaker(message),
             spoken(message, ""),
+            thread,
+            datetime.fromtimestamp(step.commit.created, UTC),
         )
         for slot, message in written_lines(step)
     ]
@@ -188,8 +173,3 @@ def _hits(step: Step, find: Find) -> list[Hit]:
 
 def _is_live(row: Row | None, message: Message) -> bool:
     return row is not None and shows(row) and row.message == message
-
-
-def _fits(hit: Hit, words: list[str]) -> bool:
-    folded = hit.text.casefold()
-    return all(word.casefold() in folded for word in words)

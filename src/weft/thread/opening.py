@@ -13,8 +13,10 @@ from .arguments import check_name
 from .asking import Models
 from .budget import Budget, check_budget
 from .handle import Handle
+from .looking import LIMIT, Hit
 from .removing import check_thread_name, list_deleted
 from .removing import undelete as bring_back
+from .searching import Moment, make_filter, search_all
 from .thread import Thread
 
 Target = str | Path | Store | None
@@ -62,6 +64,28 @@ def undelete(target: Target, name: str) -> ThreadRecord:
     """Bring back the thread of that name that was deleted last, unless `gc` has dropped it."""
     with existing(target) as store:
         return bring_back(store, name)
+
+
+def search(
+    target: Target,
+    query: str,
+    limit: int = LIMIT,
+    *,
+    thread: str | None = None,
+    role: str | None = None,
+    branch: str | None = None,
+    since: Moment = None,
+    until: Moment = None,
+    regex: bool = False,
+) -> list[Hit]:
+    """What all threads of a store ever said that has these words, live first, then the newest.
+
+    Every `Hit` names its thread. The filters are those of `Thread.search`; `thread` looks through
+    one alone, and `branch` through the threads that have such a branch.
+    """
+    only = make_filter(role, branch, since, until, regex)
+    with existing(target) as store:
+        return search_all(store, query, limit, only, thread)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from .lineage import Blame, Version
 from .looking import Hit, Stats
 from .recalling import RECALL_TOKENS, RecallPage, recall_page
 from .resolve import At, Name, resolve_commit
+from .searching import Moment, make_filter, search
 from .sent import Sent, show_sent
 from .tellings import list_batches
 from .usage import calibrate
@@ -106,9 +107,24 @@ class Reader:
         old, new = (self._handle.view(resolve_commit(self._handle, at)) for at in (before, after))
         return diff_rows(old.rows, new.rows, self._handle.count)
 
-    def search(self, query: str, limit: int = looking.LIMIT) -> list[Hit]:
-        """Everything ever said here that has all these words, live or not."""
-        return looking.search(self._handle, query, limit)
+    def search(
+        self,
+        query: str,
+        limit: int = looking.LIMIT,
+        *,
+        role: str | None = None,
+        branch: str | None = None,
+        since: Moment = None,
+        until: Moment = None,
+        regex: bool = False,
+    ) -> list[Hit]:
+        """Everything ever said here that has all these words, live or not.
+
+        `role`, `branch`, and times (a `datetime`, seconds, or ISO text) narrow it down. With
+        `regex` the query is a regular expression of Python's `re`, looked for as it stands.
+        """
+        only = make_filter(role, branch, since, until, regex)
+        return search(self._handle, query, limit, only)
 
     def recall(self, wanted: str, limit: int = looking.LIMIT) -> list[Hit]:
         """The originals behind an id or checkpoint, or behind words."""
