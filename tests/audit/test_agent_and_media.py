@@ -1,6 +1,9 @@
 """What people stumbled over with agents, attachments and commits, one test for each fault."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -416,3 +419,205 @@ def test_a_type_that_no_model_can_be_told_of_is_refused_in_plain_words(thread):
 def test_a_failure_is_still_an_event(thread, upstream):
     upstream.then(Scripted(b"{}", status=400, kind="application/json"))
     assert isinstance(watch(make_agent(thread, upstream), "hi")[-1], Failure)
+
+
+# files from paths ------------------------------------------------------------------------------
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(8)
+PDF = b"%PDF-1.7\n"
+WAV = b"RIFF\x00\x00\x00\x00WAVEfmt "
+MP3 = b"ID3\x04"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, data in {
+        "a.png": PNG,
+        "photo.txt": b"\xff\xd8\xff\xe0" + bytes(4),
+        "b.pdf": PDF,
+        "c.md": "# Grüße".encode(),
+        "d.wav": WAV,
+        "e.mp3": MP3,
+        "w.bin": b"RIFF\x00\x00\x00\x00WEBPVP8 ",
+        "fake.png": b"only words",
+        "z.zip": b"PK\x03\x04\x00\x00\x00\xff",
+        "empty.png": b"",
+    }.items():
+        (tmp_path / name).write_bytes(data)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "media"),
+    [
+        ("a.png", "image", "image/png"),
+        ("photo.txt", "image", "image/jpeg"),
+        ("w.bin", "image", "image/webp"),
+        ("b.pdf", "document", "application/pdf"),
+        ("c.md", "document", "text/plain"),
+        ("d.wav", "audio", "audio/wav"),
+        ("e.mp3", "audio", "audio/mpeg"),
+    ],
+)
+def test_a_files_type_is_found_by_its_content(thread, folder, name, kind, media):
+    thread.user("What is this?", attach=[folder / name])
+    [message] = thread.compile().messages
+    text, block = message.blocks
+    assert text.text == "What is this?"
+    assert block.__struct_config__.tag == kind
+    assert block.source.media_type == media
+    assert thread.head.message == "dialogue: What is this?"
+
+
+def test_attached_files_reach_all_four_vendors(thread, folder):
+    thread.user("What is this?", attach=[str(folder / "a.png"), folder / "b.pdf", folder / "c.md"])
+    c = thread.compile()
+    written = {
+        "anthropic": c.to_anthropic_params(model="claude-sonnet-4-5"),
+        "chat": c.to_openai_params(model="gpt-5"),
+        "responses": c.to_responses_params(model="gpt-5"),
+        "gemini": c.to_gemini_params(model="gemini-2.5-pro"),
+    }
+    for params in written.values():
+        assert not [loss for loss in params.losses if loss.level == "meaning"]
+    kinds = [part["type"] for part in written["anthropic"]["messages"][0]["content"]]
+    assert kinds == ["text", "image", "document", "document"]
+    kinds = [part["type"] for part in written["chat"]["messages"][0]["content"]]
+    assert kinds == ["text", "image_url", "file", "text"]
+    kinds = [part["type"] for part in written["responses"]["input"][0]["content"]]
+    assert kinds == ["input_text", "input_image", "input_file", "input_file"]
+    parts = written["gemini"]["contents"][0]["parts"]
+    assert [part["inlineData"]["mimeType"] for part in parts[1:]] == [
+        "image/png",
+        "application/pdf",
+        "text/plain",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("none.png", "there is no file"),
+        ("fake.png", "is no image/png: it holds text"),
+        ("z.zip", "of a type that no model reads"),
+        ("empty.png", "is empty"),
+        (".", "is a folder"),
+    ],
+)
+def test_a_file_that_cannot_be_attached_is_named_and_nothing_lands(thread, folder, name, words):
+    with pytest.raises(weft.ThreadError, match=rf"^attach\[1\].*{words}"):
+        thread.user("look", attach=[folder / "a.png", folder / name])
+    assert thread.head is None
+
+
+def test_a_file_that_is_too_large_is_refused(thread, tmp_path):
+    large = tmp_path / "large.png"
+    with large.open("wb") as file:
+        file.write(PNG)
+        file.truncate(21 * 2**20)
+    with pytest.raises(weft.ThreadError, match="larger than the 20 MB"):
+        thread.user("look", attach=[large])
+
+
+@pytest.mark.parametrize("given", [3, [3], ["https://example.org/a.png"]])
+def test_what_is_no_path_is_refused_by_its_place(thread, given):
+    with pytest.raises(weft.ThreadError, match=r"^attach"):
+        thread.user("look", attach=given)
+
+
+def test_an_agent_sends_files_and_a_retry_does_not_repeat_them(thread, upstream, folder):
+    down = Scripted(b'{"error":{"message":"no"}}', status=400, kind="application/json")
+    upstream.then(down, streamed("A cat."))
+    agent = make_agent(thread, upstream)
+    with pytest.raises(weft.UpstreamFailed):
+        agent.send("What is this?", attach=[folder / "a.png"])
+    assert agent.send("What is this?", attach=[folder / "a.png"]) == "A cat."
+    assert [message.role for message in thread.compile().messages] == ["user", "assistant"]
+    [said] = bodies(upstream)[1]["messages"]
+    assert [part["type"] for part in said["content"]][:2] == ["text", "image"]
+
+
+def weft_command(*args: str, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    kept = {k: v for k, v in os.environ.items() if not k.endswith("_API_KEY")}
+    return subprocess.run(
+        [sys.executable, "-c", "from weft.cli.main import entry; entry()", *args],
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**kept, **variables},
+        check=False,
+    )
+
+
+def test_weft_chat_takes_files_with_an_option_and_with_attach(folder):
+    store = str(folder / "chat.db")
+    options = ["chat", "--store", store, "-a", str(folder / "a.png")]
+    done = weft_command(*options, "What is this?")
+    assert done.returncode == 0, done.stderr
+    lines = f"/attach {folder / 'none.png'}\n/attach {folder / 'b.pdf'}\nAnd this?\nAnd now?\n"
+    done = weft_command("chat", "--store", store, given=lines)
+    assert "there is no file" in done.stdout
+    with weft.open(store) as thread:
+        asked = [m for m in thread.compile().messages if m.role == "user"]
+    kinds = [[b.__struct_config__.tag for b in m.blocks] for m in asked]
+    assert kinds == [
+        ["text", "image", "checkpoint"],
+        ["text", "document", "checkpoint"],
+        ["text", "checkpoint"],
+    ]
+
+
+def test_weft_chat_names_a_file_that_is_missing(tmp_path):
+    done = weft_command("chat", "--store", str(tmp_path / "c.db"), "-a", "none.png", "hi")
+    assert done.returncode == 1
+    assert "there is no file 'none.png'" in done.stderr
+
+
+# what commit takes -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"content_type": "dialogue", "role": "user", "text": "x", "images": []}, "'images'"),
+        ({"content_type": "dialogue", "role": "assistan", "text": "x"}, "role.*'assistan'"),
+        ({"content_type": "artifact", "content": "x", "langauge": "c"}, "did you mean 'language'"),
+        ({"content_type": "note", "text": "x"}, "content_type: 'note' is unknown.*freeform"),
+    ],
+    ids=["member", "role", "misspelt", "type"],
+)
+def test_unknown_members_roles_and_types_of_a_dict_are_refused(thread, content, words):
+    with pytest.raises(weft.ThreadError, match=words):
+        thread.commit(content)
+    assert thread.head is None
+
+
+def test_to_responses_keeps_the_reasoning_of_its_own_models(thread):
+    reasoning = {
+        "type": "reasoning",
+        "id": "rs_1",
+        "summary": [{"type": "summary_text", "text": "Hm."}],
+        "encrypted_content": "sealed",
+    }
+    said = {
+        "type": "message",
+        "id": "msg_1",
+        "role": "assistant",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": "Hi.", "annotations": []}],
+    }
+    thread.user("hello")
+    answer = {"id": "resp_1", "object": "response", "model": "gpt-5", "status": "completed"}
+    thread.assistant({**answer, "output": [reasoning, said]})
+    items = thread.compile().to_responses()
+    assert [item.get("type", item.get("role")) for item in items] == [
+        "user",
+        "reasoning",
+        "assistant",
+    ]
+    assert items[1] == reasoning
+
+
+def test_the_docstring_of_to_anthropic_points_to_the_params():
+    assert "to_anthropic_params" in (weft.CompiledContext.to_anthropic.__doc__ or "")

@@ -19,6 +19,7 @@ from collections.abc import (
     Callable,
     Coroutine,
     Generator,
+    Iterable,
     Sequence,
 )
 from concurrent.futures import ThreadPoolExecutor
@@ -66,6 +67,7 @@ from weft.model import (
     JsonObject,
     Message,
     Params,
+    Reminder,
     Request,
     Response,
     Text,
@@ -78,11 +80,14 @@ from weft.model import (
 )
 from weft.thread import (
     RECALL_TOKENS,
+    Attachment,
     Letter,
+    Media,
     Thread,
     answer_for,
     ask_within,
     no_answer_within,
+    read_attachments,
 )
 from weft.thread import open as open_thread
 
@@ -234,17 +239,24 @@ class Agent:
         self._heard: list[SystemMessage] = []
         self._desk: Thread | None = None
 
-    async def run(self, text: str | None) -> AsyncIterator[AgentEvent]:
+    async def run(
+        self, text: str | None, *, attach: Attachment | Iterable[Attachment] | None = None
+    ) -> AsyncIterator[AgentEvent]:
         """Send a text and yield the events of the run, up to `MessageComplete` or `Failure`.
+
+        `attach` are paths of files that go with the text, as for `Thread.user`.
 
         With `None` the model is asked again with the thread as it is: a retry. The same text again,
         after an attempt to answer it failed or was stopped, is a retry too and is not repeated in
         the thread. An answer that fails, or that is stopped while it streams (the task is cancelled
         or the iterator closed), is kept as an attempt: see `Thread.attempts`.
         """
-        if text is not None and not text.strip():
+        attached = await asyncio.to_thread(read_attachments, attach)
+        if text is None and attached:
+            raise ThreadError("files go with a text: there is none, since the model is asked again")
+        if text is not None and not text.strip() and not attached:
             raise ThreadError("there is no text to send; None asks the model again")
-        flow = self._flow(text)
+        flow = self._flow(text, attached)
         answer: Any = None
         async with Wire() as wire:
             while (step := await asyncio.to_thread(_advance, flow, answer)) is not None:
@@ -280,24 +292,28 @@ class Agent:
                         else:
                             answer = Unanswered(folding.error, folding.response())
 
-    def send(self, text: str | None) -> str:
+    def send(
+        self, text: str | None, *, attach: Attachment | Iterable[Attachment] | None = None
+    ) -> str:
         """Send a text and wait for the text of the last answer.
 
         With `None` the model is asked again, as by `retry`. Raises `UpstreamFailed` with the
         upstream's status if the model gave no answer, and `StepLimit` if it used up its steps.
 
         If an event loop is running (a notebook), the run gets a thread and a loop of its own and
-        this call blocks; `asend` does not.
+        this call blocks; `asend` does not. `attach` are files that go with the text.
         """
-        return run_apart(lambda: self.asend(text))
+        return run_apart(lambda: self.asend(text, attach=attach))
 
     def retry(self) -> str:
         """Ask the model again after a failed or stopped run; the question is not repeated."""
         return self.send(None)
 
-    async def asend(self, text: str | None) -> str:
+    async def asend(
+        self, text: str | None, *, attach: Attachment | Iterable[Attachment] | None = None
+    ) -> str:
         """`send` for async code and notebooks: `await agent.asend("...")`."""
-        async for event in self.run(text):
+        async for event in self.run(text, attach=attach):
             if isinstance(event, Failure) and event.status is None:
                 raise StepLimit(event.message)
             if isinstance(event, Failure):
@@ -314,7 +330,7 @@ class Agent:
             messages = (*messages, Message("user", (Text(text),)))
         return self._keeper.use(messages)
 
-    def _flow(self, text: str | None) -> Flow:
+    def _flow(self, text: str | None, attached: tuple[Media, ...] = ()) -> Flow:
         desk = self._sit_down()
         if self._system is not None and not desk.compile().messages:
             desk.system(self._system)
@@ -332,7 +348,7 @@ class Agent:
             asked.append(context.head)
             return Ask(Request(self.model, messages, tools=offered, params=params), context.head)
 
-        return converse(desk, text, ask, self.steps, self._heard, self._keeper)
+        return converse(desk, text, ask, self.steps, self._heard, self._keeper, attached)
 
     def _offered(self) -> tuple[Tool, ...]:
         """The tools of compaction, unless it is off, and the caller's."""
@@ -469,6 +485,7 @@ def converse(
     steps: int,
     heard: list[SystemMessage],
     keeper: Keeper | None = None,
+    attached: tuple[Media, ...] = (),
 ) -> Flow:
     """What the user said, and every turn until the model has nothing more to call.
 
@@ -479,8 +496,8 @@ def converse(
     """
     if text is None:
         check_unanswered(thread)
-    elif not is_retry(thread, text):
-        thread.user(text)
+    elif not is_retry(thread, text, attached):
+        thread.user(text, attach=attached)
     for _ in range(steps):
         if keeper is not None:
             yield from keeper.keep(thread, heard, False)
@@ -530,15 +547,14 @@ def check_unanswered(thread: Thread) -> None:
         raise ThreadError("the last question is answered already; send a text to go on")
 
 
-def is_retry(thread: Thread, text: str) -> bool:
-    """Whether the thread ends with this very text, and answering it failed or was stopped."""
+def is_retry(thread: Thread, text: str, attached: tuple[Media, ...] = ()) -> bool:
+    """Whether the thread ends with this very turn, and answering it failed or was stopped."""
     head = thread.head
     if head is None or not any(a.commit == head.id for a in thread.attempts(head)):
         return False
     last = thread.compile().messages[-1]
-    return last.role == "user" and any(
-        isinstance(block, Text) and block.text == text for block in last.blocks[:1]
-    )
+    said = tuple(b for b in last.blocks if not isinstance(b, Checkpoint | Reminder))
+    return last.role == "user" and said == ((Text(text), *attached) if text.strip() else attached)
 
 
 def is_too_long(answered: Answered | Unanswered) -> bool:

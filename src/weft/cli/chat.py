@@ -2,7 +2,8 @@
 
 Answers stream; tool calls and compactions are shown as they happen. With words on the command line
 it says them, prints the answer and ends; otherwise it reads lines until the end of input. A line
-that is one word behind a slash is for the chat itself, and is said to nobody.
+that is one word behind a slash is for the chat itself, and is said to nobody. `/attach FILE` (and
+`--attach FILE` for the first message) sends files with the next message.
 
 After an answer that failed or was stopped (Ctrl-C), an empty line or `/retry` asks the model again
 without repeating the question; any other line goes on in the same thread. What had arrived of the
@@ -22,6 +23,7 @@ from .threads import find_model_route, safe, store_path
 
 if TYPE_CHECKING:
     from weft.agent import Agent, AgentEvent
+    from weft.thread import Media
 
 LINE = 200
 HELLO = "talking with {model} in {thread!r}; /help tells more, /quit or Ctrl-D leaves"
@@ -29,11 +31,13 @@ LEAVE = ("/quit", "/exit")
 COMMAND = re.compile(r"/[a-z]+")
 HELP = """/help   this
 /retry  ask the model again after an answer that failed or was stopped; so does an empty line
+/attach FILE  send a file (image, PDF, text, audio) with your next message
 /undo   take back your last message and its answer
 /quit   leave; the thread stays (`weft log --thread {thread}`)
 Ctrl-C stops an answer. Everything else is said to the model."""
 RETRY = "/retry"
 UNDO = "/undo"
+ATTACH = "/attach"
 RETRY_HINT = "an empty line or /retry asks again"
 EXIT_FAILED, EXIT_STOPPED = 1, 130
 
@@ -48,6 +52,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--config", metavar="FILE", help="a TOML file with upstreams and models")
     parser.add_argument("--system", help="the instruction a new thread begins with")
+    parser.add_argument(
+        "-a",
+        "--attach",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="a file that goes with the first message: image, PDF, text or audio (repeatable)",
+    )
     parser.add_argument("--json", action="store_true", help="print events as lines of JSON")
     parser.add_argument("words", nargs="*", help="say this and end")
 
@@ -58,9 +70,11 @@ def run(args: argparse.Namespace) -> int:
     from weft.agent import Agent
     from weft.catalog import load_catalog
     from weft.client import load_toml
+    from weft.thread import read_attachments
 
     if args.config is not None:
         args.store = args.store or load_toml(args.config).get("store")
+    files = read_attachments(args.attach)
     catalog = load_catalog(args.config)
     route = find_model_route(args, catalog)
     with weft.thread.open(store_path(args), args.thread, checkpoints=True) as thread:
@@ -68,12 +82,13 @@ def run(args: argparse.Namespace) -> int:
             thread, route.model, system=args.system, provider=route.provider, catalog=catalog
         )
         if args.words:
-            return asyncio.run(say(agent, " ".join(args.words), args.json, sys.stdout))
-        return talk(agent, args.json)
+            words = " ".join(args.words)
+            return asyncio.run(say(agent, words, args.json, sys.stdout, files))
+        return talk(agent, args.json, files)
 
 
-def talk(agent: "Agent", as_json: bool) -> int:
-    """Read lines and answer them."""
+def talk(agent: "Agent", as_json: bool, files: "tuple[Media, ...]" = ()) -> int:
+    """Read lines and answer them; the files go with the first."""
     prompt = "" if as_json or not sys.stdin.isatty() else "> "
     code = 0
     known = {"model": agent.model, "thread": agent.thread.name}
@@ -91,11 +106,30 @@ def talk(agent: "Agent", as_json: bool) -> int:
             code = turn(agent, None, as_json, bool(prompt))
         elif not as_json and word == UNDO:
             code = undo(agent)
+        elif not as_json and word.split(maxsplit=1)[:1] == [ATTACH]:
+            files += attach(word.removeprefix(ATTACH).strip())
         elif not as_json and COMMAND.fullmatch(word):
             told = HELP if word == "/help" else "no command {word!r}\n" + HELP
             print(safe(told.format_map({**known, "word": word})))
         elif word:
-            code = turn(agent, line, as_json, bool(prompt))
+            code = turn(agent, line, as_json, bool(prompt), files)
+            files = ()
+
+
+def attach(path: str) -> "tuple[Media, ...]":
+    """The file that goes with the next message; none where it cannot be read."""
+    from weft.thread import read_attachments
+
+    if not path:
+        print(f"give a file: {ATTACH} FILE")
+        return ()
+    try:
+        blocks = read_attachments(path)
+    except ThreadError as error:
+        print(safe(f"error: {error}"))
+        return ()
+    print(safe(f"{path!r} goes with your next message"))
+    return blocks
 
 
 def undo(agent: "Agent") -> int:
@@ -110,10 +144,16 @@ def undo(agent: "Agent") -> int:
     return 0
 
 
-def turn(agent: "Agent", text: str | None, as_json: bool, interactive: bool) -> int:
+def turn(
+    agent: "Agent",
+    text: str | None,
+    as_json: bool,
+    interactive: bool,
+    files: "tuple[Media, ...]" = (),
+) -> int:
     """One turn of a conversation; an interactive one survives Ctrl-C and a refused retry."""
     try:
-        code = asyncio.run(say(agent, text, as_json, sys.stdout))
+        code = asyncio.run(say(agent, text, as_json, sys.stdout, files))
     except KeyboardInterrupt:
         if not interactive:
             raise
@@ -129,12 +169,18 @@ def turn(agent: "Agent", text: str | None, as_json: bool, interactive: bool) -> 
     return code
 
 
-async def say(agent: "Agent", words: str | None, as_json: bool, out: TextIO) -> int:
+async def say(
+    agent: "Agent",
+    words: str | None,
+    as_json: bool,
+    out: TextIO,
+    files: "tuple[Media, ...]" = (),
+) -> int:
     """One turn, printed as it comes; without words the model is asked again."""
     from weft.agent import Failure, to_json
 
     code = 0
-    async for event in agent.run(words):
+    async for event in agent.run(words, attach=files):
         if isinstance(event, Failure):
             code = EXIT_FAILED
         if as_json:

@@ -4,8 +4,9 @@ import argparse
 from collections.abc import Callable
 
 from weft.errors import ConfigError
+from weft.model import JsonObject
 from weft.store import open_store
-from weft.thread import Thread
+from weft.thread import Content, DialogueContent, Thread
 from weft.thread import open as open_thread
 
 from .main import DEFAULT_THREAD
@@ -47,14 +48,18 @@ def commit(args: argparse.Namespace) -> int:
         if args.call_id is not None:
             info = thread.tool_result(args.call_id, text, message=args.message)
         else:
-            content = {"content_type": args.type, TEXT_FIELD.get(args.type, "text"): text}
-            if args.type == "dialogue":
-                content["role"] = args.role
-            if args.name is not None:
-                content["name"] = args.name
+            content = _content(args, text)
             info = thread.commit(content, args.message)
         print_info(args, thread, info)
     return 0
+
+
+def _content(args: argparse.Namespace, text: str) -> Content | JsonObject:
+    """What is committed; with `--force` a role may be any word."""
+    if args.type == "dialogue":
+        return DialogueContent(args.role, text, args.name)
+    named = {} if args.name is None else {"name": args.name}
+    return {"content_type": args.type, TEXT_FIELD.get(args.type, "text"): text, **named}
 
 
 def _check_words(role: str, text: str) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         ask_within,
         no_answer_within,
     )
+    from .attaching import Attachment, Media, read_attachments
     from .attempts import Attempt
     from .budget import Budget, BudgetWarning
     from .compiled import CompiledContext
@@ -55,7 +56,9 @@ __getattr__ = lazy_names(
         "SUMMARY_SECONDS": "weft.thread.asking",
         "ArtifactContent": "weft.thread.content",
         "Asker": "weft.thread.asking",
+        "Attachment": "weft.thread.attaching",
         "Attempt": "weft.thread.attempts",
+        "read_attachments": "weft.thread.attaching",
         "Blame": "weft.thread.lineage",
         "Bodies": "weft.thread.imprint",
         "Budget": "weft.thread.budget",
@@ -71,6 +74,7 @@ __getattr__ = lazy_names(
         "Imprint": "weft.thread.imprint",
         "InstructionContent": "weft.thread.content",
         "Letter": "weft.thread.imprint",
+        "Media": "weft.thread.attaching",
         "MergePreview": "weft.thread.merging",
         "Models": "weft.thread.asking",
         "OutputContent": "weft.thread.content",
@@ -109,6 +113,7 @@ __all__ = [
     "SUMMARY_SECONDS",
     "ArtifactContent",
     "Asker",
+    "Attachment",
     "Attempt",
     "Blame",
     "Bodies",
@@ -125,6 +130,7 @@ __all__ = [
     "Imprint",
     "InstructionContent",
     "Letter",
+    "Media",
     "MergePreview",
     "Models",
     "OutputContent",
@@ -149,6 +155,7 @@ __all__ = [
     "find_prefix",
     "no_answer_within",
     "open",
+    "read_attachments",
     "read_title",
     "search",
     "take_imprint",

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import structs
+
 from weft.compact import create_checkpoint_content, generate_checkpoint_id
 from weft.history import Append, Draft, Priority
 from weft.ids import Id
@@ -30,9 +32,12 @@ def append_content(
     generation_config: JsonObject | None = None,
     priority: Priority = "normal",
     reminder: str | None = None,
+    attached: tuple[Block, ...] = (),
     riders: tuple[Message, ...] = (),
 ) -> CommitInfo:
     """Commit one of the eight types; where no note is given, its own text is one.
+
+    `attached` are blocks that stand behind the text, or alone where there is none.
 
     Such a note is written out only where the message has not the same words.
     """
@@ -48,6 +53,8 @@ def append_content(
     said: str | bool | None = note
     if note is None:
         said = own_note(typed, message, kind)
+    if attached:
+        message = with_attached(message, attached)
     if reminder is not None:
         message = with_blocks(message, Reminder(reminder))
     return append_message(
@@ -130,6 +137,12 @@ def checkpointed(handle: Handle, message: Message, head: Id | None) -> Message:
     parent = "" if head is None else head.hex()
     id = generate_checkpoint_id(parent, message.text, taken)
     return with_blocks(message, create_checkpoint_content(id))
+
+
+def with_attached(message: Message, attached: tuple[Block, ...]) -> Message:
+    """The message with files behind its text; an empty text is left out, as vendors demand."""
+    said = tuple(b for b in message.blocks if not isinstance(b, Text) or b.text.strip())
+    return with_blocks(structs.replace(message, blocks=said), *attached)
 
 
 def with_blocks(message: Message, *blocks: Block) -> Message:

@@ -159,12 +159,16 @@ class CompiledContext:
         return formats.to_openai(self.rows)
 
     def to_anthropic(self) -> dict[str, Any]:
-        """`{"system": str | None, "messages": [...]}`."""
+        """`{"system": str | None, "messages": [...]}`, to read or to pass on by hand.
+
+        For `client.messages.create(**...)` use `to_anthropic_params()`: it never says `None`, which
+        the SDK's types forbid for `system`, and it has the tools, the parameters and `.losses`.
+        """
         return formats.to_anthropic(self._sendable[0])
 
     def to_responses(self) -> list[dict[str, Any]]:
-        """The Responses API's input items."""
-        return formats.to_responses(self.rows)
+        """The Responses API's input items, with the reasoning of its own models."""
+        return formats.to_responses(self._sendable[0])
 
     def to_gemini(self) -> dict[str, Any]:
         """`{"system_instruction": str | None, "contents": [...]}`."""

@@ -4,7 +4,8 @@ Each becomes one `Message` of the model: content types say what a thing *is*, th
 it is told. A dict with `content_type` is the same as the class.
 """
 
-from typing import Any, Literal, get_args
+from difflib import get_close_matches
+from typing import Any, Literal, cast, get_args
 
 import msgspec
 from msgspec import Struct
@@ -91,7 +92,7 @@ Content = (
     | SessionContent
 )
 
-CONTENT_TYPES: tuple[type, ...] = get_args(Content)
+CONTENT_TYPES: tuple[type[Struct], ...] = get_args(Content)
 
 OWN = ""
 ROLES: dict[str, str] = {
@@ -104,6 +105,13 @@ ROLES: dict[str, str] = {
     "output": "assistant",
     "freeform": "assistant",
 }
+
+
+KNOWN_ROLES = ("user", "assistant", "system", "developer", "tool")
+FIELDS: dict[str, tuple[str, ...]] = {
+    str(kind.__struct_config__.tag): kind.__struct_fields__ for kind in CONTENT_TYPES
+}
+"""The members that each type has."""
 
 
 def content_type(content: Content) -> str:
@@ -125,14 +133,36 @@ def read_content(content: Content | JsonObject) -> Content:
     kind = content.get(TAG) if isinstance(content, dict) else None
     if kind not in ROLES:
         raise ThreadError(
-            f"content of type {kind!r} is unknown; the types are {', '.join(ROLES)}"
+            f"content_type: {kind!r} is unknown; the types are {', '.join(ROLES)}. For anything"
+            " else that JSON can say there is 'freeform', and metadata= marks it as your own"
             if isinstance(content, dict)
             else f"a {type(content).__name__} is no content: give a ...Content or a dict"
         )
+    _check_members(kind, cast(JsonObject, content))
     try:
         return msgspec.convert(content, Content)
     except msgspec.ValidationError as error:
         raise WrongValue(f"{kind} content", f"is not valid: {error}") from None
+
+
+def _check_members(kind: str, content: JsonObject) -> None:
+    """Refuse what a dict has and its type has not: it would be forgotten without a word.
+
+    A role is looked at here and not in the class: `DialogueContent` is for those who mean an
+    unusual one, a dict is where it is misspelt.
+    """
+    fields = FIELDS[kind]
+    for key in content:
+        if key not in fields and key != TAG:
+            near = get_close_matches(str(key), fields, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(fields)}"
+            raise WrongValue(f"{kind} content", f"has no member {key!r}{hint}")
+    role = content.get("role")
+    if kind == "dialogue" and isinstance(role, str) and role not in KNOWN_ROLES:
+        known = ", ".join(KNOWN_ROLES)
+        raise WrongValue(
+            "role", f"{role!r} is unknown; the roles are {known} (DialogueContent takes any)"
+        )
 
 
 def _check_fields(content: Any) -> None:

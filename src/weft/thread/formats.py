@@ -44,6 +44,7 @@ from weft.model import (
 
 Dict = dict[str, Any]
 
+RESPONSES = "openai-responses"
 EMPTY = "(empty)"
 """What the codecs say where a user said nothing and the vendor takes no empty message."""
 
@@ -269,12 +270,33 @@ def _responses_items(row: Row) -> list[Dict]:
             {"type": "function_call_output", "call_id": r.call_id, "output": _responses_output(r)}
             for r in results
         ),
+        *_reasoning_items(message),
         *(_named(message, {"role": role, "content": _lone_text(run)}) for run in runs),
         *(
             {"type": "function_call", "call_id": c.id, "name": c.name, "arguments": c.arguments}
             for c in calls
         ),
     ]
+
+
+def _reasoning_items(message: Message) -> list[Dict]:
+    """What a model of this API thought, in the items that it gave; no other model's."""
+    if message.origin is None or message.origin.protocol != RESPONSES:
+        return []
+    items: list[Dict] = []
+    for block in message.blocks:
+        match block:
+            case Thinking(text=text, signature=signature, ext=ext):
+                summary = [{"type": "summary_text", "text": text}] if text else []
+                item: Dict = {"type": "reasoning", "summary": summary}
+                if signature is not None:
+                    item["encrypted_content"] = signature
+                items.append({**item, **((ext or {}).get(RESPONSES) or {})})
+            case Redacted(data=data):
+                items.append({"type": "reasoning", "summary": [], "encrypted_content": data})
+            case _:
+                pass
+    return items
 
 
 def _responses_output(result: ToolResult) -> Any:

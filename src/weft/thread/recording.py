@@ -1,6 +1,6 @@
 """`Recorder`: the verbs that append to a thread."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self, cast
 
@@ -21,6 +21,7 @@ from weft.model import (
 from .answers import describe_generation, read_answer
 from .append import append_content, append_message, append_results
 from .arguments import check_beside, check_flag, check_priority, check_text
+from .attaching import Attachment, read_attachments
 from .attempts import Attempt, record_attempt
 from .budget import Budget, check_budget
 from .content import Content, DialogueContent, InstructionContent
@@ -114,14 +115,30 @@ class Recorder(Reader):
         self,
         text: str,
         *,
+        attach: Attachment | Iterable[Attachment] | None = None,
         name: str | None = None,
         reminder: str | None = None,
         message: str | None = None,
         metadata: JsonObject | None = None,
     ) -> CommitInfo:
-        """Append what the user says."""
+        """Append what the user says.
+
+        `attach` are paths of files that go with it: images, PDF and text files, audio. They are
+        read now and kept in the thread; their type is found by their content. Raises `ThreadError`
+        naming the file if it is missing, larger than 20 MB, or of a type that no model reads.
+        """
         content = DialogueContent("user", text, name)
-        return self.commit(content, message, metadata=metadata, reminder=reminder)
+        attached = read_attachments(attach)
+        if not attached:
+            return self.commit(content, message, metadata=metadata, reminder=reminder)
+        return append_content(
+            self._handle,
+            content,
+            note=message,
+            metadata=metadata,
+            reminder=reminder,
+            attached=attached,
+        )
 
     def assistant(
         self,

@@ -1,0 +1,156 @@
+"""Files as parts of a message: what a path holds is found by its first bytes, then by its name.
+
+The name alone is not trusted: a vendor refuses a whole request for one picture of another type than
+it was said to be. What no vendor reads (archives, videos, office documents) is refused here, where
+the message can still name the file.
+"""
+
+from base64 import b64encode
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, cast
+
+from weft.errors import WrongValue
+from weft.model import Audio, File, Image, Inline
+
+Media = Image | File | Audio
+Attachment = str | Path | Media
+"""A file's path, or a block that is one already."""
+
+MAX_BYTES = 20 * 1024 * 1024
+"""The largest file that is attached: what the strictest vendor takes in one request."""
+
+SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
+    (0, b"\x89PNG\r\n\x1a\n", "image/png"),
+    (0, b"\xff\xd8\xff", "image/jpeg"),
+    (0, b"GIF87a", "image/gif"),
+    (0, b"GIF89a", "image/gif"),
+    (8, b"WEBP", "image/webp"),
+    (4, b"ftypheic", "image/heic"),
+    (4, b"ftypmif1", "image/heif"),
+    (0, b"%PDF-", "application/pdf"),
+    (8, b"WAVE", "audio/wav"),
+    (0, b"ID3", "audio/mpeg"),
+    (0, b"\xff\xfb", "audio/mpeg"),
+    (0, b"\xff\xf3", "audio/mpeg"),
+    (0, b"\xff\xf2", "audio/mpeg"),
+    (0, b"fLaC", "audio/flac"),
+    (0, b"OggS", "audio/ogg"),
+    (0, b"\xff\xf1", "audio/aac"),
+    (0, b"\xff\xf9", "audio/aac"),
+    (0, b"FORM", "audio/aiff"),
+)
+"""Where in a file which bytes mean which type."""
+
+RIFF = ("image/webp", "audio/wav")
+BY_NAME = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+    ".heic": "image/heic",
+    ".heif": "image/heif",
+    ".pdf": "application/pdf",
+    ".wav": "audio/wav",
+    ".mp3": "audio/mpeg",
+    ".flac": "audio/flac",
+    ".ogg": "audio/ogg",
+    ".aac": "audio/aac",
+    ".aiff": "audio/aiff",
+    ".aif": "audio/aiff",
+}
+TEXT = "text/plain"
+KNOWN = (
+    "PNG, JPEG, GIF, WebP and HEIC images, PDF and text files, WAV, MP3, FLAC, OGG and AAC audio"
+)
+
+
+def read_attachments(given: Any) -> tuple[Media, ...]:
+    """The blocks of what is attached, in order; raises `WrongValue` naming the one that is wrong.
+
+    A path alone is taken for a list of one.
+    """
+    if given is None:
+        return ()
+    if isinstance(given, str | Path | Image | File | Audio):
+        given = (given,)
+    if not isinstance(given, Iterable):
+        wrong = f"must be a list of paths, not {type(given).__name__}"
+        raise WrongValue("attach", wrong)
+    items = list(cast(Iterable[Any], given))
+    return tuple(_read_attachment(f"attach[{n}]", item) for n, item in enumerate(items))
+
+
+def _read_attachment(field: str, given: Any) -> Media:
+    if isinstance(given, Image | File | Audio):
+        return given
+    if not isinstance(given, str | Path):
+        raise WrongValue(field, f"must be a path, not {type(given).__name__}")
+    if "://" in str(given):
+        hint = "weft.model.Image(Url(...)) names what a vendor fetches itself"
+        raise WrongValue(field, f"{str(given)!r} is an address, not a file; {hint}")
+    path = Path(given).expanduser()
+    data = _read_file(field, path)
+    media = find_type(path.name, data)
+    if media is None:
+        raise WrongValue(
+            field, f"{str(path)!r} is of a type that no model reads; known are {KNOWN}"
+        )
+    named = BY_NAME.get(path.suffix.lower())
+    if media == TEXT and named is not None:
+        raise WrongValue(field, f"{str(path)!r} is no {named}: it holds text")
+    source = Inline(b64encode(data).decode(), media)
+    kind = media.partition("/")[0]
+    if kind == "image":
+        return Image(source)
+    return Audio(source) if kind == "audio" else File(source, path.name)
+
+
+def find_type(name: str, data: bytes) -> str | None:
+    """The media type of a file; `None` where it is of none that models read."""
+    for offset, mark, media in SIGNATURES:
+        if data[offset : offset + len(mark)] == mark and _is_whole(media, data):
+            return media
+    if is_text(data):
+        return TEXT
+    # Audio may begin with anything: a name is the better witness for it.
+    named = BY_NAME.get(Path(name).suffix.lower())
+    return named if named is not None and named.startswith("audio/") else None
+
+
+def _is_whole(media: str, data: bytes) -> bool:
+    """Whether the other half of a type's mark is there too."""
+    if media == "audio/aiff":
+        return data[8:12] in (b"AIFF", b"AIFC")
+    return media not in RIFF or data[:4] == b"RIFF"
+
+
+def is_text(data: bytes) -> bool:
+    """Whether these bytes are text that a model can be shown."""
+    if b"\0" in data:
+        return False
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _read_file(field: str, path: Path) -> bytes:
+    try:
+        if path.is_dir():
+            raise WrongValue(field, f"{str(path)!r} is a folder; attach its files one by one")
+        if not path.is_file():
+            raise WrongValue(field, f"there is no file {str(path)!r}")
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise WrongValue(field, f"{str(path)!r} cannot be read: {reason}") from None
+    if not data:
+        raise WrongValue(field, f"{str(path)!r} is empty")
+    if len(data) > MAX_BYTES:
+        most = MAX_BYTES // 2**20
+        raise WrongValue(field, f"{str(path)!r} is larger than the {most} MB that can be attached")
+    return data
