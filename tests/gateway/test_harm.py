@@ -259,6 +259,24 @@ def test_a_locked_store_delays_no_answer_and_loses_nothing(tmp_path):
     assert_recorded(tmp_path / "weft.db", 20)
 
 
+def test_an_answer_that_is_only_in_the_journal_can_be_continued_by_its_id(tmp_path):
+    with scripted_upstream() as upstream:
+        upstream.then(WHOLE)
+        flag = f"--upstream=a=anthropic:{upstream.url}"
+        with weft_serve(tmp_path, flag, WEFT_RECORD_WAIT="0.05") as gateway:
+            url = f"{gateway.url}/v1/responses"
+            with closing(sqlite3.connect(gateway.store, isolation_level=None)) as lock:
+                lock.execute("BEGIN IMMEDIATE")
+                _, headers, data = post(url, {"model": "m", "input": "hi"})
+                assert headers["x-weft-recorded"] == "journal"
+                link = {"previous_response_id": orjson.loads(data)["id"]}
+                status, _, data = post(url, {"model": "m", "input": "more", **link})
+                lock.execute("ROLLBACK")
+            assert status == 200, data
+            sent = orjson.loads(upstream.seen[-1]["body"])["messages"]
+            assert [turn["content"][0]["text"] for turn in sent] == ["hi", "whole", "more"]
+
+
 def test_records_that_wait_are_replayed_at_the_next_start(tmp_path):
     with scripted_upstream() as upstream:
         upstream.then(WHOLE)

@@ -64,6 +64,9 @@ DRAIN_SECONDS = 0.25
 LONGEST_PAUSE = 5.0
 BATCH = 256
 CLOSE_SECONDS = 5.0
+JOURNALED = 1000
+"""How many answers that are only in the journal can be continued by their id."""
+
 
 State = Literal["store", "journal", "no"]
 
@@ -82,6 +85,7 @@ class Recording:
         self.state: State = "no"
         self.ticket: Ticket | None = None
         self.answers: Mapping[tuple[int, int], Message] = {}
+        self.request: Request | None = None
         self.sent: SentBody | None = None
         self.imprint: Future[Imprint] | None = None
 
@@ -113,6 +117,7 @@ class Recorder:
         self._queue: SimpleQueue[_Job[Any] | None] = SimpleQueue()
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="weft-reader")
         self._appenders = ThreadPoolExecutor(8, thread_name_prefix="weft-journal")
+        self._journaled: dict[tuple[str, str], Before] = {}
         self._lock = Lock()
         self._appending = 0
         self._pause = DRAIN_SECONDS
@@ -152,6 +157,7 @@ class Recorder:
         `named` is the answer that the request names by its id.
         """
         recording = Recording(scope)
+        recording.request = request
         record = RequestRecord(
             recording.exchange,
             time.time(),
@@ -196,6 +202,8 @@ class Recorder:
         ticket = await self._record(recording, record)
         if ticket is not None:
             recording.ticket = cast(Ticket, ticket)
+        elif recording.state == "journal":
+            self._remember(recording, response)
 
     async def fail(
         self, recording: Recording, error: ApiError, message: Message | None = None
@@ -204,8 +212,20 @@ class Recorder:
         record = FailureRecord(recording.exchange, time.time(), error, message, recording.ticket)
         await self._record(recording, record)
 
+    def _remember(self, recording: Recording, response: Response) -> None:
+        """Keep the newest answers that are only in the journal: a client may name one by its id."""
+        request = recording.request
+        if request is None or response.id is None:
+            return
+        messages = (*request.messages, response.message)
+        self._journaled[recording.scope, response.id] = Before(messages, request.tools)
+        if len(self._journaled) > JOURNALED:
+            del self._journaled[next(iter(self._journaled))]
+
     async def before(self, scope: str, id: str) -> Before | None:
         """The conversation up to the caller's answer of that id; `None` for an unknown id."""
+        if (scope, id) in self._journaled:
+            return self._journaled[scope, id]
         return await self._read(lambda: read_before(self.store, scope, id))
 
     async def has_token(self, scope: str, id: str) -> bool:
@@ -377,6 +397,7 @@ class Recorder:
         with self._lock:
             if self._appending == 0 and self._pending == 0:
                 self._in_use = False
+                self._journaled.clear()
                 self._report("store", "the journal is drained")
 
     def _replay(self, journal: Journal) -> None:

@@ -383,7 +383,7 @@ def read_before(store: Store, scope: str, id: str) -> Before | None:
         shared = map(_without_private, messages[:-1])
         messages = [*(message for message in shared if message.blocks), *messages[-1:]]
     tools = () if view.setup is None else view.setup.tools
-    return Before(tuple(messages), tools, thread, commit)
+    return Before(tuple(messages), tools, (thread, commit))
 
 
 def _without_private(message: Message) -> Message:

@@ -22,12 +22,11 @@ from .identity import Place
 
 class Before(Struct, frozen=True):
     """The conversation up to an answer: its messages, the tools that were offered, and where the
-    answer is stored."""
+    answer is stored, if it is not still in the journal."""
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...]
-    thread: str
-    commit: Id
+    stored: tuple[str, Id] | None = None
 
 
 class Link(Struct, frozen=True):
@@ -71,7 +70,7 @@ def without_link(protocol: str, body: JsonObject) -> JsonObject:
     return {name: value for name, value in body.items() if name != link.member}
 
 
-def join(protocol: str, before: Before, request: Request) -> tuple[Request, Place]:
+def join(protocol: str, before: Before, request: Request) -> tuple[Request, Place | None]:
     """The whole conversation that a continuing request means, and the place that it continues."""
     link = LINKS[protocol]
     run = _leading(request.messages)
@@ -80,8 +79,10 @@ def join(protocol: str, before: Before, request: Request) -> tuple[Request, Plac
         said = said[len(_leading(said)) :]
     tools = request.tools if request.tools or not link.setup else before.tools
     messages = (*run, *said, *request.messages[len(run) :])
-    place = Place(before.thread, before.commit, len(run) + len(said), is_token=True)
-    return structs.replace(request, messages=messages, tools=tools), place
+    whole = structs.replace(request, messages=messages, tools=tools)
+    if before.stored is None:
+        return whole, None
+    return whole, Place(*before.stored, len(run) + len(said), is_token=True)
 
 
 def read_states(protocol: str, body: JsonObject) -> list[tuple[str, str]]:
