@@ -171,7 +171,7 @@ def test_an_upstream_of_the_clients_own_protocol_compacts_itself(tmp_path, upstr
     upstream.then(Scripted(orjson.dumps(reply), kind="application/json"))
     flags = ("--upstream", f"up=openai-responses:{upstream.url}")
     with weft_serve(tmp_path, *flags) as running:
-        sent = orjson.dumps(body(TRIGGER))
+        sent = orjson.dumps(body(TRIGGER) | {"model": "gpt-5"})
         _, _, data = post(f"{running.url}/v1/responses", sent)
         assert upstream.seen[0]["body"] == sent
         assert orjson.loads(data) == reply

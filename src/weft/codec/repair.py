@@ -17,7 +17,8 @@ place that every block came from. Each rule, and whose it is:
   line that Claude Code puts first for billing: it differs in every request, so no prefix that it
   stands in is ever found in a cache (https://github.com/anthropics/claude-code/issues/68900).
 
-A body that goes back to the protocol it came from is not touched: its vendor judges it.
+A body that goes back to the protocol it came from is not touched: its vendor judges it. The one
+exception are system messages, by a policy or where the target's rules are enforced.
 """
 
 from collections.abc import Callable, Mapping, Sequence
