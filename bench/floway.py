@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 import orjson
 
 import weft
-from weft.codec import CODECS, Frame, SseParser, write_frame
+from weft.codec import CODECS, Frame, SseParser, SystemPolicy, write_frame
 from weft.codec.refusals import explanation
 from weft.codec.stream import cut_off
 from weft.errors import WeftError
-from weft.model import Fold, Refusal, Text, Thinking, ToolCall
+from weft.model import Fold, Refusal, Text, Thinking, ToolCall, is_system
 
 PROJECT = Path(__file__).resolve().parents[1]
 PAGES = PROJECT / "docs" / "protocols"
@@ -83,25 +83,34 @@ def plain(value: Any) -> Any:
     return fields
 
 
-def ask(client: str, upstream: str, vector: Json) -> Json | None:
-    """Our body for a vector's request; `None` where it is refused."""
+def translate(
+    client: str, upstream: str, vector: Json, system: SystemPolicy = "inline"
+) -> weft.Translation | None:
+    """Our translation of a vector's request; `None` where it is refused."""
     try:
-        done = weft.translate(
+        return weft.translate(
             vector["input"],
             client,
             upstream,
             model=vector["options"].get("model") or ("m" if client == "gemini" else None),
-            system="inline",
-            cache="auto",
+            system=system,
+            cache="auto" if client != upstream else "keep",
         )
     except WeftError:
         return None
-    return orjson.loads(orjson.dumps(done.body))
 
 
-def compare_request(client: str, upstream: str, vector: Json) -> str:
+def ask(client: str, upstream: str, vector: Json, system: SystemPolicy = "inline") -> Json | None:
+    """Our body for a vector's request; `None` where it is refused."""
+    done = translate(client, upstream, vector, system)
+    return None if done is None else orjson.loads(orjson.dumps(done.body))
+
+
+def compare_request(
+    client: str, upstream: str, vector: Json, system: SystemPolicy = "inline"
+) -> str:
     """Where the two bodies first differ; empty where they agree."""
-    ours = ask(client, upstream, vector)
+    ours = ask(client, upstream, vector, system)
     theirs = vector.get("output")
     if ours is None or theirs is None:
         refused = [name for name, body in (("weft", ours), ("floway", theirs)) if body is None]
@@ -281,6 +290,44 @@ def report(kind: str, found: list[Finding], missing: set[Finding]) -> Iterator[s
         yield f"  {number:3} {row.client} via {row.upstream}: {row.difference}{mark}"
 
 
+def by_default(pins: set[str]) -> Iterator[str]:
+    """The vectors that pin the system rules, under the default policy: how many agree, and which do
+    not, with our reason."""
+    rows = [row for row in vectors(FOLDER, "request") if row[2]["id"] in pins]
+    lines: list[str] = []
+    for client, upstream, vector in rows:
+        difference = compare_request(client, upstream, vector, "auto")
+        done = translate(client, upstream, vector, "auto")
+        if difference:
+            losses = [] if done is None else done.losses
+            why = {f"{loss.path}: {loss.what}: {loss.why}" for loss in losses if "now" in loss.what}
+            lines.append(f"  {vector['id']} {difference} ({'; '.join(sorted(why))})")
+    yield f"the same under the default policy: {len(rows) - len(lines)} of {len(rows)} agree"
+    yield from lines
+
+
+def demoted() -> str:
+    """How many requests with later system messages have none once they are demoted on the way to
+    their own protocol, each reported."""
+    held = total = 0
+    for client, _, vector in vectors(FOLDER, "request"):
+        kept = translate(client, client, vector)
+        if kept is None or not later_system(client, kept.body):
+            continue
+        total += 1
+        done = translate(client, client, vector, "demote")
+        assert done is not None
+        held += not later_system(client, done.body) and len(done.losses) > 0
+    return f"demotion towards the own protocol: {held} of {total} requests hold"
+
+
+def later_system(protocol: str, body: Json) -> bool:
+    """Whether a system message stands behind another's."""
+    messages = weft.decode(body, protocol, "m").messages
+    spoken = [is_system(message) for message in messages]
+    return True in spoken and any(spoken[spoken.index(False) :] if False in spoken else ())
+
+
 def asked_for(show: str | None, row: Finding, pins: set[str]) -> bool:
     """Whether the caller wants to see a finding's id."""
     if show == "pinned":
@@ -308,6 +355,8 @@ def main() -> None:
         print(*report(kind, rows, missing), sep="\n")
     held = Counter(not row.difference for row in found if row.id in pins)
     print(f"vectors that pin the system rules: {held[True]} agree, {held[False]} do not")
+    print(*by_default(pins), sep="\n")
+    print(demoted())
     print(f"classes that are not in the docs: {len({row._replace(id='') for row in missing})}")
 
 
