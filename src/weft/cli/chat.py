@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TextIO
 from weft.errors import ThreadError
 from weft.printable import clean_text, escape_json
 
-from .threads import find_model_route, safe, store_path
+from .threads import find_model_route, safe, writable_store
 
 if TYPE_CHECKING:
     from weft.agent import Agent, AgentEvent
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     files = read_attachments(args.attach)
     catalog = load_catalog(args.config)
     route = find_model_route(args, catalog)
-    with weft.thread.open(store_path(args), args.thread, checkpoints=True) as thread:
+    with weft.thread.open(writable_store(args), args.thread, checkpoints=True) as thread:
         agent = Agent(
             thread, route.model, system=args.system, provider=route.provider, catalog=catalog
         )

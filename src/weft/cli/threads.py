@@ -70,6 +70,8 @@ def writable_store(args: argparse.Namespace) -> str:
     folder = Path(file).parent
     if not usual and "://" not in file and not folder.is_dir():
         raise ConfigError(f"there is no folder {str(folder)!r} to keep a store in")
+    if usual:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
 
 

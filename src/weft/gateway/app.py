@@ -12,6 +12,7 @@ import socket
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import orjson
 from granian.constants import HTTPModes, Interfaces
@@ -46,7 +47,7 @@ from .heavy import tune_interpreter
 from .limits import SPARE_FILES, LimitSettings
 from .models import dialect
 from .recorder import Recorder
-from .settings import Settings
+from .settings import Settings, usual_store
 from .state import State
 
 POLL_SECONDS = 0.02
@@ -128,6 +129,8 @@ async def _turn_away(error: Refused, outbound: Outbound) -> None:
 @asynccontextmanager
 async def open_state(settings: Settings) -> AsyncGenerator[State]:
     """Everything a server holds, closed again in the right order."""
+    if settings.store == usual_store():
+        Path(settings.store).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     store = open_store(settings.store)
     recorder = None
     if settings.record:

@@ -253,6 +253,11 @@ def _first(flag: Any, file: Any, environ: Any, default: Any) -> Any:
     return next((value for value in (flag, file, environ) if value not in (None, "")), default)
 
 
+def usual_store() -> str:
+    """Where threads are kept if nobody says otherwise; the only place whose folder is made."""
+    return _home(DEFAULT_STORE)
+
+
 def _home(path: str) -> str:
     return str(Path(path).expanduser())
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import RLock, get_ident
 from types import TracebackType
 from typing import Any
+from weakref import finalize
 
 from weft.errors import Damaged, StoreError
 
@@ -73,6 +74,7 @@ class SqliteFile:
         self._version = 0
         self.tip: Tip | None = None
         self._path = path
+        self._closed = False
         self._reader = _Reader(path)
         try:
             _create_private(self._path)
@@ -81,6 +83,7 @@ class SqliteFile:
             )
         except (sqlite3.Error, OSError) as error:
             raise self._unopened(error) from None
+        finalize(self, _close_all, self._db, self._reader)  # nobody has to close a store to exit
         self._writer = self._db.cursor()
         try:
             self._set_up()
@@ -122,9 +125,15 @@ class SqliteFile:
             self._writer.execute(f"RELEASE {name}")
 
     def together(self) -> AbstractContextManager[Any]:
+        self._refuse_if_closed()
         return _Held(self.lock) if self._take_lock() else self._reader
 
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise StoreError(f"the store {self._path!r} is closed: open it again")
+
     def __enter__(self) -> None:
+        self._refuse_if_closed()
         self.lock.acquire()
         if self._nesting == 0:
             try:
@@ -160,6 +169,7 @@ class SqliteFile:
             self.lock.release()
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        self._refuse_if_closed()
         try:
             if not self._take_lock():
                 return self._reader.read(sql, values)
@@ -212,6 +222,7 @@ class SqliteFile:
 
     def close(self) -> None:
         with self.lock:
+            self._closed = True
             self._reader.close()
             self._db.close()
 
@@ -372,6 +383,12 @@ class _Reader:
         return self._db
 
 
+def _close_all(db: sqlite3.Connection, reader: _Reader) -> None:
+    """Close the connections of a store that nobody closed."""
+    reader.close()
+    db.close()
+
+
 def _blame(error: Exception, told: str) -> StoreError:
     """The error for what the file is to blame for, or for what is around it."""
     code = getattr(error, "sqlite_errorcode", None) or 0
@@ -384,5 +401,7 @@ def _create_private(path: str) -> None:
     """Make the file readable by its owner alone before SQLite can make it otherwise."""
     if path == ":memory:" or os.path.exists(path):
         return
-    os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise StoreError(f"there is no folder {folder!r} to keep a store in: make it first")
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))

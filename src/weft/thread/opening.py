@@ -12,6 +12,7 @@ from weft.store import Store, ThreadRecord, open_store
 from .arguments import check_name
 from .asking import Models
 from .budget import Budget, check_budget
+from .checked import checked_function
 from .handle import Handle
 from .looking import LIMIT, Hit
 from .removing import check_thread_name, list_deleted
@@ -22,6 +23,7 @@ from .thread import Thread
 Target = str | Path | Store | None
 
 
+@checked_function
 def open(
     target: Target = None,
     thread: str = "default",
@@ -51,6 +53,7 @@ def open(
     return Thread(handle, owns_store=owns)
 
 
+@checked_function
 def threads(target: Target = None, *, deleted: bool = False) -> list[ThreadRecord]:
     """The threads of a store, oldest first; a file that is not there is not made.
 
@@ -60,12 +63,14 @@ def threads(target: Target = None, *, deleted: bool = False) -> list[ThreadRecor
         return list_deleted(store) if deleted else store.threads()
 
 
+@checked_function
 def undelete(target: Target, name: str) -> ThreadRecord:
     """Bring back the thread of that name that was deleted last, unless `gc` has dropped it."""
     with existing(target) as store:
         return bring_back(store, name)
 
 
+@checked_function
 def search(
     target: Target,
     query: str,

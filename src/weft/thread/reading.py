@@ -13,6 +13,7 @@ from weft.store import Store
 from . import lineage, looking, notes
 from .arguments import check_count
 from .attempts import Attempt, attempts_up_to
+from .checked import checked
 from .compiled import CompiledContext
 from .handle import Handle
 from .info import CommitInfo, read_info
@@ -26,6 +27,7 @@ from .tellings import list_batches
 from .usage import calibrate
 
 
+@checked
 class Reader:
     """One thread of a store, as one looks at it from a branch; usable from any thread."""
 

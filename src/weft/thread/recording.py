@@ -24,6 +24,7 @@ from .arguments import check_beside, check_flag, check_priority, check_text
 from .attaching import Attachment, read_attachments
 from .attempts import Attempt, record_attempt
 from .budget import Budget, check_budget
+from .checked import checked
 from .content import Content, DialogueContent, InstructionContent
 from .hooks import After, Before, Hooks, check_hook, hook_name
 from .info import CommitInfo, auto_note
@@ -34,6 +35,7 @@ from .sent import Sending, with_receipt
 from .usage import record_usage
 
 
+@checked
 class Recorder(Reader):
     """A thread as those use it who write it down.
 

@@ -18,6 +18,7 @@ from weft.model import JsonObject, Message
 from . import merging, moving, notes, removing, replaying, rewriting
 from .adopting import adopt
 from .asking import SUMMARY_SECONDS, Asker
+from .checked import checked
 from .compacting import Replacements, compact, compact_by_model, refuse_wishes, refuse_words
 from .compiled import tell_size
 from .engine import Flow, Wish, summarise_old
@@ -38,6 +39,7 @@ No = Literal[False]
 Yes = Literal[True]
 
 
+@checked
 class Thread(Recorder):
     """A handle on one thread of a store, standing on one branch; usable from any thread."""
 

@@ -1,0 +1,132 @@
+"""Wrong arguments become a `WrongValue` that names them, whatever they broke on the way.
+
+Looking at every argument of every call would cost more than many calls do. So a call is looked at
+when it has failed with an error that is not Weft's: if one of its arguments does not fit what the
+signature says, that is the reason, and the caller is told so. Otherwise the error stays as it is.
+"""
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from inspect import iscoroutinefunction, isfunction, signature
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from weft.errors import WeftError, WrongValue
+
+C = TypeVar("C", bound=type)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def checked(cls: C) -> C:
+    """A class whose public methods say which argument is wrong."""
+    for name, method in list(vars(cls).items()):
+        if isfunction(method) and not name.startswith("_"):
+            setattr(cls, name, checked_function(method))
+    return cls
+
+
+def checked_function(function: F) -> F:
+    """A function that says which argument is wrong."""
+    if iscoroutinefunction(function):
+        return function
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        try:
+            return function(*args, **options)
+        except WeftError:
+            raise
+        except Exception as error:
+            wrong = _find_wrong(function, args, options)
+            if wrong is None:
+                raise
+            raise wrong from error
+
+    return cast(F, call)
+
+
+def _find_wrong(
+    function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]
+) -> WrongValue | None:
+    """What is wrong with the arguments; `None` where they fit, or do not bind at all."""
+    try:
+        bound = signature(function).bind(*args, **options)
+        hints = get_type_hints(function)
+    except (TypeError, NameError):
+        return None
+    for name, value in bound.arguments.items():
+        if name in hints and not fits(value, hints[name]):
+            return WrongValue(name, f"must be {_told(hints[name])}, not {_kind(value)}")
+    return None
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is what a type hint says; what cannot be judged fits."""
+    origin = get_origin(hint)
+    if hint is None or hint is type(None):
+        return value is None
+    if origin in (Union, types.UnionType):
+        return any(fits(value, choice) for choice in get_args(hint))
+    if origin is Literal:
+        return any(value == choice and type(value) is type(choice) for choice in get_args(hint))
+    if origin is not None:
+        return _fits_generic(value, origin, get_args(hint))
+    if hint is Any or hint is object or not isinstance(hint, type):
+        return True
+    if isinstance(value, bool) and hint in (int, float):
+        return False
+    if hint is float:
+        return isinstance(value, int | float)
+    if getattr(hint, "_is_protocol", False):
+        return all(hasattr(value, name) for name in _members(hint))
+    return isinstance(value, hint)
+
+
+def _members(protocol: type) -> set[str]:
+    """What a protocol asks of a value."""
+    bases = [base for base in protocol.__mro__ if getattr(base, "_is_protocol", False)]
+    names = {
+        name for base in bases for name in (*vars(base), *vars(base).get("__annotations__", ()))
+    }
+    return {name for name in names if not name.startswith("_")}
+
+
+def _fits_generic(value: Any, origin: Any, inner: tuple[Any, ...]) -> bool:
+    if origin is Callable:
+        return callable(value)
+    if not isinstance(origin, type):
+        return True
+    if not isinstance(value, origin):
+        return False
+    if isinstance(value, str | bytes):
+        return not issubclass(origin, Sequence) or inner[:1] == (str,)
+    if isinstance(value, Mapping) and len(inner) == 2:
+        entries = cast(Mapping[Any, Any], value)
+        return all(fits(k, inner[0]) and fits(v, inner[1]) for k, v in entries.items())
+    if isinstance(value, Sequence) and inner:
+        return all(fits(item, inner[0]) for item in cast(Sequence[Any], value))
+    return True
+
+
+def _told(hint: Any) -> str:
+    """A type hint as a reader says it."""
+    parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    names = [_name(part) for part in parts]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def _name(hint: Any) -> str:
+    if hint is None or hint is type(None):
+        return "None"
+    if get_origin(hint) is Literal:
+        return " or ".join(map(repr, get_args(hint)))
+    if get_origin(hint) is Callable:
+        return "a function"
+    if get_args(hint):
+        inner = ", ".join(_name(part) for part in get_args(hint) if part is not Ellipsis)
+        return f"{getattr(get_origin(hint), '__name__', hint)}[{inner}]"
+    return str(getattr(hint, "__name__", hint))
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else type(value).__name__

@@ -1,0 +1,141 @@
+"""Every public call answers a wrong argument with a `WeftError`, and so does a closed thread."""
+
+import inspect
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import weft
+from weft.errors import StoreError, WeftError
+
+JUNK: list[Any] = [None, 5, -1, 1.5, True, "", "junk", b"bytes", [], [5], {}, {"a": 5}, object()]
+GOOD: dict[str, Any] = {
+    "text": "words", "name": "some-name", "id": "HEAD", "about": "HEAD", "branch": "main",
+    "at": None, "onto": "main", "query": "words", "wanted": "words", "call_id": "c1",
+    "answer": "words", "content": {"content_type": "dialogue", "role": "user", "text": "x"},
+    "priority": "pinned", "before": "HEAD", "results": [], "hook": print, "callback": print,
+    "said": weft.Message("user", ()), "data": b"[]", "messages": [], "summary": 0,
+    "message": None, "usage": {"input_tokens": 1, "output_tokens": 1}, "target": None,
+}  # fmt: skip
+LEFT_OUT = {"close", "batch", "compacting", "delete"}
+
+
+def methods() -> list[str]:
+    found = inspect.getmembers(weft.Thread, inspect.isfunction)
+    return [name for name, _ in found if not name.startswith("_") and name not in LEFT_OUT]
+
+
+def rows(function: Any) -> Iterator[dict[str, Any]]:
+    """Calls that are right but for one argument."""
+    parameters = [
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.name != "self" and parameter.kind not in (2, 4)
+    ]
+    right = {
+        parameter.name: GOOD[parameter.name]
+        for parameter in parameters
+        if parameter.default is parameter.empty
+    }
+    for parameter in parameters:
+        for junk in JUNK:
+            yield {**right, parameter.name: junk}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", methods())
+def test_a_method_of_a_thread(name: str) -> None:
+    wrong: list[str] = []
+    for options in rows(getattr(weft.Thread, name)):
+        t = weft.open()
+        t.user("words")
+        t.assistant("more words")
+        try:
+            getattr(t, name)(**options)
+        except WeftError:
+            pass
+        except Exception as error:
+            wrong.append(f"{options}: {error!r}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", ["open", "threads", "search", "undelete"])
+def test_a_function_on_stores(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # "junk" is a path like any other
+    wrong: list[str] = []
+    for options in rows(getattr(weft, name)):
+        try:
+            getattr(weft, name)(**options)
+        except WeftError:
+            pass
+        except Exception as error:
+            wrong.append(f"{options}: {error!r}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", methods())
+def test_a_method_after_close(name: str, tmp_path: Path) -> None:
+    t = weft.open(tmp_path / "a.db")
+    t.user("words")
+    t.close()
+    options = next(rows(getattr(weft.Thread, name)), {})
+    first = next(iter(options), None)
+    if first is not None and first in GOOD:
+        options[first] = GOOD[first]
+    told = "closed: open it again"
+    try:
+        getattr(t, name)(**options)
+    except StoreError as error:
+        told = str(error)
+    except WeftError:
+        pass  # the argument was refused before the store was asked
+    assert "closed: open it again" in told
+
+
+def test_after_close_the_error_says_what_to_do(tmp_path: Path) -> None:
+    t = weft.open(tmp_path / "a.db")
+    t.user("x")
+    t.close()
+    for verb in (lambda: t.user("y"), t.compile, t.log, t.stats, lambda: t.head, t.undo):
+        with pytest.raises(StoreError, match="closed: open it again"):
+            verb()
+
+
+def test_a_wrong_type_names_the_argument_and_what_it_must_be() -> None:
+    t = weft.open()
+    for number in range(3):
+        t.user(f"question {number}")
+        t.assistant(f"answer {number}")
+    with pytest.raises(WeftError, match=r"keep must be int or None, not str"):
+        t.compact(keep="x")  # type: ignore[arg-type]
+
+
+def test_opening_makes_no_folders(tmp_path: Path) -> None:
+    path = tmp_path / "nonexistent" / "x.db"
+    with pytest.raises(StoreError, match="no folder"):
+        weft.open(path)
+    assert not path.parent.exists()
+
+
+def test_a_thread_that_nobody_closed_warns_of_nothing(tmp_path: Path) -> None:
+    program = f"import weft; t = weft.open({str(tmp_path / 'a.db')!r}); t.user('x'); t.compile()"
+    command = [sys.executable, "-X", "dev", "-W", "error", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_usual_place_is_still_made_with_its_folders(tmp_path: Path) -> None:
+    program = "from weft.cli.main import entry; entry()"
+    command = [sys.executable, "-c", program, "chat", "hello"]
+    environ = {**os.environ, "HOME": str(tmp_path)}
+    environ.pop("WEFT_STORE", None)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, env=environ
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / ".local/share/weft/weft.db").is_file()
