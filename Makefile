@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNS := $(VENV)/.runs
 STAMP := $(VENV)/.installed
+# Whether an interpreter is new enough; a .venv that is not (or is half made) is made anew.
+FITS := -c "import sys; sys.exit(sys.version_info < (3, 11))"
 
 .PHONY: serve test check format torture bench floway images clean
 
@@ -38,7 +40,10 @@ images: $(STAMP)
 	$(BIN)/python docs/images/make.py
 
 $(RUNS): pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python $(FITS) 2>/dev/null || $(PYTHON) $(FITS) || \
+		{ echo "Weft needs Python 3.11 or newer: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@$(BIN)/python $(FITS) 2>/dev/null && $(BIN)/python -m pip --version >/dev/null 2>&1 || \
+		$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --editable .
 	touch $(RUNS)

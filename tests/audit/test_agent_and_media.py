@@ -2,9 +2,12 @@
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,11 +16,12 @@ import pytest
 
 import weft
 from servers import Scripted, Upstream, scripted_upstream
-from weft.agent import Agent, Failure, MessageComplete, ToolEnd, ToolStart
+from weft.agent import Agent, Failure, MessageComplete, ToolEnd, ToolStart, skip_note
 from weft.client import make_provider
 from weft.errors import ConfigError
 from weft.model import Format, Params, Reasoning, ToolChoice
 
+ROOT = Path(__file__).parents[2]
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
@@ -621,3 +625,102 @@ def test_to_responses_keeps_the_reasoning_of_its_own_models(thread):
 
 def test_the_docstring_of_to_anthropic_points_to_the_params():
     assert "to_anthropic_params" in (weft.CompiledContext.to_anthropic.__doc__ or "")
+
+
+# metadata, commands, set-up --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("metadata", "field"),
+    [
+        ({"a": {1}}, "metadata.a"),
+        ({"a": {"b": [0, datetime(2026, 1, 1, tzinfo=UTC)]}}, r"metadata.a.b\[1\]"),
+        ({"a": {2: "x"}}, "a key of metadata.a"),
+        ({"a": Path("x")}, "metadata.a"),
+    ],
+    ids=["set", "date", "number as key", "path"],
+)
+def test_metadata_that_json_cannot_hold_is_refused_and_not_changed(thread, metadata, field):
+    with pytest.raises(weft.ThreadError, match=field):
+        thread.user("hi", metadata=metadata)
+    assert thread.head is None
+
+
+def test_metadata_that_holds_itself_is_refused(thread):
+    endless: dict[str, Any] = {}
+    endless["me"] = endless
+    with pytest.raises(weft.ThreadError, match=r"metadata.*holds itself"):
+        thread.user("hi", metadata=endless)
+
+
+def test_commit_m_is_the_text_as_in_git_and_note_is_the_note(tmp_path):
+    store = str(tmp_path / "c.db")
+    done = weft_command("commit", "--store", store, "-m", "one", "-m", "two", "--note", "why")
+    assert done.returncode == 0, done.stderr
+    with weft.open(store) as thread:
+        assert thread.compile().messages[0].text == "one\n\ntwo"
+        assert thread.head.message == "why"
+    done = weft_command("edit", "--store", store, "HEAD", "-m", "three")
+    assert done.returncode == 0, done.stderr
+    done = weft_command("commit", "--store", store, "words", "-m", "others")
+    assert done.returncode != 0
+    assert "given twice" in done.stderr
+    with weft.open(store) as thread:
+        assert thread.compile().messages[0].text == "three"
+
+
+def test_a_preview_asks_nobody_and_needs_no_key(tmp_path):
+    store = str(tmp_path / "c.db")
+    with weft.open(store) as thread:
+        for number in range(6):
+            thread.user(f"question {number} " + "word " * 50)
+            thread.assistant(f"answer {number} " + "word " * 50)
+        assert thread.compact(model="gpt-5", keep=1, preview=True).preview
+    options = ["--store", store, "--model", "gpt-5", "--keep", "1"]
+    done = weft_command("compact", *options, "--preview")
+    assert done.returncode == 0, done.stderr
+    done = weft_command("compact", *options)
+    assert done.returncode != 0
+    assert "API key" in done.stderr
+
+
+@pytest.mark.parametrize("extra", ["postgres", "claude"])
+def test_messages_that_name_an_extra_say_how_to_install_it_from_this_folder(extra):
+    sources = ROOT / "src" / "weft"
+    texts = [path.read_text() for path in sources.rglob("*.py")]
+    assert not [text for text in texts if f"weft[{extra}]" in text]
+    assert any(f"pip install '.[{extra}]'" in text for text in texts)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_says_which_python_it_needs_and_replaces_an_old_venv(tmp_path):
+    def fake(path: Path, body: str) -> str:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    def make(python: str) -> str:
+        done = subprocess.run(
+            ["make", "serve", f"PYTHON={python}"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode != 0
+        return done.stderr
+
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    fake(tmp_path / ".venv" / "bin" / "python", "exit 1")  # one that is too old
+    assert "needs Python 3.11 or newer" in make(fake(tmp_path / "old", "exit 1"))
+    log = tmp_path / "log"
+    make(fake(tmp_path / "new", f'test "$1" = -c && exit 0; echo "$@" >> {log}; exit 1'))
+    assert log.read_text() == "-m venv --clear .venv\n"
+
+
+def test_the_note_of_a_skipped_message_begins_with_its_sign():
+    assert skip_note("init").startswith("⏩ Skipping")
+    assert "`⏩ Skipping" in (ROOT / "src" / "weft" / "web" / "system.js").read_text()

@@ -32,7 +32,7 @@ def of_json(result: tuple[int, str, str]) -> Any:
 
 def test_a_conversation_from_the_command_line(weft: Any) -> None:
     first = of_json(weft("commit", "hello", "--json"))
-    weft("commit", "hi", "--role", "assistant", "-m", "greets back")
+    weft("commit", "hi", "--role", "assistant", "--note", "greets back")
     assert of_json(weft("compile", "--json")) == [
         {"role": "user", "content": "hello"},
         {"role": "assistant", "content": "hi"},

@@ -64,7 +64,7 @@ def test_V5_nothing_unknown_breaks_the_filter(event):
 
 
 def test_V2_the_note_of_a_skipped_message():
-    assert skip_note("init") == 'Skipping "init" system message (metadata only)'
+    assert skip_note("init") == '⏩ Skipping "init" system message (metadata only)'
 
 
 def test_V3_and_V4_have_their_own_signs_and_colours():

@@ -46,7 +46,7 @@ WRITES: dict[str, tuple[str, Verb]] = {
         lambda t: t.user("x", metadata={"a": [{"b": math.inf}]}),
     ),
     "metadata bytes": ("metadata.a", lambda t: t.user("x", metadata={"a": b"x"})),
-    "metadata object": ("commit", lambda t: t.user("x", metadata={"a": object()})),
+    "metadata object": ("metadata.a", lambda t: t.user("x", metadata={"a": object()})),
     "metadata key": ("metadata", lambda t: t.user("x", metadata={1: 2})),
     "edit number": ("text", lambda t: t.edit(t.compile().ids[0], 5)),
     "edit nothing": ("text", lambda t: t.edit(t.compile().ids[0], None)),

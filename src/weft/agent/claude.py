@@ -54,11 +54,16 @@ RESULT_SUFFIX = "tool_result"
 
 
 async def query(prompt: str, **options: Any) -> AsyncIterator[AgentEvent]:
-    """Ask Claude through its SDK (the extra `weft[claude]`) and tell what happens as events."""
+    """Ask Claude through its SDK and tell what happens as events.
+
+    It needs the extra `claude`: `pip install '.[claude]'` in Weft's folder.
+    """
     try:
         sdk = import_module("claude_agent_sdk")
     except ImportError as error:
-        raise ConfigError("the Claude Agent SDK is missing: install weft[claude]") from error
+        raise ConfigError(
+            "the Claude Agent SDK is missing; run pip install '.[claude]' in Weft's folder"
+        ) from error
     messages = sdk.query(prompt=prompt, options=sdk.ClaudeAgentOptions(**options))
     async for event in watch(messages):
         yield event

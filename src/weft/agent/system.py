@@ -201,7 +201,7 @@ def rule_of(subtype: str) -> Rule:
 
 def skip_note(subtype: str) -> str:
     """What the page logs instead of showing a message."""
-    return f'Skipping "{subtype}" system message (metadata only)'
+    return f'⏩ Skipping "{subtype}" system message (metadata only)'
 
 
 def table_json() -> JsonObject:

@@ -26,7 +26,7 @@ from weft.compact import (
     read_importance,
     validate_compact_input,
 )
-from weft.errors import ConfigError
+from weft.errors import ConfigError, Refused
 from weft.thread import SUMMARY_SECONDS, Asker, Thread
 
 from .console import complain
@@ -192,13 +192,18 @@ def compact(thread: Thread, args: argparse.Namespace) -> None:
         print(safe(str(result)))
 
 
-def _asker(args: argparse.Namespace) -> Asker:
+def _asker(args: argparse.Namespace) -> Asker | str:
     """Who answers for the model, by flags, a config and the environment."""
     from weft.catalog import load_catalog
     from weft.client import Asker
 
     catalog = load_catalog(args.config)
-    route = find_model_route(args, catalog)
+    try:
+        route = find_model_route(args, catalog)
+    except (ConfigError, Refused):
+        if not args.preview:
+            raise
+        return args.model  # a preview asks nobody, so nobody needs to be there
     return Asker(route.provider, route.model, catalog)
 
 

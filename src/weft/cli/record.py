@@ -40,16 +40,16 @@ def run(args: argparse.Namespace) -> int:
 
 def commit(args: argparse.Namespace) -> int:
     """Append one message; makes the store and the thread where they are not there yet."""
-    text = read_text(args.text)
+    text = _read_words(args)
     if not args.force:
         _check_words(args.role, text)
     path = writable_store(args)
     with open_thread(path, _thread_for(args, path), args.checkpoints) as thread:
         if args.call_id is not None:
-            info = thread.tool_result(args.call_id, text, message=args.message)
+            info = thread.tool_result(args.call_id, text, message=args.note)
         else:
             content = _content(args, text)
-            info = thread.commit(content, args.message)
+            info = thread.commit(content, args.note)
         print_info(args, thread, info)
     return 0
 
@@ -60,6 +60,26 @@ def _content(args: argparse.Namespace, text: str) -> Content | JsonObject:
         return DialogueContent(args.role, text, args.name)
     named = {} if args.name is None else {"name": args.name}
     return {"content_type": args.type, TEXT_FIELD.get(args.type, "text"): text, **named}
+
+
+def _add_words(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "-m",
+        "--message",
+        metavar="TEXT",
+        action="append",
+        help=f"{what}, as with git: given again, it is another paragraph",
+    )
+    parser.add_argument("--note", help="the note beside the commit, for `weft log`")
+
+
+def _read_words(args: argparse.Namespace) -> str:
+    """The text, from wherever it was given."""
+    if args.message is None:
+        return read_text(args.text)
+    if args.text is not None:
+        raise ConfigError("the text is given twice; leave out -m (--note writes a note)")
+    return "\n\n".join(args.message)
 
 
 def _check_words(role: str, text: str) -> None:
@@ -83,7 +103,7 @@ def _thread_for(args: argparse.Namespace, path: str) -> str:
 
 
 def edit(thread: Thread, args: argparse.Namespace) -> None:
-    print_info(args, thread, thread.edit(args.id, read_text(args.text), message=args.message))
+    print_info(args, thread, thread.edit(args.id, _read_words(args), message=args.note))
 
 
 def pin(thread: Thread, args: argparse.Namespace) -> None:
@@ -102,7 +122,7 @@ def _commit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--type", default="dialogue", choices=TYPES, help="what it is")
     parser.add_argument("--name", help="the speaker's name")
     parser.add_argument("--call-id", help="the call that this answers")
-    parser.add_argument("-m", "--message", help="the note beside the commit")
+    _add_words(parser, "what is said")
     parser.add_argument("--checkpoints", action="store_true", help="user turns end with one")
     parser.add_argument("--force", action="store_true", help="take any role, and an empty text")
 
@@ -110,7 +130,7 @@ def _commit_options(parser: argparse.ArgumentParser) -> None:
 def _edit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help=MESSAGE)
     parser.add_argument("text", nargs="?", help="the new words; without it, standard input")
-    parser.add_argument("-m", "--message", help="the note beside the commit")
+    _add_words(parser, "the new words")
 
 
 def _pin_options(parser: argparse.ArgumentParser) -> None:

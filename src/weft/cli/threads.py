@@ -119,6 +119,8 @@ def read_text(text: str | None, stdin: TextIO | None = None) -> str:
     """The text given; for `-` and for nothing all of standard input, less its last newline."""
     if text is not None and text != "-":
         return text
+    if stdin is None and sys.stdin.isatty():
+        print("reading the text from the terminal; Ctrl-D ends it", file=sys.stderr)
     return (stdin or sys.stdin).read().removesuffix("\n")
 
 

@@ -58,7 +58,7 @@ __all__ = [
 def open_store(target: str | Path | None = None) -> Store:
     """The store at this address: nothing means this process's memory, a path means a file.
 
-    `postgresql://...` is a database that many machines share; it needs `weft[postgres]`.
+    `postgresql://...` is a database that many machines share; it needs the extra `postgres`.
     """
     if target is None:
         return MemoryStore()
@@ -78,7 +78,9 @@ def _open_postgres(address: str) -> Store:
     try:
         from .postgres import PostgresStore  # an optional extra
     except ImportError:
-        raise ConfigError("a store in PostgreSQL needs psycopg: install weft[postgres]") from None
+        raise ConfigError(
+            "a store in PostgreSQL needs psycopg; run pip install '.[postgres]' in Weft's folder"
+        ) from None
     return PostgresStore(address)
 
 

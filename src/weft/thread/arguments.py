@@ -76,6 +76,28 @@ def _check_object(field: str, value: Any) -> None:
         raise WrongValue(field, f"must be an object, not {_kind(value)}")
     for key in cast(dict[Any, Any], value):
         check_text(f"a key of {field}", key)
+    try:
+        _check_json(field, value)
+    except RecursionError:
+        raise WrongValue(field, "is nested too deeply, or holds itself") from None
+
+
+def _check_json(field: str, value: Any) -> None:
+    """Refuse what would come back as something else: a set as a list, a date as a text."""
+    match value:
+        case None | str() | bool() | int() | float():
+            pass
+        case dict():
+            for key, item in cast(dict[Any, Any], value).items():
+                check_text(f"a key of {field}", key)
+                _check_json(f"{field}.{key}", item)
+        case list() | tuple():
+            for place, item in enumerate(cast(list[Any], value)):
+                _check_json(f"{field}[{place}]", item)
+        case _:
+            raise WrongValue(
+                field, f"is a {_kind(value)}, which JSON cannot hold; write it as text"
+            )
 
 
 def _kind(value: Any) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import structs
 
+from weft.catalog import Model, load_catalog
 from weft.compact import (
     CompactResult,
     Plan,
@@ -24,7 +25,7 @@ from weft.compact import (
     plan_summary,
     validate_compact_input,
 )
-from weft.errors import CompactRefused
+from weft.errors import CompactRefused, ThreadError
 from weft.history import Draft, Row, plan_rewrite, show_rows
 from weft.ids import Id
 
@@ -94,10 +95,20 @@ def compact_by_model(
     handle: Handle, model: str | Asker, wish: Wish, preview: bool, seconds: float | None
 ) -> CompactResult:
     """Fold old turns into a summary that a model writes, and wait for it; a preview asks nobody."""
-    asker = find_asker(model, handle.models)
     if preview:
-        return foresee_summary(handle, asker.model, wish)
+        return foresee_summary(handle, _known_model(model, handle), wish)
+    asker = find_asker(model, handle.models)
     return drive(summarise_old(handle, asker.model, wish), asker, seconds)
+
+
+def _known_model(model: str | Asker, handle: Handle) -> Model:
+    """The model that a preview is for. It is not asked, so it needs no key and no upstream."""
+    try:
+        return find_asker(model, handle.models).model
+    except ThreadError:
+        if not isinstance(model, str):
+            raise
+        return load_catalog().find(model)
 
 
 def refuse_words(replacements: Replacements | None, summary: str | None) -> None:

@@ -20,7 +20,7 @@ export function present(table, event) {
 
 /** What the page logs instead of showing a message. */
 export function skipNote(subtype) {
-  return `Skipping "${subtype}" system message (metadata only)`;
+  return `⏩ Skipping "${subtype}" system message (metadata only)`;
 }
 
 function ruleOf(table, subtype) {
