@@ -6,7 +6,7 @@ from urllib.request import urlopen
 import pytest
 
 import weft
-from servers import post, weft_serve
+from servers import REQUEST_PATHS, post, scripted_upstream, weft_serve
 from weft.client import make_provider
 from weft.codec import CODECS, decode_answer, write_frame
 from weft.codec.stream import json_frame
@@ -660,3 +660,116 @@ def test_the_order_of_a_schema_survives_import_and_reordering(tmp_path):
     params = t.compile().to_anthropic_params(model="claude-sonnet-4-5")
     assert json.dumps(params["tools"]) == json.dumps(body["tools"])
     t.close()
+
+
+ONLY_SYSTEM = {"model": "m", "messages": [{"role": "system", "content": "Say hi."}]}
+
+
+@pytest.mark.parametrize("target", ["anthropic", "gemini"])
+@pytest.mark.parametrize(
+    "body", [ONLY_SYSTEM, json.dumps(ONLY_SYSTEM).encode()], ids=["dict", "bytes"]
+)
+def test_a_conversation_of_system_messages_only_is_reported(target, body):
+    losses = weft.translate(body, "openai-chat", target).losses
+    assert [loss.level for loss in losses if loss.path == "messages"] == ["meaning"]
+    with pytest.raises(weft.Refused) as refused:
+        weft.translate(body, "openai-chat", target, strict=True)
+    assert refused.value.param == "messages"
+
+
+@pytest.mark.parametrize("method", ["to_anthropic_params", "to_gemini_params"])
+def test_a_thread_of_system_messages_only_is_reported(method):
+    t = weft.open()
+    t.system("rule")
+    params = getattr(t.compile(), method)(model=MODELS[method])
+    assert [loss.level for loss in params.losses if loss.path == "messages"] == ["meaning"]
+
+
+@pytest.mark.parametrize("client", ["openai-chat", "openai-responses"])
+@pytest.mark.parametrize("behind", ["anthropic", "gemini"])
+def test_the_gateway_refuses_system_messages_only_with_the_path(client, behind, tmp_path):
+    with (
+        scripted_upstream() as upstream,
+        weft_serve(tmp_path, f"--upstream=u={behind}:{upstream.url}") as running,
+    ):
+        body = ONLY_SYSTEM | {"model": "u/m"}
+        if client == "openai-responses":
+            body = {"model": "u/m", "input": ONLY_SYSTEM["messages"]}
+        status, _, answer = post(running.url + REQUEST_PATHS[client], body)
+        assert (status, upstream.seen) == (400, [])
+        assert json.loads(answer)["error"]["param"] in ("messages", "input")
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("bob", "bob"),
+        ("bob smith", "bob_smith"),
+        ("a/b<c>|d\\e", "a_b_c__d_e"),
+        ("", None),
+        ("x" * 100, "x" * 64),
+        ("zoë", "zoë"),
+    ],
+)
+def test_a_name_that_openai_refuses_is_changed_with_a_loss(name, written):
+    t = weft.open()
+    t.user("q", name=name)
+    params = t.compile().to_openai_params(model="gpt-5")
+    assert params["messages"][0].get("name") == written
+    changed = [loss for loss in params.losses if loss.path.endswith("name")]
+    assert bool(changed) is (written != name)
+
+
+PATCH = '*** Begin Patch\nx = "é"\n*** End Patch'
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize(
+    "arguments",
+    [json.dumps({"input": PATCH}), json.dumps(PATCH), PATCH],
+    ids=["object", "text", "raw"],
+)
+def test_a_function_call_for_a_custom_tool_is_a_custom_call(streams, arguments):
+    """Servers that do not know custom tools call them as functions; Codex aborts on that."""
+    request = {
+        "model": "gpt-5",
+        "input": "x",
+        "tools": [
+            {"type": "custom", "name": "apply_patch"},
+            {"type": "function", "name": "f", "parameters": ORDERED},
+        ],
+    }
+    sent = weft.translate(request, "openai-responses", "openai-chat", model="gpt-5")
+    assert sent.body["tools"][0]["type"] == "custom"
+    call = {
+        "id": "c1",
+        "type": "function",
+        "function": {"name": "apply_patch", "arguments": arguments},
+    }
+    if streams:
+        translator = weft.StreamTranslator("openai-chat", "openai-responses", sent.sidecar)
+        data = stream(call_delta(index=0, **call), chunk({}, "tool_calls"), done=True)
+        out = translator.feed(data) + translator.close()
+        (block,) = decode_answer(CODECS["openai-responses"], out).message.blocks
+    else:
+        body = chat({"content": None, "tool_calls": [call]})
+        done = weft.translate_response(body, "openai-chat", "openai-responses", sent.sidecar)
+        (block,) = CODECS["openai-responses"].decode_response(done.body).message.blocks
+    assert (block.custom, block.name, block.arguments) == (True, "apply_patch", PATCH)
+
+
+def test_a_custom_call_for_a_custom_tool_stays_one():
+    request = {"model": "gpt-5", "input": "x", "tools": [{"type": "custom", "name": "apply_patch"}]}
+    sent = weft.translate(request, "openai-responses", "openai-chat", model="gpt-5")
+    call = {
+        "id": "c1",
+        "type": "custom",
+        "custom": {"name": "apply_patch", "input": '{"input": "x"}'},
+    }
+    done = weft.translate_response(
+        chat({"content": None, "tool_calls": [call]}),
+        "openai-chat",
+        "openai-responses",
+        sent.sidecar,
+    )
+    assert done.body["output"][0]["input"] == '{"input": "x"}'

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_names
 
 from .base import (
+    CONVERSATION,
     INLINE,
     CachePolicy,
     Calls,
@@ -113,6 +114,7 @@ __getattr__ = lazy_names(
 
 __all__ = [
     "CODECS",
+    "CONVERSATION",
     "INLINE",
     "AnswerReader",
     "CachePolicy",

@@ -28,6 +28,18 @@ INLINE = "@inline"
 place for them before it; never written to any wire."""
 
 
+CONVERSATION = {
+    "anthropic": "messages",
+    "openai-chat": "messages",
+    "openai-responses": "input",
+    "gemini": "contents",
+}
+"""The member of a body that holds the conversation."""
+
+SYSTEM_ONLY = "a conversation of nothing but system messages"
+"""What is lost of a request in which nobody asks anything."""
+
+
 class Frame(Struct, frozen=True, gc=False):
     """One server-sent event: the text of its data lines, and its name if it has one."""
 

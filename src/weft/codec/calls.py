@@ -59,8 +59,8 @@ def restore_call(call: ToolCall, calls: Calls) -> ToolCall:
     known = calls.get(call.name)
     if known is None or call.namespace is not None:
         return call
-    wrapped = known.get("custom") is True
-    if wrapped and call.custom:  # where text is wrapped no call is custom: this one is home already
+    wrapped = known.get("custom") is True and not call.custom
+    if call.custom and known["name"] == call.name and known.get("namespace") is None:
         return call
     return structs.replace(
         call,

@@ -21,7 +21,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 from weft.catalog import Model
 from weft.model import JsonObject, Loss, Request
 
-from .base import Codec, Losses, Target
+from .base import SYSTEM_ONLY, Codec, Losses, Target
 from .tools import flat_name
 
 
@@ -164,7 +164,9 @@ def carry(
     except orjson.JSONEncodeError:  # a setup of more depth than the tables write
         return None
     encoded.body["messages"] += said
-    return Carried(write_json(encoded.body), encoded.losses + losses.items, request)
+    # The conversation was written beside the encoder, which saw none and reported that.
+    setup_losses = [loss for loss in encoded.losses if loss.what != SYSTEM_ONLY]
+    return Carried(write_json(encoded.body), setup_losses + losses.items, request)
 
 
 def check_settled(said: Sequence[Any], legal_id: Callable[[str], str]) -> None:

@@ -42,6 +42,7 @@ Codex says of each of its requests that it is not to be stored, and by which key
 FORM_MEMBERS = frozenset(
     {
         "avgLogprobs",
+        "caller",
         "created",
         "envelope",
         "id",

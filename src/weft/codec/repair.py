@@ -44,7 +44,7 @@ from weft.model import (
     side,
 )
 
-from .base import INLINE, Losses, SystemPolicy
+from .base import CONVERSATION, INLINE, SYSTEM_ONLY, Losses, SystemPolicy
 from .ends import close_ends
 from .pairing import NO_RESULT as NO_RESULT
 from .pairing import Pairing
@@ -236,6 +236,12 @@ def _says_nothing(turn: Turn, losses: Losses) -> bool:
         return False
     losses.add(turn.at, f"a {message.role} message without content", "it says nothing", "form")
     return True
+
+
+def lose_silence(request: Request, losses: Losses) -> None:
+    """Report a conversation of system messages only, which the target refuses: nobody asks."""
+    member = CONVERSATION[request.wire.protocol] if request.wire is not None else "messages"
+    losses.add(member, SYSTEM_ONLY, "the target needs a user message")
 
 
 def refuse_system_media(request: Request) -> None:

@@ -73,7 +73,7 @@ def flatten_tools(
         for number in odd:
             flat[number] = _flat_message(messages[number], number, names, losses)
         messages = tuple(flat)
-    if any("custom" in known for known in names.calls.values()):
+    if not custom and any("custom" in known for known in names.calls.values()):
         _lose_custom_results(messages, losses)
     params = _choose(request, names, losses)
     if tools == request.tools and messages == request.messages and params is request.params:
@@ -147,6 +147,8 @@ class _Names:
                 odd.append(tool)
             else:
                 self._kept.add((tool.namespace, tool.name))
+                if tool.kind == "custom":
+                    self._note(tool.name, tool.name, tool.namespace, True)
         taken = {name for _, name in self._kept}
         for tool in odd:
             group = None if namespaces else tool.namespace
@@ -219,7 +221,7 @@ class _Names:
         known: JsonObject = {"name": name}
         if namespace is not None and not self.namespaces:
             known["namespace"] = namespace
-        if custom and not self.custom:
+        if custom:  # a server may call it as a function, even where it was defined as custom
             known["custom"] = True
         if known != {"name": flat}:
             self.calls.setdefault(flat, known)

@@ -12,7 +12,17 @@ import orjson
 from msgspec import Struct, structs
 
 from weft.client import OFFLINE, Route
-from weft.codec import CODECS, INLINE, Calls, Codec, Target, parsed, refuse_system_media, splice
+from weft.codec import (
+    CODECS,
+    CONVERSATION,
+    INLINE,
+    Calls,
+    Codec,
+    Target,
+    parsed,
+    refuse_system_media,
+    splice,
+)
 from weft.codec.anthropic.wire import MAX_MARKS
 from weft.errors import Refused
 from weft.model import JsonObject, Loss, Request, is_system
@@ -51,14 +61,8 @@ KEPT_PREFIXES = ("anthropic-", "openai-", "x-ratelimit-")
 """Answer headers that go on to the caller."""
 
 
-SPOKEN = {
-    "anthropic": "messages",
-    "openai-chat": "messages",
-    "openai-responses": "input",
-    "gemini": "contents",
-}
-"""The member of a body that holds what was said."""
-
+ASKED = frozenset({"anthropic", "gemini"})
+"""Protocols whose vendors refuse a conversation without a user message; OpenAI answers it."""
 
 LOSS_HEADER_LIMIT = 1000
 
@@ -109,6 +113,8 @@ def write_outgoing(
             body, losses = apply_rules(codec, body, request, address.model, target)
         renamed = body if named else rename_model(body, route.model)
         return Outgoing(path, renamed, {**base, **passed, **paid}, losses)
+    if provider.protocol in ASKED:
+        refuse_silence(request, codec)
     writer = CODECS[provider.protocol]
     target = provider.target(state.catalog, route.model)
     encoded = writer.encode_request(structs.replace(request, model=route.model), target)
@@ -196,7 +202,7 @@ def wants_marks(codec: Codec, request: Request, target: Target) -> bool:
 def refuse_silence(request: Request, codec: Codec) -> None:
     """Raises `Refused` where nobody has said anything that could be answered."""
     if all(is_system(message) for message in request.messages):
-        member = SPOKEN[codec.protocol]
+        member = CONVERSATION[codec.protocol]
         raise Refused(f"{member} holds no message to answer", param=member)
 
 

@@ -14,7 +14,7 @@ from weft.codec.base import INLINE, Calls, Encoded, Losses, Target
 from weft.codec.choice import is_allowed, narrow
 from weft.codec.params import param_path
 from weft.codec.read import at, inside, object_of, objects, optional, rest_of, text_of
-from weft.codec.repair import Arranged, Rules, Turn, arrange
+from weft.codec.repair import Arranged, Rules, Turn, arrange, lose_silence
 from weft.codec.tools import flatten_tools
 from weft.errors import Refused
 from weft.model import (
@@ -204,6 +204,8 @@ def encode_request(request: Request, target: Target) -> Encoded:
     if tools:
         body["tools"] = tools
     body["messages"] = _write_turns(arranged.turns, writer, marks)
+    if not native and not body["messages"]:
+        lose_silence(request, losses)
     if () in marks:
         body["cache_control"] = marks[()]
     if target.cache == "auto" and not has_marks(body):

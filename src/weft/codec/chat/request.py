@@ -6,6 +6,8 @@ Every message keeps its place, system and developer ones too; `turns` writes the
 from collections.abc import Callable
 from typing import Any, cast
 
+from msgspec import structs
+
 from weft.catalog import Model
 from weft.codec.base import Calls, Encoded, Losses, Target
 from weft.codec.choice import narrow
@@ -33,7 +35,13 @@ from .parts import MARKS, part_name
 from .plain import decode_plain, write_plain
 from .tools import decode_tools, write_tools
 from .turns import RULES, Writer, write_message
-from .wire import PROTOCOL, REQUEST_SETUP
+from .wire import (
+    LEGAL_PARTICIPANT,
+    LONGEST_PARTICIPANT,
+    PROTOCOL,
+    REFUSED_IN_NAMES,
+    REQUEST_SETUP,
+)
 
 
 def decode_request(body: JsonObject, model: str | None = None) -> Request:
@@ -170,6 +178,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     if PROTOCOL not in request.raw:
         newer = target.model.custom_tools  # the two came together, and older servers know neither
         request, calls = flatten_tools(request, losses, custom=newer, namespaces=False)
+        request = _legal_names(request, losses)
         if not newer:
             request, some = narrow(request, losses)
     tools = write_tools(request, some, losses)
@@ -179,6 +188,23 @@ def encode_request(request: Request, target: Target) -> Encoded:
         body["tools"] = tools
     body["messages"] = _write_messages(request, target, losses)
     return Encoded(body, losses.items, calls)
+
+
+def _legal_names(request: Request, losses: Losses) -> Request:
+    """The request with names of participants that OpenAI accepts; an empty name is left out."""
+    changed: dict[int, Message] = {}
+    for number, message in enumerate(request.messages):
+        name = message.name
+        if name is None or LEGAL_PARTICIPANT.fullmatch(name):
+            continue
+        legal = REFUSED_IN_NAMES.sub("_", name)[:LONGEST_PARTICIPANT] or None
+        what = f"the name {name[:LONGEST_PARTICIPANT]!r}" + (f", now {legal!r}" if legal else "")
+        losses.add(f"{losses.path((number,))}.name", what, "the target refuses it", "form")
+        changed[number] = structs.replace(message, name=legal)
+    if not changed:
+        return request
+    messages = tuple(changed.get(at, message) for at, message in enumerate(request.messages))
+    return structs.replace(request, messages=messages)
 
 
 def _write_messages(request: Request, target: Target, losses: Losses) -> list[JsonObject]:

@@ -4,6 +4,7 @@ Many servers speak dialects of this wire. What they add is kept; what has a mean
 knows (reasoning in three spellings) is read as that, and written back as it was spelt.
 """
 
+import re
 from typing import Literal
 
 from weft.model import ErrorKind, StopKind
@@ -18,6 +19,12 @@ REQUEST_SETUP = frozenset({"model", "messages"})
 
 CALL_ID_LENGTH = 40
 """Longer ids of calls are refused ("string too long")."""
+
+LONGEST_PARTICIPANT = 64
+LEGAL_PARTICIPANT = re.compile(r"[^\s<|\\/>]{1,64}")
+REFUSED_IN_NAMES = re.compile(r"[\s<|\\/>]")
+"""A message's `name`: "Expected a string that matches the pattern '^[^\\s<|\\\\/>]+$'", at most 64
+characters (https://community.openai.com/t/invalid-messages-name/950286)."""
 
 REASONING = ("reasoning_content", "reasoning", "reasoning_text")
 """The members in which dialects show thinking: DeepSeek; OpenRouter and Groq; Copilot."""
