@@ -204,9 +204,12 @@ class Writer:
         The vendor looks an item up by its id, and refuses it there: "Item 'fc_...' of type
         'function_call' was provided without its required 'reasoning' item"
         (https://github.com/continuedev/continue/issues/10018). Without an id it is a new item.
+        What a client sends is whole, so an answer that has no reasoning never had any; a thread
+        may have been compacted, and then nothing tells whether it had.
         """
         if self.native:
             return set()
+        shortened = self.request is not None and self.request.wire is None
         orphaned: set[Any] = set()
         written: Any = None
         for block, place in zip(blocks, places, strict=True):
@@ -214,7 +217,9 @@ class Writer:
                 written = place
                 continue
             depends = type(block) in SPOKEN or isinstance(block, ToolCall)
-            if depends and (written is None or _reasoning_between(message, written, place)):
+            if not depends:
+                continue
+            if _loses_reasoning(message, written, place) or (shortened and written is None):
                 orphaned.add(place)
         return orphaned
 
@@ -304,12 +309,15 @@ class Writer:
         return write_content(content, form, INPUT, place, self.losses)
 
 
-def _reasoning_between(message: Message, written: Any, place: Any) -> bool:
-    """Whether the message has reasoning of its own between what was written and this place."""
-    if written[0] != place[0]:
-        return False
-    between = message.blocks[written[1] + 1 : place[1]]
-    return any(isinstance(block, Thinking | Redacted) for block in between)
+def _loses_reasoning(message: Message, written: Any, place: Any) -> bool:
+    """Whether the message has reasoning before this place that was not written."""
+    start = 0
+    if written is not None:
+        if written[0] != place[0]:
+            return False  # two messages that became one turn
+        start = written[1] + 1
+    before = message.blocks[start : place[1]]
+    return any(isinstance(block, Thinking | Redacted) for block in before)
 
 
 def _one_text(turn: Turn) -> str | None:
