@@ -119,8 +119,11 @@ def content_type(content: Content) -> str:
     return str(content.__struct_config__.tag)
 
 
-def read_content(content: Content | JsonObject) -> Content:
-    """The typed form; raises `ThreadError` naming the types, or the field that is wrong."""
+def read_content(content: Content | JsonObject, *, is_strict: bool = True) -> Content:
+    """The typed form; raises `ThreadError` naming the types, or the field that is wrong.
+
+    A file that is imported is not read strictly: it may have members of its own, and any role.
+    """
     if (
         type(content) is DialogueContent
         and type(content.text) is type(content.role) is str
@@ -138,7 +141,8 @@ def read_content(content: Content | JsonObject) -> Content:
             if isinstance(content, dict)
             else f"a {type(content).__name__} is no content: give a ...Content or a dict"
         )
-    _check_members(kind, cast(JsonObject, content))
+    if is_strict:
+        _check_members(kind, cast(JsonObject, content))
     try:
         return msgspec.convert(content, Content)
     except msgspec.ValidationError as error:

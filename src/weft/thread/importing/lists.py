@@ -210,7 +210,7 @@ def _typed(value: Any) -> list[Step]:
         beside: JsonObject = {
             name: rest.pop(name, None) for name in ("priority", "message", "metadata")
         }
-        content = read_content(rest)
+        content = read_content(rest, is_strict=False)
         kind = content_type(content)
         note = beside["message"]
         if note is None:
