@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ GOOD: dict[str, Any] = {
     "said": weft.Message("user", ()), "data": b"[]", "messages": [], "summary": 0,
     "message": None, "usage": {"input_tokens": 1, "output_tokens": 1}, "target": None,
 }  # fmt: skip
+PARAMS = [f"to_{name}_params" for name in ("anthropic", "gemini", "openai", "responses")]
 LEFT_OUT = {"close", "batch", "compacting", "delete"}
 
 
@@ -76,6 +78,38 @@ def test_a_function_on_stores(name: str, tmp_path: Path, monkeypatch: pytest.Mon
         except Exception as error:
             wrong.append(f"{options}: {error!r}")
     assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "build_anthropic_system_param",
+        "create_checkpoint_content",
+        "decode",
+        "encode",
+        "encode_message",
+        "generate_checkpoint_id",
+        "translate",
+        "translate_error",
+        "translate_response",
+    ],
+)
+@pytest.mark.parametrize("junk", JUNK, ids=lambda value: type(value).__name__)
+def test_a_function_that_translates(name: str, junk: Any) -> None:
+    function = getattr(weft, name)
+    parameters = inspect.signature(function).parameters.values()
+    needed = [parameter.name for parameter in parameters if parameter.default is parameter.empty]
+    with suppress(WeftError):
+        function(**dict.fromkeys(needed, junk))
+
+
+@pytest.mark.parametrize("name", PARAMS)
+@pytest.mark.parametrize("junk", JUNK, ids=lambda value: type(value).__name__)
+def test_a_model_of_a_compiled_context(name: str, junk: Any) -> None:
+    t = weft.open()
+    t.user("words")
+    with suppress(WeftError):
+        getattr(t.compile(), name)(junk)
 
 
 @pytest.mark.parametrize("name", methods())

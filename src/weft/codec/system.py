@@ -7,6 +7,7 @@ Messages may be given as values of the model or as plain `{"role", "content"}` d
 
 from collections.abc import Iterable
 
+from weft.checked import checked_function
 from weft.errors import Refused
 from weft.model import JsonObject, Message, is_system, texts
 
@@ -16,6 +17,7 @@ from .read import at, text_of
 from .repair import SYSTEM_TEXT, refuse_system_block
 
 
+@checked_function
 def build_anthropic_system_param(
     system: str | None, messages: Iterable[Message | JsonObject]
 ) -> str | None:
@@ -43,6 +45,7 @@ def system_text(message: Message) -> str:
     return "\n".join(text for text in texts(message.blocks) if text)
 
 
+@checked_function
 def encode_message(message: Message | JsonObject) -> JsonObject:
     """One message for Anthropic, by itself; a system message must have been taken out before."""
     message = as_message(message)

@@ -14,6 +14,7 @@ from collections.abc import Set
 
 from msgspec import structs
 
+from weft.checked import checked_function
 from weft.errors import ThreadError
 from weft.ids import object_id
 from weft.model import Block, Checkpoint, Message, Text
@@ -25,6 +26,7 @@ _ID = re.compile(rf"[a-z0-9]{{{LENGTH}}}")
 _MARKER = re.compile(rf"<checkpoint:([a-z0-9]{{{LENGTH}}})>")
 
 
+@checked_function
 def generate_checkpoint_id(parent: str, text: str, taken: Set[str]) -> str:
     """The id for a turn that says `text` after `parent`; never one of `taken`."""
     place = f"{len(parent)}:{parent}{text}".encode("utf-8", "surrogatepass")
@@ -37,6 +39,7 @@ def generate_checkpoint_id(parent: str, text: str, taken: Set[str]) -> str:
         counter += 1
 
 
+@checked_function
 def create_checkpoint_content(id: str) -> Checkpoint:
     """The block that ends a user turn; raises `ThreadError` where `id` is not an id."""
     if not _ID.fullmatch(id):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
+from weft.checked import checked
 from weft.codec import SystemPolicy
 from weft.history import Count, Priority, Row, Setup, View, show_rows
 from weft.ids import Id
@@ -24,6 +25,7 @@ Configs = Callable[[Sequence[Id]], dict[Id, JsonObject]]
 """How the answers of these commits were made; reads the store."""
 
 
+@checked
 class CompiledContext:
     """The messages a commit means, with their provenance, one value per line in each list."""
 

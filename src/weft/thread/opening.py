@@ -6,13 +6,13 @@ from pathlib import Path
 from time import time
 from typing import Any, cast
 
+from weft.checked import checked_function
 from weft.errors import StoreError, WrongValue
 from weft.store import Store, ThreadRecord, open_store
 
 from .arguments import check_name
 from .asking import Models
 from .budget import Budget, check_budget
-from .checked import checked_function
 from .handle import Handle
 from .looking import LIMIT, Hit
 from .removing import check_thread_name, list_deleted

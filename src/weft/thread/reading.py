@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Literal, overload
 
+from weft.checked import checked
 from weft.compact import Told
 from weft.history import Diff, diff_rows, read_branches, read_tags
 from weft.ids import Id
@@ -13,7 +14,6 @@ from weft.store import Store
 from . import lineage, looking, notes
 from .arguments import check_count
 from .attempts import Attempt, attempts_up_to
-from .checked import checked
 from .compiled import CompiledContext
 from .handle import Handle
 from .info import CommitInfo, read_info

@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self, cast
 
+from weft.checked import checked
 from weft.errors import NotFound, WrongValue
 from weft.history import Draft, Priority, Setup
 from weft.model import (
@@ -24,7 +25,6 @@ from .arguments import check_beside, check_flag, check_priority, check_text
 from .attaching import Attachment, read_attachments
 from .attempts import Attempt, record_attempt
 from .budget import Budget, check_budget
-from .checked import checked
 from .content import Content, DialogueContent, InstructionContent
 from .hooks import After, Before, Hooks, check_hook, hook_name
 from .info import CommitInfo, auto_note

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Literal, Self, overload
 
 from weft.catalog import Model
+from weft.checked import checked
 from weft.compact import CompactResult, Importance, Scorer, Strip, SystemMessage, Trigger
 from weft.history import Priority, index_behind, show_rows
 from weft.model import JsonObject, Message
@@ -18,7 +19,6 @@ from weft.model import JsonObject, Message
 from . import merging, moving, notes, removing, replaying, rewriting
 from .adopting import adopt
 from .asking import SUMMARY_SECONDS, Asker
-from .checked import checked
 from .compacting import Replacements, compact, compact_by_model, refuse_wishes, refuse_words
 from .compiled import tell_size
 from .engine import Flow, Wish, summarise_old

@@ -12,6 +12,7 @@ import orjson
 from msgspec import structs
 
 from weft.catalog import Catalog, load_catalog
+from weft.checked import checked_function
 from weft.codec import (
     CODECS,
     CachePolicy,
@@ -69,6 +70,7 @@ class Translation:
         return f"Translation(path={self.path!r}, losses={len(self.losses)})"
 
 
+@checked_function
 def translate(
     body: Body,
     source: str = "anthropic",
@@ -158,6 +160,7 @@ def _translate(
     return Translation(write_body(encoded.body, as_bytes), encoded.losses, path, make)
 
 
+@checked_function
 def translate_response(
     body: Body, source: str, target: str, sidecar: JsonObject | None = None, *, created: int = 0
 ) -> Translation:
@@ -189,6 +192,7 @@ def answer_sidecar(response: Response, shown: JsonObject, client: Codec) -> Json
     return make_answer_sidecar(response.message, client.decode_response(wire).message)
 
 
+@checked_function
 def translate_error(body: Any, status: int, source: str, target: str) -> Translation:
     """An error of the upstream's, in the client's own envelope; `status` goes along."""
     reader, writer = find_codec(source, "source"), find_codec(target, "target")
@@ -203,11 +207,13 @@ def translate_error(body: Any, status: int, source: str, target: str) -> Transla
     return Translation(write_body(wire, as_bytes), [], status=code)
 
 
+@checked_function
 def decode(body: Body, protocol: str, model: str | None = None) -> Request:
     """A request body as values of the model."""
     return find_codec(protocol, "protocol").decode_request(read_body(body)[0], model)
 
 
+@checked_function
 def encode(
     request: Request,
     protocol: str,

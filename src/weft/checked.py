@@ -8,7 +8,6 @@ signature says, that is the reason, and the caller is told so. Otherwise the err
 import types
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from inspect import iscoroutinefunction, isfunction, signature
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from weft.errors import WeftError, WrongValue
@@ -20,15 +19,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 def checked(cls: C) -> C:
     """A class whose public methods say which argument is wrong."""
     for name, method in list(vars(cls).items()):
-        if isfunction(method) and not name.startswith("_"):
+        if isinstance(method, types.FunctionType) and not name.startswith("_"):
             setattr(cls, name, checked_function(method))
     return cls
 
 
 def checked_function(function: F) -> F:
     """A function that says which argument is wrong."""
-    if iscoroutinefunction(function):
-        return function
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
@@ -49,6 +46,8 @@ def _find_wrong(
     function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]
 ) -> WrongValue | None:
     """What is wrong with the arguments; `None` where they fit, or do not bind at all."""
+    from inspect import signature  # slow to import, and needed by nobody else
+
     try:
         bound = signature(function).bind(*args, **options)
         hints = get_type_hints(function)
@@ -99,7 +98,7 @@ def _fits_generic(value: Any, origin: Any, inner: tuple[Any, ...]) -> bool:
     if not isinstance(value, origin):
         return False
     if isinstance(value, str | bytes):
-        return not issubclass(origin, Sequence) or inner[:1] == (str,)
+        return not inner or inner[0] in (str, Any)
     if isinstance(value, Mapping) and len(inner) == 2:
         entries = cast(Mapping[Any, Any], value)
         return all(fits(k, inner[0]) and fits(v, inner[1]) for k, v in entries.items())
