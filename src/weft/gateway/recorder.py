@@ -32,7 +32,7 @@ from weft.store import Store
 from weft.thread import Bodies, Imprint
 
 from .hints import is_aside
-from .identity import Place, token_key
+from .identity import Place, is_equal_echo, token_key, tokens_of
 from .journal import Journal, Position, leftover_journals, open_journal
 from .records import (
     AnswerRecord,
@@ -62,6 +62,7 @@ Without them some vendors refuse the request, so it is worth a wait."""
 
 DRAIN_SECONDS = 0.25
 LONGEST_PAUSE = 5.0
+ADOPT_SECONDS = 5.0
 BATCH = 256
 CLOSE_SECONDS = 5.0
 JOURNALED = 1000
@@ -85,6 +86,7 @@ class Recording:
         self.state: State = "no"
         self.ticket: Ticket | None = None
         self.answers: Mapping[tuple[int, int], Message] = {}
+        self.is_begun = False
         self.request: Request | None = None
         self.sent: SentBody | None = None
         self.imprint: Future[Imprint] | None = None
@@ -122,6 +124,7 @@ class Recorder:
         self._appending = 0
         self._pause = DRAIN_SECONDS
         self._next_drain = 0.0
+        self._next_look = time.monotonic() + ADOPT_SECONDS
         self._path = journal
         self._journal = _open(journal)
         self._leftovers = [] if journal is None else list(leftover_journals(journal))
@@ -171,12 +174,14 @@ class Recorder:
         )
         if not request.messages:
             return recording
+        recording.is_begun = True
         recorded = await self._record(recording, record, maker)
         if recorded is not None:
             recording.ticket = recorded.ticket
             recording.answers = recorded.answers
         elif maker is not None:
-            recording.answers = await self._read_answers(record, maker)
+            stored = await self._read_answers(record, maker)
+            recording.answers = {**stored, **self._journaled_answers(record, maker)}
         return recording
 
     def keep_sent(self, recording: Recording, body: bytes, protocol: str, model: str) -> None:
@@ -190,6 +195,8 @@ class Recorder:
 
     async def finish(self, recording: Recording, response: Response) -> None:
         """Record the answer."""
+        if not recording.is_begun:
+            return
         record = AnswerRecord(
             recording.exchange,
             time.time(),
@@ -209,6 +216,8 @@ class Recorder:
         self, recording: Recording, error: ApiError, message: Message | None = None
     ) -> None:
         """Record an attempt that did not become an answer."""
+        if not recording.is_begun:
+            return
         record = FailureRecord(recording.exchange, time.time(), error, message, recording.ticket)
         await self._record(recording, record)
 
@@ -221,6 +230,23 @@ class Recorder:
         self._journaled[recording.scope, response.id] = Before(messages, request.tools)
         if len(self._journaled) > JOURNALED:
             del self._journaled[next(iter(self._journaled))]
+
+    def _journaled_answers(
+        self, record: RequestRecord, maker: Origin
+    ) -> dict[tuple[int, int], Message]:
+        """The answers that are only in the journal and that the request echoes, ids included."""
+        answers = [
+            before.messages[-1]
+            for (scope, _), before in self._journaled.items()
+            if scope == record.scope and before.messages[-1].origin == maker
+        ]
+        tokens = {token: answer for answer in answers for token in tokens_of(answer)}
+        found: dict[tuple[int, int], Message] = {}
+        for number, message in enumerate(record.messages if tokens else ()):
+            known = [tokens[t] for t in tokens_of(message) if t in tokens]
+            if message.role == "assistant" and known and is_equal_echo(known[0], [message]):
+                found[number, number + 1] = known[0]
+        return found
 
     async def before(self, scope: str, id: str) -> Before | None:
         """The conversation up to the caller's answer of that id; `None` for an unknown id."""
@@ -341,14 +367,27 @@ class Recorder:
             if jobs is None:
                 return
             self._run(jobs)
+            self._adopt()
             if self._in_use and time.monotonic() >= self._next_drain:
                 self._drain()
 
+    def _adopt(self) -> None:
+        """Take over, now and then, what another process left in its journal when it was killed."""
+        now = time.monotonic()
+        if self._path is None or now < self._next_look:
+            return
+        self._next_look = now + ADOPT_SECONDS
+        found = list(leftover_journals(self._path))
+        if found:
+            with self._lock:
+                self._leftovers += found
+                self._in_use = True
+
     def _next_jobs(self) -> list[_Job[Any]] | None:
-        """All jobs that wait; none after a while if the journal is in use; `None` at the end."""
+        """All jobs that wait; none after a while without any; `None` at the end."""
         jobs: list[_Job[Any]] = []
         try:
-            job = self._queue.get(timeout=DRAIN_SECONDS if self._in_use else None)
+            job = self._queue.get(timeout=DRAIN_SECONDS if self._in_use else ADOPT_SECONDS)
             while job is not None:
                 jobs.append(job)
                 if len(jobs) == BATCH:

@@ -45,12 +45,15 @@ from weft.ids import Id
 from weft.model import (
     ApiError,
     Audio,
+    Block,
     File,
     Image,
     Message,
     Origin,
+    Redacted,
     Refusal,
     Text,
+    Thinking,
     Tool,
     ToolCall,
     Usage,
@@ -64,11 +67,15 @@ from .identity import (
     Incoming,
     Place,
     context_key,
+    echo_at,
     exchange_key,
     find_place,
     find_session,
     find_token_links,
     hint_key,
+    is_equal_echo,
+    names_equal,
+    read_answer,
     read_incoming,
     response_key,
     token_key,
@@ -237,25 +244,31 @@ def read_answers(
     )
     session = [] if record.hint is None else find_session(store, record.scope, record.hint)
     place = find_place(store, incoming, session, record.named)
-    return find_answers(store, incoming, place, maker)
+    return find_answers(store, incoming, place, maker, is_complete=False)
 
 
 def find_answers(
-    store: Store, incoming: Incoming, place: Place | None, maker: Origin
+    store: Store,
+    incoming: Incoming,
+    place: Place | None,
+    maker: Origin,
+    *,
+    is_complete: bool = True,
 ) -> dict[tuple[int, int], Message]:
     """The stored answers that the request echoes, where it is proven that they are its own.
 
     An answer holds what its client may never have seen: thinking, signatures, sealed reasoning.
     It is given back only where the request echoes a token of it, or where everything that it was
-    made from is equal and no other answer was made from the same.
+    made from is equal and no other answer was made from the same. While records wait in the
+    journal the store is not complete, so equality proves nothing then.
     """
     if place is None or not incoming.answered:
         return {}
-    spans = _echo_spans(store, incoming, place)
+    spans = _echo_spans(store, incoming, place, is_complete)
     steps = store.read_commits(place.thread, list(dict.fromkeys(spans.values())))
     messages = {step.commit.id: decode_said(step) for step in steps if step.commit.kind == "append"}
     return {
-        span: messages[commit]
+        span: with_private_parts(incoming.messages[span[0] : span[1]], messages[commit])
         for span, commit in spans.items()
         if commit in messages
         and messages[commit].origin == maker
@@ -263,7 +276,29 @@ def find_answers(
     }
 
 
-def _echo_spans(store: Store, incoming: Incoming, place: Place) -> dict[tuple[int, int], Id]:
+def with_private_parts(echo: Sequence[Message], answer: Message) -> Message:
+    """The answer as the client echoes it, with what only the model's own protocol can carry.
+
+    Where the client shows it unchanged, that is the stored answer. Where it rewrote or redacted
+    something, its own text and arguments stay.
+    """
+    if is_equal_echo(answer, echo):
+        return answer
+    shown = [block for message in echo for block in message.blocks]
+    calls = {block.id: block for block in answer.blocks if isinstance(block, ToolCall)}
+    kept: list[Block] = []
+    for block in shown:
+        stored = calls.get(block.id) if isinstance(block, ToolCall) else None
+        if isinstance(block, ToolCall) and stored is not None and stored.name == block.name:
+            block = structs.replace(block, ext=stored.ext)
+        kept.append(block)
+    private = [b for b in answer.blocks if isinstance(b, Thinking | Redacted)]
+    return structs.replace(answer, blocks=(*private, *kept))
+
+
+def _echo_spans(
+    store: Store, incoming: Incoming, place: Place, is_complete: bool
+) -> dict[tuple[int, int], Id]:
     """The proven answers by where their echoes begin and end."""
     proven = _by_token(store, incoming, place.thread)
     keys = {
@@ -271,7 +306,7 @@ def _echo_spans(store: Store, incoming: Incoming, place: Place) -> dict[tuple[in
         for number, message in enumerate(incoming.messages)
         if message.role == "assistant" and number not in proven
     }
-    for link in store.only_links(list(keys)):
+    for link in store.only_links(list(keys)) if is_complete else ():
         if link.thread == place.thread:
             proven[keys[link.key]] = link.commit
     spans: dict[tuple[int, int], Id] = {}
@@ -294,7 +329,10 @@ def _by_token(store: Store, incoming: Incoming, thread: str) -> dict[int, Id]:
     for number, links in find_token_links(store, incoming, None).items():
         commits = {link.commit for link in links if link.thread == thread}
         if len(commits) == 1 and all(link.thread == thread for link in links):
-            found[number] = commits.pop()
+            commit = commits.pop()
+            answer = read_answer(store, thread, commit)
+            if answer is not None and names_equal(answer, echo_at(incoming.messages, number)):
+                found[number] = commit
     return found
 
 
@@ -322,8 +360,12 @@ def record_answer(
         series = encode_series(
             [draft], head, scope=ticket.scope, chain=ticket.chain, created=record.created
         )
-        branch = _land_series(store, ticket.thread, ticket.branch, head, series)
-        answer = series.commits[-1].id
+        known = _answered_equally(store, ticket, series) if record.ticket is None else None
+        if known is None:
+            branch = _land_series(store, ticket.thread, ticket.branch, head, series)
+            answer = series.commits[-1].id
+        else:
+            branch, answer = ticket.branch, known
         point = Point(series.chain, ticket.system)
         links = [(token_key(ticket.scope, t), answer) for t in tokens_of(record.message)]
         links += [(key, answer), (context_key("answer", point, ticket.tools), answer)]
@@ -338,6 +380,16 @@ def record_answer(
         store.drop_links(ticket.thread, failed)
         books.contexts.put(ticket.thread, answer, ticket.system, ticket.tools)
         return structs.replace(ticket, branch=branch, head=answer.hex(), chain=series.chain)
+
+
+def _answered_equally(store: Store, ticket: Ticket, series: Series) -> Id | None:
+    """The same answer to this request, where a later request has brought it already."""
+    if series.chain is None:
+        return None
+    matches = store.match_within([ticket.thread], [series.chain])
+    steps = store.read_commits(ticket.thread, [match.commit for match in matches])
+    head = bytes.fromhex(ticket.head)
+    return next((step.commit.id for step in steps if step.commit.parents == (head,)), None)
 
 
 def record_failure(store: Store, record: FailureRecord, books: Books) -> Ticket:

@@ -182,14 +182,15 @@ class Mirror:
             self._read(self._reader.feed(raw))
             if self._reader.is_body:
                 continue
-            if self.fold.ended and self.fold.error is None:
+            if self.fold.error is not None and not self.relays_error:
+                # Instead of the frame: it may be the mark of a good end (`[DONE]`).
+                now.append(self.cut(self.fold.error))
+            elif self.fold.ended and self.fold.error is None:
                 last.append(raw)
             elif self._finished and not self._codec.marks_end and not self._ended:
                 self._held.append(raw)
             else:
                 now.append(raw)
-            if self.fold.error is not None and not self.relays_error:
-                now.append(self.cut(self.fold.error))
         return Piece(b"".join(now), b"".join(last))
 
     def _read(self, events: list[Event]) -> None:

@@ -85,6 +85,7 @@ class SqliteFile:
             raise self._unopened(error) from None
         finalize(self, _close_all, self._db, self._reader)  # nobody has to close a store to exit
         self._writer = self._db.cursor()
+        self._file_id = _identity(self._path)
         try:
             self._set_up()
         except UNREAD as error:
@@ -241,7 +242,12 @@ class SqliteFile:
             self.catch_up()
 
     def _look_around(self) -> None:
-        """Forget the tip if another connection has written since this one did."""
+        """Forget the tip if another connection has written since this one did.
+
+        A file that was deleted or replaced would take every write and lose it.
+        """
+        if self._path != ":memory:" and _identity(self._path) != self._file_id:
+            raise sqlite3.OperationalError("the file was deleted or replaced")
         version = self._writer.execute("PRAGMA data_version").fetchall()[0][0]
         if version != self._version:
             self._version = version
@@ -395,6 +401,15 @@ def _blame(error: Exception, told: str) -> StoreError:
     if code & PRIMARY in BROKEN or isinstance(error, UnicodeDecodeError):
         return Damaged(f"{told}; `weft fsck --repair` saves what is whole")
     return StoreError(told)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file is at this path now."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _create_private(path: str) -> None:
