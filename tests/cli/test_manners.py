@@ -113,9 +113,9 @@ def test_threads_say_what_is_in_them(run: Any) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["commit", ""], "nothing to say"),
-        (["commit", "  \n"], "nothing to say"),
-        (["commit"], "nothing to say"),
+        (["commit", ""], "the text is empty"),
+        (["commit", "  \n"], "the text is empty"),
+        (["commit"], "the text is empty"),
         (["commit", "x", "--role", "robot"], "'robot'"),
         (["import", "/nowhere.json"], "/nowhere.json"),
         (["compact", "--replacements", "/nowhere.json"], "/nowhere.json"),

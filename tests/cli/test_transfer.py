@@ -130,7 +130,7 @@ def test_an_export_says_what_it_wrote_where_asked(weft: Any, session: Path, tmp_
         (["import", "/nowhere.jsonl"], "no such file"),
         (["import", os.devnull], "no message"),
         (["export", "--thread", "nowhere", "--format", "codex"], "no thread 'nowhere'"),
-        (["export", "--all", "--format", "codex"], "--all goes with"),
+        (["export", "--all", "--format", "codex"], "--all only works with"),
         (["export", "--thread", SESSION, "--format", "codex", "--branch", "x"], "no branch 'x'"),
         (["export", "--format", "codex", "--store", "/nowhere/at/all.db"], "no store at"),
         (["export", "--thread", SESSION, "--format", "codex", "-o", "/nowhere/x"], "no such file"),

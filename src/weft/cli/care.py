@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check(args: argparse.Namespace) -> int:
-    """Name all damage; with `--repair` save what is whole, and fail if any is left."""
+    """Name all damage; with `--repair` recover what is intact, and fail if any is left."""
     address = existing_store(args)
     done, report = mend(address) if args.repair else ([], fsck(address))
     if args.json:
@@ -95,7 +95,7 @@ def _words_of(args: argparse.Namespace, address: str) -> str:
 
 
 def _fsck_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--repair", action="store_true", help="save what is whole")
+    parser.add_argument("--repair", action="store_true", help="recover what is intact")
 
 
 def _days(text: str) -> float:
@@ -108,15 +108,22 @@ def _days(text: str) -> float:
 
 def _gc_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--days", type=_days, default=RETENTION_DAYS, help="keep what was named since (30)"
+        "--days",
+        type=_days,
+        default=RETENTION_DAYS,
+        help="keep what the log of the last DAYS days refers to (30)",
     )
-    parser.add_argument("--preview", action="store_true", help="say what would go")
+    parser.add_argument("--preview", action="store_true", help="show what would be removed")
 
 
 def _forget_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("text", nargs="?", help="the text to erase; - or nothing reads it")
-    parser.add_argument("--id", help="erase all that this message says instead")
-    parser.add_argument("--preview", action="store_true", help="say what holds it, erase nothing")
+    parser.add_argument(
+        "text", nargs="?", help="the text to erase; - or nothing reads standard input"
+    )
+    parser.add_argument("--id", help="erase the whole content of this message instead")
+    parser.add_argument(
+        "--preview", action="store_true", help="show where the text is, erase nothing"
+    )
 
 
 OPTIONS = {"fsck": _fsck_options, "gc": _gc_options, "forget": _forget_options}

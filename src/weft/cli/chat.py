@@ -44,24 +44,28 @@ EXIT_FAILED, EXIT_STOPPED = 1, 130
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Which thread, which model, and optionally what to say."""
-    parser.add_argument("--store", metavar="PATH", help="where threads are kept")
+    parser.add_argument("--store", metavar="PATH", help="the store")
     parser.add_argument("--thread", default="default", metavar="NAME", help="the thread to talk in")
     parser.add_argument("--model", default="weft-offline", help="the model (default weft-offline)")
     parser.add_argument(
-        "--upstream", metavar="NAME=PROTOCOL:URL", action="append", default=[], help="who answers"
+        "--upstream",
+        metavar="NAME=PROTOCOL:URL",
+        action="append",
+        default=[],
+        help="where the model is served",
     )
     parser.add_argument("--config", metavar="FILE", help="a TOML file with upstreams and models")
-    parser.add_argument("--system", help="the instruction a new thread begins with")
+    parser.add_argument("--system", help="the system prompt of a new thread")
     parser.add_argument(
         "-a",
         "--attach",
         metavar="FILE",
         action="append",
         default=[],
-        help="a file that goes with the first message: image, PDF, text or audio (repeatable)",
+        help="a file to attach to the first message: image, PDF, text or audio (repeatable)",
     )
-    parser.add_argument("--json", action="store_true", help="print events as lines of JSON")
-    parser.add_argument("words", nargs="*", help="say this and end")
+    parser.add_argument("--json", action="store_true", help="print events as JSON lines")
+    parser.add_argument("words", nargs="*", help="send this, print the answer and exit")
 
 
 def run(args: argparse.Namespace) -> int:

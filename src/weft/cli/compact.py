@@ -70,15 +70,15 @@ ASKING = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_options(parser)
-    parser.add_argument("--budget", type=count, help="the tokens that the thread may have")
+    parser.add_argument("--budget", type=count, help="the maximum size of the thread in tokens")
     parser.add_argument(
         "--keep",
         type=count,
-        help="the recent turns that stay word for word; the last one always stays",
+        help="the number of recent turns to keep verbatim; the last one always stays",
     )
     parser.add_argument(
         "--summary",
-        help="your words for what is folded: all but the last --keep turns (1), or a range",
+        help="your own summary of what is folded: all but the last --keep turns (1), or a range",
     )
     parser.add_argument(
         "--model",
@@ -86,46 +86,46 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="let this model write the summary (weft-offline needs no key)",
     )
     parser.add_argument(
-        "--prompt", metavar="TEXT", help="how that model is told to summarise: a text, or @FILE"
+        "--prompt", metavar="TEXT", help="the summary prompt for that model: a text, or @FILE"
     )
     parser.add_argument(
         "--retain",
         metavar="TEXT",
         action="append",
         default=[],
-        help="refuse a compaction that would lose this text; may be given several times",
+        help="refuse a compaction that would lose this text; may be repeated",
     )
     parser.add_argument(
-        "--upstream", metavar="NAME=PROTOCOL:URL", action="append", help="who answers for it"
+        "--upstream", metavar="NAME=PROTOCOL:URL", action="append", help="where the model is served"
     )
     parser.add_argument("--config", metavar="FILE", help="a TOML file with upstreams and models")
     parser.add_argument(
         "--verbatim",
         type=count,
         metavar="TOKENS",
-        help="so much of what is folded stays word for word: what matters most",
+        help="keep the most important folded messages verbatim, up to this many tokens",
     )
     parser.add_argument(
-        "--scoring", metavar="FILE", help="a TOML file with weights of what matters"
+        "--scoring", metavar="FILE", help="a TOML file with the weights for --verbatim"
     )
     parser.add_argument(
         "--timeout",
         type=_seconds,
         metavar="SECONDS",
-        help=f"give up a request for a summary after so long ({SUMMARY_SECONDS:g})",
+        help=f"the time limit of one summary request ({SUMMARY_SECONDS:g})",
     )
     parser.add_argument(
         "--fallback",
         action=argparse.BooleanOptionalAction,
-        help="fold without a model where it writes no summary (the default with --budget)",
+        help="fold without a model if the model writes no summary (default with --budget)",
     )
     parser.add_argument(
         "--from",
         dest="from_",
         metavar="CHECKPOINT",
-        help="the checkpoint after which a range begins",
+        help="the range begins after this checkpoint",
     )
-    parser.add_argument("--to", metavar="CHECKPOINT", help="the checkpoint with which a range ends")
+    parser.add_argument("--to", metavar="CHECKPOINT", help="the range ends with this checkpoint")
     parser.add_argument("--replacements", metavar="FILE", help="a JSON file with several ranges")
     parser.add_argument(
         "--strip",
@@ -137,12 +137,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--list",
         action="store_true",
-        help="show the summaries that stand for the past, and change nothing",
+        help="list the current summaries and change nothing",
     )
     parser.add_argument(
         "--force",
         action="store_true",
-        help="let a model's summary land even if the thread is no shorter with it",
+        help="commit a model's summary even if it does not shorten the thread",
     )
     parser.add_argument("--preview", action="store_true", help="show what it would do")
 
@@ -264,7 +264,7 @@ def _check_flags(args: argparse.Namespace) -> None:
         raise ConfigError("compact needs --model, --budget, --keep, --summary or --replacements")
     for flag, name in ASKING.items():
         if getattr(args, name) is not None and "--model" not in given:
-            raise ConfigError(f"{flag} says how a model is asked: it needs --model")
+            raise ConfigError(f"{flag} only works with --model")
     words = [flag for flag in given if flag in OWN_WORDS]
     if "--model" in given and words:
         raise ConfigError(f"--model writes the summary itself: leave out {words[0]}")
@@ -272,7 +272,7 @@ def _check_flags(args: argparse.Namespace) -> None:
     if "--replacements" in given and len(given) > 1:
         raise ConfigError(f"--replacements has its own ranges: leave out {_other(given)}")
     if ranges and "--summary" not in given:
-        raise ConfigError(f"{ranges[0]} needs --summary: what stands for the range")
+        raise ConfigError(f"{ranges[0]} needs --summary, the text that replaces the range")
     turns = [flag for flag in given if flag in TURNS]
     if ranges and turns:
         raise ConfigError(f"{turns[0]} folds old turns and {ranges[0]} a range: give one of them")

@@ -109,25 +109,25 @@ def _preview_json(preview: MergePreview) -> dict[str, Any]:
 
 
 def _branch_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", help="the new branch; without it, all are listed")
+    parser.add_argument("name", nargs="?", help="the new branch; without it, list all")
     parser.add_argument("--at", help=f"where it begins: {REVISION}")
-    parser.add_argument("--delete", action="store_true", help="forget this branch's name")
+    parser.add_argument("--delete", action="store_true", help="delete this branch")
 
 
 def _switch_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", help="the branch to stand on")
+    parser.add_argument("name", help="the branch to switch to")
 
 
 def _merge_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("branch", help="the branch to bring home")
+    parser.add_argument("branch", help="the branch to merge")
     parser.add_argument(
         "--strategy",
         choices=(*CHOICES, "squash"),
-        help="how conflicts are settled; squash brings the result alone, as one message",
+        help="how to resolve conflicts; squash adds the branch's result as one message",
     )
-    parser.add_argument("--text", help="the words that a squash brings home")
+    parser.add_argument("--text", help="the message that a squash adds")
     parser.add_argument(
-        "--settle", choices=CHOICES, help="how a squash settles messages that both sides changed"
+        "--settle", choices=CHOICES, help="how a squash resolves messages that both sides changed"
     )
     add_answers(parser)
     parser.add_argument("--preview", action="store_true", help="show what it would do")
@@ -135,7 +135,7 @@ def _merge_options(parser: argparse.ArgumentParser) -> None:
 
 def _turn_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--turn", action="store_true", help="the user's last message and everything behind it"
+        "--turn", action="store_true", help="the user's last message and everything after it"
     )
 
 

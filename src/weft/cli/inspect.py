@@ -294,14 +294,16 @@ def _print_hits(
 
 
 def _log_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-n", "--limit", type=count, help="the newest that many")
+    parser.add_argument("-n", "--limit", type=count, help="how many to list, newest first")
     parser.add_argument("--graph", action="store_true", help="draw all branches")
 
 
 def _show_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help=f"the commit or message: {REVISION}")
     parser.add_argument(
-        "--sent", action="store_true", help="the very bytes that a model was sent for this answer"
+        "--sent",
+        action="store_true",
+        help="print the exact request that the model received for this answer",
     )
 
 
@@ -314,26 +316,33 @@ def _diff_options(parser: argparse.ArgumentParser) -> None:
 
 def _compile_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("at", nargs="?", help=f"{REVISION}; without it, HEAD")
-    parser.add_argument("--last", type=count, help="the newest that many messages")
+    parser.add_argument("--last", type=count, help="only this many of the newest messages")
     parser.add_argument("--format", choices=FORMATS, help="print JSON in this shape")
     parser.add_argument("--reasoning", action="store_true", help="show reasoning too")
 
 
 def _search_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "words", help="the words to look for in all threads, or in --thread; a message has all"
+        "words",
+        help="the words to find, all in one message; searches all threads unless --thread is given",
     )
-    parser.add_argument("--role", choices=ROLES, help="who said it")
-    parser.add_argument("--branch", help="only what this branch leads to")
-    parser.add_argument("--since", metavar="TIME", help="not before, as 2026-01-31 or with T12:00")
-    parser.add_argument("--until", metavar="TIME", help="not after")
+    parser.add_argument("--role", choices=ROLES, help="only messages of this role")
+    parser.add_argument("--branch", help="only messages on this branch's history")
+    parser.add_argument(
+        "--since", metavar="TIME", help="not before this time: 2026-01-31 or 2026-01-31T12:00"
+    )
+    parser.add_argument("--until", metavar="TIME", help="not after this time")
     parser.add_argument("--regex", action="store_true", help="WORDS is a regular expression")
-    parser.add_argument("-n", "--limit", type=count, default=20, help="at most that many")
+    parser.add_argument(
+        "-n", "--limit", type=count, default=20, help="the maximum number of results"
+    )
 
 
 def _recall_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", help="an id or HEAD~N, a checkpoint, or words of the original")
-    parser.add_argument("-n", "--limit", type=count, default=20, help="at most that many")
+    parser.add_argument(
+        "-n", "--limit", type=count, default=20, help="the maximum number of results"
+    )
 
 
 def _no_options(parser: argparse.ArgumentParser) -> None:
@@ -341,7 +350,9 @@ def _no_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _threads_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--deleted", action="store_true", help="those that undelete brings back")
+    parser.add_argument(
+        "--deleted", action="store_true", help="list deleted threads that can be restored"
+    )
 
 
 OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {

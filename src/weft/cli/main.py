@@ -23,38 +23,38 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "threads": ("weft.cli.inspect", "list the threads of a store"),
     "commit": ("weft.cli.record", "append a message to a thread"),
     "log": ("weft.cli.inspect", "list the commits of the branch, newest first"),
-    "show": ("weft.cli.inspect", "show one commit and the messages it brought"),
-    "compile": ("weft.cli.inspect", "print the messages that a commit means"),
-    "diff": ("weft.cli.inspect", "say what changed between two commits or branches"),
-    "search": ("weft.cli.inspect", "find which messages ever said some words, a line for each"),
-    "recall": ("weft.cli.inspect", "give back originals whole, folded or not, by id or by words"),
-    "stats": ("weft.cli.inspect", "a thread in numbers"),
-    "edit": ("weft.cli.record", "give a message other words"),
-    "pin": ("weft.cli.record", "let a message survive every compaction"),
-    "skip": ("weft.cli.record", "leave a message out of what is sent"),
-    "branch": ("weft.cli.history", "list the branches, or make one"),
-    "switch": ("weft.cli.history", "stand on another branch"),
-    "merge": ("weft.cli.history", "bring a branch home"),
+    "show": ("weft.cli.inspect", "show one commit and the messages it added"),
+    "compile": ("weft.cli.inspect", "print the compiled messages at a commit"),
+    "diff": ("weft.cli.inspect", "show what changed between two commits or branches"),
+    "search": ("weft.cli.inspect", "find messages that ever contained some words"),
+    "recall": ("weft.cli.inspect", "print original messages in full, by id or by words"),
+    "stats": ("weft.cli.inspect", "show statistics of a thread"),
+    "edit": ("weft.cli.record", "change the text of a message"),
+    "pin": ("weft.cli.record", "keep a message through every compaction"),
+    "skip": ("weft.cli.record", "exclude a message from what is sent"),
+    "branch": ("weft.cli.history", "list the branches, or create one"),
+    "switch": ("weft.cli.history", "switch to another branch"),
+    "merge": ("weft.cli.history", "merge a branch into the current one"),
     "compact": ("weft.cli.compact", "fold old turns into a summary"),
-    "undo": ("weft.cli.history", "take back the last operation on this branch"),
-    "redo": ("weft.cli.history", "take back the last undo on this branch"),
-    "revert": ("weft.cli.reshape", "take back one commit and keep what came after"),
-    "restore": ("weft.cli.reshape", "give a message the words of an earlier version"),
-    "reset": ("weft.cli.reshape", "let the branch point at another commit"),
-    "clear": ("weft.cli.removal", "empty the branch; undo brings it back"),
-    "rebase": ("weft.cli.reshape", "say the branch's own commits behind another one's"),
-    "cherry-pick": ("weft.cli.reshape", "say one commit of another branch again here"),
-    "tag": ("weft.cli.marks", "list the tags, or give a commit a name"),
-    "note": ("weft.cli.marks", "say something beside a message, for people only"),
-    "blame": ("weft.cli.marks", "which commit brought a text"),
-    "versions": ("weft.cli.marks", "every version of a message"),
+    "undo": ("weft.cli.history", "undo the last operation on this branch"),
+    "redo": ("weft.cli.history", "redo what was last undone on this branch"),
+    "revert": ("weft.cli.reshape", "undo one commit and keep what came after"),
+    "restore": ("weft.cli.reshape", "restore an earlier version of a message"),
+    "reset": ("weft.cli.reshape", "move the branch to another commit"),
+    "clear": ("weft.cli.removal", "empty the branch; undo restores it"),
+    "rebase": ("weft.cli.reshape", "replay the branch's own commits on another commit"),
+    "cherry-pick": ("weft.cli.reshape", "copy one commit of another branch to this one"),
+    "tag": ("weft.cli.marks", "list the tags, or tag a commit"),
+    "note": ("weft.cli.marks", "add a note to a message; models never see it"),
+    "blame": ("weft.cli.marks", "find the commit that added a text"),
+    "versions": ("weft.cli.marks", "list every version of a message"),
     "rename": ("weft.cli.removal", "give a thread another name"),
-    "delete": ("weft.cli.removal", "delete a thread; undelete brings it back until gc"),
-    "undelete": ("weft.cli.removal", "bring back a deleted thread"),
-    "import": ("weft.cli.transfer", "take in a session file, a list of messages or an archive"),
+    "delete": ("weft.cli.removal", "delete a thread; undelete restores it until gc"),
+    "undelete": ("weft.cli.removal", "restore a deleted thread"),
+    "import": ("weft.cli.transfer", "import a session file, a list of messages or an archive"),
     "fsck": ("weft.cli.care", "verify every hash, parent and branch of a store"),
-    "gc": ("weft.cli.care", "drop what no branch leads to any more"),
-    "forget": ("weft.cli.care", "erase a text from everything a store has"),
+    "gc": ("weft.cli.care", "remove data that no branch refers to"),
+    "forget": ("weft.cli.care", "erase a text from the whole store"),
     "export": ("weft.cli.transfer", "write a thread as a session file, a body or an archive"),
 }
 
@@ -65,8 +65,9 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
-WHERE = f"""Threads are kept in the store that --store or WEFT_STORE names, else in
-{DEFAULT_STORE}; without --thread it is {DEFAULT_THREAD!r}, or the only one there is."""
+WHERE = f"""Threads are in the store that --store or WEFT_STORE names (default:
+{DEFAULT_STORE}). --thread names the thread (default: {DEFAULT_THREAD!r}, or the
+only one there is)."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -123,10 +124,10 @@ def build_parser() -> Parser:
     parser = Parser(
         prog="weft",
         description="Version control, compaction and translation for LLM conversations.",
-        epilog=f"commands:\n{lines}\n\n{WHERE}\n`weft COMMAND --help` tells more about each.",
+        epilog=f"commands:\n{lines}\n\n{WHERE}\n`weft COMMAND --help` shows its options.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="store_true", help="say which version this is")
+    parser.add_argument("--version", action="store_true", help="print the version")
     parser.add_argument("command", nargs="?", choices=COMMANDS, metavar="COMMAND")
     return parser
 

@@ -99,22 +99,24 @@ def _version_line(found: dict[str, Any]) -> str:
 
 
 def _tag_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", help="the new tag; without it, all are listed")
-    parser.add_argument("at", nargs="?", help=f"what it names: {REVISION}; else HEAD")
-    parser.add_argument("--delete", action="store_true", help="forget this tag")
+    parser.add_argument("name", nargs="?", help="the new tag; without it, list all")
+    parser.add_argument("at", nargs="?", help=f"the commit to tag: {REVISION} (default: HEAD)")
+    parser.add_argument("--delete", action="store_true", help="delete this tag")
 
 
 def _note_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "id", nargs="?", help="the commit or message, by id or HEAD~N; without it, notes are listed"
+        "id", nargs="?", help="the commit or message, by id or HEAD~N; without it, list all notes"
     )
-    parser.add_argument("text", nargs="?", help="what to say; without it, standard input")
-    parser.add_argument("--list", action="store_true", help="list the notes about it")
+    parser.add_argument("text", nargs="?", help="the note; without it, standard input")
+    parser.add_argument("--list", action="store_true", help="list its notes")
 
 
 def _blame_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("text", help="the words, or a message's id or HEAD~N")
-    parser.add_argument("-n", "--limit", type=count, default=20, help="at most that many")
+    parser.add_argument("text", help="a text, or a message's id or HEAD~N")
+    parser.add_argument(
+        "-n", "--limit", type=count, default=20, help="the maximum number of results"
+    )
 
 
 def _versions_options(parser: argparse.ArgumentParser) -> None:

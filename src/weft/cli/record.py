@@ -85,7 +85,7 @@ def _read_words(args: argparse.Namespace) -> str:
 def _check_words(role: str, text: str) -> None:
     """Refuse what nobody means to say; the library takes any role and any text."""
     if not text.strip():
-        raise ConfigError("there is nothing to say: the text is empty (--force commits it)")
+        raise ConfigError("the text is empty (--force commits it anyway)")
     if role not in ROLES:
         known = ", ".join(ROLES)
         raise ConfigError(f"no model knows the role {role!r}: {known} (--force commits it)")
@@ -117,30 +117,32 @@ def skip(thread: Thread, args: argparse.Namespace) -> None:
 
 
 def _commit_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("text", nargs="?", help="what is said; without it, standard input")
-    parser.add_argument("--role", default="user", help=f"who says it: {', '.join(ROLES)}")
-    parser.add_argument("--type", default="dialogue", choices=TYPES, help="what it is")
+    parser.add_argument("text", nargs="?", help="the text; without it, standard input")
+    parser.add_argument("--role", default="user", help=f"the role: {', '.join(ROLES)}")
+    parser.add_argument("--type", default="dialogue", choices=TYPES, help="the content type")
     parser.add_argument("--name", help="the speaker's name")
-    parser.add_argument("--call-id", help="the call that this answers")
-    _add_words(parser, "what is said")
-    parser.add_argument("--checkpoints", action="store_true", help="user turns end with one")
-    parser.add_argument("--force", action="store_true", help="take any role, and an empty text")
+    parser.add_argument("--call-id", help="the id of the call that this answers")
+    _add_words(parser, "the text")
+    parser.add_argument(
+        "--checkpoints", action="store_true", help="end each user message with a checkpoint"
+    )
+    parser.add_argument("--force", action="store_true", help="accept any role and an empty text")
 
 
 def _edit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help=MESSAGE)
-    parser.add_argument("text", nargs="?", help="the new words; without it, standard input")
-    _add_words(parser, "the new words")
+    parser.add_argument("text", nargs="?", help="the new text; without it, standard input")
+    _add_words(parser, "the new text")
 
 
 def _pin_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help=MESSAGE)
-    parser.add_argument("--off", action="store_true", help="let it go like any other again")
+    parser.add_argument("--off", action="store_true", help="unpin it")
 
 
 def _skip_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help=MESSAGE)
-    parser.add_argument("--off", action="store_true", help="show it again")
+    parser.add_argument("--off", action="store_true", help="include it again")
 
 
 OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {

@@ -90,7 +90,7 @@ def clear(args: argparse.Namespace) -> int:
 def _confirm(question: str) -> None:
     """Ask, and raise `ConfigError` where the answer is not yes or nobody can be asked."""
     if not sys.stdin.isatty():
-        raise ConfigError("nobody can be asked here: say --yes to delete")
+        raise ConfigError("cannot ask for confirmation here: use --yes to delete")
     sys.stderr.write(f"{safe(question)} [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
@@ -99,15 +99,15 @@ def _confirm(question: str) -> None:
 
 def _delete_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", help="the thread to delete; the same as --thread")
-    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask for confirmation")
 
 
 def _undelete_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", help="the name that the thread had")
+    parser.add_argument("name", help="the name of the deleted thread")
 
 
 def _rename_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", help="the new name; --thread says which thread gets it")
+    parser.add_argument("name", help="the new name; --thread names the thread to rename")
 
 
 def _clear_options(parser: argparse.ArgumentParser) -> None:

@@ -102,7 +102,7 @@ def conflict_json(conflict: AnyConflict) -> dict[str, Any]:
 
 
 def add_strategy(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--strategy", choices=CHOICES, help="how conflicts are settled")
+    parser.add_argument("--strategy", choices=CHOICES, help="how to resolve conflicts")
     add_answers(parser)
 
 
@@ -113,8 +113,8 @@ def add_answers(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         type=_answer,
-        help="settle the conflict of this id (--preview --json lists them): ours, theirs, concat,"
-        " or the text to have; may be repeated",
+        help="resolve the conflict with this id (--preview --json lists them): ours, theirs, "
+        "concat, or the text to have; may be repeated",
     )
 
 
@@ -142,28 +142,28 @@ def read_strategy(strategy: str | None, answers: Sequence[tuple[str, str]]) -> S
 
 
 def _reset_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("at", help=f"what the branch shall point at: {REVISION}")
+    parser.add_argument("at", help=f"the new head of the branch: {REVISION}")
 
 
 def _rebase_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("onto", help=f"what to stand behind: {REVISION}")
+    parser.add_argument("onto", help=f"the new base: {REVISION}")
     add_strategy(parser)
 
 
 def _pick_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help=f"the commit to say again here: {REVISION}")
+    parser.add_argument("id", help=f"the commit to copy: {REVISION}")
     add_strategy(parser)
 
 
 def _revert_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help=f"the commit to take back: {REVISION}")
+    parser.add_argument("id", help=f"the commit to undo: {REVISION}")
     add_strategy(parser)
 
 
 def _restore_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help=MESSAGE)
     parser.add_argument(
-        "version", nargs="?", type=int, default=0, help="its number; 0 is the first"
+        "version", nargs="?", type=int, default=0, help="the version number; 0 is the first"
     )
 
 

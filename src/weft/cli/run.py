@@ -25,9 +25,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The gateway to use, and the command behind `--`."""
     parser.usage = "weft run [--url URL] [--store PATH] -- CMD [ARG ...]"
     parser.add_argument(
-        "--url", help=f"a gateway that runs already (default: {USUAL}, or a new one)"
+        "--url", help=f"the URL of a running gateway (default: {USUAL}, or a new one)"
     )
-    parser.add_argument("--store", metavar="PATH", help="where a new gateway keeps threads")
+    parser.add_argument("--store", metavar="PATH", help="the store of a new gateway")
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="CMD", help="the program to run")
 
 

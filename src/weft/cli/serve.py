@@ -12,15 +12,19 @@ from weft.printable import clean_line
 def configure(parser: argparse.ArgumentParser) -> None:
     """The options; what is left out comes from the config file, then from the environment."""
     parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
-    parser.add_argument("--port", type=int, help="port to listen on; 0 takes any (default 8787)")
-    parser.add_argument("--store", metavar="PATH", help="where threads are kept")
-    parser.add_argument("--config", metavar="FILE", help="a TOML file with these and more settings")
+    parser.add_argument(
+        "--port", type=int, help="port to listen on; 0 picks a free one (default 8787)"
+    )
+    parser.add_argument("--store", metavar="PATH", help="the store")
+    parser.add_argument(
+        "--config", metavar="FILE", help="a TOML file with these and other settings"
+    )
     parser.add_argument(
         "--upstream",
         metavar="NAME=PROTOCOL:URL",
         action="append",
         default=[],
-        help="who answers; protocols: anthropic, gemini, openai-chat, openai-responses",
+        help="an upstream; protocols: anthropic, gemini, openai-chat, openai-responses",
     )
     parser.add_argument(
         "--pass-through",
@@ -29,11 +33,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="forward a client's own key to this upstream, if none is configured for it",
     )
+    parser.add_argument("--no-record", action="store_true", help="relay only: record nothing")
     parser.add_argument(
-        "--no-record", action="store_true", help="relay only: keep nothing of what is said"
-    )
-    parser.add_argument(
-        "--no-sample", action="store_true", help="leave an empty store empty, even the usual one"
+        "--no-sample",
+        action="store_true",
+        help="do not add the sample thread to an empty default store",
     )
 
 

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from weft.client import Route
 
 NAMES_SHOWN = 8
-REVISION = "an id or its beginning, a branch, a tag, or HEAD, also with ~N or ^ behind"
+REVISION = "an id or a prefix of one, a branch, a tag or HEAD, optionally with ~N or ^"
 """What may be said where a commit is meant; `weft.thread.resolve` reads it."""
 
-MESSAGE = "the message's id or its beginning, or the commit that wrote it: HEAD, HEAD~N, main^"
+MESSAGE = "the message's id or a prefix of it, or the commit that added it: HEAD, HEAD~N, main^"
 
 Verb = Callable[[Thread, argparse.Namespace], None]
 

@@ -79,7 +79,7 @@ def export_thread(args: argparse.Namespace) -> int:
     """Write a thread, or an archive of several, to a file or to standard output."""
     path = existing_store(args)
     if args.all and args.format not in (None, ARCHIVE):
-        raise ConfigError("--all goes with --format archive only")
+        raise ConfigError("--all only works with --format archive")
     every = [record.name for record in threads(path)] if args.all else []
     wanted = every if args.all else [existing_thread(args, path)]
     losses = ()
@@ -149,18 +149,20 @@ def _write(name: str | None, data: bytes) -> None:
 
 def _import_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="a file, or - for standard input")
-    parser.add_argument("--format", choices=IMPORT_FORMATS, help="what it is, if it is not seen")
+    parser.add_argument(
+        "--format", choices=IMPORT_FORMATS, help="the format, if it is not detected"
+    )
 
 
 def _export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         choices=EXPORT_FORMATS,
-        help="what to write (default: what it was imported from, or archive)",
+        help="the output format (default: the format it was imported from, or archive)",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="where to; .gz is packed")
-    parser.add_argument("--branch", help="the branch to write; without it, the current one")
-    parser.add_argument("--model", help="the model that a vendor's body names")
+    parser.add_argument("-o", "--output", metavar="FILE", help="the output file; .gz is compressed")
+    parser.add_argument("--branch", help="the branch to write (default: the current one)")
+    parser.add_argument("--model", help="the model name to write into a vendor's body")
     parser.add_argument("--all", action="store_true", help="an archive of every thread")
 
 

@@ -42,7 +42,7 @@ EXAMPLE = f"""PROTOCOL is one of {", ".join(sorted(CODECS))}.
 With --jsonl each line is a body, or a job such as
   {{"id": "1", "source": "anthropic", "target": "openai-chat", "body": {{"model": ...}}}}
   {{"id": "2", "kind": "stream", "sse": "event: ...", "options": {{"created": 0}}}}
-What a line does not say, the flags say: --from, --to, --kind, --model, --system, --cache,
+Flags give the defaults for what a line omits: --from, --to, --kind, --model, --system, --cache,
 --upstream and --strict."""
 
 FLAGS = {"source": "--from", "target": "--to"}
@@ -52,9 +52,13 @@ SHAPE = 'a line is a body, or {"id", "source", "target", "body"}'
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EXAMPLE
-    parser.add_argument("file", nargs="?", help="the body; standard input where none is named")
-    parser.add_argument("--from", dest="source", metavar="PROTOCOL", help="whose body it is")
-    parser.add_argument("--to", dest="target", metavar="PROTOCOL", help="who shall read it")
+    parser.add_argument("file", nargs="?", help="the body (default: standard input)")
+    parser.add_argument(
+        "--from", dest="source", metavar="PROTOCOL", help="the protocol of the body"
+    )
+    parser.add_argument(
+        "--to", dest="target", metavar="PROTOCOL", help="the protocol to translate to"
+    )
     parser.add_argument(
         "--kind", choices=KINDS, default="request", help="what the body is (default request)"
     )
@@ -63,23 +67,33 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--system",
         choices=SYSTEM,
         default="auto",
-        help="where instructions between turns go: inline as they are, demoted to the user, merged "
-        "into the first; auto is what the target takes",
+        help="what to do with system messages between turns: keep them inline, demote them to "
+        "user, merge them into the first; auto does what the target accepts",
     )
     parser.add_argument(
         "--cache",
         choices=CACHE,
         default="keep",
-        help="keep the body's own cache marks, or set them where they help",
+        help="keep the body's own cache marks, or set them automatically",
     )
     parser.add_argument("--config", metavar="FILE", help="a TOML file with [[model]] tables")
-    parser.add_argument("--upstream", metavar="NAME", help="the deployment that it goes to")
-    parser.add_argument("--strict", action="store_true", help="refuse to lose meaning")
-    parser.add_argument("--sidecar", metavar="FILE", help="read, if it is there, for the way back")
-    parser.add_argument("--save-sidecar", metavar="FILE", help="write what the way back needs")
-    parser.add_argument("--jsonl", action="store_true", help="a job on each line, a result on each")
     parser.add_argument(
-        "--json", action="store_true", help="body, losses and sidecar in one object"
+        "--upstream", metavar="NAME", help="the name of the upstream that receives it"
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="refuse a translation that loses meaning"
+    )
+    parser.add_argument(
+        "--sidecar", metavar="FILE", help="a saved sidecar, if it exists, to restore the original"
+    )
+    parser.add_argument(
+        "--save-sidecar", metavar="FILE", help="save the sidecar that the way back needs"
+    )
+    parser.add_argument(
+        "--jsonl", action="store_true", help="read one job per line, write one result per line"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print body, losses and sidecar as one object"
     )
 
 
@@ -88,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
         with open_input(args.file) as source:
             return run_lines(source, sys.stdout.buffer, defaults(args))
     if args.source is None or args.target is None:
-        raise Refused("--from and --to name the two protocols", param="translate")
+        raise Refused("--from and --to are required", param="translate")
     with open_input(args.file) as source:
         data = source.read()
     job = defaults(args) | {"sse" if args.kind == "stream" else "body": data}
@@ -149,7 +163,7 @@ def run_line(line: bytes, number: int, unsaid: dict[str, Any]) -> dict[str, Any]
         job = read_job(line, number, unsaid)
         kind = str(job["kind"])
         if kind not in JOBS:
-            raise Refused(f"{kind!r} is none of {', '.join(JOBS)}", param="kind")
+            raise Refused(f"{kind!r} is not one of {', '.join(JOBS)}", param="kind")
         return {"id": job.get("id"), **JOBS[kind](job)}
     except Refused as error:
         refused = error
@@ -252,7 +266,7 @@ def job_options(job: dict[str, Any], allowed: tuple[str, ...]) -> dict[str, Any]
         raise Refused("must be an object", param="options")
     for key in options:  # pyright: ignore[reportUnknownVariableType]
         if key not in OPTIONS:
-            raise Refused(f"is none of {', '.join(OPTIONS)}", param=f"options.{key}")
+            raise Refused(f"is not one of {', '.join(OPTIONS)}", param=f"options.{key}")
         if options[key] is not None and not OPTIONS[key](options[key]):
             raise Refused(f"cannot be {options[key]!r}", param=f"options.{key}")
     return {key: options[key] for key in allowed if options.get(key) is not None}  # pyright: ignore[reportUnknownMemberType]
