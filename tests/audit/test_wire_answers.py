@@ -1,16 +1,18 @@
 """Answers and requests of real traffic: what servers leave out, and what must not change."""
 
 import json
+import subprocess
+import sys
 from urllib.request import urlopen
 
 import pytest
 
 import weft
-from servers import REQUEST_PATHS, post, scripted_upstream, weft_serve
+from servers import LAUNCH, REQUEST_PATHS, post, scripted_upstream, weft_serve
 from weft.client import make_provider
 from weft.codec import CODECS, decode_answer, write_frame
 from weft.codec.stream import json_frame
-from weft.model import ToolCall, texts
+from weft.model import ToolCall, loss_lines, texts
 
 PROTOCOLS = ("anthropic", "openai-chat", "openai-responses", "gemini")
 
@@ -773,3 +775,50 @@ def test_a_custom_call_for_a_custom_tool_stays_one():
         sent.sidecar,
     )
     assert done.body["output"][0]["input"] == '{"input": "x"}'
+
+
+def caller_session(turns):
+    """A session of Claude whose calls have the mark of who called."""
+    messages = [{"role": "user", "content": "go"}]
+    for number in range(turns):
+        call = {"type": "tool_use", "id": f"t{number}", "name": "f", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": "ok"}
+        messages += [
+            {"role": "assistant", "content": [call | {"caller": {"type": "direct"}}]},
+            {"role": "user", "content": [result]},
+        ]
+    return {"model": "claude-sonnet-4-5", "max_tokens": 9, "messages": messages}
+
+
+def test_marks_of_who_called_a_tool_are_a_matter_of_form():
+    done = weft.translate(caller_session(2), "anthropic", "openai-chat")
+    callers = [loss for loss in done.losses if "caller" in loss.what]
+    assert [loss.level for loss in callers] == ["form", "form"]
+
+
+def test_equal_losses_are_one_line_for_a_person(tmp_path):
+    body = tmp_path / "body.json"
+    body.write_text(json.dumps(caller_session(40)))
+    command = [sys.executable, "-c", LAUNCH, "translate", "--from", "anthropic"]
+    ran = subprocess.run(
+        [*command, "--to", "openai-chat", str(body)], capture_output=True, text=True, check=True
+    )
+    (line,) = [line for line in ran.stderr.splitlines() if "caller" in line]
+    assert "40 times" in line
+    assert "and 37 more" in line
+    ran = subprocess.run(
+        [*command, "--to", "openai-chat", "--json", str(body)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    listed = [loss for loss in json.loads(ran.stdout)["losses"] if "caller" in loss["what"]]
+    assert len(listed) == 40
+
+
+def test_losses_of_meaning_come_first():
+    loss = weft.Loss
+    lines = loss_lines(
+        [loss("a", "x", "y", "form"), loss("b", "z", "y"), loss("c", "x", "y", "form")]
+    )
+    assert lines == ["meaning: b: z (y)", "form: 2 times x (y): a, c"]

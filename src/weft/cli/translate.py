@@ -15,7 +15,7 @@ import orjson
 from weft.catalog import load_catalog
 from weft.codec import CODECS
 from weft.errors import Refused, UpstreamFailed
-from weft.model import Loss
+from weft.model import Loss, loss_lines
 from weft.thread.streaming import StreamTranslator
 from weft.thread.translate import translate, translate_response
 
@@ -136,8 +136,8 @@ def write_result(result: dict[str, Any], as_json: bool) -> None:
     text: bytes | str = result["sse"] if "sse" in result else result["body"]
     out.write(text if isinstance(text, bytes) else text.encode())
     out.write(b"" if "sse" in result else b"\n")
-    for loss in result["losses"]:
-        complain(f"{loss['level']}: {loss['path']}: {loss['what']} ({loss['why']})")
+    for line in loss_lines(Loss(**loss) for loss in result["losses"]):
+        complain(line)
 
 
 def plain(result: dict[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from .blocks import (
 )
 from .events import Close, Delta, End, Event, Fail, Finish, Open, Other, Start
 from .fold import Fold, fold, merge_ext, merge_usage
-from .loss import Level, Loss
+from .loss import Level, Loss, loss_lines
 from .message import SYSTEM_ROLES, Message, Origin, is_system, side, speaker, spoken, texts
 from .request import (
     Format,
@@ -93,6 +93,7 @@ __all__ = [
     "checkpoint_text",
     "fold",
     "is_system",
+    "loss_lines",
     "merge_ext",
     "merge_usage",
     "reminder_text",
