@@ -8,7 +8,7 @@ from urllib.request import urlopen
 import pytest
 
 import weft
-from servers import LAUNCH, REQUEST_PATHS, post, scripted_upstream, weft_serve
+from servers import LAUNCH, REQUEST_PATHS, Scripted, post, scripted_upstream, weft_serve
 from weft.client import make_provider
 from weft.codec import CODECS, decode_answer, write_frame
 from weft.codec.stream import json_frame
@@ -822,3 +822,31 @@ def test_losses_of_meaning_come_first():
         [loss("a", "x", "y", "form"), loss("b", "z", "y"), loss("c", "x", "y", "form")]
     )
     assert lines == ["meaning: b: z (y)", "form: 2 times x (y): a, c"]
+
+
+@pytest.mark.parametrize("member", ["reasoning_content", "reasoning", "reasoning_text", "hidden"])
+def test_the_member_that_shows_thinking_can_be_chosen(member, tmp_path):
+    whole = weft.translate_response(THOUGHT, "anthropic", "openai-chat", thinking=member)
+    translator = weft.StreamTranslator("anthropic", "openai-chat", thinking=member)
+    streamed = translator.feed(json.dumps(THOUGHT).encode()) + translator.close()
+    config = tmp_path / "weft.toml"
+    with scripted_upstream() as upstream:
+        config.write_text(
+            f'thinking = "hidden"\n[[upstream]]\nname = "u"\nprotocol = "anthropic"\n'
+            f'url = "{upstream.url}"\nthinking = "{member}"\n'
+        )
+        answer = Scripted(json.dumps(THOUGHT).encode(), kind="application/json")
+        upstream.then(answer, answer)
+        with weft_serve(tmp_path, "--config", str(config)) as running:
+            body = {"model": "u/m", "messages": [{"role": "user", "content": "q"}]}
+            _, _, relayed = post(running.url + "/v1/chat/completions", body)
+            _, _, events = post(running.url + "/v1/chat/completions", body | {"stream": True})
+    shown = json.dumps({member: "pondering"})[1:-1].replace(": ", ":").encode()
+    for written in (json.dumps(whole.body).encode(), streamed, relayed, events):
+        assert (b"pondering" in written) is (member != "hidden")
+        assert member == "hidden" or shown in written.replace(b'": "', b'":"')
+
+
+def test_an_unknown_member_for_thinking_is_refused():
+    with pytest.raises(weft.Refused, match="reasoning_content"):
+        weft.translate_response(THOUGHT, "anthropic", "openai-chat", thinking="thoughts")

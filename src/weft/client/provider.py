@@ -11,7 +11,7 @@ import orjson
 from msgspec import Struct, structs
 
 from weft.catalog import Catalog, Model
-from weft.codec import CODECS, CachePolicy, SystemPolicy, Target, verbatim
+from weft.codec import CODECS, CachePolicy, SystemPolicy, Target, ThinkingMember, verbatim
 from weft.errors import ConfigError
 from weft.model import JsonObject
 
@@ -81,6 +81,8 @@ class Provider(Struct, frozen=True, kw_only=True):
     no use without a key, `system` the policy for system messages in the middle of a conversation.
     `cache` is whether a request without cache marks gets some. `pass_through` allows the gateway
     to forward a client's own credentials to it.
+    `thinking` is the member in which clients of Chat Completions see this upstream's thinking; None
+    leaves it to the gateway.
     """
 
     name: str
@@ -96,6 +98,7 @@ class Provider(Struct, frozen=True, kw_only=True):
     system: SystemPolicy = "auto"
     cache: CachePolicy = "auto"
     pass_through: bool = False
+    thinking: ThinkingMember | None = None
 
     def __repr__(self) -> str:
         return f"Provider({self.name}={self.protocol}:{self.base_url})"
@@ -185,6 +188,7 @@ def make_provider(
     system: SystemPolicy = "auto",
     cache: CachePolicy = "auto",
     pass_through: bool = False,
+    thinking: ThinkingMember | None = None,
     place: str = "url",
 ) -> Provider:
     """A provider with its protocol's defaults; raises `ConfigError` for a protocol or URL that
@@ -206,6 +210,7 @@ def make_provider(
         system=system,
         cache=cache,
         pass_through=pass_through,
+        thinking=thinking,
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct, ValidationError, convert, field, structs
 
 from weft.catalog import Catalog
-from weft.codec import CachePolicy, SystemPolicy
+from weft.codec import CachePolicy, SystemPolicy, ThinkingMember
 from weft.errors import ConfigError, Refused
 
 from .provider import HOMES, OFFLINE, Provider, make_provider, read_provider
@@ -58,6 +58,7 @@ class UpstreamTable(Struct, frozen=True, forbid_unknown_fields=True):
     system: SystemPolicy = "auto"
     cache: CachePolicy = "auto"
     pass_through: bool = False
+    thinking: ThinkingMember | None = None
     demote: bool = field(default=False, name="demote-interleaved-system-to-user")
 
 
@@ -82,6 +83,7 @@ def read_upstreams(
             system="demote" if table.demote else table.system,
             cache=table.cache,
             pass_through=table.pass_through,
+            thinking=table.thinking,
         )
         for table in tables
     ]

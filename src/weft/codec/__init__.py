@@ -22,6 +22,7 @@ from .base import (
     StreamEncoder,
     SystemPolicy,
     Target,
+    ThinkingMember,
     parsed,
     thread_path,
     verbatim,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from .anthropic import apply_last_system_cache_breakpoint
     from .calls import CallRestorer, name_calls, name_event, restore_calls
     from .calm import carry
+    from .chat.response import place_thinking, place_thinking_event
     from .errors import concerns_restored, error_of, failed
     from .forms import AnswerReader, decode_answer, form_of, unfold
     from .pairing import pair_messages
@@ -102,6 +104,8 @@ __getattr__ = lazy_names(
         "merge_system_text": "weft.codec.system",
         "model_of": "weft.codec.sidecar",
         "pair_messages": "weft.codec.pairing",
+        "place_thinking": "weft.codec.chat.response",
+        "place_thinking_event": "weft.codec.chat.response",
         "refuse_system_media": "weft.codec.repair",
         "is_plain": "weft.codec.answers",
         "replace_answers": "weft.codec.answers",
@@ -130,6 +134,7 @@ __all__ = [
     "StreamEncoder",
     "SystemPolicy",
     "Target",
+    "ThinkingMember",
     "apply_last_system_cache_breakpoint",
     "apply_sidecar",
     "build_anthropic_system_param",
@@ -152,6 +157,8 @@ __all__ = [
     "name_event",
     "pair_messages",
     "parsed",
+    "place_thinking",
+    "place_thinking_event",
     "refuse_system_media",
     "replace_answers",
     "restore_calls",

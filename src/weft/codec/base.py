@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 SystemPolicy = Literal["auto", "inline", "demote", "merge"]
 CachePolicy = Literal["keep", "auto"]
+ThinkingMember = Literal["reasoning_content", "reasoning", "reasoning_text", "hidden"]
+"""The member in which a client of Chat Completions is shown another vendor's thinking. There is no
+official one: most clients read `reasoning_content`, those of OpenRouter `reasoning`."""
 
 INLINE = "@inline"
 """Where `Request.raw` counts the system messages that lead the list itself, on a wire that has a

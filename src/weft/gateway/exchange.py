@@ -33,11 +33,13 @@ from weft.client import (
 from weft.codec import (
     CODECS,
     Codec,
+    ThinkingMember,
     concerns_restored,
     decode_answer,
     failed,
     form_of,
     name_calls,
+    place_thinking,
     replace_answers,
     restore_calls,
     tell_refusal,
@@ -516,13 +518,22 @@ async def _relay_body(journey: Journey, reply: Reply, outbound: Outbound) -> Non
     await outbound.send(reply.status, body, headers)
 
 
+def _thinking_member(journey: Journey) -> ThinkingMember:
+    """Where a client of Chat Completions is shown the thinking of this upstream."""
+    return journey.route.provider.thinking or journey.state.settings.thinking
+
+
 def _write_response(journey: Journey, response: Response) -> tuple[bytes, Sequence[Loss]]:
     """The answer in the caller's words; to a wish to be compacted, in the form it waits for."""
     created, wish = int(time.time()), journey.wish
     if wish is None:
         maker = CODECS[journey.route.provider.protocol]
         locate = partial(maker.locate_answer, response)
-        encoded = journey.codec.encode_response(response, created, locate)
+        message = place_thinking(
+            response.message, _thinking_member(journey), journey.codec.protocol
+        )
+        shown = structs.replace(response, message=message)
+        encoded = journey.codec.encode_response(shown, created, locate)
         return orjson.dumps(encoded.body), (*response.repairs, *encoded.losses)
     encoded = journey.codec.encode_response(seal(response), created)
     wire = encoded.body if wish.kept is None else write_list(encoded.body, wish.kept)
@@ -594,7 +605,15 @@ def _open_plain(journey: Journey, created: int) -> Relay:
     if journey.direct:
         return Mirror(journey.codec, origin, created, costs=costs)
     source = CODECS[journey.route.provider.protocol]
-    return Interpreter(source, journey.codec, origin, created, calls=calls, costs=costs)
+    return Interpreter(
+        source,
+        journey.codec,
+        origin,
+        created,
+        calls=calls,
+        costs=costs,
+        thinking=_thinking_member(journey),
+    )
 
 
 async def _pass(

@@ -23,8 +23,10 @@ from weft.codec import (
     Calls,
     Codec,
     RefusalTeller,
+    ThinkingMember,
     error_of,
     name_event,
+    place_thinking_event,
     tells_apart,
     write_frame,
 )
@@ -253,7 +255,9 @@ class Interpreter:
         *,
         calls: Calls | None = None,
         costs: bool = True,
+        thinking: ThinkingMember = "reasoning_content",
     ) -> None:
+        self._thinking: ThinkingMember = thinking
         self.fold = Fold(origin)
         self._restorer = CallRestorer(calls or {})
         self._seed = uuid4().hex[:16]
@@ -295,6 +299,7 @@ class Interpreter:
                 event = structs.replace(event, id=shape_id(self._target.protocol, event.id))
             self.fold.send(event)
             told = event if self._costs else without_usage(event)
+            told = place_thinking_event(told, self._thinking, self._target.protocol)
             frames = map(write_frame, self._encoder.send(told))
             (last if isinstance(event, End) else now).extend(frames)
         return Piece(b"".join(now), b"".join(last))

@@ -8,6 +8,7 @@ either: `read_settings` takes the environment as an argument, and what it return
     store = "threads.db"
     keys = ["sha256:5e88..."]          # who may call; needed on a host that others can reach
     volatile_system = ["^x-anthropic-billing-header:"]  # system blocks that are not compared
+    thinking = "reasoning_content"     # or reasoning, reasoning_text, hidden: for Chat clients
     record_wait = 0.05                 # seconds an answer waits for the store before the journal
 
     [[upstream]]
@@ -18,6 +19,7 @@ either: `read_settings` takes the environment as an argument, and what it return
     models = ["claude-*"]
     system = "auto"                    # auto, inline, demote, merge
     cache = "auto"                     # auto: marks where a request has none (Anthropic); keep
+    thinking = "reasoning"             # for this upstream, in place of the one above
     pass_through = false               # true: forward a client's own key, if none is configured
     demote-interleaved-system-to-user = false    # the same as system = "demote"
 
@@ -49,6 +51,7 @@ from msgspec import Meta, Struct, ValidationError, convert, field, structs
 
 from weft.catalog import Catalog, load_catalog, read_tables
 from weft.client import Provider, UpstreamTable, load_toml, read_upstreams
+from weft.codec import ThinkingMember
 from weft.errors import ConfigError
 
 from .limits import Count, LimitSettings
@@ -81,6 +84,7 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
     limits: LimitSettings = LimitSettings()
     volatile_system: tuple[str, ...] | None = None
     record_wait: float | None = None
+    thinking: ThinkingMember = "reasoning_content"
     upstream: tuple[UpstreamTable, ...] = ()
     model: tuple[dict[str, Any], ...] = ()
 
@@ -102,6 +106,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     ping_seconds: float = PING_SECONDS
     limits: LimitSettings = LimitSettings()
     record_wait: float = RECORD_WAIT
+    thinking: ThinkingMember = "reasoning_content"
     journal: Path | None = None
     volatile: tuple[re.Pattern[str], ...] = tuple(map(re.compile, VOLATILE_SYSTEM))
     offline_pace: float = 0.0
@@ -146,6 +151,7 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         max_body=_first(file.max_body, None, None, MAX_BODY),
         ping_seconds=_first(file.ping_seconds, None, None, PING_SECONDS),
         limits=file.limits,
+        thinking=file.thinking,
         record_wait=_read_record_wait(file.record_wait, environ),
         journal=journal_path(store or _home(DEFAULT_STORE), environ),
         volatile=_read_patterns(file.volatile_system),

@@ -4,7 +4,9 @@ from weft.codec import (
     AnswerReader,
     CallRestorer,
     RefusalTeller,
+    ThinkingMember,
     calls_of,
+    place_thinking_event,
     tell_refusal,
     tells_apart,
     write_frame,
@@ -25,7 +27,7 @@ from weft.model import (
     Response,
 )
 
-from .translate import answer_sidecar, find_codec
+from .translate import answer_sidecar, check_thinking, find_codec
 
 
 class StreamTranslator:
@@ -34,7 +36,7 @@ class StreamTranslator:
     `response` is the answer so far, as the client sees it. A stream that stops early, or breaks its
     own protocol, ends in the client's own error form, never in a success. A whole answer in place
     of a stream becomes a stream. `sidecar` is the one that the request's translation left behind;
-    the answer's own is `answer_sidecar`.
+    the answer's own is `answer_sidecar`. `thinking` is as in `translate_response`.
     """
 
     def __init__(
@@ -43,7 +45,10 @@ class StreamTranslator:
         target: str,
         sidecar: JsonObject | None = None,
         created: int | None = None,
+        *,
+        thinking: ThinkingMember = "reasoning_content",
     ) -> None:
+        self._thinking: ThinkingMember = check_thinking(thinking)
         self._same = source == target
         self._maker = find_codec(source, "source")
         self._reader = AnswerReader(self._maker)
@@ -110,6 +115,7 @@ class StreamTranslator:
                 out += [write_frame(frame) for frame in self._encoder.send(event)]
                 continue
             for said in self._retold(event):
+                said = place_thinking_event(said, self._thinking, self._client.protocol)
                 out += [write_frame(frame) for frame in self._encoder.send(said)]
         return out
 

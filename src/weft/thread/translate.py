@@ -19,6 +19,7 @@ from weft.codec import (
     Codec,
     SystemPolicy,
     Target,
+    ThinkingMember,
     apply_sidecar,
     calls_of,
     carry,
@@ -26,6 +27,7 @@ from weft.codec import (
     make_sidecar,
     model_of,
     parsed,
+    place_thinking,
     restore_calls,
     tell_refusal,
     tells_apart,
@@ -162,9 +164,18 @@ def _translate(
 
 @checked_function
 def translate_response(
-    body: Body, source: str, target: str, sidecar: JsonObject | None = None, *, created: int = 0
+    body: Body,
+    source: str,
+    target: str,
+    sidecar: JsonObject | None = None,
+    *,
+    created: int = 0,
+    thinking: ThinkingMember = "reasoning_content",
 ) -> Translation:
     """A whole answer of the upstream's protocol, for a client of another.
+
+    `thinking` is the member in which a client of Chat Completions is shown thinking: clients of
+    OpenRouter read `reasoning`, and `hidden` leaves it out.
 
     `sidecar` is the one that the request's translation left behind: by it the client's own tools
     are called. The answer's own sidecar, given with the client's next request, restores what the
@@ -177,6 +188,8 @@ def translate_response(
     shown = structs.replace(response, message=restore_calls(response.message, calls))
     if tells_apart(reader, writer):
         shown = tell_refusal(shown)
+    placed = place_thinking(shown.message, check_thinking(thinking), target)
+    shown = structs.replace(shown, message=placed)
     encoded = writer.encode_response(shown, created, partial(reader.locate_answer, response))
 
     def make() -> JsonObject:
@@ -242,6 +255,14 @@ def check_policies(system: str, cache: str) -> None:
     ):
         if given not in known:
             raise Refused(f"{given!r} is none of {', '.join(known)}", param=param)
+
+
+def check_thinking(member: ThinkingMember) -> ThinkingMember:
+    """The member; raises `Refused` where it is none of the known ones."""
+    if member not in get_args(ThinkingMember):
+        known = ", ".join(get_args(ThinkingMember))
+        raise Refused(f"{member!r} is none of {known}", param="thinking")
+    return member
 
 
 def find_codec(protocol: str, param: str) -> Codec:

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import structs
 
-from weft.codec.base import Encoded, Locate, Losses, members
+from weft.codec.base import Encoded, Locate, Losses, ThinkingMember, members
 from weft.codec.errors import failed, failed_stop, not_an_answer
 from weft.codec.lenient import optional_text, with_repairs
 from weft.codec.params import lose_answer, lose_call, lose_ext
@@ -51,7 +51,6 @@ from .wire import (
     REASONING,
     REASONING_DETAILS,
     REASONING_PROOF,
-    ThinkingMember,
 )
 
 CHOICE = "choices[0]"
@@ -249,16 +248,20 @@ def thinking_member(block: Thinking) -> str:
     return str(own(block.ext).get("item") or REASONING[0])
 
 
-def place_thinking(message: Message, member: ThinkingMember) -> Message:
-    """The message with its thinking marked for this member; itself where that is the default."""
-    if member == REASONING[0] or not any(isinstance(block, Thinking) for block in message.blocks):
+def place_thinking(message: Message, member: ThinkingMember, client: str) -> Message:
+    """The message with its thinking marked for this member; itself where that is the default, or
+    where the client speaks another protocol, which has a place of its own for thinking."""
+    thinks = any(isinstance(block, Thinking) for block in message.blocks)
+    if not thinks or member == REASONING[0] or client != PROTOCOL:
         return message
     blocks = tuple(_placed(block, member) for block in message.blocks)
     return structs.replace(message, blocks=blocks)
 
 
-def place_thinking_event(event: Event, member: ThinkingMember) -> Event:
+def place_thinking_event(event: Event, member: ThinkingMember, client: str) -> Event:
     """Like `place_thinking`, for one event of a stream."""
+    if client != PROTOCOL:
+        return event
     if isinstance(event, Open | Close) and isinstance(event.block, Thinking):
         return structs.replace(event, block=_placed(event.block, member))
     return event

@@ -5,7 +5,6 @@ knows (reasoning in three spellings) is read as that, and written back as it was
 """
 
 import re
-from typing import Literal
 
 from weft.model import ErrorKind, StopKind
 
@@ -31,10 +30,6 @@ REASONING = ("reasoning_content", "reasoning", "reasoning_text")
 
 HIDDEN = "hidden"
 """Marks thinking that a client of this wire is not to see."""
-
-ThinkingMember = Literal["reasoning_content", "reasoning", "reasoning_text", "hidden"]
-"""The member in which a client of this wire is shown the thinking of another wire's model. This
-wire has no official one: most clients read `reasoning_content`, OpenRouter's read `reasoning`."""
 
 REASONING_PROOF = "reasoning_opaque"
 REASONING_DETAILS = "reasoning_details"
