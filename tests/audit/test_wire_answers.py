@@ -850,3 +850,13 @@ def test_the_member_that_shows_thinking_can_be_chosen(member, tmp_path):
 def test_an_unknown_member_for_thinking_is_refused():
     with pytest.raises(weft.Refused, match="reasoning_content"):
         weft.translate_response(THOUGHT, "anthropic", "openai-chat", thinking="thoughts")
+
+
+def test_what_was_sent_with_tools_of_the_call_can_be_shown_again():
+    t = weft.open()
+    t.user("x")
+    tools = [{"name": "f", "input_schema": ORDERED}]
+    params = t.compile().to_anthropic_params(model="claude-sonnet-4-5", tools=tools)
+    params["output_config"] = {"format": {"type": "json_schema", "schema": ORDERED}}
+    answer = t.assistant("ok", sent=params)
+    assert json.dumps(json.loads(t.show(answer, sent=True).body)) == json.dumps(params)

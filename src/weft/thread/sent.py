@@ -9,6 +9,7 @@ hands (the gateway, the agent) the answer carries an imprint of their bytes inst
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import orjson
@@ -84,8 +85,40 @@ def with_receipt(
         case Imprint():
             return metadata, write_imprint(sent)
         case _:
-            receipt = msgspec.to_builtins(write_receipt(sent))
-            return {**(metadata or {}), RECORD: receipt}, ()
+            return {**(metadata or {}), RECORD: _store_receipt(write_receipt(sent))}, ()
+
+
+def _store_receipt(receipt: Receipt) -> JsonObject:
+    """The receipt for a commit's metadata, whose members are sorted. Tools and the caller's own
+    members are JSON text there: the order of a schema's properties is part of what was sent."""
+    stored: JsonObject = msgspec.to_builtins(receipt)
+    if "tools" in stored["recipe"]:
+        stored["recipe"]["tools"] = orjson.dumps(stored["recipe"]["tools"]).decode()
+    if stored.get("extra"):
+        stored["extra"] = orjson.dumps(stored["extra"]).decode()
+    return stored
+
+
+def _read_receipt(stored: Any) -> Receipt:
+    """The receipt of a commit's metadata, in either form: members were not always JSON text."""
+    match stored:
+        case {"recipe": {"tools": str(tools), **recipe}, **rest}:
+            stored = {**rest, "recipe": {**recipe, "tools": _parsed(tools)}}
+        case _:
+            pass
+    match stored:
+        case {"extra": str(extra), **rest}:
+            stored = {**rest, "extra": _parsed(extra)}
+        case _:
+            pass
+    return msgspec.convert(stored, Receipt)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise ThreadError(f"its record is damaged: {error}") from None
 
 
 def write_receipt(params: VendorParams) -> Receipt:
@@ -103,7 +136,7 @@ def show_sent(handle: Handle, info: CommitInfo, compile: Callable[..., CompiledC
         for step in _said_by(handle, info):
             record = (decode_body(step).metadata or {}).get(RECORD)
             if record is not None:
-                return _follow(handle, msgspec.convert(record, Receipt), compile)
+                return _follow(handle, _read_receipt(record), compile)
             imprint = read_imprint(step)
             if imprint is not None:
                 return Sent(press(handle.store, handle.name, step), imprint)
