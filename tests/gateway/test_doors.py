@@ -192,7 +192,7 @@ def test_many_callers_at_once_are_each_answered_and_each_kept(translated):
         ("/v1/messages/batches", {}, lambda body: (body["type"], body["error"]["type"])[1]),
         ("/v1/complete", {"anthropic-version": "1"}, lambda body: body["error"]["type"]),
         ("/v1beta/cachedContents", {}, lambda body: body["error"]["status"]),
-        ("/v1/v1/chat/completions", {}, lambda body: body["error"]["type"]),
+        ("/v1/chat/completion", {}, lambda body: body["error"]["type"]),
     ],
 )
 def test_a_path_that_is_not_there_is_told_in_a_dialect_with_those_that_are(
