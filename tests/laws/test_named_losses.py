@@ -101,7 +101,8 @@ def unnamed(body, there, back):
     if back == "gemini":
         assert ("stream" in out.path) == bool(body.get("stream"))
     losses = [(caller_path(loss.path, there, body), loss.what) for loss in out.losses]
-    report = Report(ours, losses, between, [loss.path for loss in home.losses])
+    at_home = [caller_path(loss.path, back, between) for loss in home.losses]
+    report = Report(ours, losses, between, at_home)
     return [
         found.path
         for found in differences(ours, theirs)

@@ -122,7 +122,9 @@ def test_every_answer_is_one_that_its_client_knows(maker, client):
         try:
             done = weft.translate_response(answer, maker, client)
         except (weft.Refused, weft.UpstreamFailed):
-            continue  # no choice, or none that succeeded
+            continue  # no choice at all, which is no answer, or none that succeeded
         assert faults(RESPONSES, client, over_the_wire(done.body)) == []
         shown += 1
-    assert shown > BODIES / 2
+    assert (
+        shown > BODIES / 3
+    )  # Gemini's type allows an answer without any candidate: half have none

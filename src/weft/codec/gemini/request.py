@@ -204,7 +204,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
         body["tools"] = tools
     contents: list[JsonObject]
     if native:
-        before = _stands_before(request)
+        before = _stands_before(request, len(arranged.turns))
         contents = [_write_own(turn, turn.number - before, writer, form) for turn in arranged.turns]
     else:
         contents = Foreign(request, target, writer, losses).contents(arranged.turns)
@@ -280,9 +280,11 @@ def _report_system(turns: list[Turn], losses: Losses) -> None:
             losses.add(turn.at, "the list around a text", "it is parts here either way", "form")
 
 
-def _stands_before(request: Request) -> int:
+def _stands_before(request: Request, turns: int) -> int:
     """How many messages stand before the contents: the system instruction, where there is one."""
-    return int(request.wire is not None and request.wire.locate((0,)) in SYSTEM)
+    if request.wire is not None and request.wire.locate((0,)) in SYSTEM:
+        return 1
+    return len(request.messages) - turns  # restored from a sidecar: the paths are another wire's
 
 
 def _write_own(turn: Turn, at: int, writer: Writer, form: Mapping[str, Any]) -> JsonObject:

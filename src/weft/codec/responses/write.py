@@ -1,7 +1,7 @@
 """Turns of the model as items of this wire."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from msgspec import structs
 
@@ -170,6 +170,9 @@ class Writer:
             if place in orphaned and "id" in item:
                 what = f"the id {item.pop('id')!r}"
                 self.losses.add(place, what, "its reasoning is not sent with it", "form")
+                if item.get("type") == "message" and _refuses(item):
+                    # Only an item with an id may hold a refusal: a new one is a plain text.
+                    item = {"role": "assistant", "content": _spoken(item)}
             items.append(item)
 
         if not blocks:
@@ -361,3 +364,16 @@ def _with_ext(body: JsonObject, ext: Ext | None) -> JsonObject:
 def legal_id(call_id: str) -> str:
     """The id in the length this wire takes: the same every turn, and two never become one."""
     return fitting_id(call_id, CALL_ID_LENGTH)
+
+
+def _refuses(item: JsonObject) -> bool:
+    return any(part.get("type") == "refusal" for part in _parts(item))
+
+
+def _spoken(item: JsonObject) -> str:
+    return "".join(str(part.get("text") or part.get("refusal") or "") for part in _parts(item))
+
+
+def _parts(item: JsonObject) -> list[JsonObject]:
+    content = item.get("content")
+    return cast(list[JsonObject], content) if isinstance(content, list) else []
