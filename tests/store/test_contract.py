@@ -312,7 +312,7 @@ def test_many_threads_of_a_process_share_a_store(store: Store) -> None:
 
 
 def test_a_file_is_private_and_reopens(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "store.db"
+    path = tmp_path / "store.db"
     first = SqliteStore(path)
     first.ensure_thread("t", created=1.0)
     land(first, "a")

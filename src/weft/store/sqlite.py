@@ -83,7 +83,9 @@ class SqliteFile:
             )
         except (sqlite3.Error, OSError) as error:
             raise self._unopened(error) from None
-        finalize(self, _close_all, self._db, self._reader)  # nobody has to close a store to exit
+        # Nobody has to close a store; at exit the connection goes with the process, because to
+        # close it there would wait for a writer that waits for another process.
+        finalize(self, _close_all, self._db, self._reader).atexit = False
         self._writer = self._db.cursor()
         self._file_id = _identity(self._path)
         try:
