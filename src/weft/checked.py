@@ -33,7 +33,7 @@ def checked_function(function: F) -> F:
             return function(*args, **options)
         except WeftError:
             raise
-        except Exception as error:
+        except Exception as error:  # explained if an argument is wrong, else raised as it is
             wrong = _find_wrong(function, args, options)
             if wrong is None:
                 raise

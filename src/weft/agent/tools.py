@@ -153,6 +153,7 @@ def _read_foreign(kind: type, value: Any) -> Any:
     """A value of a class that reads its own."""
     read = getattr(kind, "model_validate", None)
     if not callable(read):
+        # msgspec asks its hooks for this error where they do not know a type.
         raise NotImplementedError(f"a {kind.__name__} cannot be read")
     return read(value)
 

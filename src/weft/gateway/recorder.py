@@ -472,7 +472,7 @@ class Recorder:
                 return
             except (OSError, MemoryError):
                 raise StoreError("a record could not be replayed yet") from None
-            except Exception as error:
+            except Exception as error:  # one record must not block those behind it
                 if isinstance(error, StoreError) and not error.is_data:
                     raise
                 if is_last:

@@ -55,7 +55,7 @@ def tell_hooks(hooks: Iterable[After], info: CommitInfo) -> None:
     for hook in hooks:
         try:
             hook(info)
-        except Exception as error:
+        except Exception as error:  # foreign code, and its commit has landed already
             info.hook_errors += (error,)
             what = f"{type(error).__name__}: {error}"
             line = f"the hook {hook_name(hook)!r} failed after commit {info.id[:12]} landed: {what}"
