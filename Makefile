@@ -28,7 +28,8 @@ format: $(STAMP)
 
 torture: $(STAMP)
 	WEFT_TORTURE=1 $(BIN)/pytest -n 0 tests/torture tests/store/test_salvage.py tests/gateway/test_journal.py tests/gateway/test_leaks.py $(ARGS)
-	$(BIN)/pytest -n 0 --hypothesis-profile=torture tests/laws/test_history_laws.py
+	WEFT_TORTURE=1 $(BIN)/pytest -n 0 tests/laws tests/codec
+	WEFT_TORTURE=1 $(BIN)/pytest -n 0 --hypothesis-profile=torture tests/laws/test_history_laws.py
 
 bench: $(STAMP)
 	$(BIN)/python bench/wire.py --peer

@@ -20,6 +20,11 @@ settings.register_profile(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
+# `make test` tries the same examples each time, so that it fails only after a change.
+# `make torture` tries new ones.
+settings.register_profile("repeatable", derandomize=True)
+if not os.environ.get("WEFT_TORTURE"):
+    settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,11 @@ def name_of(body):
     return body.get("model", MODEL["gemini"])
 
 
+def one_limit(body):
+    """A body with one spelling of the output limit: Chat Completions has two for the same limit."""
+    return {"max_tokens" if key == "max_completion_tokens" else key: body[key] for key in body}
+
+
 def over_the_wire(value):
     """A value as another process would see it."""
     return orjson.loads(orjson.dumps(value))
@@ -71,7 +76,7 @@ def test_law_2_there_and_back_with_the_sidecar_is_the_identity(there, back, data
     returned = weft.translate(over_the_wire(sent.body), back, there, sidecar=sidecar)
     assert returned.body == body
     plain = weft.translate(over_the_wire(sent.body), back, there, model=name_of(body))
-    assert plain.body == body or sent.losses or plain.losses
+    assert one_limit(plain.body) == one_limit(body) or sent.losses or plain.losses
 
 
 @pytest.mark.parametrize(("there", "back"), PAIRS)
