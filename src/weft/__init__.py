@@ -213,25 +213,25 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
     from weft.thread import (
         undelete as undelete,
     )
-    from weft.thread.streaming import (
+    from weft.translation.streaming import (
         StreamTranslator as StreamTranslator,
     )
-    from weft.thread.translate import (
+    from weft.translation.translate import (
         Translation as Translation,
     )
-    from weft.thread.translate import (
+    from weft.translation.translate import (
         decode as decode,
     )
-    from weft.thread.translate import (
+    from weft.translation.translate import (
         encode as encode,
     )
-    from weft.thread.translate import (
+    from weft.translation.translate import (
         translate as translate,
     )
-    from weft.thread.translate import (
+    from weft.translation.translate import (
         translate_error as translate_error,
     )
-    from weft.thread.translate import (
+    from weft.translation.translate import (
         translate_response as translate_response,
     )
 
@@ -282,13 +282,13 @@ _NAMES: dict[str, str] = {
     "SetupConflict": "weft.history",
     "StepLimit": "weft.errors",
     "StoreError": "weft.errors",
-    "StreamTranslator": "weft.thread.streaming",
+    "StreamTranslator": "weft.translation.streaming",
     "SummaryFailed": "weft.errors",
     "Thread": "weft.thread",
     "ThreadError": "weft.errors",
     "ToolDefinition": "weft.compact",
     "ToolIOContent": "weft.thread",
-    "Translation": "weft.thread.translate",
+    "Translation": "weft.translation.translate",
     "Undone": "weft.thread",
     "UpstreamFailed": "weft.errors",
     "Version": "weft.thread",
@@ -297,8 +297,8 @@ _NAMES: dict[str, str] = {
     "apply_last_system_cache_breakpoint": "weft.codec",
     "build_anthropic_system_param": "weft.codec",
     "create_checkpoint_content": "weft.compact",
-    "decode": "weft.thread.translate",
-    "encode": "weft.thread.translate",
+    "decode": "weft.translation.translate",
+    "encode": "weft.translation.translate",
     "encode_message": "weft.codec",
     "extract_text_from_content": "weft.thread",
     "generate_checkpoint_id": "weft.compact",
@@ -306,9 +306,9 @@ _NAMES: dict[str, str] = {
     "open": "weft.doors",
     "search": "weft.thread",
     "threads": "weft.thread",
-    "translate": "weft.thread.translate",
-    "translate_error": "weft.thread.translate",
-    "translate_response": "weft.thread.translate",
+    "translate": "weft.translation.translate",
+    "translate_error": "weft.translation.translate",
+    "translate_response": "weft.translation.translate",
     "undelete": "weft.thread",
     "validate_compact_input": "weft.compact",
 }

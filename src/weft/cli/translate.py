@@ -16,8 +16,8 @@ from weft.catalog import load_catalog
 from weft.codec import CODECS
 from weft.errors import Refused, UpstreamFailed
 from weft.model import Loss, loss_lines
-from weft.thread.streaming import StreamTranslator
-from weft.thread.translate import translate, translate_response
+from weft.translation.streaming import StreamTranslator
+from weft.translation.translate import translate, translate_response
 
 from .console import complain
 

@@ -26,8 +26,7 @@ from weft.model import (
     Place,
     Response,
 )
-
-from .translate import answer_sidecar, check_thinking, find_codec
+from weft.translation.translate import answer_sidecar, check_thinking, find_codec
 
 
 class StreamTranslator:
