@@ -6,15 +6,15 @@ import pytest
 
 from protocol_rows import ROWS, table
 from weft.codec.anthropic.blocks import BLOCKS
-from weft.codec.anthropic.params import READ as ANTHROPIC
-from weft.codec.chat.params import READ as CHAT
-from weft.codec.chat.parts import PARTS as CHAT_PARTS
-from weft.codec.chat.stream import DELTA
-from weft.codec.gemini.params import FORMAT, READ_CONFIG
-from weft.codec.gemini.parts import OTHER_DATA, READERS
+from weft.codec.anthropic.fields import READ as ANTHROPIC
+from weft.codec.chat.blocks import PARTS as CHAT_PARTS
+from weft.codec.chat.fields import READ as CHAT
+from weft.codec.chat.stream_in import DELTA
+from weft.codec.gemini.blocks import OTHER_DATA, READERS
+from weft.codec.gemini.fields import FORMAT, READ_CONFIG
+from weft.codec.responses.blocks import PARTS as RESPONSES_PARTS
+from weft.codec.responses.fields import READ as RESPONSES
 from weft.codec.responses.items import CALLS, RESULTS
-from weft.codec.responses.params import READ as RESPONSES
-from weft.codec.responses.parts import PARTS as RESPONSES_PARTS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "protocols"
 TABLES = [(protocol, title) for protocol, titles in ROWS.items() for title in titles]

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from weft.codec.params import param_path
+from weft.codec.fields import param_path
 
 Path = tuple[Any, ...]
 

@@ -17,12 +17,12 @@ import weft
 from corpus import recorded, sent_by_clients
 from laws.differences import Report, differences
 from laws.wire_bodies import BODIES, MODEL, PROTOCOLS
-from weft.codec.anthropic.params import PATHS as ANTHROPIC
-from weft.codec.chat.params import PATHS as CHAT
-from weft.codec.gemini.params import PATHS as GEMINI
+from weft.codec.anthropic.fields import PATHS as ANTHROPIC
+from weft.codec.chat.fields import PATHS as CHAT
+from weft.codec.fields import param_path
+from weft.codec.gemini.fields import PATHS as GEMINI
 from weft.codec.gemini.spelling import camel
-from weft.codec.params import param_path
-from weft.codec.responses.params import PATHS as RESPONSES
+from weft.codec.responses.fields import PATHS as RESPONSES
 from weft.model import Params
 
 PAIRS = [(a, b) for a in PROTOCOLS for b in PROTOCOLS if a != b]

@@ -46,9 +46,9 @@ from weft.model import (
 
 from .base import CONVERSATION, INLINE, SYSTEM_ONLY, Losses, SystemPolicy
 from .ends import close_ends
+from .fields import lose_ext
 from .pairing import NO_RESULT as NO_RESULT
 from .pairing import Pairing
-from .params import lose_ext
 from .sift import Check, block_name, leave_out, sift
 from .silence import refuse_silence
 from .turn import Turn as Turn

@@ -6,7 +6,7 @@ from typing import Any
 from weft.model import Block, Ext, Message, Opaque, Place, Request, Text, ToolResult
 
 from .base import Losses
-from .params import lose_ext
+from .fields import lose_ext
 from .words import words_of
 
 Check = Callable[[Any, Message, Request], str | None]

@@ -29,8 +29,8 @@ from weft.model import (
 
 from .base import Calls, Losses, members
 from .distinct import distinct_calls
+from .fields import schema_path
 from .hosted import is_search
-from .params import schema_path
 from .roots import OPENAI_ROOT, plain_root
 
 LONGEST_NAME = 64

@@ -27,7 +27,7 @@ from weft.codec.ends import lose_blanks
 from weft.model import JsonObject
 
 from .blocks import legal_id
-from .params import READ
+from .fields import READ
 
 
 class TextBlock(Shape, tag="text"):

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from weft.codec.base import INLINE, Calls, Encoded, Losses, Target
 from weft.codec.choice import is_allowed, narrow
-from weft.codec.params import param_path
+from weft.codec.fields import param_path
 from weft.codec.read import at, inside, object_of, objects, optional, rest_of, text_of
 from weft.codec.repair import Arranged, Rules, Turn, arrange, lose_silence
 from weft.codec.tools import flatten_tools
@@ -40,7 +40,7 @@ from .cache import (
     limit_marks,
 )
 from .checks import CHECKS
-from .params import PATHS, decode_params, encode_params, encode_tool
+from .fields import PATHS, decode_params, encode_params, encode_tool
 from .plain import decode_plain
 from .wire import PROTOCOL, REQUEST_SETUP
 

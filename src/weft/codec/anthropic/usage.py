@@ -8,8 +8,8 @@ from typing import Any
 from msgspec import structs
 
 from weft.codec.base import Losses, members
+from weft.codec.fields import lose_stop
 from weft.codec.lenient import count_of
-from weft.codec.params import lose_stop
 from weft.codec.read import optional
 from weft.codec.refusals import explanation
 from weft.model import JsonObject, Stop, Usage

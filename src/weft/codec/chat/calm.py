@@ -21,7 +21,7 @@ from weft.codec.calm import (
 )
 from weft.codec.repair import NO_RESULT
 
-from .params import READ
+from .fields import READ
 from .plain import legal_id
 from .turns import lose_outcome
 

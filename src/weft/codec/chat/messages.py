@@ -28,7 +28,7 @@ from weft.model import (
     ToolResult,
 )
 
-from .parts import decode_content, write_content
+from .blocks import decode_content, write_content
 from .wire import PROTOCOL, REASONING, REASONING_DETAILS, REASONING_PROOF
 
 PLAIN = frozenset({"role", "content"})

@@ -11,7 +11,7 @@ from msgspec import structs
 from weft.catalog import Model
 from weft.codec.base import Calls, Encoded, Losses, Target
 from weft.codec.choice import narrow
-from weft.codec.params import param_path
+from weft.codec.fields import param_path
 from weft.codec.read import inside, objects, text_of
 from weft.codec.repair import Turn, arrange
 from weft.codec.system import merge_system_text
@@ -29,9 +29,9 @@ from weft.model import (
     is_system,
 )
 
+from .blocks import MARKS, part_name
+from .fields import decode_params, encode_params, words_of
 from .messages import decode_message, find_blocks
-from .params import decode_params, encode_params, words_of
-from .parts import MARKS, part_name
 from .plain import decode_plain, write_plain
 from .tools import decode_tools, write_tools
 from .turns import RULES, Writer, write_message

@@ -12,8 +12,8 @@ from msgspec import structs
 
 from weft.codec.base import Encoded, Locate, Losses, ThinkingMember, members
 from weft.codec.errors import failed, failed_stop, not_an_answer
+from weft.codec.fields import lose_answer, lose_call, lose_ext
 from weft.codec.lenient import optional_text, with_repairs
-from weft.codec.params import lose_answer, lose_call, lose_ext
 from weft.codec.read import inside, objects, wrong
 from weft.errors import Refused
 from weft.model import (

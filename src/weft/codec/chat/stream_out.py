@@ -34,7 +34,7 @@ from weft.model import (
 from .errors import encode_error
 from .messages import write_call
 from .response import sayable, thinking_member
-from .stream import DONE, Chunk
+from .stream_in import DONE, Chunk
 from .usage import encode_usage, finish_word
 from .wire import CHUNK, PROTOCOL
 

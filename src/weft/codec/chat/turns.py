@@ -38,8 +38,7 @@ from weft.model import (
     is_system,
 )
 
-from .messages import AUDIO_ANSWER, own, write_assistant
-from .parts import (
+from .blocks import (
     part_name,
     refuse_audio,
     refuse_file,
@@ -48,6 +47,7 @@ from .parts import (
     refuse_thinking,
     write_content,
 )
+from .messages import AUDIO_ANSWER, own, write_assistant
 from .plain import legal_id
 from .wire import AUDIO_FORMATS, PROTOCOL
 

@@ -6,8 +6,8 @@
 from typing import Any
 
 from weft.codec.base import Losses, members
+from weft.codec.fields import lose_stop
 from weft.codec.lenient import count_of
-from weft.codec.params import lose_stop
 from weft.codec.refusals import declined
 from weft.model import JsonObject, Stop, StopKind, Usage
 

@@ -12,7 +12,7 @@ from weft.codec.base import Losses, Target
 from weft.codec.repair import Turn
 from weft.model import JsonObject, Place, Request, Text, ToolCall, ToolResult
 
-from .parts import noted
+from .blocks import noted
 from .wire import UNSIGNED
 from .write import Media, Writer, own_ext, sift_result
 

@@ -4,7 +4,7 @@ from weft.codec.base import Losses, members
 from weft.codec.lenient import WHY, arguments_object
 from weft.model import JsonObject
 
-from .parts import DATA
+from .blocks import DATA
 
 
 def complete_part(raw: JsonObject, path: str, losses: Losses) -> JsonObject:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from weft.codec.base import Calls, Encoded, Losses, Target, members
-from weft.codec.params import param_path
+from weft.codec.fields import param_path
 from weft.codec.read import inside, objects, optional, rest_of, wrong
 from weft.codec.repair import Arranged, Rules, Turn, arrange, lose_silence
 from weft.codec.system import merge_system_text
@@ -31,9 +31,9 @@ from weft.model import (
     Wire,
 )
 
+from .blocks import PartReader, part_name
+from .fields import PATHS, decode_params, encode_params, require_model
 from .foreign import Foreign
-from .params import PATHS, decode_params, encode_params, require_model
-from .parts import PartReader, part_name
 from .spelling import read_spelling, spelt, write_spelling
 from .tools import decode_tools, tool_path, write_tools
 from .wire import FORM, PROTOCOL, REQUEST_SETUP, ROLE_WORDS, ROLES

@@ -10,8 +10,8 @@ from typing import Any
 
 from weft.codec.base import Encoded, Locate, Losses, members
 from weft.codec.errors import failed, failed_stop, not_an_answer
+from weft.codec.fields import lose_answer, lose_call, lose_ext, lose_stop
 from weft.codec.lenient import optional_text, with_repairs
-from weft.codec.params import lose_answer, lose_call, lose_ext, lose_stop
 from weft.codec.read import at, inside, objects, wrong
 from weft.codec.refusals import explanation
 from weft.errors import Refused
@@ -36,9 +36,9 @@ from weft.model import (
     fold,
 )
 
+from .blocks import PartReader
 from .errors import decode_error
 from .lenient import complete_part
-from .parts import PartReader
 from .spelling import read_spelling
 from .usage import decode_block, decode_stop, decode_usage, encode_usage, finish_word
 from .wire import FAILED_STOPS, FAILED_WITHOUT_CALL, PROTOCOL, SAME_WORD

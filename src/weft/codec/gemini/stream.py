@@ -14,7 +14,7 @@ import orjson
 from msgspec import structs
 
 from weft.codec.base import Frame, Losses, members
-from weft.codec.params import lose_stop
+from weft.codec.fields import lose_stop
 from weft.codec.stream import cut_off, json_frame, unreadable
 from weft.errors import Refused
 from weft.model import (
@@ -39,8 +39,8 @@ from weft.model import (
     merge_usage,
 )
 
+from .blocks import PartReader
 from .errors import decode_error, encode_error
-from .parts import PartReader
 from .response import (
     answer_parts,
     decode_finish,

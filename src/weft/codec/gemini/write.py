@@ -42,7 +42,7 @@ from weft.model import (
     reminder_text,
 )
 
-from .parts import ASIDE, NOTES
+from .blocks import ASIDE, NOTES
 from .wire import PROTOCOL
 
 Media = Image | File | Audio

@@ -29,7 +29,7 @@ from weft.model import (
     ToolResult,
 )
 
-from .parts import INPUT, OUTPUT, decode_content
+from .blocks import INPUT, OUTPUT, decode_content
 from .wire import PROTOCOL
 
 MESSAGE = frozenset({"role", "content"})

@@ -19,7 +19,7 @@ from typing import Any, cast
 from msgspec import structs
 
 from weft.codec.base import INLINE, Calls, Encoded, Losses, Target
-from weft.codec.params import param_path
+from weft.codec.fields import param_path
 from weft.codec.read import objects, text_of
 from weft.codec.repair import Arranged, Rules, Turn, arrange
 from weft.codec.system import merge_system_text
@@ -34,9 +34,9 @@ from weft.model import (
     Wire,
 )
 
+from .blocks import part_name
 from .checks import CHECKS
-from .items import decode_items
-from .params import (
+from .fields import (
     NAMESPACED,
     PATHS,
     decode_params,
@@ -45,7 +45,7 @@ from .params import (
     encode_tool,
     tool_paths,
 )
-from .parts import part_name
+from .items import decode_items
 from .wire import PROTOCOL
 from .write import Writer
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from weft.codec.base import Encoded, Locate, Losses
 from weft.codec.errors import failed, not_an_answer
+from weft.codec.fields import lose_answer, lose_ext
 from weft.codec.lenient import optional_text, with_repairs
-from weft.codec.params import lose_answer, lose_ext
 from weft.codec.read import at, objects
 from weft.model import (
     ApiError,

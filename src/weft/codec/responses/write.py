@@ -31,9 +31,9 @@ from weft.model import (
     texts,
 )
 
+from .blocks import INPUT, OUTPUT, write_content, write_part
 from .checks import CHECKS
 from .items import summary_of
-from .parts import INPUT, OUTPUT, write_content, write_part
 from .wire import CALL_ID_LENGTH, PROTOCOL
 
 SPOKEN = frozenset({Text, Refusal, Checkpoint, Reminder})

@@ -37,10 +37,10 @@ from weft.model import (
 )
 from weft.model.events import DeltaKind
 
+from .blocks import OUTPUT, decode_part
 from .errors import decode_failure
 from .items import decode_output_item
 from .lenient import complete_item, complete_part
-from .parts import OUTPUT, decode_part
 from .response import decode_finish, decode_start, failed_response
 from .usage import refused_by
 from .wire import PROTOCOL

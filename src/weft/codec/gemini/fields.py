@@ -4,8 +4,8 @@ from typing import Any, cast
 
 from weft.catalog import Model
 from weft.codec.base import Losses, Target, members
+from weft.codec.fields import lose_params
 from weft.codec.limits import Limits, within
-from weft.codec.params import lose_params
 from weft.codec.read import at, optional, optional_object, wrong
 from weft.codec.tools import CALLABLE
 from weft.errors import Refused

@@ -6,8 +6,8 @@ from weft.catalog import Model
 from weft.codec.base import Losses, Target, members
 from weft.codec.choice import read_allowed
 from weft.codec.effort import fitting_effort, with_effort
+from weft.codec.fields import lose_params, lose_tier, read_schema_format
 from weft.codec.limits import OPENAI_EFFORTS, Limits, with_named_json, within
-from weft.codec.params import lose_params, lose_tier, read_schema_format
 from weft.codec.read import at, optional, optional_object, wrong
 from weft.model import Format, JsonObject, Params, Reasoning, Request, ToolChoice
 

@@ -3,9 +3,9 @@
 from typing import Any, Literal, cast
 
 from weft.codec.base import INLINE, Losses, Target, members
+from weft.codec.fields import lose_params, schema_path, tool_losses
 from weft.codec.hosted import is_search, search_members
 from weft.codec.limits import Limits, within
-from weft.codec.params import lose_params, schema_path, tool_losses
 from weft.codec.read import at, optional, optional_object, wrong
 from weft.codec.roots import COMBINES, plain_root
 from weft.codec.tools import is_offered, schema_of
