@@ -18,8 +18,8 @@ import weft
 from claude_lines import SESSION, Session
 from servers import SECRETS, Scripted, scripted_upstream, weft_serve
 from weft.cli.main import COMMANDS, main
+from weft.demo.sample import ensure_sample
 from weft.gateway import Flags, read_settings
-from weft.gateway.sample import ensure_sample
 from weft.store import open_store
 
 ROOT = Path(__file__).parents[1]

@@ -12,7 +12,7 @@ from weft.agent import Agent
 from weft.catalog import load_catalog
 from weft.cli.main import main
 from weft.client import OFFLINE, make_provider, stream
-from weft.client.offline import answer, read_offline
+from weft.demo.offline import answer, read_offline
 from weft.model import Fold, Message, Request, Text
 from weft.thread.exporting import EXPORTS
 from weft.thread.transfer import export_bytes

@@ -1,10 +1,10 @@
 """Asking a model: providers as records, one HTTP client, one retry policy, the model inside."""
 
+from weft.demo.offline import OFFLINE_MODEL
+
 from .ask import origin_of, read_error, send, stream
 from .asker import Asker, fold_answer
 from .http import CallLimits, Wire
-from .offline import MODEL as OFFLINE_MODEL
-from .offline import answer as answer_offline
 from .provider import (
     AUTH,
     HOMES,
@@ -46,7 +46,6 @@ __all__ = [
     "Route",
     "UpstreamTable",
     "Wire",
-    "answer_offline",
     "find_route",
     "find_upstream",
     "fold_answer",

@@ -13,11 +13,11 @@ from msgspec import structs
 
 from weft.catalog import Catalog
 from weft.codec import CODECS, AnswerReader, Codec, error_of, failed
+from weft.demo.offline import answer, read_offline, write_offline
 from weft.errors import Refused, UpstreamProtocolError
 from weft.model import ApiError, Event, Fail, Fold, Origin, Request, Response
 
 from .http import Wire
-from .offline import answer, read_offline, write_offline
 from .provider import OFFLINE, Provider
 from .reply import Reply, read_all
 from .retry import LOOP, Policy

@@ -14,9 +14,8 @@ import orjson
 from msgspec import structs
 
 from weft.codec import Codec, write_frame
+from weft.demo.offline import answer, origin
 from weft.model import Event, Finish, Request, Start, fold
-
-from .offline import answer, origin
 
 STREAM_TYPE = "text/event-stream"
 

@@ -35,6 +35,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from weft.demo.sample import ensure_sample
 from weft.errors import (
     Ambiguous,
     BudgetExceeded,
@@ -54,7 +55,6 @@ from .errors import public_message
 from .fields import Answer, Ask, AsyncAnswer
 from .page import HEADERS, page_routes
 from .reads import QUESTIONS
-from .sample import ensure_sample
 from .socket import socket_route
 from .state import State
 from .writes import WISHES

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from weft.agent import Agent, Compaction, Confirm, ContextUse
 from weft.client import OFFLINE, OFFLINE_MODEL, Asker, Provider, Route, find_route
+from weft.demo.tools import demo_tools
 from weft.errors import Refused, WeftError
 from weft.history import Row
 from weft.model import JsonObject, Origin
@@ -17,7 +18,6 @@ from weft.thread import Thread
 from weft.thread import open as open_thread
 from weft.tokens import counter_for
 
-from .desk import desk_tools
 from .errors import public_message
 from .fields import Ask
 from .runs import Start, is_unanswered
@@ -105,7 +105,7 @@ def make_agent(ask: Ask, thread: Thread, route: Route, compaction: Compaction | 
         thread,
         model=route.model,
         provider=route.provider,
-        tools=desk_tools(ask.store, ask.threads),
+        tools=demo_tools(ask.store, ask.threads),
         pace=PACE_SECONDS,
         catalog=ask.state.catalog,
         compaction=compaction,

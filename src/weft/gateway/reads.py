@@ -8,6 +8,7 @@ from typing import Any
 
 from weft.agent import table_json
 from weft.client import OFFLINE_MODEL
+from weft.demo.sample import SAMPLE
 from weft.errors import Refused
 from weft.history import read_branches, shows
 from weft.ids import Id
@@ -20,7 +21,6 @@ from weft.tokens import counter_for
 from .composer import check_model, choose_model, context_json
 from .fields import DEFAULT_BRANCH, Answer, Ask, AsyncAnswer
 from .runs import is_unanswered
-from .sample import SAMPLE
 from .views import (
     Change,
     attempts_json,

@@ -2,9 +2,9 @@
 
 import pytest
 
+from weft.demo.sample import SAMPLE, ensure_sample, read_script
+from weft.demo.tools import calculate, demo_tools
 from weft.errors import ThreadError
-from weft.gateway.desk import calculate, desk_tools
-from weft.gateway.sample import SAMPLE, ensure_sample, read_script
 from weft.store import open_store
 from weft.thread import open as open_thread
 
@@ -94,7 +94,7 @@ def test_search_threads_finds_what_was_said_anywhere():
     store = open_store(None)
     open_thread(store, "one").user("the vault's word is marzipan")
     search = next(
-        tool for tool in desk_tools(store, store.threads) if tool.__name__ == "search_threads"
+        tool for tool in demo_tools(store, store.threads) if tool.__name__ == "search_threads"
     )
     assert "marzipan" in search("marzipan")
     assert "no message" in search("nougat")

@@ -42,8 +42,16 @@ from weft.model import (
 )
 from weft.tokens import counter_for
 
-from .phrases import Said, answer_question, clip, fill_schema, note_facts, read_notes, summarise
-from .picking import (
+from .replies import (
+    Said,
+    answer_question,
+    clip,
+    fill_schema,
+    note_facts,
+    read_notes,
+    summarise,
+)
+from .tool_choice import (
     asks_which,
     fitting_tool,
     named_tools,
@@ -53,7 +61,7 @@ from .picking import (
     wishes,
 )
 
-MODEL = "weft-offline"
+OFFLINE_MODEL = "weft-offline"
 PIECE = 24
 SUMMARY = 1000
 
@@ -100,7 +108,7 @@ def answer(request: Request) -> Iterator[Event]:
     blocks = next(filter(None, (rule(scene) for rule in RULES)))
     if request.params.reasoning is not None and request.params.reasoning.mode in ("on", "adaptive"):
         thought = f"The user's turn has {len(scene.words.split())} words. A rule answers it."
-        blocks = (Thinking(thought, signature=MODEL), *blocks)
+        blocks = (Thinking(thought, signature=OFFLINE_MODEL), *blocks)
     blocks, stop = _limit(blocks, request)
     count = counter_for("estimate").message
     spent = sum(count(message) for message in request.messages)

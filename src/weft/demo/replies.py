@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from weft.model import JsonObject
 
-from .picking import wishes
+from .tool_choice import wishes
 
 LINE = 160
 NOTE = 400

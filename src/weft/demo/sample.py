@@ -58,7 +58,7 @@ def ensure_sample(store: Store) -> None:
 
 
 def read_script() -> Script:
-    text = files("weft.gateway").joinpath("sample.toml").read_text("utf-8")
+    text = files("weft.demo").joinpath("sample.toml").read_text("utf-8")
     return convert(tomllib.loads(text), Script)
 
 

@@ -28,7 +28,7 @@ UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
 }
 
 
-def desk_tools(
+def demo_tools(
     store: Store, threads: Callable[[], Sequence[ThreadRecord]]
 ) -> Sequence[Callable[..., Any]]:
     """The functions that an agent may call; it looks only into these threads."""
