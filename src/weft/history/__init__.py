@@ -19,7 +19,7 @@ from .forget import Erased, forget_text, plan_forget
 from .fsck import JUDGE, Report, end_where_readable, examine, repair
 from .gc import Swept, sweep
 from .graph import TAG, merge_base, read_ancestors, read_branches, read_tags
-from .live import read_lines
+from .partial_compile import read_lines
 from .match import (
     Point,
     chain_message,
@@ -55,12 +55,12 @@ from .objects import (
     new_slot,
 )
 from .oplog import REDO, UNDO, is_switch, plan_redo, plan_undo, read_operations
-from .places import in_places
+from .original_order import in_places
 from .replay import Again, Replayed, advance, replay
 from .results import open_answers
 from .rewrite import PlannedRewrite, apply_rewrite, plan_rewrite, plan_state
-from .sayable import check_sayable
-from .seal import is_sealed
+from .json_check import check_sayable
+from .signatures import is_sealed
 from .search import (
     index_behind,
     message_words,

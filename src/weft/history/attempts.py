@@ -16,7 +16,7 @@ from weft.ids import Id
 from weft.model import Message, Refusal, Reminder, Stop, Text, Thinking, Usage
 from weft.store import AttemptRecord
 
-from .sayable import check_sayable
+from .json_check import check_sayable
 
 AttemptState = Literal["partial", "failed"]
 

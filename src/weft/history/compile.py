@@ -19,7 +19,7 @@ from weft.store import Step
 
 from .objects import Append, Rewrite, Row, Setup, State, decode_body, decode_entries, decode_said
 from .rewrite import apply_rewrite, changed, untouched
-from .seal import START, Seals, is_sealed
+from .signatures import START, Seals, is_sealed
 from .standing import Standing
 
 Count = Callable[[Message], int]

@@ -27,7 +27,7 @@ from weft.ids import Id, object_id
 from weft.model import JsonObject, Message, Params, Tool
 from weft.store import CommitRecord, Step
 
-from .sayable import check_sayable
+from .json_check import check_sayable
 
 Priority = Literal["skip", "normal", "important", "pinned"]
 PRIORITIES: tuple[Priority, ...] = ("skip", "normal", "important", "pinned")
