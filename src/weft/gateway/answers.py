@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from weft.codec import is_plain
-from weft.history import decode_said
+from weft.history import decode_appended
 from weft.ids import Id
 from weft.model import Block, Message, Origin, Redacted, Thinking, ToolCall
 from weft.store import Store
@@ -45,7 +45,9 @@ def find_answers(
         return {}
     spans = _echo_spans(store, incoming, place, is_complete)
     steps = store.read_commits(place.thread, list(dict.fromkeys(spans.values())))
-    messages = {step.commit.id: decode_said(step) for step in steps if step.commit.kind == "append"}
+    messages = {
+        step.commit.id: decode_appended(step) for step in steps if step.commit.kind == "append"
+    }
     return {
         span: with_private_parts(incoming.messages[span[0] : span[1]], messages[commit])
         for span, commit in spans.items()

@@ -24,7 +24,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from weft.history import Point, chain_message, decode_said, first_link, trace
+from weft.history import Point, chain_message, decode_appended, first_link, trace
 from weft.ids import Id, object_id
 from weft.model import (
     Block,
@@ -184,7 +184,7 @@ def _find_anchor(store: Store, incoming: Incoming, session: Sequence[str]) -> Pl
 def read_answer(store: Store, thread: str, commit: Id) -> Message | None:
     """The message that a commit appended."""
     steps = store.read_commits(thread, [commit])
-    return decode_said(steps[0]) if steps and steps[0].commit.kind == "append" else None
+    return decode_appended(steps[0]) if steps and steps[0].commit.kind == "append" else None
 
 
 def echo_at(messages: Sequence[Message], number: int) -> list[Message]:
@@ -259,7 +259,7 @@ def _end_of_echo(messages: Sequence[Message], length: int, answer: Step) -> int:
     """Where the echo of an answer ends: a client may hand it back as several messages."""
     if length == len(messages) or messages[length].role != "assistant":
         return length
-    texts = {block.text for block in decode_said(answer).blocks if isinstance(block, Text)}
+    texts = {block.text for block in decode_appended(answer).blocks if isinstance(block, Text)}
     while length < len(messages) and messages[length].role == "assistant":
         blocks = messages[length].blocks
         if not all(isinstance(block, Text) and block.text in texts for block in blocks):

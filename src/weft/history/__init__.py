@@ -14,22 +14,23 @@ from .attempts import (
 from .compile import HIDDEN_KINDS, Count, View, show_rows, shows
 from .conflict import CHOICES, AnyConflict, Choose, Conflict, ResultConflict, SetupConflict
 from .diff import Delta, Diff, diff_rows
-from .edit import edit_text
 from .forget import Erased, forget_text, plan_forget
 from .fsck import JUDGE, Report, end_where_readable, examine, repair
 from .gc import Swept, sweep
-from .graph import TAG, merge_base, read_ancestors, read_branches, read_tags
-from .partial_compile import read_lines
+from .graph import TAG, merge_base, read_ancestors, read_branches, read_tags, read_writers
+from .json_check import check_json
 from .match import (
     Point,
+    Series,
     chain_message,
     chain_messages,
+    encode_series,
     first_link,
     match_key,
     tools_digest,
     trace,
 )
-from .merge import Merged, merge3, merge_states
+from .merge import Merged, edit_text, merge3, merge_states, setup_changes
 from .objects import (
     PRIORITIES,
     Append,
@@ -46,31 +47,27 @@ from .objects import (
     State,
     commit_id,
     count_entries,
+    decode_appended,
     decode_body,
     decode_entries,
     decode_entry,
-    decode_said,
     encode_commit,
     encode_entry,
     new_slot,
 )
 from .oplog import REDO, UNDO, is_switch, plan_redo, plan_undo, read_operations
-from .original_order import in_places
+from .original_order import restore_original_order
+from .partial_compile import read_rows, read_tail
 from .replay import Again, Replayed, advance, replay
 from .results import open_answers
 from .rewrite import PlannedRewrite, apply_rewrite, plan_rewrite, plan_state
-from .json_check import check_sayable
-from .signatures import is_sealed
 from .search import (
     index_behind,
     message_words,
     read_every_commit,
     search_commits,
 )
-from .series import Series, encode_series
-from .setups import setup_changes
-from .tail import read_tail
-from .writers import read_writers
+from .signatures import is_signed
 
 __all__ = [
     "CHOICES",
@@ -117,14 +114,14 @@ __all__ = [
     "apply_rewrite",
     "chain_message",
     "chain_messages",
-    "check_sayable",
+    "check_json",
     "commit_id",
     "count_entries",
+    "decode_appended",
     "decode_attempt",
     "decode_body",
     "decode_entries",
     "decode_entry",
-    "decode_said",
     "diff_rows",
     "edit_text",
     "encode_attempt",
@@ -136,9 +133,8 @@ __all__ = [
     "first_link",
     "forget_text",
     "has_content",
-    "in_places",
     "index_behind",
-    "is_sealed",
+    "is_signed",
     "is_switch",
     "match_key",
     "merge3",
@@ -155,13 +151,14 @@ __all__ = [
     "read_ancestors",
     "read_branches",
     "read_every_commit",
-    "read_lines",
     "read_operations",
+    "read_rows",
     "read_tags",
     "read_tail",
     "read_writers",
     "repair",
     "replay",
+    "restore_original_order",
     "search_commits",
     "setup_changes",
     "show_rows",

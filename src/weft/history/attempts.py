@@ -16,7 +16,7 @@ from weft.ids import Id
 from weft.model import Message, Refusal, Reminder, Stop, Text, Thinking, Usage
 from weft.store import AttemptRecord
 
-from .json_check import check_sayable
+from .json_check import check_json
 
 AttemptState = Literal["partial", "failed"]
 
@@ -69,7 +69,7 @@ def encode_attempt(commit: Id, body: AttemptBody, created: float) -> AttemptReco
         data = _encoder.encode(body)
         _decoder.decode(data)
     except (msgspec.MsgspecError, TypeError, UnicodeError, RecursionError) as error:
-        check_sayable("attempt", body)
+        check_json("attempt", body)
         raise WrongValue("attempt", f"cannot be written as JSON: {error}") from None
     partial = body.message is not None and has_content(body.message)
     return AttemptRecord(commit, "partial" if partial else "failed", data, created)

@@ -17,17 +17,25 @@ from weft.ids import Id
 from weft.model import Message
 from weft.store import Step
 
-from .objects import Append, Rewrite, Row, Setup, State, decode_body, decode_entries, decode_said
-from .rewrite import apply_rewrite, changed, untouched
-from .signatures import START, Seals, is_sealed
-from .standing import Standing
+from .objects import (
+    Append,
+    Rewrite,
+    Row,
+    Setup,
+    State,
+    decode_appended,
+    decode_body,
+    decode_entries,
+)
+from .rewrite import SlotIndex, apply_rewrite, changed, untouched
+from .signatures import START, SignatureIndex, is_signed
 
 Count = Callable[[Message], int]
 
 HIDDEN_KINDS = frozenset({"reasoning"})
 
 
-class Weave:
+class SharedRows:
     """The shared part of views: lines, where each stands, and running token sums.
 
     Lines from place `born` on were appended one commit each, so that every one of those commits
@@ -38,15 +46,15 @@ class Weave:
     __slots__ = ("_traced", "born", "counting", "marks", "moved", "places", "rows", "seals", "sums")
 
     def __init__(
-        self, rows: list[Row], of: "Weave | None" = None, depth: int = 0, same: int = 0
+        self, rows: list[Row], of: "SharedRows | None" = None, depth: int = 0, same: int = 0
     ) -> None:
         """Lines of their own, or what `of` becomes behind the commit at this depth; `same` is how
         many lines both begin with."""
         self.rows = rows
-        self.seals = Seals() if of is None else Seals(of.seals, depth)
+        self.seals = SignatureIndex() if of is None else SignatureIndex(of.seals, depth)
         self.moved: dict[Id, Id] = {} if of is None else of.moved
         self._traced = (0, START)
-        self.places = Standing(rows, None if of is None else of.places, same)
+        self.places = SlotIndex(rows, None if of is None else of.places, same)
         self.sums: list[int] = []
         self.counting = Lock()
         self.born = len(rows)
@@ -55,10 +63,10 @@ class Weave:
     def append(self, row: Row, depth: int, setup: Setup | None, commit: Id) -> None:
         """Add the line that `commit` appends."""
         assert row.id is not None
-        if is_sealed(row.message) and row.id == commit:
+        if is_signed(row.message) and row.id == commit:
             self.seals.bind(row.id, depth, self._trace())
         if row.id != commit:
-            self.places = Standing(self.rows)  # lists that stand on the old one know where it was
+            self.places = SlotIndex(self.rows)  # lists that stand on the old one know where it was
         self.places.own[row.id] = len(self.rows)
         self.rows.append(row)
         if row.id == commit:
@@ -88,13 +96,13 @@ class View:
 
     def __init__(
         self,
-        weave: Weave | None = None,
+        weave: SharedRows | None = None,
         length: int = 0,
         head: Id | None = None,
         depth: int = 0,
         setup: Setup | None = None,
     ) -> None:
-        self._weave = weave or Weave([])
+        self._weave = weave or SharedRows([])
         self.length = length
         self.head = head
         self.depth = depth
@@ -110,13 +118,13 @@ class View:
         """The lines and the setup, for those who work out another."""
         return State(self.rows, self.setup)
 
-    def unbound(self, rows: Sequence[Row] | None = None) -> frozenset[Id]:
+    def stale_signatures(self, rows: Sequence[Row] | None = None) -> frozenset[Id]:
         """The lines whose signed thinking stands behind another beginning than it was signed for.
 
         Lines that another branch or a compaction brought are among them. With `rows`, as it would
         be if these were the lines.
         """
-        return self._weave.seals.unbound(show_rows(self.rows if rows is None else rows))
+        return self._weave.seals.stale_signatures(show_rows(self.rows if rows is None else rows))
 
     def commit_of(self, slot: Id) -> Id:
         """The commit that appended the line in this slot, if an append did."""
@@ -165,9 +173,9 @@ class View:
             match op:
                 case Append(kind=kind, priority=priority):
                     if length != len(weave.rows):
-                        weave = Weave(weave.rows[:length], weave, before, length)
+                        weave = SharedRows(weave.rows[:length], weave, before, length)
                         shared = False
-                    row = Row(op.slot or head, decode_said(step), priority, kind)
+                    row = Row(op.slot or head, decode_appended(step), priority, kind)
                     weave.append(row, depth, setup, head)
                     length += 1
                 case Rewrite():
@@ -181,7 +189,7 @@ class View:
                             lines = lines[:length]
                         rows = apply_rewrite(lines, op, messages, head, weave.places)
                         same = untouched(op, weave.places, length)
-                        weave = Weave(rows, weave, before, same)
+                        weave = SharedRows(rows, weave, before, same)
                         shared = False
                     else:
                         _change_in_place(weave, op, messages)
@@ -191,7 +199,7 @@ class View:
         return View(weave, length, head, depth, setup)
 
 
-def _change_in_place(weave: Weave, op: Rewrite, messages: Sequence[Message]) -> None:
+def _change_in_place(weave: SharedRows, op: Rewrite, messages: Sequence[Message]) -> None:
     """Changes alone, on a weave that no view has seen: a thousand pins cost a thousand steps."""
     for change in op.change:
         try:

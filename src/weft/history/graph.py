@@ -4,11 +4,58 @@ Depth grows along every parent, so a walk that always takes the deepest commit n
 common ancestor first, having read no more than what the two sides do not share.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from heapq import heappop, heappush
 
 from weft.ids import Id
 from weft.store import Node, Step, Store
+
+from .objects import PLAIN
+
+
+def read_writers(store: Store, thread: str, head: Id, slots: Collection[Id]) -> list[Step]:
+    """The commits that `head` comes from and that may have written these lines, older first.
+
+    Others are among them; every commit that wrote one of the lines is.
+    """
+    born = store.read_depths(thread, head, list(slots))
+    oldest = min((born.get(slot, 1) for slot in slots), default=1)
+    found: dict[Id, Step] = {}
+    ids = set(born)
+    sides = _read_chain(store, thread, head, oldest - 1, found)
+    seen: set[Id] = set()
+    while sides:
+        tip = sides.pop()
+        if tip not in seen:
+            seen.add(tip)
+            after, aside = _leave(store, thread, head, tip)
+            ids |= aside.intersection(slots)
+            sides += _read_chain(store, thread, tip, after, found)
+    for step in store.read_commits(thread, [id for id in ids if id not in found]):
+        found[step.commit.id] = step
+    return sorted(found.values(), key=lambda step: step.depth)
+
+
+def _read_chain(store: Store, thread: str, tip: Id, after: int, found: dict[Id, Step]) -> list[Id]:
+    """Add what a chain of first parents says beside plain messages; the sides it merged."""
+    sides: list[Id] = []
+    for step in store.walk(thread, tip, after=after, but=tuple(PLAIN)):
+        if step.commit.id not in found:
+            found[step.commit.id] = step
+            sides += step.commit.parents[1:]
+    return sides
+
+
+def _leave(store: Store, thread: str, head: Id, tip: Id) -> tuple[int, set[Id]]:
+    """The depth at which a side left the chain of `head`, 0 where it never did; what is above."""
+    limit = NEAR
+    while True:
+        nodes = store.walk_nodes(thread, tip, limit)
+        shared = store.read_depths(thread, head, [node.id for node in nodes])
+        if shared or len(nodes) < limit:
+            return max(shared.values(), default=0), {n.id for n in nodes if n.id not in shared}
+        limit = min(4 * limit, limit + FAR)
+
 
 OURS, THEIRS = 1, 2
 PAGE = 64

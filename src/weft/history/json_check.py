@@ -15,7 +15,7 @@ from weft.errors import WrongValue
 FOREIGN = (bytes, bytearray, memoryview)
 
 
-def check_sayable(field: str, value: Any) -> None:
+def check_json(field: str, value: Any) -> None:
     """Raise `WrongValue` naming the first place inside that JSON cannot say."""
     try:
         plain = msgspec.to_builtins(value, builtin_types=FOREIGN)

@@ -11,21 +11,252 @@ The same function takes a commit back: reverting is merging, onto the present li
 what the commit made to what it was made from.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct, structs
 
+from weft.errors import MergeConflict
 from weft.ids import Id
-from weft.model import Block, Message, Refusal, Text, ToolCall, ToolResult
+from weft.model import (
+    Audio,
+    Block,
+    File,
+    Image,
+    Message,
+    Params,
+    Redacted,
+    Refusal,
+    Text,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
 
-from .conflict import AnyConflict, Choose, Conflict
-from .edit import edit_text
-from .folds import settle_folds
+from .conflict import CHOICES, AnyConflict, Choose, Conflict, Lines, SetupConflict
 from .objects import PRIORITIES, Priority, Row, Setup, State
 from .results import concat_results, is_same_result, settle_results
 from .rewrite import same_start
-from .setups import merge_setup
-from .weave import weave
+
+TOOLS = "tools"
+
+
+def merge_setup(
+    base: Setup | None, ours: Setup | None, theirs: Setup | None, settle: Choose
+) -> Setup | None:
+    """The tools and parameters that hold after a merge; `settle` is asked where both changed one.
+
+    Raises `MergeConflict` where the answer is no choice: words are no setup.
+    """
+    if ours == theirs or theirs == base:
+        return ours
+    if ours == base:
+        return theirs
+    old, left, right = (_parts(setup) for setup in (base, ours, theirs))
+    parts = {name: right[name] if left[name] == old[name] else left[name] for name in old}
+    clash = [n for n in old if left[n] != right[n] and old[n] not in (left[n], right[n])]
+    if clash:
+        conflict = SetupConflict(tuple(clash), base, ours, theirs)
+        parts.update(_chosen_parts(conflict, settle(conflict), left, right))
+    merged = _setup_of(parts)
+    return ours if merged == (ours or Setup()) else merged
+
+
+def setup_changes(before: Setup | None, after: Setup | None) -> tuple[str, ...]:
+    """The parts that are not the same."""
+    old, new = _parts(before), _parts(after)
+    return tuple(name for name in old if old[name] != new[name])
+
+
+def _chosen_parts(
+    conflict: SetupConflict, choice: str, left: dict[str, Any], right: dict[str, Any]
+) -> dict[str, Any]:
+    """The parts in conflict, as they were settled."""
+    if choice not in CHOICES:
+        line = f"the setup takes ours, theirs or concat, not the words {choice!r}"
+        raise MergeConflict(line, (conflict,))
+    side = right if choice == "theirs" else left
+    found = {name: side[name] for name in conflict.parts}
+    if choice == "concat" and TOOLS in found:
+        found[TOOLS] = _both_tool_lists(left[TOOLS], right[TOOLS])
+    return found
+
+
+def _both_tool_lists(ours: tuple[Tool, ...], theirs: tuple[Tool, ...]) -> tuple[Tool, ...]:
+    known = {tool.name for tool in ours}
+    return (*ours, *(tool for tool in theirs if tool.name not in known))
+
+
+def _parts(setup: Setup | None) -> dict[str, Any]:
+    setup = setup or Setup()
+    return {TOOLS: setup.tools, **structs.asdict(setup.params)}
+
+
+def _setup_of(parts: dict[str, Any]) -> Setup:
+    params = {name: value for name, value in parts.items() if name != TOOLS}
+    return Setup(parts[TOOLS], Params(**params))
+
+
+def edit_text(message: Message, text: str) -> Message:
+    """The message saying `text` instead: calls, media and results stay, thinking does not.
+
+    Where a message is nothing but one tool's answer, the answer's text is what changes. Thinking
+    goes because its signature vouches for words that are no longer there.
+    """
+    answers = [place for place, b in enumerate(message.blocks) if isinstance(b, ToolResult)]
+    spoken = [place for place, b in enumerate(message.blocks) if isinstance(b, Text | Refusal)]
+    if answers and not spoken:
+        return _edit_answer(message, answers[0], text)
+    first = spoken[0] if spoken else _opening(message.blocks)
+    ahead = [block for block in message.blocks[:first] if _stays(block)]
+    behind = [block for block in message.blocks[first:] if _stays(block)]
+    said: list[Block] = [Text(text)] if text or not (ahead or behind) else []
+    return structs.replace(message, blocks=(*ahead, *said, *behind), form="")
+
+
+def _stays(block: Block) -> bool:
+    return not isinstance(block, Text | Refusal | Thinking | Redacted)
+
+
+def _opening(blocks: tuple[Block, ...]) -> int:
+    """Where words go that were not there: behind media, before calls and a closing checkpoint."""
+    before = (Image, File, Audio, Thinking, Redacted)
+    return next((n for n, b in enumerate(blocks) if not isinstance(b, before)), len(blocks))
+
+
+def _edit_answer(message: Message, place: int, text: str) -> Message:
+    answer = message.blocks[place]
+    assert isinstance(answer, ToolResult)
+    media = tuple(block for block in answer.content if not isinstance(block, Text | Refusal))
+    new = structs.replace(answer, content=(Text(text), *media), form="")
+    blocks = (*message.blocks[:place], new, *message.blocks[place + 1 :])
+    return structs.replace(message, blocks=blocks)
+
+
+def settle_folds(old: Lines, left: Lines, right: Lines, settle: Choose) -> dict[Id, Row | None]:
+    """The lines that change when each pair of rival summaries is settled."""
+    lines: dict[Id, Row | None] = {}
+    our_folds, their_folds = _folds(old, left), _folds(old, right)
+    asked: dict[tuple[tuple[Id, ...], tuple[Id, ...]], str] = {}
+    for slot in old:
+        mine, other = our_folds.get(slot, ()), their_folds.get(slot, ())
+        if not mine or not other or mine == other:
+            continue
+        if (mine, other) not in asked:
+            conflict = Conflict(slot, "folded", old[slot], left[mine[0]], right[other[0]])
+            asked[mine, other] = settle(conflict)
+    for (mine, other), choice in asked.items():
+        if choice == "ours":
+            _undo_fold(other, their_folds, left, lines)
+        elif choice == "theirs":
+            _undo_fold(mine, our_folds, right, lines)
+        elif choice != "concat":
+            _undo_fold(other, their_folds, left, lines)
+            summary = left[mine[0]]
+            message = edit_text(summary.message, choice)
+            lines[mine[0]] = structs.replace(summary, message=message)
+    return lines
+
+
+def _folds(old: Lines, side: Lines) -> dict[Id, tuple[Id, ...]]:
+    """For every line that a side folded, the summaries that stand in its gap."""
+    gaps: dict[Id | None, list[Id]] = {}
+    anchor: Id | None = None
+    for slot, row in side.items():
+        if slot in old:
+            anchor = slot
+        elif row.kind == "summary":
+            gaps.setdefault(anchor, []).append(slot)
+    folds: dict[Id, tuple[Id, ...]] = {}
+    anchor = None
+    for slot in old:
+        if slot in side:
+            anchor = slot
+        elif anchor in gaps:
+            folds[slot] = tuple(gaps[anchor])
+    return folds
+
+
+def _undo_fold(
+    summaries: tuple[Id, ...],
+    folds: dict[Id, tuple[Id, ...]],
+    other: Lines,
+    lines: dict[Id, Row | None],
+) -> None:
+    """Leave one side's summaries out, and give back what they alone had folded."""
+    for summary in summaries:
+        lines[summary] = other.get(summary)
+    for slot, into in folds.items():
+        if into == summaries:
+            lines[slot] = other.get(slot)
+
+
+def merge_order(
+    old: Lines, left: Lines, right: Lines, settled: Mapping[Id, Row | None]
+) -> list[Id]:
+    """All slots of the merged list in order.
+
+    `settled` is what each line came to: one that we had dropped and that is kept after all comes
+    back where they have it.
+    """
+    runs = _their_runs(old, left, right, settled)
+    slots = list(left)
+    woven: list[Id] = []
+    anchor: Id | None = None
+    position = 0
+    while True:
+        start = position
+        while position < len(slots) and slots[position] not in old and slots[position] not in right:
+            position += 1
+        mine, theirs = slots[start:position], runs.get(anchor, [])
+        if mine and theirs:
+            asked = _open_calls(left.get(slot) or right[slot] for slot in woven)
+            ours_answers = _answers([left[slot] for slot in mine], asked)
+            their_answers = _answers([right[slot] for slot in theirs], asked)
+            woven += [*theirs, *mine] if their_answers and not ours_answers else [*mine, *theirs]
+        else:
+            woven += [*mine, *theirs]
+        if position == len(slots):
+            return woven
+        anchor = slots[position]
+        woven.append(anchor)
+        position += 1
+
+
+def _their_runs(
+    old: Lines, left: Lines, right: Lines, settled: Mapping[Id, Row | None]
+) -> dict[Id | None, list[Id]]:
+    """The lines that only they have, by the nearest line before them that we have too."""
+    runs: dict[Id | None, list[Id]] = {}
+    anchor: Id | None = None
+    for slot in right:
+        if slot in left:
+            anchor = slot
+        elif slot not in old or settled.get(slot) is not None:
+            runs.setdefault(anchor, []).append(slot)
+    return runs
+
+
+def _open_calls(rows: Iterable[Row]) -> frozenset[str]:
+    """Ids of calls that nothing has answered yet."""
+    waiting: set[str] = set()
+    for row in rows:
+        for block in row.message.blocks:
+            if isinstance(block, ToolCall):
+                waiting.add(block.id)
+            elif isinstance(block, ToolResult):
+                waiting.discard(block.call_id)
+    return frozenset(waiting)
+
+
+def _answers(rows: Sequence[Row], asked: frozenset[str]) -> frozenset[str]:
+    return frozenset(
+        block.call_id
+        for row in rows
+        for block in row.message.blocks
+        if isinstance(block, ToolResult) and block.call_id in asked
+    )
 
 
 class Merged(Struct, frozen=True):
@@ -56,7 +287,7 @@ def merge3(
     for slot in {**old, **left, **right}:
         lines[slot] = _merge_line(slot, old.get(slot), left.get(slot), right.get(slot), settle)
     lines.update(settle_folds(old, left, right, settle))
-    order = weave(old, left, right, lines)
+    order = merge_order(old, left, right, lines)
     answered = settle_results(order, lines, left, right, settle)
     settled = (lines[slot] for slot in order)
     rows = list(ours)

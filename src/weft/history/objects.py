@@ -27,7 +27,7 @@ from weft.ids import Id, object_id
 from weft.model import JsonObject, Message, Params, Tool
 from weft.store import CommitRecord, Step
 
-from .json_check import check_sayable
+from .json_check import check_json
 
 Priority = Literal["skip", "normal", "important", "pinned"]
 PRIORITIES: tuple[Priority, ...] = ("skip", "normal", "important", "pinned")
@@ -232,7 +232,7 @@ def decode_entries(step: Step) -> list[Message]:
     ]
 
 
-def decode_said(step: Step) -> Message:
+def decode_appended(step: Step) -> Message:
     """The one message that an append brings; raises `Damaged` where it is gone."""
     if not step.contents:
         raise Damaged(f"commit {step.commit.id.hex()} names an entry that is not there")
@@ -287,9 +287,9 @@ def _written(value: Any, field: str, decoder: msgspec.json.Decoder[Any]) -> byte
     except msgspec.ValidationError as error:
         raise WrongValue(field, f"is not valid: {error}") from None
     except (TypeError, UnicodeError, RecursionError) as error:
-        check_sayable(field, value)
+        check_json(field, value)
         raise WrongValue(field, f"cannot be said as JSON: {error}") from None
-    check_sayable(field, value)
+    check_json(field, value)
     return data
 
 

@@ -17,7 +17,7 @@ Lines = Callable[[Id | None], Sequence[Row]]
 """What a commit compiles to."""
 
 
-def in_places(
+def restore_original_order(
     store: Store, thread: str, head: Id, target: Id, rows: Sequence[Row], lines: Lines
 ) -> Sequence[Row]:
     """The rows that taking back `target` comes to, in the order in which they were said.

@@ -9,14 +9,98 @@ behind that one's. Two lines in the same half step have no order here; where it 
 answer is `None`, and the caller compiles.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import floor
 
 from weft.ids import Id
 from weft.store import Step, Store
 
-from .objects import PLAIN, Append, Rewrite, Row, decode_body, decode_entries, decode_said, new_slot
-from .rewrite import changed
+from .compile import show_rows
+from .objects import (
+    PLAIN,
+    Append,
+    Insert,
+    Placed,
+    Rewrite,
+    Row,
+    Setup,
+    decode_appended,
+    decode_body,
+    decode_entries,
+    new_slot,
+)
+from .rewrite import apply_rewrite, changed
+
+SLACK = 64
+GROWTH = 4
+
+
+def read_tail(
+    store: Store, thread: str, head: Id, last: int, *, reasoning: bool = False
+) -> list[Row]:
+    """The last so many lines that show at this commit; fewer where there are no more."""
+    limit = last + SLACK
+    while True:
+        steps = store.walk(thread, head, limit=limit)
+        shown = show_rows(tail_of(steps), reasoning=reasoning)
+        if len(shown) >= last or len(steps) < limit:
+            return shown[max(0, len(shown) - last) :]
+        limit *= GROWTH
+
+
+def tail_of(steps: Iterable[Step]) -> list[Row]:
+    """The lines behind everything that stood there before these commits."""
+    rows: list[Row] = []
+    starts = False  # whether the end is the whole list, since the first commit is among the steps
+    for step in steps:
+        starts = starts or not step.commit.parents
+        op = decode_body(step).op
+        match op:
+            case Append(kind=kind, priority=priority):
+                slot = op.slot or step.commit.id
+                rows.append(Row(slot, decode_appended(step), priority, kind))
+            case Rewrite():
+                messages = decode_entries(step)
+                within = _within(op, rows, step.commit.id, starts)
+                rows = apply_rewrite(rows, within, messages, step.commit.id)
+            case Setup():
+                pass
+    return rows
+
+
+def _within(op: Rewrite, rows: Sequence[Row], commit: Id, starts: bool) -> Rewrite:
+    """As much of a rewrite as concerns these last lines of its list."""
+    known: set[Id | None] = {row.id for row in rows}
+    if starts:
+        known.add(None)  # what stands before everything is here too
+    return Rewrite(
+        drop=tuple(
+            (first if first in known else _first_slot(rows), last)
+            for first, last in op.drop
+            if last in known
+        ),
+        change=tuple(change for change in op.change if change.slot in known),
+        insert=tuple(insert for insert in _with_slots(op.insert, commit) if insert.after in known),
+    )
+
+
+def _first_slot(rows: Sequence[Row]) -> Id:
+    slot = rows[0].id
+    assert slot is not None
+    return slot
+
+
+def _with_slots(inserts: Iterable[Insert], commit: Id) -> Iterator[Insert]:
+    """The inserts with every slot spelt out, because a slot's number counts all of them."""
+    number = 0
+    for insert in inserts:
+        rows: list[Placed] = []
+        for placed in insert.rows:
+            slot = new_slot(commit, number) if placed.slot is None else placed.slot
+            rows.append(Placed(placed.entry, slot, placed.priority, placed.kind))
+            number += 1
+        yield Insert(tuple(rows), insert.after)
+
 
 Ranks = dict[Id | None, float]
 
@@ -25,7 +109,7 @@ class _Unordered(LookupError):
     """The ranks do not tell whether a line is inside a run."""
 
 
-def read_lines(store: Store, thread: str, head: Id, slots: Collection[Id]) -> dict[Id, Row] | None:
+def read_rows(store: Store, thread: str, head: Id, slots: Collection[Id]) -> dict[Id, Row] | None:
     """Those of these lines that the commit compiles to; `None` where only compiling tells."""
     depths = store.read_depths(thread, head, list(slots))
     oldest = min((depths.get(slot, 0) for slot in slots), default=0)
@@ -116,4 +200,4 @@ def _named(rewrites: Iterable[Rewrite]) -> Iterator[Id]:
 def _appended(step: Step) -> Row:
     op = decode_body(step).op
     assert isinstance(op, Append)
-    return Row(op.slot or step.commit.id, decode_said(step), op.priority, op.kind)
+    return Row(op.slot or step.commit.id, decode_appended(step), op.priority, op.kind)

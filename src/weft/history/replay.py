@@ -24,9 +24,9 @@ from .objects import (
     Row,
     Setup,
     State,
+    decode_appended,
     decode_body,
     decode_entries,
-    decode_said,
 )
 from .results import is_answered_again
 from .rewrite import apply_rewrite, plan_state
@@ -107,7 +107,7 @@ def _append_again(
     slot = op.slot or step.commit.id
     if any(row.id == slot for row in onto.rows):
         return None, onto
-    message = decode_said(step)
+    message = decode_appended(step)
     if is_answered_again(onto.rows, message):  # a second result for one call: settled by a merge
         return _rewrite_again(step, body, states, choose, conflicts)
     named = Append(op.kind, op.priority, slot)

@@ -14,7 +14,43 @@ from weft.ids import Id
 from weft.model import Message
 
 from .objects import Change, Insert, Placed, Rewrite, Row, Setup, State, new_slot, same_setup
-from .standing import Standing
+
+DEEPEST = 8
+"""So many lists may stand on each other before one is counted anew."""
+
+
+class SlotIndex:
+    """The places of `rows`; the first `shared` of them are where `before` has them.
+
+    `own` are the places behind those: whoever appends a line writes it there.
+    """
+
+    __slots__ = ("_before", "_deep", "_shared", "own")
+
+    def __init__(self, rows: Sequence[Row], before: "SlotIndex | None" = None, shared: int = 0):
+        self._deep = 0 if before is None or not shared else before._deep + 1
+        if self._deep > DEEPEST:
+            self._deep = 0
+        self._before = before if self._deep else None
+        self._shared = shared if self._deep else 0
+        self.own: dict[Id | None, int] = {
+            rows[place].id: place for place in range(self._shared, len(rows))
+        }
+
+    def find(self, slot: Id | None) -> int | None:
+        """The place of a slot, or `None` where it is not in the list."""
+        place = self.own.get(slot)
+        if place is not None or self._before is None:
+            return place
+        place = self._before.find(slot)
+        return place if place is not None and place < self._shared else None
+
+    def __getitem__(self, slot: Id | None) -> int:
+        place = self.find(slot)
+        if place is None:
+            raise KeyError(slot)
+        return place
+
 
 RUN = 256
 
@@ -69,14 +105,14 @@ def apply_rewrite(
     op: Rewrite,
     messages: Sequence[Message],
     commit: Id,
-    position: Standing | None = None,
+    position: SlotIndex | None = None,
 ) -> list[Row]:
     """The list that `op` makes of `rows`; raises `Damaged` where it names an unknown slot.
 
     `position` is where each slot stands, if that is known already.
     """
     if position is None:
-        position = Standing(rows)
+        position = SlotIndex(rows)
     touched: dict[int, Row | None] = {}
     added: dict[int, list[Row]] = {}
     number = 0
@@ -107,7 +143,7 @@ def apply_rewrite(
     return woven
 
 
-def untouched(op: Rewrite, position: Standing, length: int) -> int:
+def untouched(op: Rewrite, position: SlotIndex, length: int) -> int:
     """How many lines at the start of a list of this length an operation surely leaves alone."""
     places = [position[change.slot] for change in op.change]
     places += [position[first] for first, _ in op.drop]

@@ -20,7 +20,7 @@ START = 0
 UNKNOWN = (0, -1)
 
 
-class Seals:
+class SignatureIndex:
     """What the thinking of the lines of one chain was signed behind.
 
     Only what was appended along the chain itself counts, so that a compile from scratch, which
@@ -29,7 +29,7 @@ class Seals:
 
     __slots__ = ("_behind", "_prints")
 
-    def __init__(self, of: "Seals | None" = None, depth: int = 0) -> None:
+    def __init__(self, of: "SignatureIndex | None" = None, depth: int = 0) -> None:
         """Empty, or what the chain of another knew when it was `depth` commits deep."""
         known: dict[Id, tuple[int, int]] = {} if of is None else of._behind
         self._behind = {slot: bound for slot, bound in known.items() if bound[0] <= depth}
@@ -45,11 +45,11 @@ class Seals:
             start = hash((start, self._print(row)))
         return start
 
-    def unbound(self, rows: Sequence[Row]) -> frozenset[Id]:
+    def stale_signatures(self, rows: Sequence[Row]) -> frozenset[Id]:
         """The lines among these whose signed thinking stands behind another beginning now."""
         found: set[Id] = set()
         done, trace = 0, START
-        for place in [place for place, row in enumerate(rows) if is_sealed(row.message)]:
+        for place in [place for place, row in enumerate(rows) if is_signed(row.message)]:
             done, trace = place, self.trace(rows[done:place], trace)
             slot = rows[place].id
             if slot is not None and self._behind.get(slot, UNKNOWN)[1] != trace:
@@ -66,7 +66,7 @@ class Seals:
         return print
 
 
-def is_sealed(message: Message) -> bool:
+def is_signed(message: Message) -> bool:
     """Whether a message has thinking that its maker signed."""
     for block in message.blocks:  # asked of every line that is compiled: no generator
         if isinstance(block, Redacted) or (

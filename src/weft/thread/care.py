@@ -13,7 +13,7 @@ from weft.history import (
     Erased,
     Report,
     Swept,
-    check_sayable,
+    check_json,
     end_where_readable,
     examine,
     forget_text,
@@ -91,7 +91,7 @@ def forget(target: Target, text: str, *, preview: bool = False) -> Erased:
     """Erase a text from everything a store has, for good."""
     if not text.strip():
         raise ThreadError("a blank text cannot be forgotten")
-    check_sayable("text", text)
+    check_json("text", text)
     with _Opened(target) as store:
         return plan_forget(store, text) if preview else forget_text(store, text, time())
 

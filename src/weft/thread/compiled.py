@@ -134,7 +134,7 @@ class CompiledContext:
 
     @cached_property
     def _sendable(self) -> tuple[tuple[Row, ...], tuple[Loss, ...]]:
-        return without_unbound(self.rows, self._view.unbound())
+        return without_unbound(self.rows, self._view.stale_signatures())
 
     @property
     def setup(self) -> Setup:

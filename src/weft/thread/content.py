@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from weft.errors import ThreadError, WrongValue
-from weft.history import check_sayable
+from weft.history import check_json
 from weft.ids import canonical
 from weft.model import JsonObject, Message, Text, Thinking, ToolCall, ToolResult
 
@@ -172,7 +172,7 @@ def _check_members(kind: str, content: JsonObject) -> None:
 def _check_fields(content: Any) -> None:
     """A class is as good as the dict it stands for; its fields are looked at in the same way."""
     kind = f"{content_type(content)} content"
-    check_sayable(kind, content)
+    check_json(kind, content)
     try:
         msgspec.convert(msgspec.to_builtins(content), Content)
     except msgspec.ValidationError as error:

@@ -12,7 +12,7 @@ from weft.history import (
     Row,
     decode_body,
     read_branches,
-    read_lines,
+    read_rows,
     shows,
 )
 from weft.ids import Id
@@ -143,7 +143,7 @@ def find_lines(handle: Handle, steps: Sequence[Step]) -> Find:
     head = handle.head()
     if head is not None and not handle.has_view(head):
         slots = {slot for step in steps for slot, _ in written_lines(step)}
-        lines = read_lines(handle.store, handle.name, head, slots)
+        lines = read_rows(handle.store, handle.name, head, slots)
         if lines is not None:
             return lines.get
     return handle.view(head).find

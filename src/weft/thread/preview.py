@@ -16,7 +16,7 @@ from weft.history import (
     State,
     View,
     diff_rows,
-    is_sealed,
+    is_signed,
     setup_changes,
     show_rows,
 )
@@ -96,13 +96,13 @@ def foresee(
 
 def lost_thinking(view: View, rows: Sequence[Row]) -> tuple[str, ...]:
     """The lines whose thinking is sent now, and which stay without it."""
-    unbound = view.unbound()
-    sent = {r.id for r in show_rows(view.rows) if is_sealed(r.message) and r.id not in unbound}
-    later = view.unbound(rows) if sent else frozenset[bytes]()
+    unbound = view.stale_signatures()
+    sent = {r.id for r in show_rows(view.rows) if is_signed(r.message) and r.id not in unbound}
+    later = view.stale_signatures(rows) if sent else frozenset[bytes]()
     return tuple(
         row.id.hex()
         for row in show_rows(rows)
-        if row.id is not None and row.id in sent and (row.id in later or not is_sealed(row.message))
+        if row.id is not None and row.id in sent and (row.id in later or not is_signed(row.message))
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from weft.errors import Ambiguous, NotFound, ThreadError, WrongValue
-from weft.history import TAG, Append, Rewrite, Row, View, decode_body, new_slot, read_lines
+from weft.history import TAG, Append, Rewrite, Row, View, decode_body, new_slot, read_rows
 from weft.ids import SIZE, Id
 
 from .arguments import check_name as check_line
@@ -80,7 +80,7 @@ def read_row(handle: Handle, name: Name) -> Row:
     head, typed = handle.head(), _typed(_named(handle, name))
     if head is not None and len(typed) == FULL and not handle.has_view(head):
         slot = bytes.fromhex(typed)
-        lines = read_lines(handle.store, handle.name, head, [slot])
+        lines = read_rows(handle.store, handle.name, head, [slot])
         if lines is not None and slot in lines:
             return lines[slot]
     return resolve_row(handle, handle.view(head), name)

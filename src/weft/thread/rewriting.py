@@ -20,9 +20,9 @@ from weft.history import (
     Row,
     State,
     edit_text,
-    in_places,
     merge_states,
     plan_state,
+    restore_original_order,
 )
 from weft.ids import Id
 from weft.model import JsonObject, Message, Text, is_system
@@ -166,7 +166,9 @@ def _in_order(handle: Handle, head: Id | None, target: Id, rows: Sequence[Row]) 
     view = handle.view(head)
     if head is None or all(row.id is None or view.find(row.id) for row in rows):
         return rows
-    return in_places(handle.store, handle.name, head, target, rows, lambda at: handle.view(at).rows)
+    return restore_original_order(
+        handle.store, handle.name, head, target, rows, lambda at: handle.view(at).rows
+    )
 
 
 def _unless(new: Priority, old: Priority) -> Priority | None:

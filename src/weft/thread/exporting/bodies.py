@@ -62,7 +62,7 @@ def write_body(handle: Handle, format: str, model: str | None = None) -> Written
 
 def _read_said(handle: Handle) -> _Said:
     view = handle.view(handle.head())
-    rows, unsaid = without_unbound(show_rows(view.rows), view.unbound())
+    rows, unsaid = without_unbound(show_rows(view.rows), view.stale_signatures())
     head = None if view.head is None else view.head.hex()
     return _Said(head, tuple(row.message for row in rows), view.setup or Setup(), unsaid)
 

@@ -15,7 +15,7 @@ from itertools import takewhile
 
 from msgspec import Struct
 
-from weft.history import Append, Row, decode_body, decode_said
+from weft.history import Append, Row, decode_appended, decode_body
 from weft.ids import Id
 from weft.model import Message
 from weft.store import Step
@@ -271,4 +271,4 @@ def _carried(steps: Iterable[Step], format: str) -> dict[Id, Attachment]:
 
 
 def _first(step: Step) -> Message:
-    return decode_said(step)
+    return decode_appended(step)

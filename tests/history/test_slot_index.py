@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from weft.history.objects import Row
-from weft.history.standing import DEEPEST, Standing
+from weft.history.rewrite import DEEPEST, SlotIndex
 from weft.model import Message
 
 
@@ -18,7 +18,7 @@ def test_a_list_that_stands_on_others_finds_what_a_plain_count_finds(seed):
     dice = Random(seed)
     slots = iter(range(10_000))
     rows = [line(next(slots)) for _ in range(30)]
-    standing = Standing(rows)
+    standing = SlotIndex(rows)
     seen = set(range(30))
     for _ in range(3 * DEEPEST):
         shared = dice.randrange(len(rows) + 1)
@@ -27,7 +27,7 @@ def test_a_list_that_stands_on_others_finds_what_a_plain_count_finds(seed):
         kept = below[: dice.randrange(len(below) + 1)]
         grown = [line(next(slots)) for _ in range(dice.randrange(4))]
         newer = rows[:shared] + kept + grown
-        older, standing = standing, Standing(newer, standing, shared)
+        older, standing = standing, SlotIndex(newer, standing, shared)
         older.own[late := next(slots)] = len(rows)  # the list below grows on
         rows = newer
         seen |= {row.id for row in rows} | {late}
@@ -39,4 +39,4 @@ def test_a_list_that_stands_on_others_finds_what_a_plain_count_finds(seed):
 
 def test_a_slot_that_is_not_there_is_a_key_error():
     with pytest.raises(KeyError):
-        Standing([line(b"a")])[b"b"]
+        SlotIndex([line(b"a")])[b"b"]

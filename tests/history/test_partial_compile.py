@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import weft
 from weft.errors import ThreadError
-from weft.history import read_lines
+from weft.history import read_rows
 from weft.ids import Id
 
 Verb = Callable[[weft.Thread, int], object]
@@ -90,9 +90,9 @@ def test_lines_read_alone_are_those_of_the_whole(steps: list[tuple[str, int]]) -
     t, head, slots = _play(steps)
     view = weft.open(t.store)._handle.view(head)  # pyright: ignore[reportPrivateUsage]
     whole = {slot: row for slot in slots if (row := view.find(slot)) is not None}
-    assert read_lines(t.store, "default", head, slots) in (whole, None)
+    assert read_rows(t.store, "default", head, slots) in (whole, None)
     for slot in slots:
-        alone = read_lines(t.store, "default", head, {slot})
+        alone = read_rows(t.store, "default", head, {slot})
         assert alone is None or alone.get(slot) == whole.get(slot)
     fresh = weft.open(t.store)
     for words in ("said", "edited", "theirs", "ours", "first"):
@@ -103,7 +103,7 @@ def test_lines_read_alone_are_those_of_the_whole(steps: list[tuple[str, int]]) -
 def test_a_common_history_needs_no_compile(verb: str) -> None:
     steps = [("say", number) for number in range(5)] + [(verb, 1), ("say", 6), (verb, 2)]
     t, head, slots = _play(steps)
-    assert read_lines(t.store, "default", head, slots) is not None
+    assert read_rows(t.store, "default", head, slots) is not None
 
 
 def test_search_on_a_fresh_handle_compiles_nothing() -> None:
