@@ -51,6 +51,14 @@ def test_a_store_that_holds_a_thread_is_left_alone():
     assert [record.name for record in store.threads()] == ["mine"]
 
 
+def test_a_deleted_sample_does_not_come_back():
+    store = open_store(None)
+    ensure_sample(store)
+    open_thread(store, SAMPLE).delete()
+    ensure_sample(store)
+    assert store.threads() == []
+
+
 def test_the_script_is_named_as_the_thread():
     assert read_script().name == SAMPLE
 

@@ -237,6 +237,25 @@ def test_a_model_that_nobody_pays_for_is_refused_here(tmp_path, path, body):
     assert "no upstream serves the model 'mystery'" in orjson.loads(data)["error"]["message"]
 
 
+def test_a_key_sees_and_restores_only_its_own_deleted_threads(tmp_path):
+    body = {"model": "weft-offline", "messages": [{"role": "user", "content": "secret of A"}]}
+    with weft_serve(tmp_path, WEFT_API_KEYS="key-a,key-b") as gateway:
+        posted = post(f"{gateway.url}/v1/chat/completions", body, {"authorization": "Bearer key-a"})
+        name = posted[1]["x-weft-thread"]
+        assert post(f"{gateway.url}/api/delete", {"thread": name}, {"x-api-key": "key-a"})[0] == 200
+        lists = {}
+        for key in ("key-a", "key-b"):
+            asked = Request(f"{gateway.url}/api/deleted", headers={"x-api-key": key})
+            with urlopen(asked) as reply:
+                lists[key] = [row["name"] for row in orjson.loads(reply.read())["threads"]]
+        assert lists == {"key-a": [name], "key-b": []}
+        restore = [
+            post(f"{gateway.url}/api/undelete", {"thread": name}, {"x-api-key": key})[0]
+            for key in ("key-b", "key-a")
+        ]
+    assert restore == [404, 200]
+
+
 def test_a_key_sees_only_its_own_threads_on_the_page(tmp_path):
     body = {"model": "weft-offline", "messages": [{"role": "user", "content": "secret of A"}]}
     with weft_serve(tmp_path, WEFT_API_KEYS="key-a,key-b") as gateway:

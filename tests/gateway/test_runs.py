@@ -231,8 +231,10 @@ def test_a_thread_is_renamed_deleted_and_brought_back(gateway):
     assert (status, answer["message"]) == (200, "Deleted second.")
     assert ask("delete", thread="second")[0] == 404
     assert "second" not in [record.name for record in weft.threads(str(gateway.store))]
+    assert [row["name"] for row in read(gateway, "/api/deleted")["threads"]] == ["second"]
     assert ask("undelete", thread="second")[0] == 200
     assert ask("undelete", thread="second")[0] == 404
+    assert read(gateway, "/api/deleted")["threads"] == []
     with weft.thread.open(str(gateway.store), "second") as opened:
         assert len(opened.compile()) == 1
 

@@ -2,7 +2,7 @@
 
 It is played from `sample.toml` through the same verbs that everybody uses: nothing about it is
 special but its name and the mark in the metadata of its first commit. A store that holds any
-thread is left alone, so a sample that was forgotten does not come back.
+thread is left alone, so a sample that was deleted does not come back.
 """
 
 import tomllib
@@ -49,8 +49,8 @@ class Script(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def ensure_sample(store: Store) -> None:
-    """Play the sample into a store that holds no thread at all."""
-    if store.threads():
+    """Play the sample into a store that holds no thread at all, not even a deleted one."""
+    if store.threads() or store.threads(deleted=True):
         return
     thread = open_thread(store, SAMPLE, checkpoints=True)
     with thread.batch():

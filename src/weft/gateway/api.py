@@ -5,6 +5,7 @@ asked; a table says which path it stands under. This module is the rim around th
 fields, and turns every error into JSON.
 
     GET  /api/threads?q=                      the list; with words, only threads that have them
+    GET  /api/deleted                         deleted threads that can be restored
     GET  /api/thread?thread=&branch=&last=    rows with ids, priorities, kinds, tokens; branches;
                     &until=&model=            attempts that failed; as of the commit `until`
     GET  /api/composer?thread=&branch=&model= which model answers next, and how full its window is

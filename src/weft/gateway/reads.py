@@ -14,7 +14,7 @@ from weft.history import read_branches, shows
 from weft.ids import Id
 from weft.model import JsonObject
 from weft.store import Step, Store, ThreadRecord
-from weft.thread import Thread
+from weft.thread import Thread, threads
 from weft.thread import open as open_thread
 from weft.tokens import counter_for
 
@@ -55,6 +55,14 @@ def list_threads(ask: Ask) -> JsonObject:
         "threads": sorted(rows, key=lambda row: row["updated"], reverse=True),
         "recording": {"state": "off"} if recorder is None else recorder.status(),
     }
+
+
+def list_deleted(ask: Ask) -> JsonObject:
+    """Deleted threads that can still be restored, newest deletion first; one row per name."""
+    records = [record for record in threads(ask.store, deleted=True) if ask.sees(record)]
+    newest = {record.name: record.deleted for record in records}  # oldest first: the last one wins
+    rows = [{"name": name, "deleted": deleted} for name, deleted in newest.items()]
+    return {"threads": sorted(rows, key=lambda row: row["deleted"] or 0.0, reverse=True)}
 
 
 def _thread_line(ask: Ask, record: ThreadRecord) -> JsonObject:
@@ -224,6 +232,7 @@ def show_system_table(_: Ask) -> JsonObject:
 
 QUESTIONS: dict[str, Answer | AsyncAnswer] = {
     "/api/threads": list_threads,
+    "/api/deleted": list_deleted,
     "/api/thread": show_thread,
     "/api/composer": show_composer,
     "/api/head": show_head,

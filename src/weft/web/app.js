@@ -10,12 +10,15 @@ import { Chat } from "./chat.js";
 import { Composer } from "./composer.js";
 import { History, reworded, rows } from "./history.js";
 import { Live } from "./live.js";
+import { Manage } from "./manage.js";
 import { Threads } from "./threads.js";
 
 const WHOLE = 1_000_000; // rows: all there are
 const LOOK_AGAIN = 3000; // milliseconds between looks for what other programs wrote
 const BEFORE_FIRST = "start"; // as a commit: before the first one
 
+const TOAST_MILLISECONDS = 6000;
+const CHANGES = ["undo", "redo", "compact", "rename", "delete"]; // not while a run writes
 const SEEN = "weft.thread"; // where the browser keeps the thread last looked at
 
 const at = { thread: null, branch: null, head: null, run: null };
@@ -28,6 +31,17 @@ const composer = new Composer({ send: (frame) => line.send(frame), say });
 const threads = new Threads({
   onpick: (name) => go(name),
   onhit: (name, id) => go(name, null, id),
+  onrestore: (name) => manage.restore(name),
+});
+const manage = new Manage({
+  current: () => at.thread,
+  say,
+  onrenamed: (old, name) => {
+    composer.moveChoice(old, name);
+    return go(name, at.branch);
+  },
+  ondeleted: openAnother,
+  onrestored: (name) => go(name),
 });
 
 async function start() {
@@ -82,6 +96,13 @@ async function open(thread, branch = null, row = null) {
   await reload();
   watch();
   if (row) focusRow(row, false);
+}
+
+/** The open thread is gone: show the newest of the others. */
+async function openAnother(deleted) {
+  const list = await threads.load(null);
+  const other = list.find(({ name }) => name !== deleted);
+  await go(other?.name ?? "default");
 }
 
 function focusRow(id, preventScroll = true) {
@@ -141,6 +162,7 @@ function head(view) {
   byId("compact").disabled = isRunning || !view.rows.length;
   byId("undo").disabled = isRunning || !view.head;
   byId("redo").disabled = isRunning || view.new; // what was undone to nothing can be redone
+  for (const name of ["rename", "delete"]) byId(name).disabled = isRunning || view.new;
 }
 
 /** Ask for a change, then show what it made of the thread. */
@@ -170,14 +192,15 @@ function openFold(commit) {
   history.open(commit);
 }
 
-/** One line at the foot of the page that a screen reader hears. */
-function say(words, isError = false) {
+/** One line at the foot of the page that a screen reader hears; `action` is a button in it. */
+function say(words, isError = false, action = null) {
   const toast = byId("toast");
   const follow = chat?.atEnd();
   toast.textContent = words ?? "";
   toast.className = isError ? "error" : "";
+  if (action) toast.append(el("button", { type: "button", onclick: action.run }, action.label));
   clearTimeout(say.timer);
-  say.timer = setTimeout(() => (toast.textContent = ""), 6000);
+  say.timer = setTimeout(() => (toast.textContent = ""), action?.shows ?? TOAST_MILLISECONDS);
   if (follow) chat.toEnd(); // the line takes its room from the conversation
 }
 
@@ -308,7 +331,7 @@ function running(run) {
   at.run = run;
   composer.running(run !== null);
   document.body.classList.toggle("running", run !== null);
-  for (const name of ["undo", "redo", "compact"]) byId(name).disabled ||= run !== null;
+  for (const name of CHANGES) byId(name).disabled ||= run !== null;
 }
 
 function interrupt() {

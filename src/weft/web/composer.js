@@ -74,6 +74,13 @@ export class Composer {
     return localStorage.getItem(CHOICE + thread);
   }
 
+  /** A renamed thread keeps the reader's choice. */
+  moveChoice(old, name) {
+    const chosen = this.chosen(old);
+    if (chosen) localStorage.setItem(CHOICE + name, chosen);
+    localStorage.removeItem(CHOICE + old);
+  }
+
   choose() {
     const name = this.model.value.trim();
     if (name) localStorage.setItem(CHOICE + this.thread, name);

@@ -1,4 +1,4 @@
-// The list of threads, and the search over all of them.
+// The list of threads, the search over all of them, and the deleted threads.
 
 import { ago, byId, el, plural, refill } from "./dom.js";
 import { get } from "./api.js";
@@ -6,9 +6,10 @@ import { get } from "./api.js";
 const PAUSE = 200; // milliseconds without a key before a search is asked
 
 export class Threads {
-  constructor({ onpick, onhit }) {
+  constructor({ onpick, onhit, onrestore }) {
     this.onpick = onpick;
     this.onhit = onhit;
+    this.onrestore = onrestore;
     this.list = byId("threads");
     this.runs = [];
     this.missing = new Set(); // running threads that the list does not show
@@ -24,8 +25,12 @@ export class Threads {
     this.current = current;
     const words = this.field.value.trim();
     try {
-      const { threads, recording } = await get("/api/threads", words ? { q: words } : {});
+      const [{ threads, recording }, deleted] = await Promise.all([
+        get("/api/threads", words ? { q: words } : {}),
+        get("/api/deleted"),
+      ]);
       this.show(threads, words);
+      this.showDeleted(deleted.threads);
       showRecording(recording);
       return threads;
     } catch (error) {
@@ -75,6 +80,24 @@ export class Threads {
       ),
     );
     return el("li", {}, pick, ...hits);
+  }
+
+  /** Threads that were deleted and can be restored. */
+  showDeleted(threads) {
+    const box = byId("deleted");
+    box.hidden = !threads.length;
+    box.querySelector("summary").textContent = `Deleted threads (${threads.length})`;
+    const restore = (name) =>
+      el("button", { type: "button", class: "quiet", onclick: () => this.onrestore(name) }, "Restore");
+    const rows = threads.map(({ name, deleted }) =>
+      el(
+        "li",
+        { title: `${name}, deleted ${ago(deleted)}` },
+        el("span", { class: "thread-name" }, name),
+        restore(name),
+      ),
+    );
+    refill(byId("deleted-list"), ...rows);
   }
 
   /** Mark the threads that a run is writing to; one that is new joins the list. */

@@ -1,0 +1,183 @@
+"""Renaming, deleting and restoring threads in the page, in a real browser."""
+
+from urllib.parse import quote
+
+import pytest
+
+import weft
+from serving import serving
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("page-threads")
+
+
+@pytest.fixture(scope="module")
+def url(folder):
+    with serving(folder, "--store", str(folder / "weft.db")) as address:
+        yield address
+
+
+@pytest.fixture
+def tab(browser, url):
+    """A function that opens a thread in a new tab."""
+    contexts = []
+
+    def open_tab(thread, width=1280):
+        context = browser.new_context(viewport={"width": width, "height": 900})
+        contexts.append(context)
+        context.add_init_script("window.pwned = 0; window.alert = () => { window.pwned += 1; };")
+        page = context.new_page()
+        page.goto(f"{url}/#thread={quote(thread, safe='')}")
+        page.wait_for_selector("body[data-branch]")
+        page.wait_for_selector("#offline", state="hidden")
+        return page
+
+    yield open_tab
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def store(folder):
+    return str(folder / "weft.db")
+
+
+def add_thread(store, name, text="hello"):
+    with weft.open(store, name) as thread:
+        thread.user(text)
+
+
+def names(store):
+    return {record.name for record in weft.threads(store)}
+
+
+def wait_for_thread(page, name):
+    page.wait_for_function("(name) => document.body.dataset.thread === name", arg=name)
+
+
+def delete(page):
+    page.click("#delete")
+    page.wait_for_selector("#delete-dialog[open]")
+    page.click("#delete-confirm")
+    page.wait_for_selector("#delete-dialog", state="hidden")
+
+
+def test_a_thread_is_renamed_and_keeps_its_messages_and_model(tab, store):
+    add_thread(store, "old name", "the message of the renamed thread")
+    page = tab("old name")
+    page.fill("#model", "weft-offline")
+    page.press("#model", "Tab")
+    page.click("#rename")
+    assert page.input_value("#rename-name") == "old name"
+    page.fill("#rename-name", "new name")
+    page.press("#rename-name", "Enter")
+    wait_for_thread(page, "new name")
+    assert page.inner_text("#title") == "new name"
+    assert "the message of the renamed thread" in page.inner_text("#conversation")
+    assert page.input_value("#model") == "weft-offline"
+    page.reload()
+    wait_for_thread(page, "new name")
+    assert "new name" in names(store)
+    assert "old name" not in names(store)
+
+
+def test_a_name_that_is_taken_is_refused_in_the_dialog(tab, store):
+    add_thread(store, "first")
+    add_thread(store, "second")
+    page = tab("first")
+    page.click("#rename")
+    page.fill("#rename-name", "second")
+    page.press("#rename-name", "Enter")
+    page.wait_for_selector("#rename-problem:not(:empty)")
+    assert "second" in page.inner_text("#rename-problem")
+    assert page.is_visible("#rename-dialog")
+    page.fill("#rename-name", "third")
+    page.press("#rename-name", "Enter")
+    wait_for_thread(page, "third")
+    assert {"second", "third"} <= names(store)
+
+
+def test_nothing_is_deleted_without_a_yes(tab, store):
+    add_thread(store, "kept")
+    page = tab("kept")
+    page.click("#delete")
+    page.wait_for_selector("#delete-dialog[open]")
+    assert "kept" in page.inner_text("#delete-dialog")
+    page.keyboard.press("Enter")  # the focus is on Cancel
+    page.wait_for_selector("#delete-dialog", state="hidden")
+    assert "kept" in names(store)
+    assert page.inner_text("#title") == "kept"
+
+
+def test_a_deletion_can_be_undone_at_once(tab, store):
+    add_thread(store, "by mistake", "do not lose this")
+    page = tab("by mistake")
+    delete(page)
+    page.wait_for_function("() => document.body.dataset.thread !== 'by mistake'")
+    assert "by mistake" not in names(store)
+    assert page.locator("[data-thread='by mistake'].thread").count() == 0
+    page.click("#toast button:has-text('Undo')")
+    wait_for_thread(page, "by mistake")
+    assert "do not lose this" in page.inner_text("#conversation")
+    assert "by mistake" in names(store)
+
+
+def test_a_deleted_thread_is_listed_until_it_is_restored(tab, store):
+    add_thread(store, "listed", "still here")
+    page = tab("listed")
+    delete(page)
+    page.reload()
+    page.click("#deleted > summary")
+    row = page.locator("#deleted-list li", has_text="listed")
+    row.locator("button").click()
+    wait_for_thread(page, "listed")
+    assert "still here" in page.inner_text("#conversation")
+    page.wait_for_function(
+        "() => !document.querySelector('#deleted-list').innerText.includes('listed')"
+    )
+
+
+def test_a_name_that_is_used_again_is_not_overwritten_by_a_restore(tab, store):
+    add_thread(store, "twice", "the deleted one")
+    page = tab("twice")
+    delete(page)
+    page.wait_for_selector("#toast button")
+    add_thread(store, "twice", "the new one")
+    page.click("#toast button:has-text('Undo')")
+    page.wait_for_selector("#toast.error")
+    assert "there is a thread 'twice' again" in page.inner_text("#toast")
+    with weft.open(store, "twice") as thread:
+        assert thread.compile().messages[0].text == "the new one"
+
+
+def test_a_thread_that_does_not_exist_yet_has_nothing_to_rename_or_delete(tab):
+    page = tab("not written yet")
+    page.wait_for_selector(".empty")
+    assert page.is_disabled("#rename")
+    assert page.is_disabled("#delete")
+
+
+def test_a_hostile_name_runs_nothing(tab, store):
+    attack = "<img src=x onerror=alert(1)>"
+    add_thread(store, attack)
+    page = tab(attack)
+    delete(page)
+    page.wait_for_selector("#toast button")
+    page.click("#deleted > summary")
+    assert attack in page.inner_text("#deleted-list")
+    assert page.locator("#deleted-list img, #toast img, #delete-dialog img").count() == 0
+    assert page.evaluate("window.pwned") == 0
+
+
+def test_the_buttons_fit_a_phone(tab, store):
+    add_thread(store, "on a phone")
+    page = tab("on a phone", width=360)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.click("#rename")
+    page.fill("#rename-name", "on a small phone")
+    page.press("#rename-name", "Enter")
+    wait_for_thread(page, "on a small phone")
