@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
     __version__: str
+    from weft._open import (
+        open as open,
+    )
     from weft.agent import (
         Agent as Agent,
     )
@@ -56,9 +59,6 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
     )
     from weft.compact import (
         validate_compact_input as validate_compact_input,
-    )
-    from weft.doors import (
-        open as open,
     )
     from weft.errors import (
         Ambiguous as Ambiguous,
@@ -303,7 +303,7 @@ _NAMES: dict[str, str] = {
     "extract_text_from_content": "weft.thread",
     "generate_checkpoint_id": "weft.compact",
     "load_catalog": "weft.catalog",
-    "open": "weft.doors",
+    "open": "weft._open",
     "search": "weft.thread",
     "threads": "weft.thread",
     "translate": "weft.translation.translate",

@@ -14,7 +14,7 @@ import weft.thread
 from protocol_rows import PROTOCOLS
 from servers import LAUNCH, REQUEST_PATHS, UPSTREAM_NAMES, Scripted, post, weft_serve
 from weft.store import open_store
-from weft.thread.care import forget, fsck, gc
+from weft.thread.maintenance import forget, fsck, gc
 from weft.thread.transfer import archive_bytes, import_bytes
 
 ANSWER = {

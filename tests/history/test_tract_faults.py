@@ -17,7 +17,7 @@ import weft
 from weft.errors import BudgetExceeded, CompactRefused, NotFound, ThreadError
 from weft.model import Message, Text, ToolCall
 from weft.thread import Budget
-from weft.thread.care import fsck, gc
+from weft.thread.maintenance import fsck, gc
 from weft.thread.transfer import archive_bytes, import_bytes
 
 

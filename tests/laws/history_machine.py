@@ -20,7 +20,7 @@ from weft.errors import ThreadError
 from weft.history import Row, Setup, read_rows, show_rows
 from weft.model import Message, Origin, Text, Thinking, ToolCall, ToolResult, side
 from weft.thread import CommitInfo, Thread
-from weft.thread.care import fsck
+from weft.thread.maintenance import fsck
 from weft.thread.transfer import archive_bytes, import_bytes
 
 WORDS = st.text("abcxyz \n<|é漢", min_size=0, max_size=8)

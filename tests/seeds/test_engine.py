@@ -63,7 +63,7 @@ from weft.model import (
     ToolCall,
     ToolResult,
 )
-from weft.thread.care import forget
+from weft.thread.maintenance import forget
 
 Thread = Any
 

@@ -25,7 +25,7 @@ from weft.errors import Damaged, StoreError
 from weft.store.salvage.holding import Holding
 from weft.store.salvage.pages import Pages
 from weft.store.salvage.remains import gather
-from weft.thread.care import forget, fsck, mend
+from weft.thread.maintenance import forget, fsck, mend
 
 LARGE = bool(os.environ.get("WEFT_TORTURE"))
 SEEDS = 400 if LARGE else 30

@@ -9,7 +9,7 @@ import pytest
 
 import weft
 from weft.store import open_store
-from weft.thread.care import fsck, mend
+from weft.thread.maintenance import fsck, mend
 
 WRITERS = 4
 

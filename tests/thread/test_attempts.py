@@ -13,7 +13,7 @@ from weft.errors import Damaged
 from weft.model import ApiError, Message, Origin, Response, Stop, Text, Thinking, ToolCall, Usage
 from weft.store import MemoryStore, SqliteStore, Store, open_store
 from weft.thread.archive import read_archive, restore_archive, write_archive
-from weft.thread.care import forget, fsck, gc, mend
+from weft.thread.maintenance import forget, fsck, gc, mend
 
 BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
     "memory": lambda _: MemoryStore(),

@@ -7,7 +7,7 @@ import pytest
 import weft
 from weft.store import MemoryStore, SqliteStore, Store, open_store
 from weft.thread import Thread
-from weft.thread.care import fsck
+from weft.thread.maintenance import fsck
 
 BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
     "memory": lambda _: MemoryStore(),

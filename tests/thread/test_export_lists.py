@@ -10,7 +10,7 @@ import weft
 from weft.history import Draft
 from weft.model import Message, Text
 from weft.store import MemoryStore, Store
-from weft.thread.care import forget, fsck
+from weft.thread.maintenance import forget, fsck
 from weft.thread.transfer import archive_bytes, export_bytes, import_bytes, read_origin
 
 MODEL = "claude-opus-4-6"

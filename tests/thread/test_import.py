@@ -10,8 +10,8 @@ from claude_lines import SESSION, Session
 from weft.errors import WeftError
 from weft.model import Thinking, ToolCall
 from weft.store import MemoryStore, Store
-from weft.thread.care import forget, fsck
 from weft.thread.importing import detect_format
+from weft.thread.maintenance import forget, fsck
 from weft.thread.transfer import Imported, archive_bytes, export_bytes, import_bytes
 
 

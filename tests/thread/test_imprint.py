@@ -17,8 +17,8 @@ from weft.errors import ThreadError, WrongValue
 from weft.model import Message, Text
 from weft.store import Store, open_store
 from weft.thread import CommitInfo, Letter, Thread
-from weft.thread.care import forget, fsck, gc, mend
-from weft.thread.pieces import cut, join, make_pool
+from weft.thread.json_delta import cut, join, make_pool
+from weft.thread.maintenance import forget, fsck, gc, mend
 
 WORDS = st.text(max_size=40) | st.sampled_from(["a string that is long enough to be found", "x"])
 VALUES = st.recursive(

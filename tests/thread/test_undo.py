@@ -15,7 +15,7 @@ from servers import post
 from serving import serving
 from weft.store import MemoryStore, SqliteStore, Store, open_store
 from weft.thread import Thread
-from weft.thread.care import fsck
+from weft.thread.maintenance import fsck
 
 BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
     "memory": lambda _: MemoryStore(),

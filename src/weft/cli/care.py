@@ -4,7 +4,7 @@ import argparse
 
 from weft.history import Swept
 from weft.thread import open as open_thread
-from weft.thread.care import RETENTION_DAYS, forget, fsck, gc, kept_copies, mend
+from weft.thread.maintenance import RETENTION_DAYS, forget, fsck, gc, kept_copies, mend
 
 from .console import complain
 from .terminal import plural

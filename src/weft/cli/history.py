@@ -6,7 +6,7 @@ from typing import Any
 
 from weft.history import CHOICES
 from weft.thread import MergePreview, Thread, Undone
-from weft.thread.moving import NAMED
+from weft.thread.refs import NAMED
 from weft.thread.strategy import SQUASH
 
 from .headline import SHORT, headline

@@ -10,7 +10,6 @@ from .batches import (
     tell_batches,
     write_batches,
 )
-from .border import Fold, choose_fold, keep_verbatim, summary_need
 from .budget import Thin, plan_budget, plan_summary
 from .checkpoint import (
     create_checkpoint_content,
@@ -19,6 +18,7 @@ from .checkpoint import (
     read_checkpoints,
 )
 from .chunks import cut_chunks, weigh
+from .cutoff import Fold, choose_fold, keep_verbatim, summary_need
 from .events import (
     FALLBACK,
     PROGRESS,

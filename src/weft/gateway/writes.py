@@ -10,7 +10,7 @@ from weft.history import PRIORITIES
 from weft.model import JsonObject
 from weft.thread import Thread, Undone, threads
 from weft.thread import undelete as bring_back
-from weft.thread.moving import NAMED
+from weft.thread.refs import NAMED
 from weft.tokens import counter_for
 
 from .auth import own_name

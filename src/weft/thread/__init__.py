@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .asking import (
+    from .asker import (
         SUMMARY_SECONDS,
         Asker,
         Models,
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
         ask_within,
         no_answer_within,
     )
-    from .attaching import Attachment, Media, read_attachments
     from .attempts import Attempt
     from .budget import Budget, BudgetWarning
     from .compiled import CompiledContext
@@ -34,18 +33,19 @@ if TYPE_CHECKING:
     )
     from .engine import Wish
     from .hooks import Hooks, HookWarning
-    from .imprint import Bodies, Imprint, Letter, take_imprint, write_imprint
     from .info import CommitInfo
     from .lineage import Blame, Version
     from .looking import Hit, Stats
+    from .media_files import Attachment, Media, read_attachments
     from .merging import MergePreview
-    from .moving import Undone
     from .opening import Target, existing, open, search, threads, undelete
     from .params import VendorParams
     from .prefix import Prefix, find_prefix
     from .preview import Preview
     from .recalling import RECALL_TOKENS, RecallPage
+    from .refs import Undone
     from .sent import Sent
+    from .sent_body import Bodies, Imprint, Letter, take_imprint, write_imprint
     from .thread import Thread
     from .title import read_title
 
@@ -53,14 +53,14 @@ __getattr__ = lazy_names(
     __name__,
     {
         "RECALL_TOKENS": "weft.thread.recalling",
-        "SUMMARY_SECONDS": "weft.thread.asking",
+        "SUMMARY_SECONDS": "weft.thread.asker",
         "ArtifactContent": "weft.thread.content",
-        "Asker": "weft.thread.asking",
-        "Attachment": "weft.thread.attaching",
+        "Asker": "weft.thread.asker",
+        "Attachment": "weft.thread.media_files",
         "Attempt": "weft.thread.attempts",
-        "read_attachments": "weft.thread.attaching",
+        "read_attachments": "weft.thread.media_files",
         "Blame": "weft.thread.lineage",
-        "Bodies": "weft.thread.imprint",
+        "Bodies": "weft.thread.sent_body",
         "Budget": "weft.thread.budget",
         "BudgetWarning": "weft.thread.budget",
         "CommitInfo": "weft.thread.info",
@@ -71,12 +71,12 @@ __getattr__ = lazy_names(
         "Hit": "weft.thread.looking",
         "HookWarning": "weft.thread.hooks",
         "Hooks": "weft.thread.hooks",
-        "Imprint": "weft.thread.imprint",
+        "Imprint": "weft.thread.sent_body",
         "InstructionContent": "weft.thread.content",
-        "Letter": "weft.thread.imprint",
-        "Media": "weft.thread.attaching",
+        "Letter": "weft.thread.sent_body",
+        "Media": "weft.thread.media_files",
         "MergePreview": "weft.thread.merging",
-        "Models": "weft.thread.asking",
+        "Models": "weft.thread.asker",
         "OutputContent": "weft.thread.content",
         "Prefix": "weft.thread.prefix",
         "Preview": "weft.thread.preview",
@@ -88,21 +88,21 @@ __getattr__ = lazy_names(
         "Target": "weft.thread.opening",
         "Thread": "weft.thread.thread",
         "ToolIOContent": "weft.thread.content",
-        "Undone": "weft.thread.moving",
+        "Undone": "weft.thread.refs",
         "VendorParams": "weft.thread.params",
         "Version": "weft.thread.lineage",
         "Wish": "weft.thread.engine",
-        "answer_for": "weft.thread.asking",
-        "ask_within": "weft.thread.asking",
+        "answer_for": "weft.thread.asker",
+        "ask_within": "weft.thread.asker",
         "existing": "weft.thread.opening",
         "extract_text_from_content": "weft.thread.content",
         "find_prefix": "weft.thread.prefix",
-        "no_answer_within": "weft.thread.asking",
+        "no_answer_within": "weft.thread.asker",
         "open": "weft.thread.opening",
         "read_title": "weft.thread.title",
         "search": "weft.thread.opening",
-        "take_imprint": "weft.thread.imprint",
-        "write_imprint": "weft.thread.imprint",
+        "take_imprint": "weft.thread.sent_body",
+        "write_imprint": "weft.thread.sent_body",
         "threads": "weft.thread.opening",
         "undelete": "weft.thread.opening",
     },

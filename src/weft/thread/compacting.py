@@ -29,7 +29,7 @@ from weft.errors import CompactRefused, ThreadError
 from weft.history import Draft, Row, plan_rewrite, show_rows
 from weft.ids import Id
 
-from .asking import Asker, drive, find_asker
+from .asker import Asker, drive, find_asker
 from .engine import Wish, ended, foresee_summary, summarise_old
 from .handle import Handle, TakenCheckpoints
 from .planning import check_retained, count_rows, with_hidden, write_note

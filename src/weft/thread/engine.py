@@ -69,7 +69,7 @@ from weft.model import JsonObject, Message, Request, Text
 from .handle import Handle
 from .planning import check_retained, count_rows, short_reason, with_hidden, write_note
 from .preview import kept_prefix
-from .tellings import read_times, told_batches
+from .summaries import read_times, told_batches
 
 WAITING = "[{} will write here what {} messages said]"
 SHORTER = 2

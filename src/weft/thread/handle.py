@@ -40,11 +40,11 @@ from weft.model import Checkpoint, Message, is_system
 from weft.store import CommitRecord, Landing, Operation, Step, Store, ThreadRecord
 from weft.tokens import Counter, counter_for
 
-from .asking import Models
+from .asker import Models
 from .budget import Budget
 from .hooks import After, Before, ask_hooks, tell_hooks
-from .imprint import Bodies
 from .info import CommitInfo, read_info
+from .sent_body import Bodies
 
 KEPT_VIEWS = 16
 INDEX_EVERY = 150

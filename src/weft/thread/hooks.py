@@ -19,8 +19,8 @@ from weft.history import Append, Draft, Rewrite, Setup, count_entries
 from weft.model import Message
 
 from .arguments import check_function
-from .attachments import spoken
 from .info import CommitInfo, auto_note
+from .source_lines import spoken
 
 Before = Callable[[Draft], Draft | None]
 """Asked before a commit lands: raises to stop it, may answer with another draft."""

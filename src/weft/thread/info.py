@@ -10,7 +10,7 @@ from weft.history import Append, Body, Priority, Rewrite, Setup, decode_body, de
 from weft.model import JsonObject, Message, Text, Usage
 from weft.store import Step
 
-from .attachments import spoken
+from .source_lines import spoken
 
 PREVIEW = 72
 BREAKS = dict.fromkeys(map(ord, "\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"), " ")

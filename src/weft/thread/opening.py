@@ -11,7 +11,7 @@ from weft.errors import StoreError, WrongValue
 from weft.store import Store, ThreadRecord, open_store
 
 from .arguments import check_name
-from .asking import Models
+from .asker import Models
 from .budget import Budget, check_budget
 from .handle import Handle
 from .looking import LIMIT, Hit

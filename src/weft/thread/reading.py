@@ -23,7 +23,7 @@ from .recalling import RECALL_TOKENS, RecallPage, recall_page
 from .resolve import At, Name, resolve_commit
 from .searching import Moment, make_filter, search
 from .sent import Sent, show_sent
-from .tellings import list_batches
+from .summaries import list_batches
 from .usage import calibrate
 
 

@@ -22,12 +22,12 @@ from weft.model import (
 from .answers import describe_generation, read_answer
 from .append import append_content, append_message, append_results
 from .arguments import check_beside, check_flag, check_priority, check_text
-from .attaching import Attachment, read_attachments
 from .attempts import Attempt, record_attempt
 from .budget import Budget, check_budget
 from .content import Content, DialogueContent, InstructionContent
 from .hooks import After, Before, Hooks, check_hook, hook_name
 from .info import CommitInfo, auto_note
+from .media_files import Attachment, read_attachments
 from .params import ToolLike, read_tools
 from .reading import Reader
 from .resolve import At

@@ -24,7 +24,9 @@ from weft.store import Step
 
 from .compiled import CompiledContext
 from .handle import Handle
-from .imprint import (
+from .info import CommitInfo
+from .params import Recipe, VendorParams
+from .sent_body import (
     Imprint,
     Letter,
     describe_loss,
@@ -34,8 +36,6 @@ from .imprint import (
     take_imprint,
     write_imprint,
 )
-from .info import CommitInfo
-from .params import Recipe, VendorParams
 
 RECORD = "sent"
 """Under which name an answer's metadata has its receipt."""

@@ -16,9 +16,9 @@ from weft.compact import CompactResult, Importance, Scorer, Strip, SystemMessage
 from weft.history import Priority, index_behind, show_rows
 from weft.model import JsonObject, Message
 
-from . import merging, moving, notes, removing, replaying, rewriting
+from . import edits, merging, notes, refs, removing, replaying
 from .adopting import adopt
-from .asking import SUMMARY_SECONDS, Asker
+from .asker import SUMMARY_SECONDS, Asker
 from .compacting import Replacements, compact, compact_by_model, refuse_wishes, refuse_words
 from .compiled import tell_size
 from .engine import Flow, Wish, summarise_old
@@ -26,9 +26,9 @@ from .handle import Handle
 from .importing import Progress
 from .info import CommitInfo
 from .merging import MergePreview
-from .moving import Undone
 from .preview import Preview
 from .recording import Recorder
+from .refs import Undone
 from .resolve import At, Name
 from .strategy import Strategy
 from .taking import Imported, take_file
@@ -72,9 +72,7 @@ class Thread(Recorder):
         preview: bool = False,
     ) -> CommitInfo | Preview:
         """Give a message other words; its calls and media stay, and so does its id."""
-        return rewriting.edit(
-            self._handle, id, text, note=message, metadata=metadata, preview=preview
-        )
+        return edits.edit(self._handle, id, text, note=message, metadata=metadata, preview=preview)
 
     @overload
     def restore(self, id: Name, version: int = 0, *, preview: No = False) -> CommitInfo: ...
@@ -84,11 +82,11 @@ class Thread(Recorder):
     def restore(self, id: Name, version: int = 0, *, preview: bool) -> CommitInfo | Preview: ...
     def restore(self, id: Name, version: int = 0, *, preview: bool = False) -> CommitInfo | Preview:
         """Give a message the words of one of its versions, the original by default."""
-        return rewriting.restore(self._handle, id, version, preview=preview)
+        return edits.restore(self._handle, id, version, preview=preview)
 
     def directive(self, name: str, text: str) -> CommitInfo:
         """Tell the model something under a name; the same name again says it anew, in place."""
-        return rewriting.directive(self._handle, name, text)
+        return edits.directive(self._handle, name, text)
 
     @overload
     def annotate(self, id: Name, priority: Priority, *, preview: No = False) -> CommitInfo: ...
@@ -100,7 +98,7 @@ class Thread(Recorder):
         self, id: Name, priority: Priority, *, preview: bool = False
     ) -> CommitInfo | Preview:
         """Give a message another priority, on this branch."""
-        return rewriting.annotate(self._handle, id, priority, preview=preview)
+        return edits.annotate(self._handle, id, priority, preview=preview)
 
     def pin(self, id: Name) -> CommitInfo:
         """The message must survive every compaction, byte by byte."""
@@ -116,7 +114,7 @@ class Thread(Recorder):
 
     def branch(self, name: str, at: At = None) -> CommitInfo:
         """Give a commit a second name to go on from; does not switch."""
-        return moving.branch(self._handle, name, at)
+        return refs.branch(self._handle, name, at)
 
     def fork(self, name: str, at: At = None) -> "Thread":
         """A handle of its own on a new branch that begins here, or at another commit.
@@ -125,23 +123,23 @@ class Thread(Recorder):
         with the hooks, the budget and the listeners of this handle; close this one last, because
         the store belongs to it.
         """
-        return Thread(moving.fork(self._handle, name, at), owns_store=False)
+        return Thread(refs.fork(self._handle, name, at), owns_store=False)
 
     def delete_branch(self, name: str) -> CommitInfo:
         """Forget a branch's name; its commits stay."""
-        return moving.delete_branch(self._handle, name)
+        return refs.delete_branch(self._handle, name)
 
     def switch(self, name: str) -> CommitInfo | None:
         """Stand on another branch."""
-        return moving.switch(self._handle, name)
+        return refs.switch(self._handle, name)
 
     def tag(self, name: str, at: At = None) -> CommitInfo:
         """Give a commit a name that does not move."""
-        return moving.tag(self._handle, name, at)
+        return refs.tag(self._handle, name, at)
 
     def untag(self, name: str) -> CommitInfo:
         """Forget a tag; its commit stays."""
-        return moving.untag(self._handle, name)
+        return refs.untag(self._handle, name)
 
     @overload
     def reset(self, at: At, *, preview: No = False) -> CommitInfo: ...
@@ -151,7 +149,7 @@ class Thread(Recorder):
     def reset(self, at: At, *, preview: bool) -> CommitInfo | Preview: ...
     def reset(self, at: At, *, preview: bool = False) -> CommitInfo | Preview:
         """Let the branch point at another commit; `undo` brings it back."""
-        return moving.reset(self._handle, at, preview=preview)
+        return refs.reset(self._handle, at, preview=preview)
 
     @overload
     def clear(self, *, preview: No = False) -> CommitInfo | None: ...
@@ -165,7 +163,7 @@ class Thread(Recorder):
         The result is the commit that the branch pointed at, `None` where it was empty. Other
         branches and tags stay.
         """
-        return moving.clear(self._handle, preview=preview)
+        return refs.clear(self._handle, preview=preview)
 
     @overload
     def merge(  # pyright: ignore[reportOverlappingOverload] - of all words `ask` alone gives both
@@ -277,7 +275,7 @@ class Thread(Recorder):
         self, id: Name, strategy: Strategy = None, *, preview: bool = False
     ) -> CommitInfo | Preview:
         """Take back one compaction, edit or merge, and keep what came after."""
-        return rewriting.revert(self._handle, id, strategy, preview=preview)
+        return edits.revert(self._handle, id, strategy, preview=preview)
 
     def undo(self, *, turn: bool = False) -> Undone:
         """Take back the last operation on this handle's branch; the result says which.
@@ -291,14 +289,14 @@ class Thread(Recorder):
         opened without `branch=` inherits those that were done before it was opened. Other branches
         stay as they are. Raises `ThreadError` where nothing is left.
         """
-        return moving.undo(self._handle, turn=turn)
+        return refs.undo(self._handle, turn=turn)
 
     def redo(self, *, turn: bool = False) -> Undone:
         """Take back the last undo on this branch, if nothing else was done on it since.
 
         With `turn`, one undone operation and all behind it up to the user's next message.
         """
-        return moving.redo(self._handle, turn=turn)
+        return refs.redo(self._handle, turn=turn)
 
     def compact(
         self,

@@ -15,10 +15,10 @@ from weft.model import Loss
 from weft.store import Store
 
 from .archive import is_archive, read_archive, restore_archive, write_archive
-from .attachments import read_attachment
 from .exporting import EXPORTS, write_export
 from .handle import Handle
 from .importing import IMPORTS, Progress, read_script
+from .source_lines import read_attachment
 from .taking import Imported, check_said, take_script, unpacked
 
 ARCHIVE = "archive"

@@ -19,8 +19,8 @@ from weft.history import Append, Row, decode_appended, decode_body
 from weft.ids import Id
 from weft.model import Message
 from weft.store import Step
-from weft.thread.attachments import Attachment, Kept, read_attachment
 from weft.thread.handle import Handle
+from weft.thread.source_lines import Attachment, Kept, read_attachment
 
 from .moments import read_moments
 

@@ -20,8 +20,8 @@ from weft.codec import CODECS
 from weft.errors import WeftError
 from weft.model import JsonObject, Message, Response, Text
 from weft.thread.answers import describe_generation
-from weft.thread.attachments import Kept
 from weft.thread.info import auto_note
+from weft.thread.source_lines import Kept
 
 from .claude_tree import Tree, Turn, call_ids, leaves, read_tree
 from .lines import Line, read_time, split_lines

@@ -14,8 +14,8 @@ from typing import cast
 from weft.codec import CODECS
 from weft.errors import WeftError
 from weft.model import JsonObject, Message, Text, ToolResult
-from weft.thread.attachments import Kept
 from weft.thread.info import auto_note
+from weft.thread.source_lines import Kept
 
 from .lines import Line, read_time, split_lines
 from .script import Aside, Folded, Progress, Remark, Said, Script, Step, tell

@@ -35,8 +35,8 @@ from weft.ids import Id
 from weft.model import Checkpoint, Message, is_system
 from weft.store import CommitRecord, Landing
 from weft.store import Step as StoredStep
-from weft.thread.attachments import Attachment, read_attachment, spoken, write_attachment
 from weft.thread.handle import Handle
+from weft.thread.source_lines import Attachment, read_attachment, spoken, write_attachment
 
 from .script import Aside, Equipped, Folded, Progress, Said, Script, Step, tell
 

@@ -27,9 +27,9 @@ from weft.model import (
     Thinking,
     ToolResult,
 )
-from weft.thread.attachments import Kept
 from weft.thread.content import content_type, extract_text_from_content, read_content, to_message
 from weft.thread.info import auto_note
+from weft.thread.source_lines import Kept
 
 from .script import Equipped, Remark, Said, Script, Step
 

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from weft.history import Priority, Setup
 from weft.model import JsonObject, Message
-from weft.thread.attachments import Kept
+from weft.thread.source_lines import Kept
 
 Progress = Callable[[int, int], None]
 """Told, every so often, how far something is: of how many, how many."""

@@ -27,8 +27,8 @@ from weft.ids import Id, object_id
 from weft.model import JsonObject, Message, Opaque
 from weft.store import Step, Store
 
-from .attachments import ATTACHMENT
-from .pieces import Piece, cut, join, make_pool
+from .json_delta import Piece, cut, join, make_pool
+from .source_lines import ATTACHMENT
 
 FORMAT = "sent"
 FRAME = "sent-tools"
