@@ -14,10 +14,9 @@ from weft.codec.anthropic.blocks import decode_content as read_blocks
 from weft.codec.anthropic.plain import decode_plain as plain_blocks
 from weft.codec.anthropic.plain import write_plain as write_blocks
 from weft.codec.base import Losses, parsed
-from weft.codec.chat.messages import decode_message
+from weft.codec.chat.messages import Writer, decode_message
 from weft.codec.chat.plain import decode_plain as plain_message
 from weft.codec.chat.plain import write_plain
-from weft.codec.chat.turns import Writer
 from weft.codec.turn import turn_of
 from weft.errors import Refused
 from weft.model import Message, Request, Text, ToolCall, ToolResult

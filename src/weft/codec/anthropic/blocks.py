@@ -1,17 +1,39 @@
-"""Content blocks, both ways. Found by a table on `type`; an unknown one is carried whole."""
+"""Content blocks, both ways. Found by a table on `type`; an unknown block is carried whole.
 
+Media is allowed on the user's side only: "'image' blocks are not permitted within assistant turns"
+(https://github.com/SEMOSS/Semoss/issues/2323).
+
+Text documents are plain-text files in the model, as in every other protocol. A document with nested
+content has its texts joined for other protocols and keeps its own form beside them; nested images
+are not read: https://platform.claude.com/docs/en/build-with-claude/citations#document-types
+"""
+
+from base64 import b64encode
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import orjson
 
 from weft.codec.base import Losses, Target, members
 from weft.codec.callids import looks_marked, lose_emptiness, lose_id, marked_id
-from weft.codec.media import lose_detail, lose_type, plain_text, with_bare_type, with_type
+from weft.codec.media import (
+    IMAGE_TYPES,
+    bare_type,
+    lose_detail,
+    lose_type,
+    plain_text,
+    refuse_audio,
+    typed,
+    with_bare_type,
+    with_type,
+)
+from weft.codec.origin import MAKER_ONLY, STORED_ONLY, refuse_foreign, refuse_opaque
 from weft.codec.read import at, inside, json_text, objects, optional, rest_of, text_of, wrong
 from weft.codec.sift import sift
 from weft.errors import Refused
 from weft.model import (
+    Audio,
     Block,
     Checkpoint,
     File,
@@ -20,6 +42,7 @@ from weft.model import (
     Image,
     Inline,
     JsonObject,
+    Message,
     Opaque,
     Redacted,
     Refusal,
@@ -35,10 +58,88 @@ from weft.model import (
     reminder_text,
 )
 
-from .checks import PARTS
-from .documents import read_words, write_words
 from .plain import is_plain_id, write_plain
 from .wire import CALL_ID, CALL_ID_REFUSES, PROTOCOL
+
+DOCUMENT_TYPES = frozenset({"application/pdf"})
+"""Media that can be sent in the body: https://platform.claude.com/docs/en/build-with-claude/files"""
+
+
+def refuse_thinking(block: Thinking, message: Message, request: Request) -> str | None:
+    """Thinking goes back only where it was signed."""
+    return MAKER_ONLY if block.signature is None else refuse_foreign(PROTOCOL, message, request)
+
+
+def refuse_redacted(_block: Redacted, message: Message, request: Request) -> str | None:
+    return refuse_foreign(PROTOCOL, message, request)
+
+
+def refuse_image(block: Image, message: Message, _request: Request) -> str | None:
+    return _refuse_source(block.source, IMAGE_TYPES, message)
+
+
+def refuse_document(block: File, message: Message, _request: Request) -> str | None:
+    source = typed(block).source
+    known = DOCUMENT_TYPES if plain_text(source) is None else frozenset({source.media_type})
+    return _refuse_source(source, known, message)
+
+
+def _refuse_source(source: Source, known: frozenset[str], message: Message) -> str | None:
+    if message.role == "assistant":
+        return "an assistant message holds no media here"
+    if isinstance(source, FileRef):
+        return STORED_ONLY
+    if isinstance(source, Url) and source.url[:8].lower() != "https://":
+        return "only an address of https is fetched here"
+    kind = source.media_type
+    if kind in known or bare_type(kind) in known or (isinstance(source, Url) and not kind):
+        return None
+    return f"media of the type {source.media_type!r} is not known here"
+
+
+PARTS: dict[type, Callable[[Any, Message, Request], str | None]] = {
+    Opaque: partial(refuse_opaque, PROTOCOL),
+    Image: refuse_image,
+    File: refuse_document,
+    Audio: refuse_audio,
+}
+CHECKS = PARTS | {Thinking: refuse_thinking, Redacted: refuse_redacted}
+
+
+PLAIN = "text/plain"
+
+
+def read_words(source: Any) -> tuple[Inline, JsonObject] | None:
+    """The words of a source, and what this wire wants back beside them; `None` where it holds
+    anything else."""
+    match source:
+        case {"type": "text", "media_type": "text/plain", "data": str(words), **rest} if not rest:
+            return _inline(words), {}
+        case {"type": "content", "content": str(words), **rest} if not rest:
+            return _inline(words), {"source": source}
+        case {"type": "content", "content": list(), **rest} if not rest:
+            texts = [_text(part) for part in cast(list[Any], source["content"])]
+            if None in texts:
+                return None
+            return _inline("\n".join(cast(list[str], texts))), {"source": source}
+        case _:
+            return None
+
+
+def write_words(words: str) -> JsonObject:
+    """The source that says these words."""
+    return {"type": "text", "media_type": PLAIN, "data": words}
+
+
+def _inline(words: str) -> Inline:
+    return Inline(b64encode(words.encode("utf-8", "surrogatepass")).decode(), PLAIN)
+
+
+def _text(raw: Any) -> str | None:
+    part = members(raw) or {}
+    said = part.get("text")
+    return said if part.get("type") == "text" and isinstance(said, str) else None
+
 
 TEXT = frozenset({"type", "text", "cache_control"})
 THINKING = frozenset({"type", "thinking", "signature"})

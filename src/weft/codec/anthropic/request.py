@@ -31,7 +31,7 @@ from weft.model import (
     texts,
 )
 
-from .blocks import Writer, decode_content, part_name
+from .blocks import CHECKS, Writer, decode_content, part_name
 from .cache import (
     apply_last_message_cache_breakpoint,
     apply_last_system_cache_breakpoint,
@@ -39,7 +39,6 @@ from .cache import (
     has_marks,
     limit_marks,
 )
-from .checks import CHECKS
 from .fields import PATHS, decode_params, encode_params, encode_tool
 from .plain import decode_plain
 from .wire import PROTOCOL, REQUEST_SETUP

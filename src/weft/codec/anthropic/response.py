@@ -1,9 +1,22 @@
-"""Whole answers, both ways. A decoded body is the fold of the events that it means."""
+"""Whole answers, both ways. A decoded body is the fold of the events that it means.
 
-from weft.codec.base import Encoded, Locate, Losses
+Gaps that some servers leave in an answer are completed before it is read.
+"""
+
+from typing import Any, cast
+
+from weft.codec.base import Encoded, Locate, Losses, members
 from weft.codec.errors import failed, failed_stop, not_an_answer
 from weft.codec.fields import lose_answer, lose_call, lose_ext
-from weft.codec.lenient import optional_text, with_repairs
+from weft.codec.lenient import (
+    RETYPED,
+    arguments_object,
+    made_call_id,
+    optional_text,
+    with_repairs,
+    with_text,
+    with_type,
+)
 from weft.codec.read import at, objects
 from weft.model import (
     Audio,
@@ -30,9 +43,48 @@ from weft.model import (
 
 from .blocks import Writer, decode_block
 from .errors import decode_error
-from .lenient import complete_content
 from .usage import decode_stop, decode_usage, encode_usage, stop_details, stop_word
 from .wire import FAILED_STOPS, PROTOCOL
+
+BLOCK_TYPES = {
+    "text": "text",
+    "thinking": "thinking",
+    "input": "tool_use",
+    "data": "redacted_thinking",
+}
+TEXT_MEMBERS = {"text": "text", "thinking": "thinking", "redacted_thinking": "data"}
+"""The member of a block that must be a text, by the type of the block."""
+
+
+def complete_content(content: Any, losses: Losses) -> Any:
+    """The content of an answer as a list of complete blocks."""
+    if isinstance(content, str):
+        losses.add("content", "content as a string", RETYPED, "form")
+        return [{"type": "text", "text": content}] if content else []
+    if not isinstance(content, list):
+        return content
+    return [
+        complete_block(fields, number, f"content[{number}]", losses)
+        if (fields := members(block)) is not None
+        else block
+        for number, block in enumerate(cast(list[Any], content))
+    ]
+
+
+def complete_block(raw: JsonObject, number: int, path: str, losses: Losses) -> JsonObject:
+    """A block; the id and input of a call may be missing, its name may not."""
+    raw = with_type(raw, BLOCK_TYPES, path, losses)
+    kind = raw.get("type")
+    if kind == "tool_use":
+        if type(raw.get("input")) is not dict:
+            written = arguments_object(raw.get("input"), f"{path}.input", losses)
+            raw = {**raw, "input": written}
+        if not isinstance(raw.get("id"), str):
+            raw = {**raw, "id": made_call_id(raw, "id", number, path, losses)}
+        return raw
+    member = TEXT_MEMBERS.get(kind) if isinstance(kind, str) else None
+    return raw if member is None else with_text(raw, member, path, losses)
+
 
 ENVELOPE = frozenset(
     {"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"}

@@ -29,8 +29,7 @@ from weft.model import (
 
 from .blocks import decode_block
 from .errors import decode_error
-from .lenient import complete_block
-from .response import decode_start
+from .response import complete_block, decode_start
 from .usage import decode_rest, decode_stop
 from .wire import FAILED_STOPS, PROTOCOL
 

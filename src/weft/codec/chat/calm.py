@@ -22,8 +22,8 @@ from weft.codec.calm import (
 from weft.codec.repair import NO_RESULT
 
 from .fields import READ
+from .messages import lose_outcome
 from .plain import legal_id
-from .turns import lose_outcome
 
 
 class System(Shape, tag="system", tag_field="role"):

@@ -31,10 +31,9 @@ from weft.model import (
 
 from .blocks import MARKS, part_name
 from .fields import decode_params, encode_params, words_of
-from .messages import decode_message, find_blocks
+from .messages import RULES, Writer, decode_message, find_blocks, write_message
 from .plain import decode_plain, write_plain
 from .tools import decode_tools, write_tools
-from .turns import RULES, Writer, write_message
 from .wire import (
     LEGAL_PARTICIPANT,
     LONGEST_PARTICIPANT,

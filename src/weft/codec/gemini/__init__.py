@@ -7,7 +7,8 @@ from weft.codec.base import Codec
 from .errors import decode_error, encode_error
 from .request import decode_request, encode_request
 from .response import decode_response, encode_response, locate_answer
-from .stream import StreamDecoder, StreamEncoder
+from .stream_in import StreamDecoder
+from .stream_out import StreamEncoder
 from .wire import FAILED_STOPS, PROTOCOL
 
 

@@ -1,39 +1,63 @@
-"""Parts, read: https://ai.google.dev/api/caching#Part
+"""Parts, both ways: https://ai.google.dev/api/caching#Part
 
-A part has one data member (`text`, `functionCall`, ...) and members about it. One with several, or
-with none that is known here, is carried whole. A thought signature may stand on any part; on a
-thought it is the thinking's own, anywhere else it stays in the block's `ext`.
+A part has one data member (`text`, `functionCall`, ...) and members about it. A part with several
+data members, or with none that is known here, is carried whole. A thought signature may stand on
+any part: on a thought it belongs to the thinking, elsewhere it stays in the block's `ext`.
 
-Calls and results may come without ids. A call then gets one from its place, and a result that of
-the oldest unanswered call of its name; `ext` notes that the wire had none (`"id": None`, or a list
-of the empty one that it had).
+Calls and results may come without ids. A call then gets one from its position, and a result gets
+the id of the oldest unanswered call of its name; `ext` notes that there was none (`"id": None`, or
+a list with the empty id that was there). In the other direction, a result names its function, and
+the results of parallel calls are written in the order of the calls.
+
+Gemini's demands on a list of contents: a function call directly follows a turn of the user, so
+consecutive messages of the model are joined into one content; the results of one turn are one
+content with nothing else in it; some models want every call signed, or media outside of results:
+https://ai.google.dev/gemini-api/docs/function-calling
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from weft.codec.base import members
+import orjson
+from msgspec import structs
+
+from weft.codec.base import Losses, Target, members
+from weft.codec.media import lose_detail, type_of, typed, with_type
+from weft.codec.origin import STORED_ONLY, made_by, refuse_foreign, refuse_opaque
 from weft.codec.read import inside, json_text, objects, optional, rest_of, text_of, wrong
+from weft.codec.repair import Turn
+from weft.codec.sift import sift
+from weft.codec.tools import flat_name
 from weft.errors import Refused
 from weft.model import (
     Audio,
     Block,
+    Checkpoint,
     Ext,
     File,
     FileRef,
     Image,
     Inline,
     JsonObject,
+    Message,
     Opaque,
+    Place,
+    Redacted,
+    Refusal,
+    Reminder,
+    Request,
     Source,
     Text,
     Thinking,
     ToolCall,
     ToolResult,
     Url,
+    checkpoint_text,
+    reminder_text,
 )
 
-from .wire import PROTOCOL, STORED
+from .wire import PROTOCOL, STORED, UNSIGNED
 
 OTHER_DATA = frozenset({"executableCode", "codeExecutionResult", "toolCall", "toolResponse"})
 THOUGHT = frozenset({"text", "thought", "thoughtSignature"})
@@ -259,3 +283,350 @@ NAMES: dict[type, str] = {
     ToolCall: "functionCall",
     ToolResult: "functionResponse",
 }
+
+
+Media = Image | File | Audio
+AN = {Image: "an image", File: "a document", Audio: "audio"}
+
+
+class Writer:
+    """Writes parts for one body: knows how calls are embedded and named, and what was lost."""
+
+    def __init__(
+        self,
+        target: Target | None,
+        losses: Losses,
+        calls: Mapping[str, ToolCall] | None = None,
+        *,
+        native: bool = True,
+    ) -> None:
+        self.native = native
+        self.embed = target.embed if target is not None else orjson.loads
+        self.losses = losses
+        self.calls = calls or {}
+
+    def part(self, block: Block, place: Place) -> JsonObject:
+        """One block on the wire."""
+        return WRITERS[type(block)](self, block, place)
+
+    def text(self, block: Text, _place: Place) -> JsonObject:
+        return _with_ext({"text": block.text}, block.ext)
+
+    def refusal(self, block: Refusal, place: Place) -> JsonObject:
+        self.losses.add(place, "that it is a refusal", "it is plain text here", "form")
+        return {"text": block.text}
+
+    def thinking(self, block: Thinking, _place: Place) -> JsonObject:
+        body: JsonObject = {"text": block.text, "thought": True}
+        if block.signature is not None:
+            body["thoughtSignature"] = block.signature
+        return _with_ext(body, block.ext)
+
+    def call(self, block: ToolCall, place: Place) -> JsonObject:
+        own = own_ext(block.ext)
+        call: JsonObject = {"name": call_name(block)}
+        if block.arguments.strip() or block.custom:
+            call["args"] = self._arguments(block, place)
+        call.update(_id(own, block.id))
+        call.update(own.get("functionCall", ()))
+        return _with_ext({"functionCall": call}, block.ext)
+
+    def _arguments(self, block: ToolCall, place: Place) -> Any:
+        if block.custom:
+            return {"input": block.arguments}
+        if block.arguments.lstrip().startswith("{"):
+            try:
+                return self.embed(block.arguments)
+            except ValueError:
+                pass
+        where = (*place, "arguments")
+        self.losses.add(where, "the arguments as written", "they are not a JSON object")
+        return {"_raw": block.arguments}
+
+    def result(self, block: ToolResult, place: Place) -> JsonObject:
+        own = own_ext(block.ext)
+        answer: JsonObject = {}
+        name = self.name_of(block.call_id) if block.name is None else block.name
+        if name is not None:
+            answer["name"] = name
+        answer.update(_id(own, block.call_id))
+        silent = self.native and not any(isinstance(part, WORDS) for part in block.content)
+        if block.form == "null" and silent:
+            answer["response"] = None
+        elif block.form != "absent" or (block.content and not silent):
+            answer["response"] = self._response(block, own.get("item"))
+        media = [part for part in block.content if isinstance(part, Media | Opaque)]
+        if media:
+            answer["parts"] = [self.part(part, place) for part in media]
+        answer.update(own.get("functionResponse", ()))
+        return _with_ext({"functionResponse": answer}, block.ext)
+
+    def name_of(self, call_id: str) -> str | None:
+        """The name of the call that a result answers."""
+        call = self.calls.get(call_id)
+        return None if call is None else call_name(call)
+
+    def _response(self, block: ToolResult, item: str | None) -> Any:
+        """The object that a tool's words become; an object that was one stays one."""
+        words = [words_of(part) for part in block.content if isinstance(part, WORDS)]
+        text = "\n".join(words)
+        if item == "":
+            if not words:
+                return {}
+            if text.startswith("{"):
+                try:
+                    return self.embed(text)
+                except ValueError:
+                    pass
+        if block.is_error:
+            return {"error": text}
+        return {item or "output": text}
+
+    def media(self, block: Media, place: Place) -> JsonObject:
+        name = own_ext(block.ext).get("displayName")
+        if isinstance(block, File):
+            name = block.name
+        source = block.source
+        if isinstance(block, Image) and block.detail is not None:
+            lose_detail(block.detail, place, self.losses)
+        if isinstance(block, File) and not self.native:
+            source = with_type(block, place, self.losses)
+        if isinstance(source, Url) and not source.media_type and not self.native:
+            source = self._typed(block, source, place)
+        return _with_ext(write_source(source, name), block.ext)
+
+    def _typed(self, block: Media, source: Url, place: Place) -> Url:
+        """An address with the type of what is there, which this wire wants to be told."""
+        kind = type_of(source.url)
+        if not kind:
+            what = f"that it is {AN[type(block)]}"
+            self.losses.add(place, what, "its address does not tell the type that is needed here")
+        return Url(source.url, kind)
+
+    def checkpoint(self, block: Checkpoint, _place: Place) -> JsonObject:
+        return {"text": checkpoint_text(block)}
+
+    def reminder(self, block: Reminder, _place: Place) -> JsonObject:
+        return {"text": reminder_text(block)}
+
+    def opaque(self, block: Opaque, _place: Place) -> JsonObject:
+        return dict(block.raw)
+
+
+WRITERS: dict[type, Callable[[Writer, Any, Place], JsonObject]] = {
+    Text: Writer.text,
+    Refusal: Writer.refusal,
+    Thinking: Writer.thinking,
+    ToolCall: Writer.call,
+    ToolResult: Writer.result,
+    Image: Writer.media,
+    File: Writer.media,
+    Audio: Writer.media,
+    Checkpoint: Writer.checkpoint,
+    Reminder: Writer.reminder,
+    Opaque: Writer.opaque,
+}
+
+WORDS = Text | Refusal | Checkpoint | Reminder
+
+
+def words_of(block: Text | Refusal | Checkpoint | Reminder) -> str:
+    if isinstance(block, Checkpoint):
+        return checkpoint_text(block)
+    return reminder_text(block) if isinstance(block, Reminder) else block.text
+
+
+def own_ext(ext: Ext | None) -> JsonObject:
+    """What this wire itself said beside the fields."""
+    return ext.get(PROTOCOL, {}) if ext is not None else {}
+
+
+def _with_ext(body: JsonObject, ext: Ext | None) -> JsonObject:
+    for key, value in own_ext(ext).items():
+        if key not in NOTES:
+            body[key.removeprefix(ASIDE)] = value
+    return body
+
+
+def _id(own: JsonObject, call_id: str) -> JsonObject:
+    """The member `id`, where this wire wrote one, or another wire's call has one."""
+    if "id" not in own:
+        return {"id": call_id}
+    return {"id": own["id"][0]} if own["id"] else {}
+
+
+def call_name(block: ToolCall) -> str:
+    """A call's name; names are flat here, so a namespace becomes part of it."""
+    return block.name if block.namespace is None else flat_name(block.name, block.namespace)
+
+
+def write_source(source: Source, name: Any = None) -> JsonObject:
+    match source:
+        case Inline(data=data, media_type=kind):
+            key, body = "inlineData", {"mimeType": kind, "data": data}
+        case FileRef(id=uri, media_type=kind):
+            key, body = "fileData", {"fileUri": uri}
+        case _:
+            key, body = "fileData", {"fileUri": source.url}
+    if source.media_type:
+        body["mimeType"] = source.media_type
+    if name is not None:
+        body["displayName"] = name
+    return {key: body}
+
+
+def refuse_thinking(_block: Any, message: Message, request: Request) -> str | None:
+    return refuse_foreign(PROTOCOL, message, request)
+
+
+def refuse_redacted(_block: Any, _message: Message, _request: Request) -> str | None:
+    return "sealed thinking goes back to its own maker only"
+
+
+def refuse_media(block: Media, message: Message, request: Request) -> str | None:
+    if isinstance(block.source, FileRef) and not made_by(PROTOCOL, message, request):
+        return STORED_ONLY
+    source = typed(block).source if isinstance(block, File) else block.source
+    if isinstance(source, Inline) and not source.media_type:
+        return "media without a type cannot be said here"
+    return None
+
+
+CHECKS: dict[type, Callable[[Any, Message, Request], str | None]] = {
+    Thinking: refuse_thinking,
+    Redacted: refuse_redacted,
+    Opaque: partial(refuse_opaque, PROTOCOL),
+    Image: refuse_media,
+    File: refuse_media,
+    Audio: refuse_media,
+}
+
+
+def sift_result(
+    block: ToolResult, place: Place, request: Request, losses: Losses
+) -> tuple[Block, ...]:
+    """What a foreign result can say here: words and media; whatever else is reported."""
+    kept = [part for part, _ in sift(block, place, request, CHECKS, PROTOCOL, losses)]
+    words = sum(isinstance(part, WORDS) for part in kept)
+    if words == len(block.content) == 1 and block.form == "list":
+        losses.add(place, "the list around its text", "a result has one text here", "form")
+    if words > 1:
+        losses.add(place, "the borders between its texts", "a result has one text here", "form")
+    if block.is_error is False:
+        losses.add(place, "that the tool did not fail", "only failing is said here", "form")
+    return tuple(kept)
+
+
+JOINED = "a turn of the model is one content here"
+
+
+class Foreign:
+    """Writes the turns of one request. `_order` numbers the calls that wait for results."""
+
+    def __init__(self, request: Request, target: Target, writer: Writer, losses: Losses) -> None:
+        self.request = request
+        self.model = target.model
+        self.writer = writer
+        self.losses = losses
+        self._order: dict[str, int] = {}
+
+    def contents(self, turns: list[Turn]) -> list[JsonObject]:
+        """The contents that these turns become."""
+        contents: list[JsonObject] = []
+        for turn in turns:
+            if turn.role == "assistant":
+                parts = self._model(turn)
+                if contents and contents[-1]["role"] == "model":
+                    contents[-1]["parts"] += parts
+                    self.losses.add(turn.at, "the border to the message before", JOINED, "form")
+                else:
+                    contents.append({"parts": parts, "role": "model"})
+            else:
+                contents += self._user(turn)
+            self._report_form(turn)
+        return contents
+
+    def _report_form(self, turn: Turn) -> None:
+        """A string and a list of one text are written alike; so are null and nothing."""
+        form = turn.message.form
+        texts = [at for at, block in enumerate(turn.blocks) if isinstance(block, Text)]
+        spoken = turn.role == "assistant" or len(turn.blocks) == 1
+        if form == "absent":
+            self.losses.add(turn.at, "that it had no content", "it is parts here", "form")
+        for at in texts if form == "list" and spoken else ():
+            self.losses.add(turn.places[at], "the list around a text", "it is parts here", "form")
+
+    def _model(self, turn: Turn) -> list[JsonObject]:
+        self._order = {}
+        parts: list[JsonObject] = []
+        for block, place in zip(turn.blocks, turn.places, strict=True):
+            part = self.writer.part(block, place)
+            if isinstance(block, ToolCall):
+                self._report_call(block, place)
+                if not self._order and self.model.signed_calls:
+                    part.setdefault("thoughtSignature", UNSIGNED)
+                self._order[block.id] = len(self._order)
+            parts.append(part)
+        return parts
+
+    def _report_call(self, block: ToolCall, place: Place) -> None:
+        if block.namespace is not None:
+            self.losses.add(
+                place, "a namespace, now part of the name", "names are flat here", "form"
+            )
+        if block.custom:
+            self.losses.add(place, "a custom call, now a function's", "it has one input", "form")
+
+    def _user(self, turn: Turn) -> list[JsonObject]:
+        answers: list[tuple[ToolResult, Place]] = []
+        others: list[JsonObject] = []
+        for block, place in zip(turn.blocks, turn.places, strict=True):
+            if isinstance(block, ToolResult):
+                answers.append((block, place))
+            else:
+                others.append(self.writer.part(block, place))
+        if not answers:
+            return [{"parts": others, "role": "user"}]
+        lifted: list[JsonObject] = []
+        results = [self._result(block, place, lifted) for block, place in self._ordered(answers)]
+        contents: list[JsonObject] = [{"parts": results, "role": "user"}]
+        if lifted or others:
+            contents.append({"parts": lifted + others, "role": "user"})
+        for block, place in zip(turn.blocks, turn.places, strict=True) if others else ():
+            if not isinstance(block, ToolResult):
+                self.losses.add(place, "its place beside results", "results stand alone", "form")
+        return contents
+
+    def _ordered(self, answers: list[tuple[ToolResult, Place]]) -> list[tuple[ToolResult, Place]]:
+        if len(answers) == 1:
+            return answers
+        ordered = sorted(answers, key=lambda pair: self._order.get(pair[0].call_id, 0))
+        if ordered != answers:
+            place = answers[0][1][:1]
+            self.losses.add(place, "the order of results", "it is that of the calls", "form")
+        return ordered
+
+    def _result(self, block: ToolResult, place: Place, lifted: list[JsonObject]) -> JsonObject:
+        """One result; media that the model does not take inside of it is put into `lifted`."""
+        content = sift_result(block, place, self.request, self.losses)
+        media = (
+            () if self.model.media_results else tuple(b for b in content if isinstance(b, Media))
+        )
+        if media:
+            content = tuple(part for part in content if not isinstance(part, Media))
+            name = self.writer.name_of(block.call_id)
+            lifted.append({"text": f"[from the result of {name}]"})
+            lifted += [self.writer.part(part, place) for part in media]
+            self.losses.add(
+                place, "the place of its media: they follow the results", "they stand apart", "form"
+            )
+        answer = structs.replace(
+            block,
+            content=content,
+            name=self.writer.name_of(block.call_id) or block.name,
+            form="text" if block.form == "absent" else block.form,
+        )
+        call = self.writer.calls.get(block.call_id)
+        if call is not None and "id" in own_ext(call.ext):
+            answer = structs.replace(answer, ext=noted(block.ext, "id", None))
+        return self.writer.part(answer, place)

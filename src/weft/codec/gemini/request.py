@@ -31,13 +31,11 @@ from weft.model import (
     Wire,
 )
 
-from .blocks import PartReader, part_name
+from .blocks import CHECKS, Foreign, PartReader, Writer, part_name
 from .fields import PATHS, decode_params, encode_params, require_model
-from .foreign import Foreign
 from .spelling import read_spelling, spelt, write_spelling
 from .tools import decode_tools, tool_path, write_tools
 from .wire import FORM, PROTOCOL, REQUEST_SETUP, ROLE_WORDS, ROLES
-from .write import CHECKS, Writer
 
 CONTENT = frozenset({"role", "parts"})
 PLAIN_ROLES = ("user", "model")

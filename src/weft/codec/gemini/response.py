@@ -11,7 +11,7 @@ from typing import Any
 from weft.codec.base import Encoded, Locate, Losses, members
 from weft.codec.errors import failed, failed_stop, not_an_answer
 from weft.codec.fields import lose_answer, lose_call, lose_ext, lose_stop
-from weft.codec.lenient import optional_text, with_repairs
+from weft.codec.lenient import WHY, arguments_object, optional_text, with_repairs
 from weft.codec.read import at, inside, objects, wrong
 from weft.codec.refusals import explanation
 from weft.errors import Refused
@@ -36,13 +36,34 @@ from weft.model import (
     fold,
 )
 
-from .blocks import PartReader
+from .blocks import DATA, PartReader, Writer, own_ext
 from .errors import decode_error
-from .lenient import complete_part
 from .spelling import read_spelling
 from .usage import decode_block, decode_stop, decode_usage, encode_usage, finish_word
 from .wire import FAILED_STOPS, FAILED_WITHOUT_CALL, PROTOCOL, SAME_WORD
-from .write import Writer, own_ext
+
+
+def complete_part(raw: JsonObject, path: str, losses: Losses) -> JsonObject:
+    """A part in camel case. Some servers write all members of a part, most of them as null."""
+    data = [key for key in raw if key in DATA]
+    empty = [key for key in data if raw[key] is None]
+    if empty and len(data) - len(empty) == 1:
+        raw = {key: value for key, value in raw.items() if key not in empty}
+        losses.add(
+            path,
+            f"null for {', '.join(empty)}",
+            "the upstream wrote members that say nothing",
+            "form",
+        )
+    elif empty == data == ["text"]:
+        raw = {**raw, "text": ""}
+        losses.add(f"{path}.text", "nothing: an empty text was added", WHY, "form")
+    call = members(raw.get("functionCall"))
+    if call is not None and isinstance(call.get("args"), str):
+        args = arguments_object(call["args"], f"{path}.functionCall.args", losses)
+        raw = {**raw, "functionCall": {**call, "args": args}}
+    return raw
+
 
 ENVELOPE = frozenset(
     {"candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId"}

@@ -1,36 +1,58 @@
-"""Items, both ways: the flat list of this wire, and the messages of the model.
+"""Items, both ways: the flat list of this protocol, and the messages of the model.
 
-The wire has no turns. Consecutive items of the assistant (reasoning, messages with an id, calls,
-hosted tools) are one `Message` with several blocks; a message item without an id begins a new one,
-because a client wrote it as a turn of its own. Everything else is a `Message` by itself.
+The protocol has no turns. Consecutive items of the assistant (reasoning, messages with an id,
+calls, hosted tools) are one `Message` with several blocks. A message item without an id begins a
+new one, because a client wrote it as a turn of its own. Everything else is a `Message` by itself.
 
-The same items come back, because the border and the members of a message item (`id`, `status`,
-`phase`) stay with its first part, in `ext[PROTOCOL]["item"]`; there `content` is kept only where it
-was no plain list of parts. Reasoning and calls are one block each and keep their members directly.
-An item nobody knows is carried whole.
+The same items come back: the boundary and the members of a message item (`id`, `status`, `phase`)
+stay with its first part, in `ext[PROTOCOL]["item"]`; `content` is kept there only if it was not a
+plain list of parts. Reasoning and calls are one block each and keep their members directly. An
+unknown item is carried whole.
+
+An assistant message holds only text and refusals. For anything else the vendor answers "Invalid
+value: 'input_image'. Supported values are: 'output_text' and 'refusal'".
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, cast
 
+from msgspec import structs
+
+from weft.codec.base import Losses
+from weft.codec.callids import fitting_id, lose_id
+from weft.codec.media import named, refuse_audio, refuse_picture
+from weft.codec.origin import STORED_ONLY, made_by, refuse_foreign, refuse_opaque
 from weft.codec.read import inside, objects, optional, rest_of, text_of, wrong
+from weft.codec.repair import Turn, lose_message
+from weft.codec.sift import sift
 from weft.errors import Refused
 from weft.model import (
     SYSTEM_ROLES,
+    Audio,
     Block,
+    Checkpoint,
     Ext,
+    File,
+    FileRef,
     Form,
+    Image,
     JsonObject,
     Message,
     Opaque,
+    Redacted,
     Refusal,
+    Reminder,
+    Request,
     Text,
     Thinking,
     ToolCall,
     ToolResult,
+    texts,
 )
 
-from .blocks import INPUT, OUTPUT, decode_content
-from .wire import PROTOCOL
+from .blocks import INPUT, OUTPUT, decode_content, write_content, write_part
+from .wire import CALL_ID_LENGTH, PROTOCOL
 
 MESSAGE = frozenset({"role", "content"})
 CALL = frozenset({"type", "call_id", "name", "arguments"})
@@ -248,3 +270,375 @@ CALLS: dict[str, Callable[[JsonObject], Block]] = {
 }
 
 RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
+
+
+def refuse_thinking(block: Thinking | Redacted, message: Message, request: Request) -> str | None:
+    """Thinking goes back to its maker only, sealed or as it is. Of what only its id names, the
+    vendor says "Items are not persisted when `store` is set to false", and refuses the request:
+    https://github.com/openai/openai-agents-python/issues/919"""
+    if request.params.store is False and isinstance(block, Thinking) and block.signature is None:
+        own = (block.ext or {}).get(PROTOCOL, {})
+        if "id" in own and not own.get("content"):
+            return "it is not sealed, and its maker stores nothing"
+    return refuse_foreign(PROTOCOL, message, request)
+
+
+def refuse_media(block: Image | File, message: Message, request: Request) -> str | None:
+    if message.role == "assistant":
+        return "an assistant message holds words only here"
+    if isinstance(block.source, FileRef) and not made_by(PROTOCOL, message, request):
+        return STORED_ONLY
+    return refuse_picture(block.source) if isinstance(block, Image) else None
+
+
+CHECKS: dict[type, Callable[[Any, Message, Request], str | None]] = {
+    Thinking: refuse_thinking,
+    Redacted: refuse_thinking,
+    Opaque: partial(refuse_opaque, PROTOCOL),
+    Image: refuse_media,
+    File: refuse_media,
+    Audio: refuse_audio,
+}
+
+
+SPOKEN = frozenset({Text, Refusal, Checkpoint, Reminder})
+"""What the assistant says in message items; its other blocks are items by themselves."""
+
+
+class Writer:
+    """Writes the items of one request: knows which calls were custom, and what was lost."""
+
+    def __init__(self, losses: Losses, *, native: bool, request: Request | None = None) -> None:
+        self.request = request
+        self.losses = losses
+        self.native = native
+        self._custom: set[str] = set()
+        self._last = ""
+
+    def turn(self, turn: Turn) -> list[JsonObject]:
+        """All items that one turn means."""
+        role = turn.role
+        if (text := _one_text(turn)) is not None:
+            self._last = role
+            return [{"role": "user" if role == "tool" else role, "content": text}]
+        emptied = bool(turn.message.blocks) and not turn.blocks
+        if role == "assistant" and emptied:
+            lose_message(turn, self.losses)
+            return []
+        if role == "assistant":
+            items = self.assistant(turn.message, turn.blocks, turn.places, turn.at)
+            if not self.native and turn.blocks:
+                self._lose_form(turn)
+        else:
+            items = self._others(turn)
+        self._last = role
+        return items
+
+    def _lose_form(self, turn: Turn) -> None:
+        """Report what a flat list of items does not say of an assistant's turn."""
+        if self._last == "assistant" and type(turn.blocks[0]) not in SPOKEN:
+            self.losses.add(
+                turn.at, "the border of two messages", "items of one side flow together", "form"
+            )
+        for number, block in enumerate(turn.blocks):
+            if type(block) not in SPOKEN:
+                continue
+            place = turn.places[number]
+            if number:
+                self.losses.add(
+                    place, "the unity of a message", "each text is a message of its own", "form"
+                )
+            if turn.message.form == "list" and border(block) is None:
+                self.losses.add(place, "the list around a text", "it is a string here", "form")
+            if isinstance(block, Refusal):
+                self.losses.add(place, "that it is a refusal", "it is plain text here", "form")
+
+    def _others(self, turn: Turn) -> list[JsonObject]:
+        """Results are items by themselves; all that stands between them is one message."""
+        items: list[JsonObject] = []
+        said: list[Block] = []
+        mixed = not self.native and ToolResult in {type(block) for block in turn.blocks}
+        for block, place in zip(turn.blocks, turn.places, strict=True):
+            if mixed and not isinstance(block, ToolResult):
+                self.losses.add(place, "its place beside results", "results stand alone", "form")
+            if isinstance(block, ToolResult) or (
+                isinstance(block, Opaque) and turn.message.form == "absent"
+            ):
+                if said:
+                    items.append(self._message(turn, said))
+                    said = []
+                items.append(self._single(block, place))
+            else:
+                said.append(self._demanded(block, place))
+        if said or not items:
+            items.append(self._message(turn, said))
+        return items
+
+    def _demanded(self, block: Block, place: Any) -> Block:
+        """A part of another wire's, as this one demands it: an image has a detail."""
+        if self.native:
+            return block
+        block = self._fit(block, place)
+        if not isinstance(block, Image) or block.detail is not None:
+            return block
+        self.losses.add(place, "nothing: detail 'auto' was added", "it is needed here", "form")
+        return structs.replace(block, detail="auto")
+
+    def _fit(self, block: Block, place: Any) -> Block:
+        """A file has a name, and a refusal is what nobody says but the model."""
+        if isinstance(block, File):
+            return named(block, place, self.losses)
+        if not isinstance(block, Refusal):
+            return block
+        self.losses.add(place, "that it is a refusal", "it is plain text here", "form")
+        return Text(block.text)
+
+    def _single(self, block: ToolResult | Opaque, place: Any) -> JsonObject:
+        return dict(block.raw) if isinstance(block, Opaque) else self.result(block, place)
+
+    def _message(self, turn: Turn, blocks: Sequence[Block]) -> JsonObject:
+        message = turn.message
+        own = (message.ext or {}).get(PROTOCOL, {})
+        if not blocks and "item" in own:
+            return own["item"]
+        role = "user" if turn.role == "tool" else turn.role
+        body: JsonObject = {"role": role}
+        form: Form = message.form if blocks or not message.blocks else "text"
+        body.update(self._content(form, blocks, INPUT, turn.at))
+        body.update(own)
+        return body
+
+    def _content(self, form: Form, blocks: Sequence[Block], kind: str, at: Any) -> JsonObject:
+        if not blocks and form in ("null", "absent"):
+            if self.native:
+                return {"content": None} if form == "null" else {}
+            self.losses.add(at, "nothing: an empty content was added", "it is needed here", "form")
+            return {"content": ""}
+        if not blocks and not self.native:
+            form = self._filled(form, at)
+        return {"content": write_content(blocks, form, kind, at, self.losses)}
+
+    def _filled(self, form: Form, at: Any) -> Form:
+        """An empty list of parts is refused by some vendors that speak this wire; a text is not."""
+        if form == "list":
+            self.losses.add(at, "an empty list of parts, now a text", "it says nothing", "form")
+        return "text"
+
+    def assistant(
+        self, message: Message, blocks: Sequence[Block], places: list[Any], at: Any = ()
+    ) -> list[JsonObject]:
+        """The items of an assistant's turn; words next to each other are one message item."""
+        items: list[JsonObject] = []
+        orphaned = self._without_reasoning(message, blocks, places)
+
+        def add(item: JsonObject, place: Any) -> None:
+            if place in orphaned and "id" in item:
+                what = f"the id {item.pop('id')!r}"
+                self.losses.add(place, what, "its reasoning is not sent with it", "form")
+                if item.get("type") == "message" and _refuses(item):
+                    # Only an item with an id may hold a refusal: a new one is a plain text.
+                    item = {"role": "assistant", "content": _spoken(item)}
+            items.append(item)
+
+        if not blocks:
+            body: JsonObject = {"role": "assistant"}
+            body.update(self._content(message.form, blocks, OUTPUT, at))
+            body.update((message.ext or {}).get(PROTOCOL, {}))
+            return [body]
+        run: list[Block] = []
+        for number, block in enumerate(blocks):
+            if type(block) in SPOKEN:
+                if run and (border(block) is not None or self._stands_alone(run)):
+                    start = places[number - len(run)]
+                    add(self._said(message.form, run, start), start)
+                    run = []
+                run.append(block)
+                continue
+            if run:
+                start = places[number - len(run)]
+                add(self._said(message.form, run, start), start)
+                run = []
+            add(self._silent(block, places[number]), places[number])
+        if run:
+            start = places[len(blocks) - len(run)]
+            add(self._said(message.form, run, start), start)
+        return items
+
+    def _without_reasoning(
+        self, message: Message, blocks: Sequence[Block], places: list[Any]
+    ) -> set[Any]:
+        """The places of words and calls whose reasoning is not written before them.
+
+        The vendor looks an item up by its id, and refuses it there: "Item 'fc_...' of type
+        'function_call' was provided without its required 'reasoning' item"
+        (https://github.com/continuedev/continue/issues/10018). Without an id it is a new item.
+        What a client sends is whole, so an answer that has no reasoning never had any; a thread
+        may have been compacted, and then nothing tells whether it had.
+        """
+        if self.native:
+            return set()
+        shortened = self.request is not None and self.request.wire is None
+        orphaned: set[Any] = set()
+        written: Any = None
+        for block, place in zip(blocks, places, strict=True):
+            if isinstance(block, Thinking | Redacted):
+                written = place
+                continue
+            depends = type(block) in SPOKEN or isinstance(block, ToolCall)
+            if not depends:
+                continue
+            if _loses_reasoning(message, written, place) or (shortened and written is None):
+                orphaned.add(place)
+        return orphaned
+
+    def _stands_alone(self, run: list[Block]) -> bool:
+        """Words that another wire's model said have no item id, so each text is one string."""
+        return not self.native and border(run[0]) is None
+
+    def _said(self, form: Form, run: list[Block], place: Any) -> JsonObject:
+        item = border(run[0])
+        body: JsonObject = {"role": "assistant"}
+        if self._stands_alone(run):
+            body["content"] = "".join(texts(run))
+            return body
+        if item is not None:
+            body.update(item)
+            form = "text" if item.get("content") == "" else "list"
+            if body.pop("content", "") != "" and len(run) == 1 and _is_empty(run[0]):
+                body["content"] = item["content"]
+                return body
+        body["content"] = write_content(run, form, OUTPUT, place[:-1], self.losses)
+        return body
+
+    def _silent(self, block: Block, place: Any) -> JsonObject:
+        match block:
+            case ToolCall():
+                return self.call(block, place)
+            case Thinking():
+                return reasoning(block)
+            case Redacted(data=data):
+                return {"type": "reasoning", "summary": [], "encrypted_content": data}
+            case Opaque(raw=raw):
+                return raw
+            case ToolResult():
+                return self.result(block, place)
+            case _:
+                part = write_part(block, INPUT, place, self.losses)
+                return {"role": "assistant", "content": [part]}
+
+    def call(self, block: ToolCall, place: Any = ()) -> JsonObject:
+        call_id = self._legal(block.id, place)
+        if block.custom:
+            self._custom.add(block.id)
+            body: JsonObject = {"type": "custom_tool_call", "input": block.arguments}
+        else:
+            body = {"type": "function_call", "arguments": block.arguments}
+        body["call_id"] = call_id
+        body["name"] = block.name
+        if block.namespace is not None:
+            body["namespace"] = block.namespace
+        return _with_ext(body, block.ext)
+
+    def _legal(self, call_id: str, place: Any) -> str:
+        legal = call_id if self.native else legal_id(call_id)
+        if legal != call_id:
+            lose_id(call_id, place, self.losses)
+        return legal
+
+    def result(self, block: ToolResult, place: Any) -> JsonObject:
+        """A call's result. The wire has no word for an error, so it is reported, not invented."""
+        custom = block.custom or block.call_id in self._custom
+        body: JsonObject = {
+            "type": "custom_tool_call_output" if custom else "function_call_output",
+            "call_id": self._legal(block.call_id, place),
+        }
+        if self.native and not block.content and block.form in ("null", "absent"):
+            if block.form == "null":
+                body["output"] = None
+        else:
+            body["output"] = self._output(block, place)
+        if block.is_error is not None:
+            self.losses.add(
+                place,
+                f"that is_error is {str(block.is_error).lower()}",
+                "a result has no error mark on this wire",
+                "meaning" if block.is_error else "form",
+            )
+        if block.name is not None:
+            self.losses.add(place, f"the name {block.name!r}", "a result has no name here", "form")
+        return _with_ext(body, block.ext)
+
+    def _output(self, block: ToolResult, place: Any) -> Any:
+        content, form = block.content, _result_form(block)
+        if self.request is not None and not self.native:
+            found = sift(block, place, self.request, CHECKS, PROTOCOL, self.losses)
+            content = tuple(self._fit(part, at) for part, at in found)
+            form = form if content else self._filled(form, place)
+        return write_content(content, form, INPUT, place, self.losses)
+
+
+def _loses_reasoning(message: Message, written: Any, place: Any) -> bool:
+    """Whether the message has reasoning before this place that was not written."""
+    start = 0
+    if written is not None:
+        if written[0] != place[0]:
+            return False  # two messages that became one turn
+        start = written[1] + 1
+    before = message.blocks[start : place[1]]
+    return any(isinstance(block, Thinking | Redacted) for block in before)
+
+
+def _one_text(turn: Turn) -> str | None:
+    """The text of a turn that is one plain string, as most are."""
+    message, blocks = turn.message, turn.blocks
+    if len(blocks) != 1 or message.ext is not None or message.form not in ("text", ""):
+        return None
+    block = blocks[0]
+    return block.text if type(block) is Text and block.ext is None else None
+
+
+def _result_form(block: ToolResult) -> Form:
+    return "text" if block.form in ("null", "absent") else block.form
+
+
+def _is_empty(block: Block) -> bool:
+    return isinstance(block, Text) and not block.text
+
+
+def border(block: Block) -> JsonObject | None:
+    """The border of a message item, where this block begins one."""
+    ext: Ext | None = getattr(block, "ext", None)
+    own = ext.get(PROTOCOL) if ext is not None else None
+    return own.get("item") if own is not None else None
+
+
+def reasoning(block: Thinking) -> JsonObject:
+    """The reasoning item that a thinking block of this wire was, or would be."""
+    body: JsonObject = {"type": "reasoning", "summary": summary_of(block.text)}
+    if block.signature is not None:
+        body["encrypted_content"] = block.signature
+    return _with_ext(body, block.ext)
+
+
+def _with_ext(body: JsonObject, ext: Ext | None) -> JsonObject:
+    if ext is not None:
+        body.update(ext.get(PROTOCOL, ()))
+    return body
+
+
+def legal_id(call_id: str) -> str:
+    """The id in the length this wire takes: the same every turn, and two never become one."""
+    return fitting_id(call_id, CALL_ID_LENGTH)
+
+
+def _refuses(item: JsonObject) -> bool:
+    return any(part.get("type") == "refusal" for part in _parts(item))
+
+
+def _spoken(item: JsonObject) -> str:
+    return "".join(str(part.get("text") or part.get("refusal") or "") for part in _parts(item))
+
+
+def _parts(item: JsonObject) -> list[JsonObject]:
+    content = item.get("content")
+    return cast(list[JsonObject], content) if isinstance(content, list) else []

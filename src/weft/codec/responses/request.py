@@ -35,7 +35,6 @@ from weft.model import (
 )
 
 from .blocks import part_name
-from .checks import CHECKS
 from .fields import (
     NAMESPACED,
     PATHS,
@@ -45,9 +44,8 @@ from .fields import (
     encode_tool,
     tool_paths,
 )
-from .items import decode_items
+from .items import CHECKS, Writer, decode_items
 from .wire import PROTOCOL
-from .write import Writer
 
 SETUP = frozenset({"model", "input", "instructions"})
 

@@ -5,12 +5,21 @@ that the same protocol gets it back; other wires have no place for it.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
-from weft.codec.base import Encoded, Locate, Losses
+from weft.codec.base import Encoded, Locate, Losses, members
 from weft.codec.errors import failed, not_an_answer
 from weft.codec.fields import lose_answer, lose_ext
-from weft.codec.lenient import optional_text, with_repairs
+from weft.codec.lenient import (
+    RETYPED,
+    WHY,
+    arguments_text,
+    made_call_id,
+    optional_text,
+    with_repairs,
+    with_text,
+    with_type,
+)
 from weft.codec.read import at, objects
 from weft.model import (
     ApiError,
@@ -41,11 +50,68 @@ from weft.model import (
 )
 
 from .errors import decode_failure
-from .items import decode_output_item
-from .lenient import complete_item
+from .items import Writer, border, decode_output_item, reasoning
 from .usage import decode_stop, decode_usage, encode_status, encode_usage, refused_by
 from .wire import FAILED_STOPS, INCOMPLETE, POLICIES, PROTOCOL, item_id
-from .write import Writer, border, reasoning
+
+ITEM_TYPES = {
+    "content": "message",
+    "arguments": "function_call",
+    "input": "custom_tool_call",
+    "summary": "reasoning",
+    "encrypted_content": "reasoning",
+}
+PART_TYPES = {"text": "output_text", "refusal": "refusal"}
+
+
+def complete_item(raw: JsonObject, number: int, path: str, losses: Losses) -> JsonObject:
+    """An item of a response; the ids and arguments of a call may be missing, its name may not."""
+    raw = with_type(raw, ITEM_TYPES, path, losses)
+    match raw.get("type"):
+        case "message":
+            content = raw.get("content")
+            if isinstance(content, list):
+                parts = [
+                    complete_part(part, f"{path}.content[{index}]", losses)
+                    for index, part in enumerate(cast(list[Any], content))
+                ]
+                raw = {**raw, "content": parts}
+        case "function_call":
+            if type(raw.get("arguments")) is not str:
+                where = f"{path}.arguments"
+                raw = {**raw, "arguments": arguments_text(raw.get("arguments"), where, losses)}
+            raw = _with_call_id(raw, number, path, losses)
+        case "custom_tool_call":
+            raw = _with_call_id(with_text(raw, "input", path, losses), number, path, losses)
+        case _:
+            pass
+    return raw
+
+
+def complete_part(part: Any, path: str, losses: Losses) -> Any:
+    """A part of a message item: one that is a string is a text."""
+    if isinstance(part, str):
+        losses.add(path, "a part as a string", RETYPED, "form")
+        return {"type": "output_text", "text": part}
+    fields = members(part)
+    if fields is None:
+        return part
+    fields = with_type(fields, PART_TYPES, path, losses)
+    if fields.get("type") == "output_text":
+        return with_text(fields, "text", path, losses)
+    return fields
+
+
+def _with_call_id(raw: JsonObject, number: int, path: str, losses: Losses) -> JsonObject:
+    """The item with a `call_id`: results name the call by it, so the item's own id may stand in."""
+    if isinstance(raw.get("call_id"), str):
+        return raw
+    key = "id" if raw.get("call_id") is None and isinstance(raw.get("id"), str) else "call_id"
+    call_id = made_call_id(raw, key, number, path, losses)
+    if key == "id":
+        losses.add(f"{path}.call_id", "nothing: the item's id was used", WHY, "form")
+    return {**raw, "call_id": call_id}
+
 
 ENVELOPE = frozenset({"id", "model", "output"})
 

@@ -1,0 +1,178 @@
+"""Streams, read: https://ai.google.dev/api/generate-content#method:-models.streamgeneratecontent
+
+Every frame is a whole `GenerateContentResponse`: some parts, the counts so far, and in the last one
+a finish reason. Only the end of the bytes marks the end. Consecutive texts of one kind are one
+block, as they are in an answer that is not streamed; a call comes whole.
+
+The decoder emits each frame before the events it means, so that a client of this protocol gets the
+frames as they were.
+"""
+
+from typing import Any
+
+import orjson
+
+from weft.codec.base import Frame, Losses, members
+from weft.codec.stream import cut_off, unreadable
+from weft.errors import Refused
+from weft.model import (
+    ApiError,
+    Block,
+    Close,
+    Delta,
+    End,
+    Event,
+    Fail,
+    Finish,
+    JsonObject,
+    Open,
+    Other,
+    Text,
+    Thinking,
+    ToolCall,
+)
+
+from .blocks import PartReader, own_ext
+from .errors import decode_error
+from .response import (
+    answer_parts,
+    decode_finish,
+    decode_part,
+    decode_start,
+    failed_candidate,
+    first_candidate,
+)
+from .wire import PROTOCOL
+
+SIGNATURE = "thoughtSignature"
+
+
+class StreamDecoder:
+    """Frames become events. `_said` is what has arrived of the text that is open."""
+
+    def __init__(self) -> None:
+        self._reader: PartReader | None = None
+        self._index = -1
+        self._open: Text | Thinking | None = None
+        self._said: list[str] = []
+        self._signature: str | None = None
+        self._called = False
+        self.repairs = Losses()
+        self._finished = False
+        self._failed = False
+        self._broken = False
+
+    def feed(self, frame: Frame) -> list[Event]:
+        try:
+            raw = members(orjson.loads(frame.data))
+        except orjson.JSONDecodeError:
+            raw = None
+        if raw is None:
+            self._broken = True
+            return [Fail(unreadable(frame), "frame")]
+        if raw.get("error"):
+            self._failed = True
+            return [Fail(decode_error(raw, 0))]
+        try:
+            events = self._events(raw)
+        except Refused as error:
+            self._broken = True
+            return [Fail(ApiError("server", str(error), 502, "INTERNAL"), "frame")]
+        return [Other(PROTOCOL, "frame", raw, says=len(events)), *events]
+
+    def close(self) -> list[Event]:
+        if self._failed:
+            return []
+        if self._finished:
+            return [End()]
+        return [] if self._broken else [Fail(cut_off("a finishReason"), "end")]
+
+    def _events(self, raw: JsonObject) -> list[Event]:
+        events: list[Event] = []
+        if self._reader is None:
+            self._reader = PartReader(str(raw.get("responseId") or "answer"))
+            events.append(decode_start(raw))
+        candidate = first_candidate(raw)
+        for number, part in enumerate(answer_parts(candidate)):
+            events += self._part(decode_part(self._reader, part, number, self.repairs))
+        error = failed_candidate(candidate, called=self._called)
+        if error is not None:
+            self._failed = True
+            return [*events, Fail(error)]
+        finish = decode_finish(raw, candidate, self._called)
+        if finish.stop is not None:
+            self._finished = True
+            events += self._close()
+        return [*events, Finish(finish.stop, finish.usage, _lasting(finish))]
+
+    def _part(self, block: Block) -> list[Event]:
+        match block:
+            case Text() | Thinking():
+                return self._text(block)
+            case ToolCall():
+                self._called = True
+            case _:
+                pass
+        events = self._close()
+        self._index += 1
+        return [*events, Open(self._index, block), Close(self._index)]
+
+    def _text(self, block: Text | Thinking) -> list[Event]:
+        """A piece of text: more of the open block, or the beginning of another."""
+        signature = _signature(block)
+        events: list[Event] = []
+        if not self._joins(block, signature):
+            if isinstance(block, Text) and not block.text and block.ext is None:
+                return []  # it keeps its place in the frame, and says nothing
+            events += self._close()
+            self._index += 1
+            self._open = Thinking("") if isinstance(block, Thinking) else Text("", _rest(block))
+            events.append(Open(self._index, self._open))
+        if block.text:
+            self._said.append(block.text)
+            kind = "thinking" if isinstance(block, Thinking) else "text"
+            events.append(Delta(self._index, kind, block.text))
+        if signature is not None:
+            self._signature = signature
+            if isinstance(block, Thinking):
+                events.append(Delta(self._index, "signature", signature))
+        return events
+
+    def _joins(self, block: Text | Thinking, signature: str | None) -> bool:
+        """Two signatures are never one, and a block with members of its own stands alone."""
+        if type(self._open) is not type(block) or _rest(block) is not None:
+            return False
+        if self._open is not None and self._open.ext is not None:
+            return False
+        return signature is None or self._signature is None
+
+    def _close(self) -> list[Event]:
+        block, signature, said = self._open, self._signature, "".join(self._said)
+        self._open, self._signature, self._said = None, None, []
+        if block is None:
+            return []
+        if signature is None or isinstance(block, Thinking):
+            return [Close(self._index)]
+        ext = {PROTOCOL: {**own_ext(block.ext), SIGNATURE: signature}}
+        return [Close(self._index, Text(said, ext))]
+
+
+def _signature(block: Text | Thinking) -> str | None:
+    if isinstance(block, Thinking):
+        return block.signature
+    value = own_ext(block.ext).get(SIGNATURE)
+    return value if isinstance(value, str) else None
+
+
+def _rest(block: Text | Thinking) -> Any:
+    """The members of a part beside its text and signature, as an `ext`."""
+    fields = {key: value for key, value in own_ext(block.ext).items() if key != SIGNATURE}
+    return {PROTOCOL: fields} if fields else None
+
+
+def _lasting(finish: Finish) -> Any:
+    """What a frame says about the whole answer; that it holds no content says nothing of it."""
+    fields = dict(own_ext(finish.ext))
+    fields.pop("content", None)
+    fields.pop("unanswered", None)
+    return {PROTOCOL: fields} if fields else None

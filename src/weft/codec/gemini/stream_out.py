@@ -1,0 +1,165 @@
+"""Streams, written: each frame is a whole `GenerateContentResponse`."""
+
+from msgspec import structs
+
+from weft.codec.base import Frame, Losses
+from weft.codec.fields import lose_stop
+from weft.codec.stream import json_frame
+from weft.model import (
+    Block,
+    Close,
+    Delta,
+    End,
+    Event,
+    Fail,
+    Finish,
+    JsonObject,
+    Open,
+    Origin,
+    Other,
+    Refusal,
+    Start,
+    Stop,
+    Text,
+    Thinking,
+    ToolCall,
+    merge_usage,
+)
+
+from .blocks import Writer
+from .errors import encode_error
+from .response import (
+    show,
+    write_answer,
+)
+from .usage import encode_usage
+from .wire import PROTOCOL, SAME_WORD
+
+FOREIGN = Origin("")
+"""The origin of events that come without a frame of this protocol."""
+
+
+class StreamEncoder:
+    """Events become frames. Calls are written when they are whole; `_skip` counts the events that
+    a frame of this wire's own has already said."""
+
+    def __init__(self, _created: int) -> None:
+        self.losses = Losses()
+        self._writer = Writer(None, self.losses)
+        self._start = Start()
+        self._finish = Finish()
+        self._skip = 0
+        self._own = False
+        self._blocks: dict[int, Block] = {}
+        self._grown: dict[int, list[str]] = {}
+        self._kinds: set[str] = set()
+
+    def send(self, event: Event) -> list[Frame]:
+        if self._skip:
+            self._skip -= 1
+            return []
+        match event:
+            case Delta(index=index, kind=kind, text=text):
+                return self._delta(index, kind, text)
+            case Open(index=index, block=block):
+                return self._opened(index, block)
+            case Close(index=index, block=block):
+                return self._closed(index, block)
+            case Start():
+                self._start = event
+                self._finish = Finish(None, event.usage)
+                return []
+            case Finish(stop=stop, usage=usage):
+                old = self._finish
+                self._finish = Finish(stop or old.stop, merge_usage(old.usage, usage))
+                return []
+            case End():
+                return [] if self._own else self._end()
+            case Fail(error=error):
+                return [json_frame(encode_error(error)[1])]
+            case Other():
+                return self._other(event)
+
+    def _other(self, event: Other) -> list[Frame]:
+        if event.protocol == PROTOCOL:
+            self._own = True
+            self._skip = event.says or 0
+            return [json_frame(event.raw)]
+        if event.says is None and event.kind not in self._kinds:
+            self._kinds.add(event.kind)
+            self.losses.add("", f"a {event.kind} event", "only its own protocol knows it", "form")
+        return []
+
+    def _opened(self, index: int, block: Block) -> list[Frame]:
+        shown = show(block, FOREIGN, (0, index), self.losses)
+        if isinstance(block, Thinking):
+            shown = Thinking(block.text)
+        if shown is None:
+            return []
+        self._blocks[index] = shown
+        match shown:
+            case Text(text=text) | Thinking(text=text) | Refusal(text=text):
+                self._grown[index] = [text]
+                return [self._frame(shown, index)] if text else []
+            case ToolCall(arguments=arguments):
+                self._grown[index] = [arguments]
+                return []
+            case _:
+                return [self._frame(shown, index)]
+
+    def _delta(self, index: int, kind: str, text: str) -> list[Frame]:
+        block = self._blocks.get(index)
+        if block is None:
+            return []
+        if kind == "signature":
+            if kind not in self._kinds:
+                self._kinds.add(kind)
+                what = "the signature of thinking"
+                self.losses.add((0, index), what, "it is its maker's only", "form")
+            return []
+        self._grown[index].append(text)
+        if kind == "arguments":
+            return []
+        return [self._frame(Thinking(text) if kind == "thinking" else Text(text), index)]
+
+    def _closed(self, index: int, final: Block | None) -> list[Frame]:
+        """A call is whole now; of a text, what the wire's last word has beyond its deltas."""
+        block = self._blocks.pop(index, None)
+        grown = "".join(self._grown.pop(index, ()))
+        match block:
+            case ToolCall():
+                call = final if isinstance(final, ToolCall) and final.arguments else block
+                arguments = grown if call is block else call.arguments
+                return [self._frame(structs.replace(call, arguments=arguments), index)]
+            case Text() | Thinking() | Refusal():
+                said = final.text if isinstance(final, Text | Thinking | Refusal) else grown
+                more = said.removeprefix(grown) if said.startswith(grown) else ""
+                kind = Thinking if isinstance(block, Thinking) else Text
+                return [self._frame(kind(more), index)] if more else []
+            case _:
+                return []
+
+    def _end(self) -> list[Frame]:
+        """The last frame; its text is empty, as Gemini's, for clients drop a turn without parts."""
+        finish = self._finish
+        lose_stop(finish.stop or Stop("end", ""), SAME_WORD, self.losses)
+        if finish.stop is None:  # without a reason its clients take a stream for cut off
+            finish = Finish(Stop("end"), finish.usage)
+        frames: list[Frame] = []
+        for index in sorted(self._blocks):
+            frames += self._closed(index, None)
+        return [*frames, self._written([{"text": ""}], finish)]
+
+    def _frame(self, block: Block, index: int) -> Frame:
+        return self._written([self._writer.part(block, (0, index))], Finish())
+
+    def _written(self, parts: list[JsonObject], finish: Finish) -> Frame:
+        body = write_answer(parts, finish.stop, {"index": 0})
+        usage = encode_usage(finish.usage)
+        if usage is not None:
+            body["usageMetadata"] = usage
+        if self._start.model is not None:
+            body["modelVersion"] = self._start.model
+        if self._start.id is not None:
+            body["responseId"] = self._start.id
+        return json_frame(body)
