@@ -127,6 +127,22 @@ def test_a_call_with_a_gap_reads_as_a_call_of_no_arguments(name, target):
     assert bool(form) is (name not in COMPLETE)
 
 
+TEXT_ARGUMENTS = {
+    "anthropic": claude({"type": "tool_use", "id": "c1", "name": "f", "input": "a patch"}),
+    "gemini": gemini({"functionCall": {"name": "f", "id": "c1", "args": "a patch"}}),
+}
+"""Servers that treat a function of one string as a tool that takes text."""
+
+
+@pytest.mark.parametrize("target", PROTOCOLS)
+@pytest.mark.parametrize("protocol", TEXT_ARGUMENTS)
+def test_a_text_in_place_of_an_object_is_the_one_input(protocol, target):
+    done = weft.translate_response(TEXT_ARGUMENTS[protocol], protocol, target)
+    (call,) = CODECS[target].decode_response(done.body).message.blocks
+    assert json.loads(call.arguments) == {"input": "a patch"}
+    assert [loss.level for loss in done.losses if "the upstream" in loss.why] == ["form"]
+
+
 TEXTS_WITH_GAPS = {
     "chat: no id, model, index, usage": (
         "openai-chat",

@@ -45,7 +45,11 @@ def arguments_text(value: Any, path: str, losses: Losses) -> Any:
 
 
 def arguments_object(value: Any, path: str, losses: Losses) -> Any:
-    """The arguments of a function call as an object; `{}` where there are none."""
+    """The arguments of a function call as an object; `{}` where there are none.
+
+    A text becomes `{"input": text}`: that is the function a custom tool is for these protocols, and
+    some servers call it with the text alone.
+    """
     if value is None or value == "":
         losses.add(path, "nothing: empty arguments were added", WHY, "form")
         return {}
@@ -54,11 +58,12 @@ def arguments_object(value: Any, path: str, losses: Losses) -> Any:
     try:
         read: Any = orjson.loads(value)
     except orjson.JSONDecodeError:
-        return value
-    if not isinstance(read, dict):
-        return value
-    losses.add(path, "arguments as JSON text", RETYPED, "form")
-    return cast(JsonObject, read)
+        read = value
+    if isinstance(read, dict):
+        losses.add(path, "arguments as JSON text", RETYPED, "form")
+        return cast(JsonObject, read)
+    losses.add(path, "arguments as text, now `input`", RETYPED, "form")
+    return {"input": value}
 
 
 def with_text(raw: JsonObject, key: str, path: str, losses: Losses) -> JsonObject:
