@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import weft
-from weft.codec.align import differing
+from weft.codec.sidecar import differing
 
 A, C, R, G = "anthropic", "openai-chat", "openai-responses", "gemini"
 MANY = 5000

@@ -17,7 +17,7 @@ from weft.codec.base import Losses, parsed
 from weft.codec.chat.messages import Writer, decode_message
 from weft.codec.chat.plain import decode_plain as plain_message
 from weft.codec.chat.plain import write_plain
-from weft.codec.turn import turn_of
+from weft.codec.pairing import turn_of
 from weft.errors import Refused
 from weft.model import Message, Request, Text, ToolCall, ToolResult
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import weft
 from weft.codec import CallRestorer, Losses, restore_calls
-from weft.codec.callids import fitting_id
+from weft.codec.call_ids import fitting_id
 from weft.codec.tools import flat_name, flatten_tools
 from weft.model import (
     Close,

@@ -31,11 +31,11 @@ from .splice import splice
 from .sse import SseParser, write_frame
 
 if TYPE_CHECKING:
-    from .answers import is_plain, replace_answers
     from .anthropic import apply_last_system_cache_breakpoint
     from .calls import CallRestorer, name_calls, name_event, restore_calls
     from .calm import carry
     from .chat.response import place_thinking, place_thinking_event
+    from .echoes import is_plain, replace_answers
     from .errors import concerns_restored, error_of, failed
     from .forms import AnswerReader, decode_answer, form_of, unfold
     from .pairing import pair_messages
@@ -107,8 +107,8 @@ __getattr__ = lazy_names(
         "place_thinking": "weft.codec.chat.response",
         "place_thinking_event": "weft.codec.chat.response",
         "refuse_system_media": "weft.codec.repair",
-        "is_plain": "weft.codec.answers",
-        "replace_answers": "weft.codec.answers",
+        "is_plain": "weft.codec.echoes",
+        "replace_answers": "weft.codec.echoes",
         "restore_calls": "weft.codec.calls",
         "tell_refusal": "weft.codec.refusals",
         "tells_apart": "weft.codec.refusals",

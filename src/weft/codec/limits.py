@@ -16,7 +16,7 @@ from weft.errors import Refused
 from weft.model import Format, Params, Request, texts
 
 from .base import Losses
-from .callids import marked_id
+from .call_ids import marked_id
 
 OPENAI_EFFORTS = frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "max"})
 """https://platform.openai.com/docs/api-reference/chat/create#chat-create-reasoning_effort"""

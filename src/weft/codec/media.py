@@ -115,14 +115,14 @@ def plain_text(source: Source) -> str | None:
         return None
 
 
-def lose_type(source: Source, place: Place, losses: Losses) -> None:
+def report_type(source: Source, place: Place, losses: Losses) -> None:
     """Report the type of an address, where the target is not told it and the ending does not."""
     if isinstance(source, Url) and source.media_type and source.media_type != type_of(source.url):
         what = f"the type {source.media_type!r}"
         losses.add(place, what, "the target works it out from the address", "form")
 
 
-def lose_detail(detail: str, place: Place, losses: Losses) -> None:
+def report_detail(detail: str, place: Place, losses: Losses) -> None:
     """Report how closely an image should be looked at, where the target cannot be told."""
     level = "form" if detail == "auto" else "meaning"
     losses.add(place, f"the detail {detail!r}", "images have none here", level)

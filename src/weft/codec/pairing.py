@@ -1,8 +1,9 @@
 """Calls and their results, side by side: no vendor takes them any other way."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from weft.model import (
     SYSTEM_ROLES,
@@ -16,8 +17,55 @@ from weft.model import (
 )
 
 from .base import Losses
-from .distinct import distinct_calls
-from .turn import Turn, turn_of
+from .call_ids import unique_call_ids
+
+
+class Turn(Struct, gc=False):
+    """One message to write: its own blocks, until something is changed.
+
+    `places` is worked out when it is asked for: in a calm conversation nobody asks, because nothing
+    moved and nothing was lost.
+    """
+
+    role: str
+    message: Message
+    blocks: Sequence[Block]
+    number: int
+    moved: list[Place] | None = None
+
+    @property
+    def at(self) -> Place:
+        """Where the message stood."""
+        return (self.number,)
+
+    @property
+    def places(self) -> list[Place]:
+        """Where each block stood in the request."""
+        if self.moved is None:
+            self.moved = [(self.number, at) for at in range(len(self.blocks))]
+        return self.moved
+
+    @places.setter
+    def places(self, places: list[Place]) -> None:
+        self.moved = places
+
+    def keep(self, items: list[tuple[Any, Place]]) -> None:
+        """Hold just these blocks from now on."""
+        self.blocks = [block for block, _ in items]
+        self.moved = [place for _, place in items]
+
+    def insert(self, at: int, items: Sequence[tuple[Any, Place]]) -> None:
+        """Take these blocks in before the one that stands there."""
+        if not isinstance(self.blocks, list):
+            self.blocks = list(self.blocks)
+        self.places[at:at] = [place for _, place in items]
+        self.blocks[at:at] = [block for block, _ in items]
+
+
+def turn_of(number: int, message: Message) -> Turn:
+    """The turn of a message that stands at this place of the list."""
+    return Turn(message.role, message, message.blocks, number)
+
 
 Sift = Callable[[ToolResult, Place], Sequence[tuple[Block, Place]]]
 """The parts of a result that can be said where it goes; the others are reported."""
@@ -32,7 +80,7 @@ def pair_messages(messages: Sequence[Message]) -> list[tuple[int, Message]]:
     Calls that go by one id are told apart.
     """
     pairing = Pairing(Losses(None))
-    for number, message in enumerate(distinct_calls(messages, pairing.losses)):
+    for number, message in enumerate(unique_call_ids(messages, pairing.losses)):
         turn = turn_of(number, message)
         if message.role in SYSTEM_ROLES:
             pairing.system(turn)
@@ -56,11 +104,11 @@ def _message_of(turn: Turn) -> Message:
 class Pairing:
     """Puts results behind their calls. `waiting` are the calls that have none yet, `group` the turn
     of the results so far: so many of them stand first in it. `inline` is whether a system message
-    is among the turns. `sift` looks at what a result holds that becomes text."""
+    is among the turns. `supported_result_parts` looks at what a result holds that becomes text."""
 
-    def __init__(self, losses: Losses, sift: Sift | None = None) -> None:
+    def __init__(self, losses: Losses, supported_result_parts: Sift | None = None) -> None:
         self.losses = losses
-        self.sift = sift
+        self.supported_result_parts = supported_result_parts
         self.turns: list[Turn] = []
         self.waiting: dict[str, Place] = {}
         self.group: Turn | None = None
@@ -183,8 +231,8 @@ class Pairing:
     def _as_text(self, block: ToolResult, place: Place, why: str) -> list[tuple[Block, Place]]:
         self.losses.add(place, "a tool result, now text", why)
         parts: Sequence[Block] = block.content
-        if self.sift is not None:
-            parts = [part for part, _ in self.sift(block, place)]
+        if self.supported_result_parts is not None:
+            parts = [part for part, _ in self.supported_result_parts(block, place)]
         words = "\n".join(texts(parts))
         media = [(part, place) for part in parts if not isinstance(part, Text)]
         return [(Text(f"[result of {block.call_id}]\n{words}"), place), *media]

@@ -23,7 +23,7 @@ exception are system messages, by a policy or where the target's rules are enfor
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn, cast
 
 from msgspec import Struct, structs
 
@@ -34,6 +34,10 @@ from weft.model import (
     Block,
     Checkpoint,
     Ext,
+    JsonObject,
+    Loss,
+    Message,
+    Opaque,
     Place,
     Reminder,
     Request,
@@ -44,15 +48,163 @@ from weft.model import (
     side,
 )
 
-from .base import CONVERSATION, INLINE, SYSTEM_ONLY, Losses, SystemPolicy
-from .ends import close_ends
+from .base import CONVERSATION, INLINE, SYSTEM_ONLY, Losses, SystemPolicy, members
 from .fields import lose_ext
 from .pairing import NO_RESULT as NO_RESULT
-from .pairing import Pairing
-from .sift import Check, block_name, leave_out, sift
-from .silence import refuse_silence
-from .turn import Turn as Turn
-from .turn import turn_of
+from .pairing import Pairing, Turn, turn_of
+
+CONTINUED = "(continued)"
+
+
+def fix_first_and_last_turn(
+    turns: list[Turn], model: Model, losses: Losses, *, user_first: bool, blank_end: bool
+) -> None:
+    """Begin with the user and, where the model takes no prefill, do not end with the assistant."""
+    if user_first and turns and turns[0].role == "assistant":
+        first = turns[0]
+        losses.add(first.at, f"nothing: {CONTINUED!r} was added before it", "a user speaks first")
+        turns.insert(0, _filler(first.number))
+    if turns and turns[-1].role == "assistant" and user_first and not model.prefill:
+        last = turns[-1]
+        losses.add(
+            last.at,
+            f"nothing: {CONTINUED!r} was added behind it",
+            f"{model.name} does not continue an assistant turn",
+        )
+        turns.append(_filler(last.number))
+    elif turns and turns[-1].role == "assistant" and not blank_end:
+        _strip_trailing_space(turns[-1], losses)
+
+
+def _strip_trailing_space(turn: Turn, losses: Losses) -> None:
+    last = turn.blocks[-1] if turn.blocks else None
+    if not isinstance(last, Text) or last.text == last.text.rstrip():
+        return
+    *earlier, place = turn.places
+    report_trailing_space(place, losses)
+    word = structs.replace(last, text=last.text.rstrip())
+    turn.keep([*zip(turn.blocks[:-1], earlier, strict=True), (word, place)])
+
+
+def report_trailing_space(at: Place | str, losses: Losses) -> None:
+    """Report that what the assistant has begun goes without the blanks at its end."""
+    losses.add(at, "the blanks at its end", "an unfinished turn ends in a word here", "form")
+
+
+def _filler(number: int) -> Turn:
+    message = Message("user", (Text(CONTINUED),), form="text")
+    return Turn("user", message, message.blocks, number, [(number,)])
+
+
+def refuse_empty_conversation(
+    request: Request, turns: Sequence[Turn], lost: Sequence[Loss]
+) -> None:
+    """Raise `Refused`, at the first thing that was lost, where nothing of what was said is left.
+
+    A thread that is compiled is its owner's, who may look at any part of it: it is not refused.
+    """
+    if request.wire is None or any(_says(turn) for turn in turns):
+        return
+    if all(is_system(message) or not message.blocks for message in request.messages):
+        return
+    first = next((loss for loss in lost if loss.level == "meaning"), None)
+    if first is not None:
+        said = f"nothing of this conversation can be said to the target: not {first.what}"
+        raise Refused(f"{said}, because {first.why}", param=first.path)
+
+
+def _says(turn: Turn) -> bool:
+    """Whether a turn holds a block that the caller wrote; what fills a place stands at none."""
+    if turn.moved is None:
+        return bool(turn.blocks)
+    return any(len(place) > 1 for place in turn.moved)
+
+
+def opaque_to_text(block: Opaque) -> str | None:
+    """The words of a block, or `None` where it has none for others."""
+    read = READERS.get((block.protocol, str(block.raw.get("type"))))
+    return read(block.raw) if read is not None else None
+
+
+def _search_result(raw: JsonObject) -> str | None:
+    """https://platform.claude.com/docs/en/build-with-claude/search-results"""
+    said = _texts(raw)
+    head = "\n".join(str(raw[key]) for key in ("title", "source") if raw.get(key))
+    return f"{head}\n\n{said}" if head and said else said or None
+
+
+def _agent_message(raw: JsonObject) -> str | None:
+    """What one agent of Codex tells another: it speaks for nobody's user."""
+    said = _texts(raw)
+    author, recipient = raw.get("author"), raw.get("recipient")
+    head = f"[message of the agent {author!r} to {recipient!r}, not of the user]"
+    return f"{head}\n{said}" if said else None
+
+
+def _texts(raw: JsonObject) -> str:
+    content = raw.get("content")
+    parts = cast("list[Any]", content) if isinstance(content, list) else []
+    fields = [members(part) or {} for part in parts]
+    found = [part.get("text") or part.get("refusal") for part in fields]
+    return "\n".join(text for text in found if isinstance(text, str) and text)
+
+
+READERS: dict[tuple[str, str], Callable[[JsonObject], str | None]] = {
+    ("anthropic", "search_result"): _search_result,
+    ("openai-responses", "agent_message"): _agent_message,
+}
+
+
+Check = Callable[[Any, Message, Request], str | None]
+"""Why a block cannot be said on a wire, or `None`."""
+
+
+def block_name(block: Block, request: Request) -> str:
+    """The caller's own word for a block; ours where no wire wrote the request."""
+    if request.wire is None:
+        return type(block).__name__.lower()
+    return request.wire.part_name(block)
+
+
+def leave_out(
+    block: Block, place: Place, why: str, request: Request, losses: Losses
+) -> list[tuple[Block, Place]]:
+    """What is left of a block that cannot be said: its words, where it has any, or nothing."""
+    name = block_name(block, request)
+    words = opaque_to_text(block) if isinstance(block, Opaque) else None
+    if words is None:
+        losses.add(place, f"a {name} block", why)
+        return []
+    losses.add(place, f"a {name} block, now its words", why)
+    return [(Text(words), place)]
+
+
+def supported_result_parts(
+    block: ToolResult,
+    place: Place,
+    request: Request,
+    checks: Mapping[type, Check],
+    protocol: str,
+    losses: Losses,
+) -> list[tuple[Block, Place]]:
+    """The parts of a result that this wire can say; whatever else is reported."""
+    places: list[Place] = [(*place, number) for number in range(len(block.content))]
+    if all(type(part) is Text and part.ext is None for part in block.content):
+        return list(zip(block.content, places, strict=True))
+    message = request.messages[int(place[0])]
+    kept: list[tuple[Block, Place]] = []
+    for part, at in zip(block.content, places, strict=True):
+        check = checks.get(type(part))
+        why = check(part, message, request) if check is not None else None
+        if why is not None:
+            kept += leave_out(part, at, why, request, losses)
+            continue
+        kept.append((part, at))
+        ext: Ext | None = getattr(part, "ext", None)
+        if ext is not None:
+            lose_ext(ext, protocol, at, losses)
+    return kept
+
 
 EMPTY = "(empty)"
 BILLING = "x-anthropic-billing-header:"
@@ -110,17 +262,19 @@ def arrange(
             turns = _behind_results(turns, losses)
         _place_system(turns, rules, model, policy, losses, native and not enforce)
     else:
-        _lose_inline_lead(system, request, rules, losses)
+        _report_inline_lead(system, request, rules, losses)
         paired = _legal(system, turns, request, rules, losses)
         turns = paired.turns
-        refuse_silence(request, turns, losses.items[earlier:])
+        refuse_empty_conversation(request, turns, losses.items[earlier:])
         if paired.inline:
             _place_system(turns, rules, model, policy, losses, native)
-        close_ends(turns, model, losses, user_first=rules.user_first, blank_end=rules.blank_end)
+        fix_first_and_last_turn(
+            turns, model, losses, user_first=rules.user_first, blank_end=rules.blank_end
+        )
     return Arranged(system, turns) if rules.hoists else Arranged([], system + turns)
 
 
-def _lose_inline_lead(system: list[Turn], request: Request, rules: Rules, losses: Losses) -> None:
+def _report_inline_lead(system: list[Turn], request: Request, rules: Rules, losses: Losses) -> None:
     """Report that a system message led the list itself, on a wire with a place before it."""
     inline = sum(fields.get(INLINE, 0) for fields in request.raw.values())
     for turn in system[-inline:] if inline and not rules.inline_lead else ():
@@ -137,7 +291,11 @@ def _legal(
         _leave_billing(turn, losses)
         _say_only(turn, request, rules, losses)
     sifted = partial(
-        sift, request=request, checks=rules.checks, protocol=rules.protocol, losses=losses
+        supported_result_parts,
+        request=request,
+        checks=rules.checks,
+        protocol=rules.protocol,
+        losses=losses,
     )
     pairing = Pairing(losses, sifted)
     for turn in turns:
@@ -238,7 +396,7 @@ def _says_nothing(turn: Turn, losses: Losses) -> bool:
     return True
 
 
-def lose_silence(request: Request, losses: Losses) -> None:
+def report_system_only(request: Request, losses: Losses) -> None:
     """Report a conversation of system messages only, which the target refuses: nobody asks."""
     member = CONVERSATION[request.wire.protocol] if request.wire is not None else "messages"
     losses.add(member, SYSTEM_ONLY, "the target needs a user message")
@@ -313,7 +471,7 @@ def _say_only(turn: Turn, request: Request, rules: Rules, losses: Losses) -> Non
         turn.keep(kept)
 
 
-def lose_message(turn: Turn, losses: Losses) -> None:
+def report_dropped_message(turn: Turn, losses: Losses) -> None:
     """Report a message that goes away because all it said is lost."""
     losses.add(turn.at, f"the {turn.message.role} message itself", "nothing of it is left", "form")
 

@@ -14,8 +14,9 @@ every later call. An answer has a sidecar of its own: `answers` is what its make
 found by what every client echoes.
 """
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from typing import Any, cast
 
@@ -33,10 +34,63 @@ from weft.model import (
     Wire,
 )
 
-from .align import differing
-from .answers import Kept, digest, echo_key, is_plain, put_back
 from .base import Calls
 from .calls import restore_calls
+from .echoes import AnswerIndex, digest, echo_key, is_plain, restore_echoes
+
+Region = tuple[int, int, int, int]
+"""From, to (exclusive) in the one list, and from, to in the other."""
+
+
+def differing(ours: Sequence[str], theirs: Sequence[str]) -> Iterator[Region]:
+    """The regions that differ, in order; what lies between them is the same in both."""
+    i = j = 0
+    for same_i, same_j in [*_in_order(_pairs(ours, theirs)), (len(ours), len(theirs))]:
+        region = _trimmed(ours, theirs, (i, same_i, j, same_j))
+        if region[0] < region[1] or region[2] < region[3]:
+            yield region
+        i, j = same_i + 1, same_j + 1
+
+
+def _pairs(ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[int, int]]:
+    """Where each occurrence of a key stands in both lists, in the order of the first."""
+    places = {key: at for at, key in enumerate(_counted(theirs))}
+    return [(at, places[key]) for at, key in enumerate(_counted(ours)) if key in places]
+
+
+def _counted(keys: Sequence[str]) -> Iterator[tuple[str, int]]:
+    seen: dict[str, int] = {}
+    for key in keys:
+        seen[key] = seen.get(key, 0) + 1
+        yield key, seen[key]
+
+
+def _in_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The longest run of pairs that increases in both members."""
+    ends: list[int] = []  # the least second member that a run of this length ends in
+    numbers: list[int] = []  # the pair that it is of
+    before: list[int] = []
+    for number, (_, at) in enumerate(pairs):
+        length = bisect_left(ends, at)
+        before.append(numbers[length - 1] if length else -1)
+        ends[length : length + 1] = [at]
+        numbers[length : length + 1] = [number]
+    run: list[tuple[int, int]] = []
+    number = numbers[-1] if numbers else -1
+    while number >= 0:
+        run.append(pairs[number])
+        number = before[number]
+    return run[::-1]
+
+
+def _trimmed(ours: Sequence[str], theirs: Sequence[str], region: Region) -> Region:
+    i, end_i, j, end_j = region
+    while i < end_i and j < end_j and ours[i] == theirs[j]:
+        i, j = i + 1, j + 1
+    while i < end_i and j < end_j and ours[end_i - 1] == theirs[end_j - 1]:
+        end_i, end_j = end_i - 1, end_j - 1
+    return i, end_i, j, end_j
+
 
 VERSION = 1
 
@@ -97,7 +151,7 @@ def apply_sidecar(echoed: Request, sidecar: JsonObject) -> Request:
     try:
         echoed = _with_calls(echoed, calls_of(sidecar))
         if "answers" in sidecar:
-            echoed = _restore_kept(echoed, sidecar["answers"])
+            echoed = _restore_answers(echoed, sidecar["answers"])
         return _apply(echoed, sidecar) if "messages" in sidecar else echoed
     except (KeyError, IndexError, TypeError, ValueError, msgspec.ValidationError) as error:
         raise Refused(f"is damaged: {error}", param="sidecar") from None
@@ -154,12 +208,12 @@ def merge_answers(*sidecars: JsonObject) -> JsonObject:
     return {"weft": VERSION, "answers": answers} if answers else {}
 
 
-def _restore_kept(echoed: Request, answers: Any) -> Request:
-    kept = Kept(again=True)
+def _restore_answers(echoed: Request, answers: Any) -> Request:
+    kept = AnswerIndex(again=True)
     for answer in answers:
         whole = msgspec.convert(answer["is"], Message)
         kept.add(str(answer["key"]), whole, len(whole.blocks))
-    return put_back(echoed, kept)
+    return restore_echoes(echoed, kept)
 
 
 def _apply(echoed: Request, sidecar: JsonObject) -> Request:

@@ -28,10 +28,10 @@ from weft.model import (
 )
 
 from .base import Calls, Losses, members
-from .distinct import distinct_calls
+from .call_ids import unique_call_ids
 from .fields import schema_path
-from .hosted import is_search
-from .roots import OPENAI_ROOT, plain_root
+from .schema import OPENAI_ROOT, flatten_root_combinators
+from .web_search import is_search
 
 LONGEST_NAME = 64
 """https://platform.openai.com/docs/api-reference/chat/create#chat-create-tools"""
@@ -67,14 +67,14 @@ def flatten_tools(
     messages = request.messages
     odd, doubled = _survey(messages, names)
     if doubled:
-        messages = distinct_calls(messages, losses)
+        messages = unique_call_ids(messages, losses)
     if odd:
         flat = list(messages)
         for number in odd:
             flat[number] = _flat_message(messages[number], number, names, losses)
         messages = tuple(flat)
     if not custom and any("custom" in known for known in names.calls.values()):
-        _lose_custom_results(messages, losses)
+        _report_custom_results(messages, losses)
     params = _choose(request, names, losses)
     if tools == request.tools and messages == request.messages and params is request.params:
         return request, names.calls
@@ -112,7 +112,7 @@ def with_properties(schema: JsonObject, tool: Tool, number: int, losses: Losses)
     """A schema as OpenAI takes it: "object schema missing properties", it says of one without
     (https://github.com/spring-projects/spring-ai/issues/4776), which tools that take nothing are
     often defined by."""
-    schema = plain_root(schema, tool, number, OPENAI_ROOT, losses)
+    schema = flatten_root_combinators(schema, tool, number, OPENAI_ROOT, losses)
     if schema.get("type") != "object" or "properties" in schema:
         return schema
     path = schema_path(tool, number, losses)
@@ -260,7 +260,7 @@ def _flat_message(message: Message, number: int, names: _Names, losses: Losses) 
     return structs.replace(message, blocks=tuple(blocks))
 
 
-def _lose_custom_results(messages: Sequence[Message], losses: Losses) -> None:
+def _report_custom_results(messages: Sequence[Message], losses: Losses) -> None:
     for number, message in enumerate(messages):
         for at, block in enumerate(message.blocks):
             if isinstance(block, ToolResult) and block.custom:

@@ -98,7 +98,7 @@ def write_outgoing(
     base = {"content-type": "application/json", **dict(provider.headers)}
     if provider is OFFLINE:  # an upstream would judge its own protocol; this one is ours
         refuse_system_media(request)
-        refuse_silence(request, codec)
+        refuse_system_only(request, codec)
     if is_direct(route, codec):
         dropped = connection_headers(inbound.headers)
         passed = {n: v for n, v in inbound.headers.items() if forwards(n) and n not in dropped}
@@ -114,7 +114,7 @@ def write_outgoing(
         renamed = body if named else rename_model(body, route.model)
         return Outgoing(path, renamed, {**base, **passed, **paid}, losses)
     if provider.protocol in ASKED:
-        refuse_silence(request, codec)
+        refuse_system_only(request, codec)
     writer = CODECS[provider.protocol]
     target = provider.target(state.catalog, route.model)
     encoded = writer.encode_request(structs.replace(request, model=route.model), target)
@@ -199,7 +199,7 @@ def wants_marks(codec: Codec, request: Request, target: Target) -> bool:
     return len(request.marks) > MAX_MARKS or (target.cache == "auto" and not request.marks)
 
 
-def refuse_silence(request: Request, codec: Codec) -> None:
+def refuse_system_only(request: Request, codec: Codec) -> None:
     """Raises `Refused` where nobody has said anything that could be answered."""
     if all(is_system(message) for message in request.messages):
         member = CONVERSATION[codec.protocol]

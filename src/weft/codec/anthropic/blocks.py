@@ -16,21 +16,21 @@ from typing import Any, cast
 import orjson
 
 from weft.codec.base import Losses, Target, members
-from weft.codec.callids import looks_marked, lose_emptiness, lose_id, marked_id
+from weft.codec.call_ids import looks_marked, marked_id, report_empty_arguments, report_new_id
 from weft.codec.media import (
     IMAGE_TYPES,
     bare_type,
-    lose_detail,
-    lose_type,
     plain_text,
     refuse_audio,
+    report_detail,
+    report_type,
     typed,
     with_bare_type,
     with_type,
 )
 from weft.codec.origin import MAKER_ONLY, STORED_ONLY, refuse_foreign, refuse_opaque
 from weft.codec.read import at, inside, json_text, objects, optional, rest_of, text_of, wrong
-from weft.codec.sift import sift
+from weft.codec.repair import supported_result_parts
 from weft.errors import Refused
 from weft.model import (
     Audio,
@@ -326,7 +326,7 @@ class Writer:
         if not self.native:
             call_id = legal_id(call_id)
             if call_id is not block.id:
-                lose_id(block.id, place, self.losses)
+                report_new_id(block.id, place, self.losses)
         body: JsonObject = {
             "type": "tool_use",
             "id": call_id,
@@ -343,7 +343,7 @@ class Writer:
         if start != "{":
             start = text.lstrip()[:1]
             if not start:
-                lose_emptiness((*place, "arguments"), self.losses)
+                report_empty_arguments((*place, "arguments"), self.losses)
                 return {}
         if start == "{":
             try:
@@ -359,10 +359,10 @@ class Writer:
         if not self.native:
             call_id = legal_id(call_id)
             if call_id is not block.call_id:
-                lose_id(block.call_id, place, self.losses)
+                report_new_id(block.call_id, place, self.losses)
         content = block.content
         if self.request is not None and not self.native:
-            kept = sift(block, place, self.request, PARTS, PROTOCOL, self.losses)
+            kept = supported_result_parts(block, place, self.request, PARTS, PROTOCOL, self.losses)
             content = tuple(part for part, _ in kept)
         body: JsonObject = {"type": "tool_result", "tool_use_id": call_id}
         if block.form == "null" and not content:
@@ -385,17 +385,17 @@ class Writer:
 
     def image(self, block: Image, place: Any) -> JsonObject:
         if block.detail is not None:
-            lose_detail(block.detail, place, self.losses)
+            report_detail(block.detail, place, self.losses)
         source = block.source
         if not self.native:
-            lose_type(source, place, self.losses)
+            report_type(source, place, self.losses)
             source = with_bare_type(source, place, self.losses)
         return self._with_ext({"type": "image", "source": write_source(source)}, block.ext)
 
     def document(self, block: File, place: Any) -> JsonObject:
         source = block.source
         if not self.native:
-            lose_type(source, place, self.losses)
+            report_type(source, place, self.losses)
             source = with_type(block, place, self.losses)
         words = plain_text(source)
         if words is None:

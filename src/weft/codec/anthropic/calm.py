@@ -23,7 +23,7 @@ from weft.codec.calm import (
     body_of,
     read_with,
 )
-from weft.codec.ends import lose_blanks
+from weft.codec.repair import report_trailing_space
 from weft.model import JsonObject
 
 from .blocks import legal_id
@@ -122,7 +122,7 @@ def write(calm: Calm, model: Model, losses: Losses) -> list[Any]:
     if type(said[-1]) is Assistant:
         if not model.prefill:
             raise Unusual
-        _end_in_a_word(said[-1], f"messages[{calm.first + len(said) - 1}].content", losses)
+        _strip_trailing_space(said[-1], f"messages[{calm.first + len(said) - 1}].content", losses)
     messages: list[Any] = []
     results: list[Any] = []
     for one in said:
@@ -136,14 +136,14 @@ def write(calm: Calm, model: Model, losses: Losses) -> list[Any]:
     return messages
 
 
-def _end_in_a_word(last: Assistant, path: str, losses: Losses) -> None:
+def _strip_trailing_space(last: Assistant, path: str, losses: Losses) -> None:
     """What the assistant has begun, without blanks at its end."""
     content = last.content
     if not isinstance(content, str):
         if content and content[-1].text != content[-1].text.rstrip():
             raise Unusual
     elif content != content.rstrip():
-        lose_blanks(path, losses)
+        report_trailing_space(path, losses)
         last.content = content.rstrip()
         if not last.content:
             raise Unusual

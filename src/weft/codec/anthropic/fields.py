@@ -12,11 +12,11 @@ from msgspec import structs
 
 from weft.codec.base import INLINE, Losses, Target, members
 from weft.codec.fields import lose_params, schema_path, tool_losses
-from weft.codec.hosted import is_search, search_members
 from weft.codec.limits import Limits, within
 from weft.codec.read import at, optional, optional_object, wrong
-from weft.codec.roots import COMBINES, plain_root
+from weft.codec.schema import COMBINES, flatten_root_combinators
 from weft.codec.tools import is_offered, schema_of
+from weft.codec.web_search import is_search, search_members
 from weft.model import Format, JsonObject, Params, Reasoning, Request, Tool, ToolChoice
 
 from .schema import enforceable
@@ -349,7 +349,7 @@ def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
     if tool.description is not None:
         body["description"] = tool.description
     schema = schema_of(tool, number, losses)
-    body["input_schema"] = plain_root(schema, tool, number, COMBINES, losses)
+    body["input_schema"] = flatten_root_combinators(schema, tool, number, COMBINES, losses)
     if tool.strict:
         path = schema_path(tool, number, losses)
         body["input_schema"] = enforceable(body["input_schema"], path, losses)

@@ -14,7 +14,7 @@ from weft.codec.base import INLINE, Calls, Encoded, Losses, Target
 from weft.codec.choice import is_allowed, narrow
 from weft.codec.fields import param_path
 from weft.codec.read import at, inside, object_of, objects, optional, rest_of, text_of
-from weft.codec.repair import Arranged, Rules, Turn, arrange, lose_silence
+from weft.codec.repair import Arranged, Rules, Turn, arrange, report_system_only
 from weft.codec.tools import flatten_tools
 from weft.errors import Refused
 from weft.model import (
@@ -204,7 +204,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
         body["tools"] = tools
     body["messages"] = _write_turns(arranged.turns, writer, marks)
     if not native and not body["messages"]:
-        lose_silence(request, losses)
+        report_system_only(request, losses)
     if () in marks:
         body["cache_control"] = marks[()]
     if target.cache == "auto" and not has_marks(body):
@@ -232,7 +232,7 @@ def _write_system(
         message = turns[0].message
         return None if message.form == "null" else message.text
     if not native:
-        _lose_system_form(turns, writer.losses)
+        _report_system_form(turns, writer.losses)
     blocks = [
         _marked(writer.block(block, place), place, marks)
         for turn in turns
@@ -242,7 +242,7 @@ def _write_system(
     return blocks if blocks or (native and turns) else None
 
 
-def _lose_system_form(turns: Sequence[Turn], losses: Losses) -> None:
+def _report_system_form(turns: Sequence[Turn], losses: Losses) -> None:
     """Report what a list of blocks does not tell of the messages it was made from."""
     why = "the top-level system is one list of blocks"
     for turn in turns:

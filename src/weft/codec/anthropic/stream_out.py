@@ -11,7 +11,7 @@ import orjson
 from msgspec import structs
 
 from weft.codec.base import Frame, Losses
-from weft.codec.callids import lose_emptiness
+from weft.codec.call_ids import report_empty_arguments
 from weft.codec.stream import json_frame
 from weft.model import (
     Block,
@@ -200,7 +200,7 @@ class StreamEncoder:
         if call.custom:
             return [_delta_frame(number, "arguments", '"}')]
         if not call.said and not (isinstance(last, ToolCall) and last.arguments):
-            lose_emptiness((0, index, "arguments"), self.losses)
+            report_empty_arguments((0, index, "arguments"), self.losses)
         return []
 
     def _finished(self, event: Finish) -> list[Frame]:

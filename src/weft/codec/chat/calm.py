@@ -22,7 +22,7 @@ from weft.codec.calm import (
 from weft.codec.repair import NO_RESULT
 
 from .fields import READ
-from .messages import lose_outcome
+from .messages import report_outcome
 from .plain import legal_id
 
 
@@ -80,7 +80,7 @@ def write(calm: Calm, _model: Model, losses: Losses) -> list[Any]:
     """The messages, which have this wire's form already."""
     for outcome in calm.outcomes:
         said_so = outcome.content in (NO_RESULT, [Text("text", NO_RESULT)])
-        lose_outcome(outcome.path, outcome.failed, said_so, losses)
+        report_outcome(outcome.path, outcome.failed, said_so, losses)
     return calm.said
 
 

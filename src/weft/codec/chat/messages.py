@@ -19,12 +19,11 @@ from typing import Any, cast
 from msgspec import structs
 
 from weft.codec.base import Losses, members
-from weft.codec.callids import lose_emptiness, lose_id
-from weft.codec.media import lose_type, named, plain_text
+from weft.codec.call_ids import report_empty_arguments, report_new_id
+from weft.codec.media import named, plain_text, report_type
 from weft.codec.origin import refuse_opaque
 from weft.codec.read import inside, objects, text_of, wrong
-from weft.codec.repair import NO_RESULT, Rules, Turn, lose_message
-from weft.codec.sift import sift
+from weft.codec.repair import NO_RESULT, Rules, Turn, report_dropped_message, supported_result_parts
 from weft.codec.tools import flat_name
 from weft.errors import Refused
 from weft.model import (
@@ -360,7 +359,7 @@ class Writer:
             ]
         )
         if not turn.blocks and turn.message.blocks:
-            lose_message(turn, self.losses)
+            report_dropped_message(turn, self.losses)
             return []
         if turn.role == "assistant":
             return [self._assistant(turn)]
@@ -409,7 +408,7 @@ class Writer:
         if isinstance(block, File):
             return named(block, place, self.losses)
         if isinstance(block, Image):
-            lose_type(block.source, place, self.losses)
+            report_type(block.source, place, self.losses)
         elif isinstance(block, Audio) and isinstance(block.source, Inline):
             kind = block.source.media_type
             if f"audio/{AUDIO_FORMATS[kind]}" != kind:
@@ -469,24 +468,26 @@ class Writer:
         arguments = block.arguments
         if not arguments and not block.custom:
             arguments = "{}"
-            lose_emptiness((*place, "arguments"), self.losses)
+            report_empty_arguments((*place, "arguments"), self.losses)
         call_id = self._legal(block.id, place)
         return structs.replace(block, id=call_id, arguments=arguments, ext=ext)
 
     def _legal(self, call_id: str, place: Place) -> str:
         legal = legal_id(call_id)
         if legal != call_id:
-            lose_id(call_id, place, self.losses)
+            report_new_id(call_id, place, self.losses)
         return legal
 
     def _result(self, block: ToolResult, place: Place, lifted: list[Block]) -> JsonObject:
         """One `tool` message; what it cannot hold is put into `lifted`."""
         if block.is_error is not None:
             said_so = block.content == (Text(NO_RESULT),)
-            lose_outcome(place, block.is_error, said_so, self.losses)
+            report_outcome(place, block.is_error, said_so, self.losses)
         said: list[Block] = []
         media: list[Block] = []
-        for part, at in sift(block, place, self.request, RULES.checks, PROTOCOL, self.losses):
+        for part, at in supported_result_parts(
+            block, place, self.request, RULES.checks, PROTOCOL, self.losses
+        ):
             self._sort(self._heard(part, at), at, said, media)
         if media:
             lifted.append(Text(f"[from the result of {legal_id(block.call_id)}]"))
@@ -519,7 +520,7 @@ class Writer:
         return wire.part_name(block) if wire is not None else part_name(block)
 
 
-def lose_outcome(at: Place | str, failed: bool, said_so: bool, losses: Losses) -> None:
+def report_outcome(at: Place | str, failed: bool, said_so: bool, losses: Losses) -> None:
     """Report that a tool failed, or did not; `said_so` is in the words that we add ourselves."""
     what = "that the tool failed" if failed else "that the tool did not fail"
     level = "meaning" if failed and not said_so else "form"

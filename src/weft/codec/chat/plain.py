@@ -8,7 +8,7 @@ write the same.
 
 from typing import Any, cast
 
-from weft.codec.callids import fitting_id
+from weft.codec.call_ids import fitting_id
 from weft.codec.repair import ANSWERERS, Turn
 from weft.model import Block, Form, JsonObject, Message, Text, ToolCall, ToolResult
 

@@ -23,11 +23,10 @@ import orjson
 from msgspec import structs
 
 from weft.codec.base import Losses, Target, members
-from weft.codec.media import lose_detail, type_of, typed, with_type
+from weft.codec.media import report_detail, type_of, typed, with_type
 from weft.codec.origin import STORED_ONLY, made_by, refuse_foreign, refuse_opaque
 from weft.codec.read import inside, json_text, objects, optional, rest_of, text_of, wrong
-from weft.codec.repair import Turn
-from weft.codec.sift import sift
+from weft.codec.repair import Turn, supported_result_parts
 from weft.codec.tools import flat_name
 from weft.errors import Refused
 from weft.model import (
@@ -388,7 +387,7 @@ class Writer:
             name = block.name
         source = block.source
         if isinstance(block, Image) and block.detail is not None:
-            lose_detail(block.detail, place, self.losses)
+            report_detail(block.detail, place, self.losses)
         if isinstance(block, File) and not self.native:
             source = with_type(block, place, self.losses)
         if isinstance(source, Url) and not source.media_type and not self.native:
@@ -506,7 +505,9 @@ def sift_result(
     block: ToolResult, place: Place, request: Request, losses: Losses
 ) -> tuple[Block, ...]:
     """What a foreign result can say here: words and media; whatever else is reported."""
-    kept = [part for part, _ in sift(block, place, request, CHECKS, PROTOCOL, losses)]
+    kept = [
+        part for part, _ in supported_result_parts(block, place, request, CHECKS, PROTOCOL, losses)
+    ]
     words = sum(isinstance(part, WORDS) for part in kept)
     if words == len(block.content) == 1 and block.form == "list":
         losses.add(place, "the list around its text", "a result has one text here", "form")

@@ -14,7 +14,7 @@ from typing import Any, cast
 from weft.codec.base import Calls, Encoded, Losses, Target, members
 from weft.codec.fields import param_path
 from weft.codec.read import inside, objects, optional, rest_of, wrong
-from weft.codec.repair import Arranged, Rules, Turn, arrange, lose_silence
+from weft.codec.repair import Arranged, Rules, Turn, arrange, report_system_only
 from weft.codec.system import merge_system_text
 from weft.codec.tools import flatten_tools
 from weft.errors import Refused
@@ -209,7 +209,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
         for place in request.marks:
             losses.add(place, "a cache breakpoint", "the target caches by itself", "form")
         if not contents:
-            lose_silence(request, losses)
+            report_system_only(request, losses)
     single = form.get("contents") == "single" and len(contents) == 1
     if contents or form.get("contents") != "absent":
         body["contents"] = contents[0] if single else contents

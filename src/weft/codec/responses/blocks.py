@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.codec.base import Losses
-from weft.codec.media import lose_type
+from weft.codec.media import report_type
 from weft.codec.read import inside, objects, text_of, wrong
 from weft.errors import Refused
 from weft.model import (
@@ -154,12 +154,12 @@ def write_part(block: Block, kind: str, place: Any, losses: Losses) -> JsonObjec
         case Refusal(text=text, ext=ext):
             body = {"type": "refusal", "refusal": text}
         case Image(source=source, detail=detail, ext=ext):
-            lose_type(source, place, losses)
+            report_type(source, place, losses)
             body = {"type": "input_image", **_write_image(source)}
             if detail is not None:
                 body["detail"] = detail
         case File(source=source, name=name, ext=ext):
-            lose_type(source, place, losses)
+            report_type(source, place, losses)
             body = {"type": "input_file", **_write_file(source)}
             if name is not None:
                 body["filename"] = name

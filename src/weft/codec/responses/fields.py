@@ -7,10 +7,10 @@ from weft.codec.base import Losses, Target, members
 from weft.codec.choice import read_allowed
 from weft.codec.effort import fitting_effort, with_effort
 from weft.codec.fields import lose_params, lose_tier, read_schema_format, tool_losses
-from weft.codec.hosted import is_search, search_members
 from weft.codec.limits import OPENAI_EFFORTS, Limits, with_named_json, within
 from weft.codec.read import at, object_of, objects, optional, optional_object, text_of
 from weft.codec.tools import format_of, grammar_of, is_offered, schema_of, with_properties
+from weft.codec.web_search import is_search, search_members
 from weft.model import Format, JsonObject, Params, Reasoning, Request, Tool, ToolChoice
 
 from .wire import PROTOCOL

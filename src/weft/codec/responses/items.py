@@ -20,12 +20,11 @@ from typing import Any, cast
 from msgspec import structs
 
 from weft.codec.base import Losses
-from weft.codec.callids import fitting_id, lose_id
+from weft.codec.call_ids import fitting_id, report_new_id
 from weft.codec.media import named, refuse_audio, refuse_picture
 from weft.codec.origin import STORED_ONLY, made_by, refuse_foreign, refuse_opaque
 from weft.codec.read import inside, objects, optional, rest_of, text_of, wrong
-from weft.codec.repair import Turn, lose_message
-from weft.codec.sift import sift
+from weft.codec.repair import Turn, report_dropped_message, supported_result_parts
 from weft.errors import Refused
 from weft.model import (
     SYSTEM_ROLES,
@@ -323,18 +322,18 @@ class Writer:
             return [{"role": "user" if role == "tool" else role, "content": text}]
         emptied = bool(turn.message.blocks) and not turn.blocks
         if role == "assistant" and emptied:
-            lose_message(turn, self.losses)
+            report_dropped_message(turn, self.losses)
             return []
         if role == "assistant":
             items = self.assistant(turn.message, turn.blocks, turn.places, turn.at)
             if not self.native and turn.blocks:
-                self._lose_form(turn)
+                self._report_form(turn)
         else:
             items = self._others(turn)
         self._last = role
         return items
 
-    def _lose_form(self, turn: Turn) -> None:
+    def _report_form(self, turn: Turn) -> None:
         """Report what a flat list of items does not say of an assistant's turn."""
         if self._last == "assistant" and type(turn.blocks[0]) not in SPOKEN:
             self.losses.add(
@@ -542,7 +541,7 @@ class Writer:
     def _legal(self, call_id: str, place: Any) -> str:
         legal = call_id if self.native else legal_id(call_id)
         if legal != call_id:
-            lose_id(call_id, place, self.losses)
+            report_new_id(call_id, place, self.losses)
         return legal
 
     def result(self, block: ToolResult, place: Any) -> JsonObject:
@@ -571,7 +570,9 @@ class Writer:
     def _output(self, block: ToolResult, place: Any) -> Any:
         content, form = block.content, _result_form(block)
         if self.request is not None and not self.native:
-            found = sift(block, place, self.request, CHECKS, PROTOCOL, self.losses)
+            found = supported_result_parts(
+                block, place, self.request, CHECKS, PROTOCOL, self.losses
+            )
             content = tuple(self._fit(part, at) for part, at in found)
             form = form if content else self._filled(form, place)
         return write_content(content, form, INPUT, place, self.losses)

@@ -20,7 +20,7 @@ OPENAI_ROOT = COMBINES | {"enum", "not"}
 """What OpenAI refuses: https://github.com/chatanywhere/GPT_API_free/issues/403"""
 
 
-def plain_root(
+def flatten_root_combinators(
     schema: JsonObject, tool: Tool, number: int, refused: frozenset[str], losses: Losses
 ) -> JsonObject:
     """The schema without the keywords that a vendor refuses at its root, each reported."""

@@ -5,7 +5,7 @@ answer has more: thinking, signatures, a vendor's own members. A protocol withou
 one answer into several assistant messages; together they are one echo.
 
 - `replace_answers` takes the answers by their place in the request (the gateway finds them).
-- `put_back` finds them by their content, in order (the sidecar does not know places).
+- `restore_echoes` finds them by their content, in order (the sidecar does not know places).
 
 Loss paths still refer to the list that the caller sent. A cache mark stays with the text or call
 that it was set on, and never moves to thinking:
@@ -34,7 +34,7 @@ from weft.model import (
 )
 
 
-class Stood(Struct, frozen=True, gc=False):
+class OriginalPlace(Struct, frozen=True, gc=False):
     """Where a message stood in the caller's list; `blocks` are the places of the blocks of one that
     is put back, or its message's where the client never saw the block."""
 
@@ -42,7 +42,7 @@ class Stood(Struct, frozen=True, gc=False):
     blocks: list[Place] | None = None
 
 
-class Kept:
+class AnswerIndex:
     """Answers by what is echoed of them, oldest first; `None` is one whose echo says it all.
 
     `again` is whether the last of those that read alike serves for every further echo.
@@ -80,21 +80,21 @@ def is_plain(answer: Message) -> bool:
     )
 
 
-def put_back(echoed: Request, kept: Kept) -> Request:
+def restore_echoes(echoed: Request, kept: AnswerIndex) -> Request:
     """The request with every echo of a kept answer replaced by the answer."""
     given = echoed.messages
     messages: list[Message] = []
-    before: list[Stood] = []
+    before: list[OriginalPlace] = []
     start = 0
     while start < len(given):
         answer, count = kept.take(given, start)
         echo = given[start : start + count]
         if answer is not None:
             messages.append(answer)
-            before.append(Stood(start, _places_before(answer, echo, start)))
+            before.append(OriginalPlace(start, _places_before(answer, echo, start)))
         else:
             messages += echo
-            before += [Stood(start + at) for at in range(count)]
+            before += [OriginalPlace(start + at) for at in range(count)]
         start += count
     moved = any(stood.blocks is not None for stood in before)
     return _move(echoed, messages, before) if moved else echoed
@@ -108,18 +108,18 @@ def replace_answers(echoed: Request, answers: Mapping[tuple[int, int], Message])
     given = echoed.messages
     stops = dict(answers.keys())
     messages: list[Message] = []
-    before: list[Stood] = []
+    before: list[OriginalPlace] = []
     start = 0
     while start < len(given):
         stop = stops.get(start)
         if stop is None:
             messages.append(given[start])
-            before.append(Stood(start))
+            before.append(OriginalPlace(start))
             start += 1
             continue
         answer = answers[start, stop]
         messages.append(answer)
-        before.append(Stood(start, _places_before(answer, given[start:stop], start)))
+        before.append(OriginalPlace(start, _places_before(answer, given[start:stop], start)))
         start = stop
     return _move(echoed, messages, before) if answers else echoed
 
@@ -160,7 +160,7 @@ def _places_before(answer: Message, echo: Sequence[Message], start: int) -> list
     return places
 
 
-def _move(echoed: Request, messages: Sequence[Message], before: Sequence[Stood]) -> Request:
+def _move(echoed: Request, messages: Sequence[Message], before: Sequence[OriginalPlace]) -> Request:
     """The request with these messages, its marks and its paths still where the caller put them."""
 
     def place_before(place: Place) -> Place:
@@ -182,7 +182,7 @@ def _move(echoed: Request, messages: Sequence[Message], before: Sequence[Stood])
     return structs.replace(echoed, messages=tuple(messages), marks=marks, wire=wire)
 
 
-def _move_marks(echoed: Request, before: Sequence[Stood]) -> dict[Place, Any]:
+def _move_marks(echoed: Request, before: Sequence[OriginalPlace]) -> dict[Place, Any]:
     """The marks at their new places; what the client saw of an answer and its maker said otherwise
     leaves its mark to the last block that both have."""
     now: dict[Place, Place] = {}

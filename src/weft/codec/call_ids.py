@@ -1,0 +1,105 @@
+"""Ids of tool calls, made valid for a target.
+
+Two problems are fixed here; each change is reported, and the sidecar keeps the original id.
+
+- An id has characters the target refuses, or is too long. It is cut, and marked with a digest of
+  the original. The same id always gives the same result, and two ids never become one: an id that
+  already looks marked is marked again.
+- Two calls of one request have the same id. Vendors refuse that ("`tool_use` ids must be unique"),
+  but some clients and models number their calls anew in every turn. The first call keeps its id,
+  a later one gets a new id, and each result answers the oldest of its calls that has no result yet.
+  A new id depends only on what comes before it, so a growing conversation keeps its beginning.
+"""
+
+import re
+from collections import deque
+from collections.abc import Sequence
+from hashlib import sha256
+
+from msgspec import structs
+
+from weft.model import Block, Message, Place, ToolCall, ToolResult
+
+from .base import Losses
+
+
+def unique_call_ids(messages: Sequence[Message], losses: Losses) -> tuple[Message, ...]:
+    """The messages with every call under an id of its own; each new id is reported."""
+    ids = _Ids(losses)
+    told: list[Message] = []
+    for number, message in enumerate(messages):
+        blocks = tuple(ids.block(block, (number, at)) for at, block in enumerate(message.blocks))
+        same = blocks == message.blocks
+        told.append(message if same else structs.replace(message, blocks=blocks))
+    return tuple(told)
+
+
+class _Ids:
+    """`taken` are the ids so far; by the id that the caller wrote, `numbers` is how many calls had
+    it, `waiting` are those that have no result yet, and `last` is the one answered last."""
+
+    def __init__(self, losses: Losses) -> None:
+        self.losses = losses
+        self.taken: set[str] = set()
+        self.numbers: dict[str, int] = {}
+        self.waiting: dict[str, deque[str]] = {}
+        self.last: dict[str, str] = {}
+
+    def block(self, block: Block, place: Place) -> Block:
+        if isinstance(block, ToolCall):
+            return self._call(block, place)
+        return self._result(block) if isinstance(block, ToolResult) else block
+
+    def _call(self, call: ToolCall, place: Place) -> ToolCall:
+        own, number = call.id, self.numbers.get(call.id, 1)
+        while own in self.taken:
+            number += 1
+            own = f"{call.id}-{number}"
+        self.numbers[call.id] = number
+        self.taken.add(own)
+        self.waiting.setdefault(call.id, deque()).append(own)
+        if own == call.id:
+            return call
+        what = f"the id {call.id!r}, now {own!r}"
+        self.losses.add(place, what, "another call has it: each needs another id", "form")
+        return structs.replace(call, id=own)
+
+    def _result(self, result: ToolResult) -> ToolResult:
+        waiting = self.waiting.get(result.call_id)
+        if waiting:
+            self.last[result.call_id] = waiting.popleft()
+        own = self.last.get(result.call_id, result.call_id)
+        return result if own == result.call_id else structs.replace(result, call_id=own)
+
+
+MARKED = re.compile(r"-x[0-9a-f]{8}$")
+MARK_LENGTH = 10
+
+
+def marked_id(call_id: str, longest: int | None = None) -> str:
+    """The id with its mark, cut to the longest that the wire takes."""
+    digest = sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    kept = call_id if longest is None else call_id[: longest - MARK_LENGTH]
+    return f"{kept}-x{digest}"
+
+
+def report_new_id(call_id: str, place: Place, losses: Losses) -> None:
+    """Report that a call goes by another id here; the sidecar knows the caller's."""
+    losses.add(place, f"the id {call_id!r}", "it is refused here, and marked instead", "form")
+
+
+def report_empty_arguments(place: Place, losses: Losses) -> None:
+    """Report that a call without arguments has an empty object of them here."""
+    losses.add(place, "nothing: empty arguments were added", "they are an object here", "form")
+
+
+def looks_marked(call_id: str) -> bool:
+    """Whether an id could be mistaken for one of ours."""
+    return call_id[-10:-8] == "-x" and MARKED.search(call_id) is not None
+
+
+def fitting_id(call_id: str, longest: int) -> str:
+    """The id where it fits and is nobody else's, else marked."""
+    if 0 < len(call_id) <= longest and (call_id[-10:-8] != "-x" or not looks_marked(call_id)):
+        return call_id
+    return marked_id(call_id, longest)
