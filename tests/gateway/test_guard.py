@@ -19,7 +19,7 @@ from servers import UPSTREAM_NAMES, post, weft_serve
 from stuck_upstream import HANGS, stuck_upstream
 from weft.client import make_provider
 from weft.gateway import Settings, build, open_state
-from weft.gateway.heavy import tune_interpreter
+from weft.gateway.large_bodies import tune_interpreter
 from weft.gateway.limits import LimitSettings
 
 PROTOCOLS = tuple(UPSTREAM_NAMES)

@@ -9,8 +9,8 @@ import pytest
 from aiohttp import ClientSession
 
 from servers import post, weft_serve
-from weft.gateway.reads import QUESTIONS
-from weft.gateway.writes import WISHES
+from weft.gateway.api_reads import QUESTIONS
+from weft.gateway.api_writes import WISHES
 
 CHAT = {"model": "weft-offline", "messages": [{"role": "user", "content": "hi"}]}
 HINTS = ["x-weft-thread", "x-session-id", "x-claude-code-session-id", "thread-id"]

@@ -7,7 +7,7 @@ import pytest
 
 import weft.thread
 from servers import Scripted, post, weft_serve
-from weft.gateway.remote import CLOSING, OPENING, QUESTION, SEAL, ask_in_words, open_seals
+from weft.gateway.codex_compaction import CLOSING, OPENING, QUESTION, SEAL, ask_in_words, open_seals
 from weft.store import open_store
 
 SUMMARY = "The user wants quinces; two are peeled."

@@ -50,15 +50,15 @@ from weft.errors import (
 )
 from weft.model import JsonObject
 
+from .api_call import Answer, Ask, AsyncAnswer
+from .api_reads import QUESTIONS
+from .api_writes import WISHES
 from .asgi import check_depth
 from .auth import admit
 from .errors import public_message
-from .fields import Answer, Ask, AsyncAnswer
 from .page import HEADERS, page_routes
-from .reads import QUESTIONS
 from .socket import socket_route
 from .state import State
-from .writes import WISHES
 
 BODY_LIMIT = 4 * 1024 * 1024
 STATUS: dict[type[WeftError], int] = {

@@ -43,7 +43,7 @@ from .auth import admit
 from .endpoints import HEALTH, find_endpoint, full_path
 from .errors import refusal
 from .guard import Gate
-from .heavy import tune_interpreter
+from .large_bodies import tune_interpreter
 from .limits import SPARE_FILES, LimitSettings
 from .models import dialect
 from .recorder import Recorder

@@ -23,13 +23,13 @@ from .asgi import ClientLeft, Inbound, Outbound, parse_body
 from .auth import admit
 from .errors import internal_failure, refusal, upstream_failure
 from .exchange import converse, read_request
+from .exchange_log import Ledger, write_line
 from .google import COUNT, METHODS, read_address, show_key, way_out
 from .google import PROTOCOL as GOOGLE
 from .guard import Guard
 from .models import dialect, models
 from .outgoing import is_direct, write_outgoing
 from .state import State
-from .usage import Ledger, write_line
 
 COUNTS = {"anthropic": "input_tokens", "gemini": "totalTokens"}
 """The member that holds the count."""

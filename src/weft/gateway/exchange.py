@@ -61,7 +61,18 @@ from weft.model import (
 
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
 from .auth import Caller, admit, brings_credentials, own_name
+from .codex_compaction import (
+    Sealer,
+    Wish,
+    ask_in_words,
+    holds_seals,
+    open_seals,
+    read_wish,
+    seal,
+    write_list,
+)
 from .errors import failure, refusal
+from .exchange_log import Ledger
 from .google import read_address
 from .guard import Guard
 from .hints import is_retry, read_hint
@@ -69,7 +80,6 @@ from .identity import Place
 from .outgoing import Outgoing, is_direct, loss_header, returned_headers, write_outgoing
 from .recorder import Recording
 from .relay import Interpreter, Mirror, Piece, Relay, asks_for_costs, keepalive
-from .remote import Sealer, Wish, ask_in_words, holds_seals, open_seals, read_wish, seal, write_list
 from .resume import (
     join,
     read_link,
@@ -79,7 +89,6 @@ from .resume import (
     without_link,
 )
 from .state import State
-from .usage import Ledger
 
 STREAM_HEADERS = (("content-type", STREAM_TYPE), ("cache-control", "no-cache"))
 

@@ -57,8 +57,7 @@ from weft.model import (
 from weft.store import Landing, Store
 from weft.thread import Bodies, Imprint, Letter, take_imprint, write_imprint
 
-from .answers import find_answers
-from .folded import find_folded, find_summary
+from .client_compaction import find_folded, find_summary
 from .identity import (
     Incoming,
     Place,
@@ -73,6 +72,7 @@ from .identity import (
     tokens_of,
     unsure_key,
 )
+from .restore import find_answers
 from .resume import Before
 
 ANSWER = "answer"

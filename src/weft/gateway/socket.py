@@ -28,11 +28,11 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from weft.errors import Refused, WeftError
 from weft.model import JsonObject
 
+from .api_call import Ask
 from .auth import Caller, admit, may_see
-from .composer import Plan, plan_run
 from .errors import public_message
-from .fields import Ask
 from .frames import error_frame, read_frame
+from .run_planning import Plan, plan_run
 from .runs import Run
 from .state import State
 

@@ -7,7 +7,7 @@ from weft.client import Provider, Wire
 from weft.store import Store
 
 from .guard import Gate
-from .heavy import Heavy
+from .large_bodies import Heavy
 from .limits import LimitSettings
 from .listings import Listings
 from .recorder import Recorder

@@ -13,11 +13,11 @@ from weft.thread import undelete as bring_back
 from weft.thread.refs import NAMED
 from weft.tokens import counter_for
 
+from .api_call import Answer, Ask
+from .api_reads import TOKENIZER, read_steps
+from .api_views import Change, change_json, count_once, read_changes
 from .auth import own_name
-from .fields import Answer, Ask
-from .reads import TOKENIZER, read_steps
 from .render import render
-from .views import Change, change_json, count_once, read_changes
 
 WORDS = 60
 """How much of a message is shown where an undo says what it took back."""

@@ -18,10 +18,8 @@ from weft.thread import Thread, threads
 from weft.thread import open as open_thread
 from weft.tokens import counter_for
 
-from .composer import check_model, choose_model, context_json
-from .fields import DEFAULT_BRANCH, Answer, Ask, AsyncAnswer
-from .runs import is_unanswered
-from .views import (
+from .api_call import DEFAULT_BRANCH, Answer, Ask, AsyncAnswer
+from .api_views import (
     Change,
     attempts_json,
     change_json,
@@ -31,6 +29,8 @@ from .views import (
     read_changes,
     thread_json,
 )
+from .run_planning import check_model, choose_model, context_json
+from .runs import is_unanswered
 
 LOG_LIMIT = 500
 ROW_LIMIT = 400

@@ -18,11 +18,11 @@ from weft.thread import Thread
 from weft.thread import open as open_thread
 from weft.tokens import counter_for
 
+from .api_call import Ask
+from .api_views import Change, brief_json, count_once
 from .errors import public_message
-from .fields import Ask
 from .runs import Start, is_unanswered
 from .state import State
-from .views import Change, brief_json, count_once
 
 PACE_SECONDS = 0.02
 """Between the pieces of the offline model, which would otherwise all come at once."""

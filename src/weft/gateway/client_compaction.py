@@ -21,7 +21,7 @@ from weft.store import Store
 from weft.thread import Thread
 from weft.thread import open as open_thread
 
-from .remote import OPENING
+from .codex_compaction import OPENING
 
 OPENINGS = (
     ("user", "Claude Code", "This session is being continued from a previous conversation"),
