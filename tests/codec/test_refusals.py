@@ -13,7 +13,7 @@ import weft
 from codec.test_streams import completed, ended, event, messages, sse
 from laws.wire_bodies import PROTOCOLS
 from weft.codec import CODECS
-from weft.gateway.relay import Interpreter
+from weft.gateway.relay import TranslatingRelay
 from weft.model import Origin, Refusal
 
 A, C, R, G = "anthropic", "openai-chat", "openai-responses", "gemini"
@@ -161,7 +161,7 @@ def test_a_refusal_goes_home_as_it_came(protocol: str) -> None:
 @pytest.mark.parametrize("target", [C, R])
 def test_what_a_caller_is_shown_of_a_refusal_is_what_is_kept(target: str) -> None:
     """A caller echoes the words it was shown, and its thread must know them."""
-    interpreter = Interpreter(CODECS[A], CODECS[target], Origin(A), 0)
+    interpreter = TranslatingRelay(CODECS[A], CODECS[target], Origin(A), 0)
     interpreter.feed(sse(*STREAMS[A]))
     assert interpreter.fold.response().message.blocks == (Refusal("I cannot"),)
     there = weft.StreamTranslator(A, target)

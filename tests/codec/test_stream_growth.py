@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from weft.codec import CODECS
-from weft.gateway.relay import Interpreter, Mirror
+from weft.gateway.relay import PassThroughRelay, TranslatingRelay
 from weft.model import Origin
 
 A, C, R, G = "anthropic", "openai-chat", "openai-responses", "gemini"
@@ -183,11 +183,11 @@ def cost(relay, pieces):
 
 def relays(source):
     origin, calls = Origin(source, "x", "m"), {"f": {"name": "g", "custom": True}}
-    yield lambda: Mirror(CODECS[source], origin, 1)
+    yield lambda: PassThroughRelay(CODECS[source], origin, 1)
     for target in CODECS:
         if target != source:
             source_codec, target_codec = CODECS[source], CODECS[target]
-            yield partial(Interpreter, source_codec, target_codec, origin, 1, calls=calls)
+            yield partial(TranslatingRelay, source_codec, target_codec, origin, 1, calls=calls)
 
 
 @pytest.mark.parametrize(("source", "count", "write"), STREAMS.values(), ids=STREAMS)

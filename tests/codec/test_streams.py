@@ -11,7 +11,7 @@ import pytest
 
 import weft
 from weft.codec import CODECS
-from weft.gateway.relay import Interpreter
+from weft.gateway.relay import TranslatingRelay
 from weft.model import Origin, Refusal, Text, Thinking, ToolCall
 
 A, C, R, G = "anthropic", "openai-chat", "openai-responses", "gemini"
@@ -369,7 +369,7 @@ def test_nothing_is_said_behind_the_end(target: str) -> None:
     block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text"}}
     ghost = {**block, "content_block": {"type": "text", "text": "ghost"}}
     frames = [*messages(ended({"output_tokens": 1})), ghost]
-    interpreter = Interpreter(CODECS[A], CODECS[target], Origin(A), 0)
+    interpreter = TranslatingRelay(CODECS[A], CODECS[target], Origin(A), 0)
     piece = interpreter.feed(sse(*frames))
     more = interpreter.close()
     assert b"ghost" not in piece.now + piece.last + more.now + more.last

@@ -20,7 +20,7 @@ from stuck_upstream import HANGS, stuck_upstream
 from weft.client import make_provider
 from weft.gateway import Settings, build, open_state
 from weft.gateway.large_bodies import tune_interpreter
-from weft.gateway.limits import LimitSettings
+from weft.gateway.settings import LimitSettings
 
 PROTOCOLS = tuple(UPSTREAM_NAMES)
 PAIRS = [

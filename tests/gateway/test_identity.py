@@ -6,15 +6,15 @@ from itertools import count
 import pytest
 
 import weft.thread
-from weft.gateway import remote
+from weft.gateway import codex_compaction
 from weft.gateway.auth import Caller
 from weft.gateway.hints import is_aside, is_retry, read_hint
 from weft.gateway.identity import is_distinctive
 from weft.gateway.records import (
     AnswerRecord,
-    Books,
-    Contexts,
+    DigestCache,
     FailureRecord,
+    RecordingContext,
     RequestRecord,
     find_response,
     record_answer,
@@ -71,14 +71,14 @@ class Gateway:
 
     def __init__(self, store, scope=ME):
         self.store, self.scope = store, scope
-        self.books = Books(Contexts(), Bodies(), BILLING)
+        self.context = RecordingContext(DigestCache(), Bodies(), BILLING)
 
     def ask(self, req, *, hint=None, retry=False, exchange=None, maker=None):
         record = RequestRecord(
             exchange or f"x{next(_numbers)}", 1e9 + next(_numbers), self.scope, hint,
             req.messages, req.tools, retry, is_aside(req),
         )  # fmt: skip
-        return record_request(self.store, record, self.books, maker)
+        return record_request(self.store, record, self.context, maker)
 
     def reply(self, recorded, message, id=None):
         if isinstance(message, str):
@@ -86,14 +86,14 @@ class Gateway:
         record = AnswerRecord(
             recorded.ticket.exchange, 1e9 + next(_numbers), message, id, None, recorded.ticket
         )
-        return record_answer(self.store, record, self.books)
+        return record_answer(self.store, record, self.context)
 
     def fail(self, recorded, partial=None):
         message = None if partial is None else Message("assistant", (Text(partial),))
         record = FailureRecord(
             recorded.ticket.exchange, 1e9 + next(_numbers), FAILED, message, recorded.ticket
         )
-        return record_failure(self.store, record, self.books)
+        return record_failure(self.store, record, self.context)
 
     def turn(self, req, reply, *, hint=None, id=None):
         return self.reply(self.ask(req, hint=hint), reply, id)
@@ -492,7 +492,7 @@ def test_a_partial_answer_that_the_client_echoes_joins_the_branch(store, gateway
     record = FailureRecord(
         asked.ticket.exchange, 1e9, FAILED, thinking("secret", "half"), asked.ticket
     )
-    record_failure(store, record, gateway.books)
+    record_failure(store, record, gateway.context)
     ticket = gateway.turn(request("a", "half", "go on"), "b", hint="s")
     assert (ticket.thread, ticket.branch) == ("s", "main")
     assert texts(store, ticket) == ["a", "half", "go on", "b"]
@@ -514,7 +514,7 @@ def test_what_is_recorded_again_is_there_once(store, gateway):
     tickets = [gateway.reply(recorded, "b") for recorded in asked]
     assert tickets[0].head == tickets[1].head
     bare = AnswerRecord("e1", 1e9, said("a", "b")[1])
-    assert record_answer(store, bare, gateway.books).head == tickets[0].head
+    assert record_answer(store, bare, gateway.context).head == tickets[0].head
     for _ in range(2):
         gateway.fail(asked[0])
     assert len(weft.thread.open(store, tickets[0].thread).attempts()) == 1
@@ -526,7 +526,7 @@ def test_what_is_recorded_again_is_there_once(store, gateway):
 
 CLAUDE = "This session is being continued from a previous conversation. Summary:\nit was "
 CODEX = "Another language model started to solve this problem. Summary:\nit was "
-WEFT = remote.OPENING + "it was "
+WEFT = codex_compaction.OPENING + "it was "
 SEALED = Opaque("openai-responses", {"type": "compaction", "encrypted_content": "it was a"})
 
 

@@ -17,7 +17,7 @@ from servers import LAUNCH, REQUEST_PATHS, weft_serve
 from stuck_upstream import stuck_upstream
 from weft.errors import ConfigError
 from weft.gateway import Flags, read_settings
-from weft.gateway.limits import LimitSettings
+from weft.gateway.settings import LimitSettings
 
 SECONDS = 30
 BODY = orjson.dumps(

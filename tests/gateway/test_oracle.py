@@ -9,8 +9,8 @@ import pytest
 from aiohttp import ClientSession
 
 from servers import post, weft_serve
-from weft.gateway.api_reads import QUESTIONS
-from weft.gateway.api_writes import WISHES
+from weft.gateway.api_reads import READS
+from weft.gateway.api_writes import WRITES
 
 CHAT = {"model": "weft-offline", "messages": [{"role": "user", "content": "hi"}]}
 HINTS = ["x-weft-thread", "x-session-id", "x-claude-code-session-id", "thread-id"]
@@ -50,12 +50,12 @@ async def ask_all(gateway, thread, key):
     """What every path of the page's API answers about a thread."""
     answers = {}
     async with ClientSession(headers={"x-api-key": key}) as session:
-        for path in QUESTIONS:
+        for path in READS:
             async with session.get(
                 gateway.url + path, params={**FIELDS, "thread": thread}
             ) as reply:
                 answers[path] = (reply.status, await reply.text())
-        for path in WISHES:
+        for path in WRITES:
             async with session.post(gateway.url + path, json={**FIELDS, "thread": thread}) as reply:
                 answers[path] = (reply.status, await reply.text())
     return answers

@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from weft.codec import CODECS
-from weft.gateway.relay import FrameCutter, Interpreter, Mirror, Piece, keepalive
+from weft.gateway.relay import FrameCutter, PassThroughRelay, Piece, TranslatingRelay, keepalive
 from weft.model import ApiError, Origin
 
 ORIGIN = Origin("anthropic", "test", "m")
@@ -37,10 +37,10 @@ STRANGE = frame("content_block_delta", index=7, delta={"type": "text_delta", "te
 
 
 def relays():
-    yield "mirror", lambda: Mirror(CODECS["anthropic"], ORIGIN, 0)
+    yield "mirror", lambda: PassThroughRelay(CODECS["anthropic"], ORIGIN, 0)
     for name in CODECS:
         codec = CODECS[name]
-        yield name, lambda codec=codec: Interpreter(CODECS["anthropic"], codec, ORIGIN, 0)
+        yield name, lambda codec=codec: TranslatingRelay(CODECS["anthropic"], codec, ORIGIN, 0)
 
 
 RELAYS = pytest.mark.parametrize("make", [r[1] for r in relays()], ids=[r[0] for r in relays()])
@@ -55,7 +55,7 @@ def play(relay, pieces):
 
 
 def test_a_mirror_keeps_every_byte_and_holds_the_end():
-    now, last = play(Mirror(CODECS["anthropic"], ORIGIN, 0), [WHOLE])
+    now, last = play(PassThroughRelay(CODECS["anthropic"], ORIGIN, 0), [WHOLE])
     assert (now + last, last) == (WHOLE, STOP)
 
 
@@ -90,14 +90,14 @@ def test_the_answer_is_read_for_the_record(make):
 
 
 def test_a_mirror_passes_on_what_it_cannot_read():
-    relay = Mirror(CODECS["anthropic"], ORIGIN, 0)
+    relay = PassThroughRelay(CODECS["anthropic"], ORIGIN, 0)
     now, last = play(relay, [START + STRANGE + STOP])
     assert now + last == START + STRANGE + STOP
 
 
 def test_a_failure_inside_the_stream_is_passed_at_once():
     error = frame("error", error={"type": "overloaded_error", "message": "busy"})
-    relay = Mirror(CODECS["anthropic"], ORIGIN, 0)
+    relay = PassThroughRelay(CODECS["anthropic"], ORIGIN, 0)
     assert play(relay, [START + error]) == (START + error, b"")
     assert relay.fold.error.kind == "overloaded"
 
@@ -134,7 +134,7 @@ def gemini_frames():
 
 def test_the_end_of_a_stream_without_a_terminal_event_waits_too():
     first, last = gemini_frames()
-    relay = Mirror(CODECS["gemini"], ORIGIN, 0)
+    relay = PassThroughRelay(CODECS["gemini"], ORIGIN, 0)
     assert (relay.feed(first), relay.feed(last)) == (Piece(first), Piece())
     assert relay.close() == Piece(b"", last)
     assert relay.fold.response().message.text == "ab"
@@ -142,7 +142,7 @@ def test_the_end_of_a_stream_without_a_terminal_event_waits_too():
 
 def test_a_mirror_tells_of_an_end_that_never_came_behind_a_frame_it_cannot_read():
     for odd in (b"data: []\n\n", STRANGE):
-        relay = Mirror(CODECS["anthropic"], ORIGIN, 0)
+        relay = PassThroughRelay(CODECS["anthropic"], ORIGIN, 0)
         now, last = play(relay, [START + odd])
         assert relay.fold.error is not None
         assert b"event: error" in now.removeprefix(START + odd)
@@ -151,7 +151,7 @@ def test_a_mirror_tells_of_an_end_that_never_came_behind_a_frame_it_cannot_read(
 
 def test_nothing_follows_a_stop_that_means_a_failure():
     failed = FINISH.replace(b"end_turn", b"error")
-    relay = Mirror(CODECS["anthropic"], ORIGIN, 0)
+    relay = PassThroughRelay(CODECS["anthropic"], ORIGIN, 0)
     now, last = play(relay, [START + OPEN + WORDS + CLOSE + failed + STOP])
     assert relay.fold.error is not None
     assert b"message_stop" not in now + last

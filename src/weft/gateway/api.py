@@ -28,13 +28,17 @@ An error is `{"error": {"message", "place"}}`; `place` names the field at fault.
 
 import logging
 from collections.abc import Callable, Mapping
+from importlib.resources import files
+from pathlib import Path
 from typing import Any, cast
 
 import orjson
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.responses import FileResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Message, Receive, Scope, Send
 
 from weft.demo.sample import ensure_sample
 from weft.errors import (
@@ -50,15 +54,64 @@ from weft.errors import (
 )
 from weft.model import JsonObject
 
-from .api_call import Answer, Ask, AsyncAnswer
-from .api_reads import QUESTIONS
-from .api_writes import WISHES
+from .api_call import Answer, ApiCall, AsyncAnswer
+from .api_reads import READS
+from .api_writes import WRITES
 from .asgi import check_depth
 from .auth import admit
 from .errors import public_message
-from .page import HEADERS, page_routes
 from .socket import socket_route
 from .state import State
+
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
+        "frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
+TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
+
+
+def page_routes() -> list[BaseRoute]:
+    """`/` and everything it loads."""
+    folder = Path(str(files("weft.web")))
+
+    async def index(_: Request) -> Response:
+        return FileResponse(folder / "index.html", headers=HEADERS)
+
+    return [Route("/", index), Mount("/static", Assets(folder))]
+
+
+class Assets:
+    """The files of the page by name; those of other kinds (this package's Python) are not there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = StaticFiles(directory=folder)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kind = TYPES.get(Path(scope["path"]).suffix)
+        if kind is None:
+            await Response("not found", 404, headers=HEADERS)(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                kept = [pair for pair in message["headers"] if pair[0] != b"content-type"]
+                given = {**HEADERS, "content-type": f"{kind}; charset=utf-8"}
+                extra = [(name.encode(), value.encode()) for name, value in given.items()]
+                message = {**message, "headers": [*kept, *extra]}
+            await send(message)
+
+        await self._files(scope, receive, send_guarded)
+
 
 BODY_LIMIT = 4 * 1024 * 1024
 STATUS: dict[type[WeftError], int] = {
@@ -81,10 +134,10 @@ def routes(state: State) -> list[BaseRoute]:
     if state.settings.sample:
         ensure_sample(state.store)
     asked = [
-        Route(path, _endpoint(state, answer), methods=["GET"]) for path, answer in QUESTIONS.items()
+        Route(path, _endpoint(state, answer), methods=["GET"]) for path, answer in READS.items()
     ]
     told = [
-        Route(path, _endpoint(state, answer), methods=["POST"]) for path, answer in WISHES.items()
+        Route(path, _endpoint(state, answer), methods=["POST"]) for path, answer in WRITES.items()
     ]
     return [*page_routes(), *asked, *told, socket_route(state)]
 
@@ -93,8 +146,8 @@ def _endpoint(state: State, answer: Answer | AsyncAnswer) -> Callable[[Request],
     async def endpoint(request: Request) -> Response:
         try:
             caller = admit(request.headers, state.settings)
-            ask = Ask(state, await _fields(request), caller)
-            given = await run_in_threadpool(answer, ask)
+            call = ApiCall(state, await _fields(request), caller)
+            given = await run_in_threadpool(answer, call)
             return _json(given if isinstance(given, dict) else await given)
         except Refused as error:
             return _error(error.message, error.param, error.status)

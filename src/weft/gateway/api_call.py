@@ -21,7 +21,7 @@ from .state import State
 DEFAULT_BRANCH = "main"
 
 
-class Ask(Struct, frozen=True):
+class ApiCall(Struct, frozen=True):
     """What a caller asked: the open state, and the fields of the query or the body."""
 
     state: State
@@ -107,9 +107,9 @@ class Ask(Struct, frozen=True):
         return open_thread(self.store, name, branch=branch)
 
 
-Answer = Callable[[Ask], JsonObject]
+Answer = Callable[[ApiCall], JsonObject]
 """A question or a wish: from what was asked to what is answered."""
-AsyncAnswer = Callable[[Ask], Awaitable[JsonObject]]
+AsyncAnswer = Callable[[ApiCall], Awaitable[JsonObject]]
 """The same for what has to wait for an upstream."""
 
 

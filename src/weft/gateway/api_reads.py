@@ -18,7 +18,7 @@ from weft.thread import Thread, threads
 from weft.thread import open as open_thread
 from weft.tokens import counter_for
 
-from .api_call import DEFAULT_BRANCH, Answer, Ask, AsyncAnswer
+from .api_call import DEFAULT_BRANCH, Answer, ApiCall, AsyncAnswer
 from .api_views import (
     Change,
     attempts_json,
@@ -43,38 +43,38 @@ BEFORE_FIRST = "start"
 TOKENIZER = "o200k"
 
 
-def list_threads(ask: Ask) -> JsonObject:
+def list_threads(call: ApiCall) -> JsonObject:
     """The newest first; with words, those whose name or messages have them."""
-    words = ask.text_or_none("q")
-    newest = ask.threads()[-THREAD_LIMIT:]
-    rows = [_thread_line(ask, record) for record in newest]
+    words = call.text_or_none("q")
+    newest = call.threads()[-THREAD_LIMIT:]
+    rows = [_thread_line(call, record) for record in newest]
     if words:
-        rows = [row for row in (_with_hits(ask.store, row, words) for row in rows) if row]
-    recorder = ask.state.recorder
+        rows = [row for row in (_with_hits(call.store, row, words) for row in rows) if row]
+    recorder = call.state.recorder
     return {
         "threads": sorted(rows, key=lambda row: row["updated"], reverse=True),
         "recording": {"state": "off"} if recorder is None else recorder.status(),
     }
 
 
-def list_deleted(ask: Ask) -> JsonObject:
+def list_deleted(call: ApiCall) -> JsonObject:
     """Deleted threads that can still be restored, newest deletion first; one row per name."""
-    records = [record for record in threads(ask.store, deleted=True) if ask.sees(record)]
+    records = [record for record in threads(call.store, deleted=True) if call.sees(record)]
     newest = {record.name: record.deleted for record in records}  # oldest first: the last one wins
     rows = [{"name": name, "deleted": deleted} for name, deleted in newest.items()]
     return {"threads": sorted(rows, key=lambda row: row["deleted"] or 0.0, reverse=True)}
 
 
-def _thread_line(ask: Ask, record: ThreadRecord) -> JsonObject:
-    refs = read_branches(ask.store, record.name)
-    last = ask.store.operations(record.name, limit=1)
+def _thread_line(call: ApiCall, record: ThreadRecord) -> JsonObject:
+    refs = read_branches(call.store, record.name)
+    last = call.store.operations(record.name, limit=1)
     return {
         "name": record.name,
-        "title": ask.state.titles.of(ask.store, record),
+        "title": call.state.titles.of(call.store, record),
         "branches": max(1, len(refs)),
         "updated": last[0].created if last else record.created,
         "sample": record.name == SAMPLE,
-        "running": any(run.start.thread == record.name for run in ask.state.runs),
+        "running": any(run.start.thread == record.name for run in call.state.runs),
     }
 
 
@@ -88,11 +88,11 @@ def _hit_json(hit: Any) -> JsonObject:
     return {"id": hit.id, "text": " ".join(hit.text.split())[:HIT_LENGTH], "live": hit.live}
 
 
-def show_thread(ask: Ask) -> JsonObject:
+def show_thread(call: ApiCall) -> JsonObject:
     """One thread, compiled; with `until`, as it was at that commit."""
-    record = ask.record()
+    record = call.record()
     if record is None:
-        name = ask.text("thread")
+        name = call.text("thread")
         empty = {
             "rows": [],
             "earlier": 0,
@@ -105,68 +105,68 @@ def show_thread(ask: Ask) -> JsonObject:
             "attempts": [],
             "remarks": [],
         }
-        return {"name": name, "new": True, "sample": False, **empty, **show_composer(ask)}
-    thread = ask.thread()
-    steps = read_steps(ask, thread, ask.text_or_none("until"))
+        return {"name": name, "new": True, "sample": False, **empty, **show_composer(call)}
+    thread = call.thread()
+    steps = read_steps(call, thread, call.text_or_none("until"))
     view, changes = read_changes(steps)
     count = count_once(counter_for(TOKENIZER).message)
     return {
         "name": record.name,
         "new": False,
         "branch": thread.current,
-        "branches": sorted({thread.current, *read_branches(ask.store, record.name)}),
+        "branches": sorted({thread.current, *read_branches(call.store, record.name)}),
         "head": None if view.head is None else view.head.hex(),
         "sample": record.name == SAMPLE,
-        "running": ask.state.runs.find(record.name, thread.current) is not None,
+        "running": call.state.runs.find(record.name, thread.current) is not None,
         "unanswered": is_unanswered([row.message for row in view.rows if shows(row)]),
         "attempts": attempts_json(steps, thread.attempts()),
-        "remarks": ask.state.runs.remarks(record.name, thread.current),
-        **thread_json(view, changes, count, ask.number("last") or ROW_LIMIT),
-        **show_composer(ask),
+        "remarks": call.state.runs.remarks(record.name, thread.current),
+        **thread_json(view, changes, count, call.number("last") or ROW_LIMIT),
+        **show_composer(call),
     }
 
 
-def show_composer(ask: Ask) -> JsonObject:
+def show_composer(call: ApiCall) -> JsonObject:
     """The model that the thread goes on with, and how full its window is.
 
     `model` asks about another model than the thread's own.
     """
-    record = ask.record()
-    thread = None if record is None else ask.thread()
-    own = choose_model(ask.state, () if thread is None else thread.compile().rows)
-    chosen = ask.text_or_none("model")
+    record = call.record()
+    thread = None if record is None else call.thread()
+    own = choose_model(call.state, () if thread is None else thread.compile().rows)
+    chosen = call.text_or_none("model")
     shown = chosen or own.name or OFFLINE_MODEL
-    reason = own.reason if chosen is None else check_model(ask.state, chosen)
+    reason = own.reason if chosen is None else check_model(call.state, chosen)
     return {
         "model": own.name,
         "problem": reason,
-        "context": context_json(ask, thread, shown),
+        "context": context_json(call, thread, shown),
     }
 
 
-def show_head(ask: Ask) -> JsonObject:
+def show_head(call: ApiCall) -> JsonObject:
     """Whether anything is new: cheap enough to ask every few seconds."""
-    record = ask.record()
-    branch = ask.text_or_none("branch") or (record.head if record else DEFAULT_BRANCH)
-    head = None if record is None else ask.store.read_ref(record.name, branch)
-    running = record is not None and ask.state.runs.find(record.name, branch) is not None
+    record = call.record()
+    branch = call.text_or_none("branch") or (record.head if record else DEFAULT_BRANCH)
+    head = None if record is None else call.store.read_ref(record.name, branch)
+    running = record is not None and call.state.runs.find(record.name, branch) is not None
     return {
         "head": None if head is None else head.hex(),
-        "threads": len(ask.threads()),
+        "threads": len(call.threads()),
         "running": running,
     }
 
 
-def show_log(ask: Ask) -> JsonObject:
+def show_log(call: ApiCall) -> JsonObject:
     """The commits of a branch."""
-    if ask.record() is None:
+    if call.record() is None:
         return {"commits": []}
-    thread = ask.thread()
-    steps = read_steps(ask, thread)
+    thread = call.thread()
+    steps = read_steps(call, thread)
     changes = read_changes(steps)[1]
     notes = {step.commit.id.hex(): read_annotation(step) for step in steps}
     count = count_once(counter_for(TOKENIZER).message)
-    infos = thread.log(limit=ask.number("limit") or LOG_LIMIT)
+    infos = thread.log(limit=call.number("limit") or LOG_LIMIT)
     lines = [
         commit_json(info, changes.get(bytes.fromhex(info.id)), count, notes.get(info.id))
         for info in infos
@@ -174,20 +174,20 @@ def show_log(ask: Ask) -> JsonObject:
     return {"commits": lines}
 
 
-def show_commit(ask: Ask) -> JsonObject:
+def show_commit(call: ApiCall) -> JsonObject:
     """What one commit did to the rows before it; nothing taken out where it only added."""
-    thread = ask.thread()
-    info = thread.show(ask.text("id"))
-    change = read_changes(read_steps(ask, thread))[1].get(bytes.fromhex(info.id))
+    thread = call.thread()
+    info = thread.show(call.text("id"))
+    change = read_changes(read_steps(call, thread))[1].get(bytes.fromhex(info.id))
     count = count_once(counter_for(TOKENIZER).message)
     shown = commit_json(info, change, count)
     return {"commit": shown, **change_json(change or Change((), ()), count)}
 
 
-def read_steps(ask: Ask, thread: Thread, until: str | None = None) -> list[Step]:
+def read_steps(call: ApiCall, thread: Thread, until: str | None = None) -> list[Step]:
     """The commits of the branch, oldest first; up to `until`, a commit of the thread."""
-    head = ask.store.read_ref(thread.name, thread.current) if until is None else read_id(until)
-    return [] if head is None else ask.store.walk(thread.name, head)
+    head = call.store.read_ref(thread.name, thread.current) if until is None else read_id(until)
+    return [] if head is None else call.store.walk(thread.name, head)
 
 
 def read_id(until: str) -> Id | None:
@@ -200,22 +200,22 @@ def read_id(until: str) -> Id | None:
         raise Refused(f"{until!r} is not a commit id", param="until") from None
 
 
-def show_diff(ask: Ask) -> JsonObject:
+def show_diff(call: ApiCall) -> JsonObject:
     """Two branches or commits against each other, as text for people."""
-    return {"text": str(ask.thread().diff(ask.text("a"), ask.text("b")))}
+    return {"text": str(call.thread().diff(call.text("a"), call.text("b")))}
 
 
-def search_thread(ask: Ask) -> JsonObject:
-    return {"hits": [_hit_json(hit) for hit in ask.thread().search(ask.text("q"))[:HIT_LIMIT]]}
+def search_thread(call: ApiCall) -> JsonObject:
+    return {"hits": [_hit_json(hit) for hit in call.thread().search(call.text("q"))[:HIT_LIMIT]]}
 
 
-def list_checkpoints(ask: Ask) -> JsonObject:
-    return {"checkpoints": [str(checkpoint) for checkpoint in ask.thread().checkpoints()]}
+def list_checkpoints(call: ApiCall) -> JsonObject:
+    return {"checkpoints": [str(checkpoint) for checkpoint in call.thread().checkpoints()]}
 
 
-async def list_models(ask: Ask) -> JsonObject:
+async def list_models(call: ApiCall) -> JsonObject:
     """Every model of the configured upstreams, and the one inside; why a list is missing."""
-    listed = await ask.state.listings.read(ask.state.wire, ask.state.providers)
+    listed = await call.state.listings.read(call.state.wire, call.state.providers)
     names = dict.fromkeys(name for listing in listed for name in listing.models)
     return {
         "models": [*names, OFFLINE_MODEL],
@@ -226,11 +226,11 @@ async def list_models(ask: Ask) -> JsonObject:
     }
 
 
-def show_system_table(_: Ask) -> JsonObject:
+def show_system_table(_: ApiCall) -> JsonObject:
     return table_json()
 
 
-QUESTIONS: dict[str, Answer | AsyncAnswer] = {
+READS: dict[str, Answer | AsyncAnswer] = {
     "/api/threads": list_threads,
     "/api/deleted": list_deleted,
     "/api/thread": show_thread,

@@ -13,7 +13,7 @@ from weft.thread import undelete as bring_back
 from weft.thread.refs import NAMED
 from weft.tokens import counter_for
 
-from .api_call import Answer, Ask
+from .api_call import Answer, ApiCall
 from .api_reads import TOKENIZER, read_steps
 from .api_views import Change, change_json, count_once, read_changes
 from .auth import own_name
@@ -23,30 +23,30 @@ WORDS = 60
 """How much of a message is shown where an undo says what it took back."""
 
 
-def render_text(ask: Ask) -> JsonObject:
+def render_text(call: ApiCall) -> JsonObject:
     """Markdown as safe HTML: for words that did not come with theirs."""
-    return {"html": render(ask.text("text"))}
+    return {"html": render(call.text("text"))}
 
 
-def compact(ask: Ask) -> JsonObject:
+def compact(call: ApiCall) -> JsonObject:
     """Fold old rows, to half of now where nothing else is said, or by a `model`'s summary; a
     `preview` changes nothing."""
-    thread = ask.thread()
+    thread = call.thread()
     heard: list[SystemMessage] = []
     thread.listen(heard.append)
-    preview = ask.flag("preview")
+    preview = call.flag("preview")
     before = thread.compile()
-    wish: JsonObject = {"keep": ask.number("keep"), "preview": preview}
-    if ask.fields.get("replacements") is not None:
-        given = {"replacements": ask.fields["replacements"]}
+    wish: JsonObject = {"keep": call.number("keep"), "preview": preview}
+    if call.fields.get("replacements") is not None:
+        given = {"replacements": call.fields["replacements"]}
         wish["replacements"] = validate_compact_input(given)
     else:
-        wish["budget"] = ask.number("budget")
-    if ask.text_or_none("model") is not None:
-        wish["model"] = find_asker(ask)
+        wish["budget"] = call.number("budget")
+    if call.text_or_none("model") is not None:
+        wish["model"] = find_asker(call)
     elif "replacements" not in wish and wish["budget"] is None:
         wish["budget"] = max(1, before.tokens // 2)
-    old = read_changes(read_steps(ask, thread))[0].rows
+    old = read_changes(read_steps(call, thread))[0].rows
     result = thread.compact(**wish)
     count = count_once(counter_for(TOKENIZER).message)
     change = Change(tuple(old), result.rows or tuple(old))
@@ -59,87 +59,87 @@ def compact(ask: Ask) -> JsonObject:
     }
 
 
-def find_asker(ask: Ask) -> Asker:
+def find_asker(call: ApiCall) -> Asker:
     """Whoever answers for the model that was named, by our own keys; raises `Refused`."""
-    state = ask.state
-    route = find_route(ask.text("model"), "", state.settings.providers, state.catalog, pays=False)
+    state = call.state
+    route = find_route(call.text("model"), "", state.settings.providers, state.catalog, pays=False)
     return Asker(route.provider, route.model, state.catalog)
 
 
-def revert(ask: Ask) -> JsonObject:
-    info = ask.thread().revert(ask.text("id"))
+def revert(call: ApiCall) -> JsonObject:
+    info = call.thread().revert(call.text("id"))
     return {"commit": info.id, "message": "Taken back; what came after stays."}
 
 
-def annotate(ask: Ask) -> JsonObject:
+def annotate(call: ApiCall) -> JsonObject:
     """Pin a row, leave it out, or make it ordinary again."""
-    priority = ask.text("priority")
+    priority = call.text("priority")
     if priority not in PRIORITIES:
         known = ", ".join(PRIORITIES)
         raise Refused(f"{priority!r} is no priority: {known}", param="priority")
-    info = ask.thread().annotate(ask.text("id"), cast(Any, priority))
+    info = call.thread().annotate(call.text("id"), cast(Any, priority))
     said = {"pinned": "Pinned.", "skip": "Left out.", "normal": "Back to normal."}
     return {"commit": info.id, "message": said.get(priority, f"Now {priority}.")}
 
 
-def edit(ask: Ask) -> JsonObject:
-    info = ask.thread().edit(ask.text("id"), ask.text("text"))
+def edit(call: ApiCall) -> JsonObject:
+    info = call.thread().edit(call.text("id"), call.text("text"))
     return {"commit": info.id, "message": "Edited."}
 
 
-def branch(ask: Ask) -> JsonObject:
-    name = ask.text("name")
-    ask.thread().branch(name)
+def branch(call: ApiCall) -> JsonObject:
+    name = call.text("name")
+    call.thread().branch(name)
     return {"branch": name, "message": f"Branch {name} starts here."}
 
 
-def merge(ask: Ask) -> JsonObject:
-    info = ask.thread().merge(ask.text("name"))
-    return {"commit": getattr(info, "id", None), "message": f"Merged {ask.text('name')}."}
+def merge(call: ApiCall) -> JsonObject:
+    info = call.thread().merge(call.text("name"))
+    return {"commit": getattr(info, "id", None), "message": f"Merged {call.text('name')}."}
 
 
-def undo(ask: Ask) -> JsonObject:
-    ask.state.runs.refuse_if_running(*ask.place())
-    undone = ask.thread().undo(turn=ask.flag("turn"))
+def undo(call: ApiCall) -> JsonObject:
+    call.state.runs.refuse_if_running(*call.place())
+    undone = call.thread().undo(turn=call.flag("turn"))
     return {"undone": undone.to_dict(), "message": f"Undone: {_describe(undone)}."}
 
 
-def redo(ask: Ask) -> JsonObject:
-    ask.state.runs.refuse_if_running(*ask.place())
-    redone = ask.thread().redo(turn=ask.flag("turn"))
+def redo(call: ApiCall) -> JsonObject:
+    call.state.runs.refuse_if_running(*call.place())
+    redone = call.thread().redo(turn=call.flag("turn"))
     return {"redone": redone.to_dict(), "message": f"Done again: {_describe(redone)}."}
 
 
-def rename(ask: Ask) -> JsonObject:
+def rename(call: ApiCall) -> JsonObject:
     """Give a thread another name, in the caller's own namespace."""
-    thread = _idle_thread(ask)
-    name = own_name(ask.caller, ask.text("name"))
+    thread = _idle_thread(call)
+    name = own_name(call.caller, call.text("name"))
     thread.rename(name)
-    return {"thread": name, "message": f"Renamed to {ask.text('name')}."}
+    return {"thread": name, "message": f"Renamed to {call.text('name')}."}
 
 
-def delete(ask: Ask) -> JsonObject:
-    thread = _idle_thread(ask)
+def delete(call: ApiCall) -> JsonObject:
+    thread = _idle_thread(call)
     thread.delete()
-    return {"thread": thread.name, "message": f"Deleted {ask.text('thread')}."}
+    return {"thread": thread.name, "message": f"Deleted {call.text('thread')}."}
 
 
-def undelete(ask: Ask) -> JsonObject:
+def undelete(call: ApiCall) -> JsonObject:
     """Bring back the thread of that name, if the caller may see it."""
-    wanted = (ask.text("thread"), ask.new_name)
-    found = [r.name for r in threads(ask.store, deleted=True) if r.name in wanted and ask.sees(r)]
+    wanted = (call.text("thread"), call.new_name)
+    found = [r.name for r in threads(call.store, deleted=True) if r.name in wanted and call.sees(r)]
     if not found:
         raise Refused(f"no deleted thread {wanted[0]!r}", param="thread", status=404)
-    record = bring_back(ask.store, found[-1])
+    record = bring_back(call.store, found[-1])
     return {"thread": record.name, "message": f"{wanted[0]} is back."}
 
 
-def _idle_thread(ask: Ask) -> Thread:
+def _idle_thread(call: ApiCall) -> Thread:
     """The thread that was named, unless somebody is being answered in it."""
-    thread = ask.thread()
-    for run in ask.state.runs:
+    thread = call.thread()
+    for run in call.state.runs:
         if run.start.thread == thread.name:
-            ask.state.runs.refuse_if_running(thread.name, run.start.branch)
+            call.state.runs.refuse_if_running(thread.name, run.start.branch)
     return thread
 
 
@@ -152,7 +152,7 @@ def _describe(undone: Undone) -> str:
     return f"{undone.verb} “{short}”" if short else undone.verb
 
 
-WISHES: dict[str, Answer] = {
+WRITES: dict[str, Answer] = {
     "/api/compact": compact,
     "/api/revert": revert,
     "/api/annotate": annotate,

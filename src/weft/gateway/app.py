@@ -44,10 +44,9 @@ from .endpoints import HEALTH, find_endpoint, full_path
 from .errors import refusal
 from .guard import Gate
 from .large_bodies import tune_interpreter
-from .limits import SPARE_FILES, LimitSettings
 from .models import dialect
-from .recorder import Recorder
-from .settings import Settings, usual_store
+from .recorder import ExchangeRecorder
+from .settings import SPARE_FILES, LimitSettings, Settings, usual_store
 from .state import State
 
 POLL_SECONDS = 0.02
@@ -134,7 +133,7 @@ async def open_state(settings: Settings) -> AsyncGenerator[State]:
     store = open_store(settings.store)
     recorder = None
     if settings.record:
-        recorder = Recorder(
+        recorder = ExchangeRecorder(
             store,
             journal=settings.journal,
             volatile=settings.volatile,
@@ -149,7 +148,7 @@ async def open_state(settings: Settings) -> AsyncGenerator[State]:
                 yield state
             finally:
                 await state.runs.close()
-                state.heavy.close()
+                state.large_bodies.close()
     finally:
         if recorder is None or recorder.close():
             store.close()  # while somebody writes this would wait for the write to end

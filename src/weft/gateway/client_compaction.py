@@ -52,7 +52,7 @@ class Summary(Struct, frozen=True):
     by: str
 
 
-class Folded(Struct, frozen=True):
+class ClientCompaction(Struct, frozen=True):
     """Where a shortened list goes on: `length` messages of it are what the compaction left."""
 
     thread: Thread
@@ -69,9 +69,9 @@ def find_summary(messages: Sequence[Message], known: int = 0) -> Summary | None:
     return None
 
 
-def find_folded(
+def find_compacted_thread(
     store: Store, threads: Sequence[str], messages: Sequence[Message], summary: Summary
-) -> Folded | None:
+) -> ClientCompaction | None:
     """The branch of a session's threads that such a list shortens; None where it has none.
 
     The session's first thread is asked first: a sub-agent's is meant only where that one shows
@@ -82,8 +82,8 @@ def find_folded(
         rank, thread = _nearest(store, name, messages, summary)
         first = first or thread
         if rank.again or rank.quoted:
-            return Folded(thread, summary, _kept(thread, messages, summary))
-    return None if first is None else Folded(first, summary, summary.place + 1)
+            return ClientCompaction(thread, summary, _kept(thread, messages, summary))
+    return None if first is None else ClientCompaction(first, summary, summary.place + 1)
 
 
 def _nearest(

@@ -65,23 +65,23 @@ CLOSING = (
 """What the user says behind it."""
 
 
-class Wish(Struct, frozen=True):
+class CompactionRequest(Struct, frozen=True):
     """A body that wants to be compacted; `kept` are the items that its answer says again."""
 
     kept: tuple[JsonObject, ...] | None = None
 
 
-def read_wish(protocol: str, path: str, body: JsonObject) -> Wish | None:
+def read_compaction_request(protocol: str, path: str, body: JsonObject) -> CompactionRequest | None:
     """Whether a body wants to be compacted, by its path or its last item."""
     if protocol != PROTOCOL:
         return None
     items = _items(body)
     if path == PATH:
-        return Wish(tuple(item for item in items if item.get("role") == "user"))
-    return Wish() if items and items[-1].get("type") == TRIGGER else None
+        return CompactionRequest(tuple(item for item in items if item.get("role") == "user"))
+    return CompactionRequest() if items and items[-1].get("type") == TRIGGER else None
 
 
-def ask_in_words(body: JsonObject) -> JsonObject:
+def ask_for_summary(body: JsonObject) -> JsonObject:
     """The body with a question in the trigger's place; an answer in words is all it wants.
 
     The tools stay, because an upstream that has read them already does not read them again.
@@ -101,12 +101,12 @@ def _items(body: JsonObject) -> list[JsonObject]:
     return [cast(JsonObject, item) for item in listed if isinstance(item, dict)]
 
 
-def holds_seals(protocol: str, body: bytes) -> bool:
+def may_hold_summaries(protocol: str, body: bytes) -> bool:
     """Whether a body may hold an item that was sealed here."""
     return protocol == PROTOCOL and SEAL.encode() in body
 
 
-def open_seals(body: JsonObject) -> JsonObject:
+def open_summaries(body: JsonObject) -> JsonObject:
     """The body with every summary that was sealed here in words."""
     items = body.get("input")
     if not isinstance(items, list):
@@ -146,13 +146,13 @@ def seal(response: Response) -> Response:
     return structs.replace(response, message=message, ext=None)
 
 
-def write_list(body: JsonObject, kept: tuple[JsonObject, ...]) -> JsonObject:
+def write_compacted_list(body: JsonObject, kept: tuple[JsonObject, ...]) -> JsonObject:
     """An answer that holds a sealed item, as the list to go on with."""
     kinds = {"object": "response.compaction", "output": [*kept, *body["output"]]}
     return {name: body[name] for name in ("id", "created_at", "usage")} | kinds
 
 
-class Sealer:
+class CompactionRelay:
     """A relay that says nothing until the answer is whole, and then the sealed one."""
 
     relays_error = False

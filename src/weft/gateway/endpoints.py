@@ -23,7 +23,7 @@ from .asgi import ClientLeft, Inbound, Outbound, parse_body
 from .auth import admit
 from .errors import internal_failure, refusal, upstream_failure
 from .exchange import converse, read_request
-from .exchange_log import Ledger, write_line
+from .exchange_log import ExchangeLog, write_line
 from .google import COUNT, METHODS, read_address, show_key, way_out
 from .google import PROTOCOL as GOOGLE
 from .guard import Guard
@@ -44,17 +44,17 @@ Endpoint = Callable[[State, Inbound, Outbound], Awaitable[None]]
 async def conversation(protocol: str, state: State, inbound: Inbound, outbound: Outbound) -> None:
     """One exchange, and its line in the log whatever became of it."""
     codec = CODECS[protocol]
-    ledger = Ledger(inbound.path)
+    log = ExchangeLog(inbound.path)
     try:
-        await converse(state, codec, inbound, outbound, ledger)
+        await converse(state, codec, inbound, outbound, log)
     except Exception:  # the outermost: a fault of ours must not take the connection with it
-        ledger.outcome = "fault"
+        log.outcome = "fault"
         sys.stderr.write(clean_text(traceback.format_exc()))
         if not outbound.started:
-            ledger.status, body = codec.encode_error(internal_failure())
-            await outbound.send(ledger.status, orjson.dumps(body))
+            log.status, body = codec.encode_error(internal_failure())
+            await outbound.send(log.status, orjson.dumps(body))
     finally:
-        write_line(ledger, sys.stderr)
+        write_line(log, sys.stderr)
 
 
 async def count_tokens(protocol: str, state: State, inbound: Inbound, outbound: Outbound) -> None:
@@ -64,12 +64,12 @@ async def count_tokens(protocol: str, state: State, inbound: Inbound, outbound: 
         admit(inbound.headers, state.settings)
         body = await inbound.read(state.settings.max_body)
         size = len(body)
-        raw = await state.heavy.run(size, parse_body, body)
-        request, route, _ = await state.heavy.run(
+        raw = await state.large_bodies.run(size, parse_body, body)
+        request, route, _ = await state.large_bodies.run(
             size, read_request, state, codec, raw.get(WRAPPED, raw), inbound
         )
         if route.provider is OFFLINE or not is_direct(route, codec):
-            count = await state.heavy.run(size, count_request, state, request)
+            count = await state.large_bodies.run(size, count_request, state, request)
             await outbound.send(200, orjson.dumps({member: count}))
             return
         outgoing = write_outgoing(state, codec, route, request, body, inbound)

@@ -62,31 +62,31 @@ from weft.model import (
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
 from .auth import Caller, admit, brings_credentials, own_name
 from .codex_compaction import (
-    Sealer,
-    Wish,
-    ask_in_words,
-    holds_seals,
-    open_seals,
-    read_wish,
+    CompactionRelay,
+    CompactionRequest,
+    ask_for_summary,
+    may_hold_summaries,
+    open_summaries,
+    read_compaction_request,
     seal,
-    write_list,
+    write_compacted_list,
 )
 from .errors import failure, refusal
-from .exchange_log import Ledger
+from .exchange_log import ExchangeLog
 from .google import read_address
 from .guard import Guard
 from .hints import is_retry, read_hint
-from .identity import Place
+from .identity import Continuation
 from .outgoing import Outgoing, is_direct, loss_header, returned_headers, write_outgoing
 from .recorder import Recording
-from .relay import Interpreter, Mirror, Piece, Relay, asks_for_costs, keepalive
+from .relay import PassThroughRelay, Piece, Relay, TranslatingRelay, keepalive, wants_usage
 from .resume import (
     join,
-    read_link,
+    read_previous_id,
     read_states,
-    unknown_link,
+    unknown_previous_id,
     unknown_state,
-    without_link,
+    without_previous_id,
 )
 from .state import State
 
@@ -122,10 +122,10 @@ class ReadBody(Struct, frozen=True):
     request: Request
     route: Route
     readable: bool
-    wish: Wish | None
+    wish: CompactionRequest | None
 
 
-class Journey(Struct, frozen=True):
+class Exchange(Struct, frozen=True):
     """All that is known about one exchange once its upstream is asked.
 
     `recording` is there where the exchange is recorded. `wish` is there where the caller wants its
@@ -138,10 +138,10 @@ class Journey(Struct, frozen=True):
     request: Request
     outgoing: Outgoing
     recording: Recording | None
-    ledger: Ledger
+    log: ExchangeLog
     costs: bool
     guard: Guard
-    wish: Wish | None = None
+    wish: CompactionRequest | None = None
     attempt: Attempt = field(default_factory=Attempt)
 
     @property
@@ -159,32 +159,32 @@ class Journey(Struct, frozen=True):
 
 
 async def converse(
-    state: State, codec: Codec, inbound: Inbound, outbound: Outbound, ledger: Ledger
+    state: State, codec: Codec, inbound: Inbound, outbound: Outbound, log: ExchangeLog
 ) -> None:
     """Answer one request of this protocol; whatever fails, the caller is told in its own words."""
     try:
-        await _travel(state, codec, inbound, outbound, ledger)
+        await _handle(state, codec, inbound, outbound, log)
     except ClientLeft:
-        ledger.outcome = "client_left"
+        log.outcome = "client_left"
     except Refused as error:
-        ledger.outcome = "refused"
-        await _answer_error(codec, refusal(error), outbound, ledger)
+        log.outcome = "refused"
+        await _answer_error(codec, refusal(error), outbound, log)
     except (UpstreamProtocolError, StoreError) as error:
-        ledger.outcome = "store_failed" if isinstance(error, StoreError) else "upstream_failed"
-        await _answer_error(codec, failure(error), outbound, ledger)
+        log.outcome = "store_failed" if isinstance(error, StoreError) else "upstream_failed"
+        await _answer_error(codec, failure(error), outbound, log)
 
 
-async def _travel(
-    state: State, codec: Codec, inbound: Inbound, outbound: Outbound, ledger: Ledger
+async def _handle(
+    state: State, codec: Codec, inbound: Inbound, outbound: Outbound, log: ExchangeLog
 ) -> None:
     caller = admit(inbound.headers, state.settings)
     body = await inbound.read(state.settings.max_body)
-    read = await state.heavy.run(len(body), _read_body, state, codec, body, inbound)
+    read = await state.large_bodies.run(len(body), _read_body, state, codec, body, inbound)
     body, raw, request, route = read.body, read.raw, read.request, read.route
     readable, wish = read.readable, read.wish
-    ledger.model, ledger.upstream = request.model, route.provider.name
+    log.model, log.upstream = request.model, route.provider.name
     await _refuse_foreign_state(state, codec, raw, caller)
-    link = read_link(codec.protocol, raw)
+    link = read_previous_id(codec.protocol, raw)
     named = None
     if link is not None and readable:
         request, named = await _resume(state, codec, route, request, caller, link)
@@ -192,11 +192,11 @@ async def _travel(
     recording = outgoing = None
     if is_direct(route, codec) or not _has_answers(request):
         # Nothing is put back into it, so a request that is refused here is not recorded.
-        outgoing = await state.heavy.run(
+        outgoing = await state.large_bodies.run(
             len(body), write_outgoing, state, codec, route, request, body, inbound
         )
     if not readable:
-        ledger.outcome = "unread"
+        log.outcome = "unread"
     elif state.recorder is not None:
         hint = read_hint(inbound.headers, request)
         recording = await state.recorder.begin(
@@ -210,7 +210,7 @@ async def _travel(
         told = replace_answers(request, recording.answers)
     if outgoing is None:
         try:
-            outgoing = await state.heavy.run(
+            outgoing = await state.large_bodies.run(
                 len(body), write_outgoing, state, codec, route, told, body, inbound
             )
         except Refused as error:
@@ -219,42 +219,42 @@ async def _travel(
             raise
     if state.recorder is not None and recording is not None:
         if recording.ticket is not None:
-            ledger.thread, ledger.branch = recording.ticket.thread, recording.ticket.branch
+            log.thread, log.branch = recording.ticket.thread, recording.ticket.branch
         spoken = codec if is_direct(route, codec) else CODECS[route.provider.protocol]
         state.recorder.keep_sent(recording, outgoing.body, spoken.protocol, route.model)
-    ledger.losses = len(outgoing.losses)
-    costs = asks_for_costs(codec.protocol, raw)
+    log.losses = len(outgoing.losses)
+    costs = wants_usage(codec.protocol, raw)
     async with Guard(inbound, state.gate) as guard:
-        journey = Journey(
-            state, codec, route, request, outgoing, recording, ledger, costs, guard, wish
+        exchange = Exchange(
+            state, codec, route, request, outgoing, recording, log, costs, guard, wish
         )
-        echoed = None if told is request else partial(_as_echoed, journey, body, inbound)
-        await _attempt(journey, echoed, outbound)
+        echoed = None if told is request else partial(_as_echoed, exchange, body, inbound)
+        await _attempt(exchange, echoed, outbound)
 
 
 async def _attempt(
-    journey: Journey, echoed: Callable[[], Journey] | None, outbound: Outbound
+    exchange: Exchange, echoed: Callable[[], Exchange] | None, outbound: Outbound
 ) -> None:
     """Answer the request; however that ends, it is recorded."""
-    attempt = journey.attempt
+    attempt = exchange.attempt
     try:
-        await _answer(journey, echoed, outbound)
+        await _answer(exchange, echoed, outbound)
     except ClientLeft:
         attempt.error = CLIENT_LEFT
         raise
     except UpstreamProtocolError as error:
-        attempt.error, journey.ledger.outcome = failure(error), "upstream_failed"
-        await _end_attempt(journey)  # the caller may ask again at once
-        await _send_error(journey, attempt.error, journey.headers(), outbound)
+        attempt.error, exchange.log.outcome = failure(error), "upstream_failed"
+        await _end_attempt(exchange)  # the caller may ask again at once
+        await _send_error(exchange, attempt.error, exchange.headers(), outbound)
     except (Refused, StoreError) as error:
         attempt.error = failure(error)
         raise
     finally:
-        await _end_attempt(journey)
+        await _end_attempt(exchange)
 
 
 async def _answer(
-    journey: Journey, echoed: Callable[[], Journey] | None, outbound: Outbound
+    exchange: Exchange, echoed: Callable[[], Exchange] | None, outbound: Outbound
 ) -> None:
     """Ask the upstream and relay its answer.
 
@@ -262,7 +262,7 @@ async def _answer(
     `echoed` gives that request. If it refuses this one too, the caller gets the error that is about
     what the caller itself wrote.
     """
-    refused = await _try(journey, outbound)
+    refused = await _try(exchange, outbound)
     if refused is None:
         return
     if echoed is not None and concerns_restored(refused.error):
@@ -271,34 +271,34 @@ async def _answer(
         if second is None:
             return
         if not concerns_restored(second.error):
-            journey, refused = again, second
-    await _relay_refusal(journey, refused, outbound)
+            exchange, refused = again, second
+    await _relay_refusal(exchange, refused, outbound)
 
 
-async def _try(journey: Journey, outbound: Outbound) -> "Refusal | None":
+async def _try(exchange: Exchange, outbound: Outbound) -> "Refusal | None":
     """Ask the upstream and relay its answer; returns the error where it answers with one."""
-    reply = await _ask(journey)
+    reply = await _ask(exchange)
     try:
         if not 200 <= reply.status < 300:
-            return await _read_refusal(journey, reply)
-        await _relay(journey, reply, outbound)
+            return await _read_refusal(exchange, reply)
+        await _relay(exchange, reply, outbound)
         return None
     finally:
         reply.close()
 
 
-async def _end_attempt(journey: Journey) -> None:
+async def _end_attempt(exchange: Exchange) -> None:
     """Record why there is no answer, and the part of it that arrived; once per exchange.
 
     Every exchange that reached its upstream passes here, however it ended.
     """
-    attempt, ledger = journey.attempt, journey.ledger
+    attempt, log = exchange.attempt, exchange.log
     if attempt.error is None or attempt.is_recorded:
         return
     attempt.is_recorded = True
-    ledger.error = attempt.error.code or attempt.error.kind
-    ledger.partial = attempt.partial
-    recorder, recording = journey.state.recorder, journey.recording
+    log.error = attempt.error.code or attempt.error.kind
+    log.partial = attempt.partial
+    recorder, recording = exchange.state.recorder, exchange.recording
     if recorder is not None and recording is not None:
         fold = attempt.fold if attempt.partial else None
         message = None if fold is None else fold.response().message
@@ -308,15 +308,15 @@ async def _end_attempt(journey: Journey) -> None:
 def _read_body(state: State, codec: Codec, body: bytes, inbound: Inbound) -> ReadBody:
     """The request that a body holds; raises `Refused`."""
     raw = parse_body(body)
-    if holds_seals(codec.protocol, body):
-        raw = open_seals(raw)
+    if may_hold_summaries(codec.protocol, body):
+        raw = open_summaries(raw)
         body = orjson.dumps(raw)
     request, route, readable = read_request(state, codec, raw, inbound)
-    wish = read_wish(codec.protocol, inbound.path, raw)
+    wish = read_compaction_request(codec.protocol, inbound.path, raw)
     if wish is not None and _compacts(route, codec):
         readable, wish = readable and wish.kept is None, None  # a list is no turn to be recorded
     elif wish is not None:
-        raw = ask_in_words(raw)
+        raw = ask_for_summary(raw)
         body = orjson.dumps(raw)
         request, route, readable = read_request(state, codec, raw, inbound)
     return ReadBody(body, raw, request, route, readable, wish)
@@ -333,7 +333,7 @@ def read_request(
     address = read_address(inbound.path)
     pays = brings_credentials(inbound.headers, state.settings, codec.protocol)
     try:
-        request = codec.decode_request(without_link(codec.protocol, raw), address.model)
+        request = codec.decode_request(without_previous_id(codec.protocol, raw), address.model)
     except Refused:
         model = address.model or raw.get("model")
         if not isinstance(model, str):
@@ -355,15 +355,20 @@ def _compacts(route: Route, codec: Codec) -> bool:
     return route.provider is not OFFLINE and is_direct(route, codec)
 
 
-def _as_echoed(journey: Journey, body: bytes, inbound: Inbound) -> Journey:
+def _as_echoed(exchange: Exchange, body: bytes, inbound: Inbound) -> Exchange:
     """The exchange with every answer as the caller echoes it, and none put back."""
-    state, codec, route, recording = journey.state, journey.codec, journey.route, journey.recording
-    outgoing = write_outgoing(state, codec, route, journey.request, body, inbound)
+    state, codec, route, recording = (
+        exchange.state,
+        exchange.codec,
+        exchange.route,
+        exchange.recording,
+    )
+    outgoing = write_outgoing(state, codec, route, exchange.request, body, inbound)
     if state.recorder is not None and recording is not None:
         wire = route.provider.protocol
         state.recorder.keep_sent(recording, outgoing.body, wire, route.model)
-    journey.ledger.losses = len(outgoing.losses)
-    return structs.replace(journey, outgoing=outgoing)
+    exchange.log.losses = len(outgoing.losses)
+    return structs.replace(exchange, outgoing=outgoing)
 
 
 def _has_answers(request: Request) -> bool:
@@ -372,7 +377,7 @@ def _has_answers(request: Request) -> bool:
 
 async def _resume(
     state: State, codec: Codec, route: Route, request: Request, caller: Caller, link: str
-) -> tuple[Request, Place | None]:
+) -> tuple[Request, Continuation | None]:
     """The whole of a conversation that was left with the server, and the place it continues.
 
     An upstream that keeps it itself may know an id that we do not.
@@ -381,7 +386,7 @@ async def _resume(
     if before is not None:
         return join(codec.protocol, before, request)
     if route.provider is OFFLINE or not is_direct(route, codec):
-        raise unknown_link(codec.protocol, link)
+        raise unknown_previous_id(codec.protocol, link)
     return request, None
 
 
@@ -394,21 +399,21 @@ async def _refuse_foreign_state(
     """
     if not state.settings.keys:
         return
-    recorder, link = state.recorder, read_link(codec.protocol, raw)
+    recorder, link = state.recorder, read_previous_id(codec.protocol, raw)
     if link is not None and (recorder is None or await recorder.before(caller.scope, link) is None):
-        raise unknown_link(codec.protocol, link)
+        raise unknown_previous_id(codec.protocol, link)
     for path, id in read_states(codec.protocol, raw):
         if recorder is None or not await recorder.has_token(caller.scope, id):
             raise unknown_state(path, id)
 
 
-async def _ask(journey: Journey) -> Reply:
+async def _ask(exchange: Exchange) -> Reply:
     """Send the request to whoever answers it."""
-    state, route, outgoing = journey.state, journey.route, journey.outgoing
+    state, route, outgoing = exchange.state, exchange.route, exchange.outgoing
     if route.provider is OFFLINE:
         pace = state.settings.offline_pace
-        return OfflineReply(journey.request, journey.codec, pace=pace, costs=journey.costs)
-    with journey.guard.waiting():
+        return OfflineReply(exchange.request, exchange.codec, pace=pace, costs=exchange.costs)
+    with exchange.guard.waiting():
         return await state.wire.post(
             route.provider, outgoing.path, outgoing.body, outgoing.headers, RELAY
         )
@@ -428,205 +433,207 @@ class Refusal(Struct, frozen=True):
     error: ApiError
 
 
-async def _read_refusal(journey: Journey, reply: Reply) -> Refusal:
+async def _read_refusal(exchange: Exchange, reply: Reply) -> Refusal:
     """The error of a reply; raises `UpstreamFailed` where its status is none of an error."""
     if reply.status < 400:
-        name = journey.route.provider.name
+        name = exchange.route.provider.name
         raise UpstreamFailed(f"upstream {name!r} answered with status {reply.status}")
-    body = await journey.guard.read_all(reply)
-    error = read_error(CODECS[journey.route.provider.protocol], body, reply.status)
+    body = await exchange.guard.read_all(reply)
+    error = read_error(CODECS[exchange.route.provider.protocol], body, reply.status)
     kind = reply.headers.get("content-type", "application/json")
     try:
         raw = parse_body(body)
     except Refused:
         raw = None
-    return Refusal(reply.status, body, journey.headers(reply), kind, raw, error)
+    return Refusal(reply.status, body, exchange.headers(reply), kind, raw, error)
 
 
-async def _relay_refusal(journey: Journey, refused: Refusal, outbound: Outbound) -> None:
+async def _relay_refusal(exchange: Exchange, refused: Refusal, outbound: Outbound) -> None:
     """An upstream's error: its own bytes, or the same error in the caller's protocol."""
-    ledger = journey.ledger
-    ledger.outcome, journey.attempt.error = "upstream_refused", refused.error
-    await _end_attempt(journey)  # the caller may ask again at once
-    if not journey.direct or _needs_words(journey, refused):
-        await _send_error(journey, refused.error, refused.headers, outbound)
+    log = exchange.log
+    log.outcome, exchange.attempt.error = "upstream_refused", refused.error
+    await _end_attempt(exchange)  # the caller may ask again at once
+    if not exchange.direct or _needs_words(exchange, refused):
+        await _send_error(exchange, refused.error, refused.headers, outbound)
         return
-    ledger.status = refused.status
+    log.status = refused.status
     headers = [*refused.headers, ("content-type", refused.kind)]
     await outbound.send(refused.status, refused.body, headers)
 
 
-def _needs_words(journey: Journey, refused: Refusal) -> bool:
+def _needs_words(exchange: Exchange, refused: Refusal) -> bool:
     """Whether an error about the context window lacks what clients of its own protocol recognise it
     by. Any other error of the caller's protocol goes on as it came."""
     if refused.error.kind != "context_length":
         return False
-    if journey.request.params.stream and refused.error.kind in journey.codec.stream_errors:
+    if exchange.request.params.stream and refused.error.kind in exchange.codec.stream_errors:
         return True
-    return journey.codec.encode_error(refused.error) != (refused.status, refused.raw)
+    return exchange.codec.encode_error(refused.error) != (refused.status, refused.raw)
 
 
 async def _send_error(
-    journey: Journey, error: ApiError, headers: Sequence[tuple[str, str]], outbound: Outbound
+    exchange: Exchange, error: ApiError, headers: Sequence[tuple[str, str]], outbound: Outbound
 ) -> None:
     """An error with a status, or as a stream where clients recognise it only there.
 
     Once a stream is under way its own error form has already been sent.
     """
-    codec, ledger = journey.codec, journey.ledger
+    codec, log = exchange.codec, exchange.log
     if outbound.started:
         await outbound.finish()
         return
-    if journey.request.params.stream and error.kind in codec.stream_errors:
-        ledger.status, ledger.streamed = 200, True
+    if exchange.request.params.stream and error.kind in codec.stream_errors:
+        log.status, log.streamed = 200, True
         encoder = codec.stream_encoder(int(time.time()))
-        events = [Start(shape_id(codec.protocol), journey.request.model), Fail(error)]
+        events = [Start(shape_id(codec.protocol), exchange.request.model), Fail(error)]
         frames = [frame for event in events for frame in encoder.send(event)]
         await outbound.start(200, [*STREAM_HEADERS, *headers])
         await outbound.finish(b"".join(map(write_frame, frames)))
         return
-    ledger.status, wire = codec.encode_error(error)
-    await outbound.send(ledger.status, orjson.dumps(wire), headers)
+    log.status, wire = codec.encode_error(error)
+    await outbound.send(log.status, orjson.dumps(wire), headers)
 
 
-async def _relay(journey: Journey, reply: Reply, outbound: Outbound) -> None:
+async def _relay(exchange: Exchange, reply: Reply, outbound: Outbound) -> None:
     """An answer in the form that the caller asked for, whichever form it comes in."""
-    if journey.request.params.stream:
-        await _relay_stream(journey, reply, outbound)
+    if exchange.request.params.stream:
+        await _relay_stream(exchange, reply, outbound)
     else:
-        await _relay_body(journey, reply, outbound)
+        await _relay_body(exchange, reply, outbound)
 
 
-async def _relay_body(journey: Journey, reply: Reply, outbound: Outbound) -> None:
+async def _relay_body(exchange: Exchange, reply: Reply, outbound: Outbound) -> None:
     """A whole answer; it goes out when it is stored."""
-    body = await journey.guard.read_all(reply)
-    losses = journey.outgoing.losses
-    heavy = journey.state.heavy
-    as_asked = journey.direct and form_of(body) == "body"
+    body = await exchange.guard.read_all(reply)
+    losses = exchange.outgoing.losses
+    worker = exchange.state.large_bodies
+    as_asked = exchange.direct and form_of(body) == "body"
     try:
-        response = await heavy.run(len(body), _read_response, journey, body)
+        response = await worker.run(len(body), _read_response, exchange, body)
     except UpstreamFailed as error:
         if not as_asked or not error.native:
             raise
-        response, journey.ledger.outcome = None, "upstream_failed"
-        journey.attempt.error = failure(error)
-        await _end_attempt(journey)
+        response, exchange.log.outcome = None, "upstream_failed"
+        exchange.attempt.error = failure(error)
+        await _end_attempt(exchange)
     if response is None and not as_asked:
-        raise _unreadable(journey)
-    if response is not None and not journey.direct:
-        named = shape_id(journey.codec.protocol, response.id)
+        raise _unreadable(exchange)
+    if response is not None and not exchange.direct:
+        named = shape_id(exchange.codec.protocol, response.id)
         response = structs.replace(response, id=named)
-    if response is not None and (journey.wish is not None or not as_asked):
-        body, lost = await heavy.run(len(body), _write_response, journey, response)
+    if response is not None and (exchange.wish is not None or not as_asked):
+        body, lost = await worker.run(len(body), _write_response, exchange, response)
         losses = (*losses, *lost)
     if response is not None:
-        await _file(journey, response)
-    journey.ledger.status, journey.ledger.losses = reply.status, len(losses)
-    journey.ledger.first_byte()
-    headers = [("x-weft-losses", loss_header(losses)), *journey.headers(reply)[1:]]
+        await _file(exchange, response)
+    exchange.log.status, exchange.log.losses = reply.status, len(losses)
+    exchange.log.first_byte()
+    headers = [("x-weft-losses", loss_header(losses)), *exchange.headers(reply)[1:]]
     await outbound.send(reply.status, body, headers)
 
 
-def _thinking_member(journey: Journey) -> ThinkingMember:
+def _thinking_member(exchange: Exchange) -> ThinkingMember:
     """Where a client of Chat Completions is shown the thinking of this upstream."""
-    return journey.route.provider.thinking or journey.state.settings.thinking
+    return exchange.route.provider.thinking or exchange.state.settings.thinking
 
 
-def _write_response(journey: Journey, response: Response) -> tuple[bytes, Sequence[Loss]]:
+def _write_response(exchange: Exchange, response: Response) -> tuple[bytes, Sequence[Loss]]:
     """The answer in the caller's words; to a wish to be compacted, in the form it waits for."""
-    created, wish = int(time.time()), journey.wish
+    created, wish = int(time.time()), exchange.wish
     if wish is None:
-        maker = CODECS[journey.route.provider.protocol]
+        maker = CODECS[exchange.route.provider.protocol]
         locate = partial(maker.locate_answer, response)
         message = place_thinking(
-            response.message, _thinking_member(journey), journey.codec.protocol
+            response.message, _thinking_member(exchange), exchange.codec.protocol
         )
         shown = structs.replace(response, message=message)
-        encoded = journey.codec.encode_response(shown, created, locate)
+        encoded = exchange.codec.encode_response(shown, created, locate)
         return orjson.dumps(encoded.body), (*response.repairs, *encoded.losses)
-    encoded = journey.codec.encode_response(seal(response), created)
-    wire = encoded.body if wish.kept is None else write_list(encoded.body, wish.kept)
+    encoded = exchange.codec.encode_response(seal(response), created)
+    wire = encoded.body if wish.kept is None else write_compacted_list(encoded.body, wish.kept)
     return orjson.dumps(wire), encoded.losses
 
 
-def _read_response(journey: Journey, body: bytes) -> Response | None:
+def _read_response(exchange: Exchange, body: bytes) -> Response | None:
     """The answer as a value, or None for one we cannot read, which still belongs to the caller.
 
     Raises `UpstreamFailed` where it failed, or is none.
     """
-    codec = journey.codec if journey.direct else CODECS[journey.route.provider.protocol]
+    codec = exchange.codec if exchange.direct else CODECS[exchange.route.provider.protocol]
     try:
         response = decode_answer(codec, body)
     except UpstreamFailed:
         raise
     except (Refused, UpstreamProtocolError):
         return None
-    if tells_apart(codec, journey.codec):
+    if tells_apart(codec, exchange.codec):
         response = tell_refusal(response)
-    message = response.message if journey.direct else name_calls(response.message, uuid4().hex[:16])
-    message = restore_calls(message, journey.outgoing.calls)
-    return structs.replace(response, message=structs.replace(message, origin=journey.route.maker))
+    message = (
+        response.message if exchange.direct else name_calls(response.message, uuid4().hex[:16])
+    )
+    message = restore_calls(message, exchange.outgoing.calls)
+    return structs.replace(response, message=structs.replace(message, origin=exchange.route.maker))
 
 
-def _unreadable(journey: Journey) -> UpstreamProtocolError:
-    name = journey.route.provider.name
+def _unreadable(exchange: Exchange) -> UpstreamProtocolError:
+    name = exchange.route.provider.name
     return UpstreamProtocolError(f"upstream {name!r} answered with something unreadable")
 
 
-async def _relay_stream(journey: Journey, reply: Reply, outbound: Outbound) -> None:
+async def _relay_stream(exchange: Exchange, reply: Reply, outbound: Outbound) -> None:
     """An answer piece by piece; its last frame waits until the answer is stored."""
-    relay = _open_relay(journey)
-    journey.attempt.fold = relay.fold
-    journey.ledger.streamed = True
+    relay = _open_relay(exchange)
+    exchange.attempt.fold = relay.fold
+    exchange.log.streamed = True
     stored = False
     try:
-        async for chunk in journey.guard.chunks(reply, journey.state.settings.ping_seconds):
+        async for chunk in exchange.guard.chunks(reply, exchange.state.settings.ping_seconds):
             if chunk is None:
-                await _write(journey, reply, outbound, keepalive(journey.codec.protocol))
+                await _write(exchange, reply, outbound, keepalive(exchange.codec.protocol))
                 continue
-            stored = await _pass(journey, reply, outbound, relay, relay.feed(chunk), stored)
-        await _pass(journey, reply, outbound, relay, relay.close(), stored)
+            stored = await _pass(exchange, reply, outbound, relay, relay.feed(chunk), stored)
+        await _pass(exchange, reply, outbound, relay, relay.close(), stored)
     except (UpstreamProtocolError, StoreError) as error:
         if not outbound.started:
             raise
-        journey.ledger.outcome = "cut"
-        journey.attempt.error = failure(error)
-        await _end_attempt(journey)
-        await outbound.write(relay.cut(journey.attempt.error))
+        exchange.log.outcome = "cut"
+        exchange.attempt.error = failure(error)
+        await _end_attempt(exchange)
+        await outbound.write(relay.cut(exchange.attempt.error))
     if relay.fold.error is not None:
-        journey.ledger.outcome = "cut"
-        journey.attempt.error = journey.attempt.error or relay.fold.error
-        await _end_attempt(journey)
-    elif not relay.fold.ended and journey.attempt.error is None:
-        journey.ledger.outcome = "unread"
-    journey.ledger.losses += len(relay.losses)
+        exchange.log.outcome = "cut"
+        exchange.attempt.error = exchange.attempt.error or relay.fold.error
+        await _end_attempt(exchange)
+    elif not relay.fold.ended and exchange.attempt.error is None:
+        exchange.log.outcome = "unread"
+    exchange.log.losses += len(relay.losses)
     await outbound.finish()
 
 
-def _open_relay(journey: Journey) -> Relay:
+def _open_relay(exchange: Exchange) -> Relay:
     created = int(time.time())
-    relay = _open_plain(journey, created)
-    return relay if journey.wish is None else Sealer(relay, journey.codec, created)
+    relay = _open_plain(exchange, created)
+    return relay if exchange.wish is None else CompactionRelay(relay, exchange.codec, created)
 
 
-def _open_plain(journey: Journey, created: int) -> Relay:
-    origin, costs, calls = journey.route.maker, journey.costs, journey.outgoing.calls
-    if journey.direct:
-        return Mirror(journey.codec, origin, created, costs=costs)
-    source = CODECS[journey.route.provider.protocol]
-    return Interpreter(
+def _open_plain(exchange: Exchange, created: int) -> Relay:
+    origin, costs, calls = exchange.route.maker, exchange.costs, exchange.outgoing.calls
+    if exchange.direct:
+        return PassThroughRelay(exchange.codec, origin, created, costs=costs)
+    source = CODECS[exchange.route.provider.protocol]
+    return TranslatingRelay(
         source,
-        journey.codec,
+        exchange.codec,
         origin,
         created,
         calls=calls,
         costs=costs,
-        thinking=_thinking_member(journey),
+        thinking=_thinking_member(exchange),
     )
 
 
 async def _pass(
-    journey: Journey, reply: Reply, outbound: Outbound, relay: Relay, piece: Piece, stored: bool
+    exchange: Exchange, reply: Reply, outbound: Outbound, relay: Relay, piece: Piece, stored: bool
 ) -> bool:
     """Send a piece; what must wait waits for the answer's commit. True once it is stored.
 
@@ -637,42 +644,44 @@ async def _pass(
     error = relay.fold.error
     if error is not None and not outbound.started and not relay.relays_error:
         raise failed(error)
-    await _write(journey, reply, outbound, piece.now)
+    await _write(exchange, reply, outbound, piece.now)
     if piece.last:
         if not stored and relay.fold.ended:
-            await _file(journey, relay.fold.response())
+            await _file(exchange, relay.fold.response())
             stored = True
-        await _write(journey, reply, outbound, piece.last)
+        await _write(exchange, reply, outbound, piece.last)
     return stored
 
 
-async def _write(journey: Journey, reply: Reply, outbound: Outbound, data: bytes) -> None:
+async def _write(exchange: Exchange, reply: Reply, outbound: Outbound, data: bytes) -> None:
     if not data:
         return
     if not outbound.started:
-        journey.ledger.status = reply.status
-        journey.ledger.first_byte()
-        await outbound.start(reply.status, [*STREAM_HEADERS, *journey.headers(reply)])
+        exchange.log.status = reply.status
+        exchange.log.first_byte()
+        await outbound.start(reply.status, [*STREAM_HEADERS, *exchange.headers(reply)])
     await outbound.write(data)
 
 
-async def _file(journey: Journey, response: Response) -> None:
+async def _file(exchange: Exchange, response: Response) -> None:
     """Make the answer durable."""
-    journey.ledger.usage = response.usage
-    journey.attempt.is_recorded = True
-    recorder, recording = journey.state.recorder, journey.recording
+    exchange.log.usage = response.usage
+    exchange.attempt.is_recorded = True
+    recorder, recording = exchange.state.recorder, exchange.recording
     if recorder is not None and recording is not None:
         await recorder.finish(recording, response)
         if recording.ticket is not None:
-            journey.ledger.branch = recording.ticket.branch
+            exchange.log.branch = recording.ticket.branch
 
 
-async def _answer_error(codec: Codec, error: ApiError, outbound: Outbound, ledger: Ledger) -> None:
+async def _answer_error(
+    codec: Codec, error: ApiError, outbound: Outbound, log: ExchangeLog
+) -> None:
     """Tell the caller; once a stream is under way its own error form has already done so."""
     if outbound.started:
         await outbound.finish()
         return
     status, body = codec.encode_error(error)
-    ledger.status = status
-    headers = [] if ledger.thread is None else [("x-weft-thread", ledger.thread)]
+    log.status = status
+    headers = [] if log.thread is None else [("x-weft-thread", log.thread)]
     await outbound.send(status, orjson.dumps(body), headers)

@@ -1,6 +1,6 @@
 """One structured line per exchange: ids, route, tokens, losses, milliseconds. Never content.
 
-A `Ledger` collects the facts while an exchange runs; `line` is what is written when it is over.
+An `ExchangeLog` collects the facts while an exchange runs; `line` gives them as JSON at its end.
 Credentials and words never come near it: it has no field that could hold them.
 """
 
@@ -13,7 +13,7 @@ from weft.model import JsonObject, Usage
 from weft.printable import escape_json
 
 
-class Ledger:
+class ExchangeLog:
     """The facts of one exchange, filled in as they become known."""
 
     def __init__(self, path: str) -> None:
@@ -64,10 +64,10 @@ class Ledger:
         return {name: value for name, value in facts.items() if value is not None}
 
 
-def write_line(ledger: Ledger, out: TextIO) -> None:
+def write_line(log: ExchangeLog, out: TextIO) -> None:
     """Write the exchange's line; a log that cannot be written is no reason to fail."""
     try:
-        out.write(escape_json(orjson.dumps(ledger.line()).decode()) + "\n")
+        out.write(escape_json(orjson.dumps(log.line()).decode()) + "\n")
         out.flush()
     except OSError:
         return

@@ -91,7 +91,7 @@ def read_incoming(
     return Incoming(scope, hint, messages, points, tools, is_retry)
 
 
-class Place(Struct, frozen=True):
+class Continuation(Struct, frozen=True):
     """Where a request continues: its first `length` messages are what `commit` stands for."""
 
     thread: str
@@ -141,9 +141,9 @@ def find_session(store: Store, scope: str, hint: str) -> list[str]:
     return list(dict.fromkeys(link.thread for link in reversed(links)))
 
 
-def find_place(
-    store: Store, incoming: Incoming, session: Sequence[str], named: Place | None = None
-) -> Place | None:
+def find_continuation(
+    store: Store, incoming: Incoming, session: Sequence[str], named: Continuation | None = None
+) -> Continuation | None:
     """Where the request continues; `None` where nothing proves that it does.
 
     `session` has the threads that its hint names, `named` the answer that it names by its id.
@@ -158,7 +158,7 @@ def find_place(
     return None
 
 
-def _find_anchor(store: Store, incoming: Incoming, session: Sequence[str]) -> Place | None:
+def _find_anchor(store: Store, incoming: Incoming, session: Sequence[str]) -> Continuation | None:
     """The last message of the request that echoes an answer of exactly one conversation.
 
     An id alone is not secret: it may stand in a trace or a pasted transcript. Within the session
@@ -167,7 +167,7 @@ def _find_anchor(store: Store, incoming: Incoming, session: Sequence[str]) -> Pl
     than the named one proves nothing.
     """
     places = [
-        Place(links[0].thread, links[0].commit, number + 1, is_token=True)
+        Continuation(links[0].thread, links[0].commit, number + 1, is_token=True)
         for number, links in find_token_links(store, incoming, TOKENS_READ).items()
         if len({link.thread for link in links}) == 1 and (not session or links[0].thread in session)
     ]
@@ -231,7 +231,7 @@ def find_token_links(store: Store, incoming: Incoming, limit: int | None) -> dic
     return found
 
 
-def _follow(store: Store, incoming: Incoming, anchor: Place) -> Place:
+def _follow(store: Store, incoming: Incoming, anchor: Continuation) -> Continuation:
     """The last message behind the anchor that the thread has too.
 
     The chain goes on from the stored one, not from the request's: what a client rewrote before the
@@ -251,8 +251,8 @@ def _follow(store: Store, incoming: Incoming, anchor: Place) -> Place:
     matches = store.match_within([anchor.thread], list(lengths))
     best = max(matches, key=lambda match: lengths[match.chain], default=None)
     if best is None or best.chain == steps[0].commit.chain:
-        return Place(anchor.thread, anchor.commit, start, is_token=True)
-    return Place(anchor.thread, best.commit, lengths[best.chain], is_token=True)
+        return Continuation(anchor.thread, anchor.commit, start, is_token=True)
+    return Continuation(anchor.thread, best.commit, lengths[best.chain], is_token=True)
 
 
 def _end_of_echo(messages: Sequence[Message], length: int, answer: Step) -> int:
@@ -268,7 +268,9 @@ def _end_of_echo(messages: Sequence[Message], length: int, answer: Step) -> int:
     return length
 
 
-def _find_in_session(store: Store, incoming: Incoming, session: Sequence[str]) -> Place | None:
+def _find_in_session(
+    store: Store, incoming: Incoming, session: Sequence[str]
+) -> Continuation | None:
     """The session's thread that knows most of the request, and how much that is.
 
     What it knows must hold an answer, or be all that was asked where nobody has answered yet. A
@@ -281,13 +283,15 @@ def _find_in_session(store: Store, incoming: Incoming, session: Sequence[str]) -
         known = nearest.get(match.thread)
         if known is None or lengths[match.chain] > lengths[known.chain]:
             nearest[match.thread] = match
-    places = [Place(match.thread, match.commit, lengths[match.chain]) for match in nearest.values()]
+    places = [
+        Continuation(match.thread, match.commit, lengths[match.chain]) for match in nearest.values()
+    ]
     equal = {place for place in places if _is_equal(store, incoming, place)}
     usable = [place for place in places if _may_continue(store, incoming, place, place in equal)]
     return max(usable, key=lambda place: (place in equal, place.length), default=None)
 
 
-def _is_equal(store: Store, incoming: Incoming, place: Place) -> bool:
+def _is_equal(store: Store, incoming: Incoming, place: Continuation) -> bool:
     """Whether the conversation had the request's system text and tools at this place."""
     point = incoming.points[place.length - 1]
     keys = [context_key(kind, point, incoming.tools) for kind in ("answer", "request")]
@@ -297,7 +301,7 @@ def _is_equal(store: Store, incoming: Incoming, place: Place) -> bool:
     )
 
 
-def _may_continue(store: Store, incoming: Incoming, place: Place, is_equal: bool) -> bool:
+def _may_continue(store: Store, incoming: Incoming, place: Continuation, is_equal: bool) -> bool:
     if any(message.role == "assistant" for message in incoming.messages[: place.length]):
         return True
     if place.length == len(incoming.messages):
@@ -305,20 +309,20 @@ def _may_continue(store: Store, incoming: Incoming, place: Place, is_equal: bool
     return bool(store.branches_at(place.thread, place.commit))  # more words, nobody has answered
 
 
-def _find_tip(store: Store, incoming: Incoming) -> Place | None:
+def _find_tip(store: Store, incoming: Incoming) -> Continuation | None:
     """A conversation that ends where the request's last answer does, or that asked the same."""
     length = incoming.answered
     if length:
         key = context_key("tip", incoming.points[length - 1], incoming.tools)
         link = store.newest_link(key)
         if link is not None:
-            return Place(link.thread, link.commit, length)
+            return Continuation(link.thread, link.commit, length)
     kinds = ["asked"] if length else []
     kinds += ["failed", "partial"] if incoming.is_retry else ["failed"]
     for kind in kinds:
         link = store.newest_link(context_key(kind, incoming.last, incoming.tools))
         if link is not None:
-            return Place(link.thread, link.commit, len(incoming.messages))
+            return Continuation(link.thread, link.commit, len(incoming.messages))
     return None
 
 

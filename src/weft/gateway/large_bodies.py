@@ -28,7 +28,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Heavy:
+class LargeBodyWorker:
     """The thread; it starts with the first large body."""
 
     def __init__(self) -> None:

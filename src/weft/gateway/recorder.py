@@ -32,14 +32,14 @@ from weft.store import Store
 from weft.thread import Bodies, Imprint
 
 from .hints import is_aside
-from .identity import Place, is_equal_echo, token_key, tokens_of
+from .identity import Continuation, is_equal_echo, token_key, tokens_of
 from .journal import Journal, Position, leftover_journals, open_journal
 from .records import (
     AnswerRecord,
-    Books,
-    Contexts,
+    DigestCache,
     FailureRecord,
     Record,
+    RecordingContext,
     RequestRecord,
     SentBody,
     Ticket,
@@ -51,7 +51,7 @@ from .records import (
     record_failure,
     record_request,
 )
-from .resume import Before
+from .resume import StoredConversation
 
 PATIENCE = 0.05
 """How long an answer waits for the store, in seconds."""
@@ -101,7 +101,7 @@ class _Job(Generic[T]):
         self.given_up = False
 
 
-class Recorder:
+class ExchangeRecorder:
     """Records exchanges; one per store and process."""
 
     def __init__(
@@ -115,11 +115,11 @@ class Recorder:
         self.store = store
         self.lost = 0
         self._patience = patience
-        self._books = Books(Contexts(), Bodies(), volatile)
+        self._context = RecordingContext(DigestCache(), Bodies(), volatile)
         self._queue: SimpleQueue[_Job[Any] | None] = SimpleQueue()
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="weft-reader")
         self._appenders = ThreadPoolExecutor(8, thread_name_prefix="weft-journal")
-        self._journaled: dict[tuple[str, str], Before] = {}
+        self._journaled: dict[tuple[str, str], StoredConversation] = {}
         self._lock = Lock()
         self._appending = 0
         self._pause = DRAIN_SECONDS
@@ -153,7 +153,7 @@ class Recorder:
         *,
         maker: Origin | None = None,
         is_retry: bool = False,
-        named: Place | None = None,
+        named: Continuation | None = None,
     ) -> Recording:
         """Record a request. With `maker`, find the answers of that model that it echoes.
 
@@ -189,7 +189,7 @@ class Recorder:
         recording.sent = SentBody(body, protocol, model)
         ticket, sent = recording.ticket, recording.sent
         if ticket is not None:
-            job = _Job(lambda: imprint_sent(self.store, ticket, sent, self._books))
+            job = _Job(lambda: imprint_sent(self.store, ticket, sent, self._context))
             recording.imprint = job.future
             self._queue.put(job)
 
@@ -227,7 +227,7 @@ class Recorder:
         if request is None or response.id is None:
             return
         messages = (*request.messages, response.message)
-        self._journaled[recording.scope, response.id] = Before(messages, request.tools)
+        self._journaled[recording.scope, response.id] = StoredConversation(messages, request.tools)
         if len(self._journaled) > JOURNALED:
             del self._journaled[next(iter(self._journaled))]
 
@@ -248,7 +248,7 @@ class Recorder:
                 found[number, number + 1] = known[0]
         return found
 
-    async def before(self, scope: str, id: str) -> Before | None:
+    async def before(self, scope: str, id: str) -> StoredConversation | None:
         """The conversation up to the caller's answer of that id; `None` for an unknown id."""
         if (scope, id) in self._journaled:
             return self._journaled[scope, id]
@@ -311,12 +311,12 @@ class Recorder:
     def _apply(self, record: Record, maker: Origin | None, imprint: Future[Imprint] | None) -> Any:
         match record:
             case RequestRecord():
-                return record_request(self.store, record, self._books, maker)
+                return record_request(self.store, record, self._context, maker)
             case AnswerRecord():
                 taken = imprint.result() if imprint is not None and imprint.done() else None
-                return record_answer(self.store, record, self._books, taken)
+                return record_answer(self.store, record, self._context, taken)
             case FailureRecord():
-                return record_failure(self.store, record, self._books)
+                return record_failure(self.store, record, self._context)
 
     async def _append(self, record: Record, why: str) -> State:
         """Write a record to the journal; says what became of it."""
@@ -344,7 +344,7 @@ class Recorder:
         self, record: RequestRecord, maker: Origin
     ) -> Mapping[tuple[int, int], Message]:
         with suppress(Exception):  # without them the request goes out as the client sent it
-            return await self._read(lambda: read_answers(self.store, record, self._books, maker))
+            return await self._read(lambda: read_answers(self.store, record, self._context, maker))
         return {}
 
     async def _read(self, job: Callable[[], T]) -> T:

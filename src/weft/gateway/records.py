@@ -57,13 +57,13 @@ from weft.model import (
 from weft.store import Landing, Store
 from weft.thread import Bodies, Imprint, Letter, take_imprint, write_imprint
 
-from .client_compaction import find_folded, find_summary
+from .client_compaction import find_compacted_thread, find_summary
 from .identity import (
+    Continuation,
     Incoming,
-    Place,
     context_key,
     exchange_key,
-    find_place,
+    find_continuation,
     find_session,
     hint_key,
     read_incoming,
@@ -73,7 +73,7 @@ from .identity import (
     unsure_key,
 )
 from .restore import find_answers
-from .resume import Before
+from .resume import StoredConversation
 
 ANSWER = "answer"
 """The member of a commit's metadata that holds the id its answer went out with."""
@@ -94,7 +94,7 @@ class RequestRecord(Struct, frozen=True, tag="request"):
     tools: tuple[Tool, ...] = ()
     is_retry: bool = False
     is_aside: bool = False
-    named: Place | None = None
+    named: Continuation | None = None
 
 
 class Ticket(Struct, frozen=True):
@@ -156,7 +156,7 @@ class UnknownExchange(Exception):
     """An answer or a failure whose request was never recorded."""
 
 
-class Contexts:
+class DigestCache:
     """The system digest and the tools digest that hold at a commit, for the newest commits.
 
     They can always be read from the store; remembering them saves compiling a thread per request.
@@ -176,10 +176,10 @@ class Contexts:
             del self._known[next(iter(self._known))]
 
 
-class Books(Struct, frozen=True):
+class RecordingContext(Struct, frozen=True):
     """What recording needs beside the store: memory of the recent past, and a setting."""
 
-    contexts: Contexts
+    digests: DigestCache
     bodies: Bodies
     volatile: tuple[re.Pattern[str], ...] = ()
 
@@ -192,7 +192,7 @@ class Recorded(Struct, frozen=True):
 
 
 def record_request(
-    store: Store, record: RequestRecord, books: Books, maker: Origin | None = None
+    store: Store, record: RequestRecord, context: RecordingContext, maker: Origin | None = None
 ) -> Recorded:
     """Commit what is new in a request.
 
@@ -204,7 +204,7 @@ def record_request(
         record.hint,
         record.messages,
         tools,
-        volatile=books.volatile,
+        volatile=context.volatile,
         is_retry=record.is_retry,
     )
     with store.transaction():
@@ -212,18 +212,18 @@ def record_request(
         if known is not None:
             return Recorded(known, {})
         session = [] if record.hint is None else find_session(store, record.scope, record.hint)
-        place = find_place(store, incoming, session, record.named)
+        place = find_continuation(store, incoming, session, record.named)
         answers = {} if maker is None else find_answers(store, incoming, place, maker)
-        ticket = _record_compaction(store, record, incoming, session, place, books) or _record_at(
-            store, record, incoming, session, place, books
+        ticket = _record_compaction(store, record, incoming, session, place, context) or _record_at(
+            store, record, incoming, session, place, context
         )
-        _link_request(store, record, incoming, ticket, session, place, books)
-        books.contexts.put(ticket.thread, bytes.fromhex(ticket.head), ticket.system, ticket.tools)
+        _link_request(store, record, incoming, ticket, session, place, context)
+        context.digests.put(ticket.thread, bytes.fromhex(ticket.head), ticket.system, ticket.tools)
         return Recorded(ticket, answers)
 
 
 def read_answers(
-    store: Store, record: RequestRecord, books: Books, maker: Origin
+    store: Store, record: RequestRecord, context: RecordingContext, maker: Origin
 ) -> Mapping[tuple[int, int], Message]:
     """The answers that may be put back, without recording anything."""
     incoming = read_incoming(
@@ -231,15 +231,15 @@ def read_answers(
         record.hint,
         record.messages,
         tools_digest(record.tools),
-        volatile=books.volatile,
+        volatile=context.volatile,
     )
     session = [] if record.hint is None else find_session(store, record.scope, record.hint)
-    place = find_place(store, incoming, session, record.named)
+    place = find_continuation(store, incoming, session, record.named)
     return find_answers(store, incoming, place, maker, is_complete=False)
 
 
 def record_answer(
-    store: Store, record: AnswerRecord, books: Books, imprint: Imprint | None = None
+    store: Store, record: AnswerRecord, context: RecordingContext, imprint: Imprint | None = None
 ) -> Ticket:
     """Commit an answer behind its request; the ticket says where it is now.
 
@@ -247,13 +247,13 @@ def record_answer(
     """
     with store.transaction():
         key = exchange_key("answer", record.exchange)
-        ticket = _present_ticket(store, record, books)
+        ticket = _present_ticket(store, record, context)
         done = store.newest_link(key, deleted=True)
         if done is not None:
             return structs.replace(ticket, thread=done.thread, head=done.commit.hex())
         metadata = None if record.id is None else {ANSWER: record.id}
         if imprint is None and record.sent is not None:
-            imprint = imprint_sent(store, ticket, record.sent, books)
+            imprint = imprint_sent(store, ticket, record.sent, context)
         riders = () if imprint is None else write_imprint(imprint)
         draft = Draft(
             "append", Append(), (record.message, *riders), None, metadata, usage=record.usage
@@ -280,7 +280,7 @@ def record_answer(
             (context_key(kind, ticket.point, ticket.tools), head) for kind in ("failed", "partial")
         ]
         store.drop_links(ticket.thread, failed)
-        books.contexts.put(ticket.thread, answer, ticket.system, ticket.tools)
+        context.digests.put(ticket.thread, answer, ticket.system, ticket.tools)
         return structs.replace(ticket, branch=branch, head=answer.hex(), chain=series.chain)
 
 
@@ -294,11 +294,11 @@ def _answered_equally(store: Store, ticket: Ticket, series: Series) -> Id | None
     return next((step.commit.id for step in steps if step.commit.parents == (head,)), None)
 
 
-def record_failure(store: Store, record: FailureRecord, books: Books) -> Ticket:
+def record_failure(store: Store, record: FailureRecord, context: RecordingContext) -> Ticket:
     """Keep a partial or failed attempt beside its request; it joins no branch."""
     with store.transaction():
         key = exchange_key("failure", record.exchange)
-        ticket = _present_ticket(store, record, books)
+        ticket = _present_ticket(store, record, context)
         if store.newest_link(key, deleted=True) is not None:
             return ticket
         head = bytes.fromhex(ticket.head)
@@ -320,7 +320,7 @@ def _attempt_body(record: FailureRecord) -> AttemptBody:
     return AttemptBody(reason, kept, model)
 
 
-def read_before(store: Store, scope: str, id: str) -> Before | None:
+def read_before(store: Store, scope: str, id: str) -> StoredConversation | None:
     """The conversation up to the caller's answer of this id.
 
     Where one of its requests was filed with a conversation that another one equalled, earlier
@@ -337,7 +337,7 @@ def read_before(store: Store, scope: str, id: str) -> Before | None:
         shared = map(_without_private, messages[:-1])
         messages = [*(message for message in shared if message.blocks), *messages[-1:]]
     tools = () if view.setup is None else view.setup.tools
-    return Before(tuple(messages), tools, (thread, commit))
+    return StoredConversation(tuple(messages), tools, (thread, commit))
 
 
 def _without_private(message: Message) -> Message:
@@ -384,22 +384,24 @@ def _ticket(
     )
 
 
-def _present_ticket(store: Store, record: AnswerRecord | FailureRecord, books: Books) -> Ticket:
+def _present_ticket(
+    store: Store, record: AnswerRecord | FailureRecord, context: RecordingContext
+) -> Ticket:
     """The ticket of a request, read again where its thread was renamed or deleted meanwhile: what
     it was answered belongs to it even then."""
     ticket = record.ticket
     if ticket is not None and store.read_thread(ticket.thread) is not None:
         return ticket
-    return _ticket_of(store, record.exchange, books)
+    return _ticket_of(store, record.exchange, context)
 
 
-def _ticket_of(store: Store, exchange: str, books: Books) -> Ticket:
+def _ticket_of(store: Store, exchange: str, context: RecordingContext) -> Ticket:
     """The ticket of a request that was replayed: the answer's record was written before it."""
     link = store.newest_link(exchange_key("request", exchange), deleted=True)
     if link is None:
         raise UnknownExchange(exchange)
     (step,) = store.read_commits(link.thread, [link.commit])
-    system, tools = _context_at(store, link.thread, link.commit, books)
+    system, tools = _context_at(store, link.thread, link.commit, context)
     record = store.read_thread(link.thread)
     branches = store.branches_at(link.thread, link.commit)
     scope = "" if record is None or record.scope is None else record.scope
@@ -422,8 +424,8 @@ def _record_at(
     record: RequestRecord,
     incoming: Incoming,
     session: Sequence[str],
-    place: Place | None,
-    books: Books,
+    place: Continuation | None,
+    context: RecordingContext,
 ) -> Ticket:
     """Append what is new behind the place, or begin a thread."""
     if place is None:
@@ -435,7 +437,7 @@ def _record_at(
         return _land_request(store, record, incoming, name, branch, None, drafts, None)
     branches = [name for name in store.branches_at(place.thread, place.commit) if _is_branch(name)]
     branch = branches[0] if branches else ""
-    drafts = _setup_drafts(store, record, incoming, place, books)
+    drafts = _setup_drafts(store, record, incoming, place, context)
     drafts += _new_messages(store, record, place)
     if place.length and not drafts:
         return _ticket(store, record, incoming, place.thread, place.commit)
@@ -445,7 +447,7 @@ def _record_at(
     )
 
 
-def _new_messages(store: Store, record: RequestRecord, place: Place) -> list[Draft]:
+def _new_messages(store: Store, record: RequestRecord, place: Continuation) -> list[Draft]:
     """The messages behind the place; the echo of a partial answer is that answer as it came."""
     messages = list(record.messages[place.length :])
     if messages and messages[0].role == "assistant":
@@ -455,7 +457,7 @@ def _new_messages(store: Store, record: RequestRecord, place: Place) -> list[Dra
     return [_append(message) for message in messages]
 
 
-def _partial_answer(store: Store, place: Place, echo: Message) -> Message | None:
+def _partial_answer(store: Store, place: Continuation, echo: Message) -> Message | None:
     for record in reversed(store.attempts(place.thread, [place.commit])):
         message = decode_attempt(record).message
         if message is not None and match_key(message) == match_key(echo):
@@ -575,12 +577,16 @@ def _first_free(name: Callable[[int], str], is_taken: Callable[[str], bool]) -> 
 
 
 def _setup_drafts(
-    store: Store, record: RequestRecord, incoming: Incoming, place: Place, books: Books
+    store: Store,
+    record: RequestRecord,
+    incoming: Incoming,
+    place: Continuation,
+    context: RecordingContext,
 ) -> list[Draft]:
     """The commit that brings system text and tools up to date, where they changed."""
     if not place.length:
         return []
-    system, tools = _context_at(store, place.thread, place.commit, books)
+    system, tools = _context_at(store, place.thread, place.commit, context)
     now = incoming.points[place.length - 1].system
     if system == now and tools == incoming.tools:
         return []
@@ -610,16 +616,18 @@ def _with_system(rows: Sequence[Row], messages: Sequence[Message]) -> list[Row]:
     return [*begun, *rest]
 
 
-def _context_at(store: Store, thread: str, commit: Id, books: Books) -> tuple[bytes, bytes]:
+def _context_at(
+    store: Store, thread: str, commit: Id, context: RecordingContext
+) -> tuple[bytes, bytes]:
     """The digests of system text and tools that hold at a commit."""
-    known = books.contexts.get(thread, commit)
+    known = context.digests.get(thread, commit)
     if known is not None:
         return known
     view = _view(store, thread, commit)
-    points = trace("", [row.message for row in show_rows(view.rows)], books.volatile)
+    points = trace("", [row.message for row in show_rows(view.rows)], context.volatile)
     system = points[-1].system if points else b""
     tools = tools_digest(() if view.setup is None else view.setup.tools)
-    books.contexts.put(thread, commit, system, tools)
+    context.digests.put(thread, commit, system, tools)
     return system, tools
 
 
@@ -632,15 +640,15 @@ def _record_compaction(
     record: RequestRecord,
     incoming: Incoming,
     session: Sequence[str],
-    place: Place | None,
-    books: Books,
+    place: Continuation | None,
+    context: RecordingContext,
 ) -> Ticket | None:
     """Commit a client's own compaction and what is new behind it, where the request brings one."""
     threads = list(session) or ([place.thread] if place is not None and place.is_token else [])
     summary = find_summary(record.messages) if threads else None
     if summary is None or _knows(store, incoming, threads, summary.place):
         return None
-    folded = find_folded(store, threads, record.messages, summary)
+    folded = find_compacted_thread(store, threads, record.messages, summary)
     if folded is None:
         return None
     thread = folded.thread
@@ -651,7 +659,7 @@ def _record_compaction(
     rest = [_append(message) for message in record.messages[folded.length :]]
     if tools_digest(thread.compile().tools) != incoming.tools:
         rest.insert(0, Draft("setup", Setup(record.tools)))
-    books.contexts.put(
+    context.digests.put(
         thread.name, commit, incoming.points[folded.length - 1].system, incoming.tools
     )
     if not rest:
@@ -675,8 +683,8 @@ def _link_request(
     incoming: Incoming,
     ticket: Ticket,
     session: Sequence[str],
-    place: Place | None,
-    books: Books,
+    place: Continuation | None,
+    context: RecordingContext,
 ) -> None:
     head = bytes.fromhex(ticket.head)
     links = [
@@ -695,18 +703,20 @@ def _link_request(
             links.append((unsure_key(head), head))
     store.add_links(ticket.thread, links)
     if place is not None and record.hint is None and place.commit != head:
-        _use_tip(store, place, books)
+        _use_tip(store, place, context)
 
 
-def _use_tip(store: Store, place: Place, books: Books) -> None:
+def _use_tip(store: Store, place: Continuation, context: RecordingContext) -> None:
     """The conversation has gone on: no other request may continue it from here by equality."""
-    system, tools = _context_at(store, place.thread, place.commit, books)
+    system, tools = _context_at(store, place.thread, place.commit, context)
     (step,) = store.read_commits(place.thread, [place.commit])
     key = context_key("tip", Point(step.commit.chain, system), tools)
     store.drop_links(place.thread, [(key, place.commit)])
 
 
-def imprint_sent(store: Store, ticket: Ticket, sent: SentBody, books: Books) -> Imprint:
+def imprint_sent(
+    store: Store, ticket: Ticket, sent: SentBody, context: RecordingContext
+) -> Imprint:
     """How the body that left can be made again from what is stored."""
     letter = Letter(sent.body, sent.protocol, sent.model, ticket.head)
-    return take_imprint(store, ticket.thread, letter, books.bodies)
+    return take_imprint(store, ticket.thread, letter, context.bodies)

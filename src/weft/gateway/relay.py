@@ -1,8 +1,9 @@
 """An answer on its way to the caller, as machines without I/O.
 
-`Mirror` serves an upstream that speaks the caller's protocol: bytes pass as they came, and a copy
-is decoded for recording. `Interpreter` serves any other: frames become events, events become the
-caller's frames. Both work in whole frames, so a keep-alive may always be put between two pieces.
+`PassThroughRelay` serves an upstream that speaks the caller's protocol: bytes pass as they came,
+and a copy is decoded for the record. `TranslatingRelay` serves any other: frames become events,
+events become the caller's frames. Both work in whole frames, so a keep-alive fits between two
+pieces.
 
 Both hold back the frame that tells the caller "this is all": `Piece.last` may be sent only when
 the answer is safely stored. Bytes that end without that frame are a cut stream, and `cut` says so
@@ -124,7 +125,7 @@ class FrameCutter:
         return tail
 
 
-class Mirror:
+class PassThroughRelay:
     """The upstream's bytes as they came, and the fold of a copy of them.
 
     `readable` is false once the copy cannot be folded: what we cannot read still belongs to the
@@ -241,7 +242,7 @@ class Mirror:
         return Piece(b"".join(now), b"".join(last))
 
 
-class Interpreter:
+class TranslatingRelay:
     """The upstream's events, in the caller's words and with its tools' own names."""
 
     relays_error = False
@@ -312,7 +313,7 @@ def without_usage(event: Event) -> Event:
     return event
 
 
-def asks_for_costs(protocol: str, body: JsonObject) -> bool:
+def wants_usage(protocol: str, body: JsonObject) -> bool:
     """Whether a streamed answer ends with its usage; most wires always say it."""
     return protocol not in USAGE_OPTION or USAGE_OPTION[protocol](body)
 

@@ -15,8 +15,8 @@ from weft.model import Block, Message, Origin, Redacted, Thinking, ToolCall
 from weft.store import Store
 
 from .identity import (
+    Continuation,
     Incoming,
-    Place,
     context_key,
     echo_at,
     find_token_links,
@@ -29,7 +29,7 @@ from .identity import (
 def find_answers(
     store: Store,
     incoming: Incoming,
-    place: Place | None,
+    place: Continuation | None,
     maker: Origin,
     *,
     is_complete: bool = True,
@@ -78,7 +78,7 @@ def with_private_parts(echo: Sequence[Message], answer: Message) -> Message:
 
 
 def _echo_spans(
-    store: Store, incoming: Incoming, place: Place, is_complete: bool
+    store: Store, incoming: Incoming, place: Continuation, is_complete: bool
 ) -> dict[tuple[int, int], Id]:
     """The proven answers by where their echoes begin and end."""
     proven = _by_token(store, incoming, place.thread)

@@ -17,10 +17,10 @@ from weft.errors import Refused
 from weft.ids import Id
 from weft.model import JsonObject, Message, Request, Tool, is_system
 
-from .identity import Place
+from .identity import Continuation
 
 
-class Before(Struct, frozen=True):
+class StoredConversation(Struct, frozen=True):
     """The conversation up to an answer: its messages, the tools that were offered, and where the
     answer is stored, if it is not still in the journal."""
 
@@ -56,13 +56,13 @@ LINKS: Mapping[str, Link] = {
 }
 
 
-def read_link(protocol: str, body: JsonObject) -> str | None:
+def read_previous_id(protocol: str, body: JsonObject) -> str | None:
     """The id of the answer that this body continues, if it names one."""
     link = LINKS.get(protocol)
     return None if link is None else link.read(body.get(link.member))
 
 
-def without_link(protocol: str, body: JsonObject) -> JsonObject:
+def without_previous_id(protocol: str, body: JsonObject) -> JsonObject:
     """The body as if it were whole."""
     link = LINKS.get(protocol)
     if link is None or link.member not in body:
@@ -70,7 +70,9 @@ def without_link(protocol: str, body: JsonObject) -> JsonObject:
     return {name: value for name, value in body.items() if name != link.member}
 
 
-def join(protocol: str, before: Before, request: Request) -> tuple[Request, Place | None]:
+def join(
+    protocol: str, before: StoredConversation, request: Request
+) -> tuple[Request, Continuation | None]:
     """The whole conversation that a continuing request means, and the place that it continues."""
     link = LINKS[protocol]
     run = _leading(request.messages)
@@ -82,7 +84,7 @@ def join(protocol: str, before: Before, request: Request) -> tuple[Request, Plac
     whole = structs.replace(request, messages=messages, tools=tools)
     if before.stored is None:
         return whole, None
-    return whole, Place(*before.stored, len(run) + len(said), is_token=True)
+    return whole, Continuation(*before.stored, len(run) + len(said), is_token=True)
 
 
 def read_states(protocol: str, body: JsonObject) -> list[tuple[str, str]]:
@@ -120,7 +122,7 @@ def unknown_state(path: str, id: str) -> Refused:
     return Refused(f"{id!r} is not known here", param=path, status=404, type="not_found_error")
 
 
-def unknown_link(protocol: str, id: str) -> Refused:
+def unknown_previous_id(protocol: str, id: str) -> Refused:
     """Nothing here answered with that id."""
     return Refused(f"no answer {id!r} is known here", param=LINKS[protocol].member)
 

@@ -18,7 +18,7 @@ from weft.thread import Thread
 from weft.thread import open as open_thread
 from weft.tokens import counter_for
 
-from .api_call import Ask
+from .api_call import ApiCall
 from .api_views import Change, brief_json, count_once
 from .errors import public_message
 from .runs import Start, is_unanswered
@@ -42,7 +42,7 @@ class ModelChoice(Struct, frozen=True):
 class Plan(Struct, frozen=True, kw_only=True):
     """A run ready to begin, unless there is a `question` that has to be answered first."""
 
-    ask: Ask
+    call: ApiCall
     thread: Thread
     route: Route
     start: Start
@@ -51,40 +51,40 @@ class Plan(Struct, frozen=True, kw_only=True):
     def make_agent(self, confirm: Callable[[Confirm], Awaitable[bool]]) -> Agent:
         """The agent that answers; `confirm` is asked before it compacts the thread."""
         compaction = None if self.start.compact is False else Compaction(confirm=confirm)
-        return make_agent(self.ask, self.thread, self.route, compaction)
+        return make_agent(self.call, self.thread, self.route, compaction)
 
 
-def plan_run(ask: Ask) -> Plan:
+def plan_run(call: ApiCall) -> Plan:
     """Read a `say` or `retry` frame; raises `Refused` and changes nothing if it cannot be done."""
-    text = None if ask.fields.get("type") == "retry" else ask.text("text")
-    compact = ask.flag_or_none("compact")
-    request = ask.text_or_none("request")
-    thread_name, branch = ask.place()
-    ask.state.runs.refuse_if_running(thread_name, branch)
-    name = ask.text_or_none("model") or default_model(ask)
-    route = usable_route(ask.state, name)
-    thread = writable_thread(ask, is_retry=text is None)  # last: it creates a new thread
+    text = None if call.fields.get("type") == "retry" else call.text("text")
+    compact = call.flag_or_none("compact")
+    request = call.text_or_none("request")
+    thread_name, branch = call.place()
+    call.state.runs.refuse_if_running(thread_name, branch)
+    name = call.text_or_none("model") or default_model(call)
+    route = usable_route(call.state, name)
+    thread = writable_thread(call, is_retry=text is None)  # last: it creates a new thread
     head = thread.compile().head
     start = Start(
         thread=thread.name,
         branch=thread.current,
         model=name,
         base=head,
-        scope=_scope(ask),
+        scope=_scope(call),
         text=text,
         request=request,
         compact=compact,
         served_by=(route.provider.name, route.model),
     )
-    plan = Plan(ask=ask, thread=thread, route=route, start=start)
+    plan = Plan(call=call, thread=thread, route=route, start=start)
     if compact is not None or head is None:
         return plan
-    use = make_agent(ask, thread, route, Compaction()).context_use(text)
+    use = make_agent(call, thread, route, Compaction()).context_use(text)
     if use is None or not use.is_over:
         return plan
-    question = compaction_question(ask, thread, route, use)
+    question = compaction_question(call, thread, route, use)
     return Plan(
-        ask=ask,
+        call=call,
         thread=thread,
         route=route,
         start=start,
@@ -99,28 +99,28 @@ def plan_run(ask: Ask) -> Plan:
     )
 
 
-def make_agent(ask: Ask, thread: Thread, route: Route, compaction: Compaction | None) -> Agent:
+def make_agent(call: ApiCall, thread: Thread, route: Route, compaction: Compaction | None) -> Agent:
     """The page's agent in a thread."""
     return Agent(
         thread,
         model=route.model,
         provider=route.provider,
-        tools=demo_tools(ask.store, ask.threads),
+        tools=demo_tools(call.store, call.threads),
         pace=PACE_SECONDS,
-        catalog=ask.state.catalog,
+        catalog=call.state.catalog,
         compaction=compaction,
     )
 
 
-def writable_thread(ask: Ask, *, is_retry: bool) -> Thread:
+def writable_thread(call: ApiCall, *, is_retry: bool) -> Thread:
     """The thread to write to, created if it is new; a branch that is named must exist.
 
     A retry needs a thread that ends in a question.
     """
-    if ask.record() is None and not is_retry:
-        return open_thread(ask.store, ask.new_name, checkpoints=True, scope=ask.scope)
-    found = ask.thread()
-    thread = open_thread(ask.store, found.name, checkpoints=True, branch=found.current)
+    if call.record() is None and not is_retry:
+        return open_thread(call.store, call.new_name, checkpoints=True, scope=call.scope)
+    found = call.thread()
+    thread = open_thread(call.store, found.name, checkpoints=True, branch=found.current)
     if is_retry and not is_unanswered(thread.compile().messages):
         raise Refused("the last message is answered; there is nothing to retry", param="type")
     return thread
@@ -186,31 +186,31 @@ def _lacks_key(provider: Provider) -> bool:
     return provider.keyed and provider.key is None
 
 
-def default_model(ask: Ask) -> str:
+def default_model(call: ApiCall) -> str:
     """The thread's own model; the offline model if none has answered yet."""
-    if ask.record() is None:
+    if call.record() is None:
         return OFFLINE_MODEL
-    choice = choose_model(ask.state, ask.thread().compile().rows)
+    choice = choose_model(call.state, call.thread().compile().rows)
     if choice.reason is not None:
         raise Refused(f"choose another model: {choice.reason}", param="model")
     return choice.name or OFFLINE_MODEL
 
 
-def context_json(ask: Ask, thread: Thread | None, model: str) -> JsonObject:
+def context_json(call: ApiCall, thread: Thread | None, model: str) -> JsonObject:
     """How full the window of a model is with this thread, by the counter that starts compaction."""
     try:
-        route = find_model_route(ask.state, model)
+        route = find_model_route(call.state, model)
     except Refused:  # its window is known all the same
         route = Route(OFFLINE, model)
     if thread is None:
-        return {"model": model, "tokens": 0, "window": ask.state.catalog.find(model).window}
-    use = make_agent(ask, thread, route, Compaction()).context_use()
+        return {"model": model, "tokens": 0, "window": call.state.catalog.find(model).window}
+    use = make_agent(call, thread, route, Compaction()).context_use()
     if use is None:
         return {"model": model, "tokens": 0, "window": 0}
     return {"model": model, "tokens": use.tokens, "window": use.window, "limit": use.limit}
 
 
-def compaction_question(ask: Ask, thread: Thread, route: Route, use: ContextUse) -> JsonObject:
+def compaction_question(call: ApiCall, thread: Thread, route: Route, use: ContextUse) -> JsonObject:
     """What a send would compact: figures, and the messages that would go."""
     facts: JsonObject = {
         "tokens": use.tokens,
@@ -220,7 +220,7 @@ def compaction_question(ask: Ask, thread: Thread, route: Route, use: ContextUse)
     }
     compiled = thread.compile()
     scale = compiled.tokens / max(1, use.tokens)  # the planner counts with another counter
-    asker = Asker(route.provider, route.model, ask.state.catalog)
+    asker = Asker(route.provider, route.model, call.state.catalog)
     try:
         result = thread.compact(model=asker, budget=int(use.target * scale), preview=True)
     except WeftError as error:
@@ -238,6 +238,6 @@ def compaction_question(ask: Ask, thread: Thread, route: Route, use: ContextUse)
     }
 
 
-def _scope(ask: Ask) -> str | None:
-    record = ask.record()
-    return ask.scope if record is None else record.scope
+def _scope(call: ApiCall) -> str | None:
+    record = call.record()
+    return call.scope if record is None else record.scope

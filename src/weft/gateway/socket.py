@@ -28,7 +28,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from weft.errors import Refused, WeftError
 from weft.model import JsonObject
 
-from .api_call import Ask
+from .api_call import ApiCall
 from .auth import Caller, admit, may_see
 from .errors import public_message
 from .frames import error_frame, read_frame
@@ -117,25 +117,25 @@ class Connection:
         try:
             frame = read_frame(text)
             self._caller = admit(self._socket.headers, self._state.settings)
-            ask = Ask(self._state, frame, self._caller)
+            call = ApiCall(self._state, frame, self._caller)
             match frame["type"]:
                 case "watch":
-                    await self._watch(ask)
+                    await self._watch(call)
                 case "interrupt":
-                    await self._interrupt(ask)
+                    await self._interrupt(call)
                 case "confirm":
-                    (await self._find_run(ask)).answer(ask.flag("compact"))
+                    (await self._find_run(call)).answer(call.flag("compact"))
                 case _:
-                    await self._start(ask)
+                    await self._start(call)
         except Refused as error:
             self.send(error_frame(error.message, error.param))
         except WeftError as error:
             self.send(error_frame(public_message(error), None))
 
-    async def _start(self, ask: Ask) -> None:
+    async def _start(self, call: ApiCall) -> None:
         """Begin a run, or ask for a yes if it would compact the thread."""
-        plan: Plan = await run_in_threadpool(plan_run, ask)
-        self._names[plan.start.thread] = ask.text("thread")
+        plan: Plan = await run_in_threadpool(plan_run, call)
+        self._names[plan.start.thread] = call.text("thread")
         if plan.question is not None:
             self.send({"type": "compaction_required", **plan.question})
             return
@@ -143,11 +143,11 @@ class Connection:
         self._state.runs.begin(run, plan.make_agent(run.confirm), self)
         self._last = run
 
-    async def _watch(self, ask: Ask) -> None:
+    async def _watch(self, call: ApiCall) -> None:
         """Look at one thread, and at no other."""
-        thread, branch = await run_in_threadpool(ask.place)
+        thread, branch = await run_in_threadpool(call.place)
         self._leave()
-        self._names[thread] = ask.text("thread")
+        self._names[thread] = call.text("thread")
         run = self._state.runs.find(thread, branch)
         state = {"run": None} if run is None else run.state()
         self.send({"type": "watching", "thread": thread, "branch": branch, **state})
@@ -159,17 +159,17 @@ class Connection:
         """Watch nothing any more; the runs go on."""
         self._state.runs.leave(self)
 
-    async def _interrupt(self, ask: Ask) -> None:
+    async def _interrupt(self, call: ApiCall) -> None:
         """Stop the run of the thread that is named, else the one that was begun here."""
         run = self._last
-        if ask.text_or_none("thread") is not None:
-            run = await self._find_run(ask)
+        if call.text_or_none("thread") is not None:
+            run = await self._find_run(call)
         if run is None or self._state.runs.find(*run.key) is not run:
             raise Refused("there is nothing to interrupt", param="type")
         await self._state.runs.stop(run)
 
-    async def _find_run(self, ask: Ask) -> Run:
-        run = self._state.runs.find(*await run_in_threadpool(ask.place))
+    async def _find_run(self, call: ApiCall) -> Run:
+        run = self._state.runs.find(*await run_in_threadpool(call.place))
         if run is None:
             raise Refused("nothing runs in this thread", param="type")
         return run

@@ -1,36 +1,62 @@
-"""What lives as long as the server: the open store, the settings, the way out."""
+"""What lives as long as the server: settings, store, upstream connections, recorder, caches."""
 
 from msgspec import Struct, field
 
 from weft.catalog import Catalog
 from weft.client import Provider, Wire
-from weft.store import Store
+from weft.store import Store, ThreadRecord
+from weft.thread import read_title
 
 from .guard import Gate
-from .large_bodies import Heavy
-from .limits import LimitSettings
+from .large_bodies import LargeBodyWorker
 from .listings import Listings
-from .recorder import Recorder
+from .recorder import ExchangeRecorder
 from .runs import Runs
-from .settings import Settings
-from .titles import Titles
+from .settings import LimitSettings, Settings
+
+TITLE_LENGTH = 80
+
+
+class Titles:
+    """The titles of threads: the first words that a person wrote in each.
+
+    The beginning of a thread does not change, so a title is read once and cached.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, float], str] = {}
+
+    def of(self, store: Store, record: ThreadRecord) -> str | None:
+        """The title; None if the thread has no text from a person yet."""
+        # The name alone is not enough: after a deletion another thread may have the same name.
+        key = (record.name, record.created)
+        if key not in self._known:
+            title = read_title(store, record)
+            if title is None:
+                return None
+            self._known[key] = _shorten(title)
+        return self._known[key]
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= TITLE_LENGTH else text[: TITLE_LENGTH - 1].rstrip() + "…"
 
 
 class State(Struct, frozen=True):
-    """Handed to every endpoint. `recorder` is None where nothing is to be kept."""
+    """Passed to every endpoint. `recorder` is None if nothing is recorded."""
 
     settings: Settings
     store: Store
     catalog: Catalog
     wire: Wire
-    recorder: Recorder | None = None
+    recorder: ExchangeRecorder | None = None
     titles: Titles = field(default_factory=Titles)
     gate: Gate = field(default_factory=lambda: Gate(LimitSettings().requests))
-    heavy: Heavy = field(default_factory=Heavy)
+    large_bodies: LargeBodyWorker = field(default_factory=LargeBodyWorker)
     runs: Runs = field(default_factory=Runs)
     listings: Listings = field(default_factory=Listings)
 
     @property
     def providers(self) -> tuple[Provider, ...]:
-        """The upstreams, in the order in which they are preferred."""
+        """The upstreams, in order of preference."""
         return self.settings.providers

@@ -7,7 +7,14 @@ import pytest
 
 import weft.thread
 from servers import Scripted, post, weft_serve
-from weft.gateway.codex_compaction import CLOSING, OPENING, QUESTION, SEAL, ask_in_words, open_seals
+from weft.gateway.codex_compaction import (
+    CLOSING,
+    OPENING,
+    QUESTION,
+    SEAL,
+    ask_for_summary,
+    open_summaries,
+)
 from weft.store import open_store
 
 SUMMARY = "The user wants quinces; two are peeled."
@@ -197,9 +204,9 @@ def test_an_upstream_of_the_clients_own_protocol_compacts_itself(tmp_path, upstr
     ],
 )
 def test_what_was_not_sealed_here_stays(item):
-    assert open_seals({"input": [item]}) == {"input": [item]}
-    assert open_seals({"input": item}) == {"input": item}
+    assert open_summaries({"input": [item]}) == {"input": [item]}
+    assert open_summaries({"input": item}) == {"input": item}
 
 
 def test_a_question_without_tools_chooses_none_of_them():
-    assert ask_in_words({"input": [TRIGGER]}) == {"input": [said("user", QUESTION)]}
+    assert ask_for_summary({"input": [TRIGGER]}) == {"input": [said("user", QUESTION)]}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.gateway.titles import LENGTH, Titles
+from weft.gateway.state import TITLE_LENGTH, Titles
 from weft.store import open_store
 from weft.thread import open as open_thread
 
@@ -19,7 +19,7 @@ def said(thread, *turns):
         ([("user", "Good  morning,\nyou.")], "Good morning, you."),
         ([("system", "Be brief."), ("user", "Hello.")], "Hello."),
         ([("system", "Be brief.")], "Be brief."),
-        ([("user", "word " * 99)], ("word " * 99)[: LENGTH - 1].rstrip() + "…"),
+        ([("user", "word " * 99)], ("word " * 99)[: TITLE_LENGTH - 1].rstrip() + "…"),
         ([("user", f"turn {number}") for number in range(40)], "turn 0"),
     ],
 )
