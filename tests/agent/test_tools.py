@@ -7,8 +7,9 @@ import pytest
 from msgspec import Struct
 
 from weft.agent import read_tool
-from weft.agent.tools import call_tool, read_tools
+from weft.agent.tools import call_tool
 from weft.errors import ConfigError
+from weft.function_tools import read_tools
 
 
 class Place(Struct):

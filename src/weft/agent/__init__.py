@@ -1,5 +1,7 @@
 """A small loop over a thread and a model, and the events by which one watches it."""
 
+from weft.function_tools import FunctionTool, read_tool
+
 from .events import (
     AgentEvent,
     Failure,
@@ -16,7 +18,6 @@ from .events import (
 from .keeping import Compaction, Confirm, ContextUse
 from .loop import Agent
 from .system import Shown, present, skip_note, table_json
-from .tools import FunctionTool, read_tool
 
 __all__ = [
     "Agent",

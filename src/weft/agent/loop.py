@@ -58,6 +58,7 @@ from weft.errors import (
     UpstreamFailed,
     UpstreamProtocolError,
 )
+from weft.function_tools import read_tools
 from weft.model import (
     ApiError,
     Checkpoint,
@@ -104,7 +105,7 @@ from .events import (
 )
 from .keeping import Compaction, Confirm, ContextUse, Keeper, Sum
 from .options import ResponseFormat, fit_choice, merge_params, read_options
-from .tools import Outcome, call_tool, read_tools
+from .tools import Outcome, call_tool
 
 STEPS = 50
 BAD_GATEWAY = 502

@@ -4,15 +4,17 @@
 model's name is left out where none was given, so that the caller may name it in the call.
 """
 
+import inspect
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from msgspec import Struct, structs
 
 from weft.catalog import Model, load_catalog
 from weft.codec import CODECS, SystemPolicy, Target
-from weft.errors import Refused, ThreadError
+from weft.errors import ConfigError, Refused, ThreadError
+from weft.function_tools import FunctionTool, read_tool
 from weft.history import Setup
 from weft.model import JsonObject, Loss, Message, Params, Place, Request, Tool
 
@@ -28,7 +30,7 @@ NO_MARKS: Mapping[Place, Any] = {}
 NO_REST: Mapping[str, Any] = {}
 
 ToolLike = Tool | Mapping[str, Any] | Any
-"""A tool of the model, a vendor's dict, or anything with a name, a description and parameters."""
+"""A `Tool`, a vendor's dict, a function, or an object with `name`, `description`, `parameters`."""
 
 
 class Recipe(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -130,12 +132,23 @@ def read_tools(tools: Iterable[ToolLike]) -> tuple[Tool, ...]:
     for tool in tools:
         if isinstance(tool, Tool):
             read.append(tool)
+        elif isinstance(tool, FunctionTool):
+            read.append(tool.definition)
         elif isinstance(tool, Mapping):
             read += _read_definition(dict(cast(Mapping[str, Any], tool)))
+        elif inspect.isroutine(tool):
+            read.append(_read_function(tool))
         else:
             members = (getattr(tool, name, None) for name in ("name", "description", "parameters"))
             read.append(_tool(*members))
     return tuple(read)
+
+
+def _read_function(function: Callable[..., Any]) -> Tool:
+    try:
+        return read_tool(function).definition
+    except ConfigError as error:
+        raise ThreadError(str(error)) from None
 
 
 def _read_definition(raw: JsonObject) -> tuple[Tool, ...]:

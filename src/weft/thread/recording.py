@@ -269,7 +269,10 @@ class Recorder(Reader):
         return record_usage(self._handle, usage)
 
     def setup(self, tools: Sequence[ToolLike] = (), params: Params | None = None) -> CommitInfo:
-        """The tools and parameters that requests made from here on carry."""
+        """The tools and parameters of requests made from here on.
+
+        A tool is a function with type hints, a vendor's dict, or a `Tool`.
+        """
         op = Setup(read_tools(tools), params or Params())
         return self._handle.land("setup", lambda _: (Draft("setup", op), ()))
 
