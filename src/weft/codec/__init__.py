@@ -32,6 +32,7 @@ from .sse import SseParser, write_frame
 
 if TYPE_CHECKING:
     from .anthropic import apply_last_system_cache_breakpoint
+    from .anthropic.messages import build_anthropic_system_param, encode_message
     from .calls import CallRestorer, name_calls, name_event, restore_calls
     from .calm import carry
     from .chat.response import place_thinking, place_thinking_event
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
         merge_answers,
         model_of,
     )
-    from .system import build_anthropic_system_param, encode_message, merge_system_text
 
 HOMES = {
     "anthropic": "weft.codec.anthropic",
@@ -88,20 +88,19 @@ __getattr__ = lazy_names(
         "RefusalTeller": "weft.codec.refusals",
         "apply_last_system_cache_breakpoint": "weft.codec.anthropic",
         "apply_sidecar": "weft.codec.sidecar",
-        "build_anthropic_system_param": "weft.codec.system",
+        "build_anthropic_system_param": "weft.codec.anthropic.messages",
         "calls_of": "weft.codec.sidecar",
         "carry": "weft.codec.calm",
         "check_sidecar": "weft.codec.sidecar",
         "concerns_restored": "weft.codec.errors",
         "decode_answer": "weft.codec.forms",
-        "encode_message": "weft.codec.system",
+        "encode_message": "weft.codec.anthropic.messages",
         "error_of": "weft.codec.errors",
         "failed": "weft.codec.errors",
         "form_of": "weft.codec.forms",
         "make_answer_sidecar": "weft.codec.sidecar",
         "make_sidecar": "weft.codec.sidecar",
         "merge_answers": "weft.codec.sidecar",
-        "merge_system_text": "weft.codec.system",
         "model_of": "weft.codec.sidecar",
         "pair_messages": "weft.codec.pairing",
         "place_thinking": "weft.codec.chat.response",
@@ -151,7 +150,6 @@ __all__ = [
     "make_answer_sidecar",
     "make_sidecar",
     "merge_answers",
-    "merge_system_text",
     "model_of",
     "name_calls",
     "name_event",

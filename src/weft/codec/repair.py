@@ -21,7 +21,7 @@ A body that goes back to the protocol it came from is not touched: its vendor ju
 exception are system messages, by a policy or where the target's rules are enforced.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NoReturn, cast
 
@@ -46,6 +46,7 @@ from weft.model import (
     ToolResult,
     is_system,
     side,
+    texts,
 )
 
 from .base import CONVERSATION, INLINE, SYSTEM_ONLY, Losses, SystemPolicy, members
@@ -400,6 +401,12 @@ def report_system_only(request: Request, losses: Losses) -> None:
     """Report a conversation of system messages only, which the target refuses: nobody asks."""
     member = CONVERSATION[request.wire.protocol] if request.wire is not None else "messages"
     losses.add(member, SYSTEM_ONLY, "the target needs a user message")
+
+
+def join_system_text(messages: Iterable[Message]) -> str | None:
+    """System messages as one string: a blank line between messages, a newline between blocks."""
+    parts = ("\n".join(text for text in texts(message.blocks) if text) for message in messages)
+    return "\n\n".join(part for part in parts if part) or None
 
 
 def refuse_system_media(request: Request) -> None:

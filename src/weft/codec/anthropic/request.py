@@ -6,7 +6,7 @@ inline where the model allows it (see `codec.repair`). Breakpoints (`cache_contr
 the blocks, in `Request.marks`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from weft.codec.base import INLINE, Calls, Encoded, Losses, Target
 from weft.codec.choice import is_allowed, narrow
 from weft.codec.fields import param_path
 from weft.codec.read import at, inside, object_of, objects, optional, rest_of, text_of
-from weft.codec.repair import Arranged, Rules, Turn, arrange, report_system_only
+from weft.codec.repair import Arranged, Rules, Turn, arrange, join_system_text, report_system_only
 from weft.codec.tools import flatten_tools
 from weft.errors import Refused
 from weft.model import (
@@ -28,7 +28,6 @@ from weft.model import (
     Tool,
     Wire,
     is_system,
-    texts,
 )
 
 from .blocks import CHECKS, Writer, decode_content, part_name
@@ -226,7 +225,7 @@ def _write_system(
     arranged: Arranged, writer: Writer, target: Target, marks: Mapping[Place, Any], native: bool
 ) -> Any:
     if target.system == "merge":
-        return join_system(turn.message for turn in arranged.system)
+        return join_system_text(turn.message for turn in arranged.system)
     turns = arranged.system
     if native and len(turns) == 1 and turns[0].message.form != "list":
         message = turns[0].message
@@ -352,12 +351,6 @@ def _place_marks(body: JsonObject) -> None:
         apply_last_system_cache_breakpoint(cast(list[JsonObject], system))
     apply_last_tool_cache_breakpoint(body.get("tools"))
     apply_last_message_cache_breakpoint(body["messages"])
-
-
-def join_system(messages: Iterable[Message]) -> str | None:
-    """System messages as one string: a blank line between them, a newline between their blocks."""
-    parts = ("\n".join(text for text in texts(message.blocks) if text) for message in messages)
-    return "\n\n".join(part for part in parts if part) or None
 
 
 def write_message(message: Message) -> JsonObject:

@@ -13,8 +13,7 @@ from weft.codec.base import Calls, Encoded, Losses, Target
 from weft.codec.choice import narrow
 from weft.codec.fields import param_path
 from weft.codec.read import inside, objects, text_of
-from weft.codec.repair import Turn, arrange
-from weft.codec.system import merge_system_text
+from weft.codec.repair import Turn, arrange, join_system_text
 from weft.codec.tools import flatten_tools
 from weft.errors import Refused
 from weft.model import (
@@ -270,7 +269,7 @@ def _is_plain_text(part: JsonObject) -> bool:
 def _merge_system(turns: list[Turn], messages: list[JsonObject]) -> list[Turn]:
     """All system text as one leading message; gives the turns that are left."""
     system = [turn.message for turn in turns if is_system(turn.message)]
-    text = merge_system_text(system)
+    text = join_system_text(system)
     if text is not None:
         messages.append({"role": "system", "content": text})
     return [turn for turn in turns if not is_system(turn.message)]

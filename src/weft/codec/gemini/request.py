@@ -14,8 +14,7 @@ from typing import Any, cast
 from weft.codec.base import Calls, Encoded, Losses, Target, members
 from weft.codec.fields import param_path
 from weft.codec.read import inside, objects, optional, rest_of, wrong
-from weft.codec.repair import Arranged, Rules, Turn, arrange, report_system_only
-from weft.codec.system import merge_system_text
+from weft.codec.repair import Arranged, Rules, Turn, arrange, join_system_text, report_system_only
 from weft.codec.tools import flatten_tools
 from weft.errors import Refused
 from weft.model import (
@@ -239,7 +238,7 @@ def _write_system(
         return
     key = form.get(SYSTEM[0], SYSTEM[0])
     if target.system == "merge":
-        text = merge_system_text(turn.message for turn in turns)
+        text = join_system_text(turn.message for turn in turns)
         if text is not None:
             body[key] = {"parts": [{"text": text}], **USER}
         return

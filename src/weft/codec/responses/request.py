@@ -21,8 +21,7 @@ from msgspec import structs
 from weft.codec.base import INLINE, Calls, Encoded, Losses, Target
 from weft.codec.fields import param_path
 from weft.codec.read import objects, text_of
-from weft.codec.repair import Arranged, Rules, Turn, arrange
-from weft.codec.system import merge_system_text
+from weft.codec.repair import Arranged, Rules, Turn, arrange, join_system_text
 from weft.codec.tools import flatten_tools
 from weft.model import (
     JsonObject,
@@ -226,7 +225,7 @@ def _take_instructions(
     """The text that becomes `instructions`, and the turns that are left for the list."""
     system, turns = arranged.system, arranged.turns
     if target.system == "merge":
-        return merge_system_text([turn.message for turn in system]), turns
+        return join_system_text([turn.message for turn in system]), turns
     own = request.raw.get(PROTOCOL)
     if own is None:
         system = _without_empty(system, losses)
