@@ -91,7 +91,7 @@ def test_the_commit_and_its_preview_name_what_was_changed() -> None:
 
 def test_what_the_trip_folded_stays_whole_and_is_said() -> None:
     t, _ = after_trip(lambda t, _: t.compact([{"summary": "S"}]))
-    assert "3 messages that it folded stay whole" in str(t.merge("f", "squash", preview=True))
+    assert "3 messages that it compacted stay whole" in str(t.merge("f", "squash", preview=True))
     assert t.merge("f", "squash").metadata["squashed"]["folded"] == 3
     assert lines(t) == ["a", "b", "c", "done"]
 
@@ -163,13 +163,13 @@ def test_a_word_that_settles_nothing_is_refused(wrong: str) -> None:
 
 def test_only_a_squash_is_told_apart_how_to_settle() -> None:
     t, _ = both_edited()
-    with pytest.raises(ThreadError, match="only a squash"):
+    with pytest.raises(ThreadError, match="only for strategy='squash'"):
         t.merge("f", "ours", settle="ours")
 
 
 def test_the_setup_of_a_trip_stays_there_and_is_said() -> None:
     t, _ = after_trip(lambda t, _: t.setup([{"name": "probe"}], Params(temperature=0.1)))
     preview = t.merge("f", "squash", preview=True)
-    assert "its tools, temperature stay there" in str(preview)
+    assert "its tools, temperature are not taken over" in str(preview)
     t.merge("f", "squash")
     assert t.compile().tools == ()

@@ -6,8 +6,8 @@ from typing import Any
 
 from weft.history import CHOICES
 from weft.thread import MergePreview, Thread, Undone
+from weft.thread.merge import SQUASH
 from weft.thread.refs import NAMED
-from weft.thread.strategy import SQUASH
 
 from .headline import SHORT, headline
 from .reshape import add_answers, preview_json, read_strategy

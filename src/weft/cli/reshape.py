@@ -13,7 +13,7 @@ from weft.errors import MergeConflict
 from weft.history import CHOICES, AnyConflict, ResultConflict, Row, SetupConflict
 from weft.model import Message
 from weft.thread import CommitInfo, Preview, Thread
-from weft.thread.strategy import Strategy
+from weft.thread.merge import Strategy
 
 from .threads import (
     MESSAGE,

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .lineage import Blame, Version
     from .looking import Hit, Stats
     from .media_files import Attachment, Media, read_attachments
-    from .merging import MergePreview
+    from .merge import MergePreview
     from .opening import Target, existing, open, search, threads, undelete
     from .params import VendorParams
     from .prefix import Prefix, find_prefix
@@ -75,7 +75,7 @@ __getattr__ = lazy_names(
         "InstructionContent": "weft.thread.content",
         "Letter": "weft.thread.sent_body",
         "Media": "weft.thread.media_files",
-        "MergePreview": "weft.thread.merging",
+        "MergePreview": "weft.thread.merge",
         "Models": "weft.thread.asker",
         "OutputContent": "weft.thread.content",
         "Prefix": "weft.thread.prefix",

@@ -5,7 +5,7 @@ A type checker says the same earlier, but not everybody has one, and what lands 
 
 from typing import Any, cast
 
-from weft.errors import WrongValue
+from weft.errors import ThreadError, WrongValue
 from weft.history import PRIORITIES
 
 CONTROL = frozenset(map(chr, (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)))
@@ -47,6 +47,13 @@ def check_name(field: str, value: Any) -> str:
     name = check_text(field, value)
     if not CONTROL.isdisjoint(name):
         raise WrongValue(field, f"must be one line of plain characters: {name!r}")
+    return name
+
+
+def check_thread_name(name: Any) -> str:
+    """The value, if a thread can have this name."""
+    if not check_name("thread", name).strip():
+        raise ThreadError("a thread needs a name that is not blank")
     return name
 
 

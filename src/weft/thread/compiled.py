@@ -6,20 +6,49 @@ read no store; what is known of a message beside its words (`generation_configs`
 read when it is asked for.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from functools import cached_property
 from typing import Any
+
+from msgspec import structs
 
 from weft.checked import checked
 from weft.codec import SystemPolicy
 from weft.history import Count, Priority, Row, Setup, View, show_rows
 from weft.ids import Id
-from weft.model import JsonObject, Loss, Message, Tool
+from weft.model import JsonObject, Loss, Message, Redacted, Thinking, Tool
 
 from . import formats
 from .params import GEMINI, Recipe, ToolLike, VendorParams, read_tools, write_params
-from .sealed import without_unbound
 from .usage import Calibration
+
+# """Lines as a vendor takes them: without thinking that was signed behind another beginning."""
+
+STALE_THINKING = "what was said before it has changed since it was signed"
+
+
+def without_unbound(
+    rows: Sequence[Row], unbound: Set[Id]
+) -> tuple[tuple[Row, ...], tuple[Loss, ...]]:
+    """The lines that may be sent, and the thinking that stays behind.
+
+    A line that was nothing but such thinking stays behind whole.
+    """
+    if not unbound:
+        return tuple(rows), ()
+    kept: list[Row] = []
+    losses: list[Loss] = []
+    for row in rows:
+        if row.id not in unbound:
+            kept.append(row)
+            continue
+        message = row.message
+        left = tuple(b for b in message.blocks if not isinstance(b, Thinking | Redacted))
+        losses.append(Loss(f"messages[{len(kept)}]", "its thinking", STALE_THINKING))
+        if left:
+            kept.append(structs.replace(row, message=structs.replace(message, blocks=left)))
+    return tuple(kept), tuple(losses)
+
 
 Configs = Callable[[Sequence[Id]], dict[Id, JsonObject]]
 """How the answers of these commits were made; reads the store."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import structs
 
-from weft.errors import MergeConflict, ThreadError
+from weft.errors import MergeConflict, NotFound, ThreadError
 from weft.history import (
     AnyConflict,
     Append,
@@ -22,6 +22,7 @@ from weft.history import (
     edit_text,
     merge_states,
     plan_state,
+    read_writers,
     restore_original_order,
 )
 from weft.ids import Id
@@ -29,17 +30,57 @@ from weft.model import JsonObject, Message, Text, is_system
 
 from .arguments import check_beside, check_name, check_priority, check_text
 from .handle import Handle, Plan
-from .info import CommitInfo
+from .info import CommitInfo, read_info
 from .lineage import read_versions
-from .preview import Preview, foresee
+from .merge import Strategy, conflict_chooser
+from .preview import Preview, preview_state
 from .resolve import Name, require_commit, resolve_row
-from .strategy import Strategy, chooser
+
+# """Remarks beside commits and lines: for people, never for a model.
+#
+# A note is a commit that touches no line. So it belongs to its branch, is undone, exported and
+# checked like everything else, and the log shows when it was made.
+# """
+
+
+def note(handle: Handle, about: Name, text: str) -> CommitInfo:
+    """Say something about a commit or a line."""
+    if not check_text("text", text).strip():
+        raise ThreadError("a note needs words")
+
+    def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
+        target = _about(handle, head, about)
+        return Draft("note", Rewrite(), (), text, {"about": target.hex()}), ()
+
+    return handle.land("note", plan)
+
+
+def notes(handle: Handle, about: Name | None = None) -> list[CommitInfo]:
+    """The notes of the branch and of all that was merged into it, oldest first; `about` leaves
+    those on one commit or line."""
+    head = handle.head()
+    wanted = None if about is None else _about(handle, head, about).hex()
+    steps = [] if head is None else read_writers(handle.store, handle.name, head, ())
+    steps.sort(key=lambda step: step.commit.created)
+    found = [read_info(s, handle.count) for s in steps if s.commit.kind == "note"]
+    said = [info for info in found if "about" in info.metadata]
+    return [info for info in said if wanted in (None, info.metadata["about"])]
+
+
+def _about(handle: Handle, head: Id | None, name: Name) -> Id:
+    """The line that is meant, or the commit where no line is."""
+    try:
+        row = resolve_row(handle, handle.view(head), name)
+    except NotFound:
+        return require_commit(handle, name)
+    assert row.id is not None
+    return row.id
 
 
 def carry_out(handle: Handle, verb: str, plan: Plan, preview: bool) -> CommitInfo | Preview:
     """Land a plan, or say what it would come to."""
     if preview:
-        return foresee(handle, verb, handle.foretell(plan))
+        return preview_state(handle, verb, handle.simulate(plan))
     return handle.land(verb, plan)
 
 
@@ -121,7 +162,7 @@ def revert(
     (step,) = handle.store.read_commits(handle.name, [target])
     parents = step.commit.parents
     made, before = handle.view(target), handle.view(parents[0] if parents else None)
-    choose = chooser(strategy)
+    choose = conflict_chooser(strategy)
 
     def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
         view = handle.view(head)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Generator, Sequence
 
 from msgspec import Struct, structs
 
-from weft.catalog import Model, cost
+from weft.catalog import Model, cost, load_catalog
 from weft.compact import (
     FRAME,
     Answer,
@@ -39,14 +39,12 @@ from weft.compact import (
     Scorer,
     StepFailure,
     Summary,
-    SystemMessage,
     Thin,
     Thinned,
     Trigger,
     choose_fold,
     chunk_room,
     compact_result,
-    compaction_ended,
     compaction_failed,
     compaction_fell_back,
     compaction_progress,
@@ -61,14 +59,15 @@ from weft.compact import (
     weigh,
     write_batches,
 )
-from weft.errors import BudgetExceeded, CompactRefused, SummaryFailed, WeftError
+from weft.errors import BudgetExceeded, CompactRefused, SummaryFailed, ThreadError, WeftError
 from weft.history import Draft, Row, plan_rewrite, show_rows
 from weft.ids import Id
 from weft.model import JsonObject, Message, Request, Text
 
+from .asker import Asker, drive, find_asker
+from .compaction import check_retained, count_rows, ended, short_reason, with_hidden, write_note
 from .handle import Handle
-from .planning import check_retained, count_rows, short_reason, with_hidden, write_note
-from .preview import kept_prefix
+from .preview import kept_prefix_tokens
 from .summaries import read_times, told_batches
 
 WAITING = "[{} will write here what {} messages said]"
@@ -272,7 +271,7 @@ class Work:
             before, after = count_rows(handle, present), count_rows(handle, planned.rows)
             result = structs.replace(
                 compact_result(planned, before, after),
-                cache_lost=before - kept_prefix(handle, present, planned.rows),
+                cache_lost=before - kept_prefix_tokens(handle, present, planned.rows),
                 failures=tuple(self.failures),
                 requests=self.requests,
             )
@@ -291,18 +290,6 @@ class Work:
         info = handle.land("compact", draft)
         handle.emit([ended(wish.trigger, result)])
         return structs.replace(result, commit=info.id)
-
-
-def ended(trigger: Trigger, result: CompactResult) -> SystemMessage:
-    """What watchers hear at the end of a compaction."""
-    return compaction_ended(
-        trigger,
-        result.tokens_before,
-        result.tokens_after,
-        method=result.method,
-        reason=result.reason,
-        thinned=len(result.thinned),
-    )
 
 
 def foresee_summary(handle: Handle, model: Model, wish: Wish) -> CompactResult:
@@ -331,17 +318,37 @@ def foresee_summary(handle: Handle, model: Model, wish: Wish) -> CompactResult:
     folds = len(taken.batches) + chunks > wish.clip.most
     return structs.replace(
         compact_result(planned, count_rows(handle, rows), after, preview=True),
-        cache_lost=count_rows(handle, rows) - kept_prefix(handle, rows, planned.rows),
+        cache_lost=count_rows(handle, rows) - kept_prefix_tokens(handle, rows, planned.rows),
         model=model.name,
         requests=chunks + folds,
         cost=_cost(model, weigh(fold.turns, handle.count) + chunks * FRAME, fold.limit),
     )
 
 
+def compact_by_model(
+    handle: Handle, model: str | Asker, wish: Wish, preview: bool, seconds: float | None
+) -> CompactResult:
+    """Fold old turns into a summary that a model writes, and wait for it; a preview asks nobody."""
+    if preview:
+        return foresee_summary(handle, _known_model(model, handle), wish)
+    asker = find_asker(model, handle.models)
+    return drive(summarise_old(handle, asker.model, wish), asker, seconds)
+
+
+def _known_model(model: str | Asker, handle: Handle) -> Model:
+    """The model that a preview is for. It is not asked, so it needs no key and no upstream."""
+    try:
+        return find_asker(model, handle.models).model
+    except ThreadError:
+        if not isinstance(model, str):
+            raise
+        return load_catalog().find(model)
+
+
 def _foresee_plan(handle: Handle, rows: Sequence[Row], planned: Plan) -> CompactResult:
     """What a plan that asks nobody comes to."""
     before, after = count_rows(handle, rows), count_rows(handle, planned.rows)
-    lost = before - kept_prefix(handle, rows, planned.rows)
+    lost = before - kept_prefix_tokens(handle, rows, planned.rows)
     result = compact_result(planned, before, after, preview=True)
     return structs.replace(result, cache_lost=lost)
 

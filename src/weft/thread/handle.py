@@ -42,7 +42,7 @@ from weft.tokens import Counter, counter_for
 
 from .asker import Models
 from .budget import Budget
-from .hooks import After, Before, ask_hooks, tell_hooks
+from .hooks import After, Before, run_after_hooks, run_before_hooks
 from .info import CommitInfo, read_info
 from .sent_body import Bodies
 
@@ -197,7 +197,7 @@ class Handle:
             records: list[CommitRecord] = []
             entries: list[tuple[Id, bytes]] = []
             for again in commits:
-                draft = self.ask(again.draft)
+                draft = self.run_before_hooks(again.draft)
                 parents = (tip, *again.others)
                 record, brought = encode_commit(draft, parents, created=self.clock())
                 state = advance(state, _step(record, brought))
@@ -205,11 +205,11 @@ class Handle:
                 records.append(structs.replace(record, chain=chain))
                 entries += brought
                 tip = record.id
-            self.weigh(state.rows)
+            self.check_budget(state.rows)
             self._write(verb, head, tip, tuple(records), tuple(entries))
-            return self.tell(self.info(tip))
+            return self.run_after_hooks(self.info(tip))
 
-    def foretell(self, plan: Plan) -> State:
+    def simulate(self, plan: Plan) -> State:
         """What the thread would compile to if this landed; nothing is written, no hook asked."""
         head = self.head()
         draft, others = plan(head)
@@ -217,7 +217,7 @@ class Handle:
         record, entries = encode_commit(draft, parents, created=self.clock())
         return advance(self.view(head).state, _step(record, entries))
 
-    def weigh(self, rows: Sequence[Row]) -> None:
+    def check_budget(self, rows: Sequence[Row]) -> None:
         """Refuse, or warn of, a list that is above the budget."""
         if self.budget is not None:
             now = self.view(self.head()).tokens(self.count)
@@ -320,7 +320,7 @@ class Handle:
 
     def _land(self, verb: str, plan: Plan, head: Id | None) -> CommitInfo:
         draft, others = plan(head)
-        draft = self.ask(draft)
+        draft = self.run_before_hooks(draft)
         parents = (() if head is None else (head,)) + others
         record, entries = encode_commit(draft, parents, created=self.clock())
         if self.budget is not None or self.scope is not None:
@@ -330,7 +330,7 @@ class Handle:
         seen = None if head is None else self._views.get(head)
         if seen is not None and not others:  # whoever compiles behind every commit reads nothing
             self._keep(seen.extend([structs.replace(step, depth=seen.depth + 1)]))
-        return self.tell(read_info(step, self.count))
+        return self.run_after_hooks(read_info(step, self.count))
 
     def _weighed(
         self, head: Id | None, draft: Draft, record: CommitRecord, entries: Entries
@@ -343,7 +343,7 @@ class Handle:
                 self.budget.judge(now, now + self.count(draft.messages[0]))
         else:
             after = advance(self.view(head).state, _step(record, entries))
-            self.weigh(after.rows)
+            self.check_budget(after.rows)
         chain = self._chain(self._chain_at(head), draft, after)
         if self.scope is not None:
             self._chains = {record.id: chain}
@@ -364,22 +364,22 @@ class Handle:
         self._left = (self.branch, tip)
         self._index()
 
-    def ask(self, draft: Draft) -> Draft:
+    def run_before_hooks(self, draft: Draft) -> Draft:
         """The draft that the hooks let through; what a hook does itself asks no hook again."""
         if self._asking or not self.before:
             return draft
         self._asking = True
         try:
-            return ask_hooks(tuple(self.before), draft)
+            return run_before_hooks(tuple(self.before), draft)
         finally:
             self._asking = False
 
-    def tell(self, info: CommitInfo) -> CommitInfo:
+    def run_after_hooks(self, info: CommitInfo) -> CommitInfo:
         """Tell the hooks of a commit that has landed."""
         if not self._asking and self.after:
             self._asking = True
             try:
-                tell_hooks(tuple(self.after), info)
+                run_after_hooks(tuple(self.after), info)
             finally:
                 self._asking = False
         return info

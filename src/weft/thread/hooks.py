@@ -50,7 +50,7 @@ def hook_name(hook: object) -> str:
     return str(getattr(hook, "__qualname__", None) or type(hook).__name__)
 
 
-def tell_hooks(hooks: Iterable[After], info: CommitInfo) -> None:
+def run_after_hooks(hooks: Iterable[After], info: CommitInfo) -> None:
     """Call each hook with a commit that has landed; what they raise is reported, not raised."""
     for hook in hooks:
         try:
@@ -62,7 +62,7 @@ def tell_hooks(hooks: Iterable[After], info: CommitInfo) -> None:
             warnings.warn(line, HookWarning, stacklevel=2)
 
 
-def ask_hooks(hooks: Iterable[Before], draft: Draft) -> Draft:
+def run_before_hooks(hooks: Iterable[Before], draft: Draft) -> Draft:
     """The draft that all hooks let through; raises `WrongValue` for one that cannot be said."""
     said = spoken(draft.messages)
     riders = draft.messages[len(said) :]

@@ -74,7 +74,7 @@ class Preview(Struct, frozen=True, kw_only=True):
         return lines
 
 
-def foresee(
+def preview_state(
     handle: Handle,
     verb: str,
     after: State | View,
@@ -87,7 +87,7 @@ def foresee(
         rows=tuple(rows),
         diff=diff_rows(view.rows, rows, handle.count),
         stripped=lost_thinking(view, rows),
-        prefix_tokens=kept_prefix(handle, view.rows, rows),
+        prefix_tokens=kept_prefix_tokens(handle, view.rows, rows),
         setup=after.setup,
         setup_changes=setup_changes(view.setup, after.setup),
         conflicts=conflicts,
@@ -106,7 +106,7 @@ def lost_thinking(view: View, rows: Sequence[Row]) -> tuple[str, ...]:
     )
 
 
-def kept_prefix(handle: Handle, before: Sequence[Row], after: Sequence[Row]) -> int:
+def kept_prefix_tokens(handle: Handle, before: Sequence[Row], after: Sequence[Row]) -> int:
     """The tokens of the messages at the start that are sent the same before and after."""
     kept = 0
     for old, new in zip(show_rows(before), show_rows(after), strict=False):

@@ -11,7 +11,7 @@ from weft.ids import Id
 from weft.model import Checkpoint, JsonObject
 from weft.store import Store
 
-from . import lineage, looking, notes
+from . import edits, lineage, looking
 from .arguments import check_count
 from .attempts import Attempt, attempts_up_to
 from .compiled import CompiledContext
@@ -148,7 +148,7 @@ class Reader:
 
     def notes(self, about: Name | None = None) -> list[CommitInfo]:
         """The notes of the branch, or those on one commit or message, oldest first."""
-        return notes.notes(self._handle, about)
+        return edits.notes(self._handle, about)
 
     def checkpoints(self) -> list[Checkpoint]:
         """The checkpoints of the branch, oldest first."""

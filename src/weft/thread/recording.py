@@ -19,8 +19,7 @@ from weft.model import (
     Usage,
 )
 
-from .answers import describe_generation, read_answer
-from .append import append_content, append_message, append_results
+from .append import append_content, append_message, append_results, describe_generation, read_answer
 from .arguments import check_beside, check_flag, check_priority, check_text
 from .attempts import Attempt, record_attempt
 from .budget import Budget, check_budget

@@ -12,7 +12,7 @@ from weft.store import Landing, Operation
 
 from .handle import Handle
 from .info import CommitInfo
-from .preview import Preview, foresee
+from .preview import Preview, preview_state
 from .resolve import At, check_name, resolve_commit
 
 NAMED = {
@@ -108,7 +108,7 @@ def reset(handle: Handle, at: At, *, preview: bool = False) -> CommitInfo | Prev
         if target is None:
             raise ThreadError("an empty thread cannot be reset")
         if preview:
-            return foresee(handle, "reset", handle.view(target))
+            return preview_state(handle, "reset", handle.view(target))
         if target != handle.head():
             _move(handle, "reset", handle.branch, handle.head(), target)
         return handle.info(target)
@@ -119,7 +119,7 @@ def clear(handle: Handle, *, preview: bool = False) -> CommitInfo | Preview | No
     with handle.lock, handle.store.transaction():
         head = handle.head()
         if preview:
-            return foresee(handle, "clear", handle.view(None))
+            return preview_state(handle, "clear", handle.view(None))
         if head is None:
             return None
         _move(handle, "clear", handle.branch, head, None)

@@ -16,22 +16,20 @@ from weft.compact import CompactResult, Importance, Scorer, Strip, SystemMessage
 from weft.history import Priority, index_behind, show_rows
 from weft.model import JsonObject, Message
 
-from . import edits, merging, notes, refs, removing, replaying
-from .adopting import adopt
+from . import edits, merge, rebase, refs, removing
 from .asker import SUMMARY_SECONDS, Asker
-from .compacting import Replacements, compact, compact_by_model, refuse_wishes, refuse_words
+from .compaction import Replacements, adopt, compact, refuse_wishes, refuse_words
 from .compiled import tell_size
-from .engine import Flow, Wish, summarise_old
+from .engine import Flow, Wish, compact_by_model, summarise_old
 from .handle import Handle
 from .importing import Progress
 from .info import CommitInfo
-from .merging import MergePreview
+from .merge import MergePreview, Strategy
 from .preview import Preview
 from .recording import Recorder
 from .refs import Undone
 from .resolve import At, Name
-from .strategy import Strategy
-from .taking import Imported, take_file
+from .transfer import Imported, import_file
 
 IMPORTANCE = Importance()
 
@@ -110,7 +108,7 @@ class Thread(Recorder):
 
     def note(self, about: Name, text: str) -> CommitInfo:
         """Say something beside a commit or a message, for people only."""
-        return notes.note(self._handle, about, text)
+        return edits.note(self._handle, about, text)
 
     def branch(self, name: str, at: At = None) -> CommitInfo:
         """Give a commit a second name to go on from; does not switch."""
@@ -230,8 +228,8 @@ class Thread(Recorder):
         is to a merge. What the branch folded, and its setup, stay there.
         """
         if preview:
-            return merging.preview_merge(self._handle, branch, strategy, text=text, settle=settle)
-        return merging.merge(self._handle, branch, strategy, text=text, settle=settle)
+            return merge.preview_merge(self._handle, branch, strategy, text=text, settle=settle)
+        return merge.merge(self._handle, branch, strategy, text=text, settle=settle)
 
     @overload
     def rebase(self, onto: At, strategy: Strategy = None, *, preview: No = False) -> CommitInfo: ...
@@ -245,7 +243,7 @@ class Thread(Recorder):
         self, onto: At, strategy: Strategy = None, *, preview: bool = False
     ) -> CommitInfo | Preview:
         """Say this branch's own commits again behind another; messages keep their ids."""
-        return replaying.rebase(self._handle, onto, strategy, preview=preview)
+        return rebase.rebase(self._handle, onto, strategy, preview=preview)
 
     @overload
     def cherry_pick(
@@ -261,7 +259,7 @@ class Thread(Recorder):
         self, id: Name, strategy: Strategy = None, *, preview: bool = False
     ) -> CommitInfo | Preview:
         """Say one commit of another branch again here; its message keeps its id."""
-        return replaying.cherry_pick(self._handle, id, strategy, preview=preview)
+        return rebase.cherry_pick(self._handle, id, strategy, preview=preview)
 
     @overload
     def revert(self, id: Name, strategy: Strategy = None, *, preview: No = False) -> CommitInfo: ...
@@ -397,7 +395,7 @@ class Thread(Recorder):
         All that is new passes the hooks, and each branch the budget; where one refuses, nothing
         is written. Twice is the same as once.
         """
-        return take_file(self._handle, data, format, progress)
+        return import_file(self._handle, data, format, progress)
 
     def rename(self, name: str) -> None:
         """Give the thread another name; branches, tags, attempts and what leads to it follow.

@@ -1,25 +1,105 @@
-"""The doors for conversations that come from elsewhere or go there: bytes in, bytes out.
+"""Import and export of conversations: bytes in, bytes out.
 
-An import says what it did: how many messages, which lines it kept aside, where it had to bridge a
-broken chain, and which branches it made. An export says what its format could not.
+- `import_file` imports a file into one open thread. Imported messages go through that handle's
+  hooks and budget, and the file is imported whole or not at all.
+- `import_bytes` imports a file, or an archive of whole threads, into a store. Hooks and budgets
+  belong to open threads, so none apply here.
+- `export_bytes` writes one branch in another format and returns what that format could not hold.
 
-A file that is given to a store meets no hook and no budget: those are set on an open thread, and
-`Thread.import_bytes` takes a file past them.
+The result of an import says how many messages were new, which lines were kept aside, where a
+broken chain was bridged, and which branches were created.
 """
 
+import gzip
 from collections.abc import Callable, Sequence
 from time import time
+from typing import Any
 
-from weft.errors import NotFound, ThreadError
+from msgspec import Struct
+
+from weft.errors import Damaged, NotFound, ThreadError
 from weft.model import Loss
 from weft.store import Store
 
 from .archive import is_archive, read_archive, restore_archive, write_archive
 from .exporting import EXPORTS, write_export
 from .handle import Handle
-from .importing import IMPORTS, Progress, read_script
+from .importing import IMPORTS, Folded, Progress, Remark, Said, Script, land_script, read_script
 from .source_lines import read_attachment
-from .taking import Imported, check_said, take_script, unpacked
+
+GZIP = b"\x1f\x8b"
+
+
+class Imported(Struct, frozen=True, kw_only=True):
+    """What an import came to, for one thread.
+
+    `new` counts the commits that the thread did not have; `kept` the lines that are no message,
+    by their kind; `renamed` the branches that had to land beside work of the user's own.
+    """
+
+    thread: str
+    format: str
+    messages: int
+    new: int
+    lines: int = 0
+    branches: dict[str, str]
+    renamed: dict[str, str]
+    kept: dict[str, int]
+    remarks: tuple[Remark, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        found = {name: getattr(self, name) for name in self.__struct_fields__}
+        found["remarks"] = [
+            {"what": remark.what, "line": remark.line + 1, "why": remark.why}
+            for remark in self.remarks
+        ]
+        return found
+
+
+def import_file(
+    handle: Handle, data: bytes, format: str | None = None, progress: Progress | None = None
+) -> Imported:
+    """Take a file into the handle's thread; twice is the same as once."""
+    data = decompress(data)
+    if is_archive(data):
+        raise ThreadError("an archive brings whole threads along; import it into a store")
+    return import_script(handle, read_script(data, format, progress), progress)
+
+
+def import_script(handle: Handle, script: Script, progress: Progress | None = None) -> Imported:
+    """Take what a file says; raises `ThreadError` where it says nothing."""
+    said = count_messages(script)
+    landed = land_script(handle, script, progress)
+    return Imported(
+        thread=handle.name,
+        format=script.format,
+        messages=said,
+        new=landed.new,
+        lines=script.lines,
+        branches=dict(landed.branches),
+        renamed=dict(landed.renamed),
+        kept=dict(script.kept),
+        remarks=script.remarks,
+    )
+
+
+def count_messages(script: Script) -> int:
+    """How many messages a file has; raises `ThreadError` where it has none."""
+    said = sum(isinstance(step, Said) for step in script.steps)
+    if not said and not any(isinstance(step, Folded) for step in script.steps):
+        raise ThreadError("there is no message in this file")
+    return said
+
+
+def decompress(data: bytes) -> bytes:
+    """The file itself, where it came compressed."""
+    if not data.startswith(GZIP):
+        return data
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError) as error:
+        raise Damaged(f"the file cannot be decompressed: {error}") from None
+
 
 ARCHIVE = "archive"
 IMPORT_FORMATS = (*IMPORTS, ARCHIVE)
@@ -42,17 +122,17 @@ def import_bytes(
     Without `thread` a session goes to the thread of its own id and a list to `name`. An archive
     brings its threads' names along.
     """
-    data = unpacked(data)
+    data = decompress(data)
     if format == ARCHIVE or (format is None and is_archive(data)):
         if thread is not None:
             raise ThreadError("an archive brings the names of its threads along")
-        return _restored(store, data, clock())
+        return _import_archive(store, data, clock())
     script = read_script(data, format, progress)
-    check_said(script)
+    count_messages(script)
     owner = thread or script.name or name or DEFAULT_THREAD
     with store.transaction():
         record = store.ensure_thread(owner, created=clock())
-        return [take_script(Handle(store, record, clock=clock), script, progress)]
+        return [import_script(Handle(store, record, clock=clock), script, progress)]
 
 
 def export_bytes(
@@ -91,7 +171,7 @@ def archive_bytes(store: Store, threads: Sequence[str]) -> bytes:
     return b"".join(write_archive(store, threads))
 
 
-def _restored(store: Store, data: bytes, now: float) -> list[Imported]:
+def _import_archive(store: Store, data: bytes, now: float) -> list[Imported]:
     archive = read_archive(data)
     new = restore_archive(store, archive, now)
     return [

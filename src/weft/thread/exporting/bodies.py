@@ -19,11 +19,11 @@ from weft.codec import CODECS, Target, thread_path
 from weft.errors import WeftError
 from weft.history import Setup, show_rows
 from weft.model import JsonObject, Loss, Message, Place, Request
+from weft.thread.compiled import without_unbound
 from weft.thread.handle import Handle
 from weft.thread.importing import LISTS, Listed, read_listed
 from weft.thread.importing.lines import join_lines
 from weft.thread.params import NO_MARKS, NO_REST, Recipe, write_params
-from weft.thread.sealed import without_unbound
 from weft.thread.source_lines import Attachment, read_attachment
 
 GONE = "the message that it stood in is not there as it was"

@@ -10,19 +10,49 @@ the first turn that is left, behind whatever the file begins with. A summary tha
 before `opens` the conversation: whoever wrote the file has lines of their own for that.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from msgspec import Struct
 
-from weft.history import Append, Row, decode_appended, decode_body
+from weft.history import Append, Rewrite, Row, decode_appended, decode_body, new_slot, read_writers
 from weft.ids import Id
 from weft.model import Message
 from weft.store import Step
 from weft.thread.handle import Handle
 from weft.thread.source_lines import Attachment, Kept, read_attachment
 
-from .moments import read_moments
+# """When a line was said that a file never had: the time of the commit that brought it.
+#
+# A message is its own commit; a line that a rewrite put in (a summary, what a merge brought home)
+# has a slot of its own, and is as old as that rewrite.
+# """
+
+
+def read_moments(handle: Handle, slots: Collection[Id]) -> dict[Id, float]:
+    """For each of these lines of the handle's branch, when it came there first."""
+    head = handle.head()
+    if head is None or not slots:
+        return {}
+    found: dict[Id, float] = {}
+    for step in read_writers(handle.store, handle.name, head, slots):
+        for slot in _added_slots(step):
+            found.setdefault(slot, step.commit.created)
+    return found
+
+
+def _added_slots(step: Step) -> Iterator[Id]:
+    """The slots of the lines that a commit put into the list."""
+    match decode_body(step).op:
+        case Append(slot=slot):
+            yield slot or step.commit.id
+        case Rewrite(insert=inserts):
+            placed = [row for insert in inserts for row in insert.rows]
+            for number, row in enumerate(placed):
+                yield row.slot or new_slot(step.commit.id, number)
+        case _:
+            pass
+
 
 HAIR, STEP = 1e-6, 1e-3
 """How far apart lines are put that had no number of their own: single ones, and those of a turn."""

@@ -78,7 +78,7 @@ def land_script(handle: Handle, script: Script, progress: Progress | None = None
             _land_branch(handle, to, targets[name], chains[name])
         new = handle.store.count(handle.name) - before
         for id in fresh:
-            handle.tell(handle.info(id))
+            handle.run_after_hooks(handle.info(id))
     if new:
         index_behind(handle.store)
     branches = {landing[name]: target.hex() for name, target in targets.items()}
@@ -128,7 +128,7 @@ def _reworded(made: Mapping[str, Made]) -> bool:
 
 def _asked(handle: Handle, draft: Draft) -> Draft:
     """The draft that the hooks let through; lines ride along only beside what they said."""
-    answer = handle.ask(draft)
+    answer = handle.run_before_hooks(draft)
     said = spoken(answer.messages)
     same = (
         said == spoken(draft.messages)

@@ -11,10 +11,9 @@ from weft.store import Step
 
 from .handle import Handle
 from .info import CommitInfo
-from .merging import fast_forward
-from .preview import Preview, foresee
+from .merge import Strategy, conflict_chooser, conflict_line, fast_forward
+from .preview import Preview, preview_state
 from .resolve import At, Name, require_commit, resolve_commit
-from .strategy import Strategy, chooser, conflict_line
 
 
 def rebase(
@@ -34,7 +33,7 @@ def rebase(
             return _straight(handle, ours, target, base == target, preview)
         again = _replayed(handle, ours, target, base, strategy)
         if preview:
-            return foresee(handle, "rebase", again.state, again.conflicts)
+            return preview_state(handle, "rebase", again.state, again.conflicts)
         if again.conflicts:
             raise MergeConflict(conflict_line(str(onto), again.conflicts), again.conflicts)
         return handle.land_series("rebase", target, map(_from, again.commits))
@@ -47,12 +46,12 @@ def cherry_pick(
     target = require_commit(handle, name)
     (step,) = handle.store.read_commits(handle.name, [target])
     before = handle.view(step.commit.parents[0] if step.commit.parents else None).state
-    choose = chooser(strategy)
+    choose = conflict_chooser(strategy)
     if preview:
         again = replay([step], before, handle.view(handle.head()).state, choose)
         if not again.commits and not again.conflicts:
             raise ThreadError(f"everything of {target.hex()[:12]} is here already")
-        return foresee(handle, "cherry-pick", again.state, again.conflicts)
+        return preview_state(handle, "cherry-pick", again.state, again.conflicts)
 
     def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
         again = replay([step], before, handle.view(head).state, choose)
@@ -75,7 +74,7 @@ def _straight(
 ) -> CommitInfo | Preview:
     """A rebase with nothing to say again: stay, or move on to the target."""
     if preview:
-        return foresee(handle, "rebase", handle.view(ours if is_behind else target))
+        return preview_state(handle, "rebase", handle.view(ours if is_behind else target))
     return handle.info(ours) if is_behind else fast_forward(handle, "rebase", target)
 
 
@@ -85,7 +84,7 @@ def _replayed(
     steps = _own_steps(handle, ours, target, base)
     parents = steps[0].commit.parents
     before = handle.view(parents[0] if parents else None).state
-    return replay(steps, before, handle.view(target).state, chooser(strategy))
+    return replay(steps, before, handle.view(target).state, conflict_chooser(strategy))
 
 
 def _own_steps(handle: Handle, ours: Id, target: Id, base: Id | None) -> list[Step]:
