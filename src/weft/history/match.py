@@ -2,8 +2,12 @@
 
 A client that sends its conversation again spells it as it likes: ids, vendor fields, thinking,
 cache marks, string or list, how blocks are grouped into messages all change between turns. What
-must come back is hashed here, block by block, each with the side that speaks: visible text, calls
-as name and canonical arguments, results as text and digests of media.
+must come back is hashed here, part by part, each with the side that speaks: visible text, calls as
+name and canonical arguments, results as text and digests of media.
+
+Neighbouring texts of a message are one part: clients merge and split them, and drop blank ones.
+The white space of an answer does not count, because clients trim it and join texts in their own
+way. That of a user's text counts, except at its ends: it may be an edit.
 
 Keys are chained: one key stands for everything up to it, so the longest known prefix is the
 furthest key that anybody has stored. System messages are left out, leading and inline, because
@@ -95,7 +99,7 @@ def first_link(scope: str) -> Chain:
 def chain_message(chain: Chain, message: Message) -> Chain:
     """The chain after this message."""
     speaker = side(message.role).encode() + b"\0"
-    for part in _parts(message.blocks):
+    for part in _parts(message.blocks, message.role == "assistant"):
         chain = object_id("match", chain + speaker + part)
     return chain
 
@@ -139,10 +143,11 @@ def trace(
 
 
 def _add_system(digest: bytes, message: Message, volatile: Sequence[re.Pattern[str]]) -> bytes:
-    for part in _parts(message.blocks):
-        text = part.removeprefix(b"text\0").decode("utf-8", "surrogatepass")
-        if not any(pattern.search(text) for pattern in volatile):
-            digest = object_id("system", digest + part)
+    for block in message.blocks:
+        for part in _parts((block,), False):
+            text = part.removeprefix(b"text\0").decode("utf-8", "surrogatepass")
+            if not any(pattern.search(text) for pattern in volatile):
+                digest = object_id("system", digest + part)
     return digest
 
 
@@ -159,26 +164,53 @@ def match_key(message: Message) -> Id:
     return chain_message(b"", message)
 
 
-def _parts(blocks: Sequence[Block]) -> Iterator[bytes]:
+def _parts(blocks: Sequence[Block], is_answer: bool) -> Iterator[bytes]:
+    texts: list[str] = []
     for block in blocks:
-        match block:
-            case Text(text=text) | Refusal(text=text):
-                if text:
-                    yield b"text\0" + text.encode("utf-8", "surrogatepass")
-            case Reminder():
-                yield b"text\0" + reminder_text(block).encode("utf-8", "surrogatepass")
-            case Checkpoint():
-                yield b"text\0" + checkpoint_text(block).encode()
-            case ToolCall():
-                yield b"call\0" + f"{block.name}\0{canonical_arguments(block.arguments)}".encode()
-            case ToolResult():
-                yield b"result\0" + b"\0".join(_parts(block.content))
-            case Image(source=source) | File(source=source) | Audio(source=source):
-                yield b"media\0" + _digest(source)
-            case Opaque():
-                yield b"opaque\0" + canonical(block.raw)
-            case _:
-                pass
+        text = _visible_text(block)
+        if text is not None:
+            texts.append(text)
+            continue
+        part = _part(block)
+        if part is not None:
+            yield from _text_part(texts, is_answer)
+            texts = []
+            yield part
+    yield from _text_part(texts, is_answer)
+
+
+def _text_part(texts: Sequence[str], is_answer: bool) -> Iterator[bytes]:
+    text = "".join(texts)
+    text = "".join(text.split()) if is_answer else text.strip()
+    if text:
+        yield b"text\0" + text.encode("utf-8", "surrogatepass")
+
+
+def _visible_text(block: Block) -> str | None:
+    match block:
+        case Text(text=text) | Refusal(text=text):
+            return text
+        case Reminder():
+            return reminder_text(block)
+        case Checkpoint():
+            return checkpoint_text(block)
+        case _:
+            return None
+
+
+def _part(block: Block) -> bytes | None:
+    """What a block other than text must echo; `None` for one that clients may leave out."""
+    match block:
+        case ToolCall():
+            return b"call\0" + f"{block.name}\0{canonical_arguments(block.arguments)}".encode()
+        case ToolResult():
+            return b"result\0" + b"\0".join(_parts(block.content, False))
+        case Image(source=source) | File(source=source) | Audio(source=source):
+            return b"media\0" + _digest(source)
+        case Opaque():
+            return b"opaque\0" + canonical(block.raw)
+        case _:
+            return None
 
 
 def _digest(source: Source) -> bytes:
