@@ -35,6 +35,7 @@ bench: $(STAMP)
 	$(BIN)/python bench/wire.py --peer
 	$(BIN)/python bench/compact.py
 	$(BIN)/python bench/history.py --long $(ARGS)
+	$(BIN)/python bench/cli.py
 
 images: $(STAMP)
 	$(BIN)/python tests/browser.py
@@ -46,7 +47,7 @@ $(RUNS): pyproject.toml
 	@$(BIN)/python $(FITS) 2>/dev/null && $(BIN)/python -m pip --version >/dev/null 2>&1 || \
 		$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m pip install --quiet --editable ".[serve]"
 	touch $(RUNS)
 
 $(STAMP): $(RUNS)

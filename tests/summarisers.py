@@ -15,7 +15,7 @@ from servers import Scripted, Upstream, scripted_upstream
 from weft.agent import Agent
 from weft.catalog import Catalog, load_catalog
 from weft.catalog.catalog import Row as CatalogRow
-from weft.client import Asker, Policy, make_provider
+from weft.client import ModelClient, Policy, make_provider
 from weft.model import Message, ToolCall
 from weft.thread import Thread
 
@@ -88,13 +88,13 @@ def catalogue(**fields: Any) -> Catalog:
     return Catalog((*load_catalog().rows, row))
 
 
-def asker(url: str, name: str = "m", protocol: str = "openai-chat", **fields: Any) -> Asker:
+def asker(url: str, name: str = "m", protocol: str = "openai-chat", **fields: Any) -> ModelClient:
     provider = make_provider("u", protocol, url)
-    return Asker(provider, name, catalogue(**fields), policy=ONCE)
+    return ModelClient(provider, name, catalogue(**fields), policy=ONCE)
 
 
 @contextmanager
-def writer(*script: Scripted, **fields: Any) -> Iterator[tuple[Upstream, Asker]]:
+def writer(*script: Scripted, **fields: Any) -> Iterator[tuple[Upstream, ModelClient]]:
     """An upstream that follows a script, and an asker for its model."""
     with scripted_upstream() as upstream:
         upstream.then(*script)

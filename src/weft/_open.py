@@ -14,7 +14,7 @@ from weft.thread import Budget, Models, Target, Thread
 from weft.thread import open as open_thread
 
 if TYPE_CHECKING:
-    from weft.client import Asker
+    from weft.client import ModelClient
 
 
 def open(
@@ -45,10 +45,10 @@ def open(
     )
 
 
-def find_model(name: str) -> "Asker":
+def find_model(name: str) -> "ModelClient":
     """Who answers for a name, by the environment's keys; raises `ThreadError` where nobody does."""
     from weft.catalog import load_catalog
-    from weft.client import Asker, find_upstream
+    from weft.client import ModelClient, find_upstream
 
     catalog = load_catalog()
     try:
@@ -56,4 +56,4 @@ def find_model(name: str) -> "Asker":
     except ConfigError as error:
         line = f"{error}; or open the thread with models=, or give an asker of your own"
         raise ThreadError(f"nobody can be asked for the model {name!r}: {line}") from error
-    return Asker(route.provider, route.model, catalog)
+    return ModelClient(route.provider, route.model, catalog)

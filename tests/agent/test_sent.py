@@ -90,7 +90,7 @@ def test_the_body_that_leaves_is_told_once_before_the_first_event() -> None:
     request = Request("weft-offline", (Message("user", (Text("hi"),)),))
 
     async def ask() -> int:
-        events = stream(None, OFFLINE, request, catalog=load_catalog(), leaves=told.append)
+        events = stream(None, OFFLINE, request, catalog=load_catalog(), on_body=told.append)
         return len([event async for event in events if told])
 
     assert asyncio.run(ask()) > 2

@@ -9,9 +9,8 @@ import weft
 from fault_upstream import ANSWER, FAULTS, PREFIX, PROTOCOLS, applies, fault_upstream, write_error
 from servers import Scripted, scripted_upstream
 from weft.catalog import load_catalog
-from weft.client import RELAY, Wire, make_provider, send
-from weft.errors import UpstreamFailed
-from weft.model import Message, Request, Text
+from weft.client import RELAY, HttpClient, ask, make_provider
+from weft.model import ApiError, Message, Request, Text
 
 AT_ONCE = 16
 
@@ -25,24 +24,23 @@ def upstream():
 async def ask_all(url: str, protocol: str) -> dict[str, str | None]:
     """What comes of every fault that ends by itself: the text, or None for a failure."""
     provider, places = make_provider("up", protocol, url), asyncio.Semaphore(AT_ONCE)
-    said = (Message("user", (Text("How many?"),)),)
+    messages = (Message("user", (Text("How many?"),)),)
 
-    async def ask(wire: Wire, name: str) -> str | None:
+    async def ask_one(http: HttpClient, name: str) -> str | None:
         async with places:
-            try:
-                request = Request(PREFIX + name, said)
-                answer = await send(wire, provider, request, catalog=load_catalog(), policy=RELAY)
-            except UpstreamFailed:
-                return None
-            return answer.message.text
+            request = Request(PREFIX + name, messages)
+            answer = await ask(http, provider, request, catalog=load_catalog(), policy=RELAY)
+            return None if isinstance(answer, ApiError) else answer.message.text
 
     names = [
         fault.name
         for fault in FAULTS.values()
         if applies(fault, protocol, True) and fault.group != "hang"
     ]
-    async with Wire() as wire:
-        return dict(zip(names, await asyncio.gather(*(ask(wire, n) for n in names)), strict=True))
+    async with HttpClient() as http:
+        return dict(
+            zip(names, await asyncio.gather(*(ask_one(http, n) for n in names)), strict=True)
+        )
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -67,16 +65,16 @@ def test_a_full_window_is_known_as_one_however_it_is_told():
     ]
     request = Request("m", (Message("user", (Text("a"),)),))
 
-    async def ask(url: str) -> str | None:
-        async with Wire() as wire:
+    async def read_kind(url: str) -> str:
+        async with HttpClient() as http:
             provider = make_provider("up", "anthropic", url)
-            with pytest.raises(UpstreamFailed) as caught:
-                await send(wire, provider, request, catalog=load_catalog(), policy=RELAY)
-            return caught.value.kind
+            answer = await ask(http, provider, request, catalog=load_catalog(), policy=RELAY)
+            assert isinstance(answer, ApiError)
+            return answer.kind
 
     with scripted_upstream() as upstream:
         upstream.then(*answers)
-        kinds = [asyncio.run(ask(upstream.url)) for _ in answers]
+        kinds = [asyncio.run(read_kind(upstream.url)) for _ in answers]
     assert kinds == ["context_length"] * 4
 
 

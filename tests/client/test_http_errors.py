@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from servers import Scripted, scripted_upstream
-from weft.client import RELAY, Wire, make_provider, read_all
+from weft.client import RELAY, HttpClient, make_provider, read_all
 from weft.errors import UpstreamFailed
 
 
@@ -18,9 +18,9 @@ def closed_port():
 
 def ask(url):
     async def run():
-        async with Wire() as wire:
+        async with HttpClient() as http:
             provider = make_provider("up", "anthropic", url)
-            reply = await wire.post(provider, "/v1/messages", b"{}", {}, RELAY)
+            reply = await http.post(provider, "/v1/messages", b"{}", {}, RELAY)
             try:
                 await read_all(reply)
             finally:

@@ -29,7 +29,7 @@ from summarisers import (
 )
 from weft.agent import Agent, Compaction, Failure, MessageComplete
 from weft.catalog import load_catalog
-from weft.client import Asker, make_provider
+from weft.client import ModelClient, make_provider
 from weft.compact import (
     Batch,
     Breaker,
@@ -1325,7 +1325,7 @@ def test_P3_AC2_1_an_answer_that_takes_too_long_is_asked_for_in_halves(t: Thread
 
         upstream.rule = rule
         provider = make_provider("u", "openai-chat", upstream.url)
-        model = Asker(provider, "m", catalogue(), policy=ONCE, silence=0.25)
+        model = ModelClient(provider, "m", catalogue(), policy=ONCE, idle=0.25)
         done = t.compact(model=model)
         assert done.requests == len(upstream.seen) > 2
     assert sum(told.batch.count for told in t.batches()) == 118

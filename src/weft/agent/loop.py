@@ -35,12 +35,11 @@ from weft.catalog import Catalog, load_catalog
 from weft.client import (
     LOOP,
     OFFLINE_MODEL,
+    HttpClient,
     Policy,
     Provider,
-    Wire,
+    ask,
     find_upstream,
-    fold_answer,
-    origin_of,
     stream,
 )
 from weft.compact import (
@@ -259,14 +258,14 @@ class Agent:
             raise ThreadError("there is no text to send; None asks the model again")
         flow = self._flow(text, attached)
         answer: Any = None
-        async with Wire() as wire:
+        async with HttpClient() as http:
             while (step := await asyncio.to_thread(_advance, flow, answer)) is not None:
                 answer = None
                 match step:
                     case Tell(event):
                         yield event
                     case Sum(request):
-                        answer = await self._sum_up(wire, request)
+                        answer = await self._sum_up(http, request)
                     case Confirm():
                         answer = await self._confirm(step)
                     case Run(calls):
@@ -278,10 +277,10 @@ class Agent:
                                 yield ToolEnd(id, outcome.text, outcome.is_error)
                         answer = [outcomes[index] for index in range(len(calls))]
                     case Ask():
-                        folding = Fold(origin_of(self.provider, self.model))
+                        folding = Fold(self.provider.origin(self.model))
                         sent: list[bytes] = []
                         try:
-                            async for event in self._ask(wire, step, folding, sent.append):
+                            async for event in self._ask(http, step, folding, sent.append):
                                 yield event
                         except UpstreamProtocolError as error:
                             folding.error = ApiError("server", str(error), BAD_GATEWAY)
@@ -399,7 +398,7 @@ class Agent:
         model = self._catalog.find(self.model, self.provider.name)
         return Keeper(model, compaction, self._offered())
 
-    async def _sum_up(self, wire: Wire, request: Request) -> Answer:
+    async def _sum_up(self, http: HttpClient, request: Request) -> Answer:
         """Ask for a part of a summary: the model that is set for it, else our own."""
         settings = AUTO if self._keeper is None else self._keeper.settings
         seconds = settings.timeout
@@ -407,8 +406,8 @@ class Agent:
             return await asyncio.to_thread(ask_within, settings.by, request, seconds)
         try:
             async with asyncio.timeout(seconds):
-                return await fold_answer(
-                    wire, self.provider, request, catalog=self._catalog, policy=self._policy
+                return await ask(
+                    http, self.provider, request, catalog=self._catalog, policy=self._policy
                 )
         except TimeoutError:
             return no_answer_within(seconds or 0.0)
@@ -445,17 +444,17 @@ class Agent:
         return self._desk
 
     async def _ask(
-        self, wire: Wire, ask: Ask, folding: Fold, leaves: Callable[[bytes], None]
+        self, http: HttpClient, ask: Ask, folding: Fold, on_body: Callable[[bytes], None]
     ) -> AsyncIterator[TextDelta | ThinkingDelta]:
         """Fold the answer, and pass on its words as they come."""
         arriving = stream(
-            wire,
+            http,
             self.provider,
             ask.request,
             catalog=self._catalog,
             policy=self._policy,
             pace=self._pace,
-            leaves=leaves,
+            on_body=on_body,
         )
         async for event in arriving:
             folding.send(event)

@@ -195,7 +195,7 @@ def compact(thread: Thread, args: argparse.Namespace) -> None:
 def _asker(args: argparse.Namespace) -> Asker | str:
     """Who answers for the model, by flags, a config and the environment."""
     from weft.catalog import load_catalog
-    from weft.client import Asker
+    from weft.client import ModelClient
 
     catalog = load_catalog(args.config)
     try:
@@ -204,7 +204,7 @@ def _asker(args: argparse.Namespace) -> Asker | str:
         if not args.preview:
             raise
         return args.model  # a preview asks nobody, so nobody needs to be there
-    return Asker(route.provider, route.model, catalog)
+    return ModelClient(route.provider, route.model, catalog)
 
 
 def _scorer(path: str | None) -> Scorer:

@@ -85,6 +85,9 @@ def start_gateway(store: str | None) -> tuple["subprocess.Popen[str]", str]:
     """
     from weft.errors import ConfigError
 
+    from .serve import require_server
+
+    require_server()
     words = [sys.executable, "-c", LAUNCH, "serve", "--port", "0", "--no-sample"]
     words += [] if store is None else ["--store", store]
     gateway = subprocess.Popen(

@@ -5,8 +5,23 @@ import asyncio
 import os
 import re
 import sys
+from importlib.util import find_spec
 
+from weft.errors import ConfigError
 from weft.printable import clean_line
+
+SERVER_LIBRARIES = ("granian", "markdown_it", "nh3", "pygments", "starlette", "zstandard")
+"""The modules of the extra `serve`."""
+
+
+def require_server() -> None:
+    """Raises `ConfigError` if the extra `serve` is not installed."""
+    missing = [name for name in SERVER_LIBRARIES if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"the gateway needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'}"
+            ' not installed: pip install "weft[serve]"'
+        )
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until interrupted."""
+    require_server()
     from weft.gateway import Flags, read_settings, serve
 
     flags = Flags(

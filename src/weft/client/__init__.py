@@ -1,10 +1,20 @@
-"""Asking a model: providers as records, one HTTP client, one retry policy, the model inside."""
+"""Ask a model: providers as records, model lookup, the HTTP client and the retry policy."""
 
-from weft.demo.offline import OFFLINE_MODEL
+from weft.demo import OFFLINE_MODEL
 
-from .ask import origin_of, read_error, send, stream
-from .asker import Asker, fold_answer
-from .http import CallLimits, Wire
+from .ask import ModelClient, ask, read_error, stream
+from .http import CallLimits, HttpClient
+from .models import (
+    VENDORS,
+    Route,
+    UpstreamTable,
+    find_route,
+    find_upstream,
+    key_variable,
+    load_toml,
+    read_tables,
+    read_upstreams,
+)
 from .provider import (
     AUTH,
     HOMES,
@@ -16,16 +26,6 @@ from .provider import (
 )
 from .reply import STREAM_TYPE, OfflineReply, Reply, read_all, shape_id
 from .retry import LOOP, RELAY, Policy, plan_retry
-from .routing import Route, find_route
-from .upstreams import (
-    VENDORS,
-    UpstreamTable,
-    find_upstream,
-    key_variable,
-    load_toml,
-    read_tables,
-    read_upstreams,
-)
 
 __all__ = [
     "AUTH",
@@ -36,30 +36,28 @@ __all__ = [
     "RELAY",
     "STREAM_TYPE",
     "VENDORS",
-    "Asker",
     "Auth",
     "CallLimits",
+    "HttpClient",
+    "ModelClient",
     "OfflineReply",
     "Policy",
     "Provider",
     "Reply",
     "Route",
     "UpstreamTable",
-    "Wire",
+    "ask",
     "find_route",
     "find_upstream",
-    "fold_answer",
     "key_variable",
     "load_toml",
     "make_provider",
-    "origin_of",
     "plan_retry",
     "read_all",
     "read_error",
     "read_provider",
     "read_tables",
     "read_upstreams",
-    "send",
     "shape_id",
     "stream",
 ]

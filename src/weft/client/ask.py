@@ -1,54 +1,122 @@
-"""Asking a model from Python: a request goes out, events come back.
+"""Ask a model: a request goes out, events or a whole answer come back.
 
-What the agent loop uses, and anything else that has a `Request` and wants an answer. Every
-failure arrives as one `Fail` event, whether the upstream refused, could not be reached or broke
-off: whoever folds the events has one place to look.
+`stream` yields the events of an answer. Every failure is one `Fail` event, whether the upstream
+refused the request, could not be reached or broke off. `ask` waits for the whole answer, and
+`ModelClient` does the same for code without an event loop.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from threading import Thread
 
 import orjson
 from msgspec import structs
 
-from weft.catalog import Catalog
-from weft.codec import CODECS, AnswerReader, Codec, error_of, failed
-from weft.demo.offline import answer, read_offline, write_offline
+from weft.catalog import Catalog, Model
+from weft.codec import CODECS, AnswerReader, Codec, error_of
 from weft.errors import Refused, UpstreamProtocolError
-from weft.model import ApiError, Event, Fail, Fold, Origin, Request, Response
+from weft.model import ApiError, Event, Fail, Fold, Request, Response
 
-from .http import Wire
+from .http import CallLimits, HttpClient
 from .provider import OFFLINE, Provider
 from .reply import Reply, read_all
 from .retry import LOOP, Policy
 
+ERROR_CHARACTERS = 1000
+"""How much of an error body that is not JSON becomes the error's message."""
+
+
+class ModelClient:
+    """One model of one provider, asked synchronously; `model` is its row in the catalogue."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        name: str,
+        catalog: Catalog,
+        *,
+        policy: Policy = LOOP,
+        idle: float | None = None,
+    ) -> None:
+        """`idle` is the longest pause in an answer, in seconds (default: that of `CallLimits`)."""
+        self.model: Model = catalog.find(name, provider.name)
+        self._provider = provider
+        self._catalog = catalog
+        self._policy = policy
+        self._limits = CallLimits() if idle is None else CallLimits(first_byte=idle, idle=idle)
+
+    def ask(self, request: Request) -> Response | ApiError:
+        """The whole answer, or the error that came instead."""
+        answers: list[Response | ApiError] = []
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                answers.append(asyncio.run(self._ask(request)))
+            except BaseException as error:
+                errors.append(error)
+
+        # A thread of its own, because the caller may be inside a running event loop (a notebook).
+        # A daemon, because a caller that gives up must be able to exit.
+        thread = Thread(target=run, name="weft-ask", daemon=True)
+        thread.start()
+        thread.join()
+        if errors:
+            raise errors[0]
+        return answers[0]
+
+    async def _ask(self, request: Request) -> Response | ApiError:
+        async with HttpClient(self._limits) as http:
+            return await ask(
+                http, self._provider, request, catalog=self._catalog, policy=self._policy
+            )
+
+
+async def ask(
+    http: HttpClient,
+    provider: Provider,
+    request: Request,
+    *,
+    catalog: Catalog,
+    policy: Policy = LOOP,
+) -> Response | ApiError:
+    """The whole answer, or the error that came instead; an upstream's failure is not raised."""
+    fold = Fold(provider.origin(request.model))
+    try:
+        async for event in stream(http, provider, request, catalog=catalog, policy=policy):
+            fold.send(event)
+    except UpstreamProtocolError as error:
+        return error_of(error)
+    return fold.error or fold.response()
+
 
 async def stream(
-    wire: Wire,
+    http: HttpClient,
     provider: Provider,
     request: Request,
     *,
     catalog: Catalog,
     policy: Policy = LOOP,
     pace: float = 0.0,
-    leaves: Callable[[bytes], None] | None = None,
+    on_body: Callable[[bytes], None] | None = None,
 ) -> AsyncIterator[Event]:
-    """The events of the answer, ending in `End` or `Fail`; `leaves` is told the body that goes."""
-    tell = leaves or _nobody
+    """The events of the answer, ending in `End` or `Fail`.
+
+    `on_body` is called with the body before it is sent. `pace` is the offline model's pause between
+    two events, in seconds.
+    """
     if provider is OFFLINE:
-        body = write_offline(request)
-        tell(body)
-        for event in answer(read_offline(body)):
+        async for event in _stream_offline(request, pace, on_body):
             yield event
-            await asyncio.sleep(pace)
         return
     codec = CODECS[provider.protocol]
     try:
         body = write_body(provider, request, catalog)
-        tell(body)
-        reply = await _post(wire, provider, request, body, policy)
+        if on_body is not None:
+            on_body(body)
+        reply = await _post(http, provider, request, body, policy)
         try:
-            async for event in _events(reply, codec):
+            async for event in _read_events(reply, codec):
                 yield event
         finally:
             reply.close()
@@ -58,37 +126,29 @@ async def stream(
         yield Fail(error_of(error))
 
 
-async def send(
-    wire: Wire, provider: Provider, request: Request, *, catalog: Catalog, policy: Policy = LOOP
-) -> Response:
-    """The whole answer; raises `UpstreamFailed` where there is none."""
-    folding = Fold(origin_of(provider, request.model))
-    async for event in stream(wire, provider, request, catalog=catalog, policy=policy):
-        folding.send(event)
-    if folding.error is not None:
-        raise failed(folding.error)
-    return folding.response()
+async def _stream_offline(
+    request: Request, pace: float, on_body: Callable[[bytes], None] | None
+) -> AsyncIterator[Event]:
+    from weft.demo.offline import answer, read_offline, write_offline
 
-
-def origin_of(provider: Provider, model: str) -> Origin:
-    """Who made an answer of this provider's."""
-    return Origin(provider.protocol, provider.name, model)
+    body = write_offline(request)
+    if on_body is not None:
+        on_body(body)
+    for event in answer(read_offline(body)):
+        yield event
+        await asyncio.sleep(pace)
 
 
 def write_body(provider: Provider, request: Request, catalog: Catalog) -> bytes:
-    """The request as this provider is sent it, streaming; raises `Refused`."""
-    wanted = structs.replace(request, params=structs.replace(request.params, stream=True))
+    """The streaming request body for this provider; raises `Refused`."""
+    streaming = structs.replace(request, params=structs.replace(request.params, stream=True))
     target = provider.target(catalog, request.model)
-    encoded = CODECS[provider.protocol].encode_request(wanted, target)
+    encoded = CODECS[provider.protocol].encode_request(streaming, target)
     return provider.write_body(encoded.body, target.model, streams=True)
 
 
-def _nobody(body: bytes) -> None:
-    """Nobody wants to know."""
-
-
 async def _post(
-    wire: Wire, provider: Provider, request: Request, body: bytes, policy: Policy
+    http: HttpClient, provider: Provider, request: Request, body: bytes, policy: Policy
 ) -> Reply:
     headers = {
         "content-type": "application/json",
@@ -97,20 +157,21 @@ async def _post(
         **provider.auth_headers(),
     }
     path = CODECS[provider.protocol].request_path(request.model, True)
-    return await wire.post(provider, path, body, headers, policy)
+    return await http.post(provider, path, body, headers, policy)
 
 
-async def _events(reply: Reply, codec: Codec) -> AsyncIterator[Event]:
+async def _read_events(reply: Reply, codec: Codec) -> AsyncIterator[Event]:
     if reply.status >= 400:
         yield Fail(read_error(codec, await read_all(reply), reply.status))
         return
     if not 200 <= reply.status < 300:
         yield Fail(ApiError("server", f"the upstream answered with status {reply.status}", 502))
         return
+    # The fold checks the order of events here, once, so that no caller has to.
     reader, order = AnswerReader(codec), Fold()
     while chunk := await reply.read():
         for event in reader.feed(chunk):
-            order.send(event)  # raises where no fold could take it, so that no caller has to look
+            order.send(event)
             yield event
             if order.ended:
                 return
@@ -122,9 +183,9 @@ async def _events(reply: Reply, codec: Codec) -> AsyncIterator[Event]:
 
 
 def read_error(codec: Codec, body: bytes, status: int) -> ApiError:
-    """An upstream's error in our words; a body that is no JSON is taken as its text."""
+    """The error in an upstream's body; a body that is not JSON becomes the message."""
     try:
         raw = orjson.loads(body)
     except orjson.JSONDecodeError:
-        raw = body.decode("utf-8", "replace")[:1000]
+        raw = body.decode("utf-8", "replace")[:ERROR_CHARACTERS]
     return codec.decode_error(raw, status)

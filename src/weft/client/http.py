@@ -1,39 +1,25 @@
-"""The one place that speaks HTTP to an upstream.
+"""The HTTP client: one per event loop, for all upstreams.
 
-A `Wire` holds the connections of one event loop. `post` returns an `HttpReply` as soon as the
-status is known; its bytes are read as they come. `CallLimits` bound every call: the wait for a free
-connection, the connect, the first byte, the silence between two chunks, the whole call and the
-size of the answer. Whatever goes wrong, before or within the body, is `UpstreamFailed` with the
-upstream's name in it: a cut connection never looks like an end.
-
-Reading may be cancelled at any time without losing bytes, so callers can wait for a chunk in
-steps. Whoever got a reply closes it: that is what frees its connection.
+aiohttp takes longer to import than everything else together, so `pool`, the only module that uses
+it, is imported at the first call. An agent of the offline model never imports it.
 """
 
-import asyncio
-import os
 from collections.abc import Mapping
-from io import BytesIO
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-import aiohttp
-from aiohttp.http_exceptions import HttpProcessingError
 from msgspec import Struct
 
-from weft.errors import UpstreamFailed
-
 from .provider import Provider
-from .retry import UNREACHED, Policy, plan_retry
+from .reply import Reply
+from .retry import Policy
 
-BAD_GATEWAY = 502
-UNAVAILABLE = 503
-GATEWAY_TIMEOUT = 504
-PIECE = 512 * 1024
+if TYPE_CHECKING:
+    from .pool import Pool
 
 
 class CallLimits(Struct, frozen=True, kw_only=True):
-    """Bounds of one upstream call, in seconds and bytes.
+    """Limits of one upstream call, in seconds and bytes.
 
     `first_byte` runs from the start of the call to the first byte of the answer's body, `idle`
     between two chunks of it. `connections` is how many calls one upstream gets at the same time;
@@ -49,131 +35,12 @@ class CallLimits(Struct, frozen=True, kw_only=True):
     connections: int = 4096
 
 
-REASONS: dict[type[Exception], str] = {
-    aiohttp.ServerDisconnectedError: "it closed the connection",
-    aiohttp.ClientPayloadError: "its body is incomplete or badly framed",
-    aiohttp.ClientOSError: "the connection was lost",
-}
-
-
-class HttpReply:
-    """An upstream's answer whose body is still on its way."""
-
-    def __init__(
-        self,
-        provider: Provider,
-        response: aiohttp.ClientResponse,
-        limits: CallLimits,
-        started: float,
-        slots: asyncio.Semaphore,
-    ) -> None:
-        self.provider = provider
-        self.status = response.status
-        self.headers: Mapping[str, str] = response.headers
-        self._response = response
-        self._limits = limits
-        self._loop = asyncio.get_running_loop()
-        self._silent_at: float | None = started + limits.first_byte
-        self._total_at = started + limits.total
-        self._size = 0
-        self._slots: asyncio.Semaphore | None = slots
-        self._pause: asyncio.Timeout | None = None
-        self._closed = _closing(response)
-        if self._closed is not None:
-            self._closed.add_done_callback(self._wake)
-
-    async def read(self, patience: float | None = None) -> bytes | None:
-        """The next bytes of the body; `b""` at its end.
-
-        None means that `patience` seconds passed without a byte and the deadlines still allow to
-        wait; such a pause does not extend them. Raises `UpstreamFailed` where the body breaks off.
-        """
-        content, pause_at = self._response.content, None
-        try:
-            while True:
-                data = content.read_nowait(-1)
-                if data:
-                    return self._take(data)
-                if content.at_eof():
-                    return b""
-                now = self._loop.time()
-                if self._silent_at is None:
-                    self._silent_at = now + self._limits.idle
-                if patience is not None and pause_at is None:
-                    pause_at = now + patience
-                deadline = min(self._silent_at, self._total_at)
-                if now >= deadline:
-                    raise self._late()
-                if pause_at is not None and now >= pause_at:
-                    return None
-                data = await self._wait(deadline if pause_at is None else min(deadline, pause_at))
-                if data:
-                    return self._take(data)
-        except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
-            raise UpstreamFailed(
-                f"upstream {self.provider.name!r} broke off its answer: {describe(error)}"
-            ) from None
-
-    def close(self) -> None:
-        """Let go of the connection; unread bytes are not waited for."""
-        if self._closed is not None:
-            self._closed.remove_done_callback(self._wake)
-            self._closed = None
-        self._response.close()
-        if self._slots is not None:
-            self._slots.release()
-            self._slots = None
-
-    async def _wait(self, wake_at: float) -> bytes:
-        """Bytes that arrive until then; none when the time is over or the connection was lost."""
-        try:
-            async with asyncio.timeout_at(wake_at) as self._pause:
-                return await self._response.content.readany()
-        except TimeoutError as error:
-            if isinstance(error, aiohttp.ClientError):
-                raise
-            return b""
-        except RuntimeError:  # aiohttp's word for a lost connection with nothing left to read
-            raise aiohttp.ClientPayloadError("the connection was closed") from None
-        finally:
-            self._pause = None
-
-    def _wake(self, _closed: "asyncio.Future[None]") -> None:
-        """Have another look at the body: the connection is gone.
-
-        aiohttp closes the connection when a chunk's framing is wrong but tells only those who wait
-        for headers, so a reader of the body would wait for ever. Reading again raises.
-        """
-        if self._pause is not None:
-            self._pause.reschedule(self._loop.time())
-
-    def _take(self, data: bytes) -> bytes:
-        self._silent_at = None
-        self._size += len(data)
-        if self._size > self._limits.answer_bytes:
-            raise UpstreamFailed(
-                f"upstream {self.provider.name!r} sent more than the {self._limits.answer_bytes} "
-                "bytes that an answer may have (limits.answer_bytes)",
-                status=BAD_GATEWAY,
-            )
-        return data
-
-    def _late(self) -> UpstreamFailed:
-        name = self.provider.name
-        if self._loop.time() >= self._total_at:
-            return _late(name, f"did not finish within {self._limits.total:g} seconds")
-        if self._size == 0:
-            return _late(name, f"sent no answer within {self._limits.first_byte:g} seconds")
-        return _late(name, f"sent nothing for {self._limits.idle:g} seconds amid its answer")
-
-
-class Wire:
+class HttpClient:
     """The connections to all upstreams."""
 
     def __init__(self, limits: CallLimits | None = None) -> None:
         self.limits = limits or CallLimits()
-        self._session: aiohttp.ClientSession | None = None
-        self._slots: dict[str, asyncio.Semaphore] = {}
+        self._pool: Pool | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -187,145 +54,26 @@ class Wire:
         await self.close()
 
     async def close(self) -> None:
-        """Close every connection; the wire may be used again."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        """Close every connection; the client may be used again."""
+        if self._pool is not None:
+            await self._pool.close()
+            self._pool = None
 
     async def post(
         self, provider: Provider, path: str, body: bytes, headers: Mapping[str, str], policy: Policy
-    ) -> HttpReply:
-        """Send a body; asks again as the policy says, then raises `UpstreamFailed`."""
-        return await self._call("POST", provider, path, body, headers, policy)
+    ) -> Reply:
+        """Send a body; retries as the policy says, then raises `UpstreamFailed`."""
+        return await self._open().call("POST", provider, path, body, headers, policy)
 
     async def get(
         self, provider: Provider, path: str, headers: Mapping[str, str], policy: Policy
-    ) -> HttpReply:
-        return await self._call("GET", provider, path, None, headers, policy)
+    ) -> Reply:
+        """Read a resource, with the same retries and errors."""
+        return await self._open().call("GET", provider, path, None, headers, policy)
 
-    async def _call(
-        self,
-        method: str,
-        provider: Provider,
-        path: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        policy: Policy,
-    ) -> HttpReply:
-        attempt = 1
-        while True:
-            try:
-                reply = await self._send(method, provider, path, body, headers)
-            except (aiohttp.ClientError, OSError) as error:
-                failed = self._unreachable(provider, error)
-                reached = not isinstance(error, aiohttp.ClientConnectorError)
-                delay = None if reached else plan_retry(policy, attempt, UNREACHED)
-                if delay is None:
-                    raise failed from None
-            else:
-                after = reply.headers.get("retry-after")
-                delay = plan_retry(policy, attempt, reply.status, after)
-                if delay is None:
-                    return reply
-                reply.close()
-            await asyncio.sleep(delay)
-            attempt += 1
+    def _open(self) -> "Pool":
+        if self._pool is None:
+            from .pool import Pool
 
-    async def _send(
-        self,
-        method: str,
-        provider: Provider,
-        path: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-    ) -> HttpReply:
-        """One attempt, up to the answer's headers; it holds one of the upstream's connections."""
-        slots = await self._acquire(provider)
-        started = asyncio.get_running_loop().time()
-        try:
-            async with asyncio.timeout(min(self.limits.first_byte, self.limits.total)):
-                response = await self._open().request(
-                    method,
-                    provider.url(path),
-                    # aiohttp writes a file in pieces, and bytes in one that holds up the loop
-                    data=BytesIO(body) if body is not None and len(body) > PIECE else body,
-                    headers=headers,
-                    allow_redirects=False,
-                )
-        except BaseException:  # a cancelled call gives its connection back, too
-            slots.release()
-            raise
-        return HttpReply(provider, response, self.limits, started, slots)
-
-    async def _acquire(self, provider: Provider) -> asyncio.Semaphore:
-        """A free connection; each upstream has its own, so that one that hangs blocks no other."""
-        slots = self._slots.get(provider.base_url)
-        if slots is None:
-            slots = self._slots[provider.base_url] = asyncio.Semaphore(self.limits.connections)
-        if not slots.locked():
-            await slots.acquire()
-            return slots
-        try:
-            async with asyncio.timeout(self.limits.acquire):
-                await slots.acquire()
-        except TimeoutError:
-            raise UpstreamFailed(
-                f"all {self.limits.connections} connections to upstream {provider.name!r} are in "
-                "use (limits.upstream_connections)",
-                status=UNAVAILABLE,
-            ) from None
-        return slots
-
-    def _unreachable(self, provider: Provider, error: Exception) -> UpstreamFailed:
-        """The error of an upstream that never began to answer."""
-        if isinstance(error, aiohttp.ServerTimeoutError):
-            words = f"accepted no connection within {self.limits.connect:g} seconds"
-            return _late(provider.name, words)
-        if isinstance(error, TimeoutError):
-            seconds = min(self.limits.first_byte, self.limits.total)
-            return _late(provider.name, f"sent no answer within {seconds:g} seconds")
-        return UpstreamFailed(f"upstream {provider.name!r} cannot be reached: {describe(error)}")
-
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),  # `_acquire` counts, with a deadline
-                timeout=aiohttp.ClientTimeout(total=None, connect=self.limits.connect),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=True,
-            )
-        return self._session
-
-
-def _closing(response: aiohttp.ClientResponse) -> "asyncio.Future[None] | None":
-    """Done when the answer's connection is lost; None for an answer that is whole already."""
-    connection = response.connection
-    protocol = None if connection is None else connection.protocol
-    closed = None if protocol is None else protocol.closed
-    if closed is not None:
-        # The future belongs to the connection, which may serve many answers. It fails when the
-        # connection is reset, and asyncio reports failures that nobody looks at.
-        closed.remove_done_callback(_look)
-        closed.add_done_callback(_look)
-    return closed
-
-
-def _look(closed: "asyncio.Future[None]") -> None:
-    if not closed.cancelled():
-        closed.exception()
-
-
-def _late(name: str, words: str) -> UpstreamFailed:
-    return UpstreamFailed(f"upstream {name!r} {words}", status=GATEWAY_TIMEOUT)
-
-
-def describe(error: Exception) -> str:
-    """What went wrong, without addresses or bytes: clients of the gateway read it too."""
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return "its host name is not known"
-    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
-        return "its TLS certificate or handshake is not valid"
-    reason = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    if isinstance(reason, OSError) and reason.errno:
-        return os.strerror(reason.errno).lower()
-    return REASONS.get(type(error), type(error).__name__)
+            self._pool = Pool(self.limits)
+        return self._pool

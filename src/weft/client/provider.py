@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from weft.catalog import Catalog, Model
 from weft.codec import CODECS, CachePolicy, SystemPolicy, Target, ThinkingMember, verbatim
 from weft.errors import ConfigError
-from weft.model import JsonObject
+from weft.model import JsonObject, Origin
 
 _SPEC = re.compile(r"(?P<name>[A-Za-z0-9._-]+)=(?P<protocol>[a-z-]+):(?P<url>https?://\S+)")
 
@@ -145,6 +145,10 @@ class Provider(Struct, frozen=True, kw_only=True):
         if model.max_tokens_field is None:
             changes["max_tokens_field"] = "max_completion_tokens" if is_openai else "max_tokens"
         return structs.replace(model, **changes) if changes else model
+
+    def origin(self, model: str) -> Origin:
+        """The origin of this provider's answers by that model."""
+        return Origin(self.protocol, self.name, model)
 
     def target(self, catalog: Catalog, model: str) -> Target:
         """Whom a request to this model is written for, by this upstream's policies."""

@@ -14,8 +14,7 @@ import orjson
 from msgspec import structs
 
 from weft.codec import Codec, write_frame
-from weft.demo.offline import answer, origin
-from weft.model import Event, Finish, Request, Start, fold
+from weft.model import Event, Finish, Origin, Request, Start, fold
 
 STREAM_TYPE = "text/event-stream"
 
@@ -95,7 +94,7 @@ class OfflineReply:
 
     def _write(self) -> Iterator[bytes]:
         if not self.streamed:
-            response = fold(self._events(), origin(self._request))
+            response = fold(self._events(), Origin("offline", "weft", self._request.model))
             yield orjson.dumps(self._codec.encode_response(response, int(time.time())).body)
             return
         encoder = self._codec.stream_encoder(int(time.time()))
@@ -108,6 +107,8 @@ class OfflineReply:
 
     def _events(self) -> Iterator[Event]:
         """The answer is the same for the same request, but it is another answer."""
+        from weft.demo.offline import answer
+
         for event in answer(self._request):
             named = isinstance(event, Start)
             yield structs.replace(event, id=shape_id(self._codec.protocol)) if named else event

@@ -28,7 +28,6 @@ from weft.model import (
     Finish,
     Message,
     Open,
-    Origin,
     Params,
     Request,
     Start,
@@ -42,6 +41,7 @@ from weft.model import (
 )
 from weft.tokens import counter_for
 
+from . import OFFLINE_MODEL
 from .replies import (
     Said,
     answer_question,
@@ -61,7 +61,6 @@ from .tool_choice import (
     wishes,
 )
 
-OFFLINE_MODEL = "weft-offline"
 PIECE = 24
 SUMMARY = 1000
 
@@ -120,11 +119,6 @@ def answer(request: Request) -> Iterator[Event]:
     written = count(Message("assistant", blocks))
     yield Finish(stop=stop, usage=Usage(input=spent, output=written))
     yield End()
-
-
-def origin(request: Request) -> Origin:
-    """Who made the answer."""
-    return Origin("offline", "weft", request.model)
 
 
 def read_scene(request: Request) -> Scene:

@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 from weft.agent import present, to_json
-from weft.client import Asker, find_route
+from weft.client import ModelClient, find_route
 from weft.compact import SystemMessage, validate_compact_input
 from weft.errors import Refused
 from weft.history import PRIORITIES
@@ -59,11 +59,11 @@ def compact(call: ApiCall) -> JsonObject:
     }
 
 
-def find_asker(call: ApiCall) -> Asker:
+def find_asker(call: ApiCall) -> ModelClient:
     """Whoever answers for the model that was named, by our own keys; raises `Refused`."""
     state = call.state
     route = find_route(call.text("model"), "", state.settings.providers, state.catalog, pays=False)
-    return Asker(route.provider, route.model, state.catalog)
+    return ModelClient(route.provider, route.model, state.catalog)
 
 
 def revert(call: ApiCall) -> JsonObject:

@@ -22,7 +22,7 @@ from msgspec import structs
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
-from weft.client import Wire
+from weft.client import HttpClient
 from weft.codec import CODECS
 from weft.errors import ConfigError, Refused
 from weft.store import open_store
@@ -141,7 +141,7 @@ async def open_state(settings: Settings) -> AsyncGenerator[State]:
         )
     limits = settings.limits
     try:
-        async with Wire(limits.for_calls()) as wire:
+        async with HttpClient(limits.for_calls()) as wire:
             gate = Gate(limits.requests)
             state = State(settings, store, settings.catalog, wire, recorder, gate=gate)
             try:

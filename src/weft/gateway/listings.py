@@ -13,7 +13,7 @@ from typing import Any, cast
 import orjson
 from msgspec import Struct
 
-from weft.client import RELAY, Provider, Wire, read_all
+from weft.client import RELAY, HttpClient, Provider, read_all
 from weft.errors import UpstreamProtocolError
 from weft.model import JsonObject
 
@@ -56,7 +56,7 @@ class Listings:
         self._read_at = 0.0
         self._reading: asyncio.Task[None] | None = None
 
-    async def read(self, wire: Wire, providers: tuple[Provider, ...]) -> tuple[Listed, ...]:
+    async def read(self, wire: HttpClient, providers: tuple[Provider, ...]) -> tuple[Listed, ...]:
         """The lists, at most a minute old; callers at the same time share one round of requests.
 
         An upstream that needs a key and has none serves only clients that bring their own.
@@ -79,13 +79,13 @@ class Listings:
             return False
         return not any(name == model or name.startswith(f"{model}-") for name in listed.models)
 
-    async def _read(self, wire: Wire, providers: tuple[Provider, ...]) -> None:
+    async def _read(self, wire: HttpClient, providers: tuple[Provider, ...]) -> None:
         results = await asyncio.gather(*(_list_models(wire, provider) for provider in providers))
         self._listed = {result.upstream: result for result in results}
         self._read_at = monotonic()
 
 
-async def _list_models(wire: Wire, provider: Provider) -> Listed:
+async def _list_models(wire: HttpClient, provider: Provider) -> Listed:
     """One upstream's list; an upstream without one serves its models all the same."""
     configured = tuple(name for name in provider.models if not set("*?[") & set(name))
     form = LISTINGS.get(provider.protocol, COMMON)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from msgspec import Struct
 
 from weft.agent import Agent, Compaction, Confirm, ContextUse
-from weft.client import OFFLINE, OFFLINE_MODEL, Asker, Provider, Route, find_route
+from weft.client import OFFLINE, OFFLINE_MODEL, ModelClient, Provider, Route, find_route
 from weft.demo.tools import demo_tools
 from weft.errors import Refused, WeftError
 from weft.history import Row
@@ -220,7 +220,7 @@ def compaction_question(call: ApiCall, thread: Thread, route: Route, use: Contex
     }
     compiled = thread.compile()
     scale = compiled.tokens / max(1, use.tokens)  # the planner counts with another counter
-    asker = Asker(route.provider, route.model, call.state.catalog)
+    asker = ModelClient(route.provider, route.model, call.state.catalog)
     try:
         result = thread.compact(model=asker, budget=int(use.target * scale), preview=True)
     except WeftError as error:

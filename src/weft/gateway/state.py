@@ -3,7 +3,7 @@
 from msgspec import Struct, field
 
 from weft.catalog import Catalog
-from weft.client import Provider, Wire
+from weft.client import HttpClient, Provider
 from weft.store import Store, ThreadRecord
 from weft.thread import read_title
 
@@ -48,7 +48,7 @@ class State(Struct, frozen=True):
     settings: Settings
     store: Store
     catalog: Catalog
-    wire: Wire
+    wire: HttpClient
     recorder: ExchangeRecorder | None = None
     titles: Titles = field(default_factory=Titles)
     gate: Gate = field(default_factory=lambda: Gate(LimitSettings().requests))

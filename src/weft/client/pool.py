@@ -1,0 +1,293 @@
+"""HTTP calls to upstreams, with aiohttp. This is the only module that imports it.
+
+`Pool.call` returns an `HttpReply` as soon as the status is known; the body is read as it arrives.
+`CallLimits` limits every call: the wait for a free connection, the connect, the first byte, the
+pause between two chunks, the whole call and the size of the answer. Every failure, before or inside
+the body, is an `UpstreamFailed` with the upstream's name: a cut connection never looks like the end
+of an answer.
+
+A read can be cancelled at any time without losing bytes, so a caller can wait for a chunk in steps.
+The caller closes the reply, which frees its connection.
+"""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from io import BytesIO
+
+import aiohttp
+from aiohttp.http_exceptions import HttpProcessingError
+
+from weft.errors import UpstreamFailed
+
+from .http import CallLimits
+from .provider import Provider
+from .retry import UNREACHED, Policy, plan_retry
+
+BAD_GATEWAY = 502
+UNAVAILABLE = 503
+GATEWAY_TIMEOUT = 504
+CHUNK_BYTES = 512 * 1024
+
+
+REASONS: dict[type[Exception], str] = {
+    aiohttp.ServerDisconnectedError: "it closed the connection",
+    aiohttp.ClientPayloadError: "its body is incomplete or badly framed",
+    aiohttp.ClientOSError: "the connection was lost",
+}
+
+
+class HttpReply:
+    """An upstream's answer whose body is still arriving."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        response: aiohttp.ClientResponse,
+        limits: CallLimits,
+        started: float,
+        slots: asyncio.Semaphore,
+    ) -> None:
+        self.provider = provider
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self._response = response
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._silent_at: float | None = started + limits.first_byte
+        self._total_at = started + limits.total
+        self._size = 0
+        self._slots: asyncio.Semaphore | None = slots
+        self._pause: asyncio.Timeout | None = None
+        self._closed = _closing(response)
+        if self._closed is not None:
+            self._closed.add_done_callback(self._wake)
+
+    async def read(self, patience: float | None = None) -> bytes | None:
+        """The next bytes of the body; `b""` at its end.
+
+        None means that `patience` seconds passed without a byte and no deadline is over; such a
+        pause does not extend them. Raises `UpstreamFailed` if the body breaks off.
+        """
+        content, pause_at = self._response.content, None
+        try:
+            while True:
+                data = content.read_nowait(-1)
+                if data:
+                    return self._take(data)
+                if content.at_eof():
+                    return b""
+                now = self._loop.time()
+                if self._silent_at is None:
+                    self._silent_at = now + self._limits.idle
+                if patience is not None and pause_at is None:
+                    pause_at = now + patience
+                deadline = min(self._silent_at, self._total_at)
+                if now >= deadline:
+                    raise self._late()
+                if pause_at is not None and now >= pause_at:
+                    return None
+                data = await self._wait(deadline if pause_at is None else min(deadline, pause_at))
+                if data:
+                    return self._take(data)
+        except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
+            raise UpstreamFailed(
+                f"upstream {self.provider.name!r} broke off its answer: {describe(error)}"
+            ) from None
+
+    def close(self) -> None:
+        """Free the connection; unread bytes are dropped."""
+        if self._closed is not None:
+            self._closed.remove_done_callback(self._wake)
+            self._closed = None
+        self._response.close()
+        if self._slots is not None:
+            self._slots.release()
+            self._slots = None
+
+    async def _wait(self, wake_at: float) -> bytes:
+        """The bytes that arrive before `wake_at`; none after that, or if the connection is lost."""
+        try:
+            async with asyncio.timeout_at(wake_at) as self._pause:
+                return await self._response.content.readany()
+        except TimeoutError as error:
+            if isinstance(error, aiohttp.ClientError):
+                raise
+            return b""
+        except RuntimeError:  # aiohttp raises it for a lost connection with nothing left to read
+            raise aiohttp.ClientPayloadError("the connection was closed") from None
+        finally:
+            self._pause = None
+
+    def _wake(self, _closed: "asyncio.Future[None]") -> None:
+        """Wake the reader, because the connection is gone.
+
+        If a chunk's framing is wrong, aiohttp closes the connection and reports the error only to
+        calls that wait for headers. A reader of the body would wait forever; reading again raises.
+        """
+        if self._pause is not None:
+            self._pause.reschedule(self._loop.time())
+
+    def _take(self, data: bytes) -> bytes:
+        self._silent_at = None
+        self._size += len(data)
+        if self._size > self._limits.answer_bytes:
+            raise UpstreamFailed(
+                f"upstream {self.provider.name!r} sent more than the {self._limits.answer_bytes} "
+                "bytes that an answer may have (limits.answer_bytes)",
+                status=BAD_GATEWAY,
+            )
+        return data
+
+    def _late(self) -> UpstreamFailed:
+        name = self.provider.name
+        if self._loop.time() >= self._total_at:
+            return _late(name, f"did not finish within {self._limits.total:g} seconds")
+        if self._size == 0:
+            return _late(name, f"sent no answer within {self._limits.first_byte:g} seconds")
+        return _late(name, f"sent nothing for {self._limits.idle:g} seconds amid its answer")
+
+
+class Pool:
+    """The connections of one event loop to all upstreams."""
+
+    def __init__(self, limits: CallLimits) -> None:
+        self.limits = limits
+        self._session: aiohttp.ClientSession | None = None
+        self._slots: dict[str, asyncio.Semaphore] = {}
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def call(
+        self,
+        method: str,
+        provider: Provider,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        policy: Policy,
+    ) -> HttpReply:
+        """Make a call; retries as the policy says, then raises `UpstreamFailed`."""
+        attempt = 1
+        while True:
+            try:
+                reply = await self._send(method, provider, path, body, headers)
+            except (aiohttp.ClientError, OSError) as error:
+                failed = self._unreachable(provider, error)
+                reached = not isinstance(error, aiohttp.ClientConnectorError)
+                delay = None if reached else plan_retry(policy, attempt, UNREACHED)
+                if delay is None:
+                    raise failed from None
+            else:
+                after = reply.headers.get("retry-after")
+                delay = plan_retry(policy, attempt, reply.status, after)
+                if delay is None:
+                    return reply
+                reply.close()
+            await asyncio.sleep(delay)
+            attempt += 1
+
+    async def _send(
+        self,
+        method: str,
+        provider: Provider,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+    ) -> HttpReply:
+        """One attempt, up to the answer's headers; it takes one of the upstream's connections."""
+        slots = await self._acquire(provider)
+        started = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(min(self.limits.first_byte, self.limits.total)):
+                response = await self._open().request(
+                    method,
+                    provider.url(path),
+                    # aiohttp writes a file in chunks; bytes it writes at once, blocking the loop.
+                    data=BytesIO(body) if body is not None and len(body) > CHUNK_BYTES else body,
+                    headers=headers,
+                    allow_redirects=False,
+                )
+        except BaseException:  # a cancelled call must free its connection, too
+            slots.release()
+            raise
+        return HttpReply(provider, response, self.limits, started, slots)
+
+    async def _acquire(self, provider: Provider) -> asyncio.Semaphore:
+        """Wait for a free connection. Each upstream has its own: one that hangs blocks no other."""
+        slots = self._slots.get(provider.base_url)
+        if slots is None:
+            slots = self._slots[provider.base_url] = asyncio.Semaphore(self.limits.connections)
+        if not slots.locked():
+            await slots.acquire()
+            return slots
+        try:
+            async with asyncio.timeout(self.limits.acquire):
+                await slots.acquire()
+        except TimeoutError:
+            raise UpstreamFailed(
+                f"all {self.limits.connections} connections to upstream {provider.name!r} are in "
+                "use (limits.upstream_connections)",
+                status=UNAVAILABLE,
+            ) from None
+        return slots
+
+    def _unreachable(self, provider: Provider, error: Exception) -> UpstreamFailed:
+        """The error of an upstream that never began to answer."""
+        if isinstance(error, aiohttp.ServerTimeoutError):
+            words = f"accepted no connection within {self.limits.connect:g} seconds"
+            return _late(provider.name, words)
+        if isinstance(error, TimeoutError):
+            seconds = min(self.limits.first_byte, self.limits.total)
+            return _late(provider.name, f"sent no answer within {seconds:g} seconds")
+        return UpstreamFailed(f"upstream {provider.name!r} cannot be reached: {describe(error)}")
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=0
+                ),  # `_acquire` counts them instead, with a deadline
+                timeout=aiohttp.ClientTimeout(total=None, connect=self.limits.connect),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=True,
+            )
+        return self._session
+
+
+def _closing(response: aiohttp.ClientResponse) -> "asyncio.Future[None] | None":
+    """A future that is done when the connection is lost; None if the answer is complete."""
+    connection = response.connection
+    protocol = None if connection is None else connection.protocol
+    closed = None if protocol is None else protocol.closed
+    if closed is not None:
+        # The future belongs to the connection, which may serve many answers. It fails if the
+        # connection is reset, and asyncio logs failures that nobody retrieves.
+        closed.remove_done_callback(_retrieve)
+        closed.add_done_callback(_retrieve)
+    return closed
+
+
+def _retrieve(closed: "asyncio.Future[None]") -> None:
+    if not closed.cancelled():
+        closed.exception()
+
+
+def _late(name: str, words: str) -> UpstreamFailed:
+    return UpstreamFailed(f"upstream {name!r} {words}", status=GATEWAY_TIMEOUT)
+
+
+def describe(error: Exception) -> str:
+    """The reason without addresses or bytes, because clients of the gateway read it too."""
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "its host name is not known"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
+        return "its TLS certificate or handshake is not valid"
+    reason = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(reason, OSError) and reason.errno:
+        return os.strerror(reason.errno).lower()
+    return REASONS.get(type(error), type(error).__name__)
