@@ -24,7 +24,7 @@ from .base import (
 from .landing import checksum
 from .memory import MemoryStore
 from .sqlite import SqliteStore
-from .upkeep import Dropped, Flaw, Judge, Kind, Reason, Tombstone, Upkeep
+from .maintenance import Dropped, Flaw, Judge, Kind, Reason, Tombstone, Upkeep
 
 __all__ = [
     "DELETED",

@@ -22,7 +22,7 @@ from msgspec import Struct
 from weft.ids import Id
 
 if TYPE_CHECKING:
-    from .upkeep import Upkeep
+    from .maintenance import Upkeep
 
 DELETED = "\x7f"
 """What the name of a deleted thread begins with. Nobody can give a thread such a name, so the old

@@ -29,8 +29,8 @@ from .base import (
 )
 from .landing import name_taken, no_thread
 from .memory_upkeep import MemoryUpkeep
-from .upkeep import Tombstone, Upkeep
-from .words import read_words
+from .maintenance import Tombstone, Upkeep
+from .word_split import read_words
 
 DEFAULT_BRANCH = "main"
 

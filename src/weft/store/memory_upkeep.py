@@ -9,7 +9,7 @@ from weft.ids import Id
 
 from .base import AttemptRecord, Step
 from .landing import checksum
-from .upkeep import Dropped, Flaw, Kind, Reason, Tombstone
+from .maintenance import Dropped, Flaw, Kind, Reason, Tombstone
 
 if TYPE_CHECKING:
     from .memory import Tables

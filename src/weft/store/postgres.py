@@ -26,7 +26,7 @@ from weft.errors import StoreError
 from .database import Database, Deferred, Dialect, Found, Row, Tip
 from .migrations import scripts
 from .relational import SqlStore
-from .words import read_words
+from .word_split import read_words
 
 ADVISORY = 0x77656674  # one number for every weft store; the database's oid keeps stores apart
 BEGIN_SHARED = b"BEGIN; SELECT pg_advisory_xact_lock_shared(%d)" % ADVISORY

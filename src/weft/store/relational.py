@@ -37,7 +37,7 @@ from .landing import (
     write_landing,
 )
 from .sql_upkeep import SqlUpkeep
-from .upkeep import Upkeep
+from .maintenance import Upkeep
 
 CHUNK = 500  # ids per statement; SQLite takes at most 999 variables in old builds
 EVERYTHING = 2**62

@@ -9,7 +9,7 @@ from .database import Database, Row
 from .landing import checksum
 from .sql_mending import mend, read_log
 from .sql_shapes import SHAPES
-from .upkeep import Dropped, Flaw, Kind, Reason, Tombstone
+from .maintenance import Dropped, Flaw, Kind, Reason, Tombstone
 
 PAGE = 1000
 

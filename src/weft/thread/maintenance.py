@@ -70,7 +70,7 @@ def _is_torn(target: Target) -> bool:
 
 def _remake(target: Target) -> list[str]:
     """What was saved into a new file, and what was not."""
-    from weft.store.salvage import salvage  # locks files as POSIX does, which is not everywhere
+    from weft.salvage import salvage  # locks files as POSIX does, which is not everywhere
 
     saved = salvage(str(target).removeprefix(SQLITE), JUDGE, time())
     with _Opened(target) as store:

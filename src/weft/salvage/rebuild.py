@@ -15,13 +15,13 @@ from weft.errors import Damaged
 from weft.ids import SIZE, Id
 from weft.store.landing import checksum
 from weft.store.sqlite import SqliteFile
-from weft.store.upkeep import Judge, Tombstone
+from weft.store.maintenance import Judge, Tombstone
 
 from .graph import HOLE, Graph, judge_commits
-from .holding import Holding
+from .repair_lock import Holding
 from .names import End, Names, plan_names
 from .pages import Pages
-from .remains import COMMIT_IDS, ENTRY_IDS, PLACES, Remains, Row, gather
+from .recovered_rows import COMMIT_IDS, ENTRY_IDS, PLACES, Remains, Row, gather
 
 AT_ONCE = 1000
 REASONS = frozenset({"forgotten", "damaged"})

@@ -22,9 +22,9 @@ from msgspec import Struct, field
 
 from weft.ids import Id
 from weft.store.landing import checksum
-from weft.store.upkeep import Judge, Tombstone
+from weft.store.maintenance import Judge, Tombstone
 
-from .remains import COMMIT_IDS, PLACES, Remains, Row
+from .recovered_rows import COMMIT_IDS, PLACES, Remains, Row
 
 LONGEST_RUN, LONGEST_MERGE = 5, 200
 TRIED_OTHERS = 1000  # entries of other commits: some things are said more than once

@@ -22,9 +22,9 @@ import pytest
 import weft
 from weft.cli.main import main
 from weft.errors import Damaged, StoreError
-from weft.store.salvage.holding import Holding
-from weft.store.salvage.pages import Pages
-from weft.store.salvage.remains import gather
+from weft.salvage.repair_lock import Holding
+from weft.salvage.pages import Pages
+from weft.salvage.recovered_rows import gather
 from weft.thread.maintenance import forget, fsck, mend
 
 LARGE = bool(os.environ.get("WEFT_TORTURE"))

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from weft.store.landing import checksum
 
 from .graph import Graph, Whole
-from .remains import PLACES, REF_NAMES, THREAD_NAMES, Remains, Row
+from .recovered_rows import PLACES, REF_NAMES, THREAD_NAMES, Remains, Row
 
 AFTER = "-after-damage"
 TAG = "tag:"
