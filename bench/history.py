@@ -255,7 +255,7 @@ def bench_postgres(url: str, count: int) -> None:
                     for _ in range(ROUNDS)]  # fmt: skip
         say("plain read of one thread's rows", each(best(reads), 1))
         say("cold compile of twice as many messages", each(best(compiles), 1))
-        size = thread.store.upkeep().size() / (2 * count)
+        size = thread.store.maintenance().size() / (2 * count)
         say("bytes on disk a message", f"{size:.0f}")
         thread.close()
         bench_verbs(address, count, single, cpu=False)

@@ -22,9 +22,9 @@ import pytest
 import weft
 from weft.cli.main import main
 from weft.errors import Damaged, StoreError
-from weft.salvage.repair_lock import Holding
 from weft.salvage.pages import Pages
 from weft.salvage.recovered_rows import gather
+from weft.salvage.repair_lock import Holding
 from weft.thread.maintenance import forget, fsck, mend
 
 LARGE = bool(os.environ.get("WEFT_TORTURE"))
@@ -416,7 +416,7 @@ def test_what_is_said_to_be_lost_is_what_is_lost(share: float, tmp_path: Path) -
     store = weft.store.open_store(path)
     kept = sum(store.count(record.name) for record in store.threads())
     logged = sum(len(store.operations(r.name, limit=1000)) for r in store.threads())
-    graves = sum(kind == "commit" for kind, _ in store.upkeep().tombstones())
+    graves = sum(kind == "commit" for kind, _ in store.maintenance().tombstones())
     store.close()
     for pattern, lost in ((LOST, 2 * COUNT - kept + graves), (UNDONE, 2 * COUNT - logged)):
         found = pattern.search(told)

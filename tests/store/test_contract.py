@@ -397,7 +397,7 @@ def test_a_nested_transaction_is_taken_back_alone(store: Store) -> None:
         land(store, "h", "g", old="g")
     assert names(store.walk("t", id_of("h"))) == "a b c g h"
     assert [op.seq for op in store.operations("t")] == [5, 4, 3, 2, 1]
-    assert store.upkeep().flaws() == []
+    assert store.maintenance().flaws() == []
 
 
 def test_nested_transactions_nest_further(store: Store) -> None:
@@ -417,7 +417,7 @@ def test_nested_transactions_nest_further(store: Store) -> None:
         raise KeyError
     assert store.read_ref("t", "main") == id_of("f")
     assert store.count("t") == 4
-    assert store.upkeep().flaws() == []
+    assert store.maintenance().flaws() == []
 
 
 def test_names_and_threads_of_a_failed_nested_transaction_are_gone(store: Store) -> None:
@@ -436,7 +436,7 @@ def test_names_and_threads_of_a_failed_nested_transaction_are_gone(store: Store)
     assert store.refs("t") == {"main": id_of("a"), "side": id_of("c")}
     assert store.read_thread("new") is None
     assert store.attempts("t") == []
-    assert store.upkeep().flaws() == []
+    assert store.maintenance().flaws() == []
 
 
 def test_an_error_of_the_store_inside_a_nested_transaction_does_not_end_the_outer(
@@ -453,7 +453,7 @@ def test_an_error_of_the_store_inside_a_nested_transaction_does_not_end_the_oute
         land(store, "e", "b", old="b")
     assert names(store.walk("t", id_of("e"))) == "a b e"
     assert store.count("t") == 3
-    assert store.upkeep().flaws() == []
+    assert store.maintenance().flaws() == []
 
 
 def test_commits_are_found_by_links_the_newest_first(store):
@@ -581,10 +581,10 @@ def test_a_deleted_thread_is_found_by_nothing(store: Store) -> None:
 
 def test_a_dropped_thread_leaves_nothing(store: Store) -> None:
     land(store, "a")
-    upkeep = store.upkeep()
+    maintenance = store.maintenance()
     with store.transaction():
-        upkeep.drop("t", {id_of("a"): ""})
-        upkeep.drop_thread("t")
+        maintenance.drop("t", {id_of("a"): ""})
+        maintenance.drop_thread("t")
     assert store.threads() == []
     assert store.read_thread("t") is None
-    assert upkeep.flaws() == []
+    assert maintenance.flaws() == []

@@ -56,7 +56,7 @@ def test_a_sound_store_is_clean(store: Store) -> None:
 
 def test_a_sound_store_is_repaired_by_leaving_it_alone(store: Store) -> None:
     busy_thread(store)
-    assert store.upkeep().mend() == []
+    assert store.maintenance().repair_structure() == []
     assert mend(store) == ([], fsck(store))
 
 
@@ -132,7 +132,7 @@ def test_what_is_said_again_in_another_thread_stays_forgotten(store: Store, swep
         assert gc(store, days=-1).commits == 3
     ids = [info.id for info in said_again(store, "second").log()]
     assert fsck(store).flaws == ()
-    assert not [data for _, data in store.upkeep().entries() if SECRET[:8].encode() in data]
+    assert not [data for _, data in store.maintenance().entries() if SECRET[:8].encode() in data]
     with weft.open(store, "second") as t:
         assert [info.id for info in t.log()] == ids
         assert SECRET[:8] not in str(t.compile().tools)

@@ -105,13 +105,15 @@ def test_an_archive_may_be_packed(store: Store) -> None:
 
 
 def test_what_was_forgotten_stays_forgotten(store: Store) -> None:
-    (entry, data), *_ = store.upkeep().entries()
-    store.upkeep().bury("entry", entry, data.replace(b"be brief", b"FORGOTTEN"), "forgotten", 1.0)
+    (entry, data), *_ = store.maintenance().entries()
+    store.maintenance().write_tombstone(
+        "entry", entry, data.replace(b"be brief", b"FORGOTTEN"), "forgotten", 1.0
+    )
     other = MemoryStore()
     archive = archive_bytes(store, ["work"])
     import_bytes(other, archive)
     assert b'"text":"be brief"' not in archive
-    assert other.upkeep().tombstones()["entry", entry].reason == "forgotten"
+    assert other.maintenance().tombstones()["entry", entry].reason == "forgotten"
     assert archive_bytes(other, ["work"]) == archive
 
 

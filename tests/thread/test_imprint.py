@@ -136,7 +136,7 @@ def test_storage_grows_by_what_is_new(store: Store) -> None:
     for n in range(161):
         exchange(weft.open(store) if n % 7 == 0 else t, f"question {n:03}", f"answer {n:03}")
         if n % 20 == 0:
-            sizes.append(sum(len(data) for _, data in store.upkeep().entries()))
+            sizes.append(sum(len(data) for _, data in store.maintenance().entries()))
     grown = [(after - before) / 20 for before, after in pairwise(sizes)]
     assert max(grown) < 1500  # bytes a turn, where a chain began anew as well
     assert sum(grown[4:]) < 2 * sum(grown[:4])
@@ -150,7 +150,7 @@ def test_tools_are_kept_once_for_all_threads(store: Store) -> None:
         for number in range(3):
             told.append((name, *exchange(t, f"{name} says {number}", "answer", tools=tools)))
         told.append((name, *exchange(t, f"{name} has other tools", "answer", tools=tools[::-1])))
-    kept = [data for _, data in store.upkeep().entries() if b'"t17' in data]
+    kept = [data for _, data in store.maintenance().entries() if b'"t17' in data]
     assert len(kept) == 2
     for name, info, body in told:
         assert weft.open(store, thread=name).show(info, sent=True).body == body
@@ -237,7 +237,7 @@ def test_a_forgotten_text_is_said_to_be_forgotten(store: Store) -> None:
     with pytest.raises(ThreadError, match="was forgotten"):
         t.show(fourth, sent=True)
     assert fsck(store).clean
-    assert not any(b"hunter2xyz" in data for _, data in store.upkeep().entries())
+    assert not any(b"hunter2xyz" in data for _, data in store.maintenance().entries())
 
 
 def test_a_forgotten_word_of_the_body_alone_is_said_too(store: Store) -> None:

@@ -15,7 +15,7 @@ from .compile import HIDDEN_KINDS, Count, View, show_rows, shows
 from .conflict import CHOICES, AnyConflict, Choose, Conflict, ResultConflict, SetupConflict
 from .diff import Delta, Diff, diff_rows
 from .forget import Erased, forget_text, plan_forget
-from .fsck import JUDGE, Report, end_where_readable, examine, repair
+from .fsck import OBJECT_FORMAT, Report, end_where_readable, examine, repair
 from .gc import Swept, sweep
 from .graph import TAG, merge_base, read_ancestors, read_branches, read_tags, read_writers
 from .json_check import check_json
@@ -72,7 +72,7 @@ from .signatures import is_signed
 __all__ = [
     "CHOICES",
     "HIDDEN_KINDS",
-    "JUDGE",
+    "OBJECT_FORMAT",
     "PRIORITIES",
     "REDO",
     "TAG",

@@ -56,17 +56,17 @@ class Erased(Struct, frozen=True):
 
 def plan_forget(store: Store, text: str) -> Erased:
     """What holds the text; nothing is written."""
-    upkeep = store.upkeep()
+    maintenance = store.maintenance()
     return Erased(
-        tuple(id for id, data in upkeep.entries() if without(data, text) != data),
+        tuple(id for id, data in maintenance.entries() if without(data, text) != data),
         tuple(
             step.commit.id
-            for _, step in upkeep.commits()
+            for _, step in maintenance.commits()
             if without(step.commit.data, text) != step.commit.data
         ),
         tuple(
             key
-            for key, _, attempt in upkeep.attempts()
+            for key, _, attempt in maintenance.attempts()
             if without(attempt.data, text) != attempt.data
         ),
     )
@@ -76,25 +76,25 @@ def forget_text(store: Store, text: str, created: float) -> Erased:
     """Erase the text from everything the store has, whatever thread or branch it is on."""
     with store.transaction():
         found = plan_forget(store, text)
-        upkeep = store.upkeep()
+        maintenance = store.maintenance()
         before = {
             (thread, step.commit.id): commit_text(step.contents)
             for thread, step in _touched(store, found)
         }
-        for id, data in list(upkeep.entries()):
+        for id, data in list(maintenance.entries()):
             if id in found.entries:
-                upkeep.bury("entry", id, without(data, text), "forgotten", created)
-        for _, step in list(upkeep.commits()):
+                maintenance.write_tombstone("entry", id, without(data, text), "forgotten", created)
+        for _, step in list(maintenance.commits()):
             if step.commit.id in found.commits:
                 data = without(step.commit.data, text)
-                upkeep.bury("commit", step.commit.id, data, "forgotten", created)
-        for key, _, attempt in list(upkeep.attempts()):
+                maintenance.write_tombstone("commit", step.commit.id, data, "forgotten", created)
+        for key, _, attempt in list(maintenance.attempts()):
             if key in found.attempts:
-                upkeep.put_attempt(key, attempt.state, without(attempt.data, text))
+                maintenance.put_attempt(key, attempt.state, without(attempt.data, text))
         for thread, step in _touched(store, found):
             old = before[(thread, step.commit.id)]
-            upkeep.retext(thread, step.commit.id, old, commit_text(step.contents))
-    store.upkeep().scrub()
+            maintenance.reindex(thread, step.commit.id, old, commit_text(step.contents))
+    store.maintenance().scrub()
     return found
 
 
@@ -199,6 +199,6 @@ def _unescaped(found: re.Match[str]) -> str:
 
 def _touched(store: Store, found: Erased) -> Iterator[tuple[str, Step]]:
     entries = set(found.entries)
-    for thread, step in list(store.upkeep().commits()):
+    for thread, step in list(store.maintenance().commits()):
         if entries.intersection(step.commit.entries):
             yield thread, step

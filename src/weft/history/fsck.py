@@ -18,7 +18,7 @@ from msgspec import Struct
 from weft.errors import Damaged, StoreError
 from weft.ids import Id, object_id
 from weft.model import Message, Text
-from weft.store import Flaw, Judge, Landing, Step, Store, Tombstone, Upkeep
+from weft.store import Flaw, Landing, Maintenance, ObjectFormat, Step, Store, Tombstone
 
 from .attempts import damaged_attempt, decode_attempt
 from .compile import View
@@ -57,17 +57,17 @@ class Report(Struct, frozen=True):
 
 def examine(store: Store, checksum: Callable[[tuple[object, ...]], int]) -> Report:
     """Look at every object; damage that stops the reading is itself a finding."""
-    upkeep = store.upkeep()
+    maintenance = store.maintenance()
     flaws: list[Flaw] = []
     counts = {"entry": 0, "commit": 0, "attempt": 0}
     buried: Buried = {}
     try:
-        buried = upkeep.tombstones()
+        buried = maintenance.tombstones()
         for look in (_wrong_entries, _wrong_commits, _wrong_attempts):
-            for kind, flaw in look(upkeep, buried, checksum):
+            for kind, flaw in look(maintenance, buried, checksum):
                 counts[kind] += 1
                 flaws += [] if flaw is None else [flaw]
-        flaws += upkeep.flaws()
+        flaws += maintenance.flaws()
     except StoreError as error:
         flaws.append(Flaw("file", "store", str(error)))
     forgotten = sum(tombstone.reason == "forgotten" for tombstone in buried.values())
@@ -82,26 +82,28 @@ def examine(store: Store, checksum: Callable[[tuple[object, ...]], int]) -> Repo
 
 def repair(store: Store, report: Report, created: float) -> list[str]:
     """Put right what can be, and say what was done, a line for each."""
-    upkeep = store.upkeep()
+    maintenance = store.maintenance()
     done: list[str] = []
     with store.transaction():
         wrong = {(flaw.kind, flaw.name) for flaw in report.flaws}
-        for id, data in list(upkeep.entries()):
+        for id, data in list(maintenance.entries()):
             if ("entry", id.hex()) in wrong:
-                upkeep.bury("entry", id, _stand_in(data), "damaged", created)
+                maintenance.write_tombstone("entry", id, _stand_in(data), "damaged", created)
                 done.append(f"entry {id.hex()} is a line that says {DAMAGED}")
-        for _, step in list(upkeep.commits()):
+        for _, step in list(maintenance.commits()):
             if ("commit", step.commit.id.hex()) in wrong and not _is_whole(step):
                 body = Body(Append() if step.commit.kind == "append" else Rewrite())
-                upkeep.bury("commit", step.commit.id, encode_body(body), "damaged", created)
+                maintenance.write_tombstone(
+                    "commit", step.commit.id, encode_body(body), "damaged", created
+                )
                 done.append(
                     f"commit {step.commit.id.hex()} keeps its lines and no words of its own"
                 )
-        for key, _, attempt in list(upkeep.attempts()):
+        for key, _, attempt in list(maintenance.attempts()):
             if ("attempt", str(key)) in wrong:
-                upkeep.put_attempt(key, "failed", damaged_attempt(DAMAGED))
+                maintenance.put_attempt(key, "failed", damaged_attempt(DAMAGED))
                 done.append(f"an attempt at commit {attempt.commit.hex()} says {DAMAGED}")
-        done += upkeep.mend()
+        done += maintenance.repair_structure()
     return done
 
 
@@ -111,7 +113,7 @@ def end_where_readable(store: Store, thread: str, branch: str, created: float) -
     A rewrite may name lines that only a lost commit would have. The result says what was done.
     """
     head = store.read_ref(thread, branch)
-    buried = store.upkeep().tombstones()
+    buried = store.maintenance().tombstones()
     view, passed = View(), False
     for step in [] if head is None else store.walk(thread, head):
         try:
@@ -129,9 +131,9 @@ def end_where_readable(store: Store, thread: str, branch: str, created: float) -
 
 
 def _wrong_entries(
-    upkeep: Upkeep, buried: Buried, checksum: Callable[[tuple[object, ...]], int]
+    maintenance: Maintenance, buried: Buried, checksum: Callable[[tuple[object, ...]], int]
 ) -> Iterator[tuple[str, Flaw | None]]:
-    for id, data in upkeep.entries():
+    for id, data in maintenance.entries():
         tombstone = buried.get(("entry", id))
         if tombstone is not None:
             wrong = checksum((data,)) != tombstone.checksum
@@ -143,9 +145,9 @@ def _wrong_entries(
 
 
 def _wrong_commits(
-    upkeep: Upkeep, buried: Buried, checksum: Callable[[tuple[object, ...]], int]
+    maintenance: Maintenance, buried: Buried, checksum: Callable[[tuple[object, ...]], int]
 ) -> Iterator[tuple[str, Flaw | None]]:
-    for thread, step in upkeep.commits():
+    for thread, step in maintenance.commits():
         commit = step.commit
         tombstone = buried.get(("commit", commit.id))
         if tombstone is not None:
@@ -158,11 +160,11 @@ def _wrong_commits(
 
 
 def _wrong_attempts(
-    upkeep: Upkeep,
+    maintenance: Maintenance,
     buried: Buried,  # noqa: ARG001 - no id covers an attempt, so none has a tombstone
     checksum: Callable[[tuple[object, ...]], int],  # noqa: ARG001 - the store checks its own
 ) -> Iterator[tuple[str, Flaw | None]]:
-    for key, thread, attempt in upkeep.attempts():
+    for key, thread, attempt in maintenance.attempts():
         try:
             decode_attempt(attempt)
         except StoreError:
@@ -190,7 +192,7 @@ def _stand_in(data: bytes) -> bytes:
     return msgspec.json.encode(Message(role, (Text(DAMAGED),)), order="sorted")
 
 
-JUDGE = Judge(
+OBJECT_FORMAT = ObjectFormat(
     entry_id=partial(object_id, "entry"),
     commit_id=commit_id,
     stand_in=_stand_in,

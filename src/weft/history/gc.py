@@ -30,27 +30,29 @@ class Swept(Struct, frozen=True):
 
 def sweep(store: Store, since: float, *, preview: bool = False) -> Swept:
     """Drop what is unreachable and was last named before `since`."""
-    upkeep = store.upkeep()
+    maintenance = store.maintenance()
     total = [0, 0, 0]
     with store.transaction():
         parents: dict[str, dict[Id, tuple[Id, ...]]] = {}
         texts: dict[str, dict[Id, str]] = {}
-        for thread, step in upkeep.commits():
+        for thread, step in maintenance.commits():
             parents.setdefault(thread, {})[step.commit.id] = step.commit.parents
             texts.setdefault(thread, {})[step.commit.id] = commit_text(step.contents)
         finished = [record.name for record in store.threads(deleted=True)]
         finished = [name for name in finished if _is_before(name, since)]
         for thread, graph in parents.items():
-            named = set[Id]() if thread in finished else upkeep.named(thread, since)
+            named = (
+                set[Id]() if thread in finished else maintenance.referenced_commits(thread, since)
+            )
             kept = reach(named, graph)
             gone = {id: texts[thread][id] for id in graph if id not in kept}
-            done = Dropped(len(gone), 0, 0) if preview else upkeep.drop(thread, gone)
+            done = Dropped(len(gone), 0, 0) if preview else maintenance.drop(thread, gone)
             for place, count in enumerate((done.commits, done.entries, done.operations)):
                 total[place] += count
         for thread in () if preview else finished:
-            upkeep.drop_thread(thread)
+            maintenance.drop_thread(thread)
     if not preview and total[0]:
-        upkeep.scrub()
+        maintenance.scrub()
     return Swept(total[0], total[1], total[2], len(finished))
 
 

@@ -22,7 +22,7 @@ from msgspec import Struct, field
 
 from weft.ids import Id
 from weft.store.landing import checksum
-from weft.store.maintenance import Judge, Tombstone
+from weft.store.maintenance import ObjectFormat, Tombstone
 
 from .recovered_rows import COMMIT_IDS, PLACES, Remains, Row
 
@@ -85,7 +85,7 @@ def judge_commits(
     remains: Remains,
     entries: dict[int, Id],
     tombstones: dict[tuple[str, Id], Tombstone],
-    judge: Judge,
+    judge: ObjectFormat,
 ) -> Graph:
     """Every commit that is whole, read or made again."""
     return _Judging(remains, entries, tombstones, judge).run()
@@ -99,7 +99,7 @@ class _Judging:
         remains: Remains,
         entries: dict[int, Id],
         tombstones: dict[tuple[str, Id], Tombstone],
-        judge: Judge,
+        judge: ObjectFormat,
     ) -> None:
         self._rows = cast(dict[int, Row], remains.table("commits"))
         self._names = remains.ids(COMMIT_IDS)

@@ -14,14 +14,14 @@ from msgspec import Struct
 from weft.errors import Damaged
 from weft.ids import SIZE, Id
 from weft.store.landing import checksum
+from weft.store.maintenance import ObjectFormat, Tombstone
 from weft.store.sqlite import SqliteFile
-from weft.store.maintenance import Judge, Tombstone
 
 from .graph import HOLE, Graph, judge_commits
-from .repair_lock import Holding
 from .names import End, Names, plan_names
 from .pages import Pages
 from .recovered_rows import COMMIT_IDS, ENTRY_IDS, PLACES, Remains, Row, gather
+from .repair_lock import Holding
 
 AT_ONCE = 1000
 REASONS = frozenset({"forgotten", "damaged"})
@@ -73,7 +73,7 @@ class Salvage(Struct, frozen=True):
         return [*told, *self.nameless, *map(str, self.ends)]
 
 
-def salvage(path: str, judge: Judge, created: float) -> Salvage:
+def salvage(path: str, judge: ObjectFormat, created: float) -> Salvage:
     """Put a new file with all that is whole in the place of a damaged one, which is kept beside it.
 
     Raises `StoreError` where somebody has the store open, and `Damaged` where nothing of a store
@@ -101,7 +101,7 @@ def salvage(path: str, judge: Judge, created: float) -> Salvage:
 class _Rebuilding:
     """One new file, filled."""
 
-    def __init__(self, file: SqliteFile, judge: Judge, created: float) -> None:
+    def __init__(self, file: SqliteFile, judge: ObjectFormat, created: float) -> None:
         self._file = file
         self._judge = judge
         self._created = created

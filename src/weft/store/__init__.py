@@ -22,9 +22,9 @@ from .base import (
     read_deleted_name,
 )
 from .landing import checksum
+from .maintenance import Dropped, Flaw, Kind, Maintenance, ObjectFormat, Reason, Tombstone
 from .memory import MemoryStore
 from .sqlite import SqliteStore
-from .maintenance import Dropped, Flaw, Judge, Kind, Reason, Tombstone, Upkeep
 
 __all__ = [
     "DELETED",
@@ -32,13 +32,14 @@ __all__ = [
     "CommitRecord",
     "Dropped",
     "Flaw",
-    "Judge",
     "Kind",
     "Landing",
     "Link",
+    "Maintenance",
     "Match",
     "MemoryStore",
     "Node",
+    "ObjectFormat",
     "Operation",
     "Reason",
     "SqliteStore",
@@ -47,7 +48,6 @@ __all__ = [
     "ThreadRecord",
     "Tombstone",
     "Unindexed",
-    "Upkeep",
     "checksum",
     "deleted_name",
     "open_store",

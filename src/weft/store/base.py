@@ -2,7 +2,7 @@
 
 A store holds bytes and names and understands neither: entries by id, commits by thread and id,
 refs, and the log of operations. Everything a verb writes is one `Landing`, so that objects, the
-ref and the log line are there together or not at all. A ref moves by compare-and-swap: a landing
+ref and the log line are written together or not at all. A ref moves by compare-and-swap: a landing
 that saw another head raises `RefMoved` and leaves nothing behind.
 
 Commits know their *line* and *depth*: a commit continues the line of its first parent unless
@@ -22,7 +22,7 @@ from msgspec import Struct
 from weft.ids import Id
 
 if TYPE_CHECKING:
-    from .maintenance import Upkeep
+    from .maintenance import Maintenance
 
 DELETED = "\x7f"
 """What the name of a deleted thread begins with. Nobody can give a thread such a name, so the old
@@ -45,7 +45,7 @@ def read_deleted_name(name: str) -> tuple[str, float] | None:
 class CommitRecord(Struct, frozen=True, gc=False):
     """A commit as stored. `data` is the body that its id covers, beside parents and entries.
 
-    `created`, `usage` and `chain` are outside the id: a time, what a model reported, and the
+    `created`, `usage` and `chain` are not covered by the id: a time, what a model reported, and the
     chained match key by which a stateless request finds this commit.
     """
 
@@ -168,7 +168,7 @@ class Store(Protocol):
     """Bytes and names. Every method may be called from any thread of the process."""
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Everything inside lands together; an exception takes all of it back.
+        """Everything inside is written together; an exception rolls all of it back.
 
         Nested, it takes back only what was done inside the inner one, and the outer goes on.
         """
@@ -314,7 +314,7 @@ class Store(Protocol):
         """Indexed commits of the thread that have every word, best first."""
         ...
 
-    def upkeep(self) -> "Upkeep":
+    def maintenance(self) -> "Maintenance":
         """The other side of the store: what `fsck`, `gc` and `forget` ask of it."""
         ...
 

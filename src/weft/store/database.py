@@ -12,13 +12,13 @@ from msgspec import Struct
 
 from weft.ids import Id
 
-Row = tuple[Any, ...]
+SqlRow = tuple[Any, ...]
 
-Place = tuple[int, int, int, bool]
+CommitPosition = tuple[int, int, int, bool]
 """A commit's key, line and depth, and whether its line has gone on from it."""
 
 
-class Found(Struct, frozen=True):
+class SearchClauses(Struct, frozen=True):
     """What is a database's own in a search: how `commits c` is joined, chosen and ordered."""
 
     joins: str
@@ -31,18 +31,18 @@ class Found(Struct, frozen=True):
 class Dialect(Struct, frozen=True):
     """How one database says what others say otherwise.
 
-    `hold_thread` keeps other landings of one thread out until the transaction ends; it is empty
-    where a transaction keeps everybody out anyway. `index` adds a text under a key, `unindex`
-    takes it out again, `find` looks words up. `counts_on` is whether the key of the next row is
+    `lock_thread` keeps other landings of one thread out until the transaction ends; it is empty
+    where a transaction is exclusive anyway. `index` adds a text to full text under a key, `unindex`
+    removes it, `find` searches. `has_sequential_keys` is whether the key of the next row is always
     one more than the greatest.
     """
 
     name: str
-    hold_thread: str
+    lock_thread: str
     index: Callable[["Database", int, str], None]
     unindex: Callable[["Database", int, str], None]
-    find: Callable[[Sequence[str]], Found]
-    counts_on: bool = False
+    find: Callable[[Sequence[str]], SearchClauses]
+    has_sequential_keys: bool = False
 
 
 class Tip(Struct, frozen=True, gc=False):
@@ -55,7 +55,7 @@ class Tip(Struct, frozen=True, gc=False):
     at: tuple[int, str, Id | None]
     ref: int
     seq: int
-    place: Place | None
+    place: CommitPosition | None
     is_new: bool = False
 
 
@@ -71,7 +71,7 @@ class Deferred:
     def __init__(self) -> None:
         self.rows: dict[str, dict[Any, Sequence[Any]]] = {}
 
-    def put_off(self, sql: str, key: Any, values: Sequence[Any]) -> None:
+    def defer(self, sql: str, key: Any, values: Sequence[Any]) -> None:
         """Run this statement later; another one of the same key takes its place."""
         rows = self.rows.get(sql)
         if rows is None:
@@ -102,12 +102,12 @@ class Database(Protocol):
         """Whether the calling thread is inside one."""
         ...
 
-    def catch_up(self) -> None:
+    def flush_deferred(self) -> None:
         """Run what was put off."""
         ...
 
     def transaction(self, *, alone: bool = True) -> AbstractContextManager[None]:
-        """Everything inside lands together. `alone` waits until nobody else writes.
+        """Everything inside is written together. `alone` waits until nobody else writes.
 
         A nested one belongs to the outer one, and fails with it.
         """
@@ -117,11 +117,11 @@ class Database(Protocol):
         """Inside a transaction: an exception takes back only what was done inside."""
         ...
 
-    def together(self) -> AbstractContextManager[Any]:
+    def snapshot(self) -> AbstractContextManager[Any]:
         """Several reads on one connection."""
         ...
 
-    def read(self, sql: str, values: Sequence[Any] = ()) -> list[Row]: ...
+    def read(self, sql: str, values: Sequence[Any] = ()) -> list[SqlRow]: ...
     def write(self, sql: str, values: Sequence[Any] = ()) -> int:
         """Run one statement inside a transaction; the result is how many rows it touched."""
         ...

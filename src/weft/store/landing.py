@@ -6,7 +6,7 @@ left it there. Whether a commit is its line's tip comes along with the head, bec
 goes on in its line is what makes reading one range of an index.
 
 The statements of a landing see each other's effect only as long as nobody else lands in the same
-thread: SQLite's write lock sees to that, elsewhere `Dialect.hold_thread` does.
+thread: SQLite's write lock sees to that, elsewhere `Dialect.lock_thread` does.
 """
 
 from zlib import crc32
@@ -17,7 +17,7 @@ from weft.errors import Damaged, RefMoved, StoreError
 from weft.ids import Id
 
 from .base import CommitRecord, Landing
-from .database import Database, Deferred, Place, Tip
+from .database import CommitPosition, Database, Deferred, Tip
 
 TAKEN = "EXISTS (SELECT 1 FROM commits n WHERE n.line = c.line AND n.depth > c.depth)"
 LOGGED = "(SELECT coalesce(max(o.seq), 0) FROM operation o WHERE o.thread = {})"
@@ -39,7 +39,7 @@ MOVE_REF = "UPDATE ref SET target = ? WHERE key = ?"
 PUT_OPERATION = """INSERT INTO operation (thread, seq, verb, ref, old, new, was, created, checksum)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
-PUT_OFF_AT_MOST = 1024
+MAX_DEFERRED = 1024
 
 LOST = "SELECT 1 FROM thread t WHERE t.key = ? AND t.refs > {}"
 STANDS = """SELECT 1 FROM thread t WHERE t.key = ? AND t.head = ?
@@ -71,27 +71,27 @@ def write_landing(db: Database, thread: str, owner: int, landing: Landing) -> No
     have renamed or deleted it since, which is refused.
     """
     tip, db.tip = db.tip, None
-    put_off = db.deferred
+    deferred = db.deferred
     if tip is None or tip.at != (owner, landing.ref, landing.old):
         tip = _head(db, thread, owner, landing)
     if not _is_plain_child(landing, tip):
         new, is_new = _put_objects(db, owner, landing, tip)
-    elif put_off is not None and tip.is_new:
-        new, is_new = _put_child_off(put_off, owner, landing, tip), True
+    elif deferred is not None and tip.is_new:
+        new, is_new = _defer_child(deferred, owner, landing, tip), True
     else:
         new, is_new = _put_child(db, owner, landing, tip)
     if landing.is_switch:
         db.write("UPDATE thread SET head = ? WHERE key = ?", (landing.ref, owner))
     moved = (None if tip.place is None else tip.place[0], None if new is None else new[0])
-    _log(db, put_off, owner, landing, tip, moved)
+    _log(db, deferred, owner, landing, tip, moved)
     if new is not None:
         at = (owner, landing.ref, landing.new)
-        db.tip = Tip(at, tip.ref, tip.seq + 1, new, is_new and db.dialect.counts_on)
+        db.tip = Tip(at, tip.ref, tip.seq + 1, new, is_new and db.dialect.has_sequential_keys)
 
 
 def _log(
     db: Database,
-    put_off: Deferred | None,
+    deferred: Deferred | None,
     owner: int,
     landing: Landing,
     tip: Tip,
@@ -103,16 +103,16 @@ def _log(
     same = newest is not None and newest.id == landing.new and newest.created == landing.created
     line = (landing.verb, tip.ref, old, new, landing.was, None if same else landing.created)
     logged = (owner, tip.seq + 1, *line, checksum(line))
-    if put_off is None:
+    if deferred is None:
         if old != new:
             db.write(MOVE_REF, (new, tip.ref))
         db.write(PUT_OPERATION, logged)
         return
     if old != new:
-        put_off.put_off(MOVE_REF, tip.ref, (new, tip.ref))
-    put_off.put_off(PUT_OPERATION, (owner, tip.seq + 1), logged)
-    if len(put_off.rows[PUT_OPERATION]) >= PUT_OFF_AT_MOST:
-        db.catch_up()
+        deferred.defer(MOVE_REF, tip.ref, (new, tip.ref))
+    deferred.defer(PUT_OPERATION, (owner, tip.seq + 1), logged)
+    if len(deferred.rows[PUT_OPERATION]) >= MAX_DEFERRED:
+        db.flush_deferred()
 
 
 def _is_plain_child(landing: Landing, tip: Tip) -> bool:
@@ -130,7 +130,7 @@ def _is_plain_child(landing: Landing, tip: Tip) -> bool:
     )
 
 
-def _put_child(db: Database, owner: int, landing: Landing, tip: Tip) -> tuple[Place, bool]:
+def _put_child(db: Database, owner: int, landing: Landing, tip: Tip) -> tuple[CommitPosition, bool]:
     """What `_put_objects` does, for what nearly every landing is."""
     assert tip.place is not None
     (commit,), (entry,) = landing.commits, landing.entries
@@ -144,7 +144,7 @@ def _put_child(db: Database, owner: int, landing: Landing, tip: Tip) -> tuple[Pl
     return (key, line, depth + 1, False), True
 
 
-def _put_child_off(put_off: Deferred, owner: int, landing: Landing, tip: Tip) -> Place:
+def _defer_child(deferred: Deferred, owner: int, landing: Landing, tip: Tip) -> CommitPosition:
     """The place of an append behind a commit that this transaction has just made.
 
     A commit that is new has no children yet, so this one is new too; and since nobody else writes,
@@ -154,15 +154,17 @@ def _put_child_off(put_off: Deferred, owner: int, landing: Landing, tip: Tip) ->
     (commit,), ((id, data),) = landing.commits, landing.entries
     parent, line, depth, _ = tip.place
     key, depth = parent + 1, depth + 1
-    beside = outside(commit)
-    put_off.put_off(PUT_ENTRY, id, (id, data))
+    beside = unhashed_columns(commit)
+    deferred.defer(PUT_ENTRY, id, (id, data))
     place = (key, owner, commit.id, line, depth, commit.kind, parent, id)
     values = (*place, commit.id, commit.data, *beside, checksum(beside))
-    put_off.put_off(PUT_CHILD, key, values)
+    deferred.defer(PUT_CHILD, key, values)
     return key, line, depth, False
 
 
-def _put_objects(db: Database, owner: int, landing: Landing, tip: Tip) -> tuple[Place | None, bool]:
+def _put_objects(
+    db: Database, owner: int, landing: Landing, tip: Tip
+) -> tuple[CommitPosition | None, bool]:
     """Write entries, commits and checkpoints; where the ref goes, and whether that is new here."""
     known = {} if landing.old is None or tip.place is None else {landing.old: tip.place}
     keys: dict[Id, int] = {}
@@ -188,15 +190,15 @@ def checksum(columns: tuple[object, ...]) -> int:
     return crc32(_encode(columns))
 
 
-def outside(commit: CommitRecord) -> tuple[float, bytes | None, bytes | None]:
+def unhashed_columns(commit: CommitRecord) -> tuple[float, bytes | None, bytes | None]:
     """The columns of a commit that its id does not cover."""
     return commit.created, commit.usage, commit.chain
 
 
 def _head(db: Database, thread: str, owner: int, landing: Landing) -> Tip:
     """The ref as it is in the store; raises `RefMoved` if it does not point at `old`."""
-    if db.dialect.hold_thread:
-        db.read(db.dialect.hold_thread, (owner,))
+    if db.dialect.lock_thread:
+        db.read(db.dialect.lock_thread, (owner,))
     rows = db.read(HEAD, (owner, landing.ref))
     at = (owner, landing.ref, landing.old)
     if not rows:
@@ -246,8 +248,12 @@ def refuse_fewer(db: Database, owner: int) -> None:
 
 
 def _put_commit(
-    db: Database, owner: int, commit: CommitRecord, keys: dict[Id, int], known: dict[Id, Place]
-) -> tuple[Place, bool]:
+    db: Database,
+    owner: int,
+    commit: CommitRecord,
+    keys: dict[Id, int],
+    known: dict[Id, CommitPosition],
+) -> tuple[CommitPosition, bool]:
     """The place of this commit, which is written unless the thread has it, and whether it was."""
     parents = [_place(db, owner, parent, known) for parent in commit.parents]
     entries = [keys[id] if id in keys else _entry_key(db, id) for id in commit.entries]
@@ -255,7 +261,7 @@ def _put_commit(
     first = parents[0][0] if parents else None
     second = parents[1][0] if len(parents) > 1 else None
     line, depth = _line(db, parents)
-    beside = outside(commit)
+    beside = unhashed_columns(commit)
     place = (owner, commit.id, line, depth, commit.kind, first, second, single)
     key = db.insert(PUT_COMMIT, (*place, commit.id, commit.data, *beside, checksum(beside)))
     if key is None:
@@ -270,7 +276,7 @@ def _put_commit(
     return (key, line, depth, False), True
 
 
-def _line(db: Database, parents: list[Place]) -> tuple[int, int]:
+def _line(db: Database, parents: list[CommitPosition]) -> tuple[int, int]:
     """Where a child of these stands: on the first one's line while it is that line's tip."""
     if len(parents) == 1 and not parents[0][3]:
         return parents[0][1], parents[0][2] + 1
@@ -282,7 +288,7 @@ def _line(db: Database, parents: list[Place]) -> tuple[int, int]:
     return db.insert(sql, (base_line, base_depth)) or 0, depth
 
 
-def _place(db: Database, owner: int, id: Id, known: dict[Id, Place]) -> Place:
+def _place(db: Database, owner: int, id: Id, known: dict[Id, CommitPosition]) -> CommitPosition:
     if id not in known:
         rows = db.read(PLACE, (owner, id))
         if not rows:

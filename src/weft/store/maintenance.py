@@ -42,7 +42,7 @@ class Tombstone(Struct, frozen=True):
     checksum: int
 
 
-class Judge(Struct, frozen=True):
+class ObjectFormat(Struct, frozen=True):
     """What those know who make ids: it is handed in, because a store understands no bytes.
 
     `stand_in` is what takes the place of an entry's lost bytes, `plain` are the bodies of commits
@@ -63,7 +63,7 @@ class Dropped(Struct, frozen=True):
     operations: int
 
 
-class Upkeep(Protocol):
+class Maintenance(Protocol):
     """The other side of a store, for `fsck`, `gc`, `forget` and `stats`."""
 
     def entries(self) -> Iterator[tuple[Id, bytes]]:
@@ -88,16 +88,18 @@ class Upkeep(Protocol):
 
     def tombstones(self) -> dict[tuple[str, Id], Tombstone]: ...
 
-    def bury(self, kind: Kind, id: Id, data: bytes, reason: Reason, created: float) -> None:
+    def write_tombstone(
+        self, kind: Kind, id: Id, data: bytes, reason: Reason, created: float
+    ) -> None:
         """Put these bytes in the place of an object's own, everywhere."""
         ...
 
-    def retext(self, thread: str, commit: Id, old: str, new: str) -> None:
+    def reindex(self, thread: str, commit: Id, old: str, new: str) -> None:
         """Let full text know other words for a commit, if it knew any."""
         ...
 
-    def named(self, thread: str, since: float) -> set[Id]:
-        """The commits that branches point at, and those that the log has named since a time."""
+    def referenced_commits(self, thread: str, since: float) -> set[Id]:
+        """The commits that branches point at, and those in the log since a time."""
         ...
 
     def drop(self, thread: str, commits: Mapping[Id, str]) -> Dropped:
@@ -108,7 +110,7 @@ class Upkeep(Protocol):
         """Delete a thread whose commits are gone, with its branches and its log."""
         ...
 
-    def mend(self) -> list[str]:
+    def repair_structure(self) -> list[str]:
         """Put right what the store itself can; the result says what, a line for each."""
         ...
 

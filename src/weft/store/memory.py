@@ -1,12 +1,14 @@
 """The store of one process: plain dictionaries, the reference for what the contract means.
 
-A transaction takes a shallow copy of every table and puts it back on failure; that is linear in
-the size of the store, so a single landing, which cannot fail half way, takes none.
+Every write inside a transaction leaves a function that takes it back, so a transaction costs what
+it changes. Maintenance and renames, which rewrite whole tables and are rare, work on a copy of
+all tables instead; the originals come back if the transaction fails.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import RLock
 
 from msgspec import Struct, field, structs
@@ -27,15 +29,14 @@ from .base import (
     ThreadRecord,
     Unindexed,
 )
-from .landing import name_taken, no_thread
-from .memory_upkeep import MemoryUpkeep
-from .maintenance import Tombstone, Upkeep
-from .word_split import read_words
+from .landing import checksum, name_taken, no_thread
+from .maintenance import Dropped, Flaw, Kind, Maintenance, Reason, Tombstone
+from .word_split import split_words
 
 DEFAULT_BRANCH = "main"
 
 
-class Shelf(Struct):
+class ThreadTables(Struct):
     """One thread's tables."""
 
     record: ThreadRecord
@@ -45,8 +46,8 @@ class Shelf(Struct):
     checkpoints: set[str] = field(default_factory=set[str])
     attempts: dict[int, AttemptRecord] = field(default_factory=dict[int, AttemptRecord])
 
-    def copy(self) -> "Shelf":
-        return Shelf(
+    def copy(self) -> "ThreadTables":
+        return ThreadTables(
             self.record,
             dict(self.commits),
             dict(self.refs),
@@ -59,7 +60,7 @@ class Shelf(Struct):
 class Tables(Struct):
     """All that a store holds."""
 
-    shelves: dict[str, Shelf] = field(default_factory=dict[str, Shelf])
+    threads: dict[str, ThreadTables] = field(default_factory=dict[str, ThreadTables])
     entries: dict[Id, bytes] = field(default_factory=dict[Id, bytes])
     order: list[tuple[str, Id]] = field(default_factory=list[tuple[str, Id]])
     texts: dict[tuple[str, Id], str] = field(default_factory=dict[tuple[str, Id], str])
@@ -72,7 +73,7 @@ class Tables(Struct):
 
     def copy(self) -> "Tables":
         return Tables(
-            {name: shelf.copy() for name, shelf in self.shelves.items()},
+            {name: own.copy() for name, own in self.threads.items()},
             dict(self.entries),
             list(self.order),
             dict(self.texts),
@@ -83,60 +84,86 @@ class Tables(Struct):
         )
 
 
+class Rollback:
+    """How to take back one transaction, in the order in which things were done.
+
+    `is_copied` is whether the tables were copied: what is written afterwards is written to the
+    copy, and putting the originals back takes all of it back.
+    """
+
+    __slots__ = ("is_copied", "steps")
+
+    def __init__(self) -> None:
+        self.steps: list[Callable[[], object]] = []
+        self.is_copied = False
+
+    def add(self, *steps: Callable[[], object]) -> None:
+        if not self.is_copied:
+            self.steps.extend(steps)
+
+
 class MemoryStore:
     """Everything in this process, gone with it."""
 
     def __init__(self) -> None:
         self._lock = RLock()
         self._tables = Tables()
+        self._rollbacks: list[Rollback] = []
 
-    def upkeep(self) -> Upkeep:
-        return MemoryUpkeep(self._tables)
+    def maintenance(self) -> Maintenance:
+        return MemoryMaintenance(self)
 
     @contextmanager
     def transaction(self) -> Generator[None]:
         with self._lock:
-            saved = self._tables.copy()
+            self._rollbacks.append(Rollback())
             try:
                 yield
             except BaseException:
-                self._tables = saved
+                for take_back in reversed(self._rollbacks.pop().steps):
+                    take_back()
                 raise
+            done = self._rollbacks.pop()
+            if self._rollbacks:
+                self._rollbacks[-1].add(*done.steps)
 
     def ensure_thread(
         self, name: str, *, created: float, checkpoints: bool = False, scope: str | None = None
     ) -> ThreadRecord:
         with self._lock:
-            shelf = self._tables.shelves.get(name)
-            if shelf is None:
+            own = self._tables.threads.get(name)
+            if own is None:
                 record = ThreadRecord(name, DEFAULT_BRANCH, checkpoints, scope, created)
-                shelf = self._tables.shelves[name] = Shelf(record)
-            old = shelf.record
-            shelf.record = structs.replace(
-                old,
+                own = self._tables.threads[name] = ThreadTables(record)
+                self._on_rollback(self._tables.threads.pop, name)
+            old = own.record
+            self._set_record(
+                own,
                 checkpoints=old.checkpoints or checkpoints,
                 scope=scope if old.scope is None else old.scope,
             )
-            return shelf.record
+            return own.record
 
     def read_thread(self, name: str) -> ThreadRecord | None:
         with self._lock:
-            shelf = self._tables.shelves.get(name)
-            return None if shelf is None else shelf.record
+            own = self._tables.threads.get(name)
+            return None if own is None else own.record
 
     def threads(self, *, deleted: bool = False) -> list[ThreadRecord]:
         with self._lock:
-            records = [shelf.record for shelf in self._tables.shelves.values()]
+            records = [own.record for own in self._tables.threads.values()]
         return [record for record in records if _is_deleted(record.name) == deleted]
 
     def rename_thread(self, old: str, new: str) -> None:
         with self._lock:
-            shelf, tables = self._shelf(old), self._tables
-            if new in tables.shelves:
+            self._own(old)
+            if new in self._tables.threads:
                 raise name_taken(new)
-            shelf.record = structs.replace(shelf.record, name=new)
-            names = {name: new if name == old else name for name in tables.shelves}
-            tables.shelves = {names[name]: kept for name, kept in tables.shelves.items()}
+            self.copy_tables()
+            own, tables = self._own(old), self._tables
+            own.record = structs.replace(own.record, name=new)
+            names = {name: new if name == old else name for name in tables.threads}
+            tables.threads = {names[name]: of for name, of in tables.threads.items()}
             tables.order = [(names[name], id) for name, id in tables.order]
             tables.texts = {(names[name], id): text for (name, id), text in tables.texts.items()}
             for matches in tables.chains.values():
@@ -146,33 +173,37 @@ class MemoryStore:
 
     def refs(self, thread: str) -> dict[str, Id]:
         with self._lock:
-            return dict(self._shelf(thread).refs)
+            return dict(self._own(thread).refs)
 
     def read_ref(self, thread: str, name: str) -> Id | None:
         with self._lock:
-            return self._shelf(thread).refs.get(name)
+            return self._own(thread).refs.get(name)
 
     def land(self, thread: str, landing: Landing) -> None:
         with self._lock:
-            shelf = self._shelf(thread)
-            if shelf.refs.get(landing.ref) != landing.old:
+            own = self._own(thread)
+            if own.refs.get(landing.ref) != landing.old:
                 raise RefMoved(landing.ref)
-            given = dict(landing.entries)
-            self._check(shelf, landing, given)
-            for id, data in given.items():
-                self._tables.entries.setdefault(id, data)
+            new_entries = dict(landing.entries)
+            self._check(own, landing, new_entries)
+            entries = self._tables.entries
+            for id, data in new_entries.items():
+                if id not in entries:
+                    entries[id] = data
+                    self._on_rollback(entries.pop, id)
             for commit in landing.commits:
-                self._put(shelf, commit)
-            shelf.checkpoints.update(landing.checkpoints)
-            if landing.new is None:
-                shelf.refs.pop(landing.ref, None)
-            else:
-                shelf.refs[landing.ref] = landing.new
+                self._put(own, commit)
+            for name in landing.checkpoints:
+                if name not in own.checkpoints:
+                    own.checkpoints.add(name)
+                    self._on_rollback(own.checkpoints.remove, name)
+            self._move_ref(own, landing)
             if landing.is_switch:
-                shelf.record = structs.replace(shelf.record, head=landing.ref)
-            shelf.log.append(
+                self._set_record(own, head=landing.ref)
+            self._on_rollback(own.log.pop)
+            own.log.append(
                 Operation(
-                    shelf.log[-1].seq + 1 if shelf.log else 1,
+                    own.log[-1].seq + 1 if own.log else 1,
                     landing.verb,
                     landing.ref,
                     landing.old,
@@ -193,7 +224,7 @@ class MemoryStore:
         but: Sequence[bytes] = (),
     ) -> list[Step]:
         with self._lock:
-            commits = self._shelf(thread).commits
+            commits = self._own(thread).commits
             steps: list[Step] = []
             step = commits.get(head)
             while step is not None and step.depth > after and len(steps) != limit:
@@ -214,7 +245,7 @@ class MemoryStore:
 
     def read_commits(self, thread: str, ids: Sequence[Id]) -> list[Step]:
         with self._lock:
-            commits = self._shelf(thread).commits
+            commits = self._own(thread).commits
             return [commits[id] for id in ids if id in commits]
 
     def read_nodes(self, thread: str, ids: Sequence[Id]) -> list[Node]:
@@ -222,38 +253,39 @@ class MemoryStore:
 
     def find(self, thread: str, prefix: str, limit: int = 8) -> list[Id]:
         with self._lock:
-            ids = sorted(self._shelf(thread).commits)
+            ids = sorted(self._own(thread).commits)
         low = bisect_left(ids, bytes.fromhex(prefix.ljust(40, "0")))
         high = bisect_right(ids, bytes.fromhex(prefix.ljust(40, "f")))
         return ids[low:high][:limit]
 
     def has_checkpoint(self, thread: str, name: str) -> bool:
         with self._lock:
-            return name in self._shelf(thread).checkpoints
+            return name in self._own(thread).checkpoints
 
     def count(self, thread: str) -> int:
         with self._lock:
-            return len(self._shelf(thread).commits)
+            return len(self._own(thread).commits)
 
     def operations(
         self, thread: str, *, before: int | None = None, limit: int = 64
     ) -> list[Operation]:
         with self._lock:
-            log = self._shelf(thread).log
+            log = self._own(thread).log
             end = len(log) if before is None else bisect_left(log, before, key=_seq)
             return log[max(0, end - limit) : end][::-1]
 
     def add_attempt(self, thread: str, record: AttemptRecord) -> None:
         with self._lock:
-            shelf = self._shelf(thread)
-            if record.commit not in shelf.commits:
+            own = self._own(thread)
+            if record.commit not in own.commits:
                 raise StoreError(f"commit {record.commit.hex()} is not in the store")
             self._tables.last_attempt += 1
-            shelf.attempts[self._tables.last_attempt] = record
+            own.attempts[self._tables.last_attempt] = record
+            self._on_rollback(own.attempts.pop, self._tables.last_attempt)
 
     def attempts(self, thread: str, commits: Sequence[Id] | None = None) -> list[AttemptRecord]:
         with self._lock:
-            stored = list(self._shelf(thread).attempts.values())
+            stored = list(self._own(thread).attempts.values())
         wanted = None if commits is None else set(commits)
         return [record for record in stored if wanted is None or record.commit in wanted]
 
@@ -271,16 +303,17 @@ class MemoryStore:
 
     def branches_at(self, thread: str, commit: Id) -> list[str]:
         with self._lock:
-            return [name for name, head in self._shelf(thread).refs.items() if head == commit]
+            return [name for name, head in self._own(thread).refs.items() if head == commit]
 
     def add_links(self, thread: str, links: Sequence[tuple[bytes, Id]]) -> None:
         with self._lock:
-            commits = self._shelf(thread).commits
+            commits = self._own(thread).commits
             for key, commit in links:
                 link = Link(key, thread, commit)
                 known = self._tables.links.setdefault(key, [])
                 if commit in commits and link not in known:
                     known.append(link)
+                    self._on_rollback(known.remove, link)
 
     def drop_links(self, thread: str, links: Sequence[tuple[bytes, Id]]) -> None:
         with self._lock:
@@ -288,7 +321,9 @@ class MemoryStore:
                 known = self._tables.links.get(key, [])
                 link = Link(key, thread, commit)
                 if link in known:
-                    known.remove(link)
+                    position = known.index(link)
+                    del known[position]
+                    self._on_rollback(known.insert, position, link)
 
     def find_links(self, keys: Sequence[bytes]) -> list[Link]:
         with self._lock:
@@ -301,27 +336,30 @@ class MemoryStore:
 
     def only_links(self, keys: Sequence[bytes]) -> list[Link]:
         with self._lock:
-            found = [self._links(key) for key in keys]
-            return [links[0] for links in found if len(links) == 1]
+            links_by_key = [self._links(key) for key in keys]
+            return [links[0] for links in links_by_key if len(links) == 1]
 
     def unindexed(self, limit: int) -> list[Unindexed]:
         with self._lock:
             start = len(self._tables.texts)
             waiting = self._tables.order[start : start + limit]
             return [
-                Unindexed(start + offset, self._tables.shelves[thread].commits[id].contents)
+                Unindexed(start + offset, self._tables.threads[thread].commits[id].contents)
                 for offset, (thread, id) in enumerate(waiting)
             ]
 
     def index(self, texts: Iterable[tuple[int, str]]) -> None:
         with self._lock:
             for key, text in texts:
-                self._tables.texts[self._tables.order[key]] = text
+                commit = self._tables.order[key]
+                if commit not in self._tables.texts:
+                    self._on_rollback(self._tables.texts.pop, commit)
+                self._tables.texts[commit] = text
 
     def search(self, thread: str, words: Sequence[str], limit: int) -> list[Step]:
         wanted = [_words(word) for word in words]
         with self._lock:
-            commits = self._shelf(thread).commits
+            commits = self._own(thread).commits
             return [
                 commits[id]
                 for (owner, id), text in reversed(self._tables.texts.items())
@@ -331,47 +369,200 @@ class MemoryStore:
     def close(self) -> None:
         """Nothing is held that would need it."""
 
+    def copy_tables(self) -> Tables:
+        """The tables to rewrite freely: a copy of them inside a transaction."""
+        rollback = self._rollbacks[-1] if self._rollbacks else None
+        if rollback is not None and not rollback.is_copied:
+            before = self._tables
+            self._tables = before.copy()
+            rollback.add(partial(setattr, self, "_tables", before))
+            rollback.is_copied = True
+        return self._tables
+
+    @property
+    def tables(self) -> Tables:
+        return self._tables
+
+    def _on_rollback(self, take_back: Callable[..., object], *arguments: object) -> None:
+        """Call this if the transaction at hand fails."""
+        if self._rollbacks:
+            self._rollbacks[-1].add(partial(take_back, *arguments))
+
+    def _set_record(self, own: ThreadTables, **changes: object) -> None:
+        self._on_rollback(setattr, own, "record", own.record)
+        own.record = structs.replace(own.record, **changes)
+
+    def _move_ref(self, own: ThreadTables, landing: Landing) -> None:
+        if landing.old is not None and landing.new is not None:  # it keeps its place in the order
+            own.refs[landing.ref] = landing.new
+            self._on_rollback(own.refs.__setitem__, landing.ref, landing.old)
+        elif landing.new is not None:
+            own.refs[landing.ref] = landing.new
+            self._on_rollback(own.refs.pop, landing.ref)
+        elif landing.old is not None:
+            self._on_rollback(setattr, own, "refs", dict(own.refs))
+            del own.refs[landing.ref]
+
     def _links(self, key: bytes) -> list[Link]:
         """The links of a key that lead to threads which are not deleted."""
         return [x for x in self._tables.links.get(key, []) if not _is_deleted(x.thread)]
 
-    def _shelf(self, thread: str) -> Shelf:
+    def _own(self, thread: str) -> ThreadTables:
         try:
-            return self._tables.shelves[thread]
+            return self._tables.threads[thread]
         except KeyError:
             raise no_thread(thread) from None
 
-    def _check(self, shelf: Shelf, landing: Landing, given: dict[Id, bytes]) -> None:
+    def _check(self, own: ThreadTables, landing: Landing, new_entries: dict[Id, bytes]) -> None:
         """Refuse a landing that names what is not there, before any of it is written."""
         coming = {commit.id for commit in landing.commits}
         for commit in landing.commits:
             for id in commit.entries:
-                if id not in given and id not in self._tables.entries:
+                if id not in new_entries and id not in self._tables.entries:
                     raise StoreError(f"entry {id.hex()} is not in the store")
         wanted = [parent for commit in landing.commits for parent in commit.parents]
         for id in [*wanted, *([] if landing.new is None else [landing.new])]:
-            if id not in coming and id not in shelf.commits:
+            if id not in coming and id not in own.commits:
                 raise StoreError(f"commit {id.hex()} is not in the store")
 
-    def _put(self, shelf: Shelf, commit: CommitRecord) -> None:
-        if commit.id in shelf.commits:
+    def _put(self, own: ThreadTables, commit: CommitRecord) -> None:
+        if commit.id in own.commits:
             return
-        depth = 1 + max((shelf.commits[parent].depth for parent in commit.parents), default=0)
+        depth = 1 + max((own.commits[parent].depth for parent in commit.parents), default=0)
         contents = tuple(self._tables.entries[id] for id in commit.entries)
-        shelf.commits[commit.id] = Step(self._as_buried(commit), depth, contents)
-        thread = shelf.record.name
+        own.commits[commit.id] = Step(self._with_tombstone(commit), depth, contents)
+        self._on_rollback(own.commits.pop, commit.id)
+        thread = own.record.name
         self._tables.order.append((thread, commit.id))
+        self._on_rollback(self._tables.order.pop)
         if commit.chain is not None:
             match = Match(commit.chain, thread, commit.id)
-            self._tables.chains.setdefault(commit.chain, []).append(match)
+            matches = self._tables.chains.setdefault(commit.chain, [])
+            matches.append(match)
+            self._on_rollback(matches.pop)
 
-    def _as_buried(self, commit: CommitRecord) -> CommitRecord:
+    def _with_tombstone(self, commit: CommitRecord) -> CommitRecord:
         """The commit with the body that another thread's has, where that one lost its own."""
         if ("commit", commit.id) not in self._tables.tombstones:
             return commit
-        shelves = self._tables.shelves.values()
-        known = (shelf.commits[commit.id] for shelf in shelves if commit.id in shelf.commits)
+        threads = self._tables.threads.values()
+        known = (own.commits[commit.id] for own in threads if commit.id in own.commits)
         return structs.replace(commit, data=next(known).commit.data)
+
+
+class MemoryMaintenance:
+    """Maintenance of a store in dictionaries. Nothing decays there, so no flaw is ever found."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    def entries(self) -> Iterator[tuple[Id, bytes]]:
+        yield from list(self._store.tables.entries.items())
+
+    def commits(self) -> Iterator[tuple[str, Step]]:
+        for name, id in list(self._store.tables.order):
+            yield name, self._store.tables.threads[name].commits[id]
+
+    def attempts(self) -> Iterator[tuple[int, str, AttemptRecord]]:
+        stored = [
+            (key, name, record)
+            for name, own in self._store.tables.threads.items()
+            for key, record in own.attempts.items()
+        ]
+        yield from sorted(stored, key=lambda attempt: attempt[0])
+
+    def put_attempt(self, key: int, state: str, data: bytes) -> None:
+        for own in self._store.copy_tables().threads.values():
+            if key in own.attempts:
+                own.attempts[key] = structs.replace(own.attempts[key], state=state, data=data)
+
+    def flaws(self) -> list[Flaw]:
+        return []
+
+    def tombstones(self) -> dict[tuple[str, Id], Tombstone]:
+        return dict(self._store.tables.tombstones)
+
+    def write_tombstone(
+        self,
+        kind: Kind,
+        id: Id,
+        data: bytes,
+        reason: Reason,
+        created: float,  # noqa: ARG002 - no table of this store has a column for it
+    ) -> None:
+        tables = self._store.copy_tables()
+        if kind == "entry":
+            tables.entries[id] = data
+        for own in tables.threads.values():
+            for name, step in own.commits.items():
+                if kind == "entry" and id in step.commit.entries:
+                    contents = tuple(tables.entries[entry] for entry in step.commit.entries)
+                    own.commits[name] = structs.replace(step, contents=contents)
+                elif kind == "commit" and name == id:
+                    commit = structs.replace(step.commit, data=data)
+                    own.commits[name] = structs.replace(step, commit=commit)
+        tables.tombstones[(kind, id)] = Tombstone(reason, checksum((data,)))
+
+    def reindex(self, thread: str, commit: Id, old: str, new: str) -> None:  # noqa: ARG002
+        texts = self._store.copy_tables().texts
+        if (thread, commit) in texts:
+            texts[(thread, commit)] = new
+
+    def referenced_commits(self, thread: str, since: float) -> set[Id]:
+        own = self._store.tables.threads[thread]
+        ids = set(own.refs.values())
+        for operation in own.log:
+            if operation.created >= since:
+                ids.update(id for id in (operation.old, operation.new) if id is not None)
+        return ids
+
+    def drop(self, thread: str, commits: Mapping[Id, str]) -> Dropped:
+        tables = self._store.copy_tables()
+        own = tables.threads[thread]
+        for id in commits:
+            step = own.commits.pop(id)
+            tables.order.remove((thread, id))
+            tables.texts.pop((thread, id), None)
+            chain = step.commit.chain
+            if chain is not None:
+                tables.chains[chain] = [m for m in tables.chains[chain] if m.commit != id]
+        for key, record in list(own.attempts.items()):
+            if record.commit in commits:
+                del own.attempts[key]
+        for key, links in tables.links.items():
+            tables.links[key] = [
+                link for link in links if link.thread != thread or link.commit not in commits
+            ]
+        named = [place for place, o in enumerate(own.log) if {o.old, o.new} & commits.keys()]
+        cut = named[-1] + 1 if named else 0
+        del own.log[:cut]
+        needed = {
+            entry
+            for other in tables.threads.values()
+            for step in other.commits.values()
+            for entry in step.commit.entries
+        }
+        with_tombstone = {id for kind, id in tables.tombstones if kind == "entry"}
+        gone = tables.entries.keys() - needed - with_tombstone
+        for id in gone:
+            del tables.entries[id]
+        there = {id for other in tables.threads.values() for id in other.commits}
+        for kind, id in list(tables.tombstones):
+            if kind == "commit" and id not in there:
+                del tables.tombstones[(kind, id)]
+        return Dropped(len(commits), len(gone), cut)
+
+    def drop_thread(self, thread: str) -> None:
+        del self._store.copy_tables().threads[thread]
+
+    def repair_structure(self) -> list[str]:
+        return []
+
+    def scrub(self) -> None:
+        """What was overwritten is gone already."""
+
+    def size(self) -> int:
+        return 0
 
 
 def _is_deleted(name: str) -> bool:
@@ -388,4 +579,4 @@ def _seq(operation: Operation) -> int:
 
 def _words(text: str) -> str:
     """The words alone, each between spaces."""
-    return f" {' '.join(read_words(text))} "
+    return f" {' '.join(split_words(text))} "

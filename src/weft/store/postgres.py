@@ -23,10 +23,10 @@ import psycopg
 
 from weft.errors import StoreError
 
-from .database import Database, Deferred, Dialect, Found, Row, Tip
+from .database import Database, Deferred, Dialect, SearchClauses, SqlRow, Tip
 from .migrations import scripts
 from .relational import SqlStore
-from .word_split import read_words
+from .word_split import split_words
 
 ADVISORY = 0x77656674  # one number for every weft store; the database's oid keeps stores apart
 BEGIN_SHARED = b"BEGIN; SELECT pg_advisory_xact_lock_shared(%d)" % ADVISORY
@@ -35,7 +35,7 @@ WORDS_A_ROW = 8000  # positions in a tsvector end at 16383, and its size at 1 MB
 LONGEST_WORD = 1000  # bytes; PostgreSQL's own limit is 2 KB
 CONNECT_SECONDS = 10
 
-Connection = psycopg.Connection[Row]
+Connection = psycopg.Connection[SqlRow]
 T = TypeVar("T")
 
 
@@ -85,7 +85,7 @@ class PostgresServer:
 
     @tip.setter
     def tip(self, tip: Tip | None) -> None:
-        if self._mine.deferred is not None:  # outside a transaction that is alone it says nothing
+        if self._mine.deferred is not None:  # means nothing outside an exclusive transaction
             self._mine.tip = tip
 
     @contextmanager
@@ -101,13 +101,13 @@ class PostgresServer:
             finally:
                 mine.nesting -= 1
             return
-        with self.together():
+        with self.snapshot():
             try:
                 self._begin(alone)
                 mine.nesting = 1
                 mine.deferred = Deferred() if alone else None
                 yield
-                self.catch_up()
+                self.flush_deferred()
                 self._connection().execute("COMMIT")
             except psycopg.Error as error:
                 self._roll_back()
@@ -125,7 +125,7 @@ class PostgresServer:
         with self.transaction():
             name = f"nested_{mine.nesting}"
             try:
-                self.catch_up()  # what was put off before must survive a rollback to here
+                self.flush_deferred()  # what was put off before must survive a rollback to here
                 self._connection().execute(f"SAVEPOINT {name}".encode())
                 yield
                 self._connection().execute(f"RELEASE {name}".encode())
@@ -139,7 +139,7 @@ class PostgresServer:
                 raise
 
     @contextmanager
-    def together(self) -> Generator[None]:
+    def snapshot(self) -> Generator[None]:
         mine = self._mine
         if mine.connection is not None:
             yield
@@ -152,10 +152,10 @@ class PostgresServer:
             mine.connection = None
             self._give_back(held)
 
-    def read(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        self.catch_up()
+    def read(self, sql: str, values: Sequence[Any] = ()) -> list[SqlRow]:
+        self.flush_deferred()
 
-        def fetch(connection: Connection) -> list[Row]:
+        def fetch(connection: Connection) -> list[SqlRow]:
             return connection.execute(_spelt(sql), values).fetchall()
 
         return self._run(fetch)
@@ -180,7 +180,7 @@ class PostgresServer:
 
     def scrub(self) -> None:
         """Rewrite the tables; the server's own log and backups are its keeper's to clear."""
-        with self.together():
+        with self.snapshot():
             for table in ("entry", "commits", "fulltext", "attempt"):
                 sql = _spelt(f"VACUUM FULL {table}")
                 self._run(lambda connection, sql=sql: connection.execute(sql))
@@ -206,8 +206,8 @@ class PostgresServer:
             connection.close()
 
     def _run(self, ask: Callable[[Connection], T]) -> T:
-        """Ask outside a transaction or in one; a connection that died idle is replaced once."""
-        with self.together():
+        """Run inside or outside a transaction; replace a connection that died idle once."""
+        with self.snapshot():
             try:
                 return ask(self._connection())
             except psycopg.OperationalError as error:
@@ -221,10 +221,10 @@ class PostgresServer:
             except psycopg.Error as error:
                 raise self._failed(error) from None
 
-    def catch_up(self) -> None:
-        put_off = self._mine.deferred
-        if put_off is not None and put_off.rows:
-            waiting, put_off.rows = put_off.rows, {}
+    def flush_deferred(self) -> None:
+        defer = self._mine.deferred
+        if defer is not None and defer.rows:
+            waiting, defer.rows = defer.rows, {}
             for sql, values in waiting.items():
                 self._write_many(sql, values.values())
 
@@ -341,7 +341,7 @@ def _spelt(sql: str) -> bytes:
 
 
 def _index(db: Database, key: int, text: str) -> None:
-    words = read_words(text)
+    words = split_words(text)
     for start in range(0, len(words), WORDS_A_ROW):
         # one word more than fits, so that a phrase over the edge is found in one of the rows
         vector = _vector(words[start : start + WORDS_A_ROW + 64])
@@ -352,7 +352,7 @@ def _unindex(db: Database, key: int, text: str) -> None:  # noqa: ARG001 - other
     db.write("DELETE FROM fulltext WHERE commit_key = ?", (key,))
 
 
-def _find(words: Sequence[str]) -> Found:
+def _find(words: Sequence[str]) -> SearchClauses:
     """Every word somewhere in the commit; a word with signs in it is a phrase."""
     queries = [_query(word) for word in words]
     each = "c.key IN (SELECT commit_key FROM fulltext WHERE words @@ ?::tsquery)"
@@ -360,11 +360,11 @@ def _find(words: Sequence[str]) -> Found:
         WHERE f.commit_key = c.key) DESC, c.key DESC"""
     where = " AND ".join([each] * len(queries))
     either = " | ".join(f"({query})" for query in queries if query)
-    return Found("", where, rank, tuple(queries), (either,))
+    return SearchClauses("", where, rank, tuple(queries), (either,))
 
 
 def _query(word: str) -> str:
-    return " <-> ".join(map(_quoted, read_words(word)))
+    return " <-> ".join(map(_quoted, split_words(word)))
 
 
 def _vector(words: Sequence[str]) -> str:

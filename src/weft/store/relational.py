@@ -25,7 +25,7 @@ from .base import (
     ThreadRecord,
     Unindexed,
 )
-from .database import Database, Row
+from .database import Database, SqlRow
 from .landing import (
     DEFAULT_BRANCH,
     checksum,
@@ -36,8 +36,8 @@ from .landing import (
     refuse_lost,
     write_landing,
 )
-from .sql_upkeep import SqlUpkeep
-from .maintenance import Upkeep
+from .maintenance import Maintenance
+from .sql_maintenance import SqlMaintenance
 
 CHUNK = 500  # ids per statement; SQLite takes at most 999 variables in old builds
 EVERYTHING = 2**62
@@ -74,8 +74,8 @@ class SqlStore:
     def transaction(self) -> AbstractContextManager[None]:
         return self._db.savepoint() if self._db.in_transaction else self._db.transaction()
 
-    def upkeep(self) -> Upkeep:
-        return SqlUpkeep(self._db, self._joined, self._steps)
+    def maintenance(self) -> Maintenance:
+        return SqlMaintenance(self._db, self._joined, self._steps)
 
     def ensure_thread(
         self, name: str, *, created: float, checkpoints: bool = False, scope: str | None = None
@@ -176,19 +176,19 @@ class SqlStore:
         but: Sequence[bytes] = (),
     ) -> list[Step]:
         left_out = f" AND c.data NOT IN ({_marks(but)})" if but else ""
-        with self._db.together():
+        with self._db.snapshot():
             span = (after, EVERYTHING if until is None else until)
             rows = self._ranges(thread, head, JOINED, left_out, tuple(but), span, limit)
             rows.reverse()
             return self._steps(rows)
 
     def walk_nodes(self, thread: str, head: Id, limit: int) -> list[Node]:
-        with self._db.together():
+        with self._db.snapshot():
             return list(map(_node, self._ranges(thread, head, NODES, "", (), WHOLE, limit)))
 
     def read_depths(self, thread: str, head: Id, ids: Sequence[Id]) -> dict[Id, int]:
         owner = self._key(thread)
-        with self._db.together():
+        with self._db.snapshot():
             ends = dict(self._db.read(LINES, (owner, head, 0)))
             found: dict[Id, int] = {}
             for chunk in _chunks(ids):
@@ -208,9 +208,9 @@ class SqlStore:
         values: tuple[Any, ...],
         span: tuple[int, int],
         limit: int | None,
-    ) -> list[Row]:
+    ) -> list[SqlRow]:
         """What is chosen of the chain down from `head`, newest first: one range for each line."""
-        rows: list[Row] = []
+        rows: list[SqlRow] = []
         left = EVERYTHING if limit is None else limit
         after, until = span
         for line, depth in self._db.read(LINES, (self._key(thread), head, after)):
@@ -227,7 +227,7 @@ class SqlStore:
 
     def read_commits(self, thread: str, ids: Sequence[Id]) -> list[Step]:
         owner = self._key(thread)
-        found: dict[Id, Row] = {}
+        found: dict[Id, SqlRow] = {}
         for chunk in _chunks(ids):
             rows = self._db.read(
                 f"{JOINED} WHERE c.thread = ? AND c.id IN ({_marks(chunk)})", (owner, *chunk)
@@ -302,7 +302,7 @@ class SqlStore:
         return [AttemptRecord(*row[1:]) for row in sorted(rows)]
 
     def match(self, chains: Sequence[bytes]) -> list[Match]:
-        rows: list[Row] = []
+        rows: list[SqlRow] = []
         for chunk in _chunks(chains):
             rows += self._db.read(
                 f"""SELECT c.key, c.chain, t.name, c.id FROM commits c
@@ -314,7 +314,7 @@ class SqlStore:
         return [Match(chain, thread, commit) for _, chain, thread, commit in rows]
 
     def match_within(self, threads: Sequence[str], chains: Sequence[bytes]) -> list[Match]:
-        rows: list[Row] = []
+        rows: list[SqlRow] = []
         owners = _marks(threads)
         for chunk in _chunks(chains):
             rows += self._db.read(
@@ -360,7 +360,7 @@ class SqlStore:
             )
 
     def find_links(self, keys: Sequence[bytes]) -> list[Link]:
-        rows: list[Row] = []
+        rows: list[SqlRow] = []
         for chunk in _chunks(keys):
             rows += self._db.read(
                 f"{LINKED} WHERE l.key IN ({_marks(chunk)}) AND {LIVE}", tuple(chunk)
@@ -390,7 +390,7 @@ class SqlStore:
         return found
 
     def unindexed(self, limit: int) -> list[Unindexed]:
-        with self._db.together():
+        with self._db.snapshot():
             rows = self._db.read(
                 f"{JOINED} WHERE c.key > (SELECT last FROM indexed) ORDER BY c.key LIMIT ?",
                 (limit,),
@@ -423,7 +423,7 @@ class SqlStore:
 
     def search(self, thread: str, words: Sequence[str], limit: int) -> list[Step]:
         found = self._db.dialect.find(words)
-        with self._db.together():
+        with self._db.snapshot():
             rows = self._db.read(
                 f"""SELECT {COLUMNS} FROM commits c {found.joins}
                 LEFT JOIN entry e ON e.key = c.entry
@@ -432,10 +432,10 @@ class SqlStore:
             )
             return self._steps(rows)
 
-    def _joined(self, condition: str, values: Sequence[Any]) -> list[Row]:
+    def _joined(self, condition: str, values: Sequence[Any]) -> list[SqlRow]:
         return self._db.read(f"{JOINED} {condition}", values)
 
-    def _steps(self, rows: list[Row]) -> list[Step]:
+    def _steps(self, rows: list[SqlRow]) -> list[Step]:
         """Rows of `COLUMNS` as steps; parents are mostly each other, so few are looked up."""
         ids: dict[int, Id] = {row[0]: row[1] for row in rows}
         absent = {key for row in rows for key in row[4:6] if key is not None and key not in ids}
@@ -500,7 +500,7 @@ def _thread(row: Sequence[Any]) -> ThreadRecord:
     return ThreadRecord(name, head, bool(checkpoints), scope, created)
 
 
-def _node(row: Row) -> Node:
+def _node(row: SqlRow) -> Node:
     id, depth, *parents = row
     return Node(id, depth, tuple([parent for parent in parents if parent is not None]))
 

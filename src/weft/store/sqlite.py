@@ -18,7 +18,7 @@ from weakref import finalize
 
 from weft.errors import Damaged, StoreError
 
-from .database import Database, Deferred, Dialect, Found, Row, Tip
+from .database import Database, Deferred, Dialect, SearchClauses, SqlRow, Tip
 from .migrations import scripts
 from .relational import SqlStore
 
@@ -42,13 +42,13 @@ def _unindex(db: Database, key: int, text: str) -> None:
     db.write(sql, (key, text))
 
 
-def _find(words: Sequence[str]) -> Found:
+def _find(words: Sequence[str]) -> SearchClauses:
     query = " ".join('"' + word.replace('"', '""') + '"' for word in words)
     join = "JOIN fulltext f ON f.rowid = c.key"
-    return Found(join, "fulltext MATCH ?", "f.rank", (query,))
+    return SearchClauses(join, "fulltext MATCH ?", "f.rank", (query,))
 
 
-SQLITE = Dialect("sqlite", "", _index, _unindex, _find, counts_on=True)
+SQLITE = Dialect("sqlite", "", _index, _unindex, _find, has_sequential_keys=True)
 
 
 class SqliteStore(SqlStore):
@@ -114,7 +114,7 @@ class SqliteFile:
         with self.transaction():
             failure, name = self._failure, f"nested_{self._nesting}"
             if self._deferred.rows:
-                self.catch_up()  # what was put off before must survive a rollback to here
+                self.flush_deferred()  # what was put off before must survive a rollback to here
             self._writer.execute(f"SAVEPOINT {name}")
             try:
                 yield
@@ -127,7 +127,7 @@ class SqliteFile:
                 raise
             self._writer.execute(f"RELEASE {name}")
 
-    def together(self) -> AbstractContextManager[Any]:
+    def snapshot(self) -> AbstractContextManager[Any]:
         self._refuse_if_closed()
         return _Held(self.lock) if self._take_lock() else self._reader
 
@@ -171,14 +171,14 @@ class SqliteFile:
         finally:
             self.lock.release()
 
-    def read(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+    def read(self, sql: str, values: Sequence[Any] = ()) -> list[SqlRow]:
         self._refuse_if_closed()
         try:
             if not self._take_lock():
                 return self._reader.read(sql, values)
             with _Held(self.lock):
                 if self._deferred.rows:
-                    self.catch_up()
+                    self.flush_deferred()
                 return self._db.execute(sql, values).fetchall()
         except UNREAD as error:
             raise self._failed(error) from None
@@ -229,7 +229,7 @@ class SqliteFile:
             self._reader.close()
             self._db.close()
 
-    def catch_up(self) -> None:
+    def flush_deferred(self) -> None:
         waiting, self._deferred.rows = self._deferred.rows, {}
         try:
             for sql, values in waiting.items():
@@ -241,7 +241,7 @@ class SqliteFile:
     def _before_write(self) -> None:
         self.tip = None
         if self._deferred.rows:
-            self.catch_up()
+            self.flush_deferred()
 
     def _look_around(self) -> None:
         """Forget the tip if another connection has written since this one did.
@@ -258,7 +258,7 @@ class SqliteFile:
     def _commit(self) -> None:
         try:
             if self._deferred.rows:
-                self.catch_up()
+                self.flush_deferred()
             if self._failure is not None:
                 raise self._failure
             self._writer.execute("COMMIT")
@@ -352,7 +352,7 @@ class _Reader:
         """Whether the calling thread is inside this context manager."""
         return self._owner == get_ident()
 
-    def read(self, sql: str, values: Sequence[Any]) -> list[Row]:
+    def read(self, sql: str, values: Sequence[Any]) -> list[SqlRow]:
         with self._lock:
             return self._connection().execute(sql, values).fetchall()
 

@@ -6,7 +6,7 @@ from unicodedata import combining, normalize
 WORD = re.compile(r"[^\W_]+")
 
 
-def read_words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """The words alone, in small letters without accents."""
     plain = normalize("NFKD", text).casefold()
     return WORD.findall("".join(sign for sign in plain if not combining(sign)))

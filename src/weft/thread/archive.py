@@ -194,7 +194,7 @@ def _lines(store: Store, threads: Sequence[str]) -> Iterator[Any]:
 
 def _graves(store: Store) -> dict[tuple[str, Id], Reason]:
     """The objects that lost their bytes, and why."""
-    stones = store.upkeep().tombstones()
+    stones = store.maintenance().tombstones()
     return {key: cast(Reason, stone.reason) for key, stone in stones.items()}
 
 
@@ -314,13 +314,13 @@ def _bury(store: Store, parcel: Parcel, archive: Archive, created: float) -> Non
     """Mark what came without its bytes; an object that the store still has whole stays whole."""
     if not archive.buried:
         return
-    upkeep = store.upkeep()
+    maintenance = store.maintenance()
     for chunk in _chunks([commit.id for commit in parcel.commits]):
         for step in store.read_commits(parcel.record.name, chunk):
             for kind, id, data in _hollow(step):
                 reason = archive.buried.get((kind, id))
                 if reason is not None:
-                    upkeep.bury(kind, id, data, reason, created)
+                    maintenance.write_tombstone(kind, id, data, reason, created)
 
 
 def _hollow(step: Step) -> Iterator[tuple[Kind, Id, bytes]]:

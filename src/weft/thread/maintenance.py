@@ -9,7 +9,7 @@ from typing import cast
 
 from weft.errors import Damaged, ThreadError, WrongValue
 from weft.history import (
-    JUDGE,
+    OBJECT_FORMAT,
     Erased,
     Report,
     Swept,
@@ -72,7 +72,7 @@ def _remake(target: Target) -> list[str]:
     """What was saved into a new file, and what was not."""
     from weft.salvage import salvage  # locks files as POSIX does, which is not everywhere
 
-    saved = salvage(str(target).removeprefix(SQLITE), JUDGE, time())
+    saved = salvage(str(target).removeprefix(SQLITE), OBJECT_FORMAT, time())
     with _Opened(target) as store:
         rests = [(end.thread, end.rest) for end in saved.ends if end.rest is not None]
         told = [end_where_readable(store, thread, rest, time()) for thread, rest in rests]

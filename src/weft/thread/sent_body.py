@@ -221,7 +221,7 @@ def hash_body(body: bytes) -> str:
 
 def describe_loss(store: Store, steps: Sequence[Step]) -> str | None:
     """What of these commits lost its bytes, in words; `None` where all are whole."""
-    stones: dict[tuple[str, Id], Any] = store.upkeep().tombstones()
+    stones: dict[tuple[str, Id], Any] = store.maintenance().tombstones()
     if not stones:
         return None
     for step in steps:

@@ -1,0 +1,504 @@
+"""Looking after tables: the questions of `Maintenance` in SQL."""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+
+from weft.ids import Id
+
+from .base import AttemptRecord, Step
+from .database import Database, SqlRow
+from .landing import DEFAULT_BRANCH, checksum
+from .maintenance import Dropped, Flaw, Kind, Reason, Tombstone
+
+Constraint = tuple[str, str, str]
+"""The kind of object, what is wrong with it, and how to find those: a name, and their thread."""
+
+DANGLING_REF: Constraint = (
+    "ref",
+    "points at a commit that is not there",
+    """SELECT r.name, r.thread FROM ref r LEFT JOIN commits c ON c.key = r.target
+    WHERE r.target IS NOT NULL AND (c.key IS NULL OR c.thread <> r.thread)""",
+)
+WRONG_REF: Constraint = (
+    "ref",
+    "points elsewhere than the log says",
+    """SELECT r.name, r.thread FROM ref r JOIN (SELECT o.ref, o.new,
+        row_number() OVER (PARTITION BY o.thread, o.ref ORDER BY o.seq DESC) AS place,
+        o.thread FROM operation o) n ON n.ref = r.key AND n.thread = r.thread AND n.place = 1
+    WHERE coalesce(r.target, 0) <> coalesce(n.new, 0)""",
+)
+MISSING_HEAD: Constraint = (
+    "thread",
+    "stands on a branch that is not there",
+    """SELECT t.name, t.key FROM thread t
+    LEFT JOIN ref r ON r.thread = t.key AND r.name = t.head WHERE r.key IS NULL
+    AND EXISTS (SELECT 1 FROM commits c WHERE c.thread = t.key) AND (t.head <> 'main'
+    OR EXISTS (SELECT 1 FROM operation o
+        LEFT JOIN ref n ON n.key = o.ref AND n.thread = o.thread
+        WHERE o.thread = t.key AND n.key IS NULL))""",
+)
+
+CONSTRAINTS: tuple[Constraint, ...] = (
+    (
+        "commit",
+        "names a parent that is not there",
+        """SELECT c.id, c.thread FROM commits c LEFT JOIN commits p ON p.key = c.parent
+        LEFT JOIN commits s ON s.key = c.second WHERE (c.parent IS NOT NULL AND p.key IS NULL)
+        OR (c.second IS NOT NULL AND s.key IS NULL)""",
+    ),
+    (
+        "commit",
+        "names an entry that is not there",
+        """SELECT c.id, c.thread FROM commits c LEFT JOIN entry e ON e.key = c.entry
+        WHERE c.entry IS NOT NULL AND e.key IS NULL UNION
+        SELECT c.id, c.thread FROM commit_entry m JOIN commits c ON c.key = m.commit_key
+        LEFT JOIN entry e ON e.key = m.entry WHERE e.key IS NULL""",
+    ),
+    (
+        "commit",
+        "stands at another depth than its parents say",
+        """SELECT c.id, c.thread FROM commits c LEFT JOIN commits p ON p.key = c.parent
+        LEFT JOIN commits s ON s.key = c.second WHERE c.depth <> 1 +
+        CASE WHEN coalesce(s.depth, 0) > coalesce(p.depth, 0) THEN s.depth
+        ELSE coalesce(p.depth, 0) END""",
+    ),
+    (
+        "commit",
+        "stands on a line that does not lead to its parent",
+        """SELECT n.id, n.thread FROM (SELECT id, thread, parent, line,
+            lag(key) OVER (PARTITION BY line ORDER BY depth) AS before FROM commits) n
+        LEFT JOIN commits p ON p.key = n.parent LEFT JOIN line l ON l.key = n.line
+        WHERE CASE WHEN n.before IS NOT NULL THEN n.parent IS NULL OR n.before <> n.parent
+        ELSE l.key IS NULL OR coalesce(l.base_line, 0) <> coalesce(p.line, 0)
+        OR coalesce(l.base_depth, 0) <> coalesce(p.depth, 0) END""",
+    ),
+    (
+        "commit",
+        "belongs to a thread that is not there",
+        """SELECT c.id, c.thread FROM commits c LEFT JOIN thread t ON t.key = c.thread
+        WHERE t.key IS NULL""",
+    ),
+    (
+        "commit",
+        "belongs to another thread than its parent",
+        """SELECT c.id, c.thread FROM commits c JOIN commits p ON p.key IN (c.parent, c.second)
+        WHERE p.thread <> c.thread""",
+    ),
+    (
+        "link",
+        "leads to a commit that is not there",
+        """SELECT l.key, 0 FROM link l LEFT JOIN commits c ON c.key = l.commit_key
+        WHERE c.key IS NULL""",
+    ),
+    DANGLING_REF,
+    WRONG_REF,
+    (
+        "operation",
+        "names a commit that is not there",
+        """SELECT o.seq, o.thread FROM operation o LEFT JOIN commits a ON a.key = o.old
+        LEFT JOIN commits b ON b.key = o.new WHERE (o.old IS NOT NULL AND a.key IS NULL)
+        OR (o.new IS NOT NULL AND b.key IS NULL)""",
+    ),
+    (
+        "operation",
+        "names a branch that is not there",
+        """SELECT o.seq, o.thread FROM operation o
+        LEFT JOIN ref r ON r.key = o.ref AND r.thread = o.thread WHERE r.key IS NULL""",
+    ),
+    (
+        "attempt",
+        "belongs to a commit that is not there",
+        """SELECT a.key, 0 FROM attempt a LEFT JOIN commits c ON c.key = a.commit_key
+        WHERE c.key IS NULL""",
+    ),
+    MISSING_HEAD,
+    (
+        "thread",
+        "has fewer branches than it had",
+        """SELECT t.name, t.key FROM thread t
+        WHERE t.refs > (SELECT count(*) FROM ref n WHERE n.thread = t.key)""",
+    ),
+)
+
+
+OPERATION = "verb, ref, old, new, was, created"
+
+
+def repair_structure(db: Database) -> list[str]:
+    """Owners and lines from the graph, refs from the log, checksums from what stands there.
+
+    The result says what was done, a line for each.
+    """
+    done: list[str] = []
+    with db.transaction():
+        done += _find_owners(db)
+        done += _find_threads(db)
+        done += _find_lines(db)
+        done += _find_branches(db)
+        done += _mend_refs(db)
+        done += _drop_attempts(db)
+        for key, sum, *beside in db.read(
+            "SELECT key, checksum, created, usage, chain FROM commits"
+        ):
+            if sum != checksum(tuple(beside)):
+                sql = "UPDATE commits SET checksum = ? WHERE key = ?"
+                db.write(sql, (checksum(tuple(beside)), key))
+                done += [] if sum is None else [f"commit {key} has its checksum again"]
+        for of, seq, *line, sum in read_log(db):
+            if sum != checksum(tuple(line)):
+                sql = "UPDATE operation SET checksum = ? WHERE thread = ? AND seq = ?"
+                db.write(sql, (checksum(tuple(line)), of, seq))
+                done += [] if sum is None else [f"operation {seq} has its checksum again"]
+    return done
+
+
+def _drop_attempts(db: Database) -> list[str]:
+    """An attempt without its commit belongs to no thread: nobody could read it."""
+    dropped = db.write(
+        """DELETE FROM attempt WHERE NOT EXISTS
+        (SELECT 1 FROM commits c WHERE c.key = attempt.commit_key)"""
+    )
+    return [f"{dropped} attempts went with the commits they belonged to"] if dropped else []
+
+
+def _find_owners(db: Database) -> list[str]:
+    """A commit that a line leads through belongs to the thread that most of the line is of."""
+    done: list[str] = []
+    for (line,) in db.read(
+        """SELECT DISTINCT c.line FROM commits c JOIN commits p ON p.key = c.parent
+        WHERE p.thread <> c.thread ORDER BY c.line"""
+    ):
+        ((owner,),) = db.read(
+            """SELECT c.thread FROM commits c LEFT JOIN commits p ON p.key = c.parent
+            WHERE c.line = ? GROUP BY c.thread
+            ORDER BY count(*) DESC, sum(CASE WHEN p.thread = c.thread THEN 1 ELSE 0 END) DESC
+            LIMIT 1""",
+            (line,),
+        )
+        moved = db.write(
+            """UPDATE commits SET thread = ? WHERE line = ? AND thread <> ? AND NOT EXISTS
+            (SELECT 1 FROM commits o WHERE o.thread = ? AND o.id = commits.id)""",
+            (owner, line, owner, owner),
+        )
+        done += [f"{moved} commits are of their own thread again"] if moved else []
+    return done
+
+
+def _find_threads(db: Database) -> list[str]:
+    """A thread whose row is gone, but not its commits, is there again under another name."""
+    done: list[str] = []
+    known = {name for (name,) in db.read("SELECT name FROM thread")}
+    for key, created in db.read(
+        """SELECT c.thread, min(c.created) FROM commits c LEFT JOIN thread t ON t.key = c.thread
+        WHERE t.key IS NULL GROUP BY c.thread ORDER BY c.thread"""
+    ):
+        name = f"recovered-{key}"
+        while name in known:
+            name += "-again"
+        refs = db.read(
+            "SELECT name FROM ref WHERE thread = ? AND target IS NOT NULL ORDER BY key", (key,)
+        )
+        head = next((ref for (ref,) in refs if ":" not in ref), DEFAULT_BRANCH)
+        marked = bool(db.read("SELECT 1 FROM checkpoint WHERE thread = ? LIMIT 1", (key,)))
+        db.write(
+            """INSERT INTO thread (key, name, head, checkpoints, scope, created)
+            VALUES (?, ?, ?, ?, ?, ?)""",
+            (key, name, head, int(marked), None, created),
+        )
+        done.append(f"thread {name!r} is there again, but for its own name")
+    return done
+
+
+def _find_lines(db: Database) -> list[str]:
+    """A line whose row is gone left the one that its first commit's parent stands on."""
+    found = db.read(
+        """SELECT c.line, p.line, p.depth FROM commits c LEFT JOIN commits p ON p.key = c.parent
+        LEFT JOIN line l ON l.key = c.line WHERE l.key IS NULL AND c.depth =
+        (SELECT min(m.depth) FROM commits m WHERE m.line = c.line)"""
+    )
+    for row in found:
+        db.write("INSERT INTO line (key, base_line, base_depth) VALUES (?, ?, ?)", row)
+    return [f"{len(found)} lines are there again"] if found else []
+
+
+def _find_branches(db: Database) -> list[str]:
+    """A branch that only the log knows comes back, and a thread stands on one that is there."""
+    done: list[str] = []
+    for key, owner in db.read(
+        """SELECT DISTINCT o.ref, o.thread FROM operation o
+        LEFT JOIN ref r ON r.key = o.ref AND r.thread = o.thread
+        WHERE r.key IS NULL ORDER BY o.ref"""
+    ):
+        taken = db.read(
+            """SELECT t.head, r.key FROM thread t
+            LEFT JOIN ref r ON r.thread = t.key AND r.name = t.head WHERE t.key = ?""",
+            (owner,),
+        )
+        name = taken[0][0] if taken and taken[0][1] is None else _left_name(db, owner, key)
+        _put_ref(db, owner, key, name)
+        done.append(f"branch {name!r} is there again")
+    done += _recount(db)
+    for name, owner in db.read(MISSING_HEAD[2]):
+        sql = """UPDATE thread SET head = (SELECT r.name FROM ref r WHERE r.thread = thread.key
+            AND r.target IS NOT NULL ORDER BY r.key LIMIT 1) WHERE key = ?
+            AND EXISTS (SELECT 1 FROM ref r WHERE r.thread = thread.key
+            AND r.target IS NOT NULL)"""
+        db.write(sql, (owner,))
+        done.append(f"thread {name!r} stands on its first branch")
+    return done
+
+
+def _put_ref(db: Database, owner: int, key: int, name: str) -> None:
+    """Give a lost branch its row again; where its key went to another, its log takes a new."""
+    if not db.read("SELECT 1 FROM ref WHERE key = ?", (key,)):
+        sql = "INSERT INTO ref (key, thread, name) VALUES (?, ?, ?)"
+        db.write(sql, (key, owner, name))
+        return
+    new = db.insert("INSERT INTO ref (thread, name) VALUES (?, ?)", (owner, name))
+    for of, seq, *line, _ in read_log(db):
+        if of == owner and line[1] == key:
+            line[1] = new
+            sql = "UPDATE operation SET ref = ?, checksum = ? WHERE thread = ? AND seq = ?"
+            db.write(sql, (new, checksum(tuple(line)), of, seq))
+
+
+def _left_name(db: Database, owner: int, key: int) -> str:
+    """The name of a lost branch: whoever switched to it and left it wrote that down."""
+    moves = db.read(
+        """SELECT ref, was FROM operation WHERE thread = ? AND was IS NOT NULL
+        AND coalesce(old, 0) = coalesce(new, 0) ORDER BY seq""",
+        (owner,),
+    )
+    left = [was for (ref, _), (_, was) in pairwise(moves) if ref == key]
+    there = db.read("SELECT name FROM ref WHERE thread = ?", (owner,))
+    return left[-1] if left and (left[-1],) not in there else f"recovered-{key}"
+
+
+def _recount(db: Database) -> list[str]:
+    """Give up branches that nothing knows any more; whoever was told of them can go on."""
+    count = "(SELECT count(*) FROM ref n WHERE n.thread = thread.key)"
+    lost = db.read(f"SELECT name, refs - {count} FROM thread WHERE refs > {count}")
+    db.write(f"UPDATE thread SET refs = {count} WHERE refs <> {count}")
+    return [f"thread {name!r} has lost {number} branches for good" for name, number in lost]
+
+
+def _mend_refs(db: Database) -> list[str]:
+    """A ref that points at nothing goes back to the newest commit the log has for it.
+
+    One that the log took away points nowhere.
+    """
+    done: list[str] = []
+    for name, owner in {
+        tuple(row) for _, _, sql in (DANGLING_REF, WRONG_REF) for row in db.read(sql)
+    }:
+        rows = db.read(
+            """SELECT c.key, c.id FROM operation o
+            JOIN ref r ON r.key = o.ref AND r.thread = o.thread
+            JOIN commits c ON c.key = o.new WHERE r.name = ? AND r.thread = ?
+            ORDER BY o.seq DESC LIMIT 1""",
+            (name, owner),
+        )
+        last = db.read(
+            """SELECT o.new FROM operation o JOIN ref r ON r.key = o.ref AND r.thread = o.thread
+            WHERE r.name = ? AND r.thread = ? ORDER BY o.seq DESC LIMIT 1""",
+            (name, owner),
+        )
+        is_deleted = bool(last) and last[0][0] is None
+        target, id = rows[0] if rows and not is_deleted else (None, None)
+        sql = "UPDATE ref SET target = ? WHERE name = ? AND thread = ?"
+        db.write(sql, (target, name, owner))
+        place = "nowhere" if id is None else f"at {id.hex()}"
+        done.append(f"branch {name!r} points {place}")
+    return done
+
+
+def read_log(db: Database) -> list[SqlRow]:
+    """Every line of the log, as its checksum covers it."""
+    return db.read(f"SELECT thread, seq, {OPERATION}, checksum FROM operation")
+
+
+PAGE = 1000
+
+
+class SqlMaintenance:
+    """The other side of a store in tables: `joined` reads rows of commits, `steps` reads them."""
+
+    def __init__(
+        self,
+        database: Database,
+        joined: Callable[[str, tuple[int, ...]], list[SqlRow]],
+        steps: Callable[[list[SqlRow]], list[Step]],
+    ) -> None:
+        self._db = database
+        self._rows = joined
+        self._steps = steps
+
+    def entries(self) -> Iterator[tuple[Id, bytes]]:
+        last = 0
+        sql = "SELECT key, id, data FROM entry WHERE key > ? ORDER BY key LIMIT ?"
+        while rows := self._db.read(sql, (last, PAGE)):
+            for _, id, data in rows:  # a flipped bit may have made text of bytes
+                yield id, data if isinstance(data, bytes) else str(data).encode()
+            last = rows[-1][0]
+
+    def commits(self) -> Iterator[tuple[str, Step]]:
+        names = dict(self._db.read("SELECT key, name FROM thread"))
+        broken = {id for _, _, sql in CONSTRAINTS[:2] for id, _ in self._db.read(sql)}
+        last = 0
+        sql = "WHERE c.key > ? ORDER BY c.key LIMIT ?"
+        while rows := self._rows(sql, (last, PAGE)):
+            last = rows[-1][0]
+            owners = dict(
+                self._db.read(
+                    "SELECT key, thread FROM commits WHERE key >= ? AND key <= ?",
+                    (rows[0][0], last),
+                )
+            )
+            whole = [row for row in rows if row[1] not in broken and owners[row[0]] in names]
+            for row, step in zip(whole, self._steps(whole), strict=True):
+                yield names[owners[row[0]]], step
+
+    def attempts(self) -> Iterator[tuple[int, str, AttemptRecord]]:
+        last = 0
+        sql = """SELECT a.key, t.name, c.id, a.state, a.data, a.created FROM attempt a
+            JOIN commits c ON c.key = a.commit_key JOIN thread t ON t.key = c.thread
+            WHERE a.key > ? ORDER BY a.key LIMIT ?"""
+        while rows := self._db.read(sql, (last, PAGE)):
+            for key, name, commit, state, data, created in rows:
+                body = data if isinstance(data, bytes) else str(data).encode()
+                yield key, name, AttemptRecord(commit, str(state), body, created)
+            last = rows[-1][0]
+
+    def put_attempt(self, key: int, state: str, data: bytes) -> None:
+        with self._db.transaction():
+            sql = "SELECT commit_key, created FROM attempt WHERE key = ?"
+            for commit, created in self._db.read(sql, (key,)):
+                sql = "UPDATE attempt SET state = ?, data = ?, checksum = ? WHERE key = ?"
+                sum = checksum((commit, state, data, created))
+                self._db.write(sql, (state, data, sum, key))
+
+    def flaws(self) -> list[Flaw]:
+        found = [Flaw("file", self._db.dialect.name, what) for what in self._db.integrity()]
+        names = dict(self._db.read("SELECT key, name FROM thread"))
+        for kind, what, sql in CONSTRAINTS:
+            found += [Flaw(kind, _name(id), what, names.get(of)) for id, of in self._db.read(sql)]
+        what = "carries a checksum that does not fit"
+        for id, of, *beside, sum in self._outside():
+            if sum is not None and checksum(tuple(beside)) != sum:
+                found.append(Flaw("commit", _name(id), what, names.get(of)))
+        for of, seq, *line, sum in read_log(self._db):
+            if sum is not None and checksum(tuple(line)) != sum:
+                found.append(Flaw("operation", str(seq), what, names.get(of)))
+        for key, of, *row, sum in self._db.read(
+            """SELECT a.key, c.thread, a.commit_key, a.state, a.data, a.created, a.checksum
+            FROM attempt a JOIN commits c ON c.key = a.commit_key"""
+        ):
+            if checksum(tuple(row)) != sum:
+                found.append(Flaw("attempt", str(key), what, names.get(of)))
+        return found
+
+    def tombstones(self) -> dict[tuple[str, Id], Tombstone]:
+        rows = self._db.read("SELECT kind, id, reason, checksum FROM tombstone")
+        return {(kind, id): Tombstone(reason, sum) for kind, id, reason, sum in rows}
+
+    def write_tombstone(
+        self, kind: Kind, id: Id, data: bytes, reason: Reason, created: float
+    ) -> None:
+        table = {"entry": "entry", "commit": "commits"}[kind]
+        with self._db.transaction():
+            self._db.write(f"UPDATE {table} SET data = ? WHERE id = ?", (data, id))
+            self._db.write(
+                """INSERT INTO tombstone (kind, id, reason, checksum, created)
+                VALUES (?, ?, ?, ?, ?) ON CONFLICT (kind, id) DO UPDATE
+                SET reason = excluded.reason, checksum = excluded.checksum""",
+                (kind, id, reason, checksum((data,)), created),
+            )
+
+    def reindex(self, thread: str, commit: Id, old: str, new: str) -> None:
+        with self._db.transaction():
+            rows = self._db.read(
+                """SELECT c.key FROM commits c JOIN thread t ON t.key = c.thread, indexed i
+                WHERE t.name = ? AND c.id = ? AND c.key <= i.last""",
+                (thread, commit),
+            )
+            for (key,) in rows:
+                self._db.dialect.unindex(self._db, key, old)
+                self._db.dialect.index(self._db, key, new)
+
+    def referenced_commits(self, thread: str, since: float) -> set[Id]:
+        rows = self._db.read(
+            """SELECT c.id FROM commits c JOIN thread t ON t.key = c.thread WHERE t.name = ?
+            AND (c.key IN (SELECT target FROM ref) OR c.key IN
+            (SELECT o.old FROM operation o LEFT JOIN commits b ON b.key = o.new
+            WHERE coalesce(o.created, b.created) >= ?) OR c.key IN
+            (SELECT o.new FROM operation o LEFT JOIN commits b ON b.key = o.new
+            WHERE coalesce(o.created, b.created) >= ?))""",
+            (thread, since, since),
+        )
+        return {row[0] for row in rows}
+
+    def drop_thread(self, thread: str) -> None:
+        with self._db.transaction():
+            ((owner,),) = self._db.read("SELECT key FROM thread WHERE name = ?", (thread,))
+            for table in ("operation", "ref", "checkpoint"):
+                self._db.write(f"DELETE FROM {table} WHERE thread = ?", (owner,))
+            self._db.write("DELETE FROM thread WHERE key = ?", (owner,))
+
+    def drop(self, thread: str, commits: Mapping[Id, str]) -> Dropped:
+        if not commits:
+            return Dropped(0, 0, 0)
+        with self._db.transaction():
+            ((owner,),) = self._db.read("SELECT key FROM thread WHERE name = ?", (thread,))
+            last = self._db.read("SELECT last FROM indexed")[0][0]
+            keys = self._drop_commits(owner, commits, last)
+            cut = self._db.read(
+                """SELECT coalesce(max(o.seq), 0) FROM operation o
+                LEFT JOIN commits a ON a.key = o.old LEFT JOIN commits b ON b.key = o.new
+                WHERE o.thread = ? AND ((o.old IS NOT NULL AND a.key IS NULL)
+                OR (o.new IS NOT NULL AND b.key IS NULL))""",
+                (owner,),
+            )[0][0]
+            # what came before a line that names nothing any more cannot be undone through it
+            sql = "DELETE FROM operation WHERE thread = ? AND seq <= ?"
+            operations = self._db.write(sql, (owner, cut))
+            entries = self._db.write(  # one that is buried has no words, and keeps them away
+                """DELETE FROM entry WHERE NOT EXISTS (SELECT 1 FROM commits c
+                WHERE c.entry = entry.key) AND NOT EXISTS (SELECT 1 FROM commit_entry m
+                WHERE m.entry = entry.key) AND NOT EXISTS (SELECT 1 FROM tombstone g
+                WHERE g.kind = 'entry' AND g.id = entry.id)"""
+            )
+            self._db.write(
+                """DELETE FROM tombstone WHERE kind = 'commit' AND NOT EXISTS
+                (SELECT 1 FROM commits c WHERE c.id = tombstone.id)"""
+            )
+            return Dropped(len(keys), entries, operations)
+
+    def repair_structure(self) -> list[str]:
+        return repair_structure(self._db)
+
+    def scrub(self) -> None:
+        self._db.scrub()
+
+    def size(self) -> int:
+        return self._db.size()
+
+    def _outside(self) -> Iterator[SqlRow]:
+        yield from self._db.read("SELECT id, thread, created, usage, chain, checksum FROM commits")
+
+    def _drop_commits(self, owner: int, commits: Mapping[Id, str], last: int) -> list[int]:
+        keys: list[int] = []
+        for id, text in commits.items():
+            sql = "SELECT key FROM commits WHERE thread = ? AND id = ?"
+            for (key,) in self._db.read(sql, (owner, id)):
+                if key <= last:
+                    self._db.dialect.unindex(self._db, key, text)
+                self._db.write("DELETE FROM attempt WHERE commit_key = ?", (key,))
+                self._db.write("DELETE FROM link WHERE commit_key = ?", (key,))
+                self._db.write("DELETE FROM commit_entry WHERE commit_key = ?", (key,))
+                self._db.write("DELETE FROM commits WHERE key = ?", (key,))
+                keys.append(key)
+        return keys
+
+
+def _name(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
