@@ -300,7 +300,7 @@ def by_default(pins: set[str]) -> Iterator[str]:
         done = translate(client, upstream, vector, "auto")
         if difference:
             losses = [] if done is None else done.losses
-            why = {f"{loss.path}: {loss.what}: {loss.why}" for loss in losses if "now" in loss.what}
+            why = {str(loss) for loss in losses if loss.code.startswith("system_demoted")}
             lines.append(f"  {vector['id']} {difference} ({'; '.join(sorted(why))})")
     yield f"the same under the default policy: {len(rows) - len(lines)} of {len(rows)} agree"
     yield from lines

@@ -333,8 +333,10 @@ def fate(row: Row, source: str, target: str) -> str:
         done = weft.translate(row.change(PLAIN[source]), source, target, model=model)
     except weft.Refused:
         return "refused"
-    usual = {(loss.path, loss.what) for loss in _plain_losses(source, target, model)}
-    levels = {loss.level for loss in done.losses if (loss.path, loss.what) not in usual}
+    usual = {(loss.path, loss.code, loss.detail) for loss in _plain_losses(source, target, model)}
+    levels = {
+        loss.level for loss in done.losses if (loss.path, loss.code, loss.detail) not in usual
+    }
     return "lost" if "meaning" in levels else "form" if levels else "kept"
 
 

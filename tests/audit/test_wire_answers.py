@@ -12,7 +12,7 @@ from servers import LAUNCH, REQUEST_PATHS, Scripted, post, scripted_upstream, we
 from weft.client import make_provider
 from weft.codec import CODECS, decode_answer, write_frame
 from weft.codec.stream import json_frame
-from weft.model import ToolCall, loss_lines, texts
+from weft.model import ToolCall, loss_lines, make_loss, texts
 
 PROTOCOLS = ("anthropic", "openai-chat", "openai-responses", "gemini")
 
@@ -109,6 +109,7 @@ CALLS_WITH_GAPS = {
         gemini({"functionCall": {"name": "f", "id": "c1", "args": {}}, "text": None}),
     ),
 }
+REPAIRS = {"missing_value_added", "value_retyped", "null_value_dropped"}
 COMPLETE = {"gemini: no args", "chat: role null", "chat: null type"}
 """Spellings that are no loss: the protocol allows them, or the value is the only possible one."""
 
@@ -122,7 +123,7 @@ def test_a_call_with_a_gap_reads_as_a_call_of_no_arguments(name, target):
     assert isinstance(call, ToolCall)
     assert (call.name, json.loads(call.arguments or "{}")) == ("f", {})
     assert call.id
-    form = [loss for loss in done.losses if "the upstream" in loss.why]
+    form = [loss for loss in done.losses if loss.code in REPAIRS]
     assert {loss.level for loss in form} <= {"form"}
     assert bool(form) is (name not in COMPLETE)
 
@@ -808,7 +809,7 @@ def caller_session(turns):
 
 def test_marks_of_who_called_a_tool_are_a_matter_of_form():
     done = weft.translate(caller_session(2), "anthropic", "openai-chat")
-    callers = [loss for loss in done.losses if "caller" in loss.what]
+    callers = [loss for loss in done.losses if loss.detail == "caller"]
     assert [loss.level for loss in callers] == ["form", "form"]
 
 
@@ -828,16 +829,20 @@ def test_equal_losses_are_one_line_for_a_person(tmp_path):
         text=True,
         check=True,
     )
-    listed = [loss for loss in json.loads(ran.stdout)["losses"] if "caller" in loss["what"]]
+    listed = [loss for loss in json.loads(ran.stdout)["losses"] if loss["detail"] == "caller"]
     assert len(listed) == 40
 
 
 def test_losses_of_meaning_come_first():
-    loss = weft.Loss
-    lines = loss_lines(
-        [loss("a", "x", "y", "form"), loss("b", "z", "y"), loss("c", "x", "y", "form")]
-    )
-    assert lines == ["meaning: b: z (y)", "form: 2 times x (y): a, c"]
+    losses = [
+        make_loss("cache_breakpoint_dropped", "a"),
+        make_loss("result_added", "b"),
+        make_loss("cache_breakpoint_dropped", "c"),
+    ]
+    assert loss_lines(losses) == [
+        "meaning: b: added an error result (the call has no result)",
+        "form: 2 times dropped cache breakpoint (the target has no breakpoint here): a, c",
+    ]
 
 
 @pytest.mark.parametrize("member", ["reasoning_content", "reasoning", "reasoning_text", "hidden"])

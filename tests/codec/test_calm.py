@@ -34,7 +34,7 @@ def outcome(body, source, target, **options):
     except Refused as error:
         return "refused", error.message, error.param, error.status
     told = orjson.loads(done.body) if isinstance(done.body, bytes) else done.body
-    losses = sorted((loss.path, loss.what, loss.why, loss.level) for loss in done.losses)
+    losses = sorted((loss.path, loss.code, loss.detail, loss.level) for loss in done.losses)
     return told, list(told), losses, done.path, done.sidecar
 
 

@@ -939,7 +939,7 @@ def test_a_stream_of_another_wire():
         "completion_tokens": 5,
         "total_tokens": 15,
     }
-    assert [loss.what for loss in encoder.losses.items] == ["the signature of thinking"]
+    assert [loss.code for loss in encoder.losses.items] == ["thinking_signature_dropped"]
 
 
 @pytest.mark.parametrize(

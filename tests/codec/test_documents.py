@@ -116,7 +116,7 @@ def test_a_file_has_a_name_where_one_is_needed(target, members, name, path):
     body = asked(document(PDF, **members))
     done = weft.translate(body, A, target)
     assert [file["filename"] for file in files(done)] == [name]
-    added = [loss.path for loss in done.losses if loss.what.startswith("nothing: the name")]
+    added = [loss.path for loss in done.losses if loss.detail.startswith("name: ")]
     assert added == path
     assert weft.translate(done.body, target, A, sidecar=done.sidecar).body == body
 

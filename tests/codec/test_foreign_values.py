@@ -67,7 +67,8 @@ def test_a_budget_of_thinking_is_an_effort_where_a_model_is_told_one(
     (loss,) = [loss for loss in done.losses if loss.level == "meaning"]
     assert {name: done.body.get(name) for name in members} == members
     assert loss.path == path
-    assert loss.what.endswith(f", now the effort {effort!r}")
+    assert loss.code == "thinking_budget_as_effort"
+    assert loss.detail.endswith(f"-> {effort}")
 
 
 @pytest.mark.parametrize(("body", "source", "target"), [row[:3] for row in BUDGETS])
@@ -86,7 +87,7 @@ NO_EFFORT = [
 def test_a_budget_is_reported_where_a_model_is_told_no_effort(body, source, target, model, member):
     done = sent(body, source, target, model)
     assert member not in done.body
-    assert any(loss.what.startswith("the budget 4096") for loss in done.losses)
+    assert ("thinking_budget_dropped", "4096") in [(loss.code, loss.detail) for loss in done.losses]
 
 
 def test_an_effort_that_the_caller_named_stays_beside_a_budget():

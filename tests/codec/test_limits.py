@@ -386,7 +386,7 @@ def test_two_calls_of_one_id_are_told_apart(turns, calls, results, target):
     assert [word for word in said if word in ("0", "1", "2")] == sorted(
         word for word in said if word in ("0", "1", "2")
     )
-    assert any("another id" in loss.why for loss in done.losses)
+    assert any(loss.code == "call_id_changed" for loss in done.losses)
     home = weft.translate(done.body, target, C, sidecar=done.sidecar)
     assert home.body["messages"] == [USER, *turns, USER]
 

@@ -65,7 +65,7 @@ def decoded(*items: Any, **members: Any) -> Request:
 def written(*messages: Message, **members: Any) -> tuple[dict[str, Any], list[str]]:
     """The body for this wire of a thread that none wrote, and what was lost."""
     encoded = RESPONSES.encode_request(Request("m", messages, **members), MODEL)
-    return encoded.body, [loss.what for loss in encoded.losses]
+    return encoded.body, [loss.code for loss in encoded.losses]
 
 
 SAME = [
@@ -363,13 +363,13 @@ WRITTEN: list[tuple[Message, list[dict[str, Any]], list[str]]] = [
         said(Text("a"), Refusal("no")),
         [{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "no"}],
         [
-            "the list around a text",
-            "the unity of a message",
-            "the list around a text",
-            "that it is a refusal",
+            "list_as_string",
+            "message_split",
+            "list_as_string",
+            "refusal_as_text",
         ],
     ),
-    (said(Thinking("hm", "sig", None)), [], ["a thinking block", "the assistant message itself"]),
+    (said(Thinking("hm", "sig", None)), [], ["thinking_of_another_model", "message_dropped"]),
     (
         said(Thinking("hm", "sig"), origin=OWN),
         [
@@ -381,11 +381,11 @@ WRITTEN: list[tuple[Message, list[dict[str, Any]], list[str]]] = [
         ],
         [],
     ),
-    (said(Redacted("xx")), [], ["a redacted block", "the assistant message itself"]),
+    (said(Redacted("xx")), [], ["thinking_of_another_model", "message_dropped"]),
     (
         said(Opaque("anthropic", {"type": "server_tool_use"})),
         [],
-        ["a opaque block", "the assistant message itself"],
+        ["vendor_block_dropped", "message_dropped"],
     ),
 ]
 
@@ -423,11 +423,11 @@ def test_calls_and_results_of_another_wire() -> None:
     assert listed["output"][1] == {"type": "input_image", "image_url": PIXEL}
     assert user == {"role": "user", "content": [{"type": "input_text", "text": "go on"}]}
     assert losses == [
-        f"the id {'x' * 80!r}",
-        "the list around a text",
-        f"the id {'x' * 80!r}",
-        "that is_error is true",
-        "its place beside results",
+        "call_id_changed",
+        "list_as_string",
+        "call_id_changed",
+        "error_flag_dropped",
+        "beside_results_moved",
     ]
 
 
@@ -438,7 +438,7 @@ def test_two_assistant_messages_that_flow_together_are_reported() -> None:
         said(ToolCall("c", "f", "{}")),
         Message("tool", (ToolResult("c", (Text("r"),), form="text"),)),
     )
-    assert losses == ["the border of two messages"]
+    assert losses == ["message_boundary_dropped"]
 
 
 PARAMS: list[tuple[Params, dict[str, Any], list[str]]] = [
@@ -455,9 +455,9 @@ PARAMS: list[tuple[Params, dict[str, Any], list[str]]] = [
     ),
     (Params(reasoning=Reasoning(effort="low")), {"reasoning": {"effort": "low"}}, []),
     (Params(reasoning=Reasoning(mode="off")), {"reasoning": {"effort": "none"}}, []),
-    (Params(reasoning=Reasoning(mode="on", budget=9)), {}, ["the budget 9"]),
+    (Params(reasoning=Reasoning(mode="on", budget=9)), {}, ["thinking_budget_dropped"]),
     (Params(verbosity="low"), {"text": {"verbosity": "low"}}, []),
-    (Params(stop=("x",), n=1), {}, ["the parameter 'stop'", "the parameter 'n'"]),
+    (Params(stop=("x",), n=1), {}, ["param_dropped", "param_dropped"]),
 ]
 
 
@@ -690,8 +690,8 @@ def test_only_what_no_event_means_is_lost_elsewhere() -> None:
     encoder = ANTHROPIC.stream_encoder(7)
     for event in events_of(STREAM):
         encoder.send(event)
-    kinds = [loss.what for loss in encoder.losses.items if "event" in loss.what]
-    assert kinds == ["a response.web_search_call.searching event"]
+    events = [loss for loss in encoder.losses.items if loss.code == "vendor_event_dropped"]
+    assert [loss.detail for loss in events] == ["response.web_search_call.searching"]
 
 
 def test_a_stream_that_breaks_off_fails() -> None:

@@ -311,7 +311,7 @@ def test_a_call_that_is_streamed_loses_nothing() -> None:
     assert there.losses == []
     empty = weft.StreamTranslator(R, A)
     empty.feed(sse(CREATED, event("output_item.added", item=CALL), completed(CALL)))
-    assert [loss.what for loss in empty.losses] == ["nothing: empty arguments were added"]
+    assert [loss.code for loss in empty.losses] == ["empty_arguments_added"]
 
 
 def test_the_text_of_a_custom_call_is_json_to_a_client_without_them() -> None:

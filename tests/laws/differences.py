@@ -34,6 +34,8 @@ IDENTITY = {"call_id": 20, "id": 20, "name": 5, "role": 3, "tool_call_id": 20, "
 SEARCH = ("web_search", "googleSearch")
 """How the name of a search begins, which has no other words."""
 
+BOUNDARIES = frozenset({"message_boundary_dropped", "text_boundary_dropped"})
+
 ABSENT = object()
 
 
@@ -161,14 +163,14 @@ def meant_by(difference: Difference, body: Any) -> frozenset[str]:
 
 
 class Report:
-    """What the two legs of a journey lost: `out` by path and what, in the caller's words, `home` by
+    """What the two legs of a journey lost: `out` by path and code, in the caller's words, `home` by
     path, in those of the body in between (`echo`)."""
 
     def __init__(
         self, body: Any, out: Iterable[tuple[str, str]], echo: Any, home: Iterable[str]
     ) -> None:
         self.body = body
-        self.losses = [(steps_of(path), what) for path, what in out if path]
+        self.losses = [(steps_of(path), code) for path, code in out if path]
         self.echo = echo
         self.returned = [steps_of(path) for path in home if path]
 
@@ -179,14 +181,14 @@ class Report:
         return self.named_out(found) or self.named_home(found, words_out, words_home)
 
     def named_out(self, found: Difference) -> bool:
-        return any(self._covers(path, what, found) for path, what in self.losses)
+        return any(self._covers(path, code, found) for path, code in self.losses)
 
-    def _covers(self, loss: Path, what: str, found: Difference) -> bool:
+    def _covers(self, loss: Path, code: str, found: Difference) -> bool:
         near = [found.path]
         if found.added:
             near = [(*found.path[:-1], at) for at in (found.path[-1] - 1, found.path[-1])]
         places = [loss]
-        if what.startswith("the border") and isinstance(loss[-1], int):
+        if code in BOUNDARIES and isinstance(loss[-1], int):
             places.append((*loss[:-1], loss[-1] - 1))
         if any(names(place, path) for place in places for path in near):
             return True

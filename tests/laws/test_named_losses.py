@@ -100,7 +100,7 @@ def unnamed(body, there, back):
     ours, theirs = SAME[there](body), SAME[there](returned)
     if back == "gemini":
         assert ("stream" in out.path) == bool(body.get("stream"))
-    losses = [(caller_path(loss.path, there, body), loss.what) for loss in out.losses]
+    losses = [(caller_path(loss.path, there, body), loss.code) for loss in out.losses]
     at_home = [caller_path(loss.path, back, between) for loss in home.losses]
     report = Report(ours, losses, between, at_home)
     return [

@@ -60,7 +60,7 @@ def written(store: Store, model: str | None = None) -> tuple[Any, list[str]]:
     format = read_origin(store, "t")
     assert format is not None
     data, losses = export_bytes(store, "t", format, model=model)
-    return json.loads(data), [f"{loss.path}: {loss.what}" for loss in losses]
+    return json.loads(data), [f"{loss.path}: {loss.code}" for loss in losses]
 
 
 @pytest.mark.parametrize("value", [BODY, BODY["messages"], CHAT, {"messages": CHAT, "model": "m"},
@@ -120,7 +120,7 @@ def test_a_mark_goes_with_its_message_and_is_told_of_where_that_changed() -> Non
     thread.edit(thread.compile().ids[1], "hello")
     found, losses = written(store)
     assert "cache_control" not in json.dumps(found)
-    assert losses == ["messages[0].content[0]: a cache_control"]
+    assert losses == ["messages[0].content[0]: cache_breakpoint_dropped"]
 
 
 def test_another_model_is_spoken_to_in_its_own_way_and_the_rest_is_told_of() -> None:
@@ -128,13 +128,15 @@ def test_another_model_is_spoken_to_in_its_own_way_and_the_rest_is_told_of() -> 
     assert found["model"] == "claude-haiku-4-5"
     assert found["messages"][0] == BODY["messages"][0]
     assert found["messages"][1]["content"][0] == THINKING
-    assert "messages[0]: the string form" in losses
-    assert "anything_new: the member 'anything_new'" in losses
+    assert "messages[0]: string_as_list" in losses
+    assert "anything_new: member_dropped" in losses
 
 
 def test_another_vendor_is_told_of_no_mark() -> None:
     _, losses = export_bytes(taken(BODY), "t", "openai-chat", model="gpt-5")
-    assert [loss.path for loss in losses if "cache" in loss.what] == ["messages[1].content[0]"]
+    assert [loss.path for loss in losses if loss.code == "cache_breakpoint_dropped"] == [
+        "messages[1].content[0]"
+    ]
 
 
 def test_thinking_of_a_list_goes_back_to_its_maker() -> None:

@@ -103,7 +103,7 @@ def test_thinking_that_a_merge_or_a_pick_brings_behind_other_words_is_not_sent()
     t.merge("f")
     assert thoughts(t) == ["sig-two", "sig-four"]
     losses = t.compile().to_anthropic_params("claude-sonnet-4-5").losses
-    assert [loss.what for loss in losses if "thinking" in loss.what] == ["its thinking"]
+    assert [loss.code for loss in losses if "thinking" in loss.code] == ["thinking_stale"]
     t.switch("g")
     t.cherry_pick(id)
     assert thoughts(t) == ["sig-two", "sig-four"]

@@ -8,10 +8,8 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from msgspec import structs
-
 from weft.errors import ConfigError, ThreadError
-from weft.model import loss_lines
+from weft.model import loss_json, loss_lines
 from weft.store import Store, open_store
 from weft.thread import threads
 from weft.thread.transfer import (
@@ -98,7 +96,7 @@ def export_thread(args: argparse.Namespace) -> int:
     for line in loss_lines(losses) if not args.json else ():
         complain(line)
     if args.json and args.output is not None:
-        told = [structs.asdict(loss) for loss in losses]
+        told = [loss_json(loss) for loss in losses]
         print_json({"threads": wanted, "format": format, "bytes": len(data), "losses": told})
     elif args.output is not None:
         what = repr(wanted[0]) if len(wanted) == 1 else f"{len(wanted)} threads"

@@ -15,7 +15,7 @@ import orjson
 from weft.catalog import load_catalog
 from weft.codec import CODECS
 from weft.errors import Refused, UpstreamFailed
-from weft.model import Loss, loss_lines
+from weft.model import loss_json, loss_lines
 from weft.translation.streaming import StreamTranslator
 from weft.translation.translate import translate, translate_response
 
@@ -136,13 +136,14 @@ def write_result(result: dict[str, Any], as_json: bool) -> None:
     text: bytes | str = result["sse"] if "sse" in result else result["body"]
     out.write(text if isinstance(text, bytes) else text.encode())
     out.write(b"" if "sse" in result else b"\n")
-    for line in loss_lines(Loss(**loss) for loss in result["losses"]):
+    for line in loss_lines(result["losses"]):
         complain(line)
 
 
 def plain(result: dict[str, Any]) -> dict[str, Any]:
-    """A result whose texts are JSON values again."""
+    """A result as JSON output shows it."""
     shown = dict(result)
+    shown["losses"] = [loss_json(loss) for loss in result["losses"]]
     if isinstance(shown.get("body"), bytes):
         shown["body"] = orjson.Fragment(shown["body"])
     return shown
@@ -164,7 +165,7 @@ def run_line(line: bytes, number: int, unsaid: dict[str, Any]) -> dict[str, Any]
         kind = str(job["kind"])
         if kind not in JOBS:
             raise Refused(f"{kind!r} is not one of {', '.join(JOBS)}", param="kind")
-        return {"id": job.get("id"), **JOBS[kind](job)}
+        return {"id": job.get("id"), **plain(JOBS[kind](job))}
     except Refused as error:
         refused = error
     except UpstreamFailed as error:
@@ -207,7 +208,7 @@ def translate_request_job(job: dict[str, Any]) -> dict[str, Any]:
         catalog=job["catalog"],
         **job_options(job, ("model", "system", "strict", "cache", "upstream")),
     )
-    return {"body": done.body, "losses": losses_json(done.losses), "sidecar": done.sidecar}
+    return {"body": done.body, "losses": done.losses, "sidecar": done.sidecar}
 
 
 def translate_response_job(job: dict[str, Any]) -> dict[str, Any]:
@@ -218,7 +219,7 @@ def translate_response_job(job: dict[str, Any]) -> dict[str, Any]:
         sidecar=job.get("sidecar"),
         **job_options(job, ("created",)),
     )
-    return {"body": done.body, "losses": losses_json(done.losses), "sidecar": done.sidecar}
+    return {"body": done.body, "losses": done.losses, "sidecar": done.sidecar}
 
 
 def translate_stream_job(job: dict[str, Any]) -> dict[str, Any]:
@@ -234,7 +235,7 @@ def translate_stream_job(job: dict[str, Any]) -> dict[str, Any]:
     text = stream.feed(sse.encode() if isinstance(sse, str) else sse) + stream.close()
     return {
         "sse": text.decode(),
-        "losses": losses_json(stream.losses),
+        "losses": stream.losses,
         "sidecar": stream.answer_sidecar,
     }
 
@@ -270,13 +271,6 @@ def job_options(job: dict[str, Any], allowed: tuple[str, ...]) -> dict[str, Any]
         if options[key] is not None and not OPTIONS[key](options[key]):
             raise Refused(f"cannot be {options[key]!r}", param=f"options.{key}")
     return {key: options[key] for key in allowed if options.get(key) is not None}  # pyright: ignore[reportUnknownMemberType]
-
-
-def losses_json(losses: list[Loss]) -> list[dict[str, str]]:
-    return [
-        {"path": loss.path, "what": loss.what, "why": loss.why, "level": loss.level}
-        for loss in losses
-    ]
 
 
 def read_sidecar(path: str | None) -> Any:

@@ -15,7 +15,18 @@ import orjson
 from msgspec import Struct
 
 from weft.catalog import Model
-from weft.model import ApiError, ErrorKind, Event, JsonObject, Level, Loss, Place, Request, Response
+from weft.model import (
+    ApiError,
+    ErrorKind,
+    Event,
+    JsonObject,
+    Level,
+    Loss,
+    Place,
+    Request,
+    Response,
+    make_loss,
+)
 
 if TYPE_CHECKING:
     from .calm import Lane
@@ -38,9 +49,6 @@ CONVERSATION = {
     "gemini": "contents",
 }
 """The member of a body that holds the conversation."""
-
-SYSTEM_ONLY = "a conversation of nothing but system messages"
-"""What is lost of a request in which nobody asks anything."""
 
 
 class Frame(Struct, frozen=True, gc=False):
@@ -89,14 +97,16 @@ class Losses:
         wire = request.wire if request is not None else None
         self.locate: Locate = wire.locate if wire is not None else locate or thread_path
 
-    def add(self, at: Place | str, what: str, why: str, level: Level = "meaning") -> None:
-        """Report one thing; `at` is a place of the model, or a path that is ready."""
+    def add(
+        self, at: Place | str, code: str, detail: object = "", level: Level | None = None
+    ) -> None:
+        """Report one loss; `at` is a place of the model, or a finished path."""
         path = at if isinstance(at, str) else self.path(at)
-        self.items.append(Loss(path, what, why, level))
+        self.items.append(make_loss(code, path, detail, level))
 
-    def param(self, name: str, what: str, why: str, level: Level = "meaning") -> None:
-        """Report something about a parameter, by its name in the model (`reasoning.effort`)."""
-        self.add(("params", name), what, why, level)
+    def param(self, name: str, code: str, detail: object = "", level: Level | None = None) -> None:
+        """Report a loss about a parameter, by its name in the model (`reasoning.effort`)."""
+        self.add(("params", name), code, detail, level)
 
     def path(self, place: Place) -> str:
         """A place of the model as the caller would write it."""

@@ -60,8 +60,7 @@ class _Ids:
         self.waiting.setdefault(call.id, deque()).append(own)
         if own == call.id:
             return call
-        what = f"the id {call.id!r}, now {own!r}"
-        self.losses.add(place, what, "another call has it: each needs another id", "form")
+        self.losses.add(place, "call_id_changed", f"{call.id} -> {own}")
         return structs.replace(call, id=own)
 
     def _result(self, result: ToolResult) -> ToolResult:
@@ -85,12 +84,12 @@ def marked_id(call_id: str, longest: int | None = None) -> str:
 
 def report_new_id(call_id: str, place: Place, losses: Losses) -> None:
     """Report that a call goes by another id here; the sidecar knows the caller's."""
-    losses.add(place, f"the id {call_id!r}", "it is refused here, and marked instead", "form")
+    losses.add(place, "call_id_changed", call_id)
 
 
 def report_empty_arguments(place: Place, losses: Losses) -> None:
     """Report that a call without arguments has an empty object of them here."""
-    losses.add(place, "nothing: empty arguments were added", "they are an object here", "form")
+    losses.add(place, "empty_arguments_added")
 
 
 def looks_marked(call_id: str) -> bool:

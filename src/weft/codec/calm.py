@@ -21,7 +21,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 from weft.catalog import Model
 from weft.model import JsonObject, Loss, Request
 
-from .base import SYSTEM_ONLY, Codec, Losses, Target
+from .base import Codec, Losses, Target
 from .tools import flat_name
 
 
@@ -165,7 +165,7 @@ def carry(
         return None
     encoded.body["messages"] += said
     # The conversation was written beside the encoder, which saw none and reported that.
-    setup_losses = [loss for loss in encoded.losses if loss.what != SYSTEM_ONLY]
+    setup_losses = [loss for loss in encoded.losses if loss.code != "no_user_message"]
     return Carried(write_json(encoded.body), setup_losses + losses.items, request)
 
 

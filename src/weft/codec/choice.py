@@ -33,8 +33,7 @@ def narrow(request: Request, losses: Losses) -> tuple[Request, tuple[str, ...]]:
     choice = request.params.tool_choice
     if choice is None or not choice.names:
         return request, ()
-    what = "the names of the tools that may be called"
-    losses.param("tool_choice", what, "the others are not offered here", "form")
+    losses.param("tool_choice", "tool_choice_narrowed")
     params = structs.replace(request.params, tool_choice=ToolChoice(choice.kind))
     return structs.replace(request, params=params), choice.names
 
@@ -43,8 +42,7 @@ def is_allowed(tool: Tool, number: int, some: tuple[str, ...], losses: Losses) -
     """Whether a tool is one of these; all are, where there are none. What is not is reported."""
     if not some or tool.name in some or tool.kind not in CALLABLE:
         return True
-    why = "it may not be called, which is not said here"
-    losses.add(("tools", number), f"the tool {tool.name!r}", why)
+    losses.add(("tools", number), "tool_not_allowed", tool.name)
     return False
 
 

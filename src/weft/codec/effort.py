@@ -23,10 +23,8 @@ def with_effort(reasoning: Reasoning, model: Model, losses: Losses) -> Reasoning
     if budget is None or reasoning.effort is not None or model.thinking != "effort":
         return reasoning
     effort = next((word for most, word in STEPS if budget <= most), MOST)
-    why = f"{model.name} is told how hard to think, not how long"
-    losses.param("reasoning.budget", f"the budget {budget}, now the effort {effort!r}", why)
-    added = f"nothing: the effort {effort!r} was added"
-    losses.param("reasoning.effort", added, "it stands for the budget", "form")
+    losses.param("reasoning.budget", "thinking_budget_as_effort", f"{budget} -> {effort}")
+    losses.param("reasoning.effort", "effort_added", effort)
     return structs.replace(reasoning, effort=effort, budget=None)
 
 
@@ -39,11 +37,11 @@ def fitting_effort(
     if effort not in ORDER or known is None or effort in known:
         return effort
     if not known:
-        what, level = f"the effort {effort!r}", "form" if effort == "none" else "meaning"
-        losses.param(said, what, f"{model.name} cannot be told one", level)
+        level = "form" if effort == "none" else "meaning"
+        losses.param(said, "effort_unsupported", effort, level)
         return None
     at = ORDER.index(effort)
     nearest = min(known, key=lambda word: (abs(ORDER.index(word) - at), -ORDER.index(word)))
-    why = f"{model.name} takes {', '.join(known)}"
-    losses.param(said, f"the effort {effort!r}, now {nearest!r}", why)
+    f"{model.name} takes {', '.join(known)}"
+    losses.param(said, "effort_changed", f"{effort} -> {nearest}")
     return nearest

@@ -107,15 +107,13 @@ def lose_params(request: Request, sayable: frozenset[str], losses: Losses) -> No
     for key in request.params.__struct_fields__:
         value = getattr(request.params, key)
         if value is not None and value != {} and key not in sayable:
-            why = "the target has no such parameter"
-            losses.param(key, f"the parameter {key!r}", why, _level(key, value))
+            losses.param(key, "param_dropped", key, _level(key, value))
     _lose_silence(request, sayable, losses)
     for path, value in request.rest.items():
         if value is None:
-            losses.add(path, f"the form of {path!r}", "it is said otherwise here", "form")
+            losses.add(path, "form_changed", path)
             continue
-        why = "it has no counterpart on the target's wire"
-        losses.add(path, f"the member {path!r}", why, _level(path, value))
+        losses.add(path, "member_dropped", path, _level(path, value))
 
 
 def _level(name: str, value: Any) -> Level:
@@ -127,7 +125,7 @@ def _level(name: str, value: Any) -> Level:
 def lose_tier(tier: str | None, losses: Losses) -> None:
     """Report a tier of service that a target does not know."""
     if tier is not None:
-        losses.param("service_tier", f"the tier {tier!r}", "it is not known here")
+        losses.param("service_tier", "service_tier_dropped", tier)
 
 
 def lose_stop(
@@ -138,17 +136,15 @@ def lose_stop(
     if stop is None:
         return
     if stop.raw == "":
-        what = "nothing: a reason to stop was added"
-        losses.add(("stop",), what, "every answer has one here", "form")
+        losses.add(("stop",), "stop_reason_added")
     for part in ("sequence", "details"):
         if part != said and getattr(stop, part) is not None:
-            what = f"the {part} of the stop"
-            losses.add(("stop", part), what, "only a word is said here", "form")
+            losses.add(("stop", part), "stop_detail_dropped", part)
     if stop.kind not in words:
         losses.add(
             ("stop",),
-            f"the stop {stop.raw or stop.kind!r}",
-            "this wire has no word for it",
+            "stop_reason_changed",
+            stop.raw or stop.kind,
             "form" if stop.kind == "sequence" and not stop.sequence else "meaning",
         )
 
@@ -162,18 +158,14 @@ def _lose_silence(request: Request, sayable: frozenset[str], losses: Losses) -> 
         for path, word in sorted(_silent_paths(fields)):
             kept = word == EMPTY and path in sayable and getattr(request.params, path, None) == {}
             if path not in request.rest and not kept:
-                _lose_silent(path, path, word, losses)
+                losses.add(path, "null_member_dropped", path)
     for number, tool in enumerate(request.tools):
         for fields in (tool.raw or {}).values():
-            for path, word in _silent_paths(fields):
+            for path, _ in _silent_paths(fields):
                 whole = losses.path(("tools", number))
                 if len(fields) == 1:  # one member of an entry, by which the tool is named itself
                     whole = whole.removesuffix(f".{next(iter(fields))}")
-                _lose_silent(f"{whole}.{path}", path, word, losses)
-
-
-def _lose_silent(path: str, name: str, word: str, losses: Losses) -> None:
-    losses.add(path, f"the member {name!r}, {word}", "it is left out here", "form")
+                losses.add(f"{whole}.{path}", "null_member_dropped", path)
 
 
 def _silent_paths(fields: JsonObject, path: str = "") -> Iterator[tuple[str, str]]:
@@ -227,9 +219,9 @@ def lose_ext(ext: Ext, protocol: str, place: Place, losses: Losses) -> None:
 def lose_call(call: ToolCall, place: Place, losses: Losses, *, custom: bool = True) -> None:
     """Report what a flat name and, unless `custom` is known, an object say of an answer's call."""
     if call.namespace is not None:
-        losses.add(place, f"the namespace {call.namespace!r}", "names are flat here", "form")
+        losses.add(place, "namespace_flattened", call.namespace)
     if call.custom and not custom:
-        losses.add(place, "a custom call, now a function's", "it has one input", "form")
+        losses.add(place, "custom_call_as_function")
 
 
 def lose_answer(ext: Ext, protocol: str, losses: Losses) -> None:
@@ -241,8 +233,8 @@ def lose_answer(ext: Ext, protocol: str, losses: Losses) -> None:
             form = key.rpartition(".")[2] in FORM_MEMBERS or value in (None, "", [], {})
             losses.add(
                 ("member", key),
-                f"the member {key!r}",
-                "it has no counterpart on the target's wire",
+                "member_dropped",
+                key,
                 "form" if form else "meaning",
             )
 
@@ -252,8 +244,8 @@ def _lose_members(fields: JsonObject, path: str, losses: Losses) -> None:
         form = key in FORM_MEMBERS or value in (None, "", [], {})
         losses.add(
             path if (key, type(value)) in NOTES else f"{path}.{key}" if path else key,
-            f"the member {key!r}",
-            "it has no counterpart on the target's wire",
+            "member_dropped",
+            key,
             "form" if form else "meaning",
         )
 
@@ -272,10 +264,12 @@ def tool_losses(tool: Tool, number: int, losses: Losses) -> None:
             nested = members(fields.get(kind)) or {}
             found += [f"{path}.{kind}.{key}" for key in nested if key not in TOOL_MEMBERS]
         for place in found:
-            what = f"the member {place.rpartition('.')[2]!r} of the tool {tool.name!r}"
-            losses.add(place, what, "it has no counterpart on the target's wire")
+            f"the member {place.rpartition('.')[2]!r} of the tool {tool.name!r}"
+            losses.add(
+                place, "tool_member_dropped", f"{place.rpartition('.')[2]} of the tool {tool.name}"
+            )
         if inner and "type" not in fields:
-            losses.add(f"{path}.type", "that it has no type", "it is a function", "form")
+            losses.add(f"{path}.type", "default_added", "type: function")
 
 
 def schema_path(tool: Tool, number: int, losses: Losses) -> str:

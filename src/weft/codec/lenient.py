@@ -17,9 +17,6 @@ from weft.model import JsonObject, Response
 from .base import Losses
 from .calls import MADE
 
-WHY = "the upstream left it out"
-RETYPED = "the upstream sent another type"
-
 
 def made_call_id(raw: JsonObject, key: str, number: int, path: str, losses: Losses) -> str:
     """The id of a call; one made from its number where the upstream sent none."""
@@ -27,19 +24,19 @@ def made_call_id(raw: JsonObject, key: str, number: int, path: str, losses: Loss
     if isinstance(value, str):  # one that is empty is kept: its own wire gets it back
         return value
     if isinstance(value, int) and not isinstance(value, bool):
-        losses.add(f"{path}.{key}", "a number as the id of a call", RETYPED, "form")
+        losses.add(f"{path}.{key}", "value_retyped", "number -> string")
         return str(value)
-    losses.add(f"{path}.{key}", "nothing: the id of a call was added", WHY, "form")
+    losses.add(f"{path}.{key}", "missing_value_added", f"{MADE}{number}")
     return f"{MADE}{number}"
 
 
 def arguments_text(value: Any, path: str, losses: Losses) -> Any:
     """The arguments of a function call as JSON text; `{}` where there are none."""
     if value is None:
-        losses.add(path, "nothing: empty arguments were added", WHY, "form")
+        losses.add(path, "missing_value_added", "{}")
         return "{}"
     if isinstance(value, dict | list):
-        losses.add(path, "arguments as an object", RETYPED, "form")
+        losses.add(path, "value_retyped", "object -> JSON text")
         return orjson.dumps(value).decode()
     return value
 
@@ -51,7 +48,7 @@ def arguments_object(value: Any, path: str, losses: Losses) -> Any:
     some servers call it with the text alone.
     """
     if value is None or value == "":
-        losses.add(path, "nothing: empty arguments were added", WHY, "form")
+        losses.add(path, "missing_value_added", "{}")
         return {}
     if not isinstance(value, str):
         return value
@@ -60,9 +57,9 @@ def arguments_object(value: Any, path: str, losses: Losses) -> Any:
     except orjson.JSONDecodeError:
         read = value
     if isinstance(read, dict):
-        losses.add(path, "arguments as JSON text", RETYPED, "form")
+        losses.add(path, "value_retyped", "JSON text -> object")
         return cast(JsonObject, read)
-    losses.add(path, "arguments as text, now `input`", RETYPED, "form")
+    losses.add(path, "value_retyped", "JSON text -> input")
     return {"input": value}
 
 
@@ -70,7 +67,7 @@ def with_text(raw: JsonObject, key: str, path: str, losses: Losses) -> JsonObjec
     """The object with a text for this member, empty where it is missing or null."""
     if raw.get(key) is not None:
         return raw
-    losses.add(f"{path}.{key}", "nothing: an empty text was added", WHY, "form")
+    losses.add(f"{path}.{key}", "missing_value_added", '""')
     return {**raw, key: ""}
 
 
@@ -80,7 +77,7 @@ def with_type(raw: JsonObject, types: dict[str, str], path: str, losses: Losses)
         return raw
     for member, kind in types.items():
         if member in raw:
-            losses.add(f"{path}.type", f"nothing: the type {kind!r} was added", WHY, "form")
+            losses.add(f"{path}.type", "missing_value_added", kind)
             return {**raw, "type": kind}
     return raw
 

@@ -57,33 +57,33 @@ def _sampling(params: Params, limits: Limits, model: Model, losses: Losses) -> P
     free = limits.unthinking and params.reasoning is not None and params.reasoning.effort == "none"
     if not model.temperature and not free:
         for name in ("temperature", "top_p", "top_k"):
-            params = _leave(params, name, f"{model.name} lets nobody choose one", losses)
+            params = _leave(params, name, losses)
     elif model.one_sampler and params.temperature is not None and params.top_p is not None:
         name = "temperature" if params.temperature == 1 else "top_p"
-        params = _leave(params, name, f"{model.name} takes a temperature or a top_p", losses)
+        params = _leave(params, name, losses)
     return params
 
 
-def _leave(params: Params, name: str, why: str, losses: Losses) -> Params:
+def _leave(params: Params, name: str, losses: Losses) -> Params:
     value = getattr(params, name)
     if value is None:
         return params
     usual = value == 1 and name != "top_k"
-    losses.param(name, f"the {name} {value}", why, "form" if usual else "meaning")
+    losses.param(name, "sampling_unsupported", f"{name} {value}", "form" if usual else "meaning")
     return structs.replace(params, **{name: None})
 
 
 def _seed(given: int | None, limits: Limits, losses: Losses) -> int | None:
     if given is None or limits.seed is None or abs(given) <= limits.seed:
         return given
-    losses.param("seed", f"the seed {given}", f"it goes to {limits.seed} here")
+    losses.param("seed", "seed_dropped", given)
     return None
 
 
 def _user(given: str | None, limits: Limits, losses: Losses) -> str | None:
     if given is None or limits.user is None or len(given) <= limits.user:
         return given
-    losses.param("user", f"the user {given!r}", "it is too long here, and marked instead", "form")
+    losses.param("user", "user_shortened", given)
     return marked_id(given, limits.user)
 
 
@@ -93,8 +93,7 @@ def _temperature(given: float | None, limits: Limits, losses: Losses) -> float |
     low, high = limits.temperature
     taken = min(max(given, low), high)
     if taken != given:
-        what = f"the temperature {given}, now {taken}"
-        losses.param("temperature", what, f"it goes from {low} to {high} here")
+        losses.param("temperature", "temperature_clamped", f"{given} -> {taken}")
     return taken if taken != given else given
 
 
@@ -104,16 +103,16 @@ def _stops(
     if not given:
         return given
     if not model.stop:
-        losses.param("stop", "the stop sequences", f"{model.name} takes none")
+        losses.param("stop", "stop_sequences_dropped", len(given))
         return None
     taken = given
     if not limits.blank_stops:
         taken = tuple(stop for stop in given if stop and not stop.isspace())
         if taken != given:
-            losses.param("stop", "a blank stop sequence", "it must say something here")
+            losses.param("stop", "stop_sequences_dropped", len(given) - len(taken))
     if limits.stops is not None and len(taken) > limits.stops:
-        what = f"the stop sequences after {taken[limits.stops - 1]!r}"
-        losses.param("stop", what, f"there are at most {limits.stops} here")
+        f"the stop sequences after {taken[limits.stops - 1]!r}"
+        losses.param("stop", "stop_sequences_dropped", len(taken) - limits.stops)
         taken = taken[: limits.stops]
     return taken or None
 
@@ -124,8 +123,7 @@ def _tokens(given: int | None, limits: Limits, losses: Losses) -> int | None:
     if given < 1:
         path = losses.path(("params", "max_tokens"))
         raise Refused(f"is {given}: an answer of no tokens cannot be asked for", param=path)
-    what = f"the limit {given}, now {limits.tokens}"
-    losses.param("max_tokens", what, "a smaller one is refused here")
+    losses.param("max_tokens", "max_tokens_raised", f"{given} -> {limits.tokens}")
     return limits.tokens
 
 
@@ -140,6 +138,5 @@ def with_named_json(request: Request, params: Params, model: Model, losses: Loss
     first = takewhile(lambda said: said.role != "assistant", request.messages)
     if any("json" in text.lower() for said in first for text in texts(said.blocks)):
         return params
-    why = f"{model.name} wants JSON to be spoken of"
-    losses.param("format", "any JSON, now the schema of an object", why, "form")
+    losses.param("format", "format_as_schema")
     return structs.replace(params, format=Format("schema", {"type": "object"}))

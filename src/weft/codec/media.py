@@ -49,7 +49,7 @@ def refuse_picture(source: Source) -> str | None:
     """Why a picture in the body is not looked at, or `None`."""
     if not isinstance(source, Inline) or bare_type(source.media_type) in IMAGE_TYPES:
         return None
-    return f"pictures of the type {source.media_type!r} are not known here"
+    return "media_type_unsupported"
 
 
 def type_of(url: str) -> str:
@@ -76,8 +76,7 @@ def with_type(block: File, place: Place, losses: Losses) -> Source:
     """The source of a document with a type that can be told, and as it is spelt; both reported."""
     source = typed(block).source
     if source is not block.source:
-        what = f"nothing: the type {source.media_type!r} was added"
-        losses.add(place, what, "it is needed here, and the name tells it", "form")
+        losses.add(place, "default_added", f"media type: {source.media_type}")
     return with_bare_type(source, place, losses)
 
 
@@ -86,8 +85,7 @@ def with_bare_type(source: Source, place: Place, losses: Losses) -> Source:
     if not isinstance(source, Inline) or source.media_type == bare_type(source.media_type):
         return source
     kind = bare_type(source.media_type)
-    what = f"the type {source.media_type!r}, now {kind!r}"
-    losses.add(place, what, "it is spelt so here", "form")
+    losses.add(place, "media_type_changed", f"{source.media_type} -> {kind}")
     return Inline(source.data, kind)
 
 
@@ -98,7 +96,7 @@ def named(block: File, place: Place, losses: Losses) -> File:
         return block
     ending = ENDINGS.get(block.source.media_type)
     name = "document" if ending is None else f"document.{ending}"
-    losses.add(place, f"nothing: the name {name!r} was added", "a file needs one here", "form")
+    losses.add(place, "default_added", f"name: {name}")
     return structs.replace(block, name=name)
 
 
@@ -118,16 +116,15 @@ def plain_text(source: Source) -> str | None:
 def report_type(source: Source, place: Place, losses: Losses) -> None:
     """Report the type of an address, where the target is not told it and the ending does not."""
     if isinstance(source, Url) and source.media_type and source.media_type != type_of(source.url):
-        what = f"the type {source.media_type!r}"
-        losses.add(place, what, "the target works it out from the address", "form")
+        losses.add(place, "media_type_dropped", source.media_type)
 
 
 def report_detail(detail: str, place: Place, losses: Losses) -> None:
     """Report how closely an image should be looked at, where the target cannot be told."""
     level = "form" if detail == "auto" else "meaning"
-    losses.add(place, f"the detail {detail!r}", "images have none here", level)
+    losses.add(place, "image_detail_dropped", detail, level)
 
 
 def refuse_audio(_block: Audio, _message: Message, _request: Request) -> str | None:
     """Why audio cannot be said on a wire that has none."""
-    return "this wire has no audio"
+    return "audio_unsupported"

@@ -2,8 +2,8 @@
 
 from weft.model import Message, Opaque, Request
 
-MAKER_ONLY = "thinking goes back to its own maker only"
-STORED_ONLY = "a stored file's id means nothing to another vendor"
+MAKER_ONLY = "thinking_of_another_model"
+STORED_ONLY = "file_id_of_another_vendor"
 
 
 def made_by(protocol: str, message: Message, request: Request) -> bool:
@@ -22,4 +22,4 @@ def refuse_foreign(protocol: str, message: Message, request: Request) -> str | N
 
 def refuse_opaque(protocol: str, block: Opaque, _message: Message, _request: Request) -> str | None:
     """Why a block that nobody else can read cannot go to this protocol, or `None` where it can."""
-    return None if block.protocol == protocol else "only its own protocol knows this block"
+    return None if block.protocol == protocol else "vendor_block_dropped"

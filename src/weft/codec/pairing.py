@@ -70,7 +70,6 @@ def turn_of(number: int, message: Message) -> Turn:
 Sift = Callable[[ToolResult, Place], Sequence[tuple[Block, Place]]]
 """The parts of a result that can be said where it goes; the others are reported."""
 
-CALLED = "calls that wait for results are one turn"
 NO_RESULT = "no result was recorded for this call"
 
 
@@ -119,7 +118,7 @@ class Pairing:
     def assistant(self, turn: Turn) -> None:
         last = self.turns[-1] if self.turns else None
         if self.waiting and self.group is None and last is not None and not self.deferred:
-            self.losses.add(turn.at, "the border to the message before", CALLED, "form")
+            self.losses.add(turn.at, "message_boundary_dropped")
             more = list(zip(turn.blocks, turn.places, strict=True))
             last.insert(len(last.blocks), more)  # parallel calls in two messages are one turn
         else:
@@ -138,9 +137,8 @@ class Pairing:
             self.deferred.append(turn)
             self.losses.add(
                 turn.at,
-                f"the place of a {turn.message.role} message",
-                "it stood between a call and its result, and now stands behind the result",
-                "form",
+                "system_after_results",
+                turn.message.role,
             )
         else:
             self.turns.append(turn)
@@ -165,16 +163,14 @@ class Pairing:
             elif block.call_id in answered and block.call_id not in self.waiting:
                 earlier, stood = results[answered[block.call_id]]
                 results[answered[block.call_id]] = block, place
-                others += self._as_text(earlier, stood, "a later result of its call follows")
+                others += self._as_text(earlier, stood, "result_superseded")
             elif self.waiting.pop(block.call_id, None) is not None:
                 if others:
-                    self.losses.add(
-                        place, "the order of text and results", "results come first", "form"
-                    )
+                    self.losses.add(place, "result_before_text")
                 answered[block.call_id] = len(results)
                 results.append((block, place))
             else:
-                others += self._as_text(block, place, "its call is not in the conversation")
+                others += self._as_text(block, place, "orphan_result_as_text")
         if not results:
             self.settle()
             turn.keep(others)
@@ -208,7 +204,7 @@ class Pairing:
             self.group = None
             return
         for call_id, place in self.waiting.items():
-            self.losses.add(place, "nothing: an error result was added", "the call has no result")
+            self.losses.add(place, "result_added")
             answer = ToolResult(call_id, (Text(NO_RESULT),), is_error=True, form="text")
             turn = Turn("tool", Message("tool", (answer,)), [], int(place[0]), [])
             self._add(turn, [(answer, place)])
@@ -228,8 +224,8 @@ class Pairing:
         else:
             self.group.insert(len(self.group.blocks), items)
 
-    def _as_text(self, block: ToolResult, place: Place, why: str) -> list[tuple[Block, Place]]:
-        self.losses.add(place, "a tool result, now text", why)
+    def _as_text(self, block: ToolResult, place: Place, code: str) -> list[tuple[Block, Place]]:
+        self.losses.add(place, code)
         parts: Sequence[Block] = block.content
         if self.supported_result_parts is not None:
             parts = [part for part, _ in self.supported_result_parts(block, place)]

@@ -49,7 +49,7 @@ from weft.model import (
     texts,
 )
 
-from .base import CONVERSATION, INLINE, SYSTEM_ONLY, Losses, SystemPolicy, members
+from .base import CONVERSATION, INLINE, Losses, SystemPolicy, members
 from .fields import lose_ext
 from .pairing import NO_RESULT as NO_RESULT
 from .pairing import Pairing, Turn, turn_of
@@ -63,14 +63,14 @@ def fix_first_and_last_turn(
     """Begin with the user and, where the model takes no prefill, do not end with the assistant."""
     if user_first and turns and turns[0].role == "assistant":
         first = turns[0]
-        losses.add(first.at, f"nothing: {CONTINUED!r} was added before it", "a user speaks first")
+        losses.add(first.at, "turn_added", CONTINUED)
         turns.insert(0, _filler(first.number))
     if turns and turns[-1].role == "assistant" and user_first and not model.prefill:
         last = turns[-1]
         losses.add(
             last.at,
-            f"nothing: {CONTINUED!r} was added behind it",
-            f"{model.name} does not continue an assistant turn",
+            "turn_added",
+            CONTINUED,
         )
         turns.append(_filler(last.number))
     elif turns and turns[-1].role == "assistant" and not blank_end:
@@ -89,7 +89,7 @@ def _strip_trailing_space(turn: Turn, losses: Losses) -> None:
 
 def report_trailing_space(at: Place | str, losses: Losses) -> None:
     """Report that what the assistant has begun goes without the blanks at its end."""
-    losses.add(at, "the blanks at its end", "an unfinished turn ends in a word here", "form")
+    losses.add(at, "trailing_space_dropped")
 
 
 def _filler(number: int) -> Turn:
@@ -110,8 +110,10 @@ def refuse_empty_conversation(
         return
     first = next((loss for loss in lost if loss.level == "meaning"), None)
     if first is not None:
-        said = f"nothing of this conversation can be said to the target: not {first.what}"
-        raise Refused(f"{said}, because {first.why}", param=first.path)
+        reason = f"the first thing that cannot: {first.what} ({first.why})"
+        raise Refused(
+            f"nothing of this conversation can be sent to the target; {reason}", param=first.path
+        )
 
 
 def _says(turn: Turn) -> bool:
@@ -168,15 +170,15 @@ def block_name(block: Block, request: Request) -> str:
 
 
 def leave_out(
-    block: Block, place: Place, why: str, request: Request, losses: Losses
+    block: Block, place: Place, code: str, request: Request, losses: Losses
 ) -> list[tuple[Block, Place]]:
     """What is left of a block that cannot be said: its words, where it has any, or nothing."""
     name = block_name(block, request)
     words = opaque_to_text(block) if isinstance(block, Opaque) else None
     if words is None:
-        losses.add(place, f"a {name} block", why)
+        losses.add(place, code, name)
         return []
-    losses.add(place, f"a {name} block, now its words", why)
+    losses.add(place, "vendor_block_as_text", name)
     return [(Text(words), place)]
 
 
@@ -196,9 +198,9 @@ def supported_result_parts(
     kept: list[tuple[Block, Place]] = []
     for part, at in zip(block.content, places, strict=True):
         check = checks.get(type(part))
-        why = check(part, message, request) if check is not None else None
-        if why is not None:
-            kept += leave_out(part, at, why, request, losses)
+        code = check(part, message, request) if check is not None else None
+        if code is not None:
+            kept += leave_out(part, at, code, request, losses)
             continue
         kept.append((part, at))
         ext: Ext | None = getattr(part, "ext", None)
@@ -214,8 +216,8 @@ SYSTEM_TEXT = Text | Checkpoint | Reminder
 """What may stand in a system message; reminders and checkpoints are text on every wire."""
 
 WRONG_SIDE: dict[tuple[str, type], str] = {
-    ("user", ToolCall): "only the assistant calls",
-    ("assistant", ToolResult): "only the other side answers a call",
+    ("user", ToolCall): "block_on_wrong_side",
+    ("assistant", ToolResult): "block_on_wrong_side",
 }
 
 
@@ -279,7 +281,7 @@ def _report_inline_lead(system: list[Turn], request: Request, rules: Rules, loss
     """Report that a system message led the list itself, on a wire with a place before it."""
     inline = sum(fields.get(INLINE, 0) for fields in request.raw.values())
     for turn in system[-inline:] if inline and not rules.inline_lead else ():
-        losses.add(turn.at, "its place inside the list", "it leads the conversation here", "form")
+        losses.add(turn.at, "system_to_start")
 
 
 def _legal(
@@ -322,7 +324,7 @@ def _leave_billing(turn: Turn, losses: Losses) -> None:
     kept: list[tuple[Block, Place]] = []
     for block, place in zip(turn.blocks, turn.places, strict=True):
         if isinstance(block, Text) and block.text.startswith(BILLING):
-            losses.add(place, "a line for billing", "it is for its own vendor only", "form")
+            losses.add(place, "billing_line_dropped")
         else:
             kept.append((block, place))
     if len(kept) < len(turn.blocks):
@@ -373,11 +375,10 @@ def _clear(turn: Turn, request: Request, rules: Rules, losses: Losses) -> bool:
         return False
     _say_only(turn, request, rules, losses)
     if turn.role not in rules.roles and turn.role != "tool":
-        losses.add(turn.at, f"the role {turn.role!r}", "it speaks as `user` here")
+        losses.add(turn.at, "role_unsupported", f"{turn.role} -> user")
         turn.role = "user"
     elif turn.role == "tool" and _answers_nothing(turn):
-        why = "it answers no call, and speaks as `user` here"
-        losses.add(turn.at, "the role 'tool'", why)
+        losses.add(turn.at, "tool_role_without_result", "tool -> user")
         turn.role = "user"
     return rules.empty_text or _without_empty(turn, losses)
 
@@ -393,14 +394,14 @@ def _says_nothing(turn: Turn, losses: Losses) -> bool:
     message = turn.message
     if message.blocks or message.form != "absent":
         return False
-    losses.add(turn.at, f"a {message.role} message without content", "it says nothing", "form")
+    losses.add(turn.at, "empty_message_dropped", message.role)
     return True
 
 
 def report_system_only(request: Request, losses: Losses) -> None:
     """Report a conversation of system messages only, which the target refuses: nobody asks."""
     member = CONVERSATION[request.wire.protocol] if request.wire is not None else "messages"
-    losses.add(member, SYSTEM_ONLY, "the target needs a user message")
+    losses.add(member, "no_user_message")
 
 
 def join_system_text(messages: Iterable[Message]) -> str | None:
@@ -446,7 +447,7 @@ def _take_system(turns: list[Turn], policy: SystemPolicy, losses: Losses) -> lis
         return system
     later = [turn for turn in turns if is_system(turn.message)]
     for turn in later:
-        losses.add(turn.at, f"the place of a {turn.role} message", "the policy merges them", "form")
+        losses.add(turn.at, "system_merged", turn.role)
     turns[:] = [turn for turn in turns if not is_system(turn.message)]
     return system + later
 
@@ -457,17 +458,17 @@ def _say_only(turn: Turn, request: Request, rules: Rules, losses: Losses) -> Non
     if message.ext is not None:
         lose_ext(message.ext, rules.protocol, turn.at, losses)
     if message.name is not None and not rules.named:
-        losses.add(turn.at, f"the name {message.name!r}", "messages have no name here", "form")
+        losses.add(turn.at, "participant_name_dropped", message.name)
     kept: list[tuple[Block, Place]] = []
     whole = True
     for block, place in zip(turn.blocks, turn.places, strict=True):
         check = rules.checks.get(type(block))
         if check is not None:
-            why = check(block, message, request)
+            code = check(block, message, request)
         else:
-            why = WRONG_SIDE.get((side(turn.role), type(block)))
-        if why is not None:
-            kept += leave_out(block, place, why, request, losses)
+            code = WRONG_SIDE.get((side(turn.role), type(block)))
+        if code is not None:
+            kept += leave_out(block, place, code, request, losses)
             whole = False
             continue
         kept.append((block, place))
@@ -480,7 +481,7 @@ def _say_only(turn: Turn, request: Request, rules: Rules, losses: Losses) -> Non
 
 def report_dropped_message(turn: Turn, losses: Losses) -> None:
     """Report a message that goes away because all it said is lost."""
-    losses.add(turn.at, f"the {turn.message.role} message itself", "nothing of it is left", "form")
+    losses.add(turn.at, "message_dropped", turn.message.role)
 
 
 def _without_empty(turn: Turn, losses: Losses) -> bool:
@@ -488,16 +489,16 @@ def _without_empty(turn: Turn, losses: Losses) -> bool:
     kept: list[tuple[Block, Place]] = []
     for block, place in zip(turn.blocks, turn.places, strict=True):
         if _is_blank(block):
-            losses.add(place, "an empty text", "empty text is refused here", "form")
+            losses.add(place, "empty_text_dropped")
         else:
             kept.append((block, place))
     turn.keep(kept)
     if kept:
         return True
     if turn.role == "assistant":
-        losses.add(turn.at, "an empty message", "a message must say something here", "form")
+        losses.add(turn.at, "empty_message_dropped", turn.role)
         return False
-    losses.add(turn.at, f"an empty message, now {EMPTY!r}", "it must say something")
+    losses.add(turn.at, "empty_message_filled", EMPTY)
     turn.keep([(Text(EMPTY), turn.at)])
     return True
 
@@ -527,9 +528,7 @@ def _behind_results(turns: list[Turn], losses: Losses) -> list[Turn]:
     placed += held
     for before, after in zip(turns, placed, strict=True):
         if before is not after and is_system(before.message):
-            what = f"the place of a {before.message.role} message"
-            why = "it stood between a call and its result, and now stands behind the result"
-            losses.add(before.at, what, why, "form")
+            losses.add(before.at, "system_after_results", before.message.role)
     return placed
 
 
@@ -550,19 +549,19 @@ def _place_system(
         end = start
         while end < len(turns) and is_system(turns[end].message):
             end += 1
-        why = _why_not_inline(turns, start, end, rules, model, policy, native)
-        for turn in turns[start:end] if why else ():
+        code = _demotion_code(turns, start, end, rules, model, policy, native)
+        for turn in turns[start:end] if code else ():
             if not native and not rules.empty_text and all(map(_is_blank, turn.blocks)):
-                losses.add(turn.at, f"an empty {turn.role} message", "it says nothing", "form")
+                losses.add(turn.at, "empty_message_dropped", turn.role)
                 turns.remove(turn)
                 end -= 1
                 continue
-            losses.add(turn.at, f"the role {turn.role!r}, now `user`", why)
+            losses.add(turn.at, code, f"{turn.role} -> user")
             turn.role = "user"
         start = end
 
 
-def _why_not_inline(
+def _demotion_code(
     turns: Sequence[Turn],
     start: int,
     end: int,
@@ -571,19 +570,19 @@ def _why_not_inline(
     policy: SystemPolicy,
     native: bool,
 ) -> str:
-    """Why a run of system messages cannot stay inline, or `""`."""
+    """The loss code that says why a run of system messages cannot stay inline, or `""`."""
     if policy == "demote":
-        return "the policy demotes later system messages"
+        return "system_demoted_by_policy"
     if rules.inline_system == "never":
-        return "this wire has no system message inside the conversation"
+        return "system_demoted_for_protocol"
     if policy == "inline" or rules.inline_system == "native":
         return ""
     if model.inline_system == "never":
-        return f"{model.name} refuses system messages inside the conversation"
+        return "system_demoted_for_model"
     if native:
         return ""
     if start == 0 or side(turns[start - 1].role) != "user":
-        return "it must follow a user turn"
+        return "system_demoted_by_position"
     if end < len(turns) and turns[end].role != "assistant":
-        return "it must come before an assistant turn, or last"
+        return "system_demoted_by_position"
     return ""

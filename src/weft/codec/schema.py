@@ -32,8 +32,7 @@ def flatten_root_combinators(
     properties = dict(members(schema.get("properties")) or {})
     needed = _names(schema.get("required"))
     for key in found:
-        what = f"the keyword {key!r} of the schema"
-        losses.add(f"{path}.{key}", what, "the root of a schema is one plain object here")
+        losses.add(f"{path}.{key}", "schema_keyword_dropped", key)
         parts = _combined(schema, key)
         for part in parts:
             properties = {**(members(part.get("properties")) or {}), **properties}

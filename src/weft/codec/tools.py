@@ -88,12 +88,11 @@ def is_offered(tool: Tool, number: int, losses: Losses) -> bool:
         return True
     place = losses.path(("tools", number))
     if tool.kind != "namespace":
-        losses.add(place, f"the tool {tool.name!r}", f"{tool.kind} is not known here")
+        losses.add(place, "tool_unsupported", f"{tool.name} ({tool.kind})")
     else:
-        losses.add(place, f"the namespace {tool.name!r}", "names are flat here", "form")
+        losses.add(place, "namespace_flattened", tool.name)
         if tool.description:
-            what = f"the description of the namespace {tool.name!r}"
-            losses.add(f"{place}.description", what, "names are flat here")
+            losses.add(f"{place}.description", "namespace_description_dropped", tool.name)
     return False
 
 
@@ -104,7 +103,7 @@ def schema_of(tool: Tool, number: int, losses: Losses) -> JsonObject:
     if schema and "type" in schema:
         return schema
     path = schema_path(tool, number, losses)
-    losses.add(path, "nothing: a schema's type 'object' was added", "it is needed here", "form")
+    losses.add(path, "default_added", "type: object")
     return {"type": "object", **schema} if schema else {"type": "object", "properties": {}}
 
 
@@ -116,7 +115,7 @@ def with_properties(schema: JsonObject, tool: Tool, number: int, losses: Losses)
     if schema.get("type") != "object" or "properties" in schema:
         return schema
     path = schema_path(tool, number, losses)
-    losses.add(path, "nothing: empty properties were added", "they are needed here", "form")
+    losses.add(path, "default_added", "properties: {}")
     return {**schema, "properties": {}}
 
 
@@ -192,13 +191,12 @@ class _Names:
         kind, words, schema = tool.kind, tool.description, tool.parameters
         if tool.kind == "custom" and not self.custom:
             kind, words, schema = "function", quote_grammar(tool), FREEFORM
-            losses.add(place, "a custom tool, now a function", "it takes one text here", "form")
+            losses.add(place, "custom_tool_as_function", tool.name)
         group = tool.namespace if self.namespaces else None
         if group != tool.namespace:
-            what = f"the namespace {tool.namespace!r}, now part of the name"
-            losses.add(place, what, "names are flat here", "form")
+            losses.add(place, "namespace_flattened", tool.namespace)
         elif flat != tool.name:
-            losses.add(place, f"the name {tool.name!r}, now {flat!r}", "it is refused", "form")
+            losses.add(place, "tool_name_changed", f"{tool.name} -> {flat}")
         return Tool(flat, words, schema, tool.strict, kind, tool.raw, group)
 
     def call(self, call: ToolCall) -> ToolCall:
@@ -255,8 +253,9 @@ def _flat_message(message: Message, number: int, names: _Names, losses: Losses) 
     for at, block in enumerate(blocks):
         if isinstance(block, ToolCall) and names.is_odd_call(block):
             blocks[at] = flat = names.call(block)
-            what = "a custom call, now a function's" if flat.custom != block.custom else "its name"
-            losses.add((number, at), f"{what}: {flat.name!r}", "tools are plain here", "form")
+            is_custom = flat.custom != block.custom
+            code = "custom_call_as_function" if is_custom else "tool_name_changed"
+            losses.add((number, at), code, f"{block.name} -> {flat.name}")
     return structs.replace(message, blocks=tuple(blocks))
 
 
@@ -264,8 +263,7 @@ def _report_custom_results(messages: Sequence[Message], losses: Losses) -> None:
     for number, message in enumerate(messages):
         for at, block in enumerate(message.blocks):
             if isinstance(block, ToolResult) and block.custom:
-                what = "that it answers a custom call"
-                losses.add((number, at), what, "tools are plain here", "form")
+                losses.add((number, at), "custom_result_as_function")
 
 
 def _choose(request: Request, names: _Names, losses: Losses) -> Params:
@@ -280,7 +278,7 @@ def _choose(request: Request, names: _Names, losses: Losses) -> Params:
         free = choice is not None and choice.kind == "auto" and not request.tools
         for key in ("parallel_tool_calls",) if free else ("tool_choice", "parallel_tool_calls"):
             if getattr(params, key) is not None:
-                losses.param(key, f"the parameter {key!r}", "there are no tools to use", "form")
+                losses.param(key, "tool_setting_dropped", key)
                 params = structs.replace(params, **{key: None})
         return params
     if choice is not None and choice.names:
@@ -290,13 +288,11 @@ def _choose(request: Request, names: _Names, losses: Losses) -> Params:
     flat = names.offers(choice.name)
     hosted = {tool.name for tool in request.tools if tool.kind not in CALLABLE}
     if flat is None or flat in hosted:
-        what = f"the choice of {choice.name!r}"
-        losses.param("tool_choice", what, "no such tool is offered to the target")
+        losses.param("tool_choice", "tool_choice_dropped", choice.name)
         return structs.replace(params, tool_choice=None)
     custom = any(tool.name == choice.name and tool.kind == "custom" for tool in request.tools)
     if flat != choice.name or (custom and not names.custom):
-        what = f"the choice of {choice.name!r}, now {flat!r}"
-        losses.param("tool_choice", what, "tools are plain here", "form")
+        losses.param("tool_choice", "tool_choice_changed", f"{choice.name} -> {flat}")
     return structs.replace(params, tool_choice=ToolChoice("tool", flat))
 
 
@@ -305,8 +301,7 @@ def _allow(choice: ToolChoice, names: _Names, losses: Losses) -> ToolChoice | No
     offered = {name: flat for name in choice.names if (flat := names.offers(name)) is not None}
     for name in choice.names:
         if name not in offered:
-            why = "no such tool is offered to the target"
-            losses.param("tool_choice", f"the choice of {name!r}", why)
+            losses.param("tool_choice", "tool_choice_dropped", name)
     flats = tuple(offered.values())
     return structs.replace(choice, names=flats) if flats else None
 

@@ -30,11 +30,11 @@ def search_members(tool: Tool, number: int, sayable: frozenset[str], losses: Los
     if tool.kind not in SEARCHES:
         path = losses.path(("tools", number))
         path = path if path.endswith(tool.kind) else f"{path}.type"
-        losses.add(path, f"the version {tool.kind!r}", "the target's search has its own", "form")
+        losses.add(path, "web_search_version_changed", tool.kind)
     for key, value in _written(tool).items():
         if value == []:
             path = f"{losses.path(('tools', number))}.{key}"
-            losses.add(path, f"the member {key!r}, empty", "it is left out here", "form")
+            losses.add(path, "null_member_dropped", key)
         if value in (None, [], {}):
             continue
         name = key.removeprefix("filters.")
@@ -42,7 +42,7 @@ def search_members(tool: Tool, number: int, sayable: frozenset[str], losses: Los
         if name in sayable:
             told[name] = _place(value, path, losses) if name == "user_location" else value
             continue
-        losses.add(path, f"the member {key!r} of the web search", "the target's has none")
+        losses.add(path, "web_search_member_dropped", key)
     return told
 
 
@@ -52,7 +52,7 @@ def _place(value: Any, path: str, losses: Losses) -> Any:
     if place is None:
         return value
     if "type" not in place:
-        losses.add(path, "nothing: its type was added", "it is needed here", "form")
+        losses.add(path, "default_added", "type: approximate")
     return {"type": "approximate"} | {k: inner for k, inner in place.items() if inner is not None}
 
 

@@ -26,7 +26,7 @@ from .blocks import (
 )
 from .events import Close, Delta, End, Event, Fail, Finish, Open, Other, Start
 from .fold import Fold, fold, merge_ext, merge_usage
-from .loss import Level, Loss, loss_lines
+from .loss import LOSS_CODES, Level, Loss, LossCode, LossKind, loss_json, loss_lines, make_loss
 from .message import SYSTEM_ROLES, Message, Origin, is_system, side, speaker, spoken, texts
 from .request import (
     Format,
@@ -41,6 +41,7 @@ from .request import (
 from .response import ApiError, ErrorKind, Response, Stop, StopKind, Usage
 
 __all__ = [
+    "LOSS_CODES",
     "SYSTEM_ROLES",
     "ApiError",
     "Audio",
@@ -64,6 +65,8 @@ __all__ = [
     "JsonObject",
     "Level",
     "Loss",
+    "LossCode",
+    "LossKind",
     "Message",
     "Opaque",
     "Open",
@@ -93,7 +96,9 @@ __all__ = [
     "checkpoint_text",
     "fold",
     "is_system",
+    "loss_json",
     "loss_lines",
+    "make_loss",
     "merge_ext",
     "merge_usage",
     "reminder_text",

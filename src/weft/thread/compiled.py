@@ -16,15 +16,13 @@ from weft.checked import checked
 from weft.codec import SystemPolicy
 from weft.history import Count, Priority, Row, Setup, View, show_rows
 from weft.ids import Id
-from weft.model import JsonObject, Loss, Message, Redacted, Thinking, Tool
+from weft.model import JsonObject, Loss, Message, Redacted, Thinking, Tool, make_loss
 
 from . import formats
 from .params import GEMINI, Recipe, ToolLike, VendorParams, read_tools, write_params
 from .usage import Calibration
 
 # """Lines as a vendor takes them: without thinking that was signed behind another beginning."""
-
-STALE_THINKING = "what was said before it has changed since it was signed"
 
 
 def without_unbound(
@@ -44,7 +42,7 @@ def without_unbound(
             continue
         message = row.message
         left = tuple(b for b in message.blocks if not isinstance(b, Thinking | Redacted))
-        losses.append(Loss(f"messages[{len(kept)}]", "its thinking", STALE_THINKING))
+        losses.append(make_loss("thinking_stale", f"messages[{len(kept)}]"))
         if left:
             kept.append(structs.replace(row, message=structs.replace(message, blocks=left)))
     return tuple(kept), tuple(losses)

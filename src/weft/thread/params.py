@@ -16,7 +16,7 @@ from weft.codec import CODECS, SystemPolicy, Target
 from weft.errors import ConfigError, Refused, ThreadError
 from weft.function_tools import FunctionTool, read_tool
 from weft.history import Setup
-from weft.model import JsonObject, Loss, Message, Params, Place, Request, Tool
+from weft.model import JsonObject, Loss, Message, Params, Place, Request, Tool, make_loss
 
 ANTHROPIC = "anthropic"
 GEMINI = "gemini"
@@ -81,9 +81,8 @@ def write_params(
         params = structs.replace(params, max_tokens=recipe.max_tokens)
     elif recipe.protocol == ANTHROPIC and params.max_tokens is None and not params.stream:
         params = structs.replace(params, max_tokens=_unstreamed(found, params))
-        why = "the API demands one, and its SDK refuses larger answers that are not streamed"
-        what = f"nothing: max_tokens {params.max_tokens} was added"
-        unsaid = (*unsaid, Loss("max_tokens", what, why, "form"))
+        # The API requires a limit, and its SDK refuses larger answers that are not streamed.
+        unsaid = (*unsaid, make_loss("default_added", "max_tokens", params.max_tokens))
     request = Request(
         model=model or "",
         messages=tuple(messages),

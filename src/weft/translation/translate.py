@@ -337,4 +337,4 @@ def refuse_losses(losses: list[Loss]) -> None:
     """Strict mode: raise on the first loss of meaning."""
     for loss in losses:
         if loss.level == "meaning":
-            raise Refused(f"{loss.what} cannot be said to the target: {loss.why}", param=loss.path)
+            raise Refused(f"strict translation is not possible: {loss.message}", param=loss.path)

@@ -86,15 +86,15 @@ def refuse_document(block: File, message: Message, _request: Request) -> str | N
 
 def _refuse_source(source: Source, known: frozenset[str], message: Message) -> str | None:
     if message.role == "assistant":
-        return "an assistant message holds no media here"
+        return "media_in_assistant"
     if isinstance(source, FileRef):
         return STORED_ONLY
     if isinstance(source, Url) and source.url[:8].lower() != "https://":
-        return "only an address of https is fetched here"
+        return "url_unsupported"
     kind = source.media_type
     if kind in known or bare_type(kind) in known or (isinstance(source, Url) and not kind):
         return None
-    return f"media of the type {source.media_type!r} is not known here"
+    return "media_type_unsupported"
 
 
 PARTS: dict[type, Callable[[Any, Message, Request], str | None]] = {
@@ -309,7 +309,7 @@ class Writer:
         return body if block.ext is None else self._with_ext(body, block.ext)
 
     def refusal(self, block: Refusal, place: Any) -> JsonObject:
-        self.losses.add(place, "that it is a refusal", "it is plain text here", "form")
+        self.losses.add(place, "refusal_as_text")
         return {"type": "text", "text": block.text}
 
     def thinking(self, block: Thinking, _place: Any) -> JsonObject:
@@ -351,7 +351,7 @@ class Writer:
             except ValueError:
                 pass
         where = (*place, "arguments")
-        self.losses.add(where, "the arguments as written", "they are not a JSON object")
+        self.losses.add(where, "arguments_wrapped")
         return {"_raw": text}
 
     def result(self, block: ToolResult, place: Any) -> JsonObject:

@@ -58,7 +58,7 @@ def limit_marks(body: JsonObject, losses: Losses) -> None:
     marked = list(_marked(body))
     for path, holder in marked[: max(0, len(marked) - MAX_MARKS)]:
         del holder["cache_control"]
-        losses.add(path, "a cache breakpoint", f"at most {MAX_MARKS} are allowed", "form")
+        losses.add(path, "cache_breakpoint_dropped")
 
 
 def _marked(body: JsonObject) -> Iterator[tuple[str, JsonObject]]:

@@ -24,7 +24,6 @@ from .wire import PROTOCOL
 
 LEAST_BUDGET = 1024
 FORCED = frozenset({"any", "tool"})
-BESIDE = "it is refused beside thinking"
 
 
 def write_thinking(params: Params, limit: int, target: Target, losses: Losses) -> JsonObject | None:
@@ -33,8 +32,7 @@ def write_thinking(params: Params, limit: int, target: Target, losses: Losses) -
     if reasoning is None:
         return None
     if reasoning.summary is not None:
-        what = f"the wish for a summary, {reasoning.summary!r}"
-        losses.param("reasoning.summary", what, "thinking is shown as its model decides", "form")
+        losses.param("reasoning.summary", "thinking_summary_dropped", reasoning.summary, "form")
     if reasoning.mode == "off" or reasoning.effort == "none":
         return {"type": "disabled"}
     budget = reasoning.budget
@@ -42,15 +40,14 @@ def write_thinking(params: Params, limit: int, target: Target, losses: Losses) -
         return None
     name = "reasoning.mode" if budget is None else "reasoning.budget"
     if params.tool_choice is not None and params.tool_choice.kind in FORCED:
-        losses.param(name, "the wish to think", "a tool must be called, which excludes it here")
+        losses.param(name, "thinking_excluded_by_tool_choice")
         return None
     if target.model.thinking == "adaptive":
         if budget is not None:
-            why = f"{target.model.name} decides by itself how long it thinks"
-            losses.param(name, f"the budget {budget}", why)
+            losses.param(name, "thinking_budget_dropped", budget)
         return {"type": "adaptive"}
     if budget is None:
-        losses.param(name, "the wish to think", f"{target.model.name} needs a budget for it")
+        losses.param(name, "thinking_mode_dropped", reasoning.mode)
         return None
     return _budget(budget, limit, losses)
 
@@ -58,12 +55,10 @@ def write_thinking(params: Params, limit: int, target: Target, losses: Losses) -
 def _budget(given: int, limit: int, losses: Losses) -> JsonObject | None:
     taken = min(max(given, LEAST_BUDGET), limit - 1)
     if taken < LEAST_BUDGET:
-        why = f"an answer of {limit} tokens has no room for thinking here"
-        losses.param("reasoning.budget", f"the budget {given}", why)
+        losses.param("reasoning.budget", "thinking_budget_dropped", given)
         return None
     if taken != given:
-        why = f"it goes from {LEAST_BUDGET} to below the limit of the answer, {limit}"
-        losses.param("reasoning.budget", f"the budget {given}, now {taken}", why)
+        losses.param("reasoning.budget", "thinking_budget_changed", f"{given} -> {taken}")
     return {"type": "enabled", "budget_tokens": taken}
 
 
@@ -75,7 +70,7 @@ def beside_thinking(params: Params, losses: Losses) -> Params:
         "top_k": params.top_k is not None,
     }
     for name in (name for name, is_refused in refused.items() if is_refused):
-        losses.param(name, f"the {name} {getattr(params, name)}", BESIDE)
+        losses.param(name, "sampling_excluded_by_thinking", f"{name} {getattr(params, name)}")
         params = structs.replace(params, **{name: None})
     return params
 
@@ -257,9 +252,8 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
     if params.max_tokens is None:
         losses.param(
             "max_tokens",
-            f"nothing: max_tokens {target.model.output} was added",
-            "the target demands it",
-            "form",
+            "default_added",
+            target.model.output,
         )
     for key, value in (
         ("temperature", params.temperature),
@@ -278,7 +272,7 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
     if tier is not None:
         body["service_tier"] = tier
     elif params.service_tier is not None:
-        losses.param("service_tier", f"the tier {params.service_tier!r}", "it is not known here")
+        losses.param("service_tier", "service_tier_dropped", params.service_tier)
     lose_params(request, SAYABLE, losses)
     return body
 
@@ -287,13 +281,11 @@ def _write_choice(params: Params, losses: Losses) -> JsonObject | None:
     choice, parallel = params.tool_choice, params.parallel_tool_calls
     kind = choice.kind if choice is not None else "auto"
     if parallel or (parallel is False and kind == "none"):
-        why = "calls are parallel unless forbidden" if parallel else "no tool is to be called"
-        losses.param("parallel_tool_calls", "the switch for parallel calls", why, "form")
+        losses.param("parallel_tool_calls", "parallel_calls_dropped", str(parallel).lower())
     if choice is None and parallel is not False:
         return None
     if choice is None:
-        what = "nothing: a free choice was added"
-        losses.param("tool_choice", what, "it holds the switch for parallel calls", "form")
+        losses.param("tool_choice", "default_added", "auto")
     body: JsonObject = {"type": kind}
     if choice is not None and choice.name is not None:
         body["name"] = choice.name
@@ -306,12 +298,11 @@ def _write_config(params: Params, target: Target, losses: Losses) -> JsonObject 
     body: JsonObject = {}
     effort = params.reasoning.effort if params.reasoning is not None else None
     if effort is not None and effort != "none" and not target.model.effort:
-        what = f"the effort {effort!r}"
-        losses.param("reasoning.effort", what, f"{target.model.name} cannot be told one")
+        losses.param("reasoning.effort", "effort_unsupported", effort)
     elif effort is not None and effort != "none":
         body["effort"] = NEAREST_EFFORT.get(effort, effort)
         if effort not in EFFORTS:
-            losses.param("reasoning.effort", f"the effort {effort!r}", "it is not known here")
+            losses.param("reasoning.effort", "effort_unsupported", effort)
         if body["effort"] not in EFFORTS:
             del body["effort"]
     if params.format is not None:
@@ -325,15 +316,11 @@ def _write_format(shape: Format, body: JsonObject, losses: Losses) -> None:
         body["format"] = {"type": "json_schema", "schema": schema}
     else:
         level = "form" if shape.kind == "text" else "meaning"
-        losses.param(
-            "format", f"the format {shape.kind!r}", "only a schema can be said here", level
-        )
+        losses.param("format", "format_unsupported", shape.kind, level)
     for key in ("name", "description", "strict"):
         if getattr(shape, key) is not None:
             level = "meaning" if key == "description" else "form"
-            losses.param(
-                f"format.{key}", f"the {key} of the schema", "a schema has none here", level
-            )
+            losses.param(f"format.{key}", "format_member_dropped", key, level)
 
 
 def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:

@@ -243,18 +243,17 @@ def _write_system(
 
 def _report_system_form(turns: Sequence[Turn], losses: Losses) -> None:
     """Report what a list of blocks does not tell of the messages it was made from."""
-    why = "the top-level system is one list of blocks"
     for turn in turns:
         if not turn.message.text:
-            losses.add(turn.at, f"an empty {turn.role} message", "it says nothing", "form")
+            losses.add(turn.at, "empty_message_dropped", turn.role)
         elif turn.message.form == "text":
-            losses.add(turn.at, "the string form", why, "form")
+            losses.add(turn.at, "string_as_list")
         elif Text("") in turn.blocks:
-            losses.add(turn.at, "an empty text", "empty text is refused here", "form")
+            losses.add(turn.at, "empty_text_dropped")
         if turn.message.role != "system":
-            losses.add(turn.at, f"the role {turn.message.role!r}", why, "form")
+            losses.add(turn.at, "role_changed", f"{turn.message.role} -> system")
     for turn in turns[1:]:
-        losses.add(turn.at, "the border before this message", why, "form")
+        losses.add(turn.at, "message_boundary_dropped")
 
 
 def _write_turns(
@@ -286,10 +285,10 @@ def _write_turn(turn: Turn, writer: Writer, marks: Mapping[Place, Any]) -> JsonO
     body: JsonObject = {"role": "system" if inline else role}
     form = message.form
     if inline and not writer.native and message.role != "system":
-        writer.losses.add(turn.at, f"the role {message.role!r}", "it is `system` here", "form")
+        writer.losses.add(turn.at, "role_changed", f"{message.role} -> system")
     if inline and not writer.native and turn.blocks:
         if form == "text":
-            writer.losses.add(turn.at, "the string form", "inline it is always a list", "form")
+            writer.losses.add(turn.at, "string_as_list")
         form = "list"
     if len(turn.blocks) != len(message.blocks) and form == "text":
         form = ""

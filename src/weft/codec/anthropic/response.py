@@ -9,7 +9,6 @@ from weft.codec.base import Encoded, Locate, Losses, members
 from weft.codec.errors import failed, failed_stop, not_an_answer
 from weft.codec.fields import lose_answer, lose_call, lose_ext
 from weft.codec.lenient import (
-    RETYPED,
     arguments_object,
     made_call_id,
     optional_text,
@@ -59,7 +58,7 @@ TEXT_MEMBERS = {"text": "text", "thinking": "thinking", "redacted_thinking": "da
 def complete_content(content: Any, losses: Losses) -> Any:
     """The content of an answer as a list of complete blocks."""
     if isinstance(content, str):
-        losses.add("content", "content as a string", RETYPED, "form")
+        losses.add("content", "value_retyped", "string -> list")
         return [{"type": "text", "text": content}] if content else []
     if not isinstance(content, list):
         return content
@@ -183,13 +182,13 @@ def sayable(block: Block, message: Message, place: tuple[int, int], losses: Loss
     because the client hands it back and the way home needs it.
     """
     if isinstance(block, Opaque) and block.protocol != PROTOCOL:
-        losses.add(place, f"a {block.raw.get('type')} block", "only its own protocol knows it")
+        losses.add(place, "vendor_block_dropped", block.raw.get("type"))
         return False
     if isinstance(block, ToolCall):
         lose_call(block, place, losses, custom=False)
     if isinstance(block, Audio | File | Image):
         what = type(block).__name__.lower()
-        losses.add(place, f"a block of type {what}", "a model's answer has none on this wire")
+        losses.add(place, "block_unsupported", what)
         return False
     if isinstance(block, Redacted | Thinking):
         return message.origin is None or block != Thinking("")

@@ -39,8 +39,12 @@ def enforceable(schema: JsonObject, path: str, losses: Losses) -> JsonObject:
     removed: dict[str, None] = {}
     closed = _enforce(schema, removed, 0)
     for keyword in removed:
-        what, why = f"the keyword {keyword!r} of the schema", "it is not enforced here"
-        losses.add(path, what, why, "form" if keyword == "additionalProperties" else "meaning")
+        losses.add(
+            path,
+            "schema_keyword_dropped",
+            keyword,
+            "form" if keyword == "additionalProperties" else "meaning",
+        )
     return closed
 
 

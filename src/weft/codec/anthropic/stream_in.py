@@ -10,7 +10,7 @@ import orjson
 
 from weft.codec.base import Frame, Losses, members
 from weft.codec.errors import failed_stop
-from weft.codec.lenient import WHY, piece_of
+from weft.codec.lenient import piece_of
 from weft.codec.stream import MISSHAPEN, Pieces, cut_off, grow, misshapen, unreadable
 from weft.model import (
     Block,
@@ -141,8 +141,7 @@ class StreamDecoder:
         block = self._open.get(index)
         if block is None and kind in UNANNOUNCED and index not in self._closed:
             begin = {**raw, "index": index, "content_block": UNANNOUNCED[kind]}
-            what = "nothing: content_block_start was added"
-            self.repairs.add(f"content[{index}]", what, WHY, "form")
+            self.repairs.add(f"content[{index}]", "missing_value_added", "content_block_start")
             return [*self._start(begin), *self._delta({**raw, "index": index})]
         if kind not in GROWS:
             if block is not None and kind == "citations_delta":

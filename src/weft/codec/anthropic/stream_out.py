@@ -76,7 +76,7 @@ class StreamEncoder:
                     return [_frame(self._renumbered(raw, index))]
                 if says is None and kind not in self._lost:
                     self._lost.add(kind)
-                    self.losses.add("", f"a {kind} event", "only its own protocol knows it", "form")
+                    self.losses.add("", "vendor_event_dropped", kind)
                 return []
 
     def _start(self, event: Start) -> list[Frame]:

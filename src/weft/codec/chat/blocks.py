@@ -267,32 +267,28 @@ def refuse_redacted(_block: Redacted, _message: Message, _request: Request) -> s
 
 def refuse_image(block: Image, message: Message, _request: Request) -> str | None:
     if message.role == "assistant":
-        return "an assistant message holds text only here"
+        return "media_in_assistant"
     if isinstance(block.source, FileRef):
-        return "an image cannot be named by a file's id"
+        return "file_id_unsupported"
     return refuse_picture(block.source)
 
 
 def refuse_file(block: File, message: Message, request: Request) -> str | None:
     if message.role == "assistant":
-        return "an assistant message holds text only here"
+        return "media_in_assistant"
     if isinstance(block.source, Url):
-        return "a document cannot be named by its address here"
+        return "url_unsupported"
     if isinstance(block.source, FileRef) and not made_by(PROTOCOL, message, request):
         return STORED_ONLY
     if isinstance(block.source, Inline) and plain_text(block.source) is None:
         kind = bare_type(block.source.media_type)
-        return None if kind in FILE_TYPES else f"files of the type {kind!r} are not known here"
+        return None if kind in FILE_TYPES else "media_type_unsupported"
     return None
 
 
 def refuse_audio(block: Audio, message: Message, request: Request) -> str | None:
     if isinstance(block.source, FileRef):
-        return (
-            None
-            if made_by(PROTOCOL, message, request)
-            else "its id means nothing to another vendor"
-        )
+        return None if made_by(PROTOCOL, message, request) else STORED_ONLY
     if isinstance(block.source, Url) or block.source.media_type not in AUDIO_FORMATS:
-        return "audio must be wav or mp3, and in the body"
+        return "media_type_unsupported"
     return None

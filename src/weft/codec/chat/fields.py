@@ -228,7 +228,7 @@ def _with_known_limit(body: JsonObject, target: Target, losses: Losses) -> JsonO
     newer, older = PATHS["max_tokens"], OLDER["max_tokens"]
     if newer not in body or older in body or target.model.max_tokens_field != older:
         return body
-    losses.param("max_tokens", f"the name {newer!r}, now {older!r}", "this server knows it", "form")
+    losses.param("max_tokens", "param_renamed", f"{newer} -> {older}")
     return {older if key == newer else key: value for key, value in body.items()}
 
 
@@ -253,8 +253,7 @@ def _write_choice(
     elif found:
         body["tool_choice"] = found[0]
     else:
-        what = f"the choice of {choice.name!r}"
-        losses.param("tool_choice", what, "no such tool is in the request")
+        losses.param("tool_choice", "tool_choice_dropped", choice.name)
 
 
 def _without_tools(body: JsonObject, losses: Losses) -> None:
@@ -262,15 +261,14 @@ def _without_tools(body: JsonObject, losses: Losses) -> None:
     for key in ("tool_choice", "parallel_tool_calls"):
         if key in body:
             del body[key]
-            losses.param(key, f"the parameter {key!r}", "the request has no tools", "form")
+            losses.param(key, "tool_setting_dropped", key)
 
 
 def _write_format(shape: Format, losses: Losses) -> JsonObject:
     if shape.kind != "schema":
         return {"type": "json_object" if shape.kind == "json" else "text"}
     if shape.name is None:
-        what = "nothing: the schema was named 'response'"
-        losses.param("format.name", what, "the target demands it", "form")
+        losses.param("format.name", "default_added", "response")
     schema: JsonObject = {"name": shape.name or "response"}
     for key, value in (
         ("description", shape.description),
@@ -293,24 +291,22 @@ def _write_reasoning(reasoning: Reasoning, model: Model, body: JsonObject, losse
     if effort in OPENAI_EFFORTS:
         body["reasoning_effort"] = effort
     elif effort is not None:
-        losses.param("reasoning.effort", f"the effort {effort!r}", "the target has no such effort")
+        losses.param("reasoning.effort", "effort_unsupported", effort)
     if reasoning.mode in ("on", "adaptive"):
         losses.param(
             "reasoning.mode",
-            "the wish to think",
-            "the target is told an effort, or nothing",
+            "thinking_mode_dropped",
+            reasoning.mode,
             "meaning" if effort is None else "form",
         )
     elif reasoning.mode == "off":
         losses.param(
             "reasoning.mode",
-            "the wish not to think",
-            "the target is told an effort, or nothing",
+            "thinking_not_disabled",
+            "",
             "meaning" if reasoning.effort and effort not in (None, "none") else "form",
         )
     if reasoning.budget is not None:
-        losses.param(
-            "reasoning.budget", f"the budget {reasoning.budget}", "the target counts no thinking"
-        )
+        losses.param("reasoning.budget", "thinking_budget_dropped", reasoning.budget)
     if reasoning.summary is not None:
-        losses.param("reasoning.summary", "the wish for a summary", "the target shows no thinking")
+        losses.param("reasoning.summary", "thinking_summary_dropped", reasoning.summary)

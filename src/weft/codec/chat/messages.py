@@ -379,7 +379,7 @@ class Writer:
             messages.append({"role": "user", "content": write_content(lifted, "list")})
         for block, place in zip(turn.blocks, turn.places, strict=True) if rest else ():
             if not isinstance(block, ToolResult):
-                self.losses.add(place, "its place beside results", "results stand alone", "form")
+                self.losses.add(place, "beside_results_moved")
         return messages + (self._said(turn, rest) if rest else [])
 
     def _leave_out(self, turn: Turn) -> None:
@@ -392,9 +392,7 @@ class Writer:
             if type(block) in sayable:
                 kept.append((block, place))
             else:
-                self.losses.add(
-                    place, f"a {self._name(block)} block", f"not for {turn.role!r} here"
-                )
+                self.losses.add(place, "block_unsupported", self._name(block))
         turn.blocks = [block for block, _ in kept]
         turn.places = [place for _, place in kept]
 
@@ -403,7 +401,7 @@ class Writer:
         is not told is reported: an address's type, another name of one."""
         words = plain_text(block.source) if isinstance(block, File) else None
         if isinstance(block, File) and words is not None:
-            self.losses.add(place, "a document, now its words", "only a PDF is a file here", "form")
+            self.losses.add(place, "document_as_text")
             return Text(words if block.name is None else f"{block.name}\n\n{words}")
         if isinstance(block, File):
             return named(block, place, self.losses)
@@ -412,26 +410,26 @@ class Writer:
         elif isinstance(block, Audio) and isinstance(block.source, Inline):
             kind = block.source.media_type
             if f"audio/{AUDIO_FORMATS[kind]}" != kind:
-                self.losses.add(place, f"the type {kind!r}", "it has another name here", "form")
+                self.losses.add(place, "media_type_changed", kind)
         return block
 
     def _heard(self, block: Block, place: Place) -> Block:
         """What another than the assistant says: a refusal is a part of nobody else's message."""
         if not isinstance(block, Refusal):
             return self._fit(block, place)
-        self.losses.add(place, "that it is a refusal", "only an assistant refuses here", "form")
+        self.losses.add(place, "refusal_as_text")
         return Text(block.text)
 
     def _said(self, turn: Turn, blocks: list[Block]) -> list[JsonObject]:
         role = "user" if turn.role == "tool" else turn.role
         message = turn.message
         if is_system(message) and not blocks:
-            self.losses.add(turn.at, f"an empty {message.role} message", "it says nothing", "form")
+            self.losses.add(turn.at, "empty_message_dropped", message.role)
             return []
         form = message.form
         if form == "list" and not blocks:
             form = ""
-            self.losses.add(turn.at, "an empty list of parts, now a text", "it is refused", "form")
+            self.losses.add(turn.at, "list_as_string")
         body: JsonObject = {"role": role, "content": write_content(blocks, form)}
         return [_with_members(body, message)]
 
@@ -444,8 +442,7 @@ class Writer:
                 called = True
                 said = self._call(block, place)
             elif called and isinstance(block, TEXTUAL):
-                what = "the place of a text behind a call"
-                self.losses.add(place, what, "calls come last here")
+                self.losses.add(place, "text_after_call_moved")
             elif isinstance(block, Audio) and block.ext is not None:
                 said = Audio(block.source, _spoken_ext(block))
             blocks.append(said)
@@ -459,9 +456,7 @@ class Writer:
 
     def _call(self, block: ToolCall, place: Place) -> ToolCall:
         if block.namespace is not None:
-            self.losses.add(
-                place, "a namespace, now part of the name", "names are flat here", "form"
-            )
+            self.losses.add(place, "namespace_flattened", block.namespace)
         ext = (
             None if own(block.ext).get("item") else block.ext
         )  # the first API's call has an id now
@@ -495,7 +490,7 @@ class Writer:
         form = block.form if len(said) == len(block.content) else ""
         if form == "list" and not said:
             form = ""
-            self.losses.add(place, "an empty list of parts, now a text", "it is refused", "form")
+            self.losses.add(place, "list_as_string")
         return {
             "role": "tool",
             "tool_call_id": self._legal(block.call_id, place),
@@ -510,9 +505,8 @@ class Writer:
         media.append(part)
         self.losses.add(
             place,
-            f"the place of a {self._name(part)} block: it follows the results",
-            "a tool message holds text only",
-            "form",
+            "result_media_moved",
+            self._name(part),
         )
 
     def _name(self, block: Block) -> str:
@@ -522,9 +516,8 @@ class Writer:
 
 def report_outcome(at: Place | str, failed: bool, said_so: bool, losses: Losses) -> None:
     """Report that a tool failed, or did not; `said_so` is in the words that we add ourselves."""
-    what = "that the tool failed" if failed else "that the tool did not fail"
     level = "meaning" if failed and not said_so else "form"
-    losses.add(at, what, "a tool message has no such member", level)
+    losses.add(at, "error_flag_dropped", str(failed).lower(), level)
 
 
 def _with_members(body: JsonObject, message: Message) -> JsonObject:

@@ -196,8 +196,11 @@ def _legal_names(request: Request, losses: Losses) -> Request:
         if name is None or LEGAL_PARTICIPANT.fullmatch(name):
             continue
         legal = REFUSED_IN_NAMES.sub("_", name)[:LONGEST_PARTICIPANT] or None
-        what = f"the name {name[:LONGEST_PARTICIPANT]!r}" + (f", now {legal!r}" if legal else "")
-        losses.add(f"{losses.path((number,))}.name", what, "the target refuses it", "form")
+        losses.add(
+            f"{losses.path((number,))}.name",
+            "participant_name_changed",
+            f"{name[:LONGEST_PARTICIPANT]} -> {legal or ''}",
+        )
         changed[number] = structs.replace(message, name=legal)
     if not changed:
         return request
@@ -209,7 +212,7 @@ def _write_messages(request: Request, target: Target, losses: Losses) -> list[Js
     if request.wire is not None and request.wire.protocol == PROTOCOL:
         return _write_own(request, target, losses)
     for place in request.marks:
-        losses.add(place, "a cache breakpoint", "the target caches by itself", "form")
+        losses.add(place, "cache_breakpoint_dropped")
     turns = arrange(request, RULES, target.model, target.system, losses).turns
     messages: list[JsonObject] = []
     if target.system == "merge":
@@ -252,14 +255,14 @@ def _fit_system(body: JsonObject, place: Place, model: Model, losses: Losses) ->
     """A system message as servers take it that know the older API only: see `Model`."""
     if body.get("role") == "developer" and model.developer is False:
         body["role"] = "system"
-        losses.add(place, "the role 'developer', now 'system'", "this server knows it", "form")
+        losses.add(place, "role_changed", "developer -> system")
     content: Any = body.get("content")
     if model.system_parts is not False or body.get("role") not in SYSTEM_ROLES:
         return
     if isinstance(content, list) and content and all(map(_is_plain_text, cast(Any, content))):
         parts = [part["text"] for part in cast("list[JsonObject]", content)]
         body["content"] = "\n".join(parts)
-        losses.add(place, "the borders of its parts", "this server takes a string here", "form")
+        losses.add(place, "text_boundary_dropped", "text parts")
 
 
 def _is_plain_text(part: JsonObject) -> bool:

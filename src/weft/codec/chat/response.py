@@ -14,7 +14,6 @@ from weft.codec.base import Encoded, Locate, Losses, ThinkingMember, members
 from weft.codec.errors import failed, failed_stop, not_an_answer
 from weft.codec.fields import lose_answer, lose_call, lose_ext
 from weft.codec.lenient import (
-    RETYPED,
     arguments_text,
     made_call_id,
     optional_text,
@@ -89,7 +88,7 @@ def complete_message(raw: JsonObject, path: str, losses: Losses) -> JsonObject:
 def complete_part(part: Any, path: str, losses: Losses) -> Any:
     """A part of a content: one that is a string is a text."""
     if isinstance(part, str):
-        losses.add(path, "a part as a string", RETYPED, "form")
+        losses.add(path, "value_retyped", "string -> part")
         return {"type": "text", "text": part}
     fields = members(part)
     if fields is None:
@@ -288,8 +287,7 @@ def _shown(message: Message, losses: Losses) -> list[Block]:
             continue
         if isinstance(block, Thinking) and not _made_here(message.origin):
             if thoughts > 1:
-                what = "the borders between thoughts"
-                losses.add((0, number), what, "they are one text here", "form")
+                losses.add((0, number), "text_boundary_dropped", "thinking blocks")
             shown = show_thinking(block, (0, number), losses)
             blocks += [] if shown is None else [shown]
             continue
@@ -304,11 +302,11 @@ def show_thinking(block: Thinking, place: Place, losses: Losses) -> Thinking | N
     """Another wire's thinking as a client of this wire sees it: the text, in the member that
     `place_thinking` chose. Its signature stays with Weft; the next request gets it back."""
     if block.signature is not None:
-        losses.add(place, "the signature of thinking", "it is its maker's only", "form")
+        losses.add(place, "thinking_signature_dropped")
     if block.ext is not None:
         lose_ext(block.ext, PROTOCOL, place, losses)
     if not block.text:
-        losses.add(place, "a thinking block", "it has no text", "form")
+        losses.add(place, "empty_thinking_dropped")
         return None
     return Thinking(block.text, None, {PROTOCOL: {"item": thinking_member(block)}})
 
@@ -353,7 +351,7 @@ def _join_texts(said: JsonObject, message: Message, losses: Losses) -> None:
     said["content"] = "".join(part.get("text", "") for part in said["content"])
     texts = [at for at, block in enumerate(message.blocks) if isinstance(block, Text)]
     for at in texts:
-        losses.add((0, at), "the borders between texts", "they are one string here", "form")
+        losses.add((0, at), "text_boundary_dropped", "texts")
 
 
 def _put_back(body: JsonObject, kept: JsonObject) -> None:
@@ -377,22 +375,22 @@ def sayable(block: Block, origin: Origin | None, place: Any, losses: Losses) -> 
         case Thinking():
             if made_here or thinking_member(block) != HIDDEN:
                 return True
-            why = "the settings hide it from this client"
+            code = "thinking_hidden"
         case Redacted():
             if made_here:
                 return True
-            why = "this wire shows no sealed thinking"
+            code = "redacted_thinking_dropped"
         case Opaque(protocol=protocol) if protocol != PROTOCOL:
-            why = "only its own protocol knows it"
+            code = "vendor_block_dropped"
         case Image() | File():
-            why = "an answer holds text here"
+            code = "media_in_assistant"
         case ToolCall():
             lose_call(block, place, losses)
             return True
         case Audio(source=source) if not isinstance(source, FileRef) or not made_here:
-            why = "an answer's audio has an id here"
+            code = "block_unsupported"
         case _:
             return True
     name = block.raw.get("type") if isinstance(block, Opaque) else type(block).__name__.lower()
-    losses.add(place, f"a {name} block", why)
+    losses.add(place, code, name)
     return False

@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 import orjson
 
 from weft.codec.base import Frame, Losses, members
-from weft.codec.lenient import WHY, arguments_text, made_call_id, optional_text, piece_of
+from weft.codec.lenient import arguments_text, made_call_id, optional_text, piece_of
 from weft.codec.read import wrong
 from weft.codec.stream import (
     MISSHAPEN,
@@ -305,9 +305,10 @@ class StreamDecoder:
             )
             key = ("unnumbered", len(self._calls)) if begins else self._last_call
             if begins:
-                what = "nothing: the number of a call was added"
                 self.repairs.add(
-                    f"{MESSAGE}.tool_calls[{len(self._calls)}].index", what, WHY, "form"
+                    f"{MESSAGE}.tool_calls[{len(self._calls)}].index",
+                    "missing_value_added",
+                    "index",
                 )
         self._last_call = key
         return key

@@ -159,7 +159,7 @@ class StreamEncoder:
         whole = _words(block) if block is not None else ""
         frames = self._grow(index, whole[said.length :])
         if isinstance(said.block, Thinking) and not said.length:
-            self.losses.add((0, index), "a thinking block", "it has no text", "form")
+            self.losses.add((0, index), "empty_thinking_dropped")
         if isinstance(said.block, ToolCall) and not said.length and not said.block.custom:
             frames += self._grow(index, "{}")
         del self._open[index]
@@ -169,15 +169,13 @@ class StreamEncoder:
         """Thoughts of several blocks are one text here; the first is named with the second."""
         self._thoughts.append(index)
         if len(self._thoughts) > 1:
-            what, why = "the borders between thoughts", "they are one text here"
             for number in self._thoughts[-1:] if len(self._thoughts) > 2 else self._thoughts:
-                self.losses.add((0, number), what, why, "form")
+                self.losses.add((0, number), "text_boundary_dropped", "thinking blocks")
 
     def _lose_signature(self, index: int) -> None:
-        place, what = (0, index), "the signature of thinking"
         if index not in self._unsigned:
             self._unsigned.add(index)
-            self.losses.add(place, what, "it is its maker's only", "form")
+            self.losses.add((0, index), "thinking_signature_dropped")
 
     def _end(self) -> list[Frame]:
         frames = self._begin()
@@ -194,7 +192,7 @@ class StreamEncoder:
     def _lose(self, protocol: str, kind: str) -> None:
         if protocol != PROTOCOL and kind != "ping" and kind not in self._lost:
             self._lost.add(kind)
-            self.losses.add("", f"a {kind} event", "only its own protocol knows it", "form")
+            self.losses.add("", "vendor_event_dropped", kind)
 
     def _chunk(self, delta: JsonObject, finish: str | None = None) -> Frame:
         choice: Any = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}

@@ -312,7 +312,7 @@ class Writer:
         return _with_ext({"text": block.text}, block.ext)
 
     def refusal(self, block: Refusal, place: Place) -> JsonObject:
-        self.losses.add(place, "that it is a refusal", "it is plain text here", "form")
+        self.losses.add(place, "refusal_as_text")
         return {"text": block.text}
 
     def thinking(self, block: Thinking, _place: Place) -> JsonObject:
@@ -339,7 +339,7 @@ class Writer:
             except ValueError:
                 pass
         where = (*place, "arguments")
-        self.losses.add(where, "the arguments as written", "they are not a JSON object")
+        self.losses.add(where, "arguments_wrapped")
         return {"_raw": block.arguments}
 
     def result(self, block: ToolResult, place: Place) -> JsonObject:
@@ -398,8 +398,8 @@ class Writer:
         """An address with the type of what is there, which this wire wants to be told."""
         kind = type_of(source.url)
         if not kind:
-            what = f"that it is {AN[type(block)]}"
-            self.losses.add(place, what, "its address does not tell the type that is needed here")
+            f"that it is {AN[type(block)]}"
+            self.losses.add(place, "media_type_missing", AN[type(block)])
         return Url(source.url, kind)
 
     def checkpoint(self, block: Checkpoint, _place: Place) -> JsonObject:
@@ -479,7 +479,7 @@ def refuse_thinking(_block: Any, message: Message, request: Request) -> str | No
 
 
 def refuse_redacted(_block: Any, _message: Message, _request: Request) -> str | None:
-    return "sealed thinking goes back to its own maker only"
+    return "thinking_of_another_model"
 
 
 def refuse_media(block: Media, message: Message, request: Request) -> str | None:
@@ -487,7 +487,7 @@ def refuse_media(block: Media, message: Message, request: Request) -> str | None
         return STORED_ONLY
     source = typed(block).source if isinstance(block, File) else block.source
     if isinstance(source, Inline) and not source.media_type:
-        return "media without a type cannot be said here"
+        return "media_type_unsupported"
     return None
 
 
@@ -510,15 +510,12 @@ def sift_result(
     ]
     words = sum(isinstance(part, WORDS) for part in kept)
     if words == len(block.content) == 1 and block.form == "list":
-        losses.add(place, "the list around its text", "a result has one text here", "form")
+        losses.add(place, "list_as_string")
     if words > 1:
-        losses.add(place, "the borders between its texts", "a result has one text here", "form")
+        losses.add(place, "text_boundary_dropped", "texts")
     if block.is_error is False:
-        losses.add(place, "that the tool did not fail", "only failing is said here", "form")
+        losses.add(place, "error_flag_dropped", "false")
     return tuple(kept)
-
-
-JOINED = "a turn of the model is one content here"
 
 
 class Foreign:
@@ -539,7 +536,7 @@ class Foreign:
                 parts = self._model(turn)
                 if contents and contents[-1]["role"] == "model":
                     contents[-1]["parts"] += parts
-                    self.losses.add(turn.at, "the border to the message before", JOINED, "form")
+                    self.losses.add(turn.at, "message_boundary_dropped")
                 else:
                     contents.append({"parts": parts, "role": "model"})
             else:
@@ -553,9 +550,9 @@ class Foreign:
         texts = [at for at, block in enumerate(turn.blocks) if isinstance(block, Text)]
         spoken = turn.role == "assistant" or len(turn.blocks) == 1
         if form == "absent":
-            self.losses.add(turn.at, "that it had no content", "it is parts here", "form")
+            self.losses.add(turn.at, "missing_content_added")
         for at in texts if form == "list" and spoken else ():
-            self.losses.add(turn.places[at], "the list around a text", "it is parts here", "form")
+            self.losses.add(turn.places[at], "form_changed", "list of one text")
 
     def _model(self, turn: Turn) -> list[JsonObject]:
         self._order = {}
@@ -572,11 +569,9 @@ class Foreign:
 
     def _report_call(self, block: ToolCall, place: Place) -> None:
         if block.namespace is not None:
-            self.losses.add(
-                place, "a namespace, now part of the name", "names are flat here", "form"
-            )
+            self.losses.add(place, "namespace_flattened", block.namespace)
         if block.custom:
-            self.losses.add(place, "a custom call, now a function's", "it has one input", "form")
+            self.losses.add(place, "custom_call_as_function")
 
     def _user(self, turn: Turn) -> list[JsonObject]:
         answers: list[tuple[ToolResult, Place]] = []
@@ -595,7 +590,7 @@ class Foreign:
             contents.append({"parts": lifted + others, "role": "user"})
         for block, place in zip(turn.blocks, turn.places, strict=True) if others else ():
             if not isinstance(block, ToolResult):
-                self.losses.add(place, "its place beside results", "results stand alone", "form")
+                self.losses.add(place, "beside_results_moved")
         return contents
 
     def _ordered(self, answers: list[tuple[ToolResult, Place]]) -> list[tuple[ToolResult, Place]]:
@@ -604,7 +599,7 @@ class Foreign:
         ordered = sorted(answers, key=lambda pair: self._order.get(pair[0].call_id, 0))
         if ordered != answers:
             place = answers[0][1][:1]
-            self.losses.add(place, "the order of results", "it is that of the calls", "form")
+            self.losses.add(place, "results_reordered")
         return ordered
 
     def _result(self, block: ToolResult, place: Place, lifted: list[JsonObject]) -> JsonObject:
@@ -618,9 +613,7 @@ class Foreign:
             name = self.writer.name_of(block.call_id)
             lifted.append({"text": f"[from the result of {name}]"})
             lifted += [self.writer.part(part, place) for part in media]
-            self.losses.add(
-                place, "the place of its media: they follow the results", "they stand apart", "form"
-            )
+            self.losses.add(place, "result_media_moved", "media")
         answer = structs.replace(
             block,
             content=content,

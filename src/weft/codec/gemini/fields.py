@@ -203,11 +203,11 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
             config["thinkingConfig"] = thinking
     body: JsonObject = {"generationConfig": config} if config else {}
     if params.tool_choice is not None and not any(t.kind in CALLABLE for t in request.tools):
-        losses.param("tool_choice", "the choice of tools", "the request has no tools", "form")
+        losses.param("tool_choice", "tool_setting_dropped", "tool_choice")
     elif params.tool_choice is not None:
         body["toolConfig"] = {"functionCallingConfig": _write_choice(params.tool_choice)}
     if params.stream is not None:
-        losses.param("stream", "the parameter 'stream'", "the address says it here", "form")
+        losses.param("stream", "stream_in_path")
     lose_params(request, SAYABLE, losses)
     return body
 
@@ -219,7 +219,7 @@ def _may_format(params: Params, request: Request, model: Model, losses: Losses) 
     tools = called and any(tool.kind in CALLABLE for tool in request.tools)
     if plain or not tools or model.json_beside_tools:
         return True
-    losses.param("format", "the format", f"{model.name} answers in JSON or calls tools")
+    losses.param("format", "format_excluded_by_tools")
     return False
 
 
@@ -228,13 +228,11 @@ def _write_format(shape: Format, config: JsonObject, losses: Losses) -> None:
     if shape.kind == "schema" and shape.schema is not None:
         config["responseJsonSchema"] = shape.schema
     elif shape.kind == "schema":
-        losses.param("format", "a format without a schema, now any JSON", "it has one here", "form")
+        losses.param("format", "format_as_json")
     for key in ("name", "description", "strict"):
         if getattr(shape, key) is not None:
             level = "meaning" if key == "description" else "form"
-            losses.param(
-                f"format.{key}", f"the {key} of the schema", "a schema has none here", level
-            )
+            losses.param(f"format.{key}", "format_member_dropped", key, level)
 
 
 def _write_choice(choice: ToolChoice) -> JsonObject:
@@ -252,61 +250,50 @@ def _write_thinking(reasoning: Reasoning, target: Target, losses: Losses) -> Jso
     levels = target.model.thinking == "effort"
     body: JsonObject = {}
     if target.model.budget == (0, 0):
-        _lose_thinking(reasoning, target.model, losses)
+        _lose_thinking(reasoning, losses)
         return body
     if reasoning.mode == "off" or reasoning.effort == "none":
         body = {"thinkingLevel": "low"} if levels else {"thinkingBudget": 0}
         if reasoning.effort not in (None, "none"):
-            what = f"the effort {reasoning.effort!r}"
-            losses.param("reasoning.effort", what, "the caller does not want it to think")
+            losses.param("reasoning.effort", "effort_overridden", reasoning.effort)
         if levels:
-            losses.param(
-                "reasoning.mode", "the wish not to think", f"{target.model.name} always thinks"
-            )
+            losses.param("reasoning.mode", "thinking_not_disabled")
     elif reasoning.effort is not None and (levels or reasoning.budget is None):
         body = _write_effort(reasoning.effort, levels, losses)
         if reasoning.mode is not None:
-            what = f"the mode {reasoning.mode!r}"
-            losses.param("reasoning.mode", what, "an effort says it here", "form")
+            losses.param("reasoning.mode", "thinking_mode_dropped", reasoning.mode, "form")
         if reasoning.budget is not None:
-            losses.param(
-                "reasoning.budget", f"the budget {reasoning.budget}", "an effort was given, too"
-            )
+            losses.param("reasoning.budget", "thinking_budget_dropped", reasoning.budget)
     elif reasoning.budget is not None:
         body = {"thinkingBudget": reasoning.budget}
         if reasoning.effort is not None:
-            losses.param(
-                "reasoning.effort", f"the effort {reasoning.effort!r}", "a budget was given, too"
-            )
+            losses.param("reasoning.effort", "effort_overridden", reasoning.effort)
     elif reasoning.mode == "adaptive" and not levels:
         body = {"thinkingBudget": -1}
     elif reasoning.mode is not None:
-        losses.param(
-            "reasoning.mode", "the wish to think", "the model decides that by itself", "form"
-        )
+        losses.param("reasoning.mode", "thinking_mode_dropped", reasoning.mode, "form")
     _keep_budget(body, target.model, losses)
     if reasoning.summary is not None:
         body["includeThoughts"] = True
         if reasoning.summary != "auto":
             losses.param(
                 "reasoning.summary",
-                f"a {reasoning.summary} summary",
-                "thoughts are shown or not",
+                "thinking_summary_dropped",
+                reasoning.summary,
                 "form",
             )
     return body
 
 
-def _lose_thinking(reasoning: Reasoning, model: Model, losses: Losses) -> None:
+def _lose_thinking(reasoning: Reasoning, losses: Losses) -> None:
     """Report whatever was said about thinking to a model that does not think."""
     measured = reasoning.effort is not None or reasoning.budget is not None
     for name in reasoning.__struct_fields__:
         value = getattr(reasoning, name)
         if value is not None:
             form = value in ("off", "none") or (name == "mode" and measured)
-            what = f"the {name} {value!r} of thinking"
             level = "form" if form else "meaning"
-            losses.param(f"reasoning.{name}", what, f"{model.name} does not think", level)
+            losses.param(f"reasoning.{name}", "reasoning_unsupported", f"{name} {value}", level)
 
 
 def _keep_budget(body: JsonObject, model: Model, losses: Losses) -> None:
@@ -317,22 +304,19 @@ def _keep_budget(body: JsonObject, model: Model, losses: Losses) -> None:
     least, most = model.budget
     body["thinkingBudget"] = taken = min(max(given, least), most)
     if given == 0:
-        losses.param("reasoning.mode", "the wish not to think", f"{model.name} always thinks")
+        losses.param("reasoning.mode", "thinking_not_disabled")
     elif taken != given:
-        why = f"{model.name} takes {least} to {most}"
-        losses.param("reasoning.budget", f"the budget {given}, now {taken}", why)
+        losses.param("reasoning.budget", "thinking_budget_changed", f"{given} -> {taken}")
 
 
 def _write_effort(effort: str, levels: bool, losses: Losses) -> JsonObject:
     level = LEVELS.get(effort, HIGHEST)
     if level != effort:
-        losses.param(
-            "reasoning.effort", f"the effort {effort!r}, now {level!r}", "it is not known here"
-        )
+        losses.param("reasoning.effort", "effort_changed", f"{effort} -> {level}")
     if levels:
         return {"thinkingLevel": level}
     for name in ("reasoning", "reasoning.effort"):
-        losses.param(name, f"the effort {level!r}, now a budget", "the model counts tokens", "form")
+        losses.param(name, "effort_as_budget", level)
     return {"thinkingBudget": BUDGETS[level]}
 
 

@@ -206,7 +206,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     else:
         contents = Foreign(request, target, writer, losses).contents(arranged.turns)
         for place in request.marks:
-            losses.add(place, "a cache breakpoint", "the target caches by itself", "form")
+            losses.add(place, "cache_breakpoint_dropped")
         if not contents:
             report_system_only(request, losses)
     single = form.get("contents") == "single" and len(contents) == 1
@@ -266,15 +266,15 @@ def _report_system(turns: list[Turn], losses: Losses) -> None:
     for turn in turns:
         role = turn.message.role
         if not turn.blocks:
-            losses.add(turn.at, f"an empty {role} message", "it says nothing", "form")
+            losses.add(turn.at, "empty_message_dropped", role)
         elif role != "system":
-            losses.add(turn.at, f"the role {role!r}", "it is the system's here", "form")
+            losses.add(turn.at, "role_changed", f"{role} -> system")
         elif turn is not turns[0]:
-            losses.add(turn.at, "the border to the message before", "they are one here", "form")
+            losses.add(turn.at, "message_boundary_dropped")
         if turn.message.form == "text" and turn.blocks:
-            losses.add(turn.at, "the string form", "it is a list of parts here", "form")
+            losses.add(turn.at, "string_as_list")
         elif turn.message.form == "list" and len(turn.blocks) == 1:
-            losses.add(turn.at, "the list around a text", "it is parts here either way", "form")
+            losses.add(turn.at, "form_changed", "list of one text")
 
 
 def _stands_before(request: Request, turns: int) -> int:

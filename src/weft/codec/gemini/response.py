@@ -11,7 +11,7 @@ from typing import Any
 from weft.codec.base import Encoded, Locate, Losses, members
 from weft.codec.errors import failed, failed_stop, not_an_answer
 from weft.codec.fields import lose_answer, lose_call, lose_ext, lose_stop
-from weft.codec.lenient import WHY, arguments_object, optional_text, with_repairs
+from weft.codec.lenient import arguments_object, optional_text, with_repairs
 from weft.codec.read import at, inside, objects, wrong
 from weft.codec.refusals import explanation
 from weft.errors import Refused
@@ -51,13 +51,12 @@ def complete_part(raw: JsonObject, path: str, losses: Losses) -> JsonObject:
         raw = {key: value for key, value in raw.items() if key not in empty}
         losses.add(
             path,
-            f"null for {', '.join(empty)}",
-            "the upstream wrote members that say nothing",
-            "form",
+            "null_value_dropped",
+            ", ".join(empty),
         )
     elif empty == data == ["text"]:
         raw = {**raw, "text": ""}
-        losses.add(f"{path}.text", "nothing: an empty text was added", WHY, "form")
+        losses.add(f"{path}.text", "missing_value_added", '""')
     call = members(raw.get("functionCall"))
     if call is not None and isinstance(call.get("args"), str):
         args = arguments_object(call["args"], f"{path}.functionCall.args", losses)
@@ -279,18 +278,18 @@ def show(
     and re-encode it, so it would come back broken.
     """
     if isinstance(block, Opaque) and block.protocol != PROTOCOL:
-        losses.add(place, f"a {block.raw.get('type')} block", "only its own protocol knows it")
+        losses.add(place, "vendor_block_dropped", block.raw.get("type"))
         return None
     if isinstance(block, Redacted):
-        losses.add(place, "sealed thinking", "this wire has no place for it")
+        losses.add(place, "redacted_thinking_dropped", "redacted thinking")
         return None
     if isinstance(block, Thinking) and origin is not None and origin.protocol != PROTOCOL:
         if block.signature is not None:
-            losses.add(place, "the signature of thinking", "it is its maker's only", "form")
+            losses.add(place, "thinking_signature_dropped")
         if block.ext is not None:
             lose_ext(block.ext, PROTOCOL, place, losses)
         if not block.text:
-            losses.add(place, "a thinking block", "it says nothing without its seal", "form")
+            losses.add(place, "empty_thinking_dropped")
         return Thinking(block.text) if block.text else None
     if isinstance(block, ToolCall):
         lose_call(block, place, losses, custom=False)

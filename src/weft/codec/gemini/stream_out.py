@@ -87,7 +87,7 @@ class StreamEncoder:
             return [json_frame(event.raw)]
         if event.says is None and event.kind not in self._kinds:
             self._kinds.add(event.kind)
-            self.losses.add("", f"a {event.kind} event", "only its own protocol knows it", "form")
+            self.losses.add("", "vendor_event_dropped", event.kind)
         return []
 
     def _opened(self, index: int, block: Block) -> list[Frame]:
@@ -114,8 +114,7 @@ class StreamEncoder:
         if kind == "signature":
             if kind not in self._kinds:
                 self._kinds.add(kind)
-                what = "the signature of thinking"
-                self.losses.add((0, index), what, "it is its maker's only", "form")
+                self.losses.add((0, index), "thinking_signature_dropped")
             return []
         self._grown[index].append(text)
         if kind == "arguments":

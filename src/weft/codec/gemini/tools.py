@@ -150,13 +150,13 @@ def _declare(tool: Tool, number: int, losses: Losses, alone: bool) -> JsonObject
         search_members(tool, number, frozenset(), losses)
         return {SEARCH: {}}
     if is_search(tool):
-        losses.add(("tools", number), "the web search", "it cannot stand beside functions here")
+        losses.add(("tools", number), "web_search_excluded_by_tools")
         return None
     if not is_offered(tool, number, losses):
         return None
     tool_losses(tool, number, losses)
     if tool.strict is not None:
-        losses.add(("tools", number), "whether its schema is strict", "it is not said here", "form")
+        losses.add(("tools", number), "tool_strict_dropped", str(tool.strict).lower())
     body: JsonObject = {"name": tool.name}
     if tool.description is not None:
         body["description"] = tool.description

@@ -170,7 +170,7 @@ def write_part(block: Block, kind: str, place: Any, losses: Losses) -> JsonObjec
         case Opaque(protocol=protocol, raw=raw) if protocol == PROTOCOL:
             return raw
         case _:
-            losses.add(place, f"a {part_name(block)} block", "this wire has no such part here")
+            losses.add(place, "block_unsupported", part_name(block))
             return None
     own = ext.get(PROTOCOL) if ext is not None else None
     if own:

@@ -247,13 +247,11 @@ def _write_format(shape: Format, losses: Losses) -> JsonObject:
         body["name"] = FORMAT_NAME
         losses.param(
             "format.name",
-            f"nothing: the schema's name {FORMAT_NAME!r} was added",
-            "the target demands it",
-            "form",
+            "default_added",
+            FORMAT_NAME,
         )
     if shape.schema is None:
-        what = "nothing: an empty schema was added"
-        losses.param("format.schema", what, "the target demands it", "form")
+        losses.param("format.schema", "default_added", "{}")
     if shape.description is not None:
         body["description"] = shape.description
     if shape.strict is not None:
@@ -269,26 +267,22 @@ def _write_reasoning(params: Params, target: Target, losses: Losses) -> JsonObje
     body: JsonObject = {}
     effort, mode = reasoning.effort, reasoning.mode
     if effort is not None and effort not in OPENAI_EFFORTS:
-        losses.param("reasoning.effort", f"the effort {effort!r}", "the target has no such effort")
+        losses.param("reasoning.effort", "effort_unsupported", effort)
         effort = None
     said = "reasoning.effort"
     if mode == "off" and effort is None:
         effort, said = "none", "reasoning.mode"
     elif mode == "off" and effort != "none":
-        losses.param("reasoning.mode", "the wish not to think", "an effort was named, too")
+        losses.param("reasoning.mode", "thinking_not_disabled")
     effort = fitting_effort(effort, target.model, losses, said)
     if effort is not None:
         body["effort"] = effort
     if reasoning.summary is not None:
         body["summary"] = reasoning.summary
     if reasoning.budget is not None:
-        losses.param(
-            "reasoning.budget", f"the budget {reasoning.budget}", "only an effort can be said here"
-        )
+        losses.param("reasoning.budget", "thinking_budget_dropped", reasoning.budget)
     elif mode in ("on", "adaptive"):
-        losses.param(
-            "reasoning.mode", f"the mode {mode!r}", "only an effort can be said here", "form"
-        )
+        losses.param("reasoning.mode", "thinking_mode_dropped", mode, "form")
     return body or None
 
 
@@ -356,9 +350,8 @@ def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
     if tool.strict is None:
         losses.add(
             ("tools", number),
-            "nothing: strict false was added",
-            "left out, it would be true here",
-            "form",
+            "default_added",
+            "strict: false",
         )
     return body
 

@@ -278,13 +278,13 @@ def refuse_thinking(block: Thinking | Redacted, message: Message, request: Reque
     if request.params.store is False and isinstance(block, Thinking) and block.signature is None:
         own = (block.ext or {}).get(PROTOCOL, {})
         if "id" in own and not own.get("content"):
-            return "it is not sealed, and its maker stores nothing"
+            return "thinking_not_sealed"
     return refuse_foreign(PROTOCOL, message, request)
 
 
 def refuse_media(block: Image | File, message: Message, request: Request) -> str | None:
     if message.role == "assistant":
-        return "an assistant message holds words only here"
+        return "media_in_assistant"
     if isinstance(block.source, FileRef) and not made_by(PROTOCOL, message, request):
         return STORED_ONLY
     return refuse_picture(block.source) if isinstance(block, Image) else None
@@ -336,21 +336,17 @@ class Writer:
     def _report_form(self, turn: Turn) -> None:
         """Report what a flat list of items does not say of an assistant's turn."""
         if self._last == "assistant" and type(turn.blocks[0]) not in SPOKEN:
-            self.losses.add(
-                turn.at, "the border of two messages", "items of one side flow together", "form"
-            )
+            self.losses.add(turn.at, "message_boundary_dropped")
         for number, block in enumerate(turn.blocks):
             if type(block) not in SPOKEN:
                 continue
             place = turn.places[number]
             if number:
-                self.losses.add(
-                    place, "the unity of a message", "each text is a message of its own", "form"
-                )
+                self.losses.add(place, "message_split")
             if turn.message.form == "list" and border(block) is None:
-                self.losses.add(place, "the list around a text", "it is a string here", "form")
+                self.losses.add(place, "list_as_string")
             if isinstance(block, Refusal):
-                self.losses.add(place, "that it is a refusal", "it is plain text here", "form")
+                self.losses.add(place, "refusal_as_text")
 
     def _others(self, turn: Turn) -> list[JsonObject]:
         """Results are items by themselves; all that stands between them is one message."""
@@ -359,7 +355,7 @@ class Writer:
         mixed = not self.native and ToolResult in {type(block) for block in turn.blocks}
         for block, place in zip(turn.blocks, turn.places, strict=True):
             if mixed and not isinstance(block, ToolResult):
-                self.losses.add(place, "its place beside results", "results stand alone", "form")
+                self.losses.add(place, "beside_results_moved")
             if isinstance(block, ToolResult) or (
                 isinstance(block, Opaque) and turn.message.form == "absent"
             ):
@@ -380,7 +376,7 @@ class Writer:
         block = self._fit(block, place)
         if not isinstance(block, Image) or block.detail is not None:
             return block
-        self.losses.add(place, "nothing: detail 'auto' was added", "it is needed here", "form")
+        self.losses.add(place, "default_added", "detail: auto")
         return structs.replace(block, detail="auto")
 
     def _fit(self, block: Block, place: Any) -> Block:
@@ -389,7 +385,7 @@ class Writer:
             return named(block, place, self.losses)
         if not isinstance(block, Refusal):
             return block
-        self.losses.add(place, "that it is a refusal", "it is plain text here", "form")
+        self.losses.add(place, "refusal_as_text")
         return Text(block.text)
 
     def _single(self, block: ToolResult | Opaque, place: Any) -> JsonObject:
@@ -411,7 +407,7 @@ class Writer:
         if not blocks and form in ("null", "absent"):
             if self.native:
                 return {"content": None} if form == "null" else {}
-            self.losses.add(at, "nothing: an empty content was added", "it is needed here", "form")
+            self.losses.add(at, "default_added", 'content: ""')
             return {"content": ""}
         if not blocks and not self.native:
             form = self._filled(form, at)
@@ -420,7 +416,7 @@ class Writer:
     def _filled(self, form: Form, at: Any) -> Form:
         """An empty list of parts is refused by some vendors that speak this wire; a text is not."""
         if form == "list":
-            self.losses.add(at, "an empty list of parts, now a text", "it says nothing", "form")
+            self.losses.add(at, "list_as_string")
         return "text"
 
     def assistant(
@@ -432,8 +428,7 @@ class Writer:
 
         def add(item: JsonObject, place: Any) -> None:
             if place in orphaned and "id" in item:
-                what = f"the id {item.pop('id')!r}"
-                self.losses.add(place, what, "its reasoning is not sent with it", "form")
+                self.losses.add(place, "item_id_dropped", item.pop("id"))
                 if item.get("type") == "message" and _refuses(item):
                     # Only an item with an id may hold a refusal: a new one is a plain text.
                     item = {"role": "assistant", "content": _spoken(item)}
@@ -559,12 +554,12 @@ class Writer:
         if block.is_error is not None:
             self.losses.add(
                 place,
-                f"that is_error is {str(block.is_error).lower()}",
-                "a result has no error mark on this wire",
+                "error_flag_dropped",
+                str(block.is_error).lower(),
                 "meaning" if block.is_error else "form",
             )
         if block.name is not None:
-            self.losses.add(place, f"the name {block.name!r}", "a result has no name here", "form")
+            self.losses.add(place, "result_name_dropped", block.name)
         return _with_ext(body, block.ext)
 
     def _output(self, block: ToolResult, place: Any) -> Any:

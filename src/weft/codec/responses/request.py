@@ -210,7 +210,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
     if tools:
         body["tools"] = tools
     for place in request.marks:
-        losses.add(place, "a cache breakpoint", "this wire has none", "form")
+        losses.add(place, "cache_breakpoint_dropped")
     return Encoded(body, losses.items, calls)
 
 
@@ -240,10 +240,10 @@ def _take_instructions(
     if len(system) <= inline or first.message.role != "system":
         return None, system + turns
     if not first.message.text:
-        losses.add(first.at, "an empty system message", "it would say nothing", "form")
+        losses.add(first.at, "empty_message_dropped", "system")
         return None, system[1:] + turns
     if first.message.form == "list":
-        losses.add(first.at, "the list around one text", "instructions are a string", "form")
+        losses.add(first.at, "list_as_string")
     return first.message.text, system[1:] + turns
 
 
@@ -252,14 +252,13 @@ def _without_developer(turns: list[Turn], losses: Losses) -> None:
     for turn in turns:
         if turn.role == "developer" and turn.blocks:
             turn.role = "system"
-            what = "the role 'developer', now 'system'"
-            losses.add(turn.at, what, "this server knows it", "form")
+            losses.add(turn.at, "role_changed", "developer -> system")
 
 
 def _without_empty(system: list[Turn], losses: Losses) -> list[Turn]:
     for turn in system:
         if not turn.blocks:
-            losses.add(turn.at, "an empty system message", "it says nothing", "form")
+            losses.add(turn.at, "empty_message_dropped", "system")
     return [turn for turn in system if turn.blocks]
 
 

@@ -11,8 +11,6 @@ from weft.codec.base import Encoded, Locate, Losses, members
 from weft.codec.errors import failed, not_an_answer
 from weft.codec.fields import lose_answer, lose_ext
 from weft.codec.lenient import (
-    RETYPED,
-    WHY,
     arguments_text,
     made_call_id,
     optional_text,
@@ -91,7 +89,7 @@ def complete_item(raw: JsonObject, number: int, path: str, losses: Losses) -> Js
 def complete_part(part: Any, path: str, losses: Losses) -> Any:
     """A part of a message item: one that is a string is a text."""
     if isinstance(part, str):
-        losses.add(path, "a part as a string", RETYPED, "form")
+        losses.add(path, "value_retyped", "string -> part")
         return {"type": "output_text", "text": part}
     fields = members(part)
     if fields is None:
@@ -109,7 +107,7 @@ def _with_call_id(raw: JsonObject, number: int, path: str, losses: Losses) -> Js
     key = "id" if raw.get("call_id") is None and isinstance(raw.get("id"), str) else "call_id"
     call_id = made_call_id(raw, key, number, path, losses)
     if key == "id":
-        losses.add(f"{path}.call_id", "nothing: the item's id was used", WHY, "form")
+        losses.add(f"{path}.call_id", "missing_value_added", call_id)
     return {**raw, "call_id": call_id}
 
 
@@ -312,12 +310,12 @@ def sayable(
     it is only `beginning`.
     """
     if isinstance(block, Opaque) and block.protocol != PROTOCOL:
-        losses.add(place, f"a {block.raw.get('type')} block", "only its own protocol knows it")
+        losses.add(place, "vendor_block_dropped", block.raw.get("type"))
         return False
     if isinstance(block, SILENT):
         what = type(block).__name__.lower()
-        losses.add(place, f"a block of type {what}", "a model's answer has none on this wire")
+        losses.add(place, "block_unsupported", what)
         return False
     if isinstance(block, Redacted):
-        losses.add(place, "that it is sealed whole", "it is reasoning without a summary", "form")
+        losses.add(place, "redacted_as_reasoning")
     return beginning or block != Thinking("")

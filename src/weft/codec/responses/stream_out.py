@@ -96,8 +96,7 @@ class StreamEncoder:
         if event.protocol != PROTOCOL:
             if event.says is None and event.kind not in self._lost:
                 self._lost.add(event.kind)
-                what = f"a {event.kind} event"
-                self.losses.add("", what, "only its own protocol knows it", "form")
+                self.losses.add("", "vendor_event_dropped", event.kind)
             return []
         self._said = event.says or 0
         if isinstance(event.raw, str):

@@ -18,15 +18,13 @@ from weft.catalog import load_catalog
 from weft.codec import CODECS, Target, thread_path
 from weft.errors import WeftError
 from weft.history import Setup, show_rows
-from weft.model import JsonObject, Loss, Message, Place, Request
+from weft.model import JsonObject, Loss, Message, Place, Request, make_loss
 from weft.thread.compiled import without_unbound
 from weft.thread.handle import Handle
 from weft.thread.importing import LISTS, Listed, read_listed
 from weft.thread.importing.lines import join_lines
 from weft.thread.params import NO_MARKS, NO_REST, Recipe, write_params
 from weft.thread.source_lines import Attachment, read_attachment
-
-GONE = "the message that it stood in is not there as it was"
 
 Written = tuple[bytes, tuple[Loss, ...]]
 
@@ -152,7 +150,7 @@ def _marks(was: Request, messages: Sequence[Message]) -> tuple[dict[Place, Any],
             marks[places[number], *place[1:]] = mark
         else:
             path = place if was.wire is None else was.wire.locate(place)
-            lost.append(Loss(str(path), "a cache_control", GONE, "form"))
+            lost.append(make_loss("cache_breakpoint_dropped", str(path)))
     return marks, lost
 
 
