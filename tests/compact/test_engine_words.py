@@ -7,7 +7,7 @@ import pytest
 
 import weft
 from summarisers import says, state_of, talk, writer
-from weft.compact import Batch, Told
+from weft.compact import Batch, SummaryBatch
 from weft.compact.fidelity import check_summary, read_ground, with_lines
 from weft.errors import CompactRefused
 from weft.history import Row
@@ -133,4 +133,4 @@ def test_a_fold_that_is_longer_than_before_lands_by_force_and_says_that_it_is_lo
     ],
 )
 def test_a_listed_summary_begins_with_its_first_real_words(text: str, words: str) -> None:
-    assert Told(Batch(text), None).words == words
+    assert SummaryBatch(Batch(text), None).words == words

@@ -41,8 +41,8 @@ from weft.model import (
     ToolResult,
     texts,
 )
-from weft.thread import Letter
-from weft.thread.engine import Wish
+from weft.thread import SentRequest
+from weft.thread.engine import CompactOptions
 from weft.tokens import counter_for
 
 count = counter_for("estimate").message
@@ -341,7 +341,7 @@ def test_law_11_every_send_of_an_agent_goes_through_and_shows_what_is_unread(
                     calls = (ToolCall(f"k{number}", "read", '{"path": "pay.py"}'),)
                     done = number >= len(texts_read)
                     blocks = (Text("Done."),) if done else (Text("I look."), *calls)
-                    letter = Letter(b"{}", "openai-chat", "m", step.head)
+                    letter = SentRequest(b"{}", "openai-chat", "m", step.head)
                     answer = Answered(Response(Message("assistant", blocks)), letter)
         assert isinstance(ended[-1], MessageComplete), ended[-1]
         assert not any(isinstance(event, Failure) for event in ended)
@@ -370,6 +370,6 @@ def test_a_wish_without_a_model_asks_nobody() -> None:
             thread.user(f"Step {n}: what does src/module_{n}.py do? " * 5)
             thread.assistant(f"src/module_{n}.py reads `config_{n}`. " * 5)
         with pytest.raises(StopIteration) as end:
-            next(thread.compacting(None, Wish(budget=400)))
+            next(thread.compacting(None, CompactOptions(budget=400)))
         assert end.value.value.method == "extract"
         assert thread.compile().tokens <= 400

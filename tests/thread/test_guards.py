@@ -12,7 +12,7 @@ from weft.compact import SystemMessage
 from weft.errors import BudgetExceeded, ThreadError
 from weft.history import Draft
 from weft.model import Message, Text
-from weft.thread import Budget, BudgetWarning, Letter, Thread
+from weft.thread import Budget, BudgetWarning, SentRequest, Thread
 
 WORD = "word " * 20
 
@@ -203,7 +203,7 @@ def test_a_hook_sees_what_is_said_and_not_what_rides_along(words: str) -> None:
     t.before(mask)
     t.user("hello")
     body = b'{"messages": [], "words": "of the body alone, and of nobody else"}'
-    letter = Letter(body, "own", "m", t.compile().head)
+    letter = SentRequest(body, "own", "m", t.compile().head)
     answer = t.assistant(words, sent=letter)
     assert seen == [1, 1]
     assert texts(t) == ["hello", words.replace("4711", "****")]

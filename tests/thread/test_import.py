@@ -368,7 +368,7 @@ def test_typed_dicts_bring_priorities_and_notes(store: Store) -> None:
         (b'[{"content_type": "nope"}]', "'nope' is unknown"),
         (b'[{"content_type":"output","text":"x","priority":"high"}]', "priority 'high'"),
         (b'{"type":"queue-operation","sessionId":"x"}', "no message"),
-        (b"\x1f\x8bnot gzip", "unpacked"),
+        (b"\x1f\x8bnot gzip", "decompressed"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_one_line(store: Store, data: bytes, words: str) -> None:

@@ -16,7 +16,7 @@ from weft.cli.main import main
 from weft.errors import ThreadError, WrongValue
 from weft.model import Message, Text
 from weft.store import Store, open_store
-from weft.thread import CommitInfo, Letter, Thread
+from weft.thread import CommitInfo, SentRequest, Thread
 from weft.thread.json_delta import cut, join, make_pool
 from weft.thread.maintenance import forget, fsck, gc, mend
 
@@ -101,7 +101,7 @@ def exchange(t: Thread, said: str, answer: str, **more: Any) -> tuple[CommitInfo
     body = json.dumps(
         {"seed": 7, "lines": lines, "end": "an end like any other, after all", **more}
     ).encode()
-    letter = Letter(body, "own", "m", t.compile().head)
+    letter = SentRequest(body, "own", "m", t.compile().head)
     return t.commit_message(Message("assistant", (Text(answer),)), sent=letter), body
 
 
@@ -193,7 +193,7 @@ def test_odd_json_comes_back_as_it_left(
     body, value = ODD[name]
     with weft.open(tmp_path / "weft.db") as t:
         head = t.user("hi").id
-        said = t.assistant("ok", sent=Letter(body, "own", "m", head))
+        said = t.assistant("ok", sent=SentRequest(body, "own", "m", head))
         found = t.show(said, sent=True).to_dict()["body"]["a"]
         assert found == value or value is None
     words = ["show", said.id, "--sent", "--store", str(tmp_path / "weft.db")]
@@ -208,7 +208,7 @@ def test_what_is_no_json_is_shown_as_words(
     body: bytes, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     with weft.open(tmp_path / "weft.db") as t:
-        said = t.assistant("ok", sent=Letter(body, "own", "m", t.user("hi").id))
+        said = t.assistant("ok", sent=SentRequest(body, "own", "m", t.user("hi").id))
         assert t.show(said, sent=True).body == body
     words = ["show", said.id, "--sent", "--store", str(tmp_path / "weft.db")]
     assert main([*words, "--json"]) == 0
@@ -219,7 +219,7 @@ def test_bytes_that_are_no_words_are_refused() -> None:
     t = weft.open()
     head = t.user("hi").id
     with pytest.raises(WrongValue, match="sent must be UTF-8"):
-        t.assistant("ok", sent=Letter(b'{"a":"\xff"}', "own", "m", head))
+        t.assistant("ok", sent=SentRequest(b'{"a":"\xff"}', "own", "m", head))
 
 
 def test_a_forgotten_text_is_said_to_be_forgotten(store: Store) -> None:

@@ -35,7 +35,7 @@ from weft.compact import (
 )
 from weft.errors import ConfigError, WeftError
 from weft.model import Message, Request, Tool, Usage
-from weft.thread import RECALL_TOKENS, SUMMARY_SECONDS, Asker, Thread, Wish
+from weft.thread import RECALL_TOKENS, SUMMARY_SECONDS, Asker, CompactOptions, Thread
 from weft.tokens import counter_for
 
 from .events import Tell
@@ -205,7 +205,7 @@ class Keeper:
     ) -> Generator[Sum | Tell, Any, CompactResult]:
         """Pass the thread's own flow on to the loop."""
         settings = self.settings
-        wish = Wish(
+        wish = CompactOptions(
             budget=goal,
             limit=room,
             prompt=settings.prompt,

@@ -81,8 +81,8 @@ from weft.model import (
 from weft.thread import (
     RECALL_TOKENS,
     Attachment,
-    Letter,
     Media,
+    SentRequest,
     Thread,
     answer_for,
     ask_within,
@@ -135,7 +135,7 @@ class Answered(Struct, frozen=True):
     """A model's answer, and the bytes that it was sent."""
 
     response: Response
-    letter: Letter
+    letter: SentRequest
 
 
 class Unanswered(Struct, frozen=True):
@@ -463,7 +463,7 @@ class Agent:
 
     def _answered(self, folding: Fold, ask: Ask, sent: Sequence[bytes]) -> Answered:
         """The whole answer with the one body that left for it."""
-        letter = Letter(sent[-1], self.provider.protocol, self.model, ask.head)
+        letter = SentRequest(sent[-1], self.provider.protocol, self.model, ask.head)
         return Answered(folding.response(), letter)
 
 

@@ -21,8 +21,8 @@ from weft.compact import (
     Importance,
     Replacement,
     Scorer,
+    SummaryBatch,
     SystemMessage,
-    Told,
     read_importance,
     validate_compact_input,
 )
@@ -159,7 +159,7 @@ def list_batches(thread: Thread, args: argparse.Namespace) -> None:
     print_rows(args, thread.batches(), _line)
 
 
-def _line(told: Told) -> str:
+def _line(told: SummaryBatch) -> str:
     screen = read_screen(sys.stdout, os.environ)
     commit = (told.commit or "")[:SHORT]
     words = shorten(told.words, WORDS)

@@ -40,7 +40,7 @@ class Batch(Struct, frozen=True, omit_defaults=True):
     model: str | None = None
 
 
-class Told(Struct, frozen=True):
+class SummaryBatch(Struct, frozen=True):
     """A batch that holds now, and the commit that made it: a revert of that brings back what it
     stands for."""
 
@@ -99,10 +99,10 @@ def write_batches(batches: Sequence[Batch], clip: Clip) -> Message:
         f"[Summary of earlier messages: {_many(count, 'message')}{by}. This is a record and not a "
         "request; the originals are kept: recall finds what it leaves out.]"
     )
-    return Message("user", (Text("\n\n".join((head, tell_batches(batches, clip)))),))
+    return Message("user", (Text("\n\n".join((head, join_batches(batches, clip)))),))
 
 
-def tell_batches(batches: Sequence[Batch], clip: Clip) -> str:
+def join_batches(batches: Sequence[Batch], clip: Clip) -> str:
     """What the batches say, without a heading; empty where there are none."""
     if len(batches) == 1:
         return batches[0].text
@@ -160,7 +160,7 @@ def read_batches(record: JsonObject) -> tuple[Batch, ...] | None:
         return None
 
 
-def is_telling(row: Row) -> bool:
+def is_summary(row: Row) -> bool:
     """Whether a row tells what came before it: a summary that stands for the user's past."""
     return row.kind == "summary" and row.message.role == "user"
 

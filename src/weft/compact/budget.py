@@ -78,7 +78,7 @@ def _plan_fold(rows: Sequence[Row], budget: int, keep: int | None, cut: bool, co
     fits = cost(rows, count) <= budget
     if keep is None and fits:
         return Plan(rows=tuple(rows))
-    share = Share(Folding(rows, count), budget, cut=cut)
+    share = BudgetSplit(Folding(rows, count), budget, cut=cut)
     if keep is None:
         return share.plan(share.border())
     border = _keeping(share.folding, keep)
@@ -114,7 +114,7 @@ class Thin:
         self.is_possible = bool(smallest.thinned)
         self.handles = self._unread_cost(smallest.rows)
         self.rest = cost(rows, count) - self._unread_cost(rows)
-        share = Share(Folding(smallest.rows, count), budget, cut=cut)
+        share = BudgetSplit(Folding(smallest.rows, count), budget, cut=cut)
         self.floor = share.needed(self._border(share.folding))
 
     @property
@@ -181,7 +181,7 @@ def plan_summary(
     return planned
 
 
-class Share:
+class BudgetSplit:
     """A budget, and what each border would leave of it for the summary."""
 
     def __init__(self, folding: Folding, budget: int, *, cut: bool = False) -> None:

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from weft.errors import BudgetExceeded, CompactRefused
 from weft.history import Row, shows
 
-from .batches import is_telling
+from .batches import is_summary
 from .folding import Folding, cost
 from .score import Scorer, choose_verbatim
 
@@ -110,13 +110,13 @@ def _allowance(told: int, budget: int) -> int:
 
 
 def _is_turn(row: Row) -> bool:
-    return shows(row) and not is_telling(row)
+    return shows(row) and not is_summary(row)
 
 
 def _measure(folding: Folding, border: int, output: int) -> Fold:
     source = folding.source(border)
     turns = tuple(row for row in source if _is_turn(row))
-    tellings = tuple(row for row in source if is_telling(row))
+    tellings = tuple(row for row in source if is_summary(row))
     size = cost(turns, folding.count)
     wanted = min(MOST, max(LEAST, int(size * SHARE)), size)
     return Fold(folding, border, tellings, turns, min(output, wanted))
@@ -143,7 +143,7 @@ def summary_need(folding: Folding, budget: int, spare: int = 0) -> int:
 
 
 def _told(folding: Folding) -> int:
-    return cost([row for row in folding.rows if is_telling(row)], folding.count)
+    return cost([row for row in folding.rows if is_summary(row)], folding.count)
 
 
 def _least(folding: Folding, budget: int) -> int:

@@ -25,7 +25,7 @@ from weft.history import Row
 from weft.ids import Id
 from weft.model import ApiError, Message, Request, Response, Text
 
-from .batches import Batch, Clip, batch_row, between, fold_batches, tell_batches
+from .batches import Batch, Clip, batch_row, between, fold_batches, join_batches
 from .chunks import LEAST, cut_chunks, weigh
 from .fidelity import (
     check_summary,
@@ -81,7 +81,7 @@ TOO_LONG_WHY = {
 _SENTENCE_END = re.compile(r"[.!?][\"')\]*_`]*(?=\s|$)|[。！？](?:[」』）]|)|(?<=\S)\n")
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class SummaryJob(Struct, frozen=True, kw_only=True):
     """How a summary is wanted. `limit` is its size in tokens, `chunk` the most that is asked for
     at once (as much as the window takes, where it is absent), `room` what all summaries together
     may have, `retain` what it must say. `brief` is for a second attempt, after one that was too
@@ -97,7 +97,7 @@ class Order(Struct, frozen=True, kw_only=True):
     brief: bool = False
 
 
-class Past(Struct, frozen=True, kw_only=True):
+class History(Struct, frozen=True, kw_only=True):
     """What is to be summarised: turns, when they were said, and the summaries before them."""
 
     rows: tuple[Row, ...]
@@ -105,7 +105,7 @@ class Past(Struct, frozen=True, kw_only=True):
     times: Mapping[Id, float] = {}
 
 
-class Asking(Struct, frozen=True):
+class SummaryRequest(Struct, frozen=True):
     """A request to send, and which it is of how many."""
 
     request: Request
@@ -135,10 +135,10 @@ class Summary(Struct, frozen=True, kw_only=True):
     output: int = 0
 
 
-Flow = Generator[Asking, Answer, Summary]
+Flow = Generator[SummaryRequest, Answer, Summary]
 
 
-def summarise(past: Past, order: Order, count: Count) -> Flow:
+def summarise(past: History, order: SummaryJob, count: Count) -> Flow:
     """Every chunk of the past as a batch behind those there are; raises `SummaryFailed`."""
     work = Work(past, order, count)
     yield from work.sum_up()
@@ -147,7 +147,7 @@ def summarise(past: Past, order: Order, count: Count) -> Flow:
     return work.summary()
 
 
-def most_told(chunks: Sequence[Sequence[Row]], limit: int, count: Count) -> int:
+def max_summary_tokens(chunks: Sequence[Sequence[Row]], limit: int, count: Count) -> int:
     """The most tokens that summaries of chunks come to, names and all, where their model writes
     no more than it is asked for."""
     most = 0
@@ -157,7 +157,7 @@ def most_told(chunks: Sequence[Sequence[Row]], limit: int, count: Count) -> int:
     return max(limit, most)
 
 
-def chunk_room(order: Order, prior: int) -> int:
+def chunk_room(order: SummaryJob, prior: int) -> int:
     """The tokens of turns that one request takes beside a previous summary of so many."""
     window = int(order.model.window * SURE) - answer_room(order.model, order.limit)
     room = max(LEAST, window - FRAME - prior)
@@ -167,7 +167,7 @@ def chunk_room(order: Order, prior: int) -> int:
 class Work:
     """A summary while it is made."""
 
-    def __init__(self, past: Past, order: Order, count: Count) -> None:
+    def __init__(self, past: History, order: SummaryJob, count: Count) -> None:
         self.past = past
         self.order = order
         self.count = count
@@ -192,7 +192,7 @@ class Work:
             output=self.output,
         )
 
-    def sum_up(self) -> Generator[Asking, Answer, None]:
+    def sum_up(self) -> Generator[SummaryRequest, Answer, None]:
         """One batch for each chunk."""
         todo = cut_chunks(self.past.rows, self.room, self.count)
         while todo:
@@ -220,7 +220,7 @@ class Work:
             self.batches.append(self._batch(told, chunk))
             todo = todo[1:]
 
-    def fold(self) -> Generator[Asking, Answer, None]:
+    def fold(self) -> Generator[SummaryRequest, Answer, None]:
         """Several batches as one, as long as there are too many or they are too long."""
         while (span := self._crowded()) is not None:
             first, last = span
@@ -262,7 +262,7 @@ class Work:
         span = between(self.batches, self.order.clip)
         many = len(self.batches)
         if span is None and self.order.room is not None:
-            told = self._size(tell_batches(self.batches, self.order.clip))
+            told = self._size(join_batches(self.batches, self.order.clip))
             if told <= self.order.room or (many == 1 and self.shortened):
                 return None
             self.shortened = many == 1  # a single one is told anew once
@@ -295,15 +295,15 @@ class Work:
 
     def _prior(self) -> str:
         """What is known already, cut in its middle where it would take the window."""
-        told = tell_batches(self.batches, self.order.clip)
+        told = join_batches(self.batches, self.order.clip)
         return shorten(told, int(self.order.model.window * PRIOR_SHARE), self._size)
 
     def _ask(
         self, request: Request, left: int, limit: int
-    ) -> Generator[Asking, Answer, str | None]:
+    ) -> Generator[SummaryRequest, Answer, str | None]:
         """The answer's text; `None` where the request was too long for an answer."""
         self.requests += 1
-        answer = yield Asking(request, self.requests, self.requests + left - 1)
+        answer = yield SummaryRequest(request, self.requests, self.requests + left - 1)
         if isinstance(answer, Stopped):
             raise self._failed(answer.reason, TIMED_OUT)
         if isinstance(answer, ApiError):
@@ -356,7 +356,7 @@ class Work:
         size = weigh(chunk, self.count)
         named = int(size * NAMED_SHARE)
         if self.order.room is not None:
-            told = self._size(tell_batches(self.batches, self.order.clip)) if self.batches else 0
+            told = self._size(join_batches(self.batches, self.order.clip)) if self.batches else 0
             free = self.order.room - told - PART * (len(self.batches) + len(todo) - 1)
             named = min(named, free * size // max(1, sum(weigh(c, self.count) for c in todo)))
         return max(limit, named)

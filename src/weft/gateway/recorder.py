@@ -29,7 +29,7 @@ import orjson
 from weft.errors import JournalError, StoreError
 from weft.model import ApiError, JsonObject, Message, Origin, Request, Response
 from weft.store import Store
-from weft.thread import Bodies, Imprint
+from weft.thread import Bodies, SentBodyDelta
 
 from .hints import is_aside
 from .identity import Continuation, is_equal_echo, token_key, tokens_of
@@ -89,7 +89,7 @@ class Recording:
         self.is_begun = False
         self.request: Request | None = None
         self.sent: SentBody | None = None
-        self.imprint: Future[Imprint] | None = None
+        self.imprint: Future[SentBodyDelta] | None = None
 
 
 class _Job(Generic[T]):
@@ -308,7 +308,9 @@ class ExchangeRecorder:
                 return job.future.result()
             raise
 
-    def _apply(self, record: Record, maker: Origin | None, imprint: Future[Imprint] | None) -> Any:
+    def _apply(
+        self, record: Record, maker: Origin | None, imprint: Future[SentBodyDelta] | None
+    ) -> Any:
         match record:
             case RequestRecord():
                 return record_request(self.store, record, self._context, maker)

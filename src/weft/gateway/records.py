@@ -55,7 +55,7 @@ from weft.model import (
     is_system,
 )
 from weft.store import Landing, Store
-from weft.thread import Bodies, Imprint, Letter, take_imprint, write_imprint
+from weft.thread import Bodies, SentBodyDelta, SentRequest, encode_sent_body, sent_body_entries
 
 from .client_compaction import find_compacted_thread, find_summary
 from .identity import (
@@ -239,7 +239,10 @@ def read_answers(
 
 
 def record_answer(
-    store: Store, record: AnswerRecord, context: RecordingContext, imprint: Imprint | None = None
+    store: Store,
+    record: AnswerRecord,
+    context: RecordingContext,
+    imprint: SentBodyDelta | None = None,
 ) -> Ticket:
     """Commit an answer behind its request; the ticket says where it is now.
 
@@ -254,7 +257,7 @@ def record_answer(
         metadata = None if record.id is None else {ANSWER: record.id}
         if imprint is None and record.sent is not None:
             imprint = imprint_sent(store, ticket, record.sent, context)
-        riders = () if imprint is None else write_imprint(imprint)
+        riders = () if imprint is None else sent_body_entries(imprint)
         draft = Draft(
             "append", Append(), (record.message, *riders), None, metadata, usage=record.usage
         )
@@ -716,7 +719,7 @@ def _use_tip(store: Store, place: Continuation, context: RecordingContext) -> No
 
 def imprint_sent(
     store: Store, ticket: Ticket, sent: SentBody, context: RecordingContext
-) -> Imprint:
+) -> SentBodyDelta:
     """How the body that left can be made again from what is stored."""
-    letter = Letter(sent.body, sent.protocol, sent.model, ticket.head)
-    return take_imprint(store, ticket.thread, letter, context.bodies)
+    letter = SentRequest(sent.body, sent.protocol, sent.model, ticket.head)
+    return encode_sent_body(store, ticket.thread, letter, context.bodies)

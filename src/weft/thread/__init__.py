@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         ToolIOContent,
         extract_text_from_content,
     )
-    from .engine import Wish
+    from .engine import CompactOptions
     from .hooks import Hooks, HookWarning
     from .info import CommitInfo
     from .lineage import Blame, Version
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from .recalling import RECALL_TOKENS, RecallPage
     from .refs import Undone
     from .sent import Sent
-    from .sent_body import Bodies, Imprint, Letter, take_imprint, write_imprint
+    from .sent_body import Bodies, SentBodyDelta, SentRequest, encode_sent_body, sent_body_entries
     from .thread import Thread
     from .title import read_title
 
@@ -71,9 +71,9 @@ __getattr__ = lazy_names(
         "Hit": "weft.thread.looking",
         "HookWarning": "weft.thread.hooks",
         "Hooks": "weft.thread.hooks",
-        "Imprint": "weft.thread.sent_body",
+        "SentBodyDelta": "weft.thread.sent_body",
         "InstructionContent": "weft.thread.content",
-        "Letter": "weft.thread.sent_body",
+        "SentRequest": "weft.thread.sent_body",
         "Media": "weft.thread.media_files",
         "MergePreview": "weft.thread.merge",
         "Models": "weft.thread.asker",
@@ -91,7 +91,7 @@ __getattr__ = lazy_names(
         "Undone": "weft.thread.refs",
         "VendorParams": "weft.thread.params",
         "Version": "weft.thread.lineage",
-        "Wish": "weft.thread.engine",
+        "CompactOptions": "weft.thread.engine",
         "answer_for": "weft.thread.asker",
         "ask_within": "weft.thread.asker",
         "existing": "weft.thread.opening",
@@ -101,8 +101,8 @@ __getattr__ = lazy_names(
         "open": "weft.thread.opening",
         "read_title": "weft.thread.title",
         "search": "weft.thread.opening",
-        "take_imprint": "weft.thread.sent_body",
-        "write_imprint": "weft.thread.sent_body",
+        "encode_sent_body": "weft.thread.sent_body",
+        "sent_body_entries": "weft.thread.sent_body",
         "threads": "weft.thread.opening",
         "undelete": "weft.thread.opening",
     },
@@ -120,6 +120,7 @@ __all__ = [
     "Budget",
     "BudgetWarning",
     "CommitInfo",
+    "CompactOptions",
     "CompiledContext",
     "Content",
     "DialogueContent",
@@ -127,9 +128,7 @@ __all__ = [
     "Hit",
     "HookWarning",
     "Hooks",
-    "Imprint",
     "InstructionContent",
-    "Letter",
     "Media",
     "MergePreview",
     "Models",
@@ -139,6 +138,8 @@ __all__ = [
     "ReasoningContent",
     "RecallPage",
     "Sent",
+    "SentBodyDelta",
+    "SentRequest",
     "SessionContent",
     "Stats",
     "Target",
@@ -147,9 +148,9 @@ __all__ = [
     "Undone",
     "VendorParams",
     "Version",
-    "Wish",
     "answer_for",
     "ask_within",
+    "encode_sent_body",
     "existing",
     "extract_text_from_content",
     "find_prefix",
@@ -158,8 +159,7 @@ __all__ = [
     "read_attachments",
     "read_title",
     "search",
-    "take_imprint",
+    "sent_body_entries",
     "threads",
     "undelete",
-    "write_imprint",
 ]

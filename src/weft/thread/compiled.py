@@ -25,19 +25,19 @@ from .usage import Calibration
 # """Lines as a vendor takes them: without thinking that was signed behind another beginning."""
 
 
-def without_unbound(
-    rows: Sequence[Row], unbound: Set[Id]
+def without_stale_thinking(
+    rows: Sequence[Row], stale_signatures: Set[Id]
 ) -> tuple[tuple[Row, ...], tuple[Loss, ...]]:
     """The lines that may be sent, and the thinking that stays behind.
 
     A line that was nothing but such thinking stays behind whole.
     """
-    if not unbound:
+    if not stale_signatures:
         return tuple(rows), ()
     kept: list[Row] = []
     losses: list[Loss] = []
     for row in rows:
-        if row.id not in unbound:
+        if row.id not in stale_signatures:
             kept.append(row)
             continue
         message = row.message
@@ -161,7 +161,7 @@ class CompiledContext:
 
     @cached_property
     def _sendable(self) -> tuple[tuple[Row, ...], tuple[Loss, ...]]:
-        return without_unbound(self.rows, self._view.stale_signatures())
+        return without_stale_thinking(self.rows, self._view.stale_signatures())
 
     @property
     def setup(self) -> Setup:

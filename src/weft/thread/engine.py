@@ -5,8 +5,8 @@ verb drives it with a model that it waits for, and the agent's loop with the one
 anyway. The thread is free while a model writes. What was said meanwhile stays behind the fold; a
 line of it that was edited meanwhile stops the model's summary, because it tells its old words.
 
-Where room has to be made (`Wish.fallback`), the steps are, each after the one before it failed or
-was over budget:
+Where room has to be made (`CompactOptions.fallback`), the steps are, each after the one before
+it failed or was over budget:
 
 1. a model's summary
 2. a shorter one by the same model, if it answered the first time
@@ -25,20 +25,20 @@ from weft.catalog import Model, cost, load_catalog
 from weft.compact import (
     FRAME,
     Answer,
-    Asking,
     Batch,
     Clip,
     CompactResult,
     Fold,
     Folding,
+    History,
     Importance,
     Method,
-    Order,
-    Past,
     Plan,
     Scorer,
     StepFailure,
     Summary,
+    SummaryJob,
+    SummaryRequest,
     Thin,
     Thinned,
     Trigger,
@@ -51,7 +51,7 @@ from weft.compact import (
     compaction_started,
     cut_chunks,
     keep_verbatim,
-    most_told,
+    max_summary_tokens,
     plan_budget,
     record_batches,
     summarise,
@@ -68,7 +68,7 @@ from .asker import Asker, drive, find_asker
 from .compaction import check_retained, count_rows, ended, short_reason, with_hidden, write_note
 from .handle import Handle
 from .preview import kept_prefix_tokens
-from .summaries import read_times, told_batches
+from .summaries import batches_of_summary, read_times
 
 WAITING = "[{} will write here what {} messages said]"
 SHORTER = 2
@@ -78,7 +78,7 @@ Flow = Generator[Request, Answer, CompactResult]
 Count = Callable[[Message], int]
 
 
-class Wish(Struct, frozen=True, kw_only=True):
+class CompactOptions(Struct, frozen=True, kw_only=True):
     """What is to be folded, and how: the words of `Thread.compact`.
 
     `verbatim` is how many tokens of the folded turns stay word for word: those that matter most
@@ -137,7 +137,7 @@ class Snapshot(Struct, frozen=True):
         ]
 
 
-def summarise_old(handle: Handle, model: Model | None, wish: Wish) -> Flow:
+def compact_flow(handle: Handle, model: Model | None, wish: CompactOptions) -> Flow:
     """Fold old turns, by this model's summary if there is one; raises why none was made."""
     work = Work(handle, wish)
     failure = "it was given up"
@@ -156,7 +156,7 @@ def summarise_old(handle: Handle, model: Model | None, wish: Wish) -> Flow:
 class Work:
     """One compaction by the engine while it is made."""
 
-    def __init__(self, handle: Handle, wish: Wish) -> None:
+    def __init__(self, handle: Handle, wish: CompactOptions) -> None:
         self.handle = handle
         self.wish = wish
         self.started = False
@@ -197,7 +197,7 @@ class Work:
     def _by_model(self, model: Model, step: Method, taken: Snapshot, fold: Fold) -> Flow:
         """A summary that this model writes."""
         handle, wish = self.handle, self.wish
-        past = Past(rows=fold.turns, batches=taken.batches, times=read_times(handle, fold.turns))
+        past = History(rows=fold.turns, batches=taken.batches, times=read_times(handle, fold.turns))
         order = _order(model, wish, fold, step)
         asking = summarise(past, order, wish.count or handle.count_once)
         summary = yield from self._forward(asking)
@@ -235,7 +235,7 @@ class Work:
         self.handle.emit([compaction_fell_back(step, to, short_reason(error))])
 
     def _forward(
-        self, flow: Generator[Asking, Answer, Summary]
+        self, flow: Generator[SummaryRequest, Answer, Summary]
     ) -> Generator[Request, Answer, Summary]:
         """Pass a flow's requests on, and tell watchers how far it is."""
         try:
@@ -292,7 +292,7 @@ class Work:
         return structs.replace(result, commit=info.id)
 
 
-def foresee_summary(handle: Handle, model: Model, wish: Wish) -> CompactResult:
+def preview_summary(handle: Handle, model: Model, wish: CompactOptions) -> CompactResult:
     """What it would fold and at most leave, and how often the model would be asked; asks nobody."""
     head = handle.head()
     rows = handle.view(head).rows
@@ -303,18 +303,18 @@ def foresee_summary(handle: Handle, model: Model, wish: Wish) -> CompactResult:
         if not wish.falls_back:
             raise
         planned = Work(handle, wish).plan_without_model(rows)
-        return _foresee_plan(handle, rows, planned)
+        return _preview_plan(handle, rows, planned)
     if taken is None:
         return structs.replace(_nothing(handle, rows), preview=True)
     fold = taken.fold
     if fold is None:
-        return _foresee_plan(handle, rows, _thin_plan(taken, rows))
+        return _preview_plan(handle, rows, _thin_plan(taken, rows))
     words = WAITING.format(model.name, len(fold.turns))
     planned = _plan(rows, fold.folding.plan(fold.border, Message("user", (Text(words),))))
     planned = structs.replace(planned, thinned=taken.thinned)
     order = _order(model, wish, fold, "model")
     cut = cut_chunks(fold.turns, chunk_room(order, fold.told), handle.count)
-    chunks, after = len(cut), fold.tokens(most_told(cut, fold.limit, handle.count))
+    chunks, after = len(cut), fold.tokens(max_summary_tokens(cut, fold.limit, handle.count))
     folds = len(taken.batches) + chunks > wish.clip.most
     return structs.replace(
         compact_result(planned, count_rows(handle, rows), after, preview=True),
@@ -326,13 +326,13 @@ def foresee_summary(handle: Handle, model: Model, wish: Wish) -> CompactResult:
 
 
 def compact_by_model(
-    handle: Handle, model: str | Asker, wish: Wish, preview: bool, seconds: float | None
+    handle: Handle, model: str | Asker, wish: CompactOptions, preview: bool, seconds: float | None
 ) -> CompactResult:
     """Fold old turns into a summary that a model writes, and wait for it; a preview asks nobody."""
     if preview:
-        return foresee_summary(handle, _known_model(model, handle), wish)
+        return preview_summary(handle, _known_model(model, handle), wish)
     asker = find_asker(model, handle.models)
-    return drive(summarise_old(handle, asker.model, wish), asker, seconds)
+    return drive(compact_flow(handle, asker.model, wish), asker, seconds)
 
 
 def _known_model(model: str | Asker, handle: Handle) -> Model:
@@ -345,7 +345,7 @@ def _known_model(model: str | Asker, handle: Handle) -> Model:
         return load_catalog().find(model)
 
 
-def _foresee_plan(handle: Handle, rows: Sequence[Row], planned: Plan) -> CompactResult:
+def _preview_plan(handle: Handle, rows: Sequence[Row], planned: Plan) -> CompactResult:
     """What a plan that asks nobody comes to."""
     before, after = count_rows(handle, rows), count_rows(handle, planned.rows)
     lost = before - kept_prefix_tokens(handle, rows, planned.rows)
@@ -353,7 +353,9 @@ def _foresee_plan(handle: Handle, rows: Sequence[Row], planned: Plan) -> Compact
     return structs.replace(result, cache_lost=lost)
 
 
-def take_snapshot(handle: Handle, head: Id | None, model: Model, wish: Wish) -> Snapshot | None:
+def take_snapshot(
+    handle: Handle, head: Id | None, model: Model, wish: CompactOptions
+) -> Snapshot | None:
     """What there is to fold at a commit; `None` where there is nothing."""
     rows = handle.view(head).rows
     shown = show_rows(rows)
@@ -389,7 +391,7 @@ def take_snapshot(handle: Handle, head: Id | None, model: Model, wish: Wish) -> 
         return None
     if wish.verbatim:
         fold = keep_verbatim(fold, wish.scorer, wish.verbatim)
-    batches = [batch for row in fold.tellings for batch in told_batches(handle, head, row)]
+    batches = [batch for row in fold.tellings for batch in batches_of_summary(handle, head, row)]
     return Snapshot(rows, fold, tuple(batches), thinned, tuple(lines))
 
 
@@ -416,10 +418,10 @@ def _is_out_of_reach(error: Exception) -> bool:
     return isinstance(error, SummaryFailed) and not error.answered
 
 
-def _order(model: Model, wish: Wish, fold: Fold, step: Method) -> Order:
+def _order(model: Model, wish: CompactOptions, fold: Fold, step: Method) -> SummaryJob:
     kept = "\n".join(row.message.text for row in fold.folding.kept(fold.border))
     shorter = step == "shorter"
-    return Order(
+    return SummaryJob(
         model=model,
         limit=max(1, fold.limit // SHORTER) if shorter else fold.limit,
         prompt=wish.prompt,
@@ -462,7 +464,7 @@ def _again(handle: Handle, taken: Snapshot, fold: Fold, present: list[Row]) -> t
 
 
 def _check(
-    handle: Handle, before: Sequence[Row], after: Sequence[Row], wish: Wish, told: bool
+    handle: Handle, before: Sequence[Row], after: Sequence[Row], wish: CompactOptions, told: bool
 ) -> None:
     """Refuse a result that lost a pin or a text to retain, saves nothing, or breaks its budget;
     `told` is whether a model wrote its summary."""

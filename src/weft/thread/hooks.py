@@ -26,7 +26,7 @@ Before = Callable[[Draft], Draft | None]
 """Asked before a commit lands: raises to stop it, may answer with another draft."""
 
 After = Callable[[CommitInfo], None]
-"""Told of a commit that has landed."""
+"""SummaryBatch of a commit that has landed."""
 
 
 class HookWarning(UserWarning):

@@ -96,8 +96,10 @@ def preview_state(
 
 def lost_thinking(view: View, rows: Sequence[Row]) -> tuple[str, ...]:
     """The lines whose thinking is sent now, and which stay without it."""
-    unbound = view.stale_signatures()
-    sent = {r.id for r in show_rows(view.rows) if is_signed(r.message) and r.id not in unbound}
+    stale_signatures = view.stale_signatures()
+    sent = {
+        r.id for r in show_rows(view.rows) if is_signed(r.message) and r.id not in stale_signatures
+    }
     later = view.stale_signatures(rows) if sent else frozenset[bytes]()
     return tuple(
         row.id.hex()

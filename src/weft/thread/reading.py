@@ -5,7 +5,7 @@ from functools import partial
 from typing import Literal, overload
 
 from weft.checked import checked
-from weft.compact import Told
+from weft.compact import SummaryBatch
 from weft.history import Diff, diff_rows, read_branches, read_tags
 from weft.ids import Id
 from weft.model import Checkpoint, JsonObject
@@ -154,7 +154,7 @@ class Reader:
         """The checkpoints of the branch, oldest first."""
         return looking.checkpoints(self._handle)
 
-    def batches(self, at: At = None) -> list[Told]:
+    def batches(self, at: At = None) -> list[SummaryBatch]:
         """The summaries that stand for the past, oldest first: what each stands for, and the
         commit that made it."""
         return list_batches(self._handle, resolve_commit(self._handle, at))

@@ -153,8 +153,8 @@ class Recorder(Reader):
     ) -> CommitInfo:
         """Append what the model says: text, or any vendor's whole response with all it holds.
 
-        `sent` is the request it answers, as a compiled context wrote it, or as a `Letter` with the
-        bytes that left: with it `show` can say later what the model was sent.
+        `sent` is the request it answers, as a compiled context wrote it, or as a `SentRequest` with
+        the bytes that left: with it `show` can say later what the model was sent.
         """
         check_beside(
             message=message, metadata=metadata, generation_config=generation_config, name=name

@@ -27,14 +27,14 @@ from .handle import Handle
 from .info import CommitInfo
 from .params import Recipe, VendorParams
 from .sent_body import (
-    Imprint,
-    Letter,
+    SentBodyDelta,
+    SentRequest,
     describe_loss,
+    encode_sent_body,
     hash_body,
-    press,
-    read_imprint,
-    take_imprint,
-    write_imprint,
+    read_sent_body,
+    rebuild_sent_body,
+    sent_body_entries,
 )
 
 RECORD = "sent"
@@ -57,7 +57,7 @@ class Sent(Struct, frozen=True):
     """The bytes of a request, made again and proven equal."""
 
     body: bytes
-    receipt: Receipt | Imprint
+    receipt: Receipt | SentBodyDelta
 
     def to_dict(self) -> JsonObject:
         """What is known of it; the body as a value, or as words where it is no JSON."""
@@ -68,7 +68,7 @@ class Sent(Struct, frozen=True):
         return {"receipt": self.receipt.to_dict(), "body": body}
 
 
-Sending = VendorParams | Letter | Imprint
+Sending = VendorParams | SentRequest | SentBodyDelta
 """What an answer was given to: as a thread wrote it, as it left, or as it is to be kept."""
 
 
@@ -79,11 +79,11 @@ def with_receipt(
     match sent:
         case None:
             return metadata, ()
-        case Letter():
-            imprint = take_imprint(handle.store, handle.name, sent, handle.bodies)
-            return metadata, write_imprint(imprint)
-        case Imprint():
-            return metadata, write_imprint(sent)
+        case SentRequest():
+            imprint = encode_sent_body(handle.store, handle.name, sent, handle.bodies)
+            return metadata, sent_body_entries(imprint)
+        case SentBodyDelta():
+            return metadata, sent_body_entries(sent)
         case _:
             return {**(metadata or {}), RECORD: _store_receipt(write_receipt(sent))}, ()
 
@@ -137,9 +137,9 @@ def show_sent(handle: Handle, info: CommitInfo, compile: Callable[..., CompiledC
             record = (decode_body(step).metadata or {}).get(RECORD)
             if record is not None:
                 return _follow(handle, _read_receipt(record), compile)
-            imprint = read_imprint(step)
+            imprint = read_sent_body(step)
             if imprint is not None:
-                return Sent(press(handle.store, handle.name, step), imprint)
+                return Sent(rebuild_sent_body(handle.store, handle.name, step), imprint)
             lost = describe_loss(handle.store, [step])
             if lost is not None and len(step.contents) > 1:  # something did ride along with it
                 raise ThreadError(lost)

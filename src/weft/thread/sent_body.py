@@ -48,7 +48,7 @@ LEAST = 4096
 """What a small body costs in memory at least: the serialiser leaves spare room behind it."""
 
 
-class Letter(Struct, frozen=True):
+class SentRequest(Struct, frozen=True):
     """A request as it leaves: its bytes, whom they are for, and the commit that they speak of."""
 
     body: bytes
@@ -57,7 +57,7 @@ class Letter(Struct, frozen=True):
     head: str | None
 
 
-class Imprint(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SentBodyDelta(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the bytes of a request are put together again.
 
     `base` is the answer whose request it goes on from, `link` its place in that chain, `tools` what
@@ -104,7 +104,9 @@ class Bodies:
                 self._size -= max(len(self._bodies.pop(next(iter(self._bodies)))), LEAST)
 
 
-def take_imprint(store: Store, thread: str, letter: Letter, bodies: Bodies) -> Imprint:
+def encode_sent_body(
+    store: Store, thread: str, letter: SentRequest, bodies: Bodies
+) -> SentBodyDelta:
     """The imprint of a request that leaves now; writes nothing.
 
     Raises `WrongValue` for bytes that are no words.
@@ -114,7 +116,7 @@ def take_imprint(store: Store, thread: str, letter: Letter, bodies: Bodies) -> I
     base = None if head is None else _find_base(store, thread, head, bodies)
     steps = _since(store, thread, head, None) if base is None else base.steps
     bodies.put(hash, letter.body)
-    taken = Imprint(
+    taken = SentBodyDelta(
         head=letter.head,
         protocol=letter.protocol,
         model=letter.model,
@@ -136,7 +138,9 @@ def take_imprint(store: Store, thread: str, letter: Letter, bodies: Bodies) -> I
     )
 
 
-def press(store: Store, thread: str, answer: Step, bodies: Bodies | None = None) -> bytes:
+def rebuild_sent_body(
+    store: Store, thread: str, answer: Step, bodies: Bodies | None = None
+) -> bytes:
     """The body that an answer's imprint is of, proven by its hash.
 
     Raises `ThreadError` that says why it cannot be made.
@@ -159,7 +163,7 @@ def _assemble(
 ) -> bytes:
     """The body behind a chain that begins with `links`; what it is made of is left in the lists."""
     body: bytes | None = None
-    chain: list[Imprint] = []
+    chain: list[SentBodyDelta] = []
     while body is None:
         imprint = _must_read(links[-1])
         body = None if bodies is None or not chain else bodies.get(imprint.hash)
@@ -183,7 +187,7 @@ def _assemble(
     return body
 
 
-def write_imprint(imprint: Imprint) -> tuple[Message, ...]:
+def sent_body_entries(imprint: SentBodyDelta) -> tuple[Message, ...]:
     """The entries that carry an imprint beside its answer."""
     bare = structs.replace(imprint, tools=None)
     record = Message(ATTACHMENT, (Opaque(FORMAT, msgspec.to_builtins(bare)),))
@@ -192,14 +196,14 @@ def write_imprint(imprint: Imprint) -> tuple[Message, ...]:
     return Message(ATTACHMENT, (Opaque(FRAME, {"text": imprint.tools}),)), record
 
 
-def read_imprint(step: Step) -> Imprint | None:
+def read_sent_body(step: Step) -> SentBodyDelta | None:
     """The imprint that a commit carries; raises `ThreadError` where it lost its form."""
     raw = _carried(step, 1, FORMAT)
     if raw is None:
         return None
     frame = _carried(step, 2, FRAME)
     try:
-        imprint = msgspec.convert(raw, Imprint)
+        imprint = msgspec.convert(raw, SentBodyDelta)
         return imprint if frame is None else structs.replace(imprint, tools=str(frame["text"]))
     except (msgspec.ValidationError, KeyError) as error:
         raise ThreadError(f"its record cannot be read: {error}") from None
@@ -246,14 +250,14 @@ def _find_base(store: Store, thread: str, head: Id, bodies: Bodies) -> _Base | N
         steps = store.walk(thread, head, limit=limit)
         for place in range(len(steps) - 1, -1, -1):
             try:
-                imprint = read_imprint(steps[place])
+                imprint = read_sent_body(steps[place])
                 if imprint is None:
                     continue
                 if imprint.pieces is None or imprint.link > LINKS + imprint.size // BYTES_PER_LINK:
                     return None
                 body = bodies.get(imprint.hash)
                 if body is None:
-                    body = press(store, thread, steps[place], bodies)
+                    body = rebuild_sent_body(store, thread, steps[place], bodies)
                 return _Base(body, imprint.link, steps[place:])
             except (ThreadError, Damaged):  # that body cannot be had: this one stands by itself
                 return None
@@ -269,8 +273,8 @@ def _read_base(store: Store, thread: str, id: str) -> Step:
     return found[0]
 
 
-def _must_read(step: Step) -> Imprint:
-    imprint = read_imprint(step)
+def _must_read(step: Step) -> SentBodyDelta:
+    imprint = read_sent_body(step)
     if imprint is None:
         raise ThreadError(f"the answer before it, {step.commit.id.hex()[:12]}, has no record")
     return imprint

@@ -7,7 +7,7 @@ that it took. One that was edited since is what it says now.
 
 from collections.abc import Sequence
 
-from weft.compact import Batch, Told, is_telling, read_batches
+from weft.compact import Batch, SummaryBatch, is_summary, read_batches
 from weft.history import Row, decode_body, read_writers, show_rows
 from weft.ids import Id
 from weft.model import JsonObject
@@ -17,7 +17,7 @@ from .handle import Handle
 from .lineage import written_lines
 
 
-def told_batches(handle: Handle, head: Id | None, row: Row) -> tuple[Batch, ...]:
+def batches_of_summary(handle: Handle, head: Id | None, row: Row) -> tuple[Batch, ...]:
     """The batches that a summary tells."""
     records = _records(handle, head, row)
     for record in records:
@@ -28,14 +28,14 @@ def told_batches(handle: Handle, head: Id | None, row: Row) -> tuple[Batch, ...]
     return (Batch(row.message.text, count),)
 
 
-def list_batches(handle: Handle, head: Id | None) -> list[Told]:
+def list_batches(handle: Handle, head: Id | None) -> list[SummaryBatch]:
     """The batches that hold at a commit, in order, each with the commit that made it."""
-    rows = [row for row in show_rows(handle.view(head).rows) if is_telling(row)]
-    told = [batch for row in rows for batch in told_batches(handle, head, row)]
+    rows = [row for row in show_rows(handle.view(head).rows) if is_summary(row)]
+    told = [batch for row in rows for batch in batches_of_summary(handle, head, row)]
     slots = [row.id for row in rows if row.id is not None]
     steps = read_writers(handle.store, handle.name, head, slots) if head and slots else []
     makers = _makers(steps)
-    return [Told(batch, makers.get(batch)) for batch in told]
+    return [SummaryBatch(batch, makers.get(batch)) for batch in told]
 
 
 def _makers(steps: Sequence[Step]) -> dict[Batch, str]:

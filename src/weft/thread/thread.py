@@ -20,7 +20,7 @@ from . import edits, merge, rebase, refs, removing
 from .asker import SUMMARY_SECONDS, Asker
 from .compaction import Replacements, adopt, compact, refuse_wishes, refuse_words
 from .compiled import tell_size
-from .engine import Flow, Wish, compact_by_model, summarise_old
+from .engine import CompactOptions, Flow, compact_by_model, compact_flow
 from .handle import Handle
 from .importing import Progress
 from .info import CommitInfo
@@ -342,7 +342,7 @@ class Thread(Recorder):
         """
         if model is not None:
             refuse_words(replacements, summary)
-            wish = Wish(
+            wish = CompactOptions(
                 budget=budget,
                 keep=keep,
                 prompt=prompt,
@@ -368,11 +368,11 @@ class Thread(Recorder):
             retain=retain,
         )
 
-    def compacting(self, model: Model | None, wish: Wish) -> Flow:
+    def compacting(self, model: Model | None, wish: CompactOptions) -> Flow:
         """The compaction by a model as a flow, for whoever asks models themselves: it yields
         requests, is sent a response, an error or `Stopped` for each, and lands at its end. Without
         a model it asks nobody."""
-        return summarise_old(self._handle, model, wish)
+        return compact_flow(self._handle, model, wish)
 
     def adopt(
         self,

@@ -19,7 +19,7 @@ from weft.codec import CODECS, Target, thread_path
 from weft.errors import WeftError
 from weft.history import Setup, show_rows
 from weft.model import JsonObject, Loss, Message, Place, Request, make_loss
-from weft.thread.compiled import without_unbound
+from weft.thread.compiled import without_stale_thinking
 from weft.thread.handle import Handle
 from weft.thread.importing import LISTS, Listed, read_listed
 from weft.thread.importing.lines import join_lines
@@ -60,7 +60,7 @@ def write_body(handle: Handle, format: str, model: str | None = None) -> Written
 
 def _read_said(handle: Handle) -> _Said:
     view = handle.view(handle.head())
-    rows, unsaid = without_unbound(show_rows(view.rows), view.stale_signatures())
+    rows, unsaid = without_stale_thinking(show_rows(view.rows), view.stale_signatures())
     head = None if view.head is None else view.head.hex()
     return _Said(head, tuple(row.message for row in rows), view.setup or Setup(), unsaid)
 

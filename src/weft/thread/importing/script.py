@@ -19,7 +19,7 @@ from weft.model import JsonObject, Message
 from weft.thread.source_lines import Kept
 
 Progress = Callable[[int, int], None]
-"""Told, every so often, how far something is: of how many, how many."""
+"""SummaryBatch, every so often, how far something is: of how many, how many."""
 
 PROGRESS_EVERY = 50
 PHASES = 3  # reading, planning, writing: a third of the way each
