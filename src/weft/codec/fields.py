@@ -98,7 +98,7 @@ def refuse_missing_context(request: Request) -> None:
             )
 
 
-def lose_params(request: Request, sayable: frozenset[str], losses: Losses) -> None:
+def report_params(request: Request, sayable: frozenset[str], losses: Losses) -> None:
     """Report every parameter that the caller set and the target has no word for.
 
     Raises `Refused` where what is missing is a part of the conversation itself.
@@ -108,7 +108,7 @@ def lose_params(request: Request, sayable: frozenset[str], losses: Losses) -> No
         value = getattr(request.params, key)
         if value is not None and value != {} and key not in sayable:
             losses.param(key, "param_dropped", key, _level(key, value))
-    _lose_silence(request, sayable, losses)
+    _report_null_members(request, sayable, losses)
     for path, value in request.rest.items():
         if value is None:
             losses.add(path, "form_changed", path)
@@ -122,13 +122,13 @@ def _level(name: str, value: Any) -> Level:
     return "form" if usual or name in BOOKS or value in ([], {}, (), "") else "meaning"
 
 
-def lose_tier(tier: str | None, losses: Losses) -> None:
+def report_tier(tier: str | None, losses: Losses) -> None:
     """Report a tier of service that a target does not know."""
     if tier is not None:
         losses.param("service_tier", "service_tier_dropped", tier)
 
 
-def lose_stop(
+def report_stop(
     stop: Stop | None, words: frozenset[StopKind], losses: Losses, said: str = ""
 ) -> None:
     """Report why an answer ended, where the target's wire has no word of its own for it, and what
@@ -152,7 +152,7 @@ def lose_stop(
 NULL, EMPTY = "null", "empty"
 
 
-def _lose_silence(request: Request, sayable: frozenset[str], losses: Losses) -> None:
+def _report_null_members(request: Request, sayable: frozenset[str], losses: Losses) -> None:
     """Report the members that are null, or empty objects: another wire leaves them out."""
     for fields in request.raw.values():
         for path, word in sorted(_silent_paths(fields)):
@@ -196,7 +196,7 @@ CALLERS = SCHEMAS | {"@form", "metadata"}
 """Members whose inside is the caller's own data."""
 
 
-def lose_ext(ext: Ext, protocol: str, place: Place, losses: Losses) -> None:
+def report_ext(ext: Ext, protocol: str, place: Place, losses: Losses) -> None:
     """Report the members of every other protocol than this one."""
     for name, fields in ext.items():
         if name == protocol:
@@ -207,16 +207,16 @@ def lose_ext(ext: Ext, protocol: str, place: Place, losses: Losses) -> None:
             name = fields.get("item")
             if isinstance(name, str) and path.endswith(f".{name}"):  # its members stand beside it
                 path = path.removesuffix(f".{name}")
-            _lose_members(fields, path, losses)
+            _report_members(fields, path, losses)
             continue
         # A border: the members are those of the item around the parts.
         inner = {key: value for key, value in fields.items() if key != "item"}
-        _lose_members(inner, path, losses)
+        _report_members(inner, path, losses)
         outer = {key: value for key, value in item.items() if key != "content"}
-        _lose_members(outer, path.partition(".content")[0], losses)
+        _report_members(outer, path.partition(".content")[0], losses)
 
 
-def lose_call(call: ToolCall, place: Place, losses: Losses, *, custom: bool = True) -> None:
+def report_call(call: ToolCall, place: Place, losses: Losses, *, custom: bool = True) -> None:
     """Report what a flat name and, unless `custom` is known, an object say of an answer's call."""
     if call.namespace is not None:
         losses.add(place, "namespace_flattened", call.namespace)
@@ -224,7 +224,7 @@ def lose_call(call: ToolCall, place: Place, losses: Losses, *, custom: bool = Tr
         losses.add(place, "custom_call_as_function")
 
 
-def lose_answer(ext: Ext, protocol: str, losses: Losses) -> None:
+def report_answer(ext: Ext, protocol: str, losses: Losses) -> None:
     """Report the members around an answer that every other protocol than this one said."""
     for name, fields in ext.items():
         if name == protocol:
@@ -239,7 +239,7 @@ def lose_answer(ext: Ext, protocol: str, losses: Losses) -> None:
             )
 
 
-def _lose_members(fields: JsonObject, path: str, losses: Losses) -> None:
+def _report_members(fields: JsonObject, path: str, losses: Losses) -> None:
     for key, value in fields.items():
         form = key in FORM_MEMBERS or value in (None, "", [], {})
         losses.add(

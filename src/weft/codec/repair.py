@@ -50,7 +50,7 @@ from weft.model import (
 )
 
 from .base import CONVERSATION, INLINE, Losses, SystemPolicy, members
-from .fields import lose_ext
+from .fields import report_ext
 from .pairing import NO_RESULT as NO_RESULT
 from .pairing import Pairing, Turn, turn_of
 
@@ -205,7 +205,7 @@ def supported_result_parts(
         kept.append((part, at))
         ext: Ext | None = getattr(part, "ext", None)
         if ext is not None:
-            lose_ext(ext, protocol, at, losses)
+            report_ext(ext, protocol, at, losses)
     return kept
 
 
@@ -456,7 +456,7 @@ def _say_only(turn: Turn, request: Request, rules: Rules, losses: Losses) -> Non
     """Leave out what the wire cannot say, and report members that belong to another wire."""
     message = turn.message
     if message.ext is not None:
-        lose_ext(message.ext, rules.protocol, turn.at, losses)
+        report_ext(message.ext, rules.protocol, turn.at, losses)
     if message.name is not None and not rules.named:
         losses.add(turn.at, "participant_name_dropped", message.name)
     kept: list[tuple[Block, Place]] = []
@@ -474,7 +474,7 @@ def _say_only(turn: Turn, request: Request, rules: Rules, losses: Losses) -> Non
         kept.append((block, place))
         ext: Ext | None = getattr(block, "ext", None)
         if ext is not None:
-            lose_ext(ext, rules.protocol, place, losses)
+            report_ext(ext, rules.protocol, place, losses)
     if not whole:
         turn.keep(kept)
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 from msgspec import structs
 
 from weft.codec.base import INLINE, Losses, Target, members
-from weft.codec.fields import lose_params, schema_path, tool_losses
+from weft.codec.fields import report_params, schema_path, tool_losses
 from weft.codec.limits import Limits, within
 from weft.codec.read import at, optional, optional_object, wrong
 from weft.codec.schema import COMBINES, flatten_root_combinators
@@ -273,7 +273,7 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
         body["service_tier"] = tier
     elif params.service_tier is not None:
         losses.param("service_tier", "service_tier_dropped", params.service_tier)
-    lose_params(request, SAYABLE, losses)
+    report_params(request, SAYABLE, losses)
     return body
 
 

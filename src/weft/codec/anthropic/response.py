@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from weft.codec.base import Encoded, Locate, Losses, members
 from weft.codec.errors import failed, failed_stop, not_an_answer
-from weft.codec.fields import lose_answer, lose_call, lose_ext
+from weft.codec.fields import report_answer, report_call, report_ext
 from weft.codec.lenient import (
     arguments_object,
     made_call_id,
@@ -160,7 +160,7 @@ def encode_response(response: Response, _created: int, locate: Locate | None = N
     if not native and (details := stop_details(response.stop)) is not None:
         body["stop_details"] = details
     if response.ext is not None:
-        lose_answer(response.ext, PROTOCOL, losses)
+        report_answer(response.ext, PROTOCOL, losses)
         body.update(response.ext.get(PROTOCOL, {}))
     return Encoded(body, losses.items)
 
@@ -169,7 +169,7 @@ def _write_block(block: Block, place: tuple[int, int], writer: Writer) -> JsonOb
     body = writer.block(block, place)
     ext = getattr(block, "ext", None)
     if ext is not None:
-        lose_ext(ext, PROTOCOL, place, writer.losses)
+        report_ext(ext, PROTOCOL, place, writer.losses)
     if isinstance(block, Thinking) and block.signature is None:
         body["signature"] = ""  # this wire's thinking always has one; nobody signed this
     return body
@@ -185,7 +185,7 @@ def sayable(block: Block, message: Message, place: tuple[int, int], losses: Loss
         losses.add(place, "vendor_block_dropped", block.raw.get("type"))
         return False
     if isinstance(block, ToolCall):
-        lose_call(block, place, losses, custom=False)
+        report_call(block, place, losses, custom=False)
     if isinstance(block, Audio | File | Image):
         what = type(block).__name__.lower()
         losses.add(place, "block_unsupported", what)

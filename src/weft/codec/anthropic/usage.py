@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from weft.codec.base import Losses, members
-from weft.codec.fields import lose_stop
+from weft.codec.fields import report_stop
 from weft.codec.lenient import count_of
 from weft.codec.read import optional
 from weft.codec.refusals import explanation
@@ -93,7 +93,7 @@ def stop_word(stop: Stop | None, losses: Losses, *, native: bool) -> str | None:
     if stop is None or (native and stop.raw is not None):
         return stop.raw if stop is not None else None
     told = structs.replace(stop, details=None) if explanation(stop) else stop
-    lose_stop(told, SAME_WORD, losses, "sequence")
+    report_stop(told, SAME_WORD, losses, "sequence")
     return STOP_WORDS[stop.kind]
 
 

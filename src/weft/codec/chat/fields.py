@@ -6,7 +6,7 @@ from weft.catalog import Model
 from weft.codec.base import Losses, Target, members
 from weft.codec.choice import read_allowed
 from weft.codec.effort import fitting_effort, with_effort
-from weft.codec.fields import lose_params, lose_tier, read_schema_format
+from weft.codec.fields import read_schema_format, report_params, report_tier
 from weft.codec.limits import OPENAI_EFFORTS, Limits, with_named_json, within
 from weft.codec.read import at, optional, optional_object, wrong
 from weft.model import Format, JsonObject, Params, Reasoning, Request, ToolChoice
@@ -204,7 +204,7 @@ def encode_params(
     for key, _ in SAME:
         value = getattr(params, key)
         if key == "service_tier" and value not in TIERS:
-            lose_tier(value, losses)
+            report_tier(value, losses)
         elif value is not None:
             body[key] = value
     if params.max_tokens is not None:
@@ -219,7 +219,7 @@ def encode_params(
         _write_choice(params.tool_choice, tools, body, losses)
     if not tools:
         _without_tools(body, losses)
-    lose_params(request, SAYABLE, losses)
+    report_params(request, SAYABLE, losses)
     return body
 
 

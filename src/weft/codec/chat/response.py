@@ -12,7 +12,7 @@ from msgspec import structs
 
 from weft.codec.base import Encoded, Locate, Losses, ThinkingMember, members
 from weft.codec.errors import failed, failed_stop, not_an_answer
-from weft.codec.fields import lose_answer, lose_call, lose_ext
+from weft.codec.fields import report_answer, report_call, report_ext
 from weft.codec.lenient import (
     arguments_text,
     made_call_id,
@@ -273,7 +273,7 @@ def encode_response(response: Response, created: int, locate: Locate | None = No
     if usage is not None:
         body["usage"] = usage
     if response.ext is not None:
-        lose_answer(response.ext, PROTOCOL, losses)
+        report_answer(response.ext, PROTOCOL, losses)
         _put_back(body, response.ext.get(PROTOCOL, {}))
     return Encoded(body, losses.items)
 
@@ -293,7 +293,7 @@ def _shown(message: Message, losses: Losses) -> list[Block]:
             continue
         ext = getattr(block, "ext", None)
         if ext is not None:
-            lose_ext(ext, PROTOCOL, (0, number), losses)
+            report_ext(ext, PROTOCOL, (0, number), losses)
         blocks.append(block)
     return blocks
 
@@ -304,7 +304,7 @@ def show_thinking(block: Thinking, place: Place, losses: Losses) -> Thinking | N
     if block.signature is not None:
         losses.add(place, "thinking_signature_dropped")
     if block.ext is not None:
-        lose_ext(block.ext, PROTOCOL, place, losses)
+        report_ext(block.ext, PROTOCOL, place, losses)
     if not block.text:
         losses.add(place, "empty_thinking_dropped")
         return None
@@ -385,7 +385,7 @@ def sayable(block: Block, origin: Origin | None, place: Any, losses: Losses) -> 
         case Image() | File():
             code = "media_in_assistant"
         case ToolCall():
-            lose_call(block, place, losses)
+            report_call(block, place, losses)
             return True
         case Audio(source=source) if not isinstance(source, FileRef) or not made_here:
             code = "block_unsupported"

@@ -81,7 +81,7 @@ class StreamEncoder:
     def _write(self, event: Event) -> list[Frame]:
         match event:
             case Delta(index=index, kind="signature"):
-                self._lose_signature(index)
+                self._report_signature(index)
                 return []
             case Delta(index=index, text=text):
                 return self._grow(index, text)
@@ -99,7 +99,7 @@ class StreamEncoder:
                 return self._end()
             case Other(protocol=protocol, kind=kind, says=says):
                 if says is None:
-                    self._lose(protocol, kind)
+                    self._report_event(protocol, kind)
                 return []
             case Fail():
                 return []
@@ -122,9 +122,9 @@ class StreamEncoder:
         if not sayable(block, None, (0, index), self.losses):
             return []
         if isinstance(block, Thinking) and block.signature is not None:
-            self._lose_signature(index)
+            self._report_signature(index)
         if isinstance(block, Thinking):
-            self._lose_borders(index)
+            self._report_boundaries(index)
         frames = self._begin()
         said = self._open[index] = _Said(block, self._calls)
         self._refused = self._refused or isinstance(block, Refusal)
@@ -165,14 +165,14 @@ class StreamEncoder:
         del self._open[index]
         return frames
 
-    def _lose_borders(self, index: int) -> None:
+    def _report_boundaries(self, index: int) -> None:
         """Thoughts of several blocks are one text here; the first is named with the second."""
         self._thoughts.append(index)
         if len(self._thoughts) > 1:
             for number in self._thoughts[-1:] if len(self._thoughts) > 2 else self._thoughts:
                 self.losses.add((0, number), "text_boundary_dropped", "thinking blocks")
 
-    def _lose_signature(self, index: int) -> None:
+    def _report_signature(self, index: int) -> None:
         if index not in self._unsigned:
             self._unsigned.add(index)
             self.losses.add((0, index), "thinking_signature_dropped")
@@ -189,7 +189,7 @@ class StreamEncoder:
             frames.append(json_frame({**self._envelope(), "choices": [], "usage": usage}))
         return [*frames, Frame(DONE)]
 
-    def _lose(self, protocol: str, kind: str) -> None:
+    def _report_event(self, protocol: str, kind: str) -> None:
         if protocol != PROTOCOL and kind != "ping" and kind not in self._lost:
             self._lost.add(kind)
             self.losses.add("", "vendor_event_dropped", kind)

@@ -6,7 +6,7 @@
 from typing import Any
 
 from weft.codec.base import Losses, members
-from weft.codec.fields import lose_stop
+from weft.codec.fields import report_stop
 from weft.codec.lenient import count_of
 from weft.codec.refusals import declined
 from weft.model import JsonObject, Stop, StopKind, Usage
@@ -78,5 +78,5 @@ def finish_word(stop: Stop | None, losses: Losses, *, calls: bool, refused: bool
         return "tool_calls"
     if declined(stop, refused=refused):
         return "stop"
-    lose_stop(stop, SAME_WORD, losses)
+    report_stop(stop, SAME_WORD, losses)
     return FINISH_WORDS[stop.kind]

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from weft.catalog import Model
 from weft.codec.base import Losses, Target, members
-from weft.codec.fields import lose_params
+from weft.codec.fields import report_params
 from weft.codec.limits import Limits, within
 from weft.codec.read import at, optional, optional_object, wrong
 from weft.codec.tools import CALLABLE
@@ -208,7 +208,7 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
         body["toolConfig"] = {"functionCallingConfig": _write_choice(params.tool_choice)}
     if params.stream is not None:
         losses.param("stream", "stream_in_path")
-    lose_params(request, SAYABLE, losses)
+    report_params(request, SAYABLE, losses)
     return body
 
 
@@ -250,7 +250,7 @@ def _write_thinking(reasoning: Reasoning, target: Target, losses: Losses) -> Jso
     levels = target.model.thinking == "effort"
     body: JsonObject = {}
     if target.model.budget == (0, 0):
-        _lose_thinking(reasoning, losses)
+        _report_thinking(reasoning, losses)
         return body
     if reasoning.mode == "off" or reasoning.effort == "none":
         body = {"thinkingLevel": "low"} if levels else {"thinkingBudget": 0}
@@ -285,7 +285,7 @@ def _write_thinking(reasoning: Reasoning, target: Target, losses: Losses) -> Jso
     return body
 
 
-def _lose_thinking(reasoning: Reasoning, losses: Losses) -> None:
+def _report_thinking(reasoning: Reasoning, losses: Losses) -> None:
     """Report whatever was said about thinking to a model that does not think."""
     measured = reasoning.effort is not None or reasoning.budget is not None
     for name in reasoning.__struct_fields__:

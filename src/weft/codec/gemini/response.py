@@ -10,7 +10,7 @@ from typing import Any
 
 from weft.codec.base import Encoded, Locate, Losses, members
 from weft.codec.errors import failed, failed_stop, not_an_answer
-from weft.codec.fields import lose_answer, lose_call, lose_ext, lose_stop
+from weft.codec.fields import report_answer, report_call, report_ext, report_stop
 from weft.codec.lenient import arguments_object, optional_text, with_repairs
 from weft.codec.read import at, inside, objects, wrong
 from weft.codec.refusals import explanation
@@ -218,9 +218,9 @@ def encode_response(response: Response, _created: int, locate: Locate | None = N
     ]
     own = own_ext(response.ext)
     if message.origin is None or message.origin.protocol != PROTOCOL:
-        lose_stop(response.stop, SAME_WORD, losses)
+        report_stop(response.stop, SAME_WORD, losses)
     if response.ext is not None:
-        lose_answer(response.ext, PROTOCOL, losses)
+        report_answer(response.ext, PROTOCOL, losses)
     body = write_answer(parts, response.stop, own)
     usage = encode_usage(response.usage)
     if usage is not None:
@@ -287,13 +287,13 @@ def show(
         if block.signature is not None:
             losses.add(place, "thinking_signature_dropped")
         if block.ext is not None:
-            lose_ext(block.ext, PROTOCOL, place, losses)
+            report_ext(block.ext, PROTOCOL, place, losses)
         if not block.text:
             losses.add(place, "empty_thinking_dropped")
         return Thinking(block.text) if block.text else None
     if isinstance(block, ToolCall):
-        lose_call(block, place, losses, custom=False)
+        report_call(block, place, losses, custom=False)
     ext = getattr(block, "ext", None)
     if ext is not None:
-        lose_ext(ext, PROTOCOL, place, losses)
+        report_ext(ext, PROTOCOL, place, losses)
     return block

@@ -3,7 +3,7 @@
 from msgspec import structs
 
 from weft.codec.base import Frame, Losses
-from weft.codec.fields import lose_stop
+from weft.codec.fields import report_stop
 from weft.codec.stream import json_frame
 from weft.model import (
     Block,
@@ -141,7 +141,7 @@ class StreamEncoder:
     def _end(self) -> list[Frame]:
         """The last frame; its text is empty, as Gemini's, for clients drop a turn without parts."""
         finish = self._finish
-        lose_stop(finish.stop or Stop("end", ""), SAME_WORD, self.losses)
+        report_stop(finish.stop or Stop("end", ""), SAME_WORD, self.losses)
         if finish.stop is None:  # without a reason its clients take a stream for cut off
             finish = Finish(Stop("end"), finish.usage)
         frames: list[Frame] = []

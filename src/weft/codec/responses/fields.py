@@ -6,7 +6,7 @@ from typing import Any, Literal
 from weft.codec.base import Losses, Target, members
 from weft.codec.choice import read_allowed
 from weft.codec.effort import fitting_effort, with_effort
-from weft.codec.fields import lose_params, lose_tier, read_schema_format, tool_losses
+from weft.codec.fields import read_schema_format, report_params, report_tier, tool_losses
 from weft.codec.limits import OPENAI_EFFORTS, Limits, with_named_json, within
 from weft.codec.read import at, object_of, objects, optional, optional_object, text_of
 from weft.codec.tools import format_of, grammar_of, is_offered, schema_of, with_properties
@@ -204,7 +204,7 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
     ):
         if value is not None:
             body[key] = value
-    lose_params(request, SAYABLE, losses)
+    report_params(request, SAYABLE, losses)
     return body
 
 
@@ -212,7 +212,7 @@ def _write_tier(params: Params, losses: Losses) -> str | None:
     tier = params.service_tier
     if tier is None or tier in SERVICE_TIERS:
         return tier
-    lose_tier(tier, losses)
+    report_tier(tier, losses)
     return None
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from weft.codec.base import Encoded, Locate, Losses, members
 from weft.codec.errors import failed, not_an_answer
-from weft.codec.fields import lose_answer, lose_ext
+from weft.codec.fields import report_answer, report_ext
 from weft.codec.lenient import (
     arguments_text,
     made_call_id,
@@ -209,7 +209,7 @@ def encode_response(response: Response, created: int, locate: Locate | None = No
     losses = Losses(locate=locate)
     own = (response.ext or {}).get(PROTOCOL)
     if response.ext is not None:
-        lose_answer(response.ext, PROTOCOL, losses)
+        report_answer(response.ext, PROTOCOL, losses)
     if own is not None:
         return Encoded(_written_back(response, own["envelope"], losses), losses.items)
     identity = response.id or "resp_weft"
@@ -218,7 +218,7 @@ def encode_response(response: Response, created: int, locate: Locate | None = No
         if sayable(block, (0, number), losses):
             ext = getattr(block, "ext", None)
             if ext is not None:
-                lose_ext(ext, PROTOCOL, (0, number), losses)
+                report_ext(ext, PROTOCOL, (0, number), losses)
             output.append(output_item(block, identity, len(output)))
     refused = _any(response.message.blocks, Refusal)
     status, incomplete = encode_status(response.stop, losses, refused=refused)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from weft.codec.base import Losses, members
-from weft.codec.fields import lose_stop
+from weft.codec.fields import report_stop
 from weft.codec.lenient import count_of
 from weft.codec.refusals import declined
 from weft.model import JsonObject, Stop, StopKind, Usage
@@ -87,6 +87,6 @@ def encode_status(
     """
     if stop is not None and declined(stop, refused=refused):
         return "completed", None
-    lose_stop(stop, SAME_WORD, losses)
+    report_stop(stop, SAME_WORD, losses)
     reason = INCOMPLETE_WORDS.get(stop.kind) if stop is not None else None
     return ("completed", None) if reason is None else ("incomplete", {"reason": reason})
