@@ -16,6 +16,9 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
         Agent as Agent,
     )
     from weft.agent import (
+        AgentAnswer as AgentAnswer,
+    )
+    from weft.agent import (
         Compaction as Compaction,
     )
     from weft.catalog import (
@@ -237,6 +240,7 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
 
 _NAMES: dict[str, str] = {
     "Agent": "weft.agent",
+    "AgentAnswer": "weft.agent",
     "Ambiguous": "weft.errors",
     "ArtifactContent": "weft.thread",
     "Attempt": "weft.thread",

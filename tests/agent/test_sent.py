@@ -11,7 +11,7 @@ from servers import Scripted, scripted_upstream
 from weft.agent import Agent
 from weft.catalog import load_catalog
 from weft.cli.main import main
-from weft.client import OFFLINE, make_provider, stream
+from weft.client import OFFLINE, SentBody, make_provider, stream
 from weft.demo.offline import answer, read_offline
 from weft.model import Fold, Message, Request, Text
 from weft.thread.exporting import EXPORTS
@@ -86,15 +86,15 @@ def test_the_model_inside_answers_the_very_bytes_that_are_kept() -> None:
 
 
 def test_the_body_that_leaves_is_told_once_before_the_first_event() -> None:
-    told: list[bytes] = []
+    sent: list[SentBody] = []
     request = Request("weft-offline", (Message("user", (Text("hi"),)),))
 
     async def ask() -> int:
-        events = stream(None, OFFLINE, request, catalog=load_catalog(), on_body=told.append)
-        return len([event async for event in events if told])
+        events = stream(None, OFFLINE, request, catalog=load_catalog(), on_body=sent.append)
+        return len([event async for event in events if sent])
 
     assert asyncio.run(ask()) > 2
-    assert [read_offline(body) for body in told] == [request]
+    assert [read_offline(each.body) for each in sent] == [request]
 
 
 def test_chat_on_the_command_line_leaves_receipts(

@@ -12,6 +12,7 @@ import weft.thread
 from servers import Scripted
 from serving import serving
 from slow_upstream import CUT_TEXT, HELD_TEXT, REASON, refusal, slow_upstream, streamed, tool_call
+from weft.model import Message, Origin, Text, Thinking
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -432,6 +433,38 @@ def test_a_reason_cannot_run_anything(tab, upstream):
     page.wait_for_selector(".attempt.partial")
     assert page.locator("#conversation img, #conversation script").count() == 0
     assert page.evaluate("window.pwned") == 0
+
+
+# What a model cannot be sent.
+
+
+def test_a_run_shows_what_its_model_could_not_be_sent_also_after_a_reload(tab, folder):
+    with weft.thread.open(str(folder / "weft.db"), "losing") as opened:
+        for number in range(3):
+            opened.user(f"question {number}")
+            blocks = (Thinking(f"thought {number}"), Text(f"answer {number}"))
+            origin = Origin("openai-chat", "other", "gpt-5")
+            opened.commit_message(Message("assistant", blocks, origin=origin))
+    page = tab("losing")
+    send(page, "and now?")
+    wait_for_end(page)
+    for _ in range(2):
+        page.wait_for_selector("[data-subtype=losses] summary")
+        assert page.locator("[data-subtype=losses]").count() == 1
+        assert f"sent to {MODEL}" in page.inner_text("[data-subtype=losses] summary")
+        page.click("[data-subtype=losses] summary")
+        page.wait_for_selector("[data-subtype=losses] li")
+        assert "3 times" in page.inner_text("[data-subtype=losses] li")
+        page.reload()
+        ready(page)
+
+
+def test_a_run_that_loses_nothing_shows_no_such_card(tab):
+    page = tab("losing nothing")
+    send(page, "hello")
+    wait_for_end(page)
+    page.wait_for_selector(".row.assistant .acts button", state="attached")
+    assert page.locator("[data-subtype=losses]").count() == 0
 
 
 # Compaction as a person sees it.

@@ -5,6 +5,7 @@ from weft.function_tools import FunctionTool, read_tool
 from .events import (
     AgentEvent,
     Failure,
+    LossReport,
     MessageComplete,
     SystemMessage,
     TextDelta,
@@ -16,17 +17,19 @@ from .events import (
     to_json,
 )
 from .keeping import Compaction, Confirm, ContextUse
-from .loop import Agent
+from .loop import Agent, AgentAnswer
 from .system import Shown, present, skip_note, table_json
 
 __all__ = [
     "Agent",
+    "AgentAnswer",
     "AgentEvent",
     "Compaction",
     "Confirm",
     "ContextUse",
     "Failure",
     "FunctionTool",
+    "LossReport",
     "MessageComplete",
     "Shown",
     "SystemMessage",

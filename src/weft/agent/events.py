@@ -11,10 +11,12 @@ with exactly one `MessageComplete` or one `Failure`, and nothing follows it.
 flat beside `type` and `subtype`, and can never replace them.
 """
 
+from collections.abc import Iterable
+
 from msgspec import Struct, to_builtins
 
 from weft.compact import SystemMessage
-from weft.model import JsonObject
+from weft.model import JsonObject, Loss, loss_lines
 
 
 class TextDelta(Struct, frozen=True, gc=False, tag="text_delta"):
@@ -62,6 +64,22 @@ class UsageReport(Struct, frozen=True, gc=False, tag="usage", omit_defaults=True
     cost: float | None = None
 
 
+class LossReport(Struct, frozen=True, tag="losses"):
+    """What the model could not be sent (losses of meaning), before its answer.
+
+    A run reports each loss once. As JSON this is a system message, so the page and the terminal
+    show it like any other.
+    """
+
+    model: str
+    losses: tuple[Loss, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """One line for each kind of loss."""
+        return readable_losses(self.losses)
+
+
 class MessageComplete(Struct, frozen=True, gc=False, tag="message_complete"):
     """The run is over; `stop` says why, in the model's words for it (`end`, `length`, ...)."""
 
@@ -82,6 +100,7 @@ AgentEvent = (
     | ToolStart
     | ToolEnd
     | UsageReport
+    | LossReport
     | SystemMessage
     | MessageComplete
     | Failure
@@ -98,8 +117,18 @@ def to_json(event: AgentEvent) -> JsonObject:
     """The typed JSON of an event, as it goes over a socket."""
     if isinstance(event, SystemMessage):
         return system_json(event.subtype, event.data)
+    if isinstance(event, LossReport):
+        lines = [f"- {line}" for line in event.lines]
+        title = f"**Not everything could be sent to {event.model}:**"
+        content = "\n".join([title, "", *lines])
+        return system_json("losses", {"content": content, "losses": to_builtins(event.losses)})
     plain: JsonObject = to_builtins(event)
     return plain
+
+
+def readable_losses(losses: Iterable[Loss]) -> list[str]:
+    """One line for each kind of loss of meaning."""
+    return [line.removeprefix("meaning: ") for line in loss_lines(losses)]
 
 
 def system_json(subtype: str, data: JsonObject) -> JsonObject:

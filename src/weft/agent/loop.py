@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from contextvars import copy_context
 from functools import partial
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import orjson
 from msgspec import Struct, structs
@@ -38,6 +38,7 @@ from weft.client import (
     HttpClient,
     Policy,
     Provider,
+    SentBody,
     ask,
     find_upstream,
     stream,
@@ -65,6 +66,7 @@ from weft.model import (
     Event,
     Fold,
     JsonObject,
+    Loss,
     Message,
     Params,
     Reminder,
@@ -94,6 +96,7 @@ from weft.thread import open as open_thread
 from .events import (
     AgentEvent,
     Failure,
+    LossReport,
     MessageComplete,
     Tell,
     TextDelta,
@@ -101,6 +104,7 @@ from .events import (
     ToolEnd,
     ToolStart,
     UsageReport,
+    readable_losses,
 )
 from .keeping import Compaction, Confirm, ContextUse, Keeper, Sum
 from .options import ResponseFormat, fit_choice, merge_params, read_options
@@ -156,6 +160,22 @@ class Run(Struct, frozen=True):
 
 
 Flow = Generator[Ask | Run | Sum | Tell | Confirm, Any, None]
+
+
+class AgentAnswer(str):
+    """The text of an answer, with the losses of meaning of its run: what the model was not sent."""
+
+    losses: tuple[Loss, ...]
+
+    def __new__(cls, text: str, losses: Iterable[Loss] = ()) -> Self:
+        answer = super().__new__(cls, text)
+        answer.losses = tuple(losses)
+        return answer
+
+    @property
+    def loss_lines(self) -> list[str]:
+        """One line for each kind of loss."""
+        return readable_losses(self.losses)
 
 
 class Agent:
@@ -258,6 +278,7 @@ class Agent:
             raise ThreadError("there is no text to send; None asks the model again")
         flow = self._flow(text, attached)
         answer: Any = None
+        reported: set[Loss] = set()
         async with HttpClient() as http:
             while (step := await asyncio.to_thread(_advance, flow, answer)) is not None:
                 answer = None
@@ -278,9 +299,9 @@ class Agent:
                         answer = [outcomes[index] for index in range(len(calls))]
                     case Ask():
                         folding = Fold(self.provider.origin(self.model))
-                        sent: list[bytes] = []
+                        sent: list[SentBody] = []
                         try:
-                            async for event in self._ask(http, step, folding, sent.append):
+                            async for event in self._ask(http, step, folding, sent, reported):
                                 yield event
                         except UpstreamProtocolError as error:
                             folding.error = ApiError("server", str(error), BAD_GATEWAY)
@@ -294,8 +315,10 @@ class Agent:
 
     def send(
         self, text: str | None, *, attach: Attachment | Iterable[Attachment] | None = None
-    ) -> str:
+    ) -> AgentAnswer:
         """Send a text and wait for the text of the last answer.
+
+        The answer is a `str`. Its `losses` are what the model could not be sent in this run.
 
         With `None` the model is asked again, as by `retry`. Raises `UpstreamFailed` with the
         upstream's status if the model gave no answer, and `StepLimit` if it used up its steps.
@@ -305,21 +328,25 @@ class Agent:
         """
         return run_apart(lambda: self.asend(text, attach=attach))
 
-    def retry(self) -> str:
+    def retry(self) -> AgentAnswer:
         """Ask the model again after a failed or stopped run; the question is not repeated."""
         return self.send(None)
 
     async def asend(
         self, text: str | None, *, attach: Attachment | Iterable[Attachment] | None = None
-    ) -> str:
+    ) -> AgentAnswer:
         """`send` for async code and notebooks: `await agent.asend("...")`."""
+        losses: list[Loss] = []
         async for event in self.run(text, attach=attach):
+            if isinstance(event, LossReport):
+                losses += event.losses
             if isinstance(event, Failure) and event.status is None:
                 raise StepLimit(event.message)
             if isinstance(event, Failure):
                 raise UpstreamFailed(event.message, status=event.status or BAD_GATEWAY)
         last = self.thread.compile().messages[-1]
-        return "".join(block.text for block in last.blocks if isinstance(block, Text))
+        words = "".join(block.text for block in last.blocks if isinstance(block, Text))
+        return AgentAnswer(words, losses)
 
     def context_use(self, text: str | None = None) -> ContextUse | None:
         """How full the model's window would be if this text were sent; None without compaction."""
@@ -444,9 +471,13 @@ class Agent:
         return self._desk
 
     async def _ask(
-        self, http: HttpClient, ask: Ask, folding: Fold, on_body: Callable[[bytes], None]
-    ) -> AsyncIterator[TextDelta | ThinkingDelta]:
-        """Fold the answer, and pass on its words as they come."""
+        self, http: HttpClient, ask: Ask, folding: Fold, sent: list[SentBody], reported: set[Loss]
+    ) -> AsyncIterator[LossReport | TextDelta | ThinkingDelta]:
+        """Fold the answer, and yield its text as it arrives.
+
+        Losses of meaning that are not in `reported` come first. The same ones repeat in every
+        request of a run. Losses of form would only be noise here.
+        """
         arriving = stream(
             http,
             self.provider,
@@ -454,16 +485,24 @@ class Agent:
             catalog=self._catalog,
             policy=self._policy,
             pace=self._pace,
-            on_body=on_body,
+            on_body=sent.append,
         )
+        is_first = True
         async for event in arriving:
+            if is_first and sent:  # the body is complete before the first event
+                losses = (loss for loss in sent[-1].losses if loss.level == "meaning")
+                fresh = tuple(dict.fromkeys(loss for loss in losses if loss not in reported))
+                reported.update(fresh)
+                if fresh:
+                    yield LossReport(self.model, fresh)
+            is_first = False
             folding.send(event)
             if (shown := show_delta(event, ask.name)) is not None:
                 yield shown
 
-    def _answered(self, folding: Fold, ask: Ask, sent: Sequence[bytes]) -> Answered:
+    def _answered(self, folding: Fold, ask: Ask, sent: Sequence[SentBody]) -> Answered:
         """The whole answer with the one body that left for it."""
-        letter = SentRequest(sent[-1], self.provider.protocol, self.model, ask.head)
+        letter = SentRequest(sent[-1].body, self.provider.protocol, self.model, ask.head)
         return Answered(folding.response(), letter)
 
 
@@ -677,7 +716,7 @@ def without_checkpoints(messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(found)
 
 
-def run_apart(work: Callable[[], Coroutine[Any, Any, str]]) -> str:
+def run_apart(work: Callable[[], Coroutine[Any, Any, AgentAnswer]]) -> AgentAnswer:
     """Run a coroutine to its end: in this thread, or in another if a loop is running in this one.
 
     `asyncio.run` refuses the second, and the running loop cannot be waited for from inside it.

@@ -113,6 +113,7 @@ SHOWN: dict[str, Rule] = {
     ),
     "informational": OTHER,
     "notification": OTHER,
+    "losses": _lines("info", "{content}"),
     "local_command_output": OTHER,
     "api_retry": _info(
         "The model's server said {error_status} ({error}). Attempt {attempt} of {max_retries}, "

@@ -202,6 +202,7 @@ def show(event: "AgentEvent") -> str:
     """An event as a person reads it in a terminal."""
     from weft.agent import (
         Failure,
+        LossReport,
         MessageComplete,
         SystemMessage,
         TextDelta,
@@ -218,7 +219,7 @@ def show(event: "AgentEvent") -> str:
             return f"\n[{name} {clip(str(given))}]\n"
         case ToolEnd(content=content, is_error=failed):
             return f"[{'failed: ' if failed else ''}{clip(content)}]\n"
-        case SystemMessage():
+        case SystemMessage() | LossReport():
             shown = present(to_json(event))
             return "" if shown is None else f"\n{shown.text}\n"
         case Failure(message=message):

@@ -2,7 +2,7 @@
 
 from weft.demo import OFFLINE_MODEL
 
-from .ask import ModelClient, ask, read_error, stream
+from .ask import ModelClient, SentBody, ask, read_error, stream
 from .http import CallLimits, HttpClient
 from .models import (
     VENDORS,
@@ -45,6 +45,7 @@ __all__ = [
     "Provider",
     "Reply",
     "Route",
+    "SentBody",
     "UpstreamTable",
     "ask",
     "find_route",

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Callable
 from threading import Thread
 
 import orjson
-from msgspec import structs
+from msgspec import Struct, structs
 
 from weft.catalog import Catalog, Model
 from weft.codec import CODECS, AnswerReader, Codec, error_of
 from weft.errors import Refused, UpstreamProtocolError
-from weft.model import ApiError, Event, Fail, Fold, Request, Response
+from weft.model import ApiError, Event, Fail, Fold, Loss, Request, Response
 
 from .http import CallLimits, HttpClient
 from .provider import OFFLINE, Provider
@@ -90,6 +90,13 @@ async def ask(
     return fold.error or fold.response()
 
 
+class SentBody(Struct, frozen=True):
+    """The body of a request, and what the target could not be sent."""
+
+    body: bytes
+    losses: tuple[Loss, ...] = ()
+
+
 async def stream(
     http: HttpClient,
     provider: Provider,
@@ -98,7 +105,7 @@ async def stream(
     catalog: Catalog,
     policy: Policy = LOOP,
     pace: float = 0.0,
-    on_body: Callable[[bytes], None] | None = None,
+    on_body: Callable[[SentBody], None] | None = None,
 ) -> AsyncIterator[Event]:
     """The events of the answer, ending in `End` or `Fail`.
 
@@ -111,10 +118,10 @@ async def stream(
         return
     codec = CODECS[provider.protocol]
     try:
-        body = write_body(provider, request, catalog)
+        sent = write_body(provider, request, catalog)
         if on_body is not None:
-            on_body(body)
-        reply = await _post(http, provider, request, body, policy)
+            on_body(sent)
+        reply = await _post(http, provider, request, sent.body, policy)
         try:
             async for event in _read_events(reply, codec):
                 yield event
@@ -127,24 +134,25 @@ async def stream(
 
 
 async def _stream_offline(
-    request: Request, pace: float, on_body: Callable[[bytes], None] | None
+    request: Request, pace: float, on_body: Callable[[SentBody], None] | None
 ) -> AsyncIterator[Event]:
     from weft.demo.offline import answer, read_offline, write_offline
 
     body = write_offline(request)
     if on_body is not None:
-        on_body(body)
+        on_body(SentBody(body))
     for event in answer(read_offline(body)):
         yield event
         await asyncio.sleep(pace)
 
 
-def write_body(provider: Provider, request: Request, catalog: Catalog) -> bytes:
+def write_body(provider: Provider, request: Request, catalog: Catalog) -> SentBody:
     """The streaming request body for this provider; raises `Refused`."""
     streaming = structs.replace(request, params=structs.replace(request.params, stream=True))
     target = provider.target(catalog, request.model)
     encoded = CODECS[provider.protocol].encode_request(streaming, target)
-    return provider.write_body(encoded.body, target.model, streams=True)
+    body = provider.write_body(encoded.body, target.model, streams=True)
+    return SentBody(body, tuple(encoded.losses))
 
 
 async def _post(

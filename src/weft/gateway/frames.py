@@ -10,7 +10,6 @@ import orjson
 
 from weft.agent import (
     AgentEvent,
-    SystemMessage,
     TextDelta,
     ThinkingDelta,
     present,
@@ -65,7 +64,7 @@ class FrameWriter:
             return self._grow(event, now)
         frames = [] if isinstance(event, ThinkingDelta) else self._finish_block()
         frame = to_json(event)
-        if isinstance(event, SystemMessage) and present(frame) is None:
+        if frame["type"] == "system" and present(frame) is None:
             return frames
         return [*frames, frame]
 

@@ -6,6 +6,7 @@ import { post } from "./api.js";
 import { present } from "./system.js";
 
 export const COMPACTED = "compact_boundary";
+const LOSSES = "losses";
 const PROGRESS = "compact_progress";
 const FALLBACK = "compact_fallback";
 const STARTED = "compaction_start";
@@ -64,8 +65,8 @@ export class StatusCard {
       : el("span", { class: "icon", "aria-hidden": "true" }, shown.icon);
     this.node.classList.add(look.tone);
     this.node.setAttribute("aria-label", look.title);
-    markdown(this.heading, text);
-    this.body = el("div", { class: "card-body" }, this.heading, this.steps, this.progress);
+    const heading = shown.subtype === LOSSES ? foldedLosses(text) : markdown(this.heading, text);
+    this.body = el("div", { class: "card-body" }, heading, this.steps, this.progress);
     this.node.append(...[icon, this.body].filter(Boolean));
   }
 
@@ -78,11 +79,26 @@ export class StatusCard {
   }
 }
 
-/** A finished card for these events, as the server remembers them; null if there is none. */
-export function remark(table, events) {
-  const card = new StatusCard(table);
-  const taken = events.filter((event) => card.take(event));
-  return taken.length ? card : null;
+/** The cards of a finished run. All events of its compaction share one card. */
+export function finishedCards(table, events) {
+  const cards = [];
+  let compaction = null;
+  for (const event of events) {
+    const joins = isCompaction(event) && compaction !== null;
+    const card = joins ? compaction : new StatusCard(table);
+    if (!card.take(event) || joins) continue;
+    cards.push(card);
+    if (isCompaction(event)) compaction = card;
+  }
+  return cards;
+}
+
+/** What a model could not be sent: one line that opens to the list. */
+function foldedLosses(text) {
+  const [title, ...lines] = text.split("\n");
+  const summary = el("summary", {}, title.replaceAll("**", "").replace(/:$/, ""));
+  const list = markdown(el("div", { class: "prose" }), lines.join("\n"));
+  return el("details", { class: "losses" }, summary, list);
 }
 
 /** Fill a node with foreign markdown: as text at once, as safe HTML when the server has made it. */

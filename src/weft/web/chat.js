@@ -3,7 +3,7 @@
 // store or over the socket (`live.js` draws what streams).
 
 import { byId, el, plural, refill, trusted } from "./dom.js";
-import { COMPACTED, remark } from "./cards.js";
+import { COMPACTED, finishedCards } from "./cards.js";
 
 const NEAR = 120; // pixels from the bottom within which the view follows the stream
 const EXCERPT = 90;
@@ -68,8 +68,8 @@ export class Chat {
     if (!row.fold) return [];
     const { before, after } = row.fold;
     const compact_metadata = { pre_tokens: before, post_tokens: after };
-    const card = remark(this.table, [{ type: "system", subtype: COMPACTED, compact_metadata }]);
-    return card ? [card.node] : [];
+    const event = { type: "system", subtype: COMPACTED, compact_metadata };
+    return finishedCards(this.table, [event]).map(({ node }) => node);
   }
 
   /** What happened behind a row without becoming one: attempts to answer it, remarks. */
@@ -84,18 +84,19 @@ export class Chat {
         : this.oldAttempt(attempt),
     );
     if (open && !attempts.length && !view.running) nodes.push(this.unanswered());
-    return [...nodes, ...remarks.map(({ events }) => this.remark(events)).filter(Boolean)];
+    return [...nodes, ...remarks.flatMap(({ events }) => this.reports(events))];
   }
 
-  /** A finished run's report. A compaction has its own card among the rows; this one leads there. */
-  remark(events) {
-    const card = remark(this.table, events);
-    if (!card) return null;
-    if (card.node.dataset.subtype === COMPACTED) {
-      card.node.dataset.subtype = "compaction_remark";
-      card.node.append(this.button("Show where", () => this.toCompaction(), "quiet"));
-    }
-    return card.node;
+  /** What a finished run reported. A compaction has its own card among the rows; this one links
+   *  to it. */
+  reports(events) {
+    return finishedCards(this.table, events).map(({ node }) => {
+      if (node.dataset.subtype === COMPACTED) {
+        node.dataset.subtype = "compaction_remark";
+        node.append(this.button("Show where", () => this.toCompaction(), "quiet"));
+      }
+      return node;
+    });
   }
 
   /** The newest attempt at a message that has no answer: what came, why it ended, and Retry. */
