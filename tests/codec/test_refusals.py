@@ -12,8 +12,7 @@ import pytest
 import weft
 from codec.test_streams import completed, ended, event, messages, sse
 from laws.wire_bodies import PROTOCOLS
-from weft.codec import CODECS
-from weft.gateway.relay import TranslatingRelay
+from weft.codec import CODECS, AnswerTranslator
 from weft.model import Origin, Refusal
 
 A, C, R, G = "anthropic", "openai-chat", "openai-responses", "gemini"
@@ -161,9 +160,9 @@ def test_a_refusal_goes_home_as_it_came(protocol: str) -> None:
 @pytest.mark.parametrize("target", [C, R])
 def test_what_a_caller_is_shown_of_a_refusal_is_what_is_kept(target: str) -> None:
     """A caller echoes the words it was shown, and its thread must know them."""
-    interpreter = TranslatingRelay(CODECS[A], CODECS[target], Origin(A), 0)
-    interpreter.feed(sse(*STREAMS[A]))
-    assert interpreter.fold.response().message.blocks == (Refusal("I cannot"),)
+    translator = AnswerTranslator(CODECS[A], CODECS[target], origin=Origin(A))
+    translator.feed(sse(*STREAMS[A]))
+    assert translator.response.message.blocks == (Refusal("I cannot"),)
     there = weft.StreamTranslator(A, target)
     there.feed(sse(*STREAMS[A]))
     assert there.response.message.blocks == (Refusal("I cannot"),)

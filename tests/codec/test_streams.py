@@ -10,8 +10,7 @@ import orjson
 import pytest
 
 import weft
-from weft.codec import CODECS
-from weft.gateway.relay import TranslatingRelay
+from weft.codec import CODECS, AnswerTranslator
 from weft.model import Origin, Refusal, Text, Thinking, ToolCall
 
 A, C, R, G = "anthropic", "openai-chat", "openai-responses", "gemini"
@@ -369,8 +368,8 @@ def test_nothing_is_said_behind_the_end(target: str) -> None:
     block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text"}}
     ghost = {**block, "content_block": {"type": "text", "text": "ghost"}}
     frames = [*messages(ended({"output_tokens": 1})), ghost]
-    interpreter = TranslatingRelay(CODECS[A], CODECS[target], Origin(A), 0)
-    piece = interpreter.feed(sse(*frames))
-    more = interpreter.close()
+    translator = AnswerTranslator(CODECS[A], CODECS[target], origin=Origin(A))
+    piece = translator.feed(sse(*frames))
+    more = translator.close()
     assert b"ghost" not in piece.now + piece.last + more.now + more.last
     assert b"ghost" not in orjson.dumps(stream(A, target, *frames)[0])

@@ -3,8 +3,8 @@
 import orjson
 import pytest
 
-from weft.codec import CODECS
-from weft.gateway.relay import FrameCutter, PassThroughRelay, Piece, TranslatingRelay, keepalive
+from weft.codec import CODECS, AnswerOptions, AnswerTranslator, Piece
+from weft.gateway.relay import FrameCutter, PassThroughRelay, keepalive
 from weft.model import ApiError, Origin
 
 ORIGIN = Origin("anthropic", "test", "m")
@@ -37,10 +37,10 @@ STRANGE = frame("content_block_delta", index=7, delta={"type": "text_delta", "te
 
 
 def relays():
-    yield "mirror", lambda: PassThroughRelay(CODECS["anthropic"], ORIGIN, 0)
+    yield "mirror", lambda: PassThroughRelay(CODECS["anthropic"], AnswerOptions(), ORIGIN)
     for name in CODECS:
         codec = CODECS[name]
-        yield name, lambda codec=codec: TranslatingRelay(CODECS["anthropic"], codec, ORIGIN, 0)
+        yield name, lambda codec=codec: AnswerTranslator(CODECS["anthropic"], codec, origin=ORIGIN)
 
 
 RELAYS = pytest.mark.parametrize("make", [r[1] for r in relays()], ids=[r[0] for r in relays()])
@@ -55,7 +55,7 @@ def play(relay, pieces):
 
 
 def test_a_mirror_keeps_every_byte_and_holds_the_end():
-    now, last = play(PassThroughRelay(CODECS["anthropic"], ORIGIN, 0), [WHOLE])
+    now, last = play(PassThroughRelay(CODECS["anthropic"], AnswerOptions(), ORIGIN), [WHOLE])
     assert (now + last, last) == (WHOLE, STOP)
 
 
@@ -74,7 +74,7 @@ def test_an_upstream_that_stops_early_is_never_a_success(make):
     for place in range(len(WHOLE) - len(STOP)):
         relay = make()
         now, last = play(relay, [WHOLE[:place]])
-        assert relay.fold.error is not None
+        assert relay.error is not None
         assert not last
         assert b"error" in now
         assert whole not in now
@@ -84,29 +84,29 @@ def test_an_upstream_that_stops_early_is_never_a_success(make):
 def test_the_answer_is_read_for_the_record(make):
     relay = make()
     play(relay, [WHOLE])
-    response = relay.fold.response()
+    response = relay.response
     assert (response.message.text, response.message.origin) == ("héllo", ORIGIN)
     assert (response.usage.input, response.usage.output) == (3, 2)
 
 
 def test_a_mirror_passes_on_what_it_cannot_read():
-    relay = PassThroughRelay(CODECS["anthropic"], ORIGIN, 0)
+    relay = PassThroughRelay(CODECS["anthropic"], AnswerOptions(), ORIGIN)
     now, last = play(relay, [START + STRANGE + STOP])
     assert now + last == START + STRANGE + STOP
 
 
 def test_a_failure_inside_the_stream_is_passed_at_once():
     error = frame("error", error={"type": "overloaded_error", "message": "busy"})
-    relay = PassThroughRelay(CODECS["anthropic"], ORIGIN, 0)
+    relay = PassThroughRelay(CODECS["anthropic"], AnswerOptions(), ORIGIN)
     assert play(relay, [START + error]) == (START + error, b"")
-    assert relay.fold.error.kind == "overloaded"
+    assert relay.error.kind == "overloaded"
 
 
 @RELAYS
 def test_a_cut_is_told_in_the_callers_own_form(make):
     relay = make()
     relay.feed(START + OPEN + WORDS)
-    assert b"it broke" in relay.cut(ApiError("server", "it broke", 502))
+    assert b"it broke" in relay.fail(ApiError("server", "it broke", 502))
 
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r"])
@@ -134,26 +134,26 @@ def gemini_frames():
 
 def test_the_end_of_a_stream_without_a_terminal_event_waits_too():
     first, last = gemini_frames()
-    relay = PassThroughRelay(CODECS["gemini"], ORIGIN, 0)
+    relay = PassThroughRelay(CODECS["gemini"], AnswerOptions(), ORIGIN)
     assert (relay.feed(first), relay.feed(last)) == (Piece(first), Piece())
     assert relay.close() == Piece(b"", last)
-    assert relay.fold.response().message.text == "ab"
+    assert relay.response.message.text == "ab"
 
 
 def test_a_mirror_tells_of_an_end_that_never_came_behind_a_frame_it_cannot_read():
     for odd in (b"data: []\n\n", STRANGE):
-        relay = PassThroughRelay(CODECS["anthropic"], ORIGIN, 0)
+        relay = PassThroughRelay(CODECS["anthropic"], AnswerOptions(), ORIGIN)
         now, last = play(relay, [START + odd])
-        assert relay.fold.error is not None
+        assert relay.error is not None
         assert b"event: error" in now.removeprefix(START + odd)
         assert not last
 
 
 def test_nothing_follows_a_stop_that_means_a_failure():
     failed = FINISH.replace(b"end_turn", b"error")
-    relay = PassThroughRelay(CODECS["anthropic"], ORIGIN, 0)
+    relay = PassThroughRelay(CODECS["anthropic"], AnswerOptions(), ORIGIN)
     now, last = play(relay, [START + OPEN + WORDS + CLOSE + failed + STOP])
-    assert relay.fold.error is not None
+    assert relay.error is not None
     assert b"message_stop" not in now + last
     assert now.endswith(b"\n\n")
     assert b"event: error" in now
@@ -172,7 +172,7 @@ def test_a_body_in_place_of_a_stream_is_written_as_a_stream(make):
     }
     relay = make()
     now, last = play(relay, [orjson.dumps(body)])
-    assert relay.fold.error is None
-    assert relay.fold.response().message.text == "héllo"
+    assert relay.error is None
+    assert relay.response.message.text == "héllo"
     assert last
     assert b"data: " in now

@@ -13,8 +13,8 @@ from uuid import uuid4
 import orjson
 from msgspec import structs
 
-from weft.codec import Codec, write_frame
-from weft.model import Event, Finish, Origin, Request, Start, fold
+from weft.codec import AnswerOptions, AnswerWriter, Codec
+from weft.model import Event, Origin, Request, Start, fold
 
 STREAM_TYPE = "text/event-stream"
 
@@ -65,11 +65,11 @@ async def read_all(reply: Reply) -> bytes:
 class OfflineReply:
     """The offline model's answer as bytes of a protocol; `pace` is seconds between two frames.
 
-    `costs` is whether a stream says what it cost.
+    `include_usage` says whether a stream ends with its token usage.
     """
 
     def __init__(
-        self, request: Request, codec: Codec, *, pace: float = 0.0, costs: bool = True
+        self, request: Request, codec: Codec, *, pace: float = 0.0, include_usage: bool = True
     ) -> None:
         self.status = 200
         self.streamed = bool(request.params.stream)
@@ -78,7 +78,7 @@ class OfflineReply:
         self._request = request
         self._codec = codec
         self._pace = pace
-        self._costs = costs
+        self._include_usage = include_usage
         self._pieces = self._write()
         self._ready_at = 0.0
 
@@ -93,17 +93,16 @@ class OfflineReply:
         return next(self._pieces, b"")
 
     def _write(self) -> Iterator[bytes]:
+        options = AnswerOptions(created=int(time.time()), include_usage=self._include_usage)
+        writer = AnswerWriter(self._codec, options)
         if not self.streamed:
             response = fold(self._events(), Origin("offline", "weft", self._request.model))
-            yield orjson.dumps(self._codec.encode_response(response, int(time.time())).body)
+            yield orjson.dumps(writer.write_body(response).body)
             return
-        encoder = self._codec.stream_encoder(int(time.time()))
         for event in self._events():
-            if not self._costs and isinstance(event, Start | Finish):
-                event = structs.replace(event, usage=None)
-            frames = encoder.send(event)
-            if frames:
-                yield b"".join(map(write_frame, frames))
+            piece = writer.write([event])
+            if frames := piece.now + piece.last:
+                yield frames
 
     def _events(self) -> Iterator[Event]:
         """The answer is the same for the same request, but it is another answer."""

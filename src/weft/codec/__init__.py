@@ -31,22 +31,27 @@ from .splice import splice
 from .sse import SseParser, write_frame
 
 if TYPE_CHECKING:
+    from .answer import (
+        AnswerOptions,
+        AnswerReader,
+        AnswerTranslator,
+        AnswerWriter,
+        Piece,
+        decode_answer,
+        form_of,
+        unfold,
+    )
     from .anthropic import apply_last_system_cache_breakpoint
     from .anthropic.messages import build_anthropic_system_param, encode_message
-    from .calls import CallRestorer, name_calls, name_event, restore_calls
     from .calm import carry
-    from .chat.response import place_thinking, place_thinking_event
     from .echoes import is_plain, replace_answers
     from .errors import concerns_restored, error_of, failed
-    from .forms import AnswerReader, decode_answer, form_of, unfold
     from .pairing import pair_messages
-    from .refusals import RefusalTeller, tell_refusal, tells_apart
     from .repair import refuse_system_media
     from .sidecar import (
         apply_sidecar,
         calls_of,
         check_sidecar,
-        make_answer_sidecar,
         make_sidecar,
         merge_answers,
         model_of,
@@ -81,11 +86,11 @@ CODECS = Codecs()
 __getattr__ = lazy_names(
     __name__,
     {
-        "AnswerReader": "weft.codec.forms",
-        "CallRestorer": "weft.codec.calls",
-        "name_calls": "weft.codec.calls",
-        "name_event": "weft.codec.calls",
-        "RefusalTeller": "weft.codec.refusals",
+        "AnswerOptions": "weft.codec.answer",
+        "AnswerReader": "weft.codec.answer",
+        "AnswerTranslator": "weft.codec.answer",
+        "AnswerWriter": "weft.codec.answer",
+        "Piece": "weft.codec.answer",
         "apply_last_system_cache_breakpoint": "weft.codec.anthropic",
         "apply_sidecar": "weft.codec.sidecar",
         "build_anthropic_system_param": "weft.codec.anthropic.messages",
@@ -93,25 +98,19 @@ __getattr__ = lazy_names(
         "carry": "weft.codec.calm",
         "check_sidecar": "weft.codec.sidecar",
         "concerns_restored": "weft.codec.errors",
-        "decode_answer": "weft.codec.forms",
+        "decode_answer": "weft.codec.answer",
         "encode_message": "weft.codec.anthropic.messages",
         "error_of": "weft.codec.errors",
         "failed": "weft.codec.errors",
-        "form_of": "weft.codec.forms",
-        "make_answer_sidecar": "weft.codec.sidecar",
+        "form_of": "weft.codec.answer",
         "make_sidecar": "weft.codec.sidecar",
         "merge_answers": "weft.codec.sidecar",
         "model_of": "weft.codec.sidecar",
         "pair_messages": "weft.codec.pairing",
-        "place_thinking": "weft.codec.chat.response",
-        "place_thinking_event": "weft.codec.chat.response",
         "refuse_system_media": "weft.codec.repair",
         "is_plain": "weft.codec.echoes",
         "replace_answers": "weft.codec.echoes",
-        "restore_calls": "weft.codec.calls",
-        "tell_refusal": "weft.codec.refusals",
-        "tells_apart": "weft.codec.refusals",
-        "unfold": "weft.codec.forms",
+        "unfold": "weft.codec.answer",
     },
 )
 
@@ -119,15 +118,17 @@ __all__ = [
     "CODECS",
     "CONVERSATION",
     "INLINE",
+    "AnswerOptions",
     "AnswerReader",
+    "AnswerTranslator",
+    "AnswerWriter",
     "CachePolicy",
-    "CallRestorer",
     "Calls",
     "Codec",
     "Encoded",
     "Frame",
     "Losses",
-    "RefusalTeller",
+    "Piece",
     "SseParser",
     "StreamDecoder",
     "StreamEncoder",
@@ -147,22 +148,14 @@ __all__ = [
     "failed",
     "form_of",
     "is_plain",
-    "make_answer_sidecar",
     "make_sidecar",
     "merge_answers",
     "model_of",
-    "name_calls",
-    "name_event",
     "pair_messages",
     "parsed",
-    "place_thinking",
-    "place_thinking_event",
     "refuse_system_media",
     "replace_answers",
-    "restore_calls",
     "splice",
-    "tell_refusal",
-    "tells_apart",
     "thread_path",
     "unfold",
     "verbatim",

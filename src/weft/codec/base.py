@@ -25,6 +25,7 @@ from weft.model import (
     Place,
     Request,
     Response,
+    Thinking,
     make_loss,
 )
 
@@ -195,7 +196,8 @@ class Codec(Struct, frozen=True):
     an answer may not be given beside the stop, not in the answer itself. `failed_stops` are the
     stop reasons that mean a failure. `stream_errors` are the kinds of error that clients of this
     protocol recognise only inside a stream. `marks_end` is whether a stream has a terminal event;
-    where it has none, the frame with the stop reason is the last.
+    where it has none, the frame with the stop reason is the last. `place_thinking` marks thinking
+    for the member in which a client reads it, in a protocol that has several.
     """
 
     protocol: str
@@ -214,6 +216,7 @@ class Codec(Struct, frozen=True):
     failed_stops: Mapping[str, ErrorKind] = {}
     stream_errors: frozenset[ErrorKind] = frozenset()
     marks_end: bool = True
+    place_thinking: Callable[[Thinking, ThinkingMember], Thinking] | None = None
 
 
 def members(value: Any) -> JsonObject | None:

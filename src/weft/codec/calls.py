@@ -32,7 +32,7 @@ MADE = "call_answer_"
 An id of an answer must be unique, or a client's echo could be taken for that of another answer."""
 
 
-def name_calls(message: Message, seed: str) -> Message:
+def with_unique_call_ids(message: Message, seed: str) -> Message:
     """The message with unique ids for calls whose wire gave none; `seed` is drawn at random."""
     if not any(isinstance(b, ToolCall) and b.id.startswith(MADE) for b in message.blocks):
         return message
@@ -40,8 +40,8 @@ def name_calls(message: Message, seed: str) -> Message:
     return structs.replace(message, blocks=blocks)
 
 
-def name_event(event: Event, seed: str) -> Event:
-    """Like `name_calls`, for one event of a stream."""
+def with_unique_call_id(event: Event, seed: str) -> Event:
+    """Like `with_unique_call_ids`, for one event of a stream."""
     if isinstance(event, Open | Close) and event.block is not None:
         block = _named(event.block, seed)
         return event if block is event.block else structs.replace(event, block=block)

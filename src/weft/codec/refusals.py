@@ -38,12 +38,12 @@ def declined(stop: Stop, *, refused: bool) -> bool:
     return refused and stop.kind == "refusal" and stop.details is None
 
 
-def tells_apart(source: Codec, target: Codec) -> bool:
+def refusal_must_be_inlined(source: Codec, target: Codec) -> bool:
     """Whether what a source explains beside the stop must be told to a target in the answer."""
     return source.protocol != target.protocol and not target.explains
 
 
-def tell_refusal(response: Response) -> Response:
+def inline_refusal(response: Response) -> Response:
     """The answer with the explanation of its refusal in it, unless it has one."""
     words = explanation(response.stop)
     blocks = response.message.blocks
@@ -53,7 +53,7 @@ def tell_refusal(response: Response) -> Response:
     return structs.replace(response, message=told)
 
 
-class RefusalTeller:
+class RefusalInliner:
     """Events of a stream, with the explanation of a refusal as the last block of the answer."""
 
     def __init__(self) -> None:

@@ -21,13 +21,12 @@ from typing import cast
 
 from msgspec import Struct, structs
 
-from weft.codec import Codec, write_frame
+from weft.codec import AnswerOptions, AnswerWriter, Codec, Piece
 from weft.errors import UpstreamFailed
 from weft.model import (
     ApiError,
     Close,
     End,
-    Event,
     Fail,
     Finish,
     JsonObject,
@@ -39,7 +38,7 @@ from weft.model import (
     Start,
 )
 
-from .relay import Piece, Relay
+from .relay import Relay
 
 PROTOCOL = "openai-responses"
 TRIGGER = "compaction_trigger"
@@ -132,7 +131,7 @@ def _said(text: str, role: str = "user") -> JsonObject:
     return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
 
 
-def seal(response: Response) -> Response:
+def seal_summary(response: Response) -> Response:
     """The answer as the one item that the client waits for; raises where nothing was said."""
     said = response.message.text.strip()
     if not said:
@@ -153,42 +152,60 @@ def write_compacted_list(body: JsonObject, kept: tuple[JsonObject, ...]) -> Json
 
 
 class CompactionRelay:
-    """A relay that says nothing until the answer is whole, and then the sealed one."""
+    """Waits for the whole summary, then sends the client the one item that it expects."""
 
     relays_error = False
 
-    def __init__(self, inner: Relay, codec: Codec, created: int) -> None:
-        self.fold = inner.fold
+    def __init__(self, inner: Relay, codec: Codec, options: AnswerOptions) -> None:
         self._inner = inner
-        self._encoder = codec.stream_encoder(created)
-        self._told = False
+        self._writer = AnswerWriter(codec, options)
+        self._is_written = False
+
+    @property
+    def response(self) -> Response:
+        return self._inner.response
+
+    @property
+    def started(self) -> bool:
+        return self._inner.started
+
+    @property
+    def ended(self) -> bool:
+        return self._inner.ended
+
+    @property
+    def error(self) -> ApiError | None:
+        return self._inner.error
 
     @property
     def losses(self) -> list[Loss]:
         return self._inner.losses
 
-    def feed(self, chunk: bytes) -> Piece:
-        self._inner.feed(chunk)
-        return self._tell()
+    def feed(self, data: bytes) -> Piece:
+        self._inner.feed(data)
+        return self._write()
 
     def close(self) -> Piece:
         self._inner.close()
-        return self._tell()
+        return self._write()
 
-    def cut(self, error: ApiError) -> bytes:
-        return self._say([Fail(error)])
+    def fail(self, error: ApiError) -> bytes:
+        return self._writer.write([Fail(error)]).now
 
-    def _tell(self) -> Piece:
-        if self._told or not (self.fold.ended or self.fold.error):
+    def _write(self) -> Piece:
+        if self._is_written or not self.ended:
             return Piece()
-        self._told = True
-        if self.fold.error is not None:
-            return Piece(self.cut(self.fold.error))
-        sealed = seal(self.fold.response())
+        self._is_written = True
+        if self.error is not None:
+            return Piece(self.fail(self.error))
+        sealed = seal_summary(self.response)
         (block,) = sealed.message.blocks
-        now = self._say([Start(sealed.id, sealed.model), Open(0, block), Close(0, block)])
-        return Piece(now, self._say([Finish(sealed.stop, sealed.usage), End()]))
-
-    def _say(self, events: list[Event]) -> bytes:
-        frames = [frame for event in events for frame in self._encoder.send(event)]
-        return b"".join(map(write_frame, frames))
+        return self._writer.write(
+            [
+                Start(sealed.id, sealed.model),
+                Open(0, block),
+                Close(0, block),
+                Finish(sealed.stop, sealed.usage),
+                End(),
+            ]
+        )

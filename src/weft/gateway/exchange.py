@@ -32,25 +32,20 @@ from weft.client import (
 )
 from weft.codec import (
     CODECS,
+    AnswerOptions,
+    AnswerTranslator,
+    AnswerWriter,
     Codec,
-    ThinkingMember,
+    Piece,
     concerns_restored,
-    decode_answer,
     failed,
     form_of,
-    name_calls,
-    place_thinking,
     replace_answers,
-    restore_calls,
-    tell_refusal,
-    tells_apart,
-    write_frame,
 )
 from weft.errors import Refused, StoreError, UpstreamFailed, UpstreamProtocolError
 from weft.model import (
     ApiError,
     Fail,
-    Fold,
     JsonObject,
     Loss,
     Params,
@@ -68,7 +63,7 @@ from .codex_compaction import (
     may_hold_summaries,
     open_summaries,
     read_compaction_request,
-    seal,
+    seal_summary,
     write_compacted_list,
 )
 from .errors import failure, refusal
@@ -79,7 +74,7 @@ from .hints import is_retry, read_hint
 from .identity import Continuation
 from .outgoing import Outgoing, is_direct, loss_header, returned_headers, write_outgoing
 from .recorder import Recording
-from .relay import PassThroughRelay, Piece, Relay, TranslatingRelay, keepalive, wants_usage
+from .relay import PassThroughRelay, Relay, keepalive, wants_usage
 from .resume import (
     join,
     read_previous_id,
@@ -100,14 +95,14 @@ class Attempt:
     """How an exchange with an upstream ended: the stream as far as it came, and its failure."""
 
     def __init__(self) -> None:
-        self.fold: Fold | None = None
+        self.relay: Relay | None = None
         self.error: ApiError | None = None
         self.is_recorded = False
 
     @property
     def partial(self) -> bool:
         """Whether something of an answer arrived before it failed."""
-        return self.error is not None and self.fold is not None and self.fold.started
+        return self.error is not None and self.relay is not None and self.relay.started
 
 
 class ReadBody(Struct, frozen=True):
@@ -300,8 +295,8 @@ async def _end_attempt(exchange: Exchange) -> None:
     log.partial = attempt.partial
     recorder, recording = exchange.state.recorder, exchange.recording
     if recorder is not None and recording is not None:
-        fold = attempt.fold if attempt.partial else None
-        message = None if fold is None else fold.response().message
+        relay = attempt.relay if attempt.partial else None
+        message = None if relay is None else relay.response.message
         await recorder.fail(recording, attempt.error, message)
 
 
@@ -412,7 +407,9 @@ async def _ask(exchange: Exchange) -> Reply:
     state, route, outgoing = exchange.state, exchange.route, exchange.outgoing
     if route.provider is OFFLINE:
         pace = state.settings.offline_pace
-        return OfflineReply(exchange.request, exchange.codec, pace=pace, costs=exchange.costs)
+        return OfflineReply(
+            exchange.request, exchange.codec, pace=pace, include_usage=exchange.costs
+        )
     with exchange.guard.waiting():
         return await state.wire.post(
             route.provider, outgoing.path, outgoing.body, outgoing.headers, RELAY
@@ -484,11 +481,10 @@ async def _send_error(
         return
     if exchange.request.params.stream and error.kind in codec.stream_errors:
         log.status, log.streamed = 200, True
-        encoder = codec.stream_encoder(int(time.time()))
-        events = [Start(shape_id(codec.protocol), exchange.request.model), Fail(error)]
-        frames = [frame for event in events for frame in encoder.send(event)]
+        writer = AnswerWriter(codec, AnswerOptions(created=int(time.time())))
+        start = Start(shape_id(codec.protocol), exchange.request.model)
         await outbound.start(200, [*STREAM_HEADERS, *headers])
-        await outbound.finish(b"".join(map(write_frame, frames)))
+        await outbound.finish(writer.write([start, Fail(error)]).now)
         return
     log.status, wire = codec.encode_error(error)
     await outbound.send(log.status, orjson.dumps(wire), headers)
@@ -503,76 +499,78 @@ async def _relay(exchange: Exchange, reply: Reply, outbound: Outbound) -> None:
 
 
 async def _relay_body(exchange: Exchange, reply: Reply, outbound: Outbound) -> None:
-    """A whole answer; it goes out when it is stored."""
+    """Relay a whole answer; it is sent when it is stored."""
     body = await exchange.guard.read_all(reply)
     losses = exchange.outgoing.losses
     worker = exchange.state.large_bodies
-    as_asked = exchange.direct and form_of(body) == "body"
+    is_as_asked = exchange.direct and form_of(body) == "body"
+    translator = _translator(exchange)
     try:
-        response = await worker.run(len(body), _read_response, exchange, body)
+        answer = await worker.run(len(body), _read_answer, translator, body)
     except UpstreamFailed as error:
-        if not as_asked or not error.native:
+        if not is_as_asked or not error.native:
             raise
-        response, exchange.log.outcome = None, "upstream_failed"
+        answer, exchange.log.outcome = None, "upstream_failed"
         exchange.attempt.error = failure(error)
         await _end_attempt(exchange)
-    if response is None and not as_asked:
+    if answer is None and not is_as_asked:
         raise _unreadable(exchange)
-    if response is not None and not exchange.direct:
-        named = shape_id(exchange.codec.protocol, response.id)
-        response = structs.replace(response, id=named)
-    if response is not None and (exchange.wish is not None or not as_asked):
-        body, lost = await worker.run(len(body), _write_response, exchange, response)
-        losses = (*losses, *lost)
-    if response is not None:
-        await _file(exchange, response)
+    if answer is not None:
+        if exchange.wish is not None or not is_as_asked:
+            written = await worker.run(len(body), _write_answer, exchange, translator, *answer)
+            body, losses = written[0], (*losses, *written[1])
+        await _file(exchange, answer[1])
     exchange.log.status, exchange.log.losses = reply.status, len(losses)
     exchange.log.first_byte()
     headers = [("x-weft-losses", loss_header(losses)), *exchange.headers(reply)[1:]]
     await outbound.send(reply.status, body, headers)
 
 
-def _thinking_member(exchange: Exchange) -> ThinkingMember:
-    """Where a client of Chat Completions is shown the thinking of this upstream."""
-    return exchange.route.provider.thinking or exchange.state.settings.thinking
+def _translator(exchange: Exchange) -> AnswerTranslator:
+    """The translator from the upstream's protocol to the client's."""
+    source = exchange.codec if exchange.direct else CODECS[exchange.route.provider.protocol]
+    return AnswerTranslator(source, exchange.codec, _options(exchange), exchange.route.maker)
 
 
-def _write_response(exchange: Exchange, response: Response) -> tuple[bytes, Sequence[Loss]]:
-    """The answer in the caller's words; to a wish to be compacted, in the form it waits for."""
-    created, wish = int(time.time()), exchange.wish
-    if wish is None:
-        maker = CODECS[exchange.route.provider.protocol]
-        locate = partial(maker.locate_answer, response)
-        message = place_thinking(
-            response.message, _thinking_member(exchange), exchange.codec.protocol
-        )
-        shown = structs.replace(response, message=message)
-        encoded = exchange.codec.encode_response(shown, created, locate)
-        return orjson.dumps(encoded.body), (*response.repairs, *encoded.losses)
-    encoded = exchange.codec.encode_response(seal(response), created)
-    wire = encoded.body if wish.kept is None else write_compacted_list(encoded.body, wish.kept)
-    return orjson.dumps(wire), encoded.losses
+def _options(exchange: Exchange) -> AnswerOptions:
+    """How the answer is written. Ids of an upstream of the client's own protocol stay as they are:
+    the client may use them to ask that upstream."""
+    codec, provider = exchange.codec, exchange.route.provider
+    return AnswerOptions(
+        created=int(time.time()),
+        calls=exchange.outgoing.calls,
+        thinking=provider.thinking or exchange.state.settings.thinking,
+        include_usage=exchange.costs,
+        shape_id=None if exchange.direct else partial(shape_id, codec.protocol),
+        call_id_seed=None if exchange.direct else uuid4().hex[:16],
+    )
 
 
-def _read_response(exchange: Exchange, body: bytes) -> Response | None:
-    """The answer as a value, or None for one we cannot read, which still belongs to the caller.
+def _read_answer(translator: AnswerTranslator, body: bytes) -> tuple[Response, Response] | None:
+    """The original answer and the one for the client, or None for one that cannot be read.
 
-    Raises `UpstreamFailed` where it failed, or is none.
+    Raises `UpstreamFailed` if the answer is a failure.
     """
-    codec = exchange.codec if exchange.direct else CODECS[exchange.route.provider.protocol]
     try:
-        response = decode_answer(codec, body)
+        return translator.read_body(body)
     except UpstreamFailed:
         raise
     except (Refused, UpstreamProtocolError):
         return None
-    if tells_apart(codec, exchange.codec):
-        response = tell_refusal(response)
-    message = (
-        response.message if exchange.direct else name_calls(response.message, uuid4().hex[:16])
-    )
-    message = restore_calls(message, exchange.outgoing.calls)
-    return structs.replace(response, message=structs.replace(message, origin=exchange.route.maker))
+
+
+def _write_answer(
+    exchange: Exchange, translator: AnswerTranslator, original: Response, response: Response
+) -> tuple[bytes, Sequence[Loss]]:
+    """The body for the client; if it asked to compact, the sealed summary."""
+    wish = exchange.wish
+    if wish is None:
+        encoded = translator.write_body(original, response)
+        return orjson.dumps(encoded.body), encoded.losses
+    writer = AnswerWriter(exchange.codec, _options(exchange))
+    encoded = writer.write_body(seal_summary(response))
+    body = encoded.body if wish.kept is None else write_compacted_list(encoded.body, wish.kept)
+    return orjson.dumps(body), encoded.losses
 
 
 def _unreadable(exchange: Exchange) -> UpstreamProtocolError:
@@ -583,7 +581,7 @@ def _unreadable(exchange: Exchange) -> UpstreamProtocolError:
 async def _relay_stream(exchange: Exchange, reply: Reply, outbound: Outbound) -> None:
     """An answer piece by piece; its last frame waits until the answer is stored."""
     relay = _open_relay(exchange)
-    exchange.attempt.fold = relay.fold
+    exchange.attempt.relay = relay
     exchange.log.streamed = True
     stored = False
     try:
@@ -599,37 +597,25 @@ async def _relay_stream(exchange: Exchange, reply: Reply, outbound: Outbound) ->
         exchange.log.outcome = "cut"
         exchange.attempt.error = failure(error)
         await _end_attempt(exchange)
-        await outbound.write(relay.cut(exchange.attempt.error))
-    if relay.fold.error is not None:
+        await outbound.write(relay.fail(exchange.attempt.error))
+    if relay.error is not None:
         exchange.log.outcome = "cut"
-        exchange.attempt.error = exchange.attempt.error or relay.fold.error
+        exchange.attempt.error = exchange.attempt.error or relay.error
         await _end_attempt(exchange)
-    elif not relay.fold.ended and exchange.attempt.error is None:
+    elif not relay.ended and exchange.attempt.error is None:
         exchange.log.outcome = "unread"
     exchange.log.losses += len(relay.losses)
     await outbound.finish()
 
 
 def _open_relay(exchange: Exchange) -> Relay:
-    created = int(time.time())
-    relay = _open_plain(exchange, created)
-    return relay if exchange.wish is None else CompactionRelay(relay, exchange.codec, created)
-
-
-def _open_plain(exchange: Exchange, created: int) -> Relay:
-    origin, costs, calls = exchange.route.maker, exchange.costs, exchange.outgoing.calls
+    options = _options(exchange)
     if exchange.direct:
-        return PassThroughRelay(exchange.codec, origin, created, costs=costs)
-    source = CODECS[exchange.route.provider.protocol]
-    return TranslatingRelay(
-        source,
-        exchange.codec,
-        origin,
-        created,
-        calls=calls,
-        costs=costs,
-        thinking=_thinking_member(exchange),
-    )
+        plain = AnswerOptions(created=options.created, include_usage=options.include_usage)
+        relay = PassThroughRelay(exchange.codec, plain, exchange.route.maker)
+    else:
+        relay = _translator(exchange)
+    return relay if exchange.wish is None else CompactionRelay(relay, exchange.codec, options)
 
 
 async def _pass(
@@ -641,13 +627,13 @@ async def _pass(
     to retry; Codex does not read the frame that would say the same. Only an error that the upstream
     wrote in the caller's own protocol goes on as it came.
     """
-    error = relay.fold.error
+    error = relay.error
     if error is not None and not outbound.started and not relay.relays_error:
         raise failed(error)
     await _write(exchange, reply, outbound, piece.now)
     if piece.last:
-        if not stored and relay.fold.ended:
-            await _file(exchange, relay.fold.response())
+        if not stored and relay.ended:
+            await _file(exchange, relay.response)
             stored = True
         await _write(exchange, reply, outbound, piece.last)
     return stored

@@ -1,36 +1,19 @@
-"""An answer on its way to the caller, as machines without I/O.
+"""Streams on their way from an upstream to a client, without I/O.
 
-`PassThroughRelay` serves an upstream that speaks the caller's protocol: bytes pass as they came,
-and a copy is decoded for the record. `TranslatingRelay` serves any other: frames become events,
-events become the caller's frames. Both work in whole frames, so a keep-alive fits between two
-pieces.
+If the upstream speaks the client's protocol, `PassThroughRelay` forwards the bytes unchanged and
+decodes a copy for the record. Otherwise an `AnswerTranslator` translates them. Both return whole
+frames, so that a keep-alive can be sent between any two pieces.
 
-Both hold back the frame that tells the caller "this is all": `Piece.last` may be sent only when
-the answer is safely stored. Bytes that end without that frame are a cut stream, and `cut` says so
-in the caller's own words; no road leads from a dead upstream to a success.
+Both hold back the frame that ends a good answer: `Piece.last` may only be sent when the answer is
+stored. A stream without that frame is an error for every client, so an upstream that breaks off
+never looks like a success.
 """
 
 import re
 from collections.abc import Callable
 from typing import Protocol, cast
-from uuid import uuid4
 
-from msgspec import Struct, structs
-
-from weft.client import shape_id
-from weft.codec import (
-    AnswerReader,
-    CallRestorer,
-    Calls,
-    Codec,
-    RefusalTeller,
-    ThinkingMember,
-    error_of,
-    name_event,
-    place_thinking_event,
-    tells_apart,
-    write_frame,
-)
+from weft.codec import AnswerOptions, AnswerReader, AnswerWriter, Codec, Piece, error_of
 from weft.errors import UpstreamProtocolError
 from weft.model import (
     ApiError,
@@ -42,7 +25,7 @@ from weft.model import (
     JsonObject,
     Loss,
     Origin,
-    Place,
+    Response,
     Start,
 )
 
@@ -61,37 +44,49 @@ _FRAME_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 LONGEST_END = 4
 
 
-class Piece(Struct, frozen=True, gc=False):
-    """Bytes for the caller: `now`, and `last`, which waits for the answer to be stored."""
-
-    now: bytes = b""
-    last: bytes = b""
-
-
 class Relay(Protocol):
-    """What the exchange asks of either machine.
+    """A stream on its way to the client.
 
-    `relays_error` is whether the upstream's own sign of a failure went on to the client.
+    `relays_error` says whether the upstream's own error frame was forwarded to the client.
     """
 
-    fold: Fold
     relays_error: bool
 
     @property
-    def losses(self) -> list[Loss]:
-        """What the caller's wire could not say."""
+    def response(self) -> Response:
+        """The answer so far, as it is recorded."""
         ...
 
-    def feed(self, chunk: bytes) -> Piece:
-        """What this chunk lets pass."""
+    @property
+    def started(self) -> bool:
+        """Whether anything of the answer has arrived."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether the answer has ended: by its final event, or by an error."""
+        ...
+
+    @property
+    def error(self) -> ApiError | None:
+        """The error that ended the answer."""
+        ...
+
+    @property
+    def losses(self) -> list[Loss]:
+        """What the client's protocol could not express."""
+        ...
+
+    def feed(self, data: bytes, /) -> Piece:
+        """The client's bytes for these bytes of the upstream."""
         ...
 
     def close(self) -> Piece:
-        """What is left when the upstream's bytes end."""
+        """The client's bytes for the end of the upstream's bytes."""
         ...
 
-    def cut(self, error: ApiError) -> bytes:
-        """The caller's own form of an error in the middle of a stream."""
+    def fail(self, error: ApiError) -> bytes:
+        """An error of ours in the middle of a stream, in the client's protocol."""
         ...
 
 
@@ -126,35 +121,50 @@ class FrameCutter:
 
 
 class PassThroughRelay:
-    """The upstream's bytes as they came, and the fold of a copy of them.
+    """Forwards the upstream's bytes as they came, and decodes a copy of them.
 
-    `readable` is false once the copy cannot be folded: what we cannot read still belongs to the
-    client, so it passes, but it is not recorded. The end is watched for all the same. A body in
-    place of a stream is written as a stream. `_held` is the end of a stream without a terminal
-    event, which may be sent only when the bytes have ended.
+    If the copy cannot be decoded, the bytes are still forwarded, but the answer is not recorded
+    (`readable` is false). The relay still watches for the end. A body instead of a stream is
+    written as a stream. `_held` is the end of a stream whose protocol has no terminal event: it may
+    only be sent when the bytes have ended.
     """
 
-    def __init__(self, codec: Codec, origin: Origin, created: int, *, costs: bool = True) -> None:
-        self.fold = Fold(origin)
+    def __init__(self, codec: Codec, options: AnswerOptions, origin: Origin) -> None:
         self.readable = True
         self.relays_error = False
+        self._fold = Fold(origin)
         self._codec = codec
-        self._created = created
-        self._costs = costs
+        self._options = options
         self._cutter = FrameCutter()
         self._reader = AnswerReader(codec)
         self._ended = False
         self._finished = False
-        self._broken: ApiError | None = None
-        self._silent = False
+        self._first_fault: ApiError | None = None
+        self._has_failed = False
         self._held: list[bytes] = []
+
+    @property
+    def response(self) -> Response:
+        return self._fold.response()
+
+    @property
+    def started(self) -> bool:
+        return self._fold.started
+
+    @property
+    def ended(self) -> bool:
+        return self._fold.ended
+
+    @property
+    def error(self) -> ApiError | None:
+        return self._fold.error
 
     @property
     def losses(self) -> list[Loss]:
         return []
 
-    def feed(self, chunk: bytes) -> Piece:
-        return self._sort(self._cutter.feed(chunk))
+    def feed(self, data: bytes) -> Piece:
+        return self._sort(self._cutter.feed(data))
 
     def close(self) -> Piece:
         tail = self._cutter.close()
@@ -162,155 +172,81 @@ class PassThroughRelay:
         events = self._reader.close()
         if self._reader.is_body:
             return self._write_stream(events)
-        if self._silent:
+        if self._has_failed:
             return Piece()
         self._read(events)
-        if not self._ended and self._broken is not None:
-            self._read([Fail(self._broken, "end")])
-        if self.fold.error is not None and not self.relays_error:
-            return Piece(self.cut(self.fold.error))
+        if not self._ended and self._first_fault is not None:
+            self._read([Fail(self._first_fault, "end")])
+        if self.error is not None and not self.relays_error:
+            return Piece(self.fail(self.error))
         rest = b"".join(self._held) + tail
         return Piece(b"", rest) if self.readable else Piece(rest)
 
-    def cut(self, error: ApiError) -> bytes:
-        self._silent = True
-        return write_cut(self._codec, self.fold, error, self._created)
+    def fail(self, error: ApiError) -> bytes:
+        self._has_failed = True
+        writer, answer = AnswerWriter(self._codec, self._options), self.response
+        # The writer needs the answer's id and model; the client has long got these frames.
+        writer.write([Start(id=answer.id, model=answer.model)])
+        return writer.write([Fail(error)]).now
 
     def _sort(self, frames: list[bytes]) -> Piece:
         now: list[bytes] = []
         last: list[bytes] = []
-        for raw in frames:
-            if self._silent:  # nothing that follows an error of ours may look like a success
+        for frame in frames:
+            if self._has_failed:  # after an error of ours nothing may look like a success
                 break
-            self._read(self._reader.feed(raw))
+            self._read(self._reader.feed(frame))
             if self._reader.is_body:
                 continue
-            if self.fold.error is not None and not self.relays_error:
-                # Instead of the frame: it may be the mark of a good end (`[DONE]`).
-                now.append(self.cut(self.fold.error))
-            elif self.fold.ended and self.fold.error is None:
-                last.append(raw)
+            if self.error is not None and not self.relays_error:
+                # Instead of this frame, because it may be the mark of a good end (`[DONE]`).
+                now.append(self.fail(self.error))
+            elif self.ended and self.error is None:
+                last.append(frame)
             elif self._finished and not self._codec.marks_end and not self._ended:
-                self._held.append(raw)
+                self._held.append(frame)
             else:
-                now.append(raw)
+                now.append(frame)
         return Piece(b"".join(now), b"".join(last))
 
     def _read(self, events: list[Event]) -> None:
-        """Fold a copy, and note the end."""
+        """Fold the copy, and watch for the end."""
         for event in events:
             if self._ended:
                 return
             self._finished = self._finished or (isinstance(event, Finish) and bool(event.stop))
             match event:
                 case Fail(error=error, cause="frame"):
-                    self._give_up(error)
+                    self._stop_recording(error)
                 case Fail(cause=cause):
                     self._ended = True
                     self.relays_error = cause == "event"
-                    self.fold.send(event)
+                    self._fold.send(event)
                 case End():
                     self._ended = True
                     if self.readable:
-                        self.fold.send(event)
+                        self._fold.send(event)
                 case _ if self.readable:
-                    self._fold(event)
+                    self._fold_event(event)
                 case _:
                     pass
 
-    def _fold(self, event: Event) -> None:
+    def _fold_event(self, event: Event) -> None:
         try:
-            self.fold.send(event)
+            self._fold.send(event)
         except UpstreamProtocolError as error:
-            self._give_up(error_of(error))
+            self._stop_recording(error_of(error))
 
-    def _give_up(self, error: ApiError) -> None:
+    def _stop_recording(self, error: ApiError) -> None:
         self.readable = False
-        self._broken = self._broken or error
+        self._first_fault = self._first_fault or error
 
     def _write_stream(self, events: list[Event]) -> Piece:
-        """The stream that a whole body means."""
-        encoder = self._codec.stream_encoder(self._created)
-        now: list[bytes] = []
-        last: list[bytes] = []
+        """A whole body, written as the stream that the client asked for."""
         for event in events:
-            self.fold.send(event)
-            shown = event if self._costs else without_usage(event)
-            frames = map(write_frame, encoder.send(shown))
-            (last if isinstance(event, End) else now).extend(frames)
+            self._fold.send(event)
         self._ended = True
-        return Piece(b"".join(now), b"".join(last))
-
-
-class TranslatingRelay:
-    """The upstream's events, in the caller's words and with its tools' own names."""
-
-    relays_error = False
-
-    def __init__(
-        self,
-        source: Codec,
-        target: Codec,
-        origin: Origin,
-        created: int,
-        *,
-        calls: Calls | None = None,
-        costs: bool = True,
-        thinking: ThinkingMember = "reasoning_content",
-    ) -> None:
-        self._thinking: ThinkingMember = thinking
-        self.fold = Fold(origin)
-        self._restorer = CallRestorer(calls or {})
-        self._seed = uuid4().hex[:16]
-        self._teller = RefusalTeller() if tells_apart(source, target) else None
-        self._costs = costs
-        self._target = target
-        self._reader = AnswerReader(source)
-        self._encoder = target.stream_encoder(created)
-        self._encoder.losses.locate = self._locate
-        self._source = source
-
-    def _locate(self, place: Place) -> str:
-        return self._source.locate_answer(self.fold.response(), place)
-
-    @property
-    def losses(self) -> list[Loss]:
-        return [*self._reader.repairs, *self._encoder.losses.items]
-
-    def feed(self, chunk: bytes) -> Piece:
-        return self._say(self._reader.feed(chunk))
-
-    def close(self) -> Piece:
-        return self._say(self._reader.close())
-
-    def cut(self, error: ApiError) -> bytes:
-        return self._say([Fail(error)], ours=True).now
-
-    def _say(self, events: list[Event], *, ours: bool = False) -> Piece:
-        now: list[bytes] = []
-        last: list[bytes] = []
-        named = [name_event(event, self._seed) for event in events]
-        known = [said for event in named for said in self._restorer.send(event)]
-        if self._teller is not None:
-            known = [said for event in known for said in self._teller.send(event)]
-        for event in known:
-            if self.fold.ended and not ours:
-                break  # whatever an upstream says behind its end is nobody's
-            if isinstance(event, Start):
-                event = structs.replace(event, id=shape_id(self._target.protocol, event.id))
-            self.fold.send(event)
-            told = event if self._costs else without_usage(event)
-            told = place_thinking_event(told, self._thinking, self._target.protocol)
-            frames = map(write_frame, self._encoder.send(told))
-            (last if isinstance(event, End) else now).extend(frames)
-        return Piece(b"".join(now), b"".join(last))
-
-
-def without_usage(event: Event) -> Event:
-    """The event for a caller who did not ask what the answer costs."""
-    if isinstance(event, Start | Finish) and event.usage is not None:
-        return structs.replace(event, usage=None)
-    return event
+        return AnswerWriter(self._codec, self._options).write(events)
 
 
 def wants_usage(protocol: str, body: JsonObject) -> bool:
@@ -325,14 +261,6 @@ def _include_usage(body: JsonObject) -> bool:
 
 USAGE_OPTION: dict[str, Callable[[JsonObject], bool]] = {"openai-chat": _include_usage}
 """Wires that tell the usage of a stream only on demand; others would stumble over its frame."""
-
-
-def write_cut(codec: Codec, folding: Fold, error: ApiError, created: int) -> bytes:
-    """An error frame for a stream that others began to write."""
-    encoder = codec.stream_encoder(created)
-    response = folding.response()
-    encoder.send(Start(id=response.id, model=response.model))  # its frames were sent long ago
-    return b"".join(map(write_frame, encoder.send(Fail(error))))
 
 
 def keepalive(protocol: str) -> bytes:

@@ -4,17 +4,18 @@ A dict in gives a dict out, bytes give bytes. The sidecar is worked out only whe
 it costs a second translation. Nothing here reads a clock or a file but the shipped catalogue.
 """
 
-from functools import cached_property, partial
+from functools import cached_property
 from math import inf
 from typing import Any, cast, get_args
 
 import orjson
-from msgspec import structs
 
 from weft.catalog import Catalog, load_catalog
 from weft.checked import checked_function
 from weft.codec import (
     CODECS,
+    AnswerOptions,
+    AnswerTranslator,
     CachePolicy,
     Codec,
     SystemPolicy,
@@ -23,14 +24,9 @@ from weft.codec import (
     apply_sidecar,
     calls_of,
     carry,
-    make_answer_sidecar,
     make_sidecar,
     model_of,
     parsed,
-    place_thinking,
-    restore_calls,
-    tell_refusal,
-    tells_apart,
     verbatim,
 )
 from weft.errors import Refused
@@ -38,7 +34,6 @@ from weft.model import (
     JsonObject,
     Loss,
     Request,
-    Response,
 )
 
 Body = JsonObject | bytes | str
@@ -181,28 +176,20 @@ def translate_response(
     are called. The answer's own sidecar, given with the client's next request, restores what the
     client could not hand back. Raises `UpstreamFailed` where the answer is a failure.
     """
-    reader, writer = find_codec(source, "source"), find_codec(target, "target")
-    calls = calls_of(sidecar)
+    options = AnswerOptions(
+        created=created, calls=calls_of(sidecar), thinking=check_thinking(thinking)
+    )
+    translator = AnswerTranslator(
+        find_codec(source, "source"), find_codec(target, "target"), options
+    )
     raw, as_bytes = read_body(body)
-    response = reader.decode_response(raw)
-    shown = structs.replace(response, message=restore_calls(response.message, calls))
-    if tells_apart(reader, writer):
-        shown = tell_refusal(shown)
-    placed = place_thinking(shown.message, check_thinking(thinking), target)
-    shown = structs.replace(shown, message=placed)
-    encoded = writer.encode_response(shown, created, partial(reader.locate_answer, response))
+    original, response = translator.read_body(raw)
+    encoded = translator.write_body(original, response)
 
     def make() -> JsonObject:
-        return answer_sidecar(response, encoded.body, writer)
+        return translator.sidecar(original, encoded.body)
 
-    losses = [*response.repairs, *encoded.losses]
-    return Translation(write_body(encoded.body, as_bytes), losses, make=make)
-
-
-def answer_sidecar(response: Response, shown: JsonObject, client: Codec) -> JsonObject:
-    """What the maker of an answer wants back of it, beside what its client was shown."""
-    wire = orjson.loads(orjson.dumps(shown))
-    return make_answer_sidecar(response.message, client.decode_response(wire).message)
+    return Translation(write_body(encoded.body, as_bytes), encoded.losses, make=make)
 
 
 @checked_function

@@ -5,7 +5,7 @@ from weft.codec.base import Codec
 from .calm import LANE
 from .errors import decode_error, encode_error
 from .request import decode_request, encode_request
-from .response import decode_response, encode_response, locate_answer
+from .response import decode_response, encode_response, locate_answer, place_thinking
 from .stream_in import StreamDecoder
 from .stream_out import StreamEncoder
 from .wire import FAILED_STOPS, PROTOCOL
@@ -29,6 +29,7 @@ CODEC = Codec(
     request_path=request_path,
     calm=LANE,
     failed_stops=FAILED_STOPS,
+    place_thinking=place_thinking,
 )
 
 __all__ = ["CODEC"]

@@ -27,15 +27,12 @@ from weft.model import (
     ApiError,
     Audio,
     Block,
-    Close,
-    Event,
     File,
     FileRef,
     Image,
     JsonObject,
     Message,
     Opaque,
-    Open,
     Origin,
     Place,
     Redacted,
@@ -316,27 +313,9 @@ def thinking_member(block: Thinking) -> str:
     return str(own(block.ext).get("item") or REASONING[0])
 
 
-def place_thinking(message: Message, member: ThinkingMember, client: str) -> Message:
-    """The message with its thinking marked for this member; itself where that is the default, or
-    where the client speaks another protocol, which has a place of its own for thinking."""
-    thinks = any(isinstance(block, Thinking) for block in message.blocks)
-    if not thinks or member == REASONING[0] or client != PROTOCOL:
-        return message
-    blocks = tuple(_placed(block, member) for block in message.blocks)
-    return structs.replace(message, blocks=blocks)
-
-
-def place_thinking_event(event: Event, member: ThinkingMember, client: str) -> Event:
-    """Like `place_thinking`, for one event of a stream."""
-    if client != PROTOCOL:
-        return event
-    if isinstance(event, Open | Close) and isinstance(event.block, Thinking):
-        return structs.replace(event, block=_placed(event.block, member))
-    return event
-
-
-def _placed(block: Block, member: ThinkingMember) -> Block:
-    if not isinstance(block, Thinking) or member == REASONING[0]:
+def place_thinking(block: Thinking, member: ThinkingMember) -> Thinking:
+    """The block, marked for the member in which the client reads thinking."""
+    if member == REASONING[0]:
         return block
     ext = {**(block.ext or {}), PROTOCOL: {**own(block.ext), "item": member}}
     return structs.replace(block, ext=ext)

@@ -1,0 +1,451 @@
+"""Answers of models: read, translated and written. Every answer to a client takes this path:
+
+    upstream bytes -> AnswerReader -> AnswerTranslator -> AnswerWriter -> client bytes
+
+`weft.translate_response`, `weft.StreamTranslator` and the gateway use all of it; the offline model
+produces events and uses the writer.
+
+An answer comes in one of two forms: a JSON body, or a stream. Servers mix them up: they answer a
+request for a stream with a body, a request for a body with a stream, and label either one with the
+other's content type. So the bytes decide which form it is, not the content type.
+
+No I/O happens here. A stream that is cut off or breaks its protocol ends in an error of the
+client's own protocol, never in a success.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, cast
+
+import orjson
+from msgspec import Struct, structs
+
+from weft.errors import NotAnAnswer, Refused, UpstreamProtocolError
+from weft.model import (
+    ApiError,
+    Block,
+    Close,
+    Delta,
+    End,
+    Event,
+    Fail,
+    Finish,
+    Fold,
+    JsonObject,
+    Loss,
+    Open,
+    Origin,
+    Other,
+    Place,
+    Refusal,
+    Response,
+    Start,
+    Text,
+    Thinking,
+    ToolCall,
+)
+
+from .base import Calls, Codec, Encoded, Frame, Locate, ThinkingMember
+from .calls import CallRestorer, restore_calls, with_unique_call_id, with_unique_call_ids
+from .errors import error_of, failed
+from .lenient import with_repairs
+from .refusals import RefusalInliner, inline_refusal, refusal_must_be_inlined
+from .sidecar import make_answer_sidecar
+from .sse import SseParser, write_frame
+
+Form = Literal["body", "stream", "neither"]
+
+_FIELD = re.compile(rb"(?:data|event|id|retry)?:")
+"""The beginning of a line of a stream: a field name, or the colon of a comment."""
+
+NOT_A_FIELD = (b"{", b"[", b"<", b'"')
+"""The beginning of a body or of an HTML page, but never of a line of a stream."""
+
+NEITHER = "the upstream's answer is unreadable: neither JSON nor a stream of events"
+
+
+def form_of(data: bytes) -> Form:
+    """The form of an answer, judged by its first bytes."""
+    start = data.removeprefix(b"\xef\xbb\xbf").lstrip()[:8]
+    if start[:1] in (b"{", b"["):
+        return "body"
+    return "stream" if _FIELD.match(start) else "neither"
+
+
+def decode_answer(codec: Codec, data: bytes) -> Response:
+    """A whole answer in either form.
+
+    Raises `UpstreamFailed` if the answer is a failure or no answer at all, and `Refused` or
+    `UpstreamProtocolError` if it is an answer that cannot be read.
+    """
+    form = form_of(data)
+    if form == "stream":
+        parser = SseParser()
+        return _fold(codec, [*parser.feed(data), *parser.close()])
+    try:
+        raw = orjson.loads(data) if form == "body" else None
+    except orjson.JSONDecodeError:
+        raw = None
+    if isinstance(raw, dict):
+        try:
+            return codec.decode_response(cast(JsonObject, raw))
+        except NotAnAnswer as error:
+            message = f"the upstream's answer cannot be read: {error}"
+            raise failed(ApiError("server", message, 502)) from None
+    if isinstance(raw, list) and raw:  # Gemini streams like this unless asked for events
+        return _fold(codec, [_frame(item) for item in cast("list[Any]", raw)])
+    raise failed(ApiError("server", NEITHER, 502))
+
+
+def _frame(value: Any) -> Frame:
+    return Frame(orjson.dumps(value).decode())
+
+
+def _fold(codec: Codec, frames: list[Frame]) -> Response:
+    decoder, fold = codec.stream_decoder(), Fold()
+    for frame in frames:
+        for event in decoder.feed(frame):
+            fold.send(event)
+    if not fold.ended:
+        for event in decoder.close():
+            fold.send(event)
+    if fold.error is not None:
+        raise failed(fold.error)
+    return with_repairs(fold.response(), decoder.repairs)
+
+
+class AnswerReader:
+    """Turns the bytes of an upstream into events, even if a body comes instead of a stream.
+
+    A body is only decoded when it is complete; `feed` returns nothing until then. `is_body` says
+    whether the bytes so far look like a body.
+    """
+
+    def __init__(self, codec: Codec) -> None:
+        self.is_body = False
+        self._codec = codec
+        self._parser = SseParser()
+        self._decoder = codec.stream_decoder()
+        self._begun = False
+        self._ended = False
+        self._body: list[bytes] = []
+        self._body_repairs: tuple[Loss, ...] = ()
+
+    @property
+    def repairs(self) -> list[Loss]:
+        """The values that the upstream left out and that were filled in, so far."""
+        return [*self._body_repairs, *self._decoder.repairs.items]
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events that these bytes complete."""
+        if not self._begun and (start := data.lstrip()):
+            self._begun = True
+            self.is_body = start[:1] in NOT_A_FIELD
+        if self.is_body:
+            self._body.append(data)
+            return []
+        return self._decode(self._parser.feed(data))
+
+    def close(self) -> list[Event]:
+        """The remaining events at the end of the bytes; `Fail` if the stream was cut off."""
+        if self.is_body:
+            return self._read_body()
+        events = self._decode(self._parser.close())
+        return events if self._ended else [*events, *self._decoder.close()]
+
+    def _decode(self, frames: list[Frame]) -> list[Event]:
+        events: list[Event] = []
+        for frame in frames:
+            events += self._decoder.feed(frame)
+        if events and not self._ended:
+            self._ended = any(_ends(event) for event in events)
+        return events
+
+    def _read_body(self) -> list[Event]:
+        try:
+            response = decode_answer(self._codec, b"".join(self._body))
+        except UpstreamProtocolError as error:
+            return [Fail(error_of(error), "end")]
+        except Refused as error:
+            message = f"the upstream's answer cannot be read: {error}"
+            return [Fail(ApiError("server", message, 502), "end")]
+        self._body_repairs = response.repairs
+        return unfold(response)
+
+
+def _ends(event: Event) -> bool:
+    """Whether the answer ends here. After an unreadable frame, readable ones may still follow."""
+    return isinstance(event, End) or (isinstance(event, Fail) and event.cause != "frame")
+
+
+def unfold(response: Response) -> list[Event]:
+    """The events of a whole answer, as if it had been streamed.
+
+    Other members of the body's envelope are left out: streams have a different envelope.
+    """
+    events: list[Event] = [Start(response.id, response.model, response.usage)]
+    for index, block in enumerate(response.message.blocks):
+        events += _block_events(index, block)
+    return [*events, Finish(response.stop, response.usage), End()]
+
+
+def _block_events(index: int, block: Block) -> list[Event]:
+    """One block: opened empty, filled with its whole text by one delta, closed."""
+    match block:
+        case Text(text=text) | Refusal(text=text):
+            opened, deltas = structs.replace(block, text=""), [Delta(index, "text", text)]
+        case Thinking(text=text, signature=signature):
+            opened = structs.replace(block, text="", signature=None)
+            deltas = [Delta(index, "thinking", text)]
+            if signature is not None:
+                deltas.append(Delta(index, "signature", signature))
+        case ToolCall(arguments=arguments):
+            opened = structs.replace(block, arguments="")
+            deltas = [Delta(index, "arguments", arguments)]
+        case _:
+            return [Open(index, block), Close(index)]
+    return [Open(index, opened), *deltas, Close(index, block)]
+
+
+class AnswerOptions(Struct, frozen=True, kw_only=True):
+    """How an answer is written for a client.
+
+    - `created` is the time in the answer, in seconds.
+    - `calls` maps the tool names that the request had to change back to the client's own.
+    - `thinking` is the member in which Chat clients read thinking.
+    - `include_usage` is whether a stream tells the client its token usage.
+    - `shape_id` turns the upstream's id of the answer into one for the client.
+    - `call_id_seed` is a random text: with it, calls for which the upstream sent no id get ids that
+      are unique across answers. Without it they are numbered within the answer.
+    """
+
+    created: int = 0
+    calls: Calls = {}
+    thinking: ThinkingMember = "reasoning_content"
+    include_usage: bool = True
+    shape_id: Callable[[str | None], str] | None = None
+    call_id_seed: str | None = None
+
+
+DEFAULT_OPTIONS = AnswerOptions()
+
+
+class Piece(Struct, frozen=True, gc=False):
+    """Bytes for the client: `now`, and `last`, the end of a good answer.
+
+    A caller that records answers sends `last` only after the answer is stored.
+    """
+
+    now: bytes = b""
+    last: bytes = b""
+
+
+class AnswerWriter:
+    """Writes an answer in the protocol of a client: as a stream, event by event, or as a body."""
+
+    def __init__(self, codec: Codec, options: AnswerOptions = DEFAULT_OPTIONS) -> None:
+        self._codec = codec
+        self._options = options
+        self._encoder = codec.stream_encoder(options.created)
+
+    @property
+    def losses(self) -> list[Loss]:
+        """What the stream could not express, so far."""
+        return self._encoder.losses.items
+
+    def locate_losses(self, locate: Locate) -> None:
+        """Report the losses of the stream in paths of the upstream's answer."""
+        self._encoder.losses.locate = locate
+
+    def write(self, events: Iterable[Event]) -> Piece:
+        """The frames of these events."""
+        options, encode = self._options, self._encoder.send
+        now: list[bytes] = []
+        last: list[bytes] = []
+        for event in events:
+            if type(event) is not Delta:  # nearly all events are deltas
+                if not options.include_usage:
+                    event = _without_usage(event)
+                event = self._place_thinking_event(event)
+            frames = map(write_frame, encode(event))
+            (last if isinstance(event, End) else now).extend(frames)
+        return Piece(b"".join(now), b"".join(last))
+
+    def write_body(self, response: Response, locate: Locate | None = None) -> Encoded:
+        """A whole answer; `locate` gives the paths of losses in the upstream's answer."""
+        place, blocks = self._codec.place_thinking, response.message.blocks
+        if place is not None and any(isinstance(block, Thinking) for block in blocks):
+            member = self._options.thinking
+            placed = tuple(place(b, member) if isinstance(b, Thinking) else b for b in blocks)
+            message = structs.replace(response.message, blocks=placed)
+            response = structs.replace(response, message=message)
+        return self._codec.encode_response(response, self._options.created, locate)
+
+    def _place_thinking_event(self, event: Event) -> Event:
+        place = self._codec.place_thinking
+        if place is None or not isinstance(event, Open | Close):
+            return event
+        if not isinstance(event.block, Thinking):
+            return event
+        return structs.replace(event, block=place(event.block, self._options.thinking))
+
+
+class AnswerTranslator:
+    """Translates one answer from the protocol of an upstream to that of a client.
+
+    A stream goes through `feed` and `close`; a body through `read_body` and `write_body`. On the
+    way, tools get the client's own names back, and the explanation of a refusal becomes part of the
+    answer if the client's protocol has no other place for it.
+
+    `original` is the answer as the upstream sent it, `response` the one that the client gets. Both
+    are complete when `ended` is true and `error` is None.
+    """
+
+    relays_error = False
+    """An upstream's error is never forwarded as it came: it is translated like the rest."""
+
+    def __init__(
+        self,
+        source: Codec,
+        target: Codec,
+        options: AnswerOptions = DEFAULT_OPTIONS,
+        origin: Origin | None = None,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._options = options
+        self._origin = origin
+        self._is_same = source.protocol == target.protocol
+        self._inlines = refusal_must_be_inlined(source, target)
+        self._reader = AnswerReader(source)
+        self._writer = AnswerWriter(target, options)
+        self._writer.locate_losses(self._locate)
+        self._restorer = CallRestorer(options.calls) if options.calls else None
+        self._inliner = RefusalInliner() if self._inlines else None
+        self._original = Fold(origin)
+        # Without renamed tools the two differ in nothing that a fold holds.
+        self._restored = Fold(origin) if options.calls else self._original
+
+    @property
+    def original(self) -> Response:
+        """The streamed answer so far, as the upstream sent it."""
+        return self._original.response()
+
+    @property
+    def response(self) -> Response:
+        """The streamed answer so far, as the client gets it."""
+        response = self._restored.response()
+        return inline_refusal(response) if self._inlines else response
+
+    @property
+    def started(self) -> bool:
+        """Whether anything of a streamed answer has arrived."""
+        return self._original.started
+
+    @property
+    def ended(self) -> bool:
+        """Whether the stream has come to its end: its final event, or an error."""
+        return self._original.ended
+
+    @property
+    def error(self) -> ApiError | None:
+        """The error that ended the stream."""
+        return self._original.error
+
+    @property
+    def losses(self) -> list[Loss]:
+        """What the client's stream could not express, and what the upstream left out."""
+        return [*self._reader.repairs, *self._writer.losses]
+
+    def feed(self, data: bytes) -> Piece:
+        """The client's bytes for these bytes of the upstream."""
+        return self._writer.write(self._translate(self._reader.feed(data)))
+
+    def close(self) -> Piece:
+        """The client's bytes for the end of the upstream's bytes."""
+        return self._writer.write(self._translate(self._reader.close()))
+
+    def fail(self, error: ApiError) -> bytes:
+        """An error that is not the upstream's, as the end of the client's stream."""
+        self._original.send(Fail(error))
+        self._restored.send(Fail(error))
+        return self._writer.write([Fail(error)]).now
+
+    def read_body(self, body: bytes | JsonObject) -> tuple[Response, Response]:
+        """A whole answer: the original, and the one for the client.
+
+        Bytes may be in either form, and raise like `decode_answer`. A JSON object is a body, and
+        raises `Refused` if it is no answer.
+        """
+        if isinstance(body, bytes):
+            original = decode_answer(self._source, body)
+        else:
+            original = self._source.decode_response(body)
+        if self._origin is not None:
+            message = structs.replace(original.message, origin=self._origin)
+            original = structs.replace(original, message=message)
+        options, message = self._options, original.message
+        if options.call_id_seed is not None:
+            message = with_unique_call_ids(message, options.call_id_seed)
+        message = restore_calls(message, options.calls)
+        response = structs.replace(original, message=message)
+        if options.shape_id is not None:
+            response = structs.replace(response, id=options.shape_id(response.id))
+        return original, inline_refusal(response) if self._inlines else response
+
+    def write_body(self, original: Response, response: Response) -> Encoded:
+        """The body for the client; its losses include what the upstream left out."""
+
+        def locate(place: Place) -> str:
+            return self._source.locate_answer(original, place)
+
+        encoded = self._writer.write_body(response, locate)
+        return structs.replace(encoded, losses=[*original.repairs, *encoded.losses])
+
+    @property
+    def stream_sidecar(self) -> JsonObject:
+        """The sidecar of a stream; empty until it has ended well."""
+        if not self.ended or self.error is not None:
+            return {}
+        return self.sidecar(self.original, self._target.encode_response(self.response, 0).body)
+
+    def sidecar(self, original: Response, body: JsonObject) -> JsonObject:
+        """The parts of an answer that the client cannot send back; `body` is what it was sent."""
+        echo = self._target.decode_response(orjson.loads(orjson.dumps(body)))
+        return make_answer_sidecar(original.message, echo.message)
+
+    def _locate(self, place: Place) -> str:
+        return self._source.locate_answer(self.original, place)
+
+    def _translate(self, events: list[Event]) -> list[Event]:
+        """The events for the client; both versions of the answer grow by them."""
+        original, restored = self._original, self._restored
+        options, restorer, inliner = self._options, self._restorer, self._inliner
+        translated: list[Event] = []
+        for event in events:
+            if original.ended and not (self._is_same and isinstance(event, Other | Finish)):
+                continue  # only a client of the same protocol gets what follows the end
+            if type(event) is not Delta:
+                if options.call_id_seed is not None:
+                    event = with_unique_call_id(event, options.call_id_seed)
+                if options.shape_id is not None and isinstance(event, Start):
+                    event = structs.replace(event, id=options.shape_id(event.id))
+            try:
+                original.send(event)
+            except UpstreamProtocolError as error:
+                event = Fail(error_of(error))
+                original.send(event)
+            for known in (event,) if restorer is None else restorer.send(event):
+                if restored is not original:
+                    restored.send(known)
+                if inliner is None or type(known) is Delta:
+                    translated.append(known)
+                else:
+                    translated += inliner.send(known)
+        return translated
+
+
+def _without_usage(event: Event) -> Event:
+    if isinstance(event, Start | Finish) and event.usage is not None:
+        return structs.replace(event, usage=None)
+    return event
