@@ -72,7 +72,7 @@ def test_the_answer_carries_what_the_model_was_not_sent(thread, upstream):
         f"messages[{number}].content[0]" for number in (1, 3, 5)
     ]
     [line] = answer.loss_lines
-    assert "3 times a thinking block" in line
+    assert "3 times dropped thinking block" in line
     assert "messages[1].content[0]" in line
 
 
@@ -105,9 +105,9 @@ def test_the_event_is_a_system_message_for_people_with_the_losses_beside_it(thre
     frame = to_json(report)
     assert (frame["type"], frame["subtype"]) == ("system", "losses")
     assert "gpt-5" in frame["content"]
-    assert "3 times a thinking block" in frame["content"]
+    assert "3 times dropped thinking block" in frame["content"]
     assert "top_k" in frame["content"]
-    assert {"path", "level"} <= frame["losses"][0].keys()
+    assert {"path", "level", "code", "what"} <= frame["losses"][0].keys()
 
 
 def test_a_run_that_loses_nothing_reports_nothing(upstream):

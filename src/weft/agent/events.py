@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from msgspec import Struct, to_builtins
 
 from weft.compact import SystemMessage
-from weft.model import JsonObject, Loss, loss_lines
+from weft.model import JsonObject, Loss, loss_json, loss_lines
 
 
 class TextDelta(Struct, frozen=True, gc=False, tag="text_delta"):
@@ -121,7 +121,9 @@ def to_json(event: AgentEvent) -> JsonObject:
         lines = [f"- {line}" for line in event.lines]
         title = f"**Not everything could be sent to {event.model}:**"
         content = "\n".join([title, "", *lines])
-        return system_json("losses", {"content": content, "losses": to_builtins(event.losses)})
+        return system_json(
+            "losses", {"content": content, "losses": [loss_json(loss) for loss in event.losses]}
+        )
     plain: JsonObject = to_builtins(event)
     return plain
 
