@@ -16,8 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import Request as UrlRequest
-from urllib.request import urlopen
+from urllib.request import Request as UrlRequest, urlopen
 
 import orjson
 

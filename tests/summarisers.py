@@ -15,11 +15,11 @@ from servers import Scripted, Upstream, scripted_upstream
 from weft.agent import Agent
 from weft.catalog import Catalog, load_catalog
 from weft.catalog.catalog import Row as CatalogRow
-from weft.client import ModelClient, Policy, make_provider
+from weft.client import ModelClient, RetryPolicy, make_provider
 from weft.model import Message, ToolCall
 from weft.thread import Thread
 
-ONCE = Policy(attempts=1, statuses=frozenset())
+ONCE = RetryPolicy(attempts=1, statuses=frozenset())
 
 
 def says(text: str, stop: str = "stop") -> Scripted:

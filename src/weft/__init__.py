@@ -14,289 +14,338 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
     )
     from weft.agent import (
         Agent as Agent,
-    )
-    from weft.agent import (
         AgentAnswer as AgentAnswer,
-    )
-    from weft.agent import (
+        AgentEvent as AgentEvent,
         Compaction as Compaction,
+        Confirm as Confirm,
+        ContextUse as ContextUse,
+        Failure as Failure,
+        FunctionTool as FunctionTool,
+        MessageComplete as MessageComplete,
+        TextDelta as TextDelta,
+        ThinkingDelta as ThinkingDelta,
+        ToolEnd as ToolEnd,
+        ToolStart as ToolStart,
+        UsageReport as UsageReport,
     )
     from weft.catalog import (
         Catalog as Catalog,
-    )
-    from weft.catalog import (
+        CatalogRow as CatalogRow,
+        Model as Model,
+        Price as Price,
         add_models as add_models,
-    )
-    from weft.catalog import (
         load_catalog as load_catalog,
     )
+    from weft.client import (
+        Provider as Provider,
+        RetryPolicy as RetryPolicy,
+        make_provider as make_provider,
+    )
     from weft.codec import (
+        CachePolicy as CachePolicy,
+        SystemPolicy as SystemPolicy,
+        Target as Target,
+        ThinkingMember as ThinkingMember,
         apply_last_system_cache_breakpoint as apply_last_system_cache_breakpoint,
-    )
-    from weft.codec import (
         build_anthropic_system_param as build_anthropic_system_param,
-    )
-    from weft.codec import (
         encode_message as encode_message,
     )
     from weft.compact import (
         COMPACT_TOOL as COMPACT_TOOL,
-    )
-    from weft.compact import (
         RECALL_TOOL as RECALL_TOOL,
-    )
-    from weft.compact import (
+        Batch as Batch,
+        Clip as Clip,
         CompactResult as CompactResult,
-    )
-    from weft.compact import (
+        Pin as Pin,
+        Range as Range,
         Replacement as Replacement,
-    )
-    from weft.compact import (
+        StepFailure as StepFailure,
+        Stopped as Stopped,
+        Stripped as Stripped,
+        SummaryBatch as SummaryBatch,
+        SystemMessage as SystemMessage,
+        Thinned as Thinned,
         ToolDefinition as ToolDefinition,
-    )
-    from weft.compact import (
         create_checkpoint_content as create_checkpoint_content,
-    )
-    from weft.compact import (
         generate_checkpoint_id as generate_checkpoint_id,
-    )
-    from weft.compact import (
         validate_compact_input as validate_compact_input,
     )
     from weft.errors import (
         Ambiguous as Ambiguous,
-    )
-    from weft.errors import (
         BudgetExceeded as BudgetExceeded,
-    )
-    from weft.errors import (
         CompactRefused as CompactRefused,
-    )
-    from weft.errors import (
         ConfigError as ConfigError,
-    )
-    from weft.errors import (
+        Damaged as Damaged,
+        JournalError as JournalError,
+        JournalInUse as JournalInUse,
         MergeConflict as MergeConflict,
-    )
-    from weft.errors import (
+        NotAnAnswer as NotAnAnswer,
         NotFound as NotFound,
-    )
-    from weft.errors import (
+        RefMoved as RefMoved,
         Refused as Refused,
-    )
-    from weft.errors import (
         StepLimit as StepLimit,
-    )
-    from weft.errors import (
         StoreError as StoreError,
-    )
-    from weft.errors import (
         SummaryFailed as SummaryFailed,
-    )
-    from weft.errors import (
         ThreadError as ThreadError,
-    )
-    from weft.errors import (
         UpstreamFailed as UpstreamFailed,
-    )
-    from weft.errors import (
+        UpstreamProtocolError as UpstreamProtocolError,
         WeftError as WeftError,
+        WrongValue as WrongValue,
     )
     from weft.history import (
+        Append as Append,
         AttemptReason as AttemptReason,
-    )
-    from weft.history import (
         Conflict as Conflict,
-    )
-    from weft.history import (
+        Diff as Diff,
+        DiffLine as DiffLine,
         Draft as Draft,
-    )
-    from weft.history import (
         ResultConflict as ResultConflict,
-    )
-    from weft.history import (
+        Rewrite as Rewrite,
+        Row as Row,
+        Setup as Setup,
         SetupConflict as SetupConflict,
     )
     from weft.model import (
+        LOSS_CODES as LOSS_CODES,
+        ApiError as ApiError,
+        Audio as Audio,
+        Block as Block,
         Checkpoint as Checkpoint,
-    )
-    from weft.model import (
+        File as File,
+        FileRef as FileRef,
+        Format as Format,
+        Image as Image,
+        Inline as Inline,
         Loss as Loss,
-    )
-    from weft.model import (
+        LossCode as LossCode,
+        LossKind as LossKind,
         Message as Message,
-    )
-    from weft.model import (
+        Opaque as Opaque,
+        Origin as Origin,
+        Params as Params,
+        Reasoning as Reasoning,
+        Redacted as Redacted,
+        Refusal as Refusal,
         Reminder as Reminder,
-    )
-    from weft.model import (
         Request as Request,
-    )
-    from weft.model import (
         Response as Response,
+        Stop as Stop,
+        Text as Text,
+        Thinking as Thinking,
+        Tool as Tool,
+        ToolCall as ToolCall,
+        ToolChoice as ToolChoice,
+        ToolResult as ToolResult,
+        Url as Url,
+        Usage as Usage,
+        Wire as Wire,
+    )
+    from weft.store import (
+        Store as Store,
+        ThreadRecord as ThreadRecord,
     )
     from weft.thread import (
         ArtifactContent as ArtifactContent,
-    )
-    from weft.thread import (
+        Asker as Asker,
         Attempt as Attempt,
-    )
-    from weft.thread import (
         Blame as Blame,
-    )
-    from weft.thread import (
         Budget as Budget,
-    )
-    from weft.thread import (
         BudgetWarning as BudgetWarning,
-    )
-    from weft.thread import (
         CommitInfo as CommitInfo,
-    )
-    from weft.thread import (
+        CompactOptions as CompactOptions,
         CompiledContext as CompiledContext,
-    )
-    from weft.thread import (
         DialogueContent as DialogueContent,
-    )
-    from weft.thread import (
         FreeformContent as FreeformContent,
-    )
-    from weft.thread import (
         Hit as Hit,
-    )
-    from weft.thread import (
         Hooks as Hooks,
-    )
-    from weft.thread import (
         HookWarning as HookWarning,
-    )
-    from weft.thread import (
         InstructionContent as InstructionContent,
-    )
-    from weft.thread import (
         MergePreview as MergePreview,
-    )
-    from weft.thread import (
         OutputContent as OutputContent,
-    )
-    from weft.thread import (
         Preview as Preview,
-    )
-    from weft.thread import (
         ReasoningContent as ReasoningContent,
-    )
-    from weft.thread import (
+        RecallPage as RecallPage,
         Sent as Sent,
-    )
-    from weft.thread import (
+        SentBodyDelta as SentBodyDelta,
+        SentRequest as SentRequest,
         SessionContent as SessionContent,
-    )
-    from weft.thread import (
+        Stats as Stats,
         Thread as Thread,
-    )
-    from weft.thread import (
         ToolIOContent as ToolIOContent,
-    )
-    from weft.thread import (
         Undone as Undone,
-    )
-    from weft.thread import (
+        VendorParams as VendorParams,
         Version as Version,
-    )
-    from weft.thread import (
         extract_text_from_content as extract_text_from_content,
-    )
-    from weft.thread import (
         search as search,
-    )
-    from weft.thread import (
         threads as threads,
-    )
-    from weft.thread import (
         undelete as undelete,
+    )
+    from weft.thread.importing import (
+        Remark as Remark,
+    )
+    from weft.thread.params import (
+        Recipe as Recipe,
+    )
+    from weft.thread.sent import (
+        Receipt as Receipt,
+    )
+    from weft.thread.transfer import (
+        Imported as Imported,
     )
     from weft.translation.streaming import (
         StreamTranslator as StreamTranslator,
     )
     from weft.translation.translate import (
         Translation as Translation,
-    )
-    from weft.translation.translate import (
         decode as decode,
-    )
-    from weft.translation.translate import (
         encode as encode,
-    )
-    from weft.translation.translate import (
         translate as translate,
-    )
-    from weft.translation.translate import (
         translate_error as translate_error,
-    )
-    from weft.translation.translate import (
         translate_response as translate_response,
     )
 
 _NAMES: dict[str, str] = {
     "Agent": "weft.agent",
     "AgentAnswer": "weft.agent",
+    "AgentEvent": "weft.agent",
     "Ambiguous": "weft.errors",
+    "ApiError": "weft.model",
+    "Append": "weft.history",
     "ArtifactContent": "weft.thread",
+    "Asker": "weft.thread",
     "Attempt": "weft.thread",
     "AttemptReason": "weft.history",
+    "Audio": "weft.model",
+    "Batch": "weft.compact",
     "Blame": "weft.thread",
+    "Block": "weft.model",
     "Budget": "weft.thread",
     "BudgetExceeded": "weft.errors",
     "BudgetWarning": "weft.thread",
     "COMPACT_TOOL": "weft.compact",
+    "CachePolicy": "weft.codec",
     "Catalog": "weft.catalog",
+    "CatalogRow": "weft.catalog",
     "Checkpoint": "weft.model",
+    "Clip": "weft.compact",
     "CommitInfo": "weft.thread",
+    "CompactOptions": "weft.thread",
     "CompactRefused": "weft.errors",
     "CompactResult": "weft.compact",
     "Compaction": "weft.agent",
     "CompiledContext": "weft.thread",
     "ConfigError": "weft.errors",
+    "Confirm": "weft.agent",
     "Conflict": "weft.history",
+    "ContextUse": "weft.agent",
+    "Damaged": "weft.errors",
     "DialogueContent": "weft.thread",
+    "Diff": "weft.history",
+    "DiffLine": "weft.history",
     "Draft": "weft.history",
+    "Failure": "weft.agent",
+    "File": "weft.model",
+    "FileRef": "weft.model",
+    "Format": "weft.model",
     "FreeformContent": "weft.thread",
+    "FunctionTool": "weft.agent",
     "Hit": "weft.thread",
     "HookWarning": "weft.thread",
     "Hooks": "weft.thread",
+    "Image": "weft.model",
+    "Imported": "weft.thread.transfer",
+    "Inline": "weft.model",
     "InstructionContent": "weft.thread",
+    "JournalError": "weft.errors",
+    "JournalInUse": "weft.errors",
+    "LOSS_CODES": "weft.model",
     "Loss": "weft.model",
+    "LossCode": "weft.model",
+    "LossKind": "weft.model",
     "MergeConflict": "weft.errors",
     "MergePreview": "weft.thread",
     "Message": "weft.model",
+    "MessageComplete": "weft.agent",
+    "Model": "weft.catalog",
+    "NotAnAnswer": "weft.errors",
     "NotFound": "weft.errors",
+    "Opaque": "weft.model",
+    "Origin": "weft.model",
     "OutputContent": "weft.thread",
+    "Params": "weft.model",
+    "Pin": "weft.compact",
     "Preview": "weft.thread",
+    "Price": "weft.catalog",
+    "Provider": "weft.client",
     "RECALL_TOOL": "weft.compact",
+    "Range": "weft.compact",
+    "Reasoning": "weft.model",
     "ReasoningContent": "weft.thread",
+    "RecallPage": "weft.thread",
+    "Receipt": "weft.thread.sent",
+    "Recipe": "weft.thread.params",
+    "Redacted": "weft.model",
+    "RefMoved": "weft.errors",
+    "Refusal": "weft.model",
     "Refused": "weft.errors",
+    "Remark": "weft.thread.importing",
     "Reminder": "weft.model",
     "Replacement": "weft.compact",
     "Request": "weft.model",
     "Response": "weft.model",
     "ResultConflict": "weft.history",
+    "RetryPolicy": "weft.client",
+    "Rewrite": "weft.history",
+    "Row": "weft.history",
     "Sent": "weft.thread",
+    "SentBodyDelta": "weft.thread",
+    "SentRequest": "weft.thread",
     "SessionContent": "weft.thread",
+    "Setup": "weft.history",
     "SetupConflict": "weft.history",
+    "Stats": "weft.thread",
+    "StepFailure": "weft.compact",
     "StepLimit": "weft.errors",
+    "Stop": "weft.model",
+    "Stopped": "weft.compact",
+    "Store": "weft.store",
     "StoreError": "weft.errors",
     "StreamTranslator": "weft.translation.streaming",
+    "Stripped": "weft.compact",
+    "SummaryBatch": "weft.compact",
     "SummaryFailed": "weft.errors",
+    "SystemMessage": "weft.compact",
+    "SystemPolicy": "weft.codec",
+    "Target": "weft.codec",
+    "Text": "weft.model",
+    "TextDelta": "weft.agent",
+    "Thinking": "weft.model",
+    "ThinkingDelta": "weft.agent",
+    "ThinkingMember": "weft.codec",
+    "Thinned": "weft.compact",
     "Thread": "weft.thread",
     "ThreadError": "weft.errors",
+    "ThreadRecord": "weft.store",
+    "Tool": "weft.model",
+    "ToolCall": "weft.model",
+    "ToolChoice": "weft.model",
     "ToolDefinition": "weft.compact",
+    "ToolEnd": "weft.agent",
     "ToolIOContent": "weft.thread",
+    "ToolResult": "weft.model",
+    "ToolStart": "weft.agent",
     "Translation": "weft.translation.translate",
     "Undone": "weft.thread",
     "UpstreamFailed": "weft.errors",
+    "UpstreamProtocolError": "weft.errors",
+    "Url": "weft.model",
+    "Usage": "weft.model",
+    "UsageReport": "weft.agent",
+    "VendorParams": "weft.thread",
     "Version": "weft.thread",
     "WeftError": "weft.errors",
+    "Wire": "weft.model",
+    "WrongValue": "weft.errors",
     "add_models": "weft.catalog",
     "apply_last_system_cache_breakpoint": "weft.codec",
     "build_anthropic_system_param": "weft.codec",
@@ -307,6 +356,7 @@ _NAMES: dict[str, str] = {
     "extract_text_from_content": "weft.thread",
     "generate_checkpoint_id": "weft.compact",
     "load_catalog": "weft.catalog",
+    "make_provider": "weft.client",
     "open": "weft._open",
     "search": "weft.thread",
     "threads": "weft.thread",

@@ -10,8 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 from weft.errors import ConfigError, ThreadError
-from weft.thread import Budget, Models, Target, Thread
-from weft.thread import open as open_thread
+from weft.thread import Budget, Models, Target, Thread, open as open_thread
 
 if TYPE_CHECKING:
     from weft.client import ModelClient

@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.client import LOOP, RELAY, Policy, plan_retry
+from weft.client import LOOP, RELAY, RetryPolicy, plan_retry
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from weft.client import LOOP, RELAY, Policy, plan_retry
         (RELAY, 1, 0, None, 0.1),  # the gateway repeats what never arrived
         (RELAY, 1, 529, None, None),  # and leaves the rest to the client's own retries
         (RELAY, 2, 0, None, None),
-        (Policy(attempts=9, statuses=frozenset({500}), longest=2.0), 8, 500, None, 2.0),
+        (RetryPolicy(attempts=9, statuses=frozenset({500}), longest=2.0), 8, 500, None, 2.0),
     ],
 )
 def test_a_retry_is_planned_from_values_alone(policy, attempt, status, retry_after, delay):

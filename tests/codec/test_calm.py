@@ -5,8 +5,7 @@ import random
 
 import orjson
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import weft
 from corpus import recorded

@@ -8,8 +8,7 @@ from time import perf_counter
 
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import weft
 from weft.codec.sidecar import differing

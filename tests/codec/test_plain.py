@@ -4,19 +4,18 @@ import copy
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from corpus import recorded
-from weft.codec.anthropic.blocks import WRITERS
-from weft.codec.anthropic.blocks import Writer as BlockWriter
-from weft.codec.anthropic.blocks import decode_content as read_blocks
-from weft.codec.anthropic.plain import decode_plain as plain_blocks
-from weft.codec.anthropic.plain import write_plain as write_blocks
+from weft.codec.anthropic.blocks import (
+    WRITERS,
+    Writer as BlockWriter,
+    decode_content as read_blocks,
+)
+from weft.codec.anthropic.plain import decode_plain as plain_blocks, write_plain as write_blocks
 from weft.codec.base import Losses, parsed
 from weft.codec.chat.messages import Writer, decode_message
-from weft.codec.chat.plain import decode_plain as plain_message
-from weft.codec.chat.plain import write_plain
+from weft.codec.chat.plain import decode_plain as plain_message, write_plain
 from weft.codec.pairing import turn_of
 from weft.errors import Refused
 from weft.model import Message, Request, Text, ToolCall, ToolResult

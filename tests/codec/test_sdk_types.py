@@ -1,8 +1,7 @@
 """Every body that goes on a wire, judged by the official SDK of that wire."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import weft
 from corpus import recorded, sent_by_clients

@@ -6,8 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import weft
 from weft.codec import CallRestorer, Losses, restore_calls

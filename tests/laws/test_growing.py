@@ -3,8 +3,7 @@ sent before by its very bytes, and a body that says an old turn otherwise is pai
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import weft
 from corpus import recorded, sent_by_clients

@@ -10,8 +10,7 @@ What counts as the same, and is no difference:
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import weft
 from corpus import recorded, sent_by_clients

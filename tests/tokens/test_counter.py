@@ -1,8 +1,7 @@
 """Counts: exact for OpenAI's vocabularies, near for the others, and never an exception."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from weft.errors import ConfigError
 from weft.model import (

@@ -36,8 +36,8 @@ from weft.client import (
     LOOP,
     OFFLINE_MODEL,
     HttpClient,
-    Policy,
     Provider,
+    RetryPolicy,
     SentBody,
     ask,
     find_upstream,
@@ -89,9 +89,9 @@ from weft.thread import (
     answer_for,
     ask_within,
     no_answer_within,
+    open as open_thread,
     read_attachments,
 )
-from weft.thread import open as open_thread
 
 from .events import (
     AgentEvent,
@@ -194,7 +194,7 @@ class Agent:
         steps: int = STEPS,
         pace: float = 0.0,
         catalog: Catalog | None = None,
-        policy: Policy = LOOP,
+        policy: RetryPolicy = LOOP,
         compaction: Compaction | None = AUTO,
         temperature: float | None = None,
         max_tokens: int | None = None,

@@ -6,13 +6,13 @@ it is given; what no row says has the default, so an unknown model is a usable o
 user's own (`[[model]]` in `weft.toml`, `add_models` in Python) win over the shipped ones.
 """
 
-from .catalog import Catalog, Model, Price, Row, add_models, cost, load_catalog, read_tables
+from .catalog import Catalog, CatalogRow, Model, Price, add_models, cost, load_catalog, read_tables
 
 __all__ = [
     "Catalog",
+    "CatalogRow",
     "Model",
     "Price",
-    "Row",
     "add_models",
     "cost",
     "load_catalog",

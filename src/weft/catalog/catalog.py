@@ -91,7 +91,7 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     price: Price | None = None
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class CatalogRow(Struct, frozen=True, kw_only=True):
     """One `[[model]]` table: which models it is about, and what it says of them.
 
     `match` is a pattern of names, `upstream` one of deployments. With `below`, the row is only
@@ -124,7 +124,7 @@ class Row(Struct, frozen=True, kw_only=True):
 class Catalog(Struct, frozen=True):
     """All rows, in file order; `found` and `vendors` are what was answered so far."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[CatalogRow, ...]
     found: dict[tuple[str, str], Model] = field(default_factory=dict[tuple[str, str], Model])
     vendors: dict[str, str] = field(default_factory=dict[str, str])
 
@@ -169,7 +169,7 @@ class Catalog(Struct, frozen=True):
         return fields
 
 
-_added: tuple[Row, ...] = ()
+_added: tuple[CatalogRow, ...] = ()
 """Rows that the program added for all of the process."""
 
 
@@ -192,7 +192,7 @@ def load_catalog(
     `path` is a TOML file with `[[model]]` tables, such as `weft.toml`; `models` are the same
     tables as dicts. Raises `ConfigError` naming the file and the key that is wrong.
     """
-    rows: tuple[Row, ...] = ()
+    rows: tuple[CatalogRow, ...] = ()
     if path is not None:
         try:
             text = _read(path)
@@ -203,7 +203,7 @@ def load_catalog(
     return Catalog(_default().rows + rows) if rows else _default()
 
 
-def read_rows(text: str, where: str, *, own: bool = True) -> tuple[Row, ...]:
+def read_rows(text: str, where: str, *, own: bool = True) -> tuple[CatalogRow, ...]:
     """The `[[model]]` tables of a TOML text; raises `ConfigError` naming the wrong key."""
     import tomllib  # slow to import, and most processes read one small file
 
@@ -214,7 +214,7 @@ def read_rows(text: str, where: str, *, own: bool = True) -> tuple[Row, ...]:
     return read_tables(table.get("model", []), where, own=own)
 
 
-def read_tables(tables: Any, where: str, *, own: bool = True) -> tuple[Row, ...]:
+def read_tables(tables: Any, where: str, *, own: bool = True) -> tuple[CatalogRow, ...]:
     """Rows from tables that a file or a program holds; raises `ConfigError`."""
     prefix = f"{where}: " if where else ""
     if isinstance(tables, str | Mapping) or not isinstance(tables, Iterable):
@@ -223,7 +223,7 @@ def read_tables(tables: Any, where: str, *, own: bool = True) -> tuple[Row, ...]
     return tuple(_read_table(raw, f"{prefix}model[{number}]", own) for number, raw in rows)
 
 
-def _read_table(raw: Any, where: str, own: bool) -> Row:
+def _read_table(raw: Any, where: str, own: bool) -> CatalogRow:
     if not isinstance(raw, Mapping):
         raise ConfigError(f"{where} must be a table with `match`")
     fields = dict(cast("Mapping[str, Any]", raw))
@@ -237,7 +237,7 @@ def _read_table(raw: Any, where: str, own: bool) -> Row:
         convert(fields, Model)
     except ValidationError as error:
         raise ConfigError(f"{where} ({match}): {error}") from None
-    return Row(match=match, upstream=upstream, fields=fields, below=below, own=own)
+    return CatalogRow(match=match, upstream=upstream, fields=fields, below=below, own=own)
 
 
 @cache
@@ -246,7 +246,7 @@ def _default() -> Catalog:
 
 
 @cache
-def _shipped() -> tuple[Row, ...]:
+def _shipped() -> tuple[CatalogRow, ...]:
     return read_rows(_read(SHIPPED), "catalog.toml", own=False)
 
 

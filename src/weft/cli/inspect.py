@@ -12,8 +12,7 @@ import orjson
 from weft.history import Diff, Row, read_branches
 from weft.model import Message, ToolCall, ToolResult, speaker, spoken
 from weft.store import Store, ThreadRecord, open_store
-from weft.thread import CompiledContext, Hit, Thread, read_title, threads
-from weft.thread import search as search_store
+from weft.thread import CompiledContext, Hit, Thread, read_title, search as search_store, threads
 from weft.thread.formats import to_text
 from weft.thread.searching import ROLES
 

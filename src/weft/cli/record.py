@@ -6,8 +6,7 @@ from collections.abc import Callable
 from weft.errors import ConfigError
 from weft.model import JsonObject
 from weft.store import open_store
-from weft.thread import Content, DialogueContent, Thread
-from weft.thread import open as open_thread
+from weft.thread import Content, DialogueContent, Thread, open as open_thread
 
 from .main import DEFAULT_THREAD
 from .threads import (

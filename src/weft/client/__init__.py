@@ -25,7 +25,7 @@ from .provider import (
     read_provider,
 )
 from .reply import STREAM_TYPE, OfflineReply, Reply, read_all, shape_id
-from .retry import LOOP, RELAY, Policy, plan_retry
+from .retry import LOOP, RELAY, RetryPolicy, plan_retry
 
 __all__ = [
     "AUTH",
@@ -41,9 +41,9 @@ __all__ = [
     "HttpClient",
     "ModelClient",
     "OfflineReply",
-    "Policy",
     "Provider",
     "Reply",
+    "RetryPolicy",
     "Route",
     "SentBody",
     "UpstreamTable",

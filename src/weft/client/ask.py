@@ -20,7 +20,7 @@ from weft.model import ApiError, Event, Fail, Fold, Loss, Request, Response
 from .http import CallLimits, HttpClient
 from .provider import OFFLINE, Provider
 from .reply import Reply, read_all
-from .retry import LOOP, Policy
+from .retry import LOOP, RetryPolicy
 
 ERROR_CHARACTERS = 1000
 """How much of an error body that is not JSON becomes the error's message."""
@@ -35,7 +35,7 @@ class ModelClient:
         name: str,
         catalog: Catalog,
         *,
-        policy: Policy = LOOP,
+        policy: RetryPolicy = LOOP,
         idle: float | None = None,
     ) -> None:
         """`idle` is the longest pause in an answer, in seconds (default: that of `CallLimits`)."""
@@ -78,7 +78,7 @@ async def ask(
     request: Request,
     *,
     catalog: Catalog,
-    policy: Policy = LOOP,
+    policy: RetryPolicy = LOOP,
 ) -> Response | ApiError:
     """The whole answer, or the error that came instead; an upstream's failure is not raised."""
     fold = Fold(provider.origin(request.model))
@@ -103,7 +103,7 @@ async def stream(
     request: Request,
     *,
     catalog: Catalog,
-    policy: Policy = LOOP,
+    policy: RetryPolicy = LOOP,
     pace: float = 0.0,
     on_body: Callable[[SentBody], None] | None = None,
 ) -> AsyncIterator[Event]:
@@ -156,7 +156,7 @@ def write_body(provider: Provider, request: Request, catalog: Catalog) -> SentBo
 
 
 async def _post(
-    http: HttpClient, provider: Provider, request: Request, body: bytes, policy: Policy
+    http: HttpClient, provider: Provider, request: Request, body: bytes, policy: RetryPolicy
 ) -> Reply:
     headers = {
         "content-type": "application/json",

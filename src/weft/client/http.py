@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from .provider import Provider
 from .reply import Reply
-from .retry import Policy
+from .retry import RetryPolicy
 
 if TYPE_CHECKING:
     from .pool import Pool
@@ -60,13 +60,18 @@ class HttpClient:
             self._pool = None
 
     async def post(
-        self, provider: Provider, path: str, body: bytes, headers: Mapping[str, str], policy: Policy
+        self,
+        provider: Provider,
+        path: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        policy: RetryPolicy,
     ) -> Reply:
         """Send a body; retries as the policy says, then raises `UpstreamFailed`."""
         return await self._open().call("POST", provider, path, body, headers, policy)
 
     async def get(
-        self, provider: Provider, path: str, headers: Mapping[str, str], policy: Policy
+        self, provider: Provider, path: str, headers: Mapping[str, str], policy: RetryPolicy
     ) -> Reply:
         """Read a resource, with the same retries and errors."""
         return await self._open().call("GET", provider, path, None, headers, policy)

@@ -22,7 +22,7 @@ from weft.errors import UpstreamFailed
 
 from .http import CallLimits
 from .provider import Provider
-from .retry import UNREACHED, Policy, plan_retry
+from .retry import UNREACHED, RetryPolicy, plan_retry
 
 BAD_GATEWAY = 502
 UNAVAILABLE = 503
@@ -169,7 +169,7 @@ class Pool:
         path: str,
         body: bytes | None,
         headers: Mapping[str, str],
-        policy: Policy,
+        policy: RetryPolicy,
     ) -> HttpReply:
         """Make a call; retries as the policy says, then raises `UpstreamFailed`."""
         attempt = 1

@@ -14,7 +14,7 @@ UNREACHED = 0
 """Stands for a status where no connection was made: the upstream has seen nothing."""
 
 
-class Policy(Struct, frozen=True, kw_only=True):
+class RetryPolicy(Struct, frozen=True, kw_only=True):
     """How often, and after which answers, to ask again; delays double from `first` to `longest`."""
 
     attempts: int
@@ -24,12 +24,12 @@ class Policy(Struct, frozen=True, kw_only=True):
     patience: float = 60.0
 
 
-RELAY = Policy(attempts=2, statuses=frozenset({UNREACHED}), first=0.1)
-LOOP = Policy(attempts=4, statuses=RETRYABLE | {UNREACHED})
+RELAY = RetryPolicy(attempts=2, statuses=frozenset({UNREACHED}), first=0.1)
+LOOP = RetryPolicy(attempts=4, statuses=RETRYABLE | {UNREACHED})
 
 
 def plan_retry(
-    policy: Policy, attempt: int, status: int, retry_after: str | None = None
+    policy: RetryPolicy, attempt: int, status: int, retry_after: str | None = None
 ) -> float | None:
     """Seconds to wait before attempt `attempt + 1`; None to give up.
 

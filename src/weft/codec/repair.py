@@ -51,8 +51,7 @@ from weft.model import (
 
 from .base import CONVERSATION, INLINE, Losses, SystemPolicy, members
 from .fields import report_ext
-from .pairing import NO_RESULT as NO_RESULT
-from .pairing import Pairing, Turn, turn_of
+from .pairing import NO_RESULT as NO_RESULT, Pairing, Turn, turn_of
 
 CONTINUED = "(continued)"
 

@@ -14,8 +14,7 @@ from msgspec import Struct, convert
 from weft.compact import Replacement
 from weft.model import Block, Checkpoint, Message, Text, Thinking, ToolCall
 from weft.store import Store
-from weft.thread import CommitInfo, Thread
-from weft.thread import open as open_thread
+from weft.thread import CommitInfo, Thread, open as open_thread
 
 SAMPLE = "sample-nightly-export"
 MARK = {"sample": True}

@@ -12,8 +12,7 @@ from weft.errors import Refused
 from weft.history import read_branches
 from weft.model import JsonObject
 from weft.store import Store, ThreadRecord
-from weft.thread import Thread
-from weft.thread import open as open_thread
+from weft.thread import Thread, open as open_thread
 
 from .auth import Caller, may_see, own_name
 from .state import State

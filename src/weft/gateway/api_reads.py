@@ -14,8 +14,7 @@ from weft.history import read_branches, shows
 from weft.ids import Id
 from weft.model import JsonObject
 from weft.store import Step, Store, ThreadRecord
-from weft.thread import Thread, threads
-from weft.thread import open as open_thread
+from weft.thread import Thread, open as open_thread, threads
 from weft.tokens import counter_for
 
 from .api_call import DEFAULT_BRANCH, Answer, ApiCall, AsyncAnswer

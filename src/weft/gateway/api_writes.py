@@ -8,8 +8,7 @@ from weft.compact import SystemMessage, validate_compact_input
 from weft.errors import Refused
 from weft.history import PRIORITIES
 from weft.model import JsonObject
-from weft.thread import Thread, Undone, threads
-from weft.thread import undelete as bring_back
+from weft.thread import Thread, Undone, threads, undelete as bring_back
 from weft.thread.refs import NAMED
 from weft.tokens import counter_for
 

@@ -18,8 +18,7 @@ from msgspec import Struct
 from weft.history import match_key, read_branches
 from weft.model import Message, Opaque, Text, is_system
 from weft.store import Store
-from weft.thread import Thread
-from weft.thread import open as open_thread
+from weft.thread import Thread, open as open_thread
 
 from .codex_compaction import OPENING
 

@@ -24,8 +24,7 @@ from .auth import admit
 from .errors import internal_failure, refusal, upstream_failure
 from .exchange import converse, read_request
 from .exchange_log import ExchangeLog, write_line
-from .google import COUNT, METHODS, read_address, show_key, way_out
-from .google import PROTOCOL as GOOGLE
+from .google import COUNT, METHODS, PROTOCOL as GOOGLE, read_address, show_key, way_out
 from .guard import Guard
 from .models import dialect, models
 from .outgoing import is_direct, write_outgoing

@@ -14,8 +14,7 @@ from weft.model import JsonObject
 from .asgi import ClientLeft, Inbound, Outbound
 from .auth import admit, upstream_credentials
 from .errors import failure
-from .google import METHODS, is_google, show_key
-from .google import PROTOCOL as GOOGLE
+from .google import METHODS, PROTOCOL as GOOGLE, is_google, show_key
 from .guard import Guard
 from .listings import COMMON, LISTING_SECONDS, LISTINGS, PREFIX
 from .state import State

@@ -14,8 +14,7 @@ from weft.demo.tools import demo_tools
 from weft.errors import Refused, WeftError
 from weft.history import Row
 from weft.model import JsonObject, Origin
-from weft.thread import Thread
-from weft.thread import open as open_thread
+from weft.thread import Thread, open as open_thread
 from weft.tokens import counter_for
 
 from .api_call import ApiCall

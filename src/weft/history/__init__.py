@@ -13,7 +13,7 @@ from .attempts import (
 )
 from .compile import HIDDEN_KINDS, Count, View, show_rows, shows
 from .conflict import CHOICES, AnyConflict, Choose, Conflict, ResultConflict, SetupConflict
-from .diff import Delta, Diff, diff_rows
+from .diff import Diff, DiffLine, diff_rows
 from .forget import Erased, forget_text, plan_forget
 from .fsck import OBJECT_FORMAT, Report, end_where_readable, examine, repair
 from .gc import Swept, sweep
@@ -89,8 +89,8 @@ __all__ = [
     "CommitKind",
     "Conflict",
     "Count",
-    "Delta",
     "Diff",
+    "DiffLine",
     "Draft",
     "Erased",
     "Insert",

@@ -12,7 +12,7 @@ from .compile import Count, shows
 from .objects import Row
 
 
-class Delta(Struct, frozen=True):
+class DiffLine(Struct, frozen=True):
     """One line that is not the same in both lists."""
 
     kind: Literal["added", "removed", "changed"]
@@ -28,7 +28,7 @@ class Delta(Struct, frozen=True):
 class Diff(Struct, frozen=True):
     """All differences, in the order in which a reader meets them."""
 
-    changes: tuple[Delta, ...]
+    changes: tuple[DiffLine, ...]
     tokens_before: int
     tokens_after: int
 
@@ -62,17 +62,17 @@ def diff_rows(before: Sequence[Row], after: Sequence[Row], count: Count) -> Diff
     """The way from one list to the other; a line that is hidden counts as not there."""
     old = {row.id: row for row in before if row.id is not None and shows(row)}
     new = {row.id: row for row in after if row.id is not None and shows(row)}
-    changes: list[Delta] = []
-    came: list[Delta] = []
+    changes: list[DiffLine] = []
+    came: list[DiffLine] = []
     gone = iter(list(old.items()))
     for slot, row in new.items():
         if slot not in old:
-            came.append(Delta("added", slot, None, row))
+            came.append(DiffLine("added", slot, None, row))
             continue
         changes += [*_gone_before(gone, slot, new), *came]
         came.clear()
         if old[slot] != row:
-            changes.append(Delta("changed", slot, old[slot], row))
+            changes.append(DiffLine("changed", slot, old[slot], row))
     changes += [*_gone_before(gone, None, new), *came]
     return Diff(
         tuple(changes),
@@ -83,16 +83,16 @@ def diff_rows(before: Sequence[Row], after: Sequence[Row], count: Count) -> Diff
 
 def _gone_before(
     old: Iterator[tuple[Id, Row]], until: Id | None, new: dict[Id, Row]
-) -> Iterator[Delta]:
+) -> Iterator[DiffLine]:
     """The lines that left, from where the reader stands up to the line `until`."""
     for slot, row in old:
         if slot == until:
             return
         if slot not in new:
-            yield Delta("removed", slot, row, None)
+            yield DiffLine("removed", slot, row, None)
 
 
-def _lines(changes: Sequence[Delta]) -> Iterator[str]:
+def _lines(changes: Sequence[DiffLine]) -> Iterator[str]:
     for delta in changes:
         for row, sign in ((delta.before, "-"), (delta.after, "+")):
             if row is not None:

@@ -15,8 +15,7 @@ from .asker import Models
 from .budget import Budget, check_budget
 from .handle import Handle
 from .looking import LIMIT, Hit
-from .removing import check_thread_name, list_deleted
-from .removing import undelete as bring_back
+from .removing import check_thread_name, list_deleted, undelete as bring_back
 from .searching import Moment, make_filter, search_all
 from .thread import Thread
 

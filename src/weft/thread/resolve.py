@@ -13,8 +13,7 @@ from weft.errors import Ambiguous, NotFound, ThreadError, WrongValue
 from weft.history import TAG, Append, Rewrite, Row, View, decode_body, new_slot, read_rows
 from weft.ids import SIZE, Id
 
-from .arguments import check_name as check_line
-from .arguments import check_text
+from .arguments import check_name as check_line, check_text
 from .handle import Handle
 from .info import CommitInfo
 

@@ -33,8 +33,7 @@ from weft.history import (
 )
 from weft.ids import Id
 from weft.model import Checkpoint, Message, is_system
-from weft.store import CommitRecord, Landing
-from weft.store import Step as StoredStep
+from weft.store import CommitRecord, Landing, Step as StoredStep
 from weft.thread.handle import Handle
 from weft.thread.source_lines import Attachment, read_attachment, spoken, write_attachment
 
