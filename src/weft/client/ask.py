@@ -13,7 +13,7 @@ import orjson
 from msgspec import Struct, structs
 
 from weft.catalog import Catalog, Model
-from weft.codec import CODECS, AnswerReader, Codec, error_of
+from weft.codec import CODECS, AnswerReader, Codec, error_of, write_request
 from weft.errors import Refused, UpstreamProtocolError
 from weft.model import ApiError, Event, Fail, Fold, Loss, Request, Response
 
@@ -150,9 +150,9 @@ def write_body(provider: Provider, request: Request, catalog: Catalog) -> SentBo
     """The streaming request body for this provider; raises `Refused`."""
     streaming = structs.replace(request, params=structs.replace(request.params, stream=True))
     target = provider.target(catalog, request.model)
-    encoded = CODECS[provider.protocol].encode_request(streaming, target)
-    body = provider.write_body(encoded.body, target.model, streams=True)
-    return SentBody(body, tuple(encoded.losses))
+    written = write_request(streaming, CODECS[provider.protocol], target)
+    body = provider.write_body(written.body, target.model, streams=True)
+    return SentBody(body, tuple(written.losses))
 
 
 async def _post(

@@ -43,9 +43,10 @@ if TYPE_CHECKING:
     )
     from .anthropic import apply_last_system_cache_breakpoint
     from .anthropic.messages import build_anthropic_system_param, encode_message
-    from .calm import carry
     from .echoes import is_plain, replace_answers
     from .errors import concerns_restored, error_of, failed
+    from .fast_path import SimpleRequest, read_simple
+    from .outgoing import WrittenRequest, write_request
     from .pairing import pair_messages
     from .repair import refuse_system_media
     from .sidecar import (
@@ -95,7 +96,10 @@ __getattr__ = lazy_names(
         "apply_sidecar": "weft.codec.sidecar",
         "build_anthropic_system_param": "weft.codec.anthropic.messages",
         "calls_of": "weft.codec.sidecar",
-        "carry": "weft.codec.calm",
+        "SimpleRequest": "weft.codec.fast_path",
+        "WrittenRequest": "weft.codec.outgoing",
+        "read_simple": "weft.codec.fast_path",
+        "write_request": "weft.codec.outgoing",
         "check_sidecar": "weft.codec.sidecar",
         "concerns_restored": "weft.codec.errors",
         "decode_answer": "weft.codec.answer",
@@ -129,17 +133,18 @@ __all__ = [
     "Frame",
     "Losses",
     "Piece",
+    "SimpleRequest",
     "SseParser",
     "StreamDecoder",
     "StreamEncoder",
     "SystemPolicy",
     "Target",
     "ThinkingMember",
+    "WrittenRequest",
     "apply_last_system_cache_breakpoint",
     "apply_sidecar",
     "build_anthropic_system_param",
     "calls_of",
-    "carry",
     "check_sidecar",
     "concerns_restored",
     "decode_answer",
@@ -153,6 +158,7 @@ __all__ = [
     "model_of",
     "pair_messages",
     "parsed",
+    "read_simple",
     "refuse_system_media",
     "replace_answers",
     "splice",
@@ -160,4 +166,5 @@ __all__ = [
     "unfold",
     "verbatim",
     "write_frame",
+    "write_request",
 ]

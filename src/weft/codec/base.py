@@ -30,7 +30,7 @@ from weft.model import (
 )
 
 if TYPE_CHECKING:
-    from .calm import Lane
+    from .fast_path import FastPath
 
 SystemPolicy = Literal["auto", "inline", "demote", "merge"]
 CachePolicy = Literal["keep", "auto"]
@@ -191,8 +191,8 @@ class Codec(Struct, frozen=True):
     `decode_request` also takes the model's name, for wires whose body has none. `stream_encoder`
     takes the time that goes into the frames, because a machine reads no clock. `request_path` is
     the path such a request is posted to, by model and whether it streams. `locate_answer` is where
-    this wire says what stands at a place of an answer. `calm` is the short way for conversations
-    with nothing unusual about them, where there is one. `explains` is whether this wire tells why
+    this wire says what stands at a place of an answer. `fast_path` translates simple
+    conversations without the model's values. `explains` is whether this wire tells why
     an answer may not be given beside the stop, not in the answer itself. `failed_stops` are the
     stop reasons that mean a failure. `stream_errors` are the kinds of error that clients of this
     protocol recognise only inside a stream. `marks_end` is whether a stream has a terminal event;
@@ -211,7 +211,7 @@ class Codec(Struct, frozen=True):
     decode_error: Callable[[Any, int], ApiError]
     encode_error: Callable[[ApiError], tuple[int, JsonObject]]
     request_path: Callable[[str, bool], str]
-    calm: "Lane | None" = None
+    fast_path: "FastPath | None" = None
     explains: bool = False
     failed_stops: Mapping[str, ErrorKind] = {}
     stream_errors: frozenset[ErrorKind] = frozenset()

@@ -22,6 +22,7 @@ from weft.codec import (
     parsed,
     refuse_system_media,
     splice,
+    write_request,
 )
 from weft.codec.anthropic.wire import MAX_MARKS
 from weft.errors import Refused
@@ -117,15 +118,14 @@ def write_outgoing(
         refuse_system_only(request, codec)
     writer = CODECS[provider.protocol]
     target = provider.target(state.catalog, route.model)
-    encoded = writer.encode_request(structs.replace(request, model=route.model), target)
+    written = write_request(structs.replace(request, model=route.model), writer, target)
     streams = bool(request.params.stream)
-    path = writer.request_path(route.model, streams)
     return Outgoing(
-        path,
-        provider.write_body(encoded.body, target.model, streams=streams),
+        written.path,
+        provider.write_body(written.body, target.model, streams=streams),
         {**base, **paid},
-        tuple(encoded.losses),
-        encoded.calls,
+        tuple(written.losses),
+        written.calls,
     )
 
 
@@ -151,19 +151,20 @@ def apply_rules(
     try:
         raw: JsonObject = orjson.loads(body)
         own = codec.decode_request(raw, model)
-        encoded = codec.encode_request(own, structs.replace(target, embed=parsed, enforce=True))
+        enforced = structs.replace(target, embed=parsed, enforce=True)
+        written = write_request(own, codec, enforced)
     except (Refused, orjson.JSONDecodeError):
         return body, ()
     ruled = RULED[codec.protocol]
     wanted = {
-        key: encoded.body[key] if key in ruled else value
+        key: written.body[key] if key in ruled else value
         for key, value in raw.items()
-        if key not in ruled or key in encoded.body
+        if key not in ruled or key in written.body
     }
-    wanted |= {key: encoded.body[key] for key in ruled if key in encoded.body}
+    wanted |= {key: written.body[key] for key in ruled if key in written.body}
     if wanted == raw:
         return body, ()
-    return splice(body, raw, wanted), tuple(encoded.losses)
+    return splice(body, raw, wanted), tuple(written.losses)
 
 
 def may_apply(codec: Codec, request: Request, target: Target) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, cast
 from msgspec import Struct, structs
 
 from weft.catalog import Model, load_catalog
-from weft.codec import CODECS, SystemPolicy, Target
+from weft.codec import CODECS, SystemPolicy, Target, write_request
 from weft.errors import ConfigError, Refused, ThreadError
 from weft.function_tools import FunctionTool, read_tool
 from weft.history import Setup
@@ -92,14 +92,14 @@ def write_params(
         rest=rest,
     )
     target = Target(found, recipe.system)
-    encoded = CODECS[recipe.protocol].encode_request(request, target)
-    body = {key: value for key, value in encoded.body.items() if value is not None}
+    request_body = write_request(request, CODECS[recipe.protocol], target)
+    body = {key: value for key, value in request_body.body.items() if value is not None}
     if recipe.protocol == GEMINI:
         body = _gemini_arguments(body, model)
     if model is None:
         body.pop("model", None)
     written = VendorParams(body)
-    written.losses = (*unsaid, *encoded.losses)
+    written.losses = (*unsaid, *request_body.losses)
     written.recipe = recipe
     written.written = frozenset(written)
     return written

@@ -18,16 +18,18 @@ from weft.codec import (
     AnswerTranslator,
     CachePolicy,
     Codec,
+    SimpleRequest,
     SystemPolicy,
     Target,
     ThinkingMember,
     apply_sidecar,
     calls_of,
-    carry,
     make_sidecar,
     model_of,
     parsed,
+    read_simple,
     verbatim,
+    write_request,
 )
 from weft.errors import Refused
 from weft.model import (
@@ -90,71 +92,77 @@ def translate(
     check_policies(system, cache)
     reader, writer = find_codec(source, "source"), find_codec(target, "target")
     rows = catalog or load_catalog()
-
-    def whole() -> Translation:
-        return _translate(
-            body, reader, writer, rows, model, system, strict, cache, sidecar, upstream
-        )
-
-    if isinstance(body, dict) or sidecar or cache != "keep":
-        return whole()
-    carried = carry(
-        body,
-        reader,
-        writer,
-        model,
-        lambda request: Target(rows.find(request.model, upstream), system, cache, verbatim),
-    )
-    if carried is None:
-        return whole()
-    if strict:
-        refuse_losses(carried.losses)
-    request = carried.request
-    path = writer.request_path(request.model, bool(request.params.stream))
-    return Translation(carried.body, carried.losses, path, lambda: whole().sidecar)
-
-
-def _translate(
-    body: Body,
-    reader: Codec,
-    writer: Codec,
-    rows: Catalog,
-    model: str | None,
-    system: SystemPolicy,
-    strict: bool,
-    cache: CachePolicy,
-    sidecar: JsonObject | None,
-    upstream: str,
-) -> Translation:
-    """Translation through the model, which takes every body there is."""
-    raw, as_bytes = read_body(body)
-    if model is None and sidecar and "model" not in raw:
-        model = model_of(sidecar)  # a body without one comes home to the one it was made of
-    decoded = reader.decode_request(raw, model)
-    request = decoded if not sidecar else apply_sidecar(decoded, sidecar)
-    if sidecar and system == "auto" and request.wire is not decoded.wire:
-        system = "inline"  # the caller's own body, restored whole: nothing in it is moved
+    incoming = _Incoming(body, reader, model, sidecar)
+    request = incoming.read_for(writer)
+    if sidecar and system == "auto" and incoming.is_restored:
+        system = "inline"  # the caller's own body, restored exactly: no system message moves
+    as_bytes = not isinstance(body, dict)
     goal = Target(
-        rows.find(request.model, upstream), system, cache, verbatim if as_bytes else parsed
+        rows.find(incoming.model, upstream), system, cache, verbatim if as_bytes else parsed
     )
-    encoded = writer.encode_request(request, goal)
+    written = write_request(request, writer, goal)
     if strict:
-        refuse_losses(encoded.losses)
+        refuse_losses(written.losses)
 
     def make() -> JsonObject:
-        wire = encoded.body if not as_bytes else orjson.loads(orjson.dumps(encoded.body))
+        translated = orjson.loads(orjson.dumps(written.body)) if as_bytes else written.body
+        decoded = incoming.decoded
         home = Target(rows.find(decoded.model), "auto", "keep")
         return make_sidecar(
             decoded,
-            writer.decode_request(wire, request.model),
-            lambda echoed: reader.encode_request(echoed, home).body,
-            raw,
-            encoded.calls,
-            named="model" in wire,
+            writer.decode_request(translated, incoming.model),
+            lambda echoed: write_request(echoed, reader, home).body,
+            incoming.raw,
+            written.calls,
+            named="model" in translated,
         )
 
-    path = writer.request_path(request.model, bool(request.params.stream))
-    return Translation(write_body(encoded.body, as_bytes), encoded.losses, path, make)
+    return Translation(write_body(written.body, as_bytes), written.losses, written.path, make)
+
+
+class _Incoming:
+    """A request body to translate, decoded as late as possible.
+
+    After `read_for`, `model` is the model it names, and `is_restored` tells whether the sidecar
+    gave back the exact original.
+    """
+
+    def __init__(
+        self, body: Body, reader: Codec, model: str | None, sidecar: JsonObject | None
+    ) -> None:
+        self._body = body
+        self._reader = reader
+        self._renamed = model
+        self._sidecar = sidecar
+        self.model = ""
+        self.is_restored = False
+
+    def read_for(self, writer: Codec) -> Request | SimpleRequest:
+        """What is written for this codec."""
+        if not isinstance(self._body, dict) and not self._sidecar:
+            simple = read_simple(
+                self._body, self._reader, writer, self._renamed, lambda: self.decoded
+            )
+            if simple is not None:
+                self.model = simple.setup.model
+                return simple
+        request = self.decoded
+        if self._sidecar:
+            request = apply_sidecar(request, self._sidecar)
+            self.is_restored = request.wire is not self.decoded.wire
+        self.model = request.model
+        return request
+
+    @cached_property
+    def raw(self) -> JsonObject:
+        return read_body(self._body)[0]
+
+    @cached_property
+    def decoded(self) -> Request:
+        model = self._renamed
+        if model is None and self._sidecar and "model" not in self.raw:
+            model = model_of(self._sidecar)  # Gemini's body has none; the original had one
+        return self._reader.decode_request(self.raw, model)
 
 
 @checked_function
@@ -227,11 +235,9 @@ def encode(
     check_policies(system, cache)
     codec = find_codec(protocol, "protocol")
     rows = catalog or load_catalog()
-    encoded = codec.encode_request(
-        request, Target(rows.find(request.model, upstream), system, cache)
-    )
-    path = codec.request_path(request.model, bool(request.params.stream))
-    return Translation(encoded.body, encoded.losses, path)
+    target = Target(rows.find(request.model, upstream), system, cache)
+    written = write_request(request, codec, target)
+    return Translation(written.body, written.losses, written.path)
 
 
 def check_policies(system: str, cache: str) -> None:

@@ -3,8 +3,8 @@
 from weft.codec.base import Codec
 
 from .cache import apply_last_system_cache_breakpoint
-from .calm import LANE
 from .errors import decode_error, encode_error
+from .fast_path import FAST_PATH
 from .request import decode_request, encode_request
 from .response import decode_response, encode_response, locate_answer
 from .stream_in import StreamDecoder
@@ -28,7 +28,7 @@ CODEC = Codec(
     decode_error=decode_error,
     encode_error=encode_error,
     request_path=request_path,
-    calm=LANE,
+    fast_path=FAST_PATH,
     explains=True,
     failed_stops=FAILED_STOPS,
 )

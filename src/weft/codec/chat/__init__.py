@@ -2,8 +2,8 @@
 
 from weft.codec.base import Codec
 
-from .calm import LANE
 from .errors import decode_error, encode_error
+from .fast_path import FAST_PATH
 from .request import decode_request, encode_request
 from .response import decode_response, encode_response, locate_answer, place_thinking
 from .stream_in import StreamDecoder
@@ -27,7 +27,7 @@ CODEC = Codec(
     decode_error=decode_error,
     encode_error=encode_error,
     request_path=request_path,
-    calm=LANE,
+    fast_path=FAST_PATH,
     failed_stops=FAILED_STOPS,
     place_thinking=place_thinking,
 )

@@ -15,7 +15,7 @@ import orjson
 from msgspec import Struct, structs
 
 from weft.catalog import load_catalog
-from weft.codec import CODECS, Target, thread_path
+from weft.codec import CODECS, Target, thread_path, write_request
 from weft.errors import WeftError
 from weft.history import Setup, show_rows
 from weft.model import JsonObject, Loss, Message, Place, Request, make_loss
@@ -120,10 +120,10 @@ def _as_listed(said: _Said, listed: Listed, marks: Mapping[Place, Any]) -> Writt
         wire=None if wire is None else structs.replace(wire, locate=thread_path),
     )
     found = load_catalog().find(listed.model or "")
-    encoded = CODECS[listed.protocol].encode_request(request, Target(found))
-    losses = (*said.unsaid, *encoded.losses)
-    body = {name: encoded.body[name] for name in listed.body if name in encoded.body}
-    body |= {name: value for name, value in encoded.body.items() if name not in ("model", *body)}
+    written = write_request(request, CODECS[listed.protocol], Target(found))
+    losses = (*said.unsaid, *written.losses)
+    body = {name: written.body[name] for name in listed.body if name in written.body}
+    body |= {name: value for name, value in written.body.items() if name not in ("model", *body)}
     return _shaped(body, listed), losses
 
 

@@ -1,4 +1,4 @@
-"""Calm conversations of this wire: calls and results are blocks of messages that take turns."""
+"""The fast path of Anthropic Messages: calls and results are blocks of alternating turns."""
 
 from typing import Annotated, Any
 
@@ -8,16 +8,16 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from weft.catalog import Model
 from weft.codec.base import Losses
-from weft.codec.calm import (
+from weft.codec.fast_path import (
     Assistant,
     Call,
-    Calm,
+    ErrorFlag,
+    FastPath,
     Function,
-    Lane,
-    Outcome,
+    NotSimple,
     Result,
     Shape,
-    Unusual,
+    SimpleBody,
     User,
     Words,
     body_of,
@@ -52,49 +52,49 @@ class ToolResult(Shape, tag="tool_result"):
     is_error: bool | UnsetType = UNSET
 
 
-Said = Annotated[str, Meta(min_length=1)]
+Content = Annotated[str, Meta(min_length=1)]
 
 
 class UserTurn(Shape, tag="user", tag_field="role"):
-    content: Said | Annotated[list[TextBlock | ToolResult], Meta(min_length=1)]
+    content: Content | Annotated[list[TextBlock | ToolResult], Meta(min_length=1)]
 
 
 class AssistantTurn(Shape, tag="assistant", tag_field="role"):
-    content: Said | Annotated[list[TextBlock | ToolUse], Meta(min_length=1)]
+    content: Content | Annotated[list[TextBlock | ToolUse], Meta(min_length=1)]
 
 
 decode = msgspec.json.Decoder(body_of(UserTurn | AssistantTurn, READ)).decode
 
 
-def read(body: bytes | str) -> Calm:
+def read(body: bytes | str) -> SimpleBody:
     """The conversation; the `system` beside it is part of the setup."""
-    calm = read_with(decode, body)
-    said: list[Any] = []
-    for number, message in enumerate(calm.said):
+    simple = read_with(decode, body)
+    messages: list[Any] = []
+    for number, message in enumerate(simple.messages):
         blocks = message.content
         if type(blocks) is str:
-            said.append(message)
+            messages.append(message)
         elif type(message) is AssistantTurn:
-            said.append(_read_calling(blocks) or message)
+            messages.append(_read_calls(blocks) or message)
         elif type(blocks[0]) is ToolResult:
             for at, block in enumerate(blocks):
                 if type(block) is not ToolResult:
-                    raise Unusual
-                said.append(Result(block.tool_use_id, block.content))
+                    raise NotSimple
+                messages.append(Result(block.tool_use_id, block.content))
                 if block.is_error is not UNSET:
                     path = f"messages[{number}].content[{at}]"
-                    calm.outcomes.append(Outcome(path, block.is_error, block.content))
+                    simple.error_flags.append(ErrorFlag(path, block.is_error, block.content))
         elif all(type(block) is TextBlock for block in blocks):
-            said.append(message)
+            messages.append(message)
         else:
-            raise Unusual
-    calm.said = said
-    return calm
+            raise NotSimple
+    simple.messages = messages
+    return simple
 
 
-def _read_calling(blocks: list[Any]) -> Assistant | None:
-    """The words and the calls behind them; `None` where there are only words."""
-    words: list[Any] = []
+def _read_calls(blocks: list[Any]) -> Assistant | None:
+    """The texts and the calls behind them; `None` if there are only texts."""
+    texts: list[Any] = []
     calls: list[Call] = []
     try:
         for block in blocks:
@@ -102,64 +102,65 @@ def _read_calling(blocks: list[Any]) -> Assistant | None:
                 function = Function(block.name, orjson.dumps(block.input).decode())
                 calls.append(Call(block.id, "function", function))
             elif calls:
-                raise Unusual
+                raise NotSimple
             else:
-                words.append(block)
-    except orjson.JSONEncodeError:  # a number of more digits than it writes
-        raise Unusual from None
+                texts.append(block)
+    except orjson.JSONEncodeError:  # an integer beyond 64 bits
+        raise NotSimple from None
     if not calls:
         return None
-    if len(words) == 1:
-        return Assistant(words[0].text, calls)
-    return Assistant(words or None, calls)
+    if len(texts) == 1:
+        return Assistant(texts[0].text, calls)
+    return Assistant(texts or None, calls)
 
 
-def write(calm: Calm, model: Model, losses: Losses) -> list[Any]:
-    """The messages: results that stand together in one, words as they are."""
-    said = calm.said
-    if type(said[0]) is Assistant:
-        raise Unusual  # a user speaks first
-    if type(said[-1]) is Assistant:
+def write(simple: SimpleBody, model: Model, losses: Losses) -> list[Any]:
+    """The messages; consecutive results share one user message."""
+    if type(simple.messages[0]) is Assistant:
+        raise NotSimple  # a user message must come first
+    last = simple.messages[-1]
+    if type(last) is Assistant:
         if not model.prefill:
-            raise Unusual
-        _strip_trailing_space(said[-1], f"messages[{calm.first + len(said) - 1}].content", losses)
+            raise NotSimple
+        path = f"messages[{simple.first + len(simple.messages) - 1}].content"
+        _strip_trailing_space(last, path, losses)
     messages: list[Any] = []
     results: list[Any] = []
-    for one in said:
-        if type(one) is Result:
+    for message in simple.messages:
+        if type(message) is Result:
             if not results:
                 messages.append(UserTurn(results))
-            results.append(ToolResult(one.tool_call_id, one.content))
+            results.append(ToolResult(message.tool_call_id, message.content))
         else:
             results = []
-            messages.append(_write_turn(one))
+            messages.append(_write_turn(message))
     return messages
 
 
 def _strip_trailing_space(last: Assistant, path: str, losses: Losses) -> None:
-    """What the assistant has begun, without blanks at its end."""
+    """Anthropic refuses a prefill that ends in white space."""
     content = last.content
     if not isinstance(content, str):
         if content and content[-1].text != content[-1].text.rstrip():
-            raise Unusual
+            raise NotSimple
     elif content != content.rstrip():
         report_trailing_space(path, losses)
         last.content = content.rstrip()
         if not last.content:
-            raise Unusual
+            raise NotSimple
 
 
-def _write_turn(one: User | Assistant) -> Any:
-    content = one.content
+def _write_turn(message: User | Assistant) -> Any:
+    content = message.content
     if isinstance(content, str):
         if content.isspace():
-            raise Unusual
+            raise NotSimple
     elif content and any(not text.text or text.text.isspace() for text in content):
-        raise Unusual
-    if type(one) is not Assistant or not one.tool_calls:
-        return one
+        raise NotSimple
+    if type(message) is not Assistant or not message.tool_calls:
+        return message
     blocks: list[Any] = [TextBlock(content)] if isinstance(content, str) else list(content or ())
-    for call in one.tool_calls:
+    for call in message.tool_calls:
         arguments = call.function.arguments
         _check_object(arguments)
         blocks.append(WrittenToolUse(call.id, call.function.name, Raw(arguments)))
@@ -168,11 +169,11 @@ def _write_turn(one: User | Assistant) -> Any:
 
 def _check_object(text: str) -> None:
     try:
-        given = orjson.loads(text)
+        value = orjson.loads(text)
     except ValueError:
-        raise Unusual from None
-    if type(given) is not dict:
-        raise Unusual
+        raise NotSimple from None
+    if type(value) is not dict:
+        raise NotSimple
 
 
-LANE = Lane(read, write, legal_id)
+FAST_PATH = FastPath(read, write, legal_id)
