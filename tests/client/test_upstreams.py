@@ -10,8 +10,11 @@ import pytest
 import weft
 from servers import Scripted, scripted_upstream
 from weft.catalog import load_catalog
-from weft.client import HOMES, find_upstream, make_provider, read_tables
+from weft.client import find_upstream, make_provider, read_tables
+from weft.codec import CODECS
 from weft.errors import ConfigError
+
+HOMES = {protocol: codec.http.vendor.url for protocol, codec in CODECS.items()}
 
 CATALOG = load_catalog()
 URLS = {

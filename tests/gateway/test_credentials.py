@@ -10,10 +10,13 @@ import orjson
 import pytest
 
 from servers import REQUEST_PATHS, Scripted, post, scripted_upstream, weft_serve
-from weft.client import HOMES, make_provider
+from weft.client import make_provider
+from weft.codec import CODECS
 from weft.errors import ConfigError
 from weft.gateway import Flags, Settings, read_settings
 from weft.gateway.auth import brings_credentials, upstream_credentials
+
+HOMES = {protocol: codec.http.vendor.url for protocol, codec in CODECS.items()}
 
 OPEN = Settings()
 KEYED = Settings(keys=frozenset({"0" * 64}))

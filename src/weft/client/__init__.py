@@ -5,7 +5,6 @@ from weft.demo import OFFLINE_MODEL
 from .ask import ModelClient, SentBody, ask, read_error, stream
 from .http import CallLimits, HttpClient
 from .models import (
-    VENDORS,
     Route,
     UpstreamTable,
     find_route,
@@ -16,10 +15,7 @@ from .models import (
     read_upstreams,
 )
 from .provider import (
-    AUTH,
-    HOMES,
     OFFLINE,
-    Auth,
     Provider,
     make_provider,
     read_provider,
@@ -28,15 +24,11 @@ from .reply import STREAM_TYPE, OfflineReply, Reply, read_all, shape_id
 from .retry import LOOP, RELAY, RetryPolicy, plan_retry
 
 __all__ = [
-    "AUTH",
-    "HOMES",
     "LOOP",
     "OFFLINE",
     "OFFLINE_MODEL",
     "RELAY",
     "STREAM_TYPE",
-    "VENDORS",
-    "Auth",
     "CallLimits",
     "HttpClient",
     "ModelClient",

@@ -28,11 +28,11 @@ from typing import Any
 from msgspec import Struct, ValidationError, convert, field, structs
 
 from weft.catalog import Catalog
-from weft.codec import CachePolicy, SystemPolicy, ThinkingMember
+from weft.codec import CODECS, CachePolicy, SystemPolicy, ThinkingMember, Vendor
 from weft.errors import ConfigError, Refused
 from weft.model import Origin
 
-from .provider import HOMES, OFFLINE, Provider, make_provider, read_provider
+from .provider import OFFLINE, Provider, make_provider, read_provider
 
 NAME_LIMIT = 500
 """Longest model name in characters. Real names have at most about a hundred."""
@@ -119,22 +119,15 @@ def _nearest(providers: Sequence[Provider], protocol: str) -> Provider:
     return next((p for p in providers if p.protocol == protocol), providers[0])
 
 
-class Vendor(Struct, frozen=True, gc=False):
-    """An upstream that needs no configuration: its name here, and the variables of its SDKs."""
+def list_vendors() -> list[tuple[str, Vendor]]:
+    """All protocols with a vendor, in the order in which the vendors' own servers are tried.
 
-    name: str
-    protocol: str
-    vendor: str
-    key_variable: str
-    url_variable: str
+    A vendor with two protocols is asked by the one whose upstream has the vendor's own name.
+    """
+    vendors = [(name, codec.http.vendor) for name, codec in CODECS.items()]
+    known = [(name, vendor) for name, vendor in vendors if vendor is not None]
+    return sorted(known, key=lambda row: row[1].upstream != row[1].maker)
 
-
-VENDORS = (
-    Vendor("anthropic", "anthropic", "anthropic", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
-    Vendor("openai", "openai-responses", "openai", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
-    Vendor("openai-chat", "openai-chat", "openai", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
-    Vendor("gemini", "gemini", "google", "GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"),
-)
 
 _PRINTABLE = re.compile(r"[\x21-\x7e]+")
 
@@ -192,7 +185,10 @@ def read_upstreams(
             raise ConfigError(f"two upstreams are named {name!r}")
     if providers:
         return tuple(providers)
-    return tuple(_vendor_provider(vendor, environ, base_urls=base_urls) for vendor in VENDORS)
+    return tuple(
+        _vendor_provider(protocol, vendor, environ, base_urls=base_urls)
+        for protocol, vendor in list_vendors()
+    )
 
 
 def find_upstream(
@@ -221,15 +217,20 @@ def find_upstream(
             return find_route(model, "", providers, catalog, pays=False)
     except Refused as refused:
         raise ConfigError(_unfound(model, refused)) from None
-    vendor = _named_vendor(provider) if provider is not None else _vendor_of(model, catalog)
-    if vendor is None and base_url is None:
+    row = _named_vendor(provider) if provider is not None else _vendor_of(model, catalog)
+    if row is None and base_url is None:
         raise ConfigError(f"the vendor of model {model!r} is not known: say provider= or base_url=")
-    if vendor is None:
+    if row is None:
         found = make_provider("custom", "openai-chat", base_url or "", key=api_key)
         return Route(found, model)
-    found = _vendor_provider(vendor, environ, base_urls=True, base_url=base_url, key=api_key)
+    protocol, vendor = row
+    found = _vendor_provider(
+        protocol, vendor, environ, base_urls=True, base_url=base_url, key=api_key
+    )
     if found.keyed and found.key is None:
-        raise ConfigError(f"{vendor.name} needs a key: set {vendor.key_variable}, or say api_key=")
+        raise ConfigError(
+            f"{vendor.upstream} needs a key: set {vendor.key_variable}, or say api_key="
+        )
     return Route(found, model)
 
 
@@ -275,6 +276,7 @@ def _table_key(table: UpstreamTable, environ: Mapping[str, str]) -> str | None:
 
 
 def _vendor_provider(
+    protocol: str,
     vendor: Vendor,
     environ: Mapping[str, str],
     *,
@@ -284,34 +286,35 @@ def _vendor_provider(
 ) -> Provider:
     moved = environ.get(vendor.url_variable, "").strip() if base_urls else ""
     place = "base_url" if base_url is not None else vendor.url_variable
-    url = base_url or moved or HOMES[vendor.protocol]
+    url = base_url or moved or vendor.url
     made = make_provider(
-        vendor.name,
-        vendor.protocol,
+        vendor.upstream,
+        protocol,
         url,
         key=key or read_key(environ, vendor.key_variable),
         place=place,
     )
-    return structs.replace(made, keyed=made.at_vendor, vendor=vendor.vendor)
+    return structs.replace(made, keyed=made.at_vendor, vendor=vendor.maker)
 
 
-def _named_vendor(name: str) -> Vendor:
-    for vendor in VENDORS:
-        if name in (vendor.name, vendor.protocol):
-            return vendor
-    known = ", ".join(vendor.name for vendor in VENDORS)
+def _named_vendor(name: str) -> tuple[str, Vendor]:
+    vendors = list_vendors()
+    for protocol, vendor in vendors:
+        if name in (vendor.upstream, protocol):
+            return protocol, vendor
+    known = ", ".join(vendor.upstream for _, vendor in vendors)
     raise ConfigError(f"no provider {name!r}: known are {known}, or give a `Provider`")
 
 
-def _vendor_of(model: str, catalog: Catalog) -> Vendor | None:
+def _vendor_of(model: str, catalog: Catalog) -> tuple[str, Vendor] | None:
     maker = catalog.vendor_of(model)
-    return next((vendor for vendor in VENDORS if vendor.vendor == maker), None)
+    return next((row for row in list_vendors() if row[1].maker == maker), None)
 
 
 def _unfound(model: str, refused: Refused) -> str:
     if refused.status != 404:
         return refused.message
-    variables = ", ".join(dict.fromkeys(vendor.key_variable for vendor in VENDORS))
+    variables = ", ".join(dict.fromkeys(vendor.key_variable for _, vendor in list_vendors()))
     return (
         f"no API key for the model {model!r}: set {variables} (its vendor's), "
         f"or say provider= and base_url=; {OFFLINE.models[0].rstrip('*')!r} needs none"

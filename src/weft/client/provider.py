@@ -18,54 +18,7 @@ from weft.model import JsonObject, Origin
 _SPEC = re.compile(r"(?P<name>[A-Za-z0-9._-]+)=(?P<protocol>[a-z-]+):(?P<url>https?://\S+)")
 
 
-class Auth(Struct, frozen=True, gc=False):
-    """The header that carries a key, and its prefix there.
-
-    `accepted` are all headers in which a client may bring its own credentials for this vendor.
-    """
-
-    header: str
-    prefix: str = ""
-    accepted: tuple[str, ...] = ()
-
-
-AUTH: dict[str, Auth] = {
-    "anthropic": Auth("x-api-key", accepted=("x-api-key", "authorization")),
-    "openai-chat": Auth("authorization", "Bearer ", ("authorization", "api-key")),
-    "openai-responses": Auth("authorization", "Bearer ", ("authorization", "api-key")),
-    "gemini": Auth("x-goog-api-key", accepted=("x-goog-api-key", "authorization")),
-}
-"""How each protocol's own vendor is paid: https://docs.anthropic.com/en/api/overview,
-https://platform.openai.com/docs/api-reference/authentication and
-https://ai.google.dev/gemini-api/docs/api-key"""
-
-HEADERS: dict[str, tuple[tuple[str, str], ...]] = {
-    "anthropic": (("anthropic-version", "2023-06-01"),),
-}
-"""What a vendor demands of every request beside the key."""
-
-STREAM_MEMBERS: dict[str, JsonObject] = {
-    "openai-chat": {"stream_options": {"include_usage": True}},
-}
-"""What a request must say for its stream to tell what it cost, where that is not the default:
-https://platform.openai.com/docs/api-reference/chat/create#chat-create-stream_options"""
-
-THINKING_MEMBERS: dict[str, JsonObject] = {
-    "openai-responses": {"include": ["reasoning.encrypted_content"]},
-}
-"""What a request must say for a model that thinks to hand its thinking out, sealed, so that it can
-be handed back: https://platform.openai.com/docs/guides/reasoning#encrypted-reasoning-items. Models
-that do not think refuse it."""
-
 VERSIONS = ("/v1", "/v1beta")
-
-HOMES: dict[str, str] = {
-    "anthropic": "https://api.anthropic.com",
-    "openai-chat": "https://api.openai.com",
-    "openai-responses": "https://api.openai.com",
-    "gemini": "https://generativelanguage.googleapis.com",
-}
-
 
 OPENAI_HOSTS = frozenset({"api.openai.com"})
 OPENAI_DOMAINS = (".api.openai.com", ".openai.azure.com", ".cognitiveservices.azure.com")
@@ -115,13 +68,13 @@ class Provider(Struct, frozen=True, kw_only=True):
     @property
     def at_vendor(self) -> bool:
         """Whether this is the protocol's own vendor: its exact host, over TLS."""
-        home = HOMES.get(self.protocol)
-        if home is None:
+        vendor = CODECS[self.protocol].http.vendor if self.protocol in CODECS else None
+        if vendor is None:
             return False
         url = urlsplit(self.base_url)
         return (url.scheme, url.hostname, url.port or 443) == (
             "https",
-            urlsplit(home).hostname,
+            urlsplit(vendor.url).hostname,
             443,
         )
 
@@ -166,7 +119,7 @@ class Provider(Struct, frozen=True, kw_only=True):
         """The key, in the header where this protocol wants it; empty without a key."""
         if self.key is None:
             return {}
-        auth = AUTH[self.protocol]
+        auth = CODECS[self.protocol].http.auth
         return {auth.header: auth.prefix + self.key}
 
 
@@ -202,15 +155,16 @@ def make_provider(
         raise ConfigError(f"upstream {name!r} speaks {protocol!r}; known protocols: {known}")
     if (fault := find_url_fault(url)) is not None:
         raise ConfigError(f"upstream {name!r}: {place} {fault}")
+    http = CODECS[protocol].http
     return Provider(
         name=name,
         protocol=protocol,
         base_url=url,
         key=key,
         models=models,
-        headers=HEADERS.get(protocol, ()),
-        stream_members=STREAM_MEMBERS.get(protocol, {}),
-        thinking_members=THINKING_MEMBERS.get(protocol, {}),
+        headers=http.headers,
+        stream_members=http.stream_members,
+        thinking_members=http.thinking_members,
         system=system,
         cache=cache,
         pass_through=pass_through,

@@ -13,21 +13,20 @@ from uuid import uuid4
 import orjson
 from msgspec import structs
 
-from weft.codec import AnswerOptions, AnswerWriter, Codec
+from weft.codec import CODECS, AnswerOptions, AnswerWriter, Codec
 from weft.model import Event, Origin, Request, Start, fold
 
 STREAM_TYPE = "text/event-stream"
 
-ID_PREFIXES = {"anthropic": "msg_", "openai-chat": "chatcmpl-", "openai-responses": "resp_"}
-"""How the ids of answers begin, in protocols whose clients may look at that."""
-
 
 def shape_id(protocol: str, id: str | None = None) -> str:
-    """An answer's id in the shape of a protocol: the one it had elsewhere, or a new one."""
-    bare = uuid4().hex[:24] if id is None else id
-    for prefix in ID_PREFIXES.values():
-        bare = bare.removeprefix(prefix)
-    return ID_PREFIXES.get(protocol, "") + bare
+    """An answer's id as this protocol writes ids: the given one, or a new one."""
+    prefix = CODECS[protocol].http.id_prefix
+    if id is None:
+        return prefix + uuid4().hex[:24]
+    for codec in CODECS.values():
+        id = id.removeprefix(codec.http.id_prefix)
+    return prefix + id
 
 
 class Reply(Protocol):

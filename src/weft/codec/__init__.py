@@ -3,30 +3,33 @@
 A codec is imported when it is first asked for.
 """
 
-from collections.abc import Iterator, Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from weft.lazy import lazy_names
 
 from .base import (
-    CONVERSATION,
     INLINE,
+    Auth,
     CachePolicy,
     Calls,
     Codec,
     Encoded,
     Frame,
+    Http,
     Losses,
+    ModelList,
+    PreviousAnswer,
     StreamDecoder,
     StreamEncoder,
     SystemPolicy,
     Target,
     ThinkingMember,
+    Vendor,
     parsed,
     thread_path,
     verbatim,
 )
+from .registry import CODECS
 from .splice import splice
 from .sse import SseParser, write_frame
 
@@ -57,32 +60,6 @@ if TYPE_CHECKING:
         merge_answers,
         model_of,
     )
-
-HOMES = {
-    "anthropic": "weft.codec.anthropic",
-    "openai-chat": "weft.codec.chat",
-    "openai-responses": "weft.codec.responses",
-    "gemini": "weft.codec.gemini",
-}
-
-
-class Codecs(Mapping[str, Codec]):
-    """The codecs by protocol."""
-
-    def __getitem__(self, protocol: str) -> Codec:
-        return import_module(HOMES[protocol]).CODEC
-
-    def __contains__(self, protocol: object) -> bool:
-        return protocol in HOMES
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(HOMES)
-
-    def __len__(self) -> int:
-        return len(HOMES)
-
-
-CODECS = Codecs()
 
 __getattr__ = lazy_names(
     __name__,
@@ -120,19 +97,22 @@ __getattr__ = lazy_names(
 
 __all__ = [
     "CODECS",
-    "CONVERSATION",
     "INLINE",
     "AnswerOptions",
     "AnswerReader",
     "AnswerTranslator",
     "AnswerWriter",
+    "Auth",
     "CachePolicy",
     "Calls",
     "Codec",
     "Encoded",
     "Frame",
+    "Http",
     "Losses",
+    "ModelList",
     "Piece",
+    "PreviousAnswer",
     "SimpleRequest",
     "SseParser",
     "StreamDecoder",
@@ -140,6 +120,7 @@ __all__ = [
     "SystemPolicy",
     "Target",
     "ThinkingMember",
+    "Vendor",
     "WrittenRequest",
     "apply_last_system_cache_breakpoint",
     "apply_sidecar",

@@ -26,6 +26,7 @@ from weft.model import (
     Request,
     Response,
     Thinking,
+    is_system,
     make_loss,
 )
 
@@ -41,15 +42,6 @@ official one: most clients read `reasoning_content`, those of OpenRouter `reason
 INLINE = "@inline"
 """Where `Request.raw` counts the system messages that lead the list itself, on a wire that has a
 place for them before it; never written to any wire."""
-
-
-CONVERSATION = {
-    "anthropic": "messages",
-    "openai-chat": "messages",
-    "openai-responses": "input",
-    "gemini": "contents",
-}
-"""The member of a body that holds the conversation."""
 
 
 class Frame(Struct, frozen=True, gc=False):
@@ -185,8 +177,120 @@ class ResponseEncoder(Protocol):
     ) -> Encoded: ...
 
 
+class Auth(Struct, frozen=True, gc=False):
+    """The request header that carries an API key, and the prefix of its value.
+
+    `accepted` are all headers in which a client may send its own credentials to this vendor.
+    """
+
+    header: str
+    prefix: str = ""
+    accepted: tuple[str, ...] = ()
+
+
+class Vendor(Struct, frozen=True, gc=False):
+    """The vendor's own server, which needs no configuration but a key.
+
+    `upstream` is its name in Weft, `url` its base URL, `maker` the vendor's name in the catalogue.
+    The two variables are those of the vendor's SDK.
+    """
+
+    upstream: str
+    url: str
+    maker: str
+    key_variable: str
+    url_variable: str
+
+
+class ModelList(Struct, frozen=True, gc=False):
+    """Where a server of this protocol lists its models, and which members name them.
+
+    `query` asks for the whole list; without it some vendors send only the first page.
+    """
+
+    path: str = "/v1/models"
+    rows: str = "data"
+    name: str = "id"
+    query: str = ""
+
+
+class PreviousAnswer(Struct, frozen=True, gc=False):
+    """How a request names the stored answer that it continues, instead of sending the conversation.
+
+    `read` takes the value of `member` and returns the answer's id. `keeps_setup` tells whether the
+    system messages and tools of the earlier request still apply.
+    """
+
+    member: str
+    read: Callable[[Any], str | None]
+    keeps_setup: bool = False
+
+
+def has_inline_system(request: Request, protocol: str) -> bool:
+    """Whether a system message is in the list of messages, in a protocol with a member for it."""
+    if any(map(is_system, request.messages[1:])):
+        return True
+    return bool(request.raw.get(protocol, {}).get(INLINE))
+
+
+def has_refused_developer(request: Request, target: Target) -> bool:
+    """Whether a message has the role `developer`, and the target's model does not take it."""
+    roles = {message.role for message in request.messages if is_system(message)}
+    return "developer" in roles and not target.model.developer
+
+
+KEEP_ALIVE = b": keep-alive\n"
+"""A comment line without a blank line after it: a comment and a blank line would be an empty event,
+which some clients cannot read (https://github.com/openai/openai-python/issues/2722)."""
+
+
+def always(_body: JsonObject) -> bool:
+    return True
+
+
+class Http(Struct, frozen=True, kw_only=True):
+    """What a protocol's servers and clients expect of HTTP, beside the bodies.
+
+    - `vendor`: the protocol's own vendor, if it has one.
+    - `headers`: headers that every request needs beside the key.
+    - `paths`: paths under which a server takes requests whose body names the model.
+    - `count_path`, `count_member`: where a server counts tokens, and the member with the count.
+    - `keep_alive`: bytes that may be sent between two events of a stream.
+    - `id_prefix`: how ids of answers begin, because clients of some protocols check it.
+    - `stream_members`: request members that make a stream report its usage.
+    - `thinking_members`: request members that make a reasoning model return its thinking encrypted,
+      so that it can be sent back. Models without reasoning refuse them.
+    - `wants_usage`: whether a streamed request asks for its usage.
+    - `previous`: how a request continues a stored answer, if the protocol has that.
+    - `stored_ids`: a body's references to what its vendor stores (conversations, items, caches), as
+      pairs of path and id.
+    """
+
+    vendor: Vendor | None = None
+    auth: Auth
+    headers: tuple[tuple[str, str], ...] = ()
+    paths: tuple[str, ...] = ()
+    count_path: str | None = None
+    count_member: str = ""
+    models: ModelList = ModelList()
+    keep_alive: bytes = KEEP_ALIVE
+    id_prefix: str = ""
+    stream_members: JsonObject = {}
+    thinking_members: JsonObject = {}
+    wants_usage: Callable[[JsonObject], bool] = always
+    previous: PreviousAnswer | None = None
+    stored_ids: Callable[[JsonObject], list[tuple[str, str]]] = lambda _body: []
+
+
 class Codec(Struct, frozen=True):
     """One protocol, both ways.
+
+    `conversation` is the member of a request that holds the messages, `answer` the member by which
+    a whole answer is recognised, `empty_request` the smallest valid body. `rewritten` are the
+    members that an upstream's rules may change in a body of this same protocol.
+    `rules_apply` tells whether a rule of the target could change such a body: usually none does.
+    `needs_user_message` tells that the vendor refuses a conversation without one. `http` has the
+    facts about HTTP.
 
     `decode_request` also takes the model's name, for wires whose body has none. `stream_encoder`
     takes the time that goes into the frames, because a machine reads no clock. `request_path` is
@@ -211,6 +315,13 @@ class Codec(Struct, frozen=True):
     decode_error: Callable[[Any, int], ApiError]
     encode_error: Callable[[ApiError], tuple[int, JsonObject]]
     request_path: Callable[[str, bool], str]
+    http: Http
+    conversation: str
+    answer: str
+    empty_request: JsonObject
+    rewritten: tuple[str, ...]
+    needs_user_message: bool = False
+    rules_apply: Callable[[Request, Target], bool] = lambda _request, _target: False
     fast_path: "FastPath | None" = None
     explains: bool = False
     failed_stops: Mapping[str, ErrorKind] = {}

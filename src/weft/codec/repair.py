@@ -49,9 +49,10 @@ from weft.model import (
     texts,
 )
 
-from .base import CONVERSATION, INLINE, Losses, SystemPolicy, members
+from .base import INLINE, Losses, SystemPolicy, members
 from .fields import report_ext
 from .pairing import NO_RESULT as NO_RESULT, Pairing, Turn, turn_of
+from .registry import CODECS
 
 CONTINUED = "(continued)"
 
@@ -399,7 +400,9 @@ def _says_nothing(turn: Turn, losses: Losses) -> bool:
 
 def report_system_only(request: Request, losses: Losses) -> None:
     """Report a conversation of system messages only, which the target refuses: nobody asks."""
-    member = CONVERSATION[request.wire.protocol] if request.wire is not None else "messages"
+    member = "messages"
+    if request.wire is not None:
+        member = CODECS[request.wire.protocol].conversation
     losses.add(member, "no_user_message")
 
 

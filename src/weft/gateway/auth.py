@@ -17,7 +17,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from msgspec import Struct
 
-from weft.client import AUTH, Provider
+from weft.client import Provider
+from weft.codec import CODECS
 from weft.errors import Refused
 
 from .settings import Settings, hash_key, is_loopback
@@ -152,7 +153,7 @@ def client_credentials(
         return {}
     return {
         name: headers[name]
-        for name in AUTH[protocol].accepted
+        for name in CODECS[protocol].http.auth.accepted
         if headers.get(name) and (name != "authorization" or _is_bearer(headers[name]))
     }
 

@@ -30,8 +30,6 @@ from .models import dialect, models
 from .outgoing import is_direct, write_outgoing
 from .state import State
 
-COUNTS = {"anthropic": "input_tokens", "gemini": "totalTokens"}
-"""The member that holds the count."""
 WRAPPED = "generateContentRequest"
 """Google's count also takes the whole request as one member."""
 
@@ -58,7 +56,8 @@ async def conversation(protocol: str, state: State, inbound: Inbound, outbound: 
 
 async def count_tokens(protocol: str, state: State, inbound: Inbound, outbound: Outbound) -> None:
     """How large a request is: the upstream's own count where it has one, our estimate elsewhere."""
-    codec, member = CODECS[protocol], COUNTS[protocol]
+    codec = CODECS[protocol]
+    member = codec.http.count_member
     try:
         admit(inbound.headers, state.settings)
         body = await inbound.read(state.settings.max_body)
@@ -163,12 +162,19 @@ async def nowhere(state: State, inbound: Inbound, outbound: Outbound) -> None:
     await outbound.send(status, orjson.dumps(wire))
 
 
+def _conversation_routes() -> dict[tuple[str, str], Endpoint]:
+    """The paths of all protocols whose bodies name the model."""
+    routes: dict[tuple[str, str], Endpoint] = {}
+    for protocol, codec in CODECS.items():
+        for path in codec.http.paths:
+            routes["POST", path] = partial(conversation, protocol)
+        if codec.http.count_path is not None:
+            routes["POST", codec.http.count_path] = partial(count_tokens, protocol)
+    return routes
+
+
 ROUTES: dict[tuple[str, str], Endpoint] = {
-    ("POST", "/v1/messages"): partial(conversation, "anthropic"),
-    ("POST", "/v1/messages/count_tokens"): partial(count_tokens, "anthropic"),
-    ("POST", "/v1/chat/completions"): partial(conversation, "openai-chat"),
-    ("POST", "/v1/responses"): partial(conversation, "openai-responses"),
-    ("POST", "/v1/responses/compact"): partial(conversation, "openai-responses"),
+    **_conversation_routes(),
     ("GET", "/v1/responses"): no_websocket,
     ("GET", "/v1/models"): models,
     ("GET", "/v1beta/models"): models,

@@ -14,6 +14,7 @@ import orjson
 from msgspec import Struct
 
 from weft.client import RELAY, HttpClient, Provider, read_all
+from weft.codec import CODECS
 from weft.errors import UpstreamProtocolError
 from weft.model import JsonObject
 
@@ -23,21 +24,6 @@ CACHE_SECONDS = 60.0
 MODEL_LIMIT = 2000
 OK = 200
 NAME_LENGTH = 200
-WHOLE_LIST = {"anthropic": "?limit=1000", "gemini": "?pageSize=1000"}
-"""Without these only the first page comes: https://docs.claude.com/en/api/models-list,
-https://ai.google.dev/api/models#method:-models.list"""
-
-
-class Listing(Struct, frozen=True, gc=False):
-    """Where an upstream of a protocol lists its models, and which member names them."""
-
-    path: str = "/v1/models"
-    rows: str = "data"
-    name: str = "id"
-
-
-LISTINGS = {"gemini": Listing("/v1beta/models", "models", "name")}
-COMMON = Listing()
 
 
 class Listed(Struct, frozen=True):
@@ -88,8 +74,8 @@ class Listings:
 async def _list_models(wire: HttpClient, provider: Provider) -> Listed:
     """One upstream's list; an upstream without one serves its models all the same."""
     configured = tuple(name for name in provider.models if not set("*?[") & set(name))
-    form = LISTINGS.get(provider.protocol, COMMON)
-    path = form.path + WHOLE_LIST.get(provider.protocol, "")
+    form = CODECS[provider.protocol].http.models
+    path = form.path + form.query
     try:
         async with asyncio.timeout(LISTING_SECONDS):
             headers = {**dict(provider.headers), **provider.auth_headers()}

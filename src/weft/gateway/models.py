@@ -16,7 +16,7 @@ from .auth import admit, upstream_credentials
 from .errors import failure
 from .google import METHODS, PROTOCOL as GOOGLE, is_google, show_key
 from .guard import Guard
-from .listings import COMMON, LISTING_SECONDS, LISTINGS, PREFIX
+from .listings import LISTING_SECONDS, PREFIX
 from .state import State
 
 EPOCH = "1970-01-01T00:00:00Z"
@@ -72,7 +72,7 @@ async def _read_models(
     paid = upstream_credentials(headers, state.settings, provider, protocol)
     if provider.keyed and not paid:
         return {}
-    form = LISTINGS.get(provider.protocol, COMMON)
+    form = CODECS[provider.protocol].http.models
     try:
         async with asyncio.timeout(LISTING_SECONDS):
             asked = {**dict(provider.headers), **paid}

@@ -14,8 +14,6 @@ from msgspec import Struct, structs
 from weft.client import OFFLINE, Route
 from weft.codec import (
     CODECS,
-    CONVERSATION,
-    INLINE,
     Calls,
     Codec,
     Target,
@@ -24,7 +22,6 @@ from weft.codec import (
     splice,
     write_request,
 )
-from weft.codec.anthropic.wire import MAX_MARKS
 from weft.errors import Refused
 from weft.model import JsonObject, Loss, Request, is_system
 
@@ -61,9 +58,6 @@ KEPT_HEADERS = ("retry-after", "retry-after-ms", "request-id", "x-request-id", "
 KEPT_PREFIXES = ("anthropic-", "openai-", "x-ratelimit-")
 """Answer headers that go on to the caller."""
 
-
-ASKED = frozenset({"anthropic", "gemini"})
-"""Protocols whose vendors refuse a conversation without a user message; OpenAI answers it."""
 
 LOSS_HEADER_LIMIT = 1000
 
@@ -114,7 +108,7 @@ def write_outgoing(
             body, losses = apply_rules(codec, body, request, address.model, target)
         renamed = body if named else rename_model(body, route.model)
         return Outgoing(path, renamed, {**base, **passed, **paid}, losses)
-    if provider.protocol in ASKED:
+    if CODECS[provider.protocol].needs_user_message:
         refuse_system_only(request, codec)
     writer = CODECS[provider.protocol]
     target = provider.target(state.catalog, route.model)
@@ -127,15 +121,6 @@ def write_outgoing(
         tuple(written.losses),
         written.calls,
     )
-
-
-RULED = {
-    "anthropic": ("system", "messages", "tools", "cache_control"),
-    "openai-chat": ("messages", "max_completion_tokens", "max_tokens"),
-    "openai-responses": ("instructions", "input"),
-    "gemini": ("systemInstruction", "system_instruction", "contents"),
-}
-"""The members of a body that a rule of the upstream may change."""
 
 
 def apply_rules(
@@ -155,7 +140,7 @@ def apply_rules(
         written = write_request(own, codec, enforced)
     except (Refused, orjson.JSONDecodeError):
         return body, ()
-    ruled = RULED[codec.protocol]
+    ruled = codec.rewritten
     wanted = {
         key: written.body[key] if key in ruled else value
         for key, value in raw.items()
@@ -168,42 +153,16 @@ def apply_rules(
 
 
 def may_apply(codec: Codec, request: Request, target: Target) -> bool:
-    """Whether any rule of the target could concern a request: for most, none does."""
-    roles = [message.role for message in request.messages if is_system(message)]
-    if target.system in ("demote", "merge"):
-        return bool(roles) or wants_marks(codec, request, target)
-    if codec.protocol in ("anthropic", "gemini"):
-        return _has_inline_system(codec, request) or wants_marks(codec, request, target)
-    model = target.model
-    if "developer" in roles and not model.developer:
+    """Whether any rule of the target could change a request: for most, none does."""
+    if target.system in ("demote", "merge") and any(map(is_system, request.messages)):
         return True
-    if codec.protocol != "openai-chat":
-        return False
-    limited = "max_completion_tokens" in request.raw.get(codec.protocol, ())
-    if limited and model.max_tokens_field == "max_tokens":
-        return True
-    lists = any(message.form == "list" and is_system(message) for message in request.messages)
-    return lists and not model.system_parts
-
-
-def _has_inline_system(codec: Codec, request: Request) -> bool:
-    """Whether a system message stands in the list itself, and not in the place before it."""
-    if any(map(is_system, request.messages[1:])):
-        return True
-    return bool(request.raw.get(codec.protocol, {}).get(INLINE))
-
-
-def wants_marks(codec: Codec, request: Request, target: Target) -> bool:
-    """Whether a request has no cache marks and should, or has more than are allowed."""
-    if codec.protocol != "anthropic":
-        return False
-    return len(request.marks) > MAX_MARKS or (target.cache == "auto" and not request.marks)
+    return codec.rules_apply(request, target)
 
 
 def refuse_system_only(request: Request, codec: Codec) -> None:
     """Raises `Refused` where nobody has said anything that could be answered."""
     if all(is_system(message) for message in request.messages):
-        member = CONVERSATION[codec.protocol]
+        member = codec.conversation
         raise Refused(f"{member} holds no message to answer", param=member)
 
 

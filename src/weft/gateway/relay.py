@@ -10,10 +10,9 @@ never looks like a success.
 """
 
 import re
-from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Protocol
 
-from weft.codec import AnswerOptions, AnswerReader, AnswerWriter, Codec, Piece, error_of
+from weft.codec import CODECS, AnswerOptions, AnswerReader, AnswerWriter, Codec, Piece, error_of
 from weft.errors import UpstreamProtocolError
 from weft.model import (
     ApiError,
@@ -28,17 +27,6 @@ from weft.model import (
     Response,
     Start,
 )
-
-KEEPALIVE: dict[str, bytes] = {
-    "anthropic": b'event: ping\ndata: {"type": "ping"}\n\n',
-    "gemini": b"\n",
-}
-"""https://docs.anthropic.com/en/docs/build-with-claude/streaming#ping-events; and Google's own SDK
-takes a comment for the beginning of an error, but a blank line for nothing."""
-
-COMMENT = b": keep-alive\n"
-"""A comment line of its own, without a blank line: `: ping` and a blank line after it make an
-empty event that some readers stumble over (openai-python issue 2722)."""
 
 _FRAME_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 LONGEST_END = 4
@@ -250,19 +238,10 @@ class PassThroughRelay:
 
 
 def wants_usage(protocol: str, body: JsonObject) -> bool:
-    """Whether a streamed answer ends with its usage; most wires always say it."""
-    return protocol not in USAGE_OPTION or USAGE_OPTION[protocol](body)
-
-
-def _include_usage(body: JsonObject) -> bool:
-    options = body.get("stream_options")
-    return isinstance(options, dict) and bool(cast(JsonObject, options).get("include_usage"))
-
-
-USAGE_OPTION: dict[str, Callable[[JsonObject], bool]] = {"openai-chat": _include_usage}
-"""Wires that tell the usage of a stream only on demand; others would stumble over its frame."""
+    """Whether a streamed answer to this body ends with its usage."""
+    return CODECS[protocol].http.wants_usage(body)
 
 
 def keepalive(protocol: str) -> bytes:
     """What to send a caller of this protocol when there is nothing to say."""
-    return KEEPALIVE.get(protocol, COMMENT)
+    return CODECS[protocol].http.keep_alive

@@ -8,11 +8,9 @@ client may even have changed its model in between.
 https://platform.openai.com/docs/guides/conversation-state
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, cast
-
 from msgspec import Struct, structs
 
+from weft.codec import CODECS
 from weft.errors import Refused
 from weft.ids import Id
 from weft.model import JsonObject, Message, Request, Tool, is_system
@@ -29,42 +27,15 @@ class StoredConversation(Struct, frozen=True):
     stored: tuple[str, Id] | None = None
 
 
-class Link(Struct, frozen=True):
-    """How a protocol names the answer that a request continues.
-
-    `setup` is whether system and tools of the earlier request hold on as well.
-    """
-
-    member: str
-    read: Callable[[Any], str | None]
-    setup: bool
-
-
-def _id(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _thread_id(value: Any) -> str | None:
-    return (
-        _id(cast(JsonObject, value).get("previous_message_id")) if isinstance(value, dict) else None
-    )
-
-
-LINKS: Mapping[str, Link] = {
-    "anthropic": Link("thread", _thread_id, setup=True),
-    "openai-responses": Link("previous_response_id", _id, setup=False),
-}
-
-
 def read_previous_id(protocol: str, body: JsonObject) -> str | None:
     """The id of the answer that this body continues, if it names one."""
-    link = LINKS.get(protocol)
+    link = CODECS[protocol].http.previous
     return None if link is None else link.read(body.get(link.member))
 
 
 def without_previous_id(protocol: str, body: JsonObject) -> JsonObject:
     """The body as if it were whole."""
-    link = LINKS.get(protocol)
+    link = CODECS[protocol].http.previous
     if link is None or link.member not in body:
         return body
     return {name: value for name, value in body.items() if name != link.member}
@@ -74,12 +45,13 @@ def join(
     protocol: str, before: StoredConversation, request: Request
 ) -> tuple[Request, Continuation | None]:
     """The whole conversation that a continuing request means, and the place that it continues."""
-    link = LINKS[protocol]
+    link = CODECS[protocol].http.previous
+    keeps_setup = link is not None and link.keeps_setup
     run = _leading(request.messages)
     said = before.messages
-    if run or not link.setup:  # the request's own system run stands for the earlier one
+    if run or not keeps_setup:  # the request's own system run stands for the earlier one
         said = said[len(_leading(said)) :]
-    tools = request.tools if request.tools or not link.setup else before.tools
+    tools = request.tools if request.tools or not keeps_setup else before.tools
     messages = (*run, *said, *request.messages[len(run) :])
     whole = structs.replace(request, messages=messages, tools=tools)
     if before.stored is None:
@@ -93,28 +65,7 @@ def read_states(protocol: str, body: JsonObject) -> list[tuple[str, str]]:
     Everybody who is let in here reaches the vendor with one and the same key, so the vendor cannot
     tell whose it is.
     """
-    states: list[tuple[str, str]] = []
-    for member in STATES.get(protocol, ()):
-        value = body.get(member)
-        id = cast(JsonObject, value).get("id") if isinstance(value, dict) else value
-        if isinstance(id, str) and id:
-            states.append((member, id))
-    items = body.get("input") if protocol == "openai-responses" else None
-    for number, item in enumerate(cast(list[object], items) if isinstance(items, list) else ()):
-        fields = cast(JsonObject, item) if isinstance(item, dict) else {}
-        id = fields.get("id")
-        if isinstance(id, str) and (
-            fields.get("type") == "item_reference" or fields.keys() <= {"id", "type"}
-        ):
-            states.append((f"input[{number}]", id))
-    return states
-
-
-STATES: Mapping[str, tuple[str, ...]] = {
-    "anthropic": ("container",),
-    "openai-responses": ("conversation",),
-    "gemini": ("cachedContent", "cached_content"),
-}
+    return CODECS[protocol].http.stored_ids(body)
 
 
 def unknown_state(path: str, id: str) -> Refused:
@@ -124,7 +75,8 @@ def unknown_state(path: str, id: str) -> Refused:
 
 def unknown_previous_id(protocol: str, id: str) -> Refused:
     """Nothing here answered with that id."""
-    return Refused(f"no answer {id!r} is known here", param=LINKS[protocol].member)
+    link = CODECS[protocol].http.previous
+    return Refused(f"no answer {id!r} is known here", param=link.member if link else None)
 
 
 def _leading(messages: tuple[Message, ...]) -> tuple[Message, ...]:

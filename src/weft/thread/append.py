@@ -26,14 +26,6 @@ from .info import CommitInfo, auto_note, own_words
 
 # """Whole answers of any vendor, as they come from a wire or an SDK, and which wire they are of."""
 
-SHAPES: dict[str, str] = {
-    "choices": "openai-chat",
-    "output": "openai-responses",
-    "candidates": "gemini",
-    "content": "anthropic",
-}
-"""The member that only one vendor's answer has, and the protocol it betrays."""
-
 
 def read_answer(answer: Any) -> Response:
     """The response that a vendor's whole answer means; raises `ThreadError` where it is none."""
@@ -42,10 +34,10 @@ def read_answer(answer: Any) -> Response:
     if isinstance(answer, Message):
         return Response(answer)
     raw = _plain(answer)
-    protocol = next((name for member, name in SHAPES.items() if member in raw), None)
-    if protocol is None or protocol not in CODECS:
+    codec = next((codec for codec in CODECS.values() if codec.answer in raw), None)
+    if codec is None:
         raise ThreadError(f"an answer with {', '.join(sorted(raw)[:6])} is of no known vendor")
-    return CODECS[protocol].decode_response(raw)
+    return codec.decode_response(raw)
 
 
 def describe_generation(response: Response) -> JsonObject | None:

@@ -160,7 +160,7 @@ def _read_definition(raw: JsonObject) -> tuple[Tool, ...]:
         described, strict = function.get("description"), function.get("strict")
         return (_tool(function.get("name"), described, schema, strict),)
     protocol = _dialect(raw)
-    body = {"tools": [raw], **EMPTY_REQUESTS[protocol]}
+    body = {"tools": [raw], **CODECS[protocol].empty_request}
     try:
         request = CODECS[protocol].decode_request(body, "any")
     except Refused as error:
@@ -178,13 +178,6 @@ PLAIN_TOOL = frozenset({"type", "name", "description", "parameters", "input_sche
 
 OWN_TOOL = frozenset({"name", "description", "parameters", "strict"})
 """Members of a definition in no vendor's form: those of `weft.Tool`."""
-
-EMPTY_REQUESTS: dict[str, JsonObject] = {
-    "anthropic": {"model": "any", "messages": [], "max_tokens": 1},
-    "openai-chat": {"model": "any", "messages": []},
-    "openai-responses": {"model": "any", "input": ""},
-    "gemini": {"contents": []},
-}
 
 _VERSIONED = re.compile(r"\w+_20\d{6}")
 """The types of Anthropic's own tools end in a date: `web_search_20250305`."""

@@ -1,6 +1,19 @@
 """Anthropic Messages."""
 
-from weft.codec.base import Codec
+from typing import Any
+
+from weft.codec.base import (
+    Auth,
+    Codec,
+    Http,
+    ModelList,
+    PreviousAnswer,
+    Target,
+    Vendor,
+    has_inline_system,
+    members,
+)
+from weft.model import JsonObject, Request
 
 from .cache import apply_last_system_cache_breakpoint
 from .errors import decode_error, encode_error
@@ -9,12 +22,52 @@ from .request import decode_request, encode_request
 from .response import decode_response, encode_response, locate_answer
 from .stream_in import StreamDecoder
 from .stream_out import StreamEncoder
-from .wire import FAILED_STOPS, PROTOCOL
+from .wire import FAILED_STOPS, MAX_MARKS, PROTOCOL
 
 
 def request_path(_model: str, _stream: bool) -> str:
     return "/v1/messages"
 
+
+def _thread_id(value: Any) -> str | None:
+    id = (members(value) or {}).get("previous_message_id")
+    return id if isinstance(id, str) and id else None
+
+
+def _stored_ids(body: JsonObject) -> list[tuple[str, str]]:
+    value = body.get("container")
+    id = (members(value) or {}).get("id") if isinstance(value, dict) else value
+    return [("container", id)] if isinstance(id, str) and id else []
+
+
+def _rules_apply(request: Request, target: Target) -> bool:
+    marks = len(request.marks)
+    wants_marks = marks > MAX_MARKS or (target.cache == "auto" and not marks)
+    return wants_marks or has_inline_system(request, PROTOCOL)
+
+
+HTTP = Http(
+    vendor=Vendor(
+        upstream="anthropic",
+        url="https://api.anthropic.com",
+        maker="anthropic",
+        key_variable="ANTHROPIC_API_KEY",
+        url_variable="ANTHROPIC_BASE_URL",
+    ),
+    # https://docs.anthropic.com/en/api/overview
+    auth=Auth("x-api-key", accepted=("x-api-key", "authorization")),
+    headers=(("anthropic-version", "2023-06-01"),),
+    paths=("/v1/messages",),
+    count_path="/v1/messages/count_tokens",
+    count_member="input_tokens",
+    # https://docs.claude.com/en/api/models-list
+    models=ModelList(query="?limit=1000"),
+    # https://docs.anthropic.com/en/docs/build-with-claude/streaming#ping-events
+    keep_alive=b'event: ping\ndata: {"type": "ping"}\n\n',
+    id_prefix="msg_",
+    previous=PreviousAnswer("thread", _thread_id, keeps_setup=True),
+    stored_ids=_stored_ids,
+)
 
 CODEC = Codec(
     protocol=PROTOCOL,
@@ -28,6 +81,13 @@ CODEC = Codec(
     decode_error=decode_error,
     encode_error=encode_error,
     request_path=request_path,
+    http=HTTP,
+    conversation="messages",
+    answer="content",
+    empty_request={"model": "any", "messages": [], "max_tokens": 1},
+    rewritten=("system", "messages", "tools", "cache_control"),
+    rules_apply=_rules_apply,
+    needs_user_message=True,
     fast_path=FAST_PATH,
     explains=True,
     failed_stops=FAILED_STOPS,

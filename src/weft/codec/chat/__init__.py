@@ -1,6 +1,7 @@
 """OpenAI Chat Completions."""
 
-from weft.codec.base import Codec
+from weft.codec.base import Auth, Codec, Http, Target, Vendor, has_refused_developer, members
+from weft.model import JsonObject, Request, is_system
 
 from .errors import decode_error, encode_error
 from .fast_path import FAST_PATH
@@ -15,6 +16,36 @@ def request_path(_model: str, _stream: bool) -> str:
     return "/v1/chat/completions"
 
 
+def _wants_usage(body: JsonObject) -> bool:
+    return bool((members(body.get("stream_options")) or {}).get("include_usage"))
+
+
+def _rules_apply(request: Request, target: Target) -> bool:
+    model = target.model
+    renames = model.max_tokens_field == "max_tokens"
+    if renames and "max_completion_tokens" in request.raw.get(PROTOCOL, ()):
+        return True
+    lists = any(message.form == "list" and is_system(message) for message in request.messages)
+    return (lists and not model.system_parts) or has_refused_developer(request, target)
+
+
+HTTP = Http(
+    vendor=Vendor(
+        upstream="openai-chat",
+        url="https://api.openai.com",
+        maker="openai",
+        key_variable="OPENAI_API_KEY",
+        url_variable="OPENAI_BASE_URL",
+    ),
+    # https://platform.openai.com/docs/api-reference/authentication; `api-key` is Azure's
+    auth=Auth("authorization", "Bearer ", ("authorization", "api-key")),
+    paths=("/v1/chat/completions",),
+    id_prefix="chatcmpl-",
+    # https://platform.openai.com/docs/api-reference/chat/create#chat-create-stream_options
+    stream_members={"stream_options": {"include_usage": True}},
+    wants_usage=_wants_usage,
+)
+
 CODEC = Codec(
     protocol=PROTOCOL,
     decode_request=decode_request,
@@ -27,6 +58,12 @@ CODEC = Codec(
     decode_error=decode_error,
     encode_error=encode_error,
     request_path=request_path,
+    http=HTTP,
+    conversation="messages",
+    answer="choices",
+    empty_request={"model": "any", "messages": []},
+    rewritten=("messages", "max_completion_tokens", "max_tokens"),
+    rules_apply=_rules_apply,
     fast_path=FAST_PATH,
     failed_stops=FAILED_STOPS,
     place_thinking=place_thinking,

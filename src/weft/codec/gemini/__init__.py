@@ -2,7 +2,8 @@
 
 from urllib.parse import quote
 
-from weft.codec.base import Codec
+from weft.codec.base import Auth, Codec, Http, ModelList, Target, Vendor, has_inline_system, members
+from weft.model import JsonObject, Request
 
 from .errors import decode_error, encode_error
 from .request import decode_request, encode_request
@@ -18,6 +19,38 @@ def request_path(model: str, stream: bool) -> str:
     return f"/v1beta/models/{quote(model.removeprefix('models/'), safe='')}:{verb}"
 
 
+def _stored_ids(body: JsonObject) -> list[tuple[str, str]]:
+    stored: list[tuple[str, str]] = []
+    for member in ("cachedContent", "cached_content"):
+        value = body.get(member)
+        id = (members(value) or {}).get("id") if isinstance(value, dict) else value
+        if isinstance(id, str) and id:
+            stored.append((member, id))
+    return stored
+
+
+def _rules_apply(request: Request, _target: Target) -> bool:
+    return has_inline_system(request, PROTOCOL)
+
+
+HTTP = Http(
+    vendor=Vendor(
+        upstream="gemini",
+        url="https://generativelanguage.googleapis.com",
+        maker="google",
+        key_variable="GEMINI_API_KEY",
+        url_variable="GOOGLE_GEMINI_BASE_URL",
+    ),
+    # https://ai.google.dev/gemini-api/docs/api-key
+    auth=Auth("x-goog-api-key", accepted=("x-goog-api-key", "authorization")),
+    count_member="totalTokens",
+    # https://ai.google.dev/api/models#method:-models.list
+    models=ModelList("/v1beta/models", "models", "name", "?pageSize=1000"),
+    # Google's SDK takes a comment for the beginning of an error, and ignores a blank line.
+    keep_alive=b"\n",
+    stored_ids=_stored_ids,
+)
+
 CODEC = Codec(
     protocol=PROTOCOL,
     decode_request=decode_request,
@@ -30,6 +63,13 @@ CODEC = Codec(
     decode_error=decode_error,
     encode_error=encode_error,
     request_path=request_path,
+    http=HTTP,
+    conversation="contents",
+    answer="candidates",
+    empty_request={"contents": []},
+    rewritten=("systemInstruction", "system_instruction", "contents"),
+    rules_apply=_rules_apply,
+    needs_user_message=True,
     explains=True,
     failed_stops=FAILED_STOPS,
     marks_end=False,

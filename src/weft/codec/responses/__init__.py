@@ -1,6 +1,17 @@
 """OpenAI Responses."""
 
-from weft.codec.base import Codec
+from typing import Any, cast
+
+from weft.codec.base import (
+    Auth,
+    Codec,
+    Http,
+    PreviousAnswer,
+    Vendor,
+    has_refused_developer,
+    members,
+)
+from weft.model import JsonObject
 
 from .errors import decode_error, encode_error
 from .request import decode_request, encode_request
@@ -14,6 +25,42 @@ def request_path(_model: str, _stream: bool) -> str:
     return "/v1/responses"
 
 
+def _answer_id(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _stored_ids(body: JsonObject) -> list[tuple[str, str]]:
+    value = body.get("conversation")
+    id = (members(value) or {}).get("id") if isinstance(value, dict) else value
+    stored = [("conversation", id)] if isinstance(id, str) and id else []
+    items = body.get("input")
+    for number, item in enumerate(cast("list[Any]", items) if isinstance(items, list) else ()):
+        fields = members(item) or {}
+        id = fields.get("id")
+        refers = fields.get("type") == "item_reference" or fields.keys() <= {"id", "type"}
+        if isinstance(id, str) and refers:
+            stored.append((f"input[{number}]", id))
+    return stored
+
+
+HTTP = Http(
+    vendor=Vendor(
+        upstream="openai",
+        url="https://api.openai.com",
+        maker="openai",
+        key_variable="OPENAI_API_KEY",
+        url_variable="OPENAI_BASE_URL",
+    ),
+    # https://platform.openai.com/docs/api-reference/authentication; `api-key` is Azure's
+    auth=Auth("authorization", "Bearer ", ("authorization", "api-key")),
+    paths=("/v1/responses", "/v1/responses/compact"),
+    id_prefix="resp_",
+    # https://platform.openai.com/docs/guides/reasoning#encrypted-reasoning-items
+    thinking_members={"include": ["reasoning.encrypted_content"]},
+    previous=PreviousAnswer("previous_response_id", _answer_id),
+    stored_ids=_stored_ids,
+)
+
 CODEC = Codec(
     protocol=PROTOCOL,
     decode_request=decode_request,
@@ -26,6 +73,12 @@ CODEC = Codec(
     decode_error=decode_error,
     encode_error=encode_error,
     request_path=request_path,
+    http=HTTP,
+    conversation="input",
+    answer="output",
+    empty_request={"model": "any", "input": ""},
+    rewritten=("instructions", "input"),
+    rules_apply=has_refused_developer,
     failed_stops=FAILED_STOPS,
     stream_errors=frozenset({"context_length"}),
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from weft.codec import CODECS
 from weft.errors import ThreadError
 from weft.history import show_rows
 from weft.model import Loss
@@ -19,7 +20,7 @@ LINES: dict[str, Callable[[Handle], bytes]] = {
     "claude-code": write_claude_code,
     "codex": write_codex,
 }
-BODIES = ("anthropic", "openai-chat", "openai-responses", "gemini")
+BODIES = tuple(CODECS)
 DICTS = "dicts"
 EXPORTS = (*LINES, *BODIES, DICTS)
 """The formats that a branch can be written in, by the names they are asked for."""

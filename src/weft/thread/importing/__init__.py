@@ -6,6 +6,7 @@ files or asks the environment: bytes come in.
 
 from collections.abc import Callable
 
+from weft.codec import CODECS
 from weft.errors import ThreadError
 
 from .claude_code import read_claude_code
@@ -35,7 +36,7 @@ LINES: dict[str, Callable[[bytes, Progress | None], Script]] = {
     "claude-code": read_claude_code,
     "codex": read_codex,
 }
-LISTS = ("anthropic", "openai-chat", "openai-responses", "gemini", TYPED)
+LISTS = (*CODECS, TYPED)
 IMPORTS = (*LINES, *LISTS)
 """The formats that can be read, by the names they are asked for."""
 

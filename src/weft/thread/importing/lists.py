@@ -8,7 +8,7 @@ The file itself rides along with its last message, so that it can be given back,
 no thread has a place for (cache marks, unknown members) can be said again to the same vendor.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
 import orjson
@@ -34,14 +34,6 @@ from weft.thread.source_lines import Kept
 from .script import Equipped, Remark, Said, Script, Step
 
 Body = Mapping[str, Any]
-
-LISTS: dict[str, Callable[[list[Any]], JsonObject]] = {
-    "anthropic": lambda items: {"messages": items},
-    "openai-chat": lambda items: {"messages": items},
-    "openai-responses": lambda items: {"input": items},
-    "gemini": lambda items: {"contents": items},
-}
-"""The body that a bare list is the conversation of."""
 
 ANTHROPIC_BLOCKS = frozenset(
     {"tool_use", "tool_result", "thinking", "redacted_thinking", "document", "image"}
@@ -85,11 +77,12 @@ def read_listed(data: bytes, protocol: str) -> Listed | None:
     if protocol == TYPED:
         return None
     value = parse(data)
-    body = LISTS[protocol](cast(list[Any], value)) if isinstance(value, list) else value
+    codec = CODECS[protocol]
+    body = {codec.conversation: cast(Any, value)} if isinstance(value, list) else value
     if not isinstance(body, dict):
         raise ThreadError(f"a {protocol} conversation is a list or an object")
     body = cast(JsonObject, body)
-    request = CODECS[protocol].decode_request(body, str(body.get("model") or NAMELESS))
+    request = codec.decode_request(body, str(body.get("model") or NAMELESS))
     shape = "body" if isinstance(value, dict) else "list" if _is_json(data) else "lines"
     return Listed(protocol, request, body, shape)
 
