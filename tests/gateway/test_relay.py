@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from weft.codec import CODECS, AnswerOptions, AnswerTranslator, Piece
-from weft.gateway.relay import FrameCutter, PassThroughRelay, keepalive
+from weft.gateway.relay import FrameCutter, PassThroughRelay
 from weft.model import ApiError, Origin
 
 ORIGIN = Origin("anthropic", "test", "m")
@@ -122,7 +122,7 @@ def test_frames_are_cut_at_any_kind_of_blank_line(end):
     [("anthropic", b'event: ping\ndata: {"type": "ping"}\n\n'), ("openai-chat", b": keep-alive\n")],
 )
 def test_a_silence_is_filled_in_the_callers_own_form(protocol, data):
-    assert keepalive(protocol) == data
+    assert CODECS[protocol].http.keep_alive == data
 
 
 def gemini_frames():

@@ -1,19 +1,20 @@
-"""Compaction that a client leaves to its server, for upstreams that cannot do it.
+"""Compaction that Codex leaves to its server, for upstreams that cannot do it.
 
-Codex ends its list with a `compaction_trigger` and wants exactly one item back, a `compaction`
-whose `encrypted_content` only the server can read; that item stands for the folded turns from then
-on. OpenAI's own servers do so, and behind one of them nothing here has a part. For any other
-upstream the trigger becomes a question in plain words, and its answer is sealed into such an item.
-When the item comes back it is opened again, so that every upstream, and the record, reads the
-summary as what it is: words of the model's own. A line of the user's follows them, because a list
-that ends with the model's words would be taken by some for an answer to be finished.
+Codex ends its input with a `compaction_trigger`. It expects exactly one item back: a `compaction`
+whose `encrypted_content` only the server can read. From then on the item replaces the compacted
+turns. OpenAI's own servers support this, and Weft does not interfere with them. Any other upstream
+is asked for a summary in plain text, and its answer is sealed into such an item.
 
-`POST /v1/responses/compact` asks for the same in another form: its answer is the whole list to go
-on with, the user's messages and such an item behind them.
+When the item comes back it is opened again, so that every upstream, and the record, sees the
+summary as a message of the assistant. A user message follows it, because some upstreams would
+continue a list that ends with an assistant message instead of answering it.
+
+`POST /v1/responses/compact` asks for the same in another form: its answer is the whole list to
+continue with, the user's messages and such an item after them.
 
 https://platform.openai.com/docs/guides/conversation-state#compaction-advanced
 
-The seal hides nothing; it is the summary itself, spelt so that no client takes it for text.
+The seal is no encryption. It is the summary in base64, so that no client takes it for text.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -56,22 +57,23 @@ QUESTION = (
 )
 
 OPENING = "The conversation up to here was compacted. This summary stands in its place:\n\n"
-"""What a summary begins with when its seal is open."""
+"""The beginning of an opened summary."""
 
 CLOSING = (
     "This summary stands for all that was said before it. What is unfinished goes on from there."
 )
-"""What the user says behind it."""
+"""The user message after it."""
 
 
 class CompactionRequest(Struct, frozen=True):
-    """A body that wants to be compacted; `kept` are the items that its answer says again."""
+    """A request to compact. `retained_items` are the items that the answer must repeat; None if the
+    client only expects the summary."""
 
-    kept: tuple[JsonObject, ...] | None = None
+    retained_items: tuple[JsonObject, ...] | None = None
 
 
 def read_compaction_request(protocol: str, path: str, body: JsonObject) -> CompactionRequest | None:
-    """Whether a body wants to be compacted, by its path or its last item."""
+    """The request to compact that a body makes by its path or its last item, if it does."""
     if protocol != PROTOCOL:
         return None
     items = _items(body)
@@ -81,32 +83,32 @@ def read_compaction_request(protocol: str, path: str, body: JsonObject) -> Compa
 
 
 def ask_for_summary(body: JsonObject) -> JsonObject:
-    """The body with a question in the trigger's place; an answer in words is all it wants.
+    """The body with a question in place of the trigger, for an answer in plain text.
 
-    The tools stay, because an upstream that has read them already does not read them again.
+    The tools stay in the body: without them the upstream's prompt cache would not match.
     """
-    asked = {key: value for key, value in body.items() if key != "text"}
-    if asked.get("tools"):
-        asked["tool_choice"] = "none"
-    before = [item for item in _items(body) if item.get("type") != TRIGGER]
-    return {**asked, "input": [*before, _said(QUESTION)]}
+    members = {key: value for key, value in body.items() if key != "text"}
+    if members.get("tools"):
+        members["tool_choice"] = "none"
+    items = [item for item in _items(body) if item.get("type") != TRIGGER]
+    return {**members, "input": [*items, _message(QUESTION)]}
 
 
 def _items(body: JsonObject) -> list[JsonObject]:
     items: object = body.get("input")
     if isinstance(items, str):
-        return [_said(items)]
-    listed = cast(list[object], items) if isinstance(items, list) else []
-    return [cast(JsonObject, item) for item in listed if isinstance(item, dict)]
+        return [_message(items)]
+    values = cast(list[object], items) if isinstance(items, list) else []
+    return [cast(JsonObject, item) for item in values if isinstance(item, dict)]
 
 
 def may_hold_summaries(protocol: str, body: bytes) -> bool:
-    """Whether a body may hold an item that was sealed here."""
+    """Whether a body may hold a sealed summary; a quick test before the body is searched."""
     return protocol == PROTOCOL and SEAL.encode() in body
 
 
 def open_summaries(body: JsonObject) -> JsonObject:
-    """The body with every summary that was sealed here in words."""
+    """The body with every sealed summary as plain text."""
     items = body.get("input")
     if not isinstance(items, list):
         return body
@@ -118,37 +120,37 @@ def _opened(item: object) -> list[object]:
     match item:
         case {"type": "compaction", "encrypted_content": str(sealed)} if sealed.startswith(SEAL):
             try:
-                said = urlsafe_b64decode(sealed.removeprefix(SEAL)).decode()
-            except ValueError:  # not ours after all: its own vendor may judge it
+                summary = urlsafe_b64decode(sealed.removeprefix(SEAL)).decode()
+            except ValueError:  # not sealed here: the vendor judges it
                 return [cast(JsonObject, item)]
-            return [_said(OPENING + said, "assistant"), _said(CLOSING)]
+            return [_message(OPENING + summary, "assistant"), _message(CLOSING)]
         case _:
             return [item]
 
 
-def _said(text: str, role: str = "user") -> JsonObject:
+def _message(text: str, role: str = "user") -> JsonObject:
     kind = "input_text" if role == "user" else "output_text"
     return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
 
 
 def seal_summary(response: Response) -> Response:
-    """The answer as the one item that the client waits for; raises where nothing was said."""
-    said = response.message.text.strip()
-    if not said:
+    """The summary as the one item that the client expects; raises `UpstreamFailed` if empty."""
+    summary = response.message.text.strip()
+    if not summary:
         raise UpstreamFailed("the model was asked for a summary and wrote none")
     item = {
         "type": ITEM,
         "id": f"cmp_{(response.id or '').removeprefix('resp_')}",
-        "encrypted_content": SEAL + urlsafe_b64encode(said.encode()).decode(),
+        "encrypted_content": SEAL + urlsafe_b64encode(summary.encode()).decode(),
     }
     message = Message("assistant", (Opaque(PROTOCOL, item),))
     return structs.replace(response, message=message, ext=None)
 
 
-def write_compacted_list(body: JsonObject, kept: tuple[JsonObject, ...]) -> JsonObject:
-    """An answer that holds a sealed item, as the list to go on with."""
-    kinds = {"object": "response.compaction", "output": [*kept, *body["output"]]}
-    return {name: body[name] for name in ("id", "created_at", "usage")} | kinds
+def write_compacted_list(body: JsonObject, retained_items: tuple[JsonObject, ...]) -> JsonObject:
+    """The answer to `/v1/responses/compact`: the list to continue with."""
+    members = {"object": "response.compaction", "output": [*retained_items, *body["output"]]}
+    return {name: body[name] for name in ("id", "created_at", "usage")} | members
 
 
 class CompactionRelay:

@@ -1,23 +1,31 @@
-"""The data plane: one short straight road for every request to every model.
+"""One exchange: a client's request, the upstream's answer, and the record of both.
 
-    admit → read → decode → route → file the request → write → send → relay → file the answer
+`converse` is the whole walk:
 
-Where the upstream speaks the caller's protocol its bytes pass untouched, except for the model's
-name and the credentials; a copy is decoded for the record. Anywhere else the translation stands
-between, and says in a header what it could not carry.
+1. `_handle` admits the caller and reads the body.
+2. `STAGES` prepare the request, one after the other. Each one is a feature: it reads the exchange,
+   and changes it where the feature applies.
+3. `_ask` sends the request to the upstream, `_deliver` passes the answer on to the client.
 
-Promises that hold on every road: the request is durable before the first byte of the answer goes
-out, the answer before its last; an error reaches the caller in the dialect it speaks; what an
-upstream left unfinished never ends like a success.
+If the upstream speaks the client's protocol, bytes are forwarded unchanged, except for the model's
+name and the credentials. Otherwise the request and the answer are translated, and the header
+`x-weft-losses` says what the translation could not express.
+
+What always holds:
+
+- The request is durable before the first byte of the answer is sent, the answer before its last.
+- Errors reach the client in its own protocol.
+- An answer that the upstream did not finish never ends like a success.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import ParamSpec, TypeVar
 from uuid import uuid4
 
 import orjson
-from msgspec import Struct, field, structs
+from msgspec import Struct, structs
 
 from weft.client import (
     OFFLINE,
@@ -43,16 +51,7 @@ from weft.codec import (
     replace_answers,
 )
 from weft.errors import Refused, StoreError, UpstreamFailed, UpstreamProtocolError
-from weft.model import (
-    ApiError,
-    Fail,
-    JsonObject,
-    Loss,
-    Params,
-    Request,
-    Response,
-    Start,
-)
+from weft.model import ApiError, Fail, JsonObject, Loss, Params, Request, Response, Start
 
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
 from .auth import Caller, admit, brings_credentials, own_name
@@ -74,13 +73,12 @@ from .hints import is_retry, read_hint
 from .identity import Continuation
 from .outgoing import Outgoing, is_direct, loss_header, returned_headers, write_outgoing
 from .recorder import Recording
-from .relay import PassThroughRelay, Relay, keepalive, wants_usage
+from .relay import PassThroughRelay, Relay
 from .resume import (
     join,
     read_previous_id,
-    read_states,
     unknown_previous_id,
-    unknown_state,
+    unknown_stored_id,
     without_previous_id,
 )
 from .state import State
@@ -88,85 +86,119 @@ from .state import State
 STREAM_HEADERS = (("content-type", STREAM_TYPE), ("cache-control", "no-cache"))
 
 CLIENT_LEFT = ApiError("server", "the client closed the connection", 499, code="client_left")
-"""Never sent to anyone; it is the reason why an answer stayed unfinished."""
+"""Recorded as the reason for an unfinished answer; never sent."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-class Attempt:
-    """How an exchange with an upstream ended: the stream as far as it came, and its failure."""
+class Exchange:
+    """One request on its way, and what is known about it so far.
 
-    def __init__(self) -> None:
+    `body` and `raw` are the request as it will be forwarded: its bytes and its JSON. `is_readable`
+    is false for a body that only the upstream can judge; it is forwarded, but not recorded.
+    `upstream_request` is the request with restored answers.
+    """
+
+    raw: JsonObject
+    request: Request
+    upstream_request: Request
+    route: Route
+    guard: Guard
+
+    def __init__(
+        self,
+        state: State,
+        codec: Codec,
+        inbound: Inbound,
+        caller: Caller,
+        log: ExchangeLog,
+        body: bytes,
+    ) -> None:
+        self.state = state
+        self.codec = codec
+        self.inbound = inbound
+        self.caller = caller
+        self.log = log
+        self.body = body
+        self.is_readable = True
+        self.compaction: CompactionRequest | None = None
+        self.continuation: Continuation | None = None
+        self.recording: Recording | None = None
         self.relay: Relay | None = None
         self.error: ApiError | None = None
         self.is_recorded = False
+        self._outgoing: Outgoing | None = None
 
     @property
-    def partial(self) -> bool:
-        """Whether something of an answer arrived before it failed."""
-        return self.error is not None and self.relay is not None and self.relay.started
+    def outgoing(self) -> Outgoing:
+        """The request as it is sent to the upstream."""
+        if self._outgoing is None:
+            raise RuntimeError("the request has not been written yet")
+        return self._outgoing
 
-
-class ReadBody(Struct, frozen=True):
-    """A body as it will be forwarded, its JSON, the request in it and where that goes.
-
-    `readable` is whether the request may be recorded; `wish` is there where the caller wants its
-    conversation compacted and Weft does it.
-    """
-
-    body: bytes
-    raw: JsonObject
-    request: Request
-    route: Route
-    readable: bool
-    wish: CompactionRequest | None
-
-
-class Exchange(Struct, frozen=True):
-    """All that is known about one exchange once its upstream is asked.
-
-    `recording` is there where the exchange is recorded. `wish` is there where the caller wants its
-    conversation compacted, and the answer is the summary.
-    """
-
-    state: State
-    codec: Codec
-    route: Route
-    request: Request
-    outgoing: Outgoing
-    recording: Recording | None
-    log: ExchangeLog
-    costs: bool
-    guard: Guard
-    wish: CompactionRequest | None = None
-    attempt: Attempt = field(default_factory=Attempt)
+    @outgoing.setter
+    def outgoing(self, outgoing: Outgoing) -> None:
+        self._outgoing = outgoing
+        self.log.losses = len(outgoing.losses)
 
     @property
-    def direct(self) -> bool:
-        """Whether the answer comes in the caller's own protocol."""
+    def is_written(self) -> bool:
+        return self._outgoing is not None
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether the upstream speaks the client's protocol."""
         return is_direct(self.route, self.codec)
 
+    @property
+    def is_offline(self) -> bool:
+        return self.route.provider is OFFLINE
+
+    @property
+    def streams(self) -> bool:
+        """Whether the client asked for a stream."""
+        return bool(self.request.params.stream)
+
+    @property
+    def source(self) -> Codec:
+        """The codec of the protocol in which the answer comes."""
+        return self.codec if self.is_direct else CODECS[self.route.provider.protocol]
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a part of an answer arrived before it failed."""
+        return self.error is not None and self.relay is not None and self.relay.started
+
+    async def compute(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+        """Run a function whose cost grows with the body, away from the event loop if need be."""
+        return await self.state.large_bodies.run(len(self.body), function, *args, **named)
+
     def headers(self, reply: Reply | None = None) -> list[tuple[str, str]]:
-        """The answer's headers: ours, and those of the upstream's that concern the caller."""
-        own = [("x-weft-losses", loss_header(self.outgoing.losses))]
-        own.append(("x-weft-recorded", "no" if self.recording is None else self.recording.state))
+        """The headers of the answer: ours, and those of the upstream that concern the client."""
+        headers = [("x-weft-losses", loss_header(self.outgoing.losses))]
+        headers.append(
+            ("x-weft-recorded", "no" if self.recording is None else self.recording.state)
+        )
         if self.recording is not None and self.recording.ticket is not None:
-            own.append(("x-weft-thread", self.recording.ticket.thread))
-        return own if reply is None else own + returned_headers(reply.headers)
+            headers.append(("x-weft-thread", self.recording.ticket.thread))
+        return headers if reply is None else headers + returned_headers(reply.headers)
 
 
 async def converse(
     state: State, codec: Codec, inbound: Inbound, outbound: Outbound, log: ExchangeLog
 ) -> None:
-    """Answer one request of this protocol; whatever fails, the caller is told in its own words."""
+    """Answer one request; every failure is reported in the client's protocol."""
     try:
         await _handle(state, codec, inbound, outbound, log)
     except ClientLeft:
         log.outcome = "client_left"
     except Refused as error:
         log.outcome = "refused"
-        await _answer_error(codec, refusal(error), outbound, log)
+        await _send_early_error(codec, refusal(error), outbound, log)
     except (UpstreamProtocolError, StoreError) as error:
         log.outcome = "store_failed" if isinstance(error, StoreError) else "upstream_failed"
-        await _answer_error(codec, failure(error), outbound, log)
+        await _send_early_error(codec, failure(error), outbound, log)
 
 
 async def _handle(
@@ -174,161 +206,166 @@ async def _handle(
 ) -> None:
     caller = admit(inbound.headers, state.settings)
     body = await inbound.read(state.settings.max_body)
-    read = await state.large_bodies.run(len(body), _read_body, state, codec, body, inbound)
-    body, raw, request, route = read.body, read.raw, read.request, read.route
-    readable, wish = read.readable, read.wish
-    log.model, log.upstream = request.model, route.provider.name
-    await _refuse_foreign_state(state, codec, raw, caller)
-    link = read_previous_id(codec.protocol, raw)
-    named = None
-    if link is not None and readable:
-        request, named = await _resume(state, codec, route, request, caller, link)
-    told = request
-    recording = outgoing = None
-    if is_direct(route, codec) or not _has_answers(request):
-        # Nothing is put back into it, so a request that is refused here is not recorded.
-        outgoing = await state.large_bodies.run(
-            len(body), write_outgoing, state, codec, route, request, body, inbound
-        )
-    if not readable:
-        log.outcome = "unread"
+    exchange = Exchange(state, codec, inbound, caller, log, body)
+    for stage in STAGES:
+        await stage(exchange)
+    async with Guard(inbound, state.gate) as exchange.guard:
+        await _answer(exchange, outbound)
+
+
+# The stages. `STAGES`, behind the last one, has their order.
+
+
+async def parse_json(exchange: Exchange) -> None:
+    exchange.raw = await exchange.compute(parse_body, exchange.body)
+
+
+async def open_sealed_summaries(exchange: Exchange) -> None:
+    """Summaries that this gateway sealed for Codex become text that every upstream can read."""
+    if may_hold_summaries(exchange.codec.protocol, exchange.body):
+        exchange.raw = await exchange.compute(open_summaries, exchange.raw)
+        exchange.body = await exchange.compute(orjson.dumps, exchange.raw)
+
+
+async def decode_request(exchange: Exchange) -> None:
+    """Decode the body, and find the upstream for its model."""
+    exchange.request, exchange.route, exchange.is_readable = await exchange.compute(
+        read_request, exchange.state, exchange.codec, exchange.raw, exchange.inbound
+    )
+    exchange.log.model = exchange.request.model
+    exchange.log.upstream = exchange.route.provider.name
+
+
+async def request_summary(exchange: Exchange) -> None:
+    """Codex asks its server to compact: other upstreams are asked for a summary in plain text."""
+    compaction = read_compaction_request(
+        exchange.codec.protocol, exchange.inbound.path, exchange.raw
+    )
+    if compaction is None:
+        return
+    if exchange.is_direct and not exchange.is_offline:
+        # An upstream of the client's protocol may compact itself. A list is no turn to record.
+        exchange.is_readable = exchange.is_readable and compaction.retained_items is None
+        return
+    exchange.compaction = compaction
+    exchange.raw = ask_for_summary(exchange.raw)
+    exchange.body = await exchange.compute(orjson.dumps, exchange.raw)
+    await decode_request(exchange)
+
+
+async def resume_conversation(exchange: Exchange) -> None:
+    """A request may name an earlier answer by its id instead of repeating the conversation.
+
+    Weft adds the stored conversation. An id that Weft does not know is left to an upstream of the
+    client's protocol, which may know it. With keys configured, all callers share the upstream's
+    account, so an id that this caller did not get from here is refused.
+    """
+    state, codec = exchange.state, exchange.codec
+    previous_id = read_previous_id(codec, exchange.raw)
+    if previous_id is None or not (exchange.is_readable or state.settings.keys):
+        return
+    conversation = None
+    if state.recorder is not None:
+        conversation = await state.recorder.before(exchange.caller.scope, previous_id)
+    may_be_upstreams = exchange.is_direct and not exchange.is_offline and not state.settings.keys
+    if conversation is None and not may_be_upstreams:
+        raise unknown_previous_id(codec, previous_id)
+    if conversation is not None and exchange.is_readable:
+        exchange.request, exchange.continuation = join(codec, conversation, exchange.request)
+
+
+async def check_stored_ids(exchange: Exchange) -> None:
+    """Refuse references to objects at the vendor that this caller did not get from here.
+
+    Without keys all callers are programs of one person, and the vendor judges.
+    """
+    state = exchange.state
+    if not state.settings.keys:
+        return
+    for path, id in exchange.codec.http.stored_ids(exchange.raw):
+        if state.recorder is None or not await state.recorder.has_token(exchange.caller.scope, id):
+            raise unknown_stored_id(path, id)
+
+
+async def write_unrestored(exchange: Exchange) -> None:
+    """Write the request now if nothing is restored: one that is refused here is not recorded."""
+    if exchange.is_direct or not _has_answers(exchange.request):
+        exchange.outgoing = await _write(exchange, exchange.request)
+
+
+async def record_request(exchange: Exchange) -> None:
+    """Find the conversation, record what is new in it, and restore earlier answers.
+
+    One transaction does all three (`records.record_request`). Answers are only restored if a
+    translation follows: an upstream of the client's protocol gets the client's own bytes.
+    """
+    state, inbound, request = exchange.state, exchange.inbound, exchange.request
+    exchange.upstream_request = request
+    if not exchange.is_readable:
+        exchange.log.outcome = "unread"
     elif state.recorder is not None:
         hint = read_hint(inbound.headers, request)
-        recording = await state.recorder.begin(
-            caller.scope,
-            None if hint is None else own_name(caller, hint),
+        exchange.recording = await state.recorder.begin(
+            exchange.caller.scope,
+            None if hint is None else own_name(exchange.caller, hint),
             request,
-            maker=None if is_direct(route, codec) else route.maker,
+            maker=None if exchange.is_direct else exchange.route.maker,
             is_retry=is_retry(inbound.headers),
-            named=named,
+            named=exchange.continuation,
         )
-        told = replace_answers(request, recording.answers)
-    if outgoing is None:
-        try:
-            outgoing = await state.large_bodies.run(
-                len(body), write_outgoing, state, codec, route, told, body, inbound
-            )
-        except Refused as error:
-            if state.recorder is not None and recording is not None:
-                await state.recorder.fail(recording, refusal(error))
-            raise
-    if state.recorder is not None and recording is not None:
-        if recording.ticket is not None:
-            log.thread, log.branch = recording.ticket.thread, recording.ticket.branch
-        spoken = codec if is_direct(route, codec) else CODECS[route.provider.protocol]
-        state.recorder.keep_sent(recording, outgoing.body, spoken.protocol, route.model)
-    log.losses = len(outgoing.losses)
-    costs = wants_usage(codec.protocol, raw)
-    async with Guard(inbound, state.gate) as guard:
-        exchange = Exchange(
-            state, codec, route, request, outgoing, recording, log, costs, guard, wish
-        )
-        echoed = None if told is request else partial(_as_echoed, exchange, body, inbound)
-        await _attempt(exchange, echoed, outbound)
+        exchange.upstream_request = replace_answers(request, exchange.recording.answers)
 
 
-async def _attempt(
-    exchange: Exchange, echoed: Callable[[], Exchange] | None, outbound: Outbound
-) -> None:
-    """Answer the request; however that ends, it is recorded."""
-    attempt = exchange.attempt
-    try:
-        await _answer(exchange, echoed, outbound)
-    except ClientLeft:
-        attempt.error = CLIENT_LEFT
-        raise
-    except UpstreamProtocolError as error:
-        attempt.error, exchange.log.outcome = failure(error), "upstream_failed"
-        await _end_attempt(exchange)  # the caller may ask again at once
-        await _send_error(exchange, attempt.error, exchange.headers(), outbound)
-    except (Refused, StoreError) as error:
-        attempt.error = failure(error)
-        raise
-    finally:
-        await _end_attempt(exchange)
-
-
-async def _answer(
-    exchange: Exchange, echoed: Callable[[], Exchange] | None, outbound: Outbound
-) -> None:
-    """Ask the upstream and relay its answer.
-
-    Where it refuses content of earlier answers that was restored, it is asked once more without:
-    `echoed` gives that request. If it refuses this one too, the caller gets the error that is about
-    what the caller itself wrote.
-    """
-    refused = await _try(exchange, outbound)
-    if refused is None:
+async def write_restored(exchange: Exchange) -> None:
+    """Write the request with its restored answers."""
+    if exchange.is_written:
         return
-    if echoed is not None and concerns_restored(refused.error):
-        again = echoed()
-        second = await _try(again, outbound)
-        if second is None:
-            return
-        if not concerns_restored(second.error):
-            exchange, refused = again, second
-    await _relay_refusal(exchange, refused, outbound)
-
-
-async def _try(exchange: Exchange, outbound: Outbound) -> "Refusal | None":
-    """Ask the upstream and relay its answer; returns the error where it answers with one."""
-    reply = await _ask(exchange)
     try:
-        if not 200 <= reply.status < 300:
-            return await _read_refusal(exchange, reply)
-        await _relay(exchange, reply, outbound)
-        return None
-    finally:
-        reply.close()
+        exchange.outgoing = await _write(exchange, exchange.upstream_request)
+    except Refused as error:
+        recorder, recording = exchange.state.recorder, exchange.recording
+        if recorder is not None and recording is not None:
+            await recorder.fail(recording, refusal(error))
+        raise
 
 
-async def _end_attempt(exchange: Exchange) -> None:
-    """Record why there is no answer, and the part of it that arrived; once per exchange.
-
-    Every exchange that reached its upstream passes here, however it ended.
-    """
-    attempt, log = exchange.attempt, exchange.log
-    if attempt.error is None or attempt.is_recorded:
-        return
-    attempt.is_recorded = True
-    log.error = attempt.error.code or attempt.error.kind
-    log.partial = attempt.partial
-    recorder, recording = exchange.state.recorder, exchange.recording
-    if recorder is not None and recording is not None:
-        relay = attempt.relay if attempt.partial else None
-        message = None if relay is None else relay.response.message
-        await recorder.fail(recording, attempt.error, message)
+async def keep_sent_body(exchange: Exchange) -> None:
+    """Store the body that is sent, while the upstream works on it."""
+    if exchange.recording is not None and exchange.recording.ticket is not None:
+        exchange.log.thread = exchange.recording.ticket.thread
+        exchange.log.branch = exchange.recording.ticket.branch
+    _keep_sent_body(exchange)
 
 
-def _read_body(state: State, codec: Codec, body: bytes, inbound: Inbound) -> ReadBody:
-    """The request that a body holds; raises `Refused`."""
-    raw = parse_body(body)
-    if may_hold_summaries(codec.protocol, body):
-        raw = open_summaries(raw)
-        body = orjson.dumps(raw)
-    request, route, readable = read_request(state, codec, raw, inbound)
-    wish = read_compaction_request(codec.protocol, inbound.path, raw)
-    if wish is not None and _compacts(route, codec):
-        readable, wish = readable and wish.kept is None, None  # a list is no turn to be recorded
-    elif wish is not None:
-        raw = ask_for_summary(raw)
-        body = orjson.dumps(raw)
-        request, route, readable = read_request(state, codec, raw, inbound)
-    return ReadBody(body, raw, request, route, readable, wish)
+Stage = Callable[[Exchange], Awaitable[None]]
+
+STAGES: tuple[Stage, ...] = (
+    parse_json,
+    open_sealed_summaries,
+    decode_request,
+    request_summary,
+    resume_conversation,
+    check_stored_ids,
+    write_unrestored,
+    record_request,
+    write_restored,
+    keep_sent_body,
+)
+"""What happens to every request before the upstream is asked, in this order."""
 
 
 def read_request(
     state: State, codec: Codec, raw: JsonObject, inbound: Inbound
 ) -> tuple[Request, Route, bool]:
-    """The request, who answers it, and whether we could read it.
+    """The request, its upstream, and whether the body could be decoded.
 
-    An upstream of the caller's own protocol judges its bodies itself: what we cannot read still
-    goes there, and is only not recorded. Anywhere else it is refused.
+    A body that cannot be decoded is still forwarded to an upstream of the same protocol, which
+    judges it itself; it is only not recorded. For any other upstream it is refused.
     """
     address = read_address(inbound.path)
     pays = brings_credentials(inbound.headers, state.settings, codec.protocol)
     try:
-        request = codec.decode_request(without_previous_id(codec.protocol, raw), address.model)
+        request = codec.decode_request(without_previous_id(codec, raw), address.model)
     except Refused:
         model = address.model or raw.get("model")
         if not isinstance(model, str):
@@ -345,70 +382,86 @@ def read_request(
     return request, route, True
 
 
-def _compacts(route: Route, codec: Codec) -> bool:
-    """Whether whoever answers may know how to compact in the caller's protocol."""
-    return route.provider is not OFFLINE and is_direct(route, codec)
-
-
-def _as_echoed(exchange: Exchange, body: bytes, inbound: Inbound) -> Exchange:
-    """The exchange with every answer as the caller echoes it, and none put back."""
-    state, codec, route, recording = (
+async def _write(exchange: Exchange, request: Request) -> Outgoing:
+    return await exchange.compute(
+        write_outgoing,
         exchange.state,
         exchange.codec,
         exchange.route,
-        exchange.recording,
+        request,
+        exchange.body,
+        exchange.inbound,
     )
-    outgoing = write_outgoing(state, codec, route, exchange.request, body, inbound)
-    if state.recorder is not None and recording is not None:
-        wire = route.provider.protocol
-        state.recorder.keep_sent(recording, outgoing.body, wire, route.model)
-    exchange.log.losses = len(outgoing.losses)
-    return structs.replace(exchange, outgoing=outgoing)
+
+
+def _keep_sent_body(exchange: Exchange) -> None:
+    recorder, recording = exchange.state.recorder, exchange.recording
+    if recorder is not None and recording is not None:
+        protocol, model = exchange.source.protocol, exchange.route.model
+        recorder.keep_sent(recording, exchange.outgoing.body, protocol, model)
 
 
 def _has_answers(request: Request) -> bool:
     return any(message.role == "assistant" for message in request.messages)
 
 
-async def _resume(
-    state: State, codec: Codec, route: Route, request: Request, caller: Caller, link: str
-) -> tuple[Request, Continuation | None]:
-    """The whole of a conversation that was left with the server, and the place it continues.
+async def _answer(exchange: Exchange, outbound: Outbound) -> None:
+    """Answer the request; the outcome is recorded whatever it is."""
+    try:
+        await _ask(exchange, outbound)
+    except ClientLeft:
+        exchange.error = CLIENT_LEFT
+        raise
+    except UpstreamProtocolError as error:
+        exchange.error, exchange.log.outcome = failure(error), "upstream_failed"
+        await _record_failure(exchange)  # before the error is sent: the client may retry at once
+        await _send_error(exchange, exchange.error, exchange.headers(), outbound)
+    except (Refused, StoreError) as error:
+        exchange.error = failure(error)
+        raise
+    finally:
+        await _record_failure(exchange)
 
-    An upstream that keeps it itself may know an id that we do not.
+
+async def _ask(exchange: Exchange, outbound: Outbound) -> None:
+    """Ask the upstream and deliver its answer.
+
+    If it refuses something that was restored, it is asked once more without. If it refuses that
+    request too, the client gets the error that is about what the client wrote itself.
     """
-    before = None if state.recorder is None else await state.recorder.before(caller.scope, link)
-    if before is not None:
-        return join(codec.protocol, before, request)
-    if route.provider is OFFLINE or not is_direct(route, codec):
-        raise unknown_previous_id(codec.protocol, link)
-    return request, None
-
-
-async def _refuse_foreign_state(
-    state: State, codec: Codec, raw: JsonObject, caller: Caller
-) -> None:
-    """Raises `Refused` for state at the vendor that this caller did not get from here.
-
-    Without keys all callers are one person's programs, and the vendor judges.
-    """
-    if not state.settings.keys:
+    error = await _ask_once(exchange, outbound)
+    if error is None:
         return
-    recorder, link = state.recorder, read_previous_id(codec.protocol, raw)
-    if link is not None and (recorder is None or await recorder.before(caller.scope, link) is None):
-        raise unknown_previous_id(codec.protocol, link)
-    for path, id in read_states(codec.protocol, raw):
-        if recorder is None or not await recorder.has_token(caller.scope, id):
-            raise unknown_state(path, id)
+    if exchange.upstream_request is not exchange.request and concerns_restored(error.error):
+        exchange.outgoing = await _write(exchange, exchange.request)
+        _keep_sent_body(exchange)
+        second = await _ask_once(exchange, outbound)
+        if second is None:
+            return
+        error = error if concerns_restored(second.error) else second
+    await _relay_error(exchange, error, outbound)
 
 
-async def _ask(exchange: Exchange) -> Reply:
-    """Send the request to whoever answers it."""
+async def _ask_once(exchange: Exchange, outbound: Outbound) -> "UpstreamError | None":
+    """Ask the upstream and deliver its answer; if it answers with an error, return that."""
+    reply = await _post(exchange)
+    try:
+        if not 200 <= reply.status < 300:
+            return await _read_error(exchange, reply)
+        await _deliver(exchange, reply, outbound)
+        return None
+    finally:
+        reply.close()
+
+
+async def _post(exchange: Exchange) -> Reply:
     state, route, outgoing = exchange.state, exchange.route, exchange.outgoing
-    if route.provider is OFFLINE:
-        pace = state.settings.offline_pace
+    if exchange.is_offline:
         return OfflineReply(
-            exchange.request, exchange.codec, pace=pace, include_usage=exchange.costs
+            exchange.request,
+            exchange.codec,
+            pace=state.settings.offline_pace,
+            include_usage=exchange.codec.http.wants_usage(exchange.raw),
         )
     with exchange.guard.waiting():
         return await state.wire.post(
@@ -416,138 +469,49 @@ async def _ask(exchange: Exchange) -> Reply:
         )
 
 
-class Refusal(Struct, frozen=True):
-    """An upstream's error: as it came, and as the one value that every protocol's is written from.
-
-    `raw` is its JSON object, or None where it is none.
-    """
-
-    status: int
-    body: bytes
-    headers: Sequence[tuple[str, str]]
-    kind: str
-    raw: JsonObject | None
-    error: ApiError
-
-
-async def _read_refusal(exchange: Exchange, reply: Reply) -> Refusal:
-    """The error of a reply; raises `UpstreamFailed` where its status is none of an error."""
-    if reply.status < 400:
-        name = exchange.route.provider.name
-        raise UpstreamFailed(f"upstream {name!r} answered with status {reply.status}")
-    body = await exchange.guard.read_all(reply)
-    error = read_error(CODECS[exchange.route.provider.protocol], body, reply.status)
-    kind = reply.headers.get("content-type", "application/json")
-    try:
-        raw = parse_body(body)
-    except Refused:
-        raw = None
-    return Refusal(reply.status, body, exchange.headers(reply), kind, raw, error)
-
-
-async def _relay_refusal(exchange: Exchange, refused: Refusal, outbound: Outbound) -> None:
-    """An upstream's error: its own bytes, or the same error in the caller's protocol."""
-    log = exchange.log
-    log.outcome, exchange.attempt.error = "upstream_refused", refused.error
-    await _end_attempt(exchange)  # the caller may ask again at once
-    if not exchange.direct or _needs_words(exchange, refused):
-        await _send_error(exchange, refused.error, refused.headers, outbound)
-        return
-    log.status = refused.status
-    headers = [*refused.headers, ("content-type", refused.kind)]
-    await outbound.send(refused.status, refused.body, headers)
-
-
-def _needs_words(exchange: Exchange, refused: Refusal) -> bool:
-    """Whether an error about the context window lacks what clients of its own protocol recognise it
-    by. Any other error of the caller's protocol goes on as it came."""
-    if refused.error.kind != "context_length":
-        return False
-    if exchange.request.params.stream and refused.error.kind in exchange.codec.stream_errors:
-        return True
-    return exchange.codec.encode_error(refused.error) != (refused.status, refused.raw)
-
-
-async def _send_error(
-    exchange: Exchange, error: ApiError, headers: Sequence[tuple[str, str]], outbound: Outbound
-) -> None:
-    """An error with a status, or as a stream where clients recognise it only there.
-
-    Once a stream is under way its own error form has already been sent.
-    """
-    codec, log = exchange.codec, exchange.log
-    if outbound.started:
-        await outbound.finish()
-        return
-    if exchange.request.params.stream and error.kind in codec.stream_errors:
-        log.status, log.streamed = 200, True
-        writer = AnswerWriter(codec, AnswerOptions(created=int(time.time())))
-        start = Start(shape_id(codec.protocol), exchange.request.model)
-        await outbound.start(200, [*STREAM_HEADERS, *headers])
-        await outbound.finish(writer.write([start, Fail(error)]).now)
-        return
-    log.status, wire = codec.encode_error(error)
-    await outbound.send(log.status, orjson.dumps(wire), headers)
-
-
-async def _relay(exchange: Exchange, reply: Reply, outbound: Outbound) -> None:
-    """An answer in the form that the caller asked for, whichever form it comes in."""
-    if exchange.request.params.stream:
-        await _relay_stream(exchange, reply, outbound)
+async def _deliver(exchange: Exchange, reply: Reply, outbound: Outbound) -> None:
+    """Send the answer in the form that the client asked for, whichever form it comes in."""
+    if exchange.streams:
+        await _deliver_stream(exchange, reply, outbound)
     else:
-        await _relay_body(exchange, reply, outbound)
+        await _deliver_body(exchange, reply, outbound)
 
 
-async def _relay_body(exchange: Exchange, reply: Reply, outbound: Outbound) -> None:
-    """Relay a whole answer; it is sent when it is stored."""
+async def _deliver_body(exchange: Exchange, reply: Reply, outbound: Outbound) -> None:
+    """Send a whole answer, after it is recorded."""
     body = await exchange.guard.read_all(reply)
-    losses = exchange.outgoing.losses
+    losses, log = exchange.outgoing.losses, exchange.log
+    is_as_asked = exchange.is_direct and form_of(body) == "body"
+    translator = _open_translator(exchange)
     worker = exchange.state.large_bodies
-    is_as_asked = exchange.direct and form_of(body) == "body"
-    translator = _translator(exchange)
     try:
         answer = await worker.run(len(body), _read_answer, translator, body)
     except UpstreamFailed as error:
         if not is_as_asked or not error.native:
             raise
-        answer, exchange.log.outcome = None, "upstream_failed"
-        exchange.attempt.error = failure(error)
-        await _end_attempt(exchange)
+        answer, log.outcome = None, "upstream_failed"
+        exchange.error = failure(error)
+        await _record_failure(exchange)
     if answer is None and not is_as_asked:
-        raise _unreadable(exchange)
+        name = exchange.route.provider.name
+        raise UpstreamProtocolError(f"the answer of upstream {name!r} cannot be read")
     if answer is not None:
-        if exchange.wish is not None or not is_as_asked:
-            written = await worker.run(len(body), _write_answer, exchange, translator, *answer)
-            body, losses = written[0], (*losses, *written[1])
-        await _file(exchange, answer[1])
-    exchange.log.status, exchange.log.losses = reply.status, len(losses)
-    exchange.log.first_byte()
+        original, response = answer
+        if exchange.compaction is not None:
+            body, added = _write_summary(exchange, exchange.compaction, response)
+            losses = (*losses, *added)
+        elif not is_as_asked:
+            encoded = await worker.run(len(body), translator.write_body, original, response)
+            body, losses = orjson.dumps(encoded.body), (*losses, *encoded.losses)
+        await _record_answer(exchange, response)
+    log.status, log.losses = reply.status, len(losses)
+    log.first_byte()
     headers = [("x-weft-losses", loss_header(losses)), *exchange.headers(reply)[1:]]
     await outbound.send(reply.status, body, headers)
 
 
-def _translator(exchange: Exchange) -> AnswerTranslator:
-    """The translator from the upstream's protocol to the client's."""
-    source = exchange.codec if exchange.direct else CODECS[exchange.route.provider.protocol]
-    return AnswerTranslator(source, exchange.codec, _options(exchange), exchange.route.maker)
-
-
-def _options(exchange: Exchange) -> AnswerOptions:
-    """How the answer is written. Ids of an upstream of the client's own protocol stay as they are:
-    the client may use them to ask that upstream."""
-    codec, provider = exchange.codec, exchange.route.provider
-    return AnswerOptions(
-        created=int(time.time()),
-        calls=exchange.outgoing.calls,
-        thinking=provider.thinking or exchange.state.settings.thinking,
-        include_usage=exchange.costs,
-        shape_id=None if exchange.direct else partial(shape_id, codec.protocol),
-        call_id_seed=None if exchange.direct else uuid4().hex[:16],
-    )
-
-
 def _read_answer(translator: AnswerTranslator, body: bytes) -> tuple[Response, Response] | None:
-    """The original answer and the one for the client, or None for one that cannot be read.
+    """The original answer and the one for the client; None if it cannot be read.
 
     Raises `UpstreamFailed` if the answer is a failure.
     """
@@ -559,100 +523,110 @@ def _read_answer(translator: AnswerTranslator, body: bytes) -> tuple[Response, R
         return None
 
 
-def _write_answer(
-    exchange: Exchange, translator: AnswerTranslator, original: Response, response: Response
+def _write_summary(
+    exchange: Exchange, compaction: CompactionRequest, response: Response
 ) -> tuple[bytes, Sequence[Loss]]:
-    """The body for the client; if it asked to compact, the sealed summary."""
-    wish = exchange.wish
-    if wish is None:
-        encoded = translator.write_body(original, response)
-        return orjson.dumps(encoded.body), encoded.losses
-    writer = AnswerWriter(exchange.codec, _options(exchange))
+    """The summary in the form in which a client that asked to compact expects it."""
+    writer = AnswerWriter(exchange.codec, _answer_options(exchange))
     encoded = writer.write_body(seal_summary(response))
-    body = encoded.body if wish.kept is None else write_compacted_list(encoded.body, wish.kept)
-    return orjson.dumps(body), encoded.losses
+    if compaction.retained_items is None:
+        return orjson.dumps(encoded.body), encoded.losses
+    compacted = write_compacted_list(encoded.body, compaction.retained_items)
+    return orjson.dumps(compacted), encoded.losses
 
 
-def _unreadable(exchange: Exchange) -> UpstreamProtocolError:
-    name = exchange.route.provider.name
-    return UpstreamProtocolError(f"upstream {name!r} answered with something unreadable")
+def _open_translator(exchange: Exchange) -> AnswerTranslator:
+    options, origin = _answer_options(exchange), exchange.route.maker
+    return AnswerTranslator(exchange.source, exchange.codec, options, origin)
 
 
-async def _relay_stream(exchange: Exchange, reply: Reply, outbound: Outbound) -> None:
-    """An answer piece by piece; its last frame waits until the answer is stored."""
-    relay = _open_relay(exchange)
-    exchange.attempt.relay = relay
-    exchange.log.streamed = True
-    stored = False
+def _answer_options(exchange: Exchange) -> AnswerOptions:
+    """How the answer is written.
+
+    Ids of an upstream of the client's own protocol stay as they are, because the client may use
+    them with that upstream.
+    """
+    protocol, is_direct = exchange.codec.protocol, exchange.is_direct
+    return AnswerOptions(
+        created=int(time.time()),
+        calls=exchange.outgoing.calls,
+        thinking=exchange.route.provider.thinking or exchange.state.settings.thinking,
+        include_usage=exchange.codec.http.wants_usage(exchange.raw),
+        shape_id=None if is_direct else partial(shape_id, protocol),
+        call_id_seed=None if is_direct else uuid4().hex[:16],
+    )
+
+
+async def _deliver_stream(exchange: Exchange, reply: Reply, outbound: Outbound) -> None:
+    """Send an answer piece by piece; its last frame is held back until the answer is recorded."""
+    relay, log = _open_relay(exchange), exchange.log
+    exchange.relay = relay
+    log.streamed = True
     try:
         async for chunk in exchange.guard.chunks(reply, exchange.state.settings.ping_seconds):
             if chunk is None:
-                await _write(exchange, reply, outbound, keepalive(exchange.codec.protocol))
-                continue
-            stored = await _pass(exchange, reply, outbound, relay, relay.feed(chunk), stored)
-        await _pass(exchange, reply, outbound, relay, relay.close(), stored)
+                await _send_frames(exchange, reply, outbound, exchange.codec.http.keep_alive)
+            else:
+                await _send_piece(exchange, reply, outbound, relay, relay.feed(chunk))
+        await _send_piece(exchange, reply, outbound, relay, relay.close())
     except (UpstreamProtocolError, StoreError) as error:
         if not outbound.started:
             raise
-        exchange.log.outcome = "cut"
-        exchange.attempt.error = failure(error)
-        await _end_attempt(exchange)
-        await outbound.write(relay.fail(exchange.attempt.error))
+        log.outcome = "cut"
+        exchange.error = failure(error)
+        await _record_failure(exchange)
+        await outbound.write(relay.fail(exchange.error))
     if relay.error is not None:
-        exchange.log.outcome = "cut"
-        exchange.attempt.error = exchange.attempt.error or relay.error
-        await _end_attempt(exchange)
-    elif not relay.ended and exchange.attempt.error is None:
-        exchange.log.outcome = "unread"
-    exchange.log.losses += len(relay.losses)
+        log.outcome = "cut"
+        exchange.error = exchange.error or relay.error
+        await _record_failure(exchange)
+    elif not relay.ended and exchange.error is None:
+        log.outcome = "unread"
+    log.losses += len(relay.losses)
     await outbound.finish()
 
 
 def _open_relay(exchange: Exchange) -> Relay:
-    options = _options(exchange)
-    if exchange.direct:
-        plain = AnswerOptions(created=options.created, include_usage=options.include_usage)
-        relay = PassThroughRelay(exchange.codec, plain, exchange.route.maker)
-    else:
-        relay = _translator(exchange)
-    return relay if exchange.wish is None else CompactionRelay(relay, exchange.codec, options)
+    options = _answer_options(exchange)
+    relay: Relay = _open_translator(exchange)
+    if exchange.is_direct:
+        unchanged = AnswerOptions(created=options.created, include_usage=options.include_usage)
+        relay = PassThroughRelay(exchange.codec, unchanged, exchange.route.maker)
+    return relay if exchange.compaction is None else CompactionRelay(relay, exchange.codec, options)
 
 
-async def _pass(
-    exchange: Exchange, reply: Reply, outbound: Outbound, relay: Relay, piece: Piece, stored: bool
-) -> bool:
-    """Send a piece; what must wait waits for the answer's commit. True once it is stored.
+async def _send_piece(
+    exchange: Exchange, reply: Reply, outbound: Outbound, relay: Relay, piece: Piece
+) -> None:
+    """Send a piece; before its last frames, record the answer.
 
-    An answer that fails before its first byte is an error with a status, which every client knows
-    to retry; Codex does not read the frame that would say the same. Only an error that the upstream
-    wrote in the caller's own protocol goes on as it came.
+    An answer that fails before its first byte becomes an error with a status, which every client
+    retries; Codex does not read the frame that would say the same. Only an error that the upstream
+    wrote in the client's own protocol is forwarded as it came.
     """
-    error = relay.error
-    if error is not None and not outbound.started and not relay.relays_error:
-        raise failed(error)
-    await _write(exchange, reply, outbound, piece.now)
+    if relay.error is not None and not outbound.started and not relay.relays_error:
+        raise failed(relay.error)
+    await _send_frames(exchange, reply, outbound, piece.now)
     if piece.last:
-        if not stored and relay.ended:
-            await _file(exchange, relay.response)
-            stored = True
-        await _write(exchange, reply, outbound, piece.last)
-    return stored
+        if relay.ended and not exchange.is_recorded:
+            await _record_answer(exchange, relay.response)
+        await _send_frames(exchange, reply, outbound, piece.last)
 
 
-async def _write(exchange: Exchange, reply: Reply, outbound: Outbound, data: bytes) -> None:
-    if not data:
+async def _send_frames(exchange: Exchange, reply: Reply, outbound: Outbound, frames: bytes) -> None:
+    if not frames:
         return
     if not outbound.started:
         exchange.log.status = reply.status
         exchange.log.first_byte()
         await outbound.start(reply.status, [*STREAM_HEADERS, *exchange.headers(reply)])
-    await outbound.write(data)
+    await outbound.write(frames)
 
 
-async def _file(exchange: Exchange, response: Response) -> None:
+async def _record_answer(exchange: Exchange, response: Response) -> None:
     """Make the answer durable."""
     exchange.log.usage = response.usage
-    exchange.attempt.is_recorded = True
+    exchange.is_recorded = True
     recorder, recording = exchange.state.recorder, exchange.recording
     if recorder is not None and recording is not None:
         await recorder.finish(recording, response)
@@ -660,14 +634,102 @@ async def _file(exchange: Exchange, response: Response) -> None:
             exchange.log.branch = recording.ticket.branch
 
 
-async def _answer_error(
-    codec: Codec, error: ApiError, outbound: Outbound, log: ExchangeLog
+async def _record_failure(exchange: Exchange) -> None:
+    """Record why there is no answer, and the part of it that arrived; once per exchange."""
+    if exchange.error is None or exchange.is_recorded:
+        return
+    exchange.is_recorded = True
+    exchange.log.error = exchange.error.code or exchange.error.kind
+    exchange.log.partial = exchange.is_partial
+    recorder, recording = exchange.state.recorder, exchange.recording
+    if recorder is not None and recording is not None:
+        relay = exchange.relay if exchange.is_partial else None
+        message = None if relay is None else relay.response.message
+        await recorder.fail(recording, exchange.error, message)
+
+
+class UpstreamError(Struct, frozen=True):
+    """An error of the upstream: as it came, and as the value from which any protocol's is written.
+
+    `raw` is its JSON object, or None if it has none.
+    """
+
+    status: int
+    body: bytes
+    headers: Sequence[tuple[str, str]]
+    content_type: str
+    raw: JsonObject | None
+    error: ApiError
+
+
+async def _read_error(exchange: Exchange, reply: Reply) -> UpstreamError:
+    """The error of a reply; raises `UpstreamFailed` for a status that is neither good nor bad."""
+    provider = exchange.route.provider
+    if reply.status < 400:
+        raise UpstreamFailed(f"upstream {provider.name!r} answered with status {reply.status}")
+    body = await exchange.guard.read_all(reply)
+    error = read_error(CODECS[provider.protocol], body, reply.status)
+    content_type = reply.headers.get("content-type", "application/json")
+    try:
+        raw = parse_body(body)
+    except Refused:
+        raw = None
+    return UpstreamError(reply.status, body, exchange.headers(reply), content_type, raw, error)
+
+
+async def _relay_error(exchange: Exchange, error: UpstreamError, outbound: Outbound) -> None:
+    """Send an upstream's error: its own bytes, or the same error in the client's protocol."""
+    exchange.log.outcome, exchange.error = "upstream_refused", error.error
+    await _record_failure(exchange)  # before the error is sent: the client may retry at once
+    if not exchange.is_direct or _must_be_rewritten(exchange, error):
+        await _send_error(exchange, error.error, error.headers, outbound)
+        return
+    exchange.log.status = error.status
+    headers = [*error.headers, ("content-type", error.content_type)]
+    await outbound.send(error.status, error.body, headers)
+
+
+def _must_be_rewritten(exchange: Exchange, error: UpstreamError) -> bool:
+    """Whether an error about the context window lacks the form by which clients recognise it.
+
+    Every other error in the client's protocol is forwarded as it came.
+    """
+    if error.error.kind != "context_length":
+        return False
+    if exchange.streams and error.error.kind in exchange.codec.stream_errors:
+        return True
+    return exchange.codec.encode_error(error.error) != (error.status, error.raw)
+
+
+async def _send_error(
+    exchange: Exchange, error: ApiError, headers: Sequence[tuple[str, str]], outbound: Outbound
 ) -> None:
-    """Tell the caller; once a stream is under way its own error form has already done so."""
+    """Send an error with a status, or as a stream if clients recognise it only there.
+
+    If a stream has begun, its own error frame has already been sent.
+    """
+    codec, log = exchange.codec, exchange.log
     if outbound.started:
         await outbound.finish()
         return
-    status, body = codec.encode_error(error)
-    log.status = status
+    if exchange.streams and error.kind in codec.stream_errors:
+        log.status, log.streamed = 200, True
+        writer = AnswerWriter(codec, AnswerOptions(created=int(time.time())))
+        start = Start(shape_id(codec.protocol), exchange.request.model)
+        await outbound.start(200, [*STREAM_HEADERS, *headers])
+        await outbound.finish(writer.write([start, Fail(error)]).now)
+        return
+    log.status, body = codec.encode_error(error)
+    await outbound.send(log.status, orjson.dumps(body), headers)
+
+
+async def _send_early_error(
+    codec: Codec, error: ApiError, outbound: Outbound, log: ExchangeLog
+) -> None:
+    """Send an error that ended the exchange before the upstream was asked, or after a cut."""
+    if outbound.started:
+        await outbound.finish()
+        return
+    log.status, body = codec.encode_error(error)
     headers = [] if log.thread is None else [("x-weft-thread", log.thread)]
-    await outbound.send(status, orjson.dumps(body), headers)
+    await outbound.send(log.status, orjson.dumps(body), headers)

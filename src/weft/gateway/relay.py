@@ -12,7 +12,7 @@ never looks like a success.
 import re
 from typing import Protocol
 
-from weft.codec import CODECS, AnswerOptions, AnswerReader, AnswerWriter, Codec, Piece, error_of
+from weft.codec import AnswerOptions, AnswerReader, AnswerWriter, Codec, Piece, error_of
 from weft.errors import UpstreamProtocolError
 from weft.model import (
     ApiError,
@@ -21,7 +21,6 @@ from weft.model import (
     Fail,
     Finish,
     Fold,
-    JsonObject,
     Loss,
     Origin,
     Response,
@@ -235,13 +234,3 @@ class PassThroughRelay:
             self._fold.send(event)
         self._ended = True
         return AnswerWriter(self._codec, self._options).write(events)
-
-
-def wants_usage(protocol: str, body: JsonObject) -> bool:
-    """Whether a streamed answer to this body ends with its usage."""
-    return CODECS[protocol].http.wants_usage(body)
-
-
-def keepalive(protocol: str) -> bytes:
-    """What to send a caller of this protocol when there is nothing to say."""
-    return CODECS[protocol].http.keep_alive

@@ -1,16 +1,16 @@
-"""Conversations that a client leaves with the server, and continues by the id of an answer.
+"""Conversations that a client continues by the id of an answer, without sending them again.
 
-OpenAI's `previous_response_id` and Anthropic's `thread` send only what is new; the rest is context
-that is not in the body. An upstream of the same protocol that gave the id out knows it. Where the
-answer came from here, or goes somewhere else now, the store gives the conversation back: the
-client may even have changed its model in between.
+OpenAI's `previous_response_id` and Anthropic's `thread` send only what is new. An upstream of the
+same protocol that gave out the id knows the rest. If the answer came from Weft, or the request now
+goes to another upstream, the store provides the conversation. So a client can even change the model
+in between.
 
 https://platform.openai.com/docs/guides/conversation-state
 """
 
 from msgspec import Struct, structs
 
-from weft.codec import CODECS
+from weft.codec import Codec
 from weft.errors import Refused
 from weft.ids import Id
 from weft.model import JsonObject, Message, Request, Tool, is_system
@@ -19,66 +19,64 @@ from .identity import Continuation
 
 
 class StoredConversation(Struct, frozen=True):
-    """The conversation up to an answer: its messages, the tools that were offered, and where the
-    answer is stored, if it is not still in the journal."""
+    """A conversation up to one of its answers.
+
+    `tools` are those of the last request. `stored` is the thread and the commit of the answer; None
+    while it is only in the journal.
+    """
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...]
     stored: tuple[str, Id] | None = None
 
 
-def read_previous_id(protocol: str, body: JsonObject) -> str | None:
+def read_previous_id(codec: Codec, body: JsonObject) -> str | None:
     """The id of the answer that this body continues, if it names one."""
-    link = CODECS[protocol].http.previous
-    return None if link is None else link.read(body.get(link.member))
+    previous = codec.http.previous
+    return None if previous is None else previous.read(body.get(previous.member))
 
 
-def without_previous_id(protocol: str, body: JsonObject) -> JsonObject:
-    """The body as if it were whole."""
-    link = CODECS[protocol].http.previous
-    if link is None or link.member not in body:
+def without_previous_id(codec: Codec, body: JsonObject) -> JsonObject:
+    """The body without the member that names the earlier answer."""
+    previous = codec.http.previous
+    if previous is None or previous.member not in body:
         return body
-    return {name: value for name, value in body.items() if name != link.member}
+    return {name: value for name, value in body.items() if name != previous.member}
 
 
 def join(
-    protocol: str, before: StoredConversation, request: Request
+    codec: Codec, conversation: StoredConversation, request: Request
 ) -> tuple[Request, Continuation | None]:
-    """The whole conversation that a continuing request means, and the place that it continues."""
-    link = CODECS[protocol].http.previous
-    keeps_setup = link is not None and link.keeps_setup
-    run = _leading(request.messages)
-    said = before.messages
-    if run or not keeps_setup:  # the request's own system run stands for the earlier one
-        said = said[len(_leading(said)) :]
-    tools = request.tools if request.tools or not keeps_setup else before.tools
-    messages = (*run, *said, *request.messages[len(run) :])
+    """The request with the stored conversation before it, and where the store has that."""
+    previous = codec.http.previous
+    keeps_setup = previous is not None and previous.keeps_setup
+    system = _leading_system(request.messages)
+    earlier = conversation.messages
+    if system or not keeps_setup:  # the system messages of the request replace the earlier ones
+        earlier = earlier[len(_leading_system(earlier)) :]
+    tools = request.tools if request.tools or not keeps_setup else conversation.tools
+    messages = (*system, *earlier, *request.messages[len(system) :])
     whole = structs.replace(request, messages=messages, tools=tools)
-    if before.stored is None:
+    if conversation.stored is None:
         return whole, None
-    return whole, Continuation(*before.stored, len(run) + len(said), is_token=True)
+    return whole, Continuation(*conversation.stored, len(system) + len(earlier), is_token=True)
 
 
-def read_states(protocol: str, body: JsonObject) -> list[tuple[str, str]]:
-    """What a body uses that its vendor keeps, by the path and id: conversations, items, caches.
+def unknown_stored_id(path: str, id: str) -> Refused:
+    """The error for an object at the vendor that the caller did not get from here.
 
-    Everybody who is let in here reaches the vendor with one and the same key, so the vendor cannot
-    tell whose it is.
+    All callers share one account at the vendor, so the vendor cannot tell whose object it is.
     """
-    return CODECS[protocol].http.stored_ids(body)
-
-
-def unknown_state(path: str, id: str) -> Refused:
-    """The caller has not received this id from here."""
     return Refused(f"{id!r} is not known here", param=path, status=404, type="not_found_error")
 
 
-def unknown_previous_id(protocol: str, id: str) -> Refused:
-    """Nothing here answered with that id."""
-    link = CODECS[protocol].http.previous
-    return Refused(f"no answer {id!r} is known here", param=link.member if link else None)
+def unknown_previous_id(codec: Codec, id: str) -> Refused:
+    """The error for an answer that nobody got from here."""
+    previous = codec.http.previous
+    param = None if previous is None else previous.member
+    return Refused(f"no answer {id!r} is known here", param=param)
 
 
-def _leading(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def _leading_system(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     count = next((i for i, m in enumerate(messages) if not is_system(m)), len(messages))
     return messages[:count]
