@@ -1,7 +1,7 @@
 """Calls and their results, side by side: no vendor takes them any other way."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct, structs
 
@@ -184,16 +184,22 @@ class Pairing:
             self.deferred = []
 
     def answers(self, turn: Turn) -> bool:
-        """Whether a turn is the one result that was waited for; nearly all results are."""
-        if self.group is not None or len(turn.blocks) != 1:
+        """Take a turn of nothing but results that were waited for, as nearly all are."""
+        if self.group is not None or not self.waiting or not turn.blocks:
             return False
-        only = turn.blocks[0]
-        if type(only) is not ToolResult or self.waiting.pop(only.call_id, None) is None:
+        waiting = self.waiting
+        for block in turn.blocks:
+            if type(block) is not ToolResult or block.call_id not in waiting:
+                return False
+        count = len(turn.blocks)
+        if count > 1 and len({cast(ToolResult, block).call_id for block in turn.blocks}) < count:
             return False
+        for block in turn.blocks:
+            del waiting[cast(ToolResult, block).call_id]
         self.group = turn
-        self.results = 1
+        self.results = count
         self.turns.append(turn)
-        if self.deferred and not self.waiting:
+        if self.deferred and not waiting:
             self.turns += self.deferred
             self.deferred = []
         return True

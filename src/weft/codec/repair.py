@@ -23,6 +23,7 @@ exception are system messages, by a policy or where the target's rules are enfor
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from operator import is_not
 from typing import Any, Literal, NoReturn, cast
 
 from msgspec import Struct, structs
@@ -182,6 +183,14 @@ def leave_out(
     return [(Text(words), place)]
 
 
+def has_plain_texts(result: ToolResult) -> bool:
+    """Whether a result has only texts without vendor members, as nearly all have."""
+    for part in result.content:  # noqa: SIM110 - a generator costs twice the time here
+        if type(part) is not Text or part.ext is not None:
+            return False
+    return True
+
+
 def supported_result_parts(
     block: ToolResult,
     place: Place,
@@ -192,7 +201,7 @@ def supported_result_parts(
 ) -> list[tuple[Block, Place]]:
     """The parts of a result that this wire can say; whatever else is reported."""
     places: list[Place] = [(*place, number) for number in range(len(block.content))]
-    if all(type(part) is Text and part.ext is None for part in block.content):
+    if has_plain_texts(block):
         return list(zip(block.content, places, strict=True))
     message = request.messages[int(place[0])]
     kept: list[tuple[Block, Place]] = []
@@ -266,7 +275,7 @@ def arrange(
         _place_system(turns, rules, model, policy, losses, native and not enforce)
     else:
         _report_inline_lead(system, request, rules, losses)
-        paired = _legal(system, turns, request, rules, losses)
+        paired = _make_valid(system, turns, request, rules, losses)
         turns = paired.turns
         refuse_empty_conversation(request, turns, losses.items[earlier:])
         if paired.inline:
@@ -284,42 +293,42 @@ def _report_inline_lead(system: list[Turn], request: Request, rules: Rules, loss
         losses.add(turn.at, "system_to_start")
 
 
-def _legal(
+def _make_valid(
     system: list[Turn], turns: list[Turn], request: Request, rules: Rules, losses: Losses
 ) -> Pairing:
-    """What another wire said, as this one can take it: each turn is looked at once."""
-    system[:] = [turn for turn in system if not _says_nothing(turn, losses)]
+    """The turns of a foreign request as this protocol accepts them; looks at each turn once."""
+    system[:] = [turn for turn in system if not _is_absent(turn, losses)]
     for turn in system:
         refuse_non_text(request, turn)
-        _leave_billing(turn, losses)
-        _say_only(turn, request, rules, losses)
-    sifted = partial(
+        _drop_billing_line(turn, losses)
+        _drop_unsupported(turn, request, rules, losses)
+    result_parts = partial(
         supported_result_parts,
         request=request,
         checks=rules.checks,
         protocol=rules.protocol,
         losses=losses,
     )
-    pairing = Pairing(losses, sifted)
+    pairing = Pairing(losses, result_parts)
     for turn in turns:
-        if _take_calm(turn, rules, pairing):
-            continue
-        message = turn.message
-        if message.role in SYSTEM_ROLES:
-            if not _says_nothing(turn, losses):
-                refuse_non_text(request, turn)
-                _say_only(turn, request, rules, losses)
-                pairing.system(turn)
-        elif _clear(turn, request, rules, losses):
-            if message.role == "assistant":
-                pairing.assistant(turn)
-            else:
-                pairing.user(turn)
+        if not _is_common(turn, rules):
+            if turn.message.role in SYSTEM_ROLES:
+                if not _is_absent(turn, losses):
+                    refuse_non_text(request, turn)
+                    _drop_unsupported(turn, request, rules, losses)
+                    pairing.system(turn)
+                continue
+            if not _clear(turn, request, rules, losses):
+                continue
+        if turn.message.role == "assistant":
+            pairing.assistant(turn)
+        else:
+            pairing.user(turn)
     pairing.settle()
     return pairing
 
 
-def _leave_billing(turn: Turn, losses: Losses) -> None:
+def _drop_billing_line(turn: Turn, losses: Losses) -> None:
     """Leave out the line a client writes for its own vendor's books."""
     kept: list[tuple[Block, Place]] = []
     for block, place in zip(turn.blocks, turn.places, strict=True):
@@ -332,48 +341,36 @@ def _leave_billing(turn: Turn, losses: Losses) -> None:
         turn.message = structs.replace(turn.message, blocks=tuple(turn.blocks))
 
 
-ANSWERERS = frozenset({"user", "tool"})
+def _is_common(turn: Turn, rules: Rules) -> bool:
+    """Whether a turn has only text, calls and results that every protocol accepts as they are.
 
-
-def _take_calm(turn: Turn, rules: Rules, pairing: Pairing) -> bool:
-    """Take up a turn that every wire can say where it stands, as nearly all are: words, words and
-    calls, or the result that was waited for. False where it must be looked at closely."""
-    message, blocks = turn.message, turn.blocks
+    Nearly all turns do. This saves them the closer look of `_clear`, which would change nothing.
+    """
+    message, role, blocks = turn.message, turn.role, turn.blocks
     if message.ext is not None or message.name is not None or not blocks:
         return False
-    role = turn.role
-    first = blocks[0]
-    if type(first) is ToolResult and len(blocks) == 1 and role in ANSWERERS:
-        return first.ext is None and pairing.answers(turn)
-    if role not in rules.roles:
+    if role not in rules.roles and role != "tool":
         return False
-    words = True
-    work = ToolCall if role == "assistant" else ToolResult
     for block in blocks:
         if type(block) is Text:
-            if not rules.empty_text and (not block.text or block.text.isspace()):
+            text = block.text
+            if role == "tool" or (not rules.empty_text and (not text or text.isspace())):
                 return False
-        elif type(block) is work:
-            words = False
-        else:
+        elif type(block) is ToolCall:
+            if role != "assistant":
+                return False
+        elif type(block) is not ToolResult or role == "assistant":
             return False
-        if block.ext is not None:  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType] - all three have it
+        if block.ext is not None:
             return False
-    if words and not pairing.waiting:
-        pairing.group = None
-        pairing.turns.append(turn)
-    elif role == "assistant":
-        pairing.assistant(turn)
-    else:
-        pairing.user(turn)
     return True
 
 
 def _clear(turn: Turn, request: Request, rules: Rules, losses: Losses) -> bool:
-    """Leave out of a turn what this wire cannot say; false where nothing is left of it."""
-    if _says_nothing(turn, losses):
+    """Remove what this protocol does not support; false if nothing is left of the turn."""
+    if _is_absent(turn, losses):
         return False
-    _say_only(turn, request, rules, losses)
+    _drop_unsupported(turn, request, rules, losses)
     if turn.role not in rules.roles and turn.role != "tool":
         losses.add(turn.at, "role_unsupported", f"{turn.role} -> user")
         turn.role = "user"
@@ -389,7 +386,7 @@ def _answers_nothing(turn: Turn) -> bool:
     return Text in kinds and ToolResult not in kinds
 
 
-def _says_nothing(turn: Turn, losses: Losses) -> bool:
+def _is_absent(turn: Turn, losses: Losses) -> bool:
     """Whether a message only holds the place of another wire's setup; reported if so."""
     message = turn.message
     if message.blocks or message.form != "absent":
@@ -454,31 +451,36 @@ def _take_system(turns: list[Turn], policy: SystemPolicy, losses: Losses) -> lis
     return system + later
 
 
-def _say_only(turn: Turn, request: Request, rules: Rules, losses: Losses) -> None:
-    """Leave out what the wire cannot say, and report members that belong to another wire."""
+def _drop_unsupported(turn: Turn, request: Request, rules: Rules, losses: Losses) -> None:
+    """Drop blocks that this protocol does not support, and report other protocols' members."""
     message = turn.message
     if message.ext is not None:
         report_ext(message.ext, rules.protocol, turn.at, losses)
     if message.name is not None and not rules.named:
         losses.add(turn.at, "participant_name_dropped", message.name)
-    kept: list[tuple[Block, Place]] = []
-    whole = True
-    for block, place in zip(turn.blocks, turn.places, strict=True):
-        check = rules.checks.get(type(block))
+    kept: list[Block] = []
+    places: list[Place] = []
+    own_side = side(turn.role)
+    for at, block in enumerate(turn.blocks):
+        kind = type(block)
+        place = (turn.number, at) if turn.moved is None else turn.moved[at]
+        check = rules.checks.get(kind)
         if check is not None:
             code = check(block, message, request)
         else:
-            code = WRONG_SIDE.get((side(turn.role), type(block)))
-        if code is not None:
-            kept += leave_out(block, place, code, request, losses)
-            whole = False
+            code = WRONG_SIDE.get((own_side, kind))
+        if code is None:
+            kept.append(block)
+            places.append(place)
+            ext: Ext | None = getattr(block, "ext", None)
+            if ext is not None:
+                report_ext(ext, rules.protocol, place, losses)
             continue
-        kept.append((block, place))
-        ext: Ext | None = getattr(block, "ext", None)
-        if ext is not None:
-            report_ext(ext, rules.protocol, place, losses)
-    if not whole:
-        turn.keep(kept)
+        for rest, _ in leave_out(block, place, code, request, losses):
+            kept.append(rest)
+            places.append(place)
+    if len(kept) < len(turn.blocks) or any(map(is_not, kept, turn.blocks)):
+        turn.blocks, turn.moved = kept, places
 
 
 def report_dropped_message(turn: Turn, losses: Losses) -> None:
@@ -487,7 +489,9 @@ def report_dropped_message(turn: Turn, losses: Losses) -> None:
 
 
 def _without_empty(turn: Turn, losses: Losses) -> bool:
-    """Drop empty text from a turn; false where it then has nothing to say."""
+    """Drop empty text from a turn; false if nothing is left of it."""
+    if turn.blocks and not any(map(_is_blank, turn.blocks)):
+        return True
     kept: list[tuple[Block, Place]] = []
     for block, place in zip(turn.blocks, turn.places, strict=True):
         if _is_blank(block):
@@ -506,7 +510,7 @@ def _without_empty(turn: Turn, losses: Losses) -> bool:
 
 
 def _is_blank(block: Block) -> bool:
-    return isinstance(block, Text) and (not block.text or block.text.isspace())
+    return type(block) is Text and (not block.text or block.text.isspace())
 
 
 def _behind_results(turns: list[Turn], losses: Losses) -> list[Turn]:

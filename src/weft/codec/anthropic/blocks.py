@@ -9,7 +9,7 @@ are not read: https://platform.claude.com/docs/en/build-with-claude/citations#do
 """
 
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
@@ -29,7 +29,7 @@ from weft.codec.media import (
     with_type,
 )
 from weft.codec.origin import MAKER_ONLY, STORED_ONLY, refuse_foreign, refuse_opaque
-from weft.codec.read import at, inside, json_text, objects, optional, rest_of, text_of, wrong
+from weft.codec.read import at, inside, json_text, optional, rest_of, text_of, wrong
 from weft.codec.repair import supported_result_parts
 from weft.errors import Refused
 from weft.model import (
@@ -44,6 +44,7 @@ from weft.model import (
     JsonObject,
     Message,
     Opaque,
+    Place,
     Redacted,
     Refusal,
     Reminder,
@@ -58,7 +59,7 @@ from weft.model import (
     reminder_text,
 )
 
-from .plain import is_plain_id, write_plain
+from .common_shapes import decode_common, is_plain_id, write_common
 from .wire import CALL_ID, CALL_ID_REFUSES, PROTOCOL
 
 DOCUMENT_TYPES = frozenset({"application/pdf"})
@@ -246,22 +247,45 @@ BLOCKS: dict[str, Callable[[JsonObject], Block]] = {
 }
 
 
-def decode_content(raw: JsonObject, key: str) -> tuple[tuple[Block, ...], Form]:
-    """A content that is a string, a list of blocks, null, or not there."""
+def decode_content(
+    raw: JsonObject, key: str, marks: dict[Place, Any] | None = None, number: int = 0
+) -> tuple[tuple[Block, ...], Form]:
+    """A content that is a string, a list of blocks, null, or absent.
+
+    `marks` collects the `cache_control` of the blocks; `number` is the message's place.
+    """
     content = raw.get(key)
     if type(content) is str:
         return ((Text(content),) if content else ()), "text"
     if content is None:
         return (), "null" if key in raw else "absent"
+    if type(content) is not list:
+        raise wrong(key, content, "a list")
     blocks: list[Block] = []
-    for number, item in enumerate(objects(content, key)):
-        try:
-            kind = item.get("type")
-            decode = BLOCKS.get(kind, decode_opaque) if type(kind) is str else decode_opaque
-            blocks.append(decode(item))
-        except Refused as error:
-            raise inside(f"{key}[{number}]", error) from None
+    for at_block, item in enumerate(cast("list[JsonObject]", content)):
+        if type(item) is not dict:
+            raise wrong(f"{key}[{at_block}]", item, "an object")
+        block = decode_common(item)
+        if block is None:
+            try:
+                block = decode_block(item)
+            except Refused as error:
+                raise inside(f"{key}[{at_block}]", error) from None
+            if marks is not None:
+                _take_marks(item, (number, at_block), marks)
+        blocks.append(block)
     return tuple(blocks), "list"
+
+
+def _take_marks(raw: JsonObject, place: Place, marks: dict[Place, Any]) -> None:
+    """Collect the `cache_control` of a block, and of the parts of a result."""
+    if "cache_control" in raw:
+        marks[place] = raw["cache_control"]
+    content = raw.get("content")
+    if type(content) is list:
+        for deep, part in enumerate(cast(list[Any], content)):
+            if isinstance(part, dict) and "cache_control" in part:
+                marks[*place, deep] = cast(JsonObject, part)["cache_control"]
 
 
 def part_name(block: Block) -> str:
@@ -295,14 +319,8 @@ class Writer:
 
     def block(self, block: Block, place: Any) -> JsonObject:
         """One block on the wire."""
-        return WRITERS[type(block)](self, block, place)
-
-    def blocks(self, blocks: Sequence[Block], number: int) -> list[JsonObject]:
-        """The blocks of a message that stand where they stood."""
-        plain = write_plain(blocks, self.embed, native=self.native)
-        if plain is not None:
-            return plain
-        return [WRITERS[type(b)](self, b, (number, at)) for at, b in enumerate(blocks)]
+        body = write_common(block, self.embed, native=self.native)
+        return WRITERS[type(block)](self, block, place) if body is None else body
 
     def text(self, block: Text, _place: Any) -> JsonObject:
         body: JsonObject = {"type": "text", "text": block.text}

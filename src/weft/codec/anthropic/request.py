@@ -39,7 +39,6 @@ from .cache import (
     limit_marks,
 )
 from .fields import PATHS, decode_params, encode_params, encode_tool
-from .plain import decode_plain
 from .wire import PROTOCOL, REQUEST_SETUP
 
 MESSAGE = frozenset({"role", "content"})
@@ -61,29 +60,21 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
     marks: dict[Place, Any] = {}
     messages: list[Message] = []
     if "system" in body:
-        blocks, form = decode_content(body, "system")
+        blocks, form = decode_content(body, "system", marks, 0)
         messages.append(Message("system", blocks, form=form))
-        _take_marks(body["system"], 0, marks)
     offset = len(messages)
     for number, raw in enumerate(objects(body.get("messages"), "messages")):
-        role, said = raw.get("role"), raw.get("content")
-        if len(raw) == 2 and type(role) is str:  # nearly all are plain: a role and what is said
-            if type(said) is str and said:
-                messages.append(Message(role, (Text(said),), None, None, "text"))
-                continue
-            plain = decode_plain(said)
-            if plain is not None:
-                messages.append(Message(role, plain, None, None, "list"))
-                continue
+        role, content, size = raw.get("role"), raw.get("content"), len(raw)
+        if size == 2 and type(content) is str and content and type(role) is str:
+            messages.append(Message(role, (Text(content),), None, None, "text"))
+            continue
         try:
             role = text_of(raw, "role")
-            blocks, form = decode_content(raw, "content")
+            blocks, form = decode_content(raw, "content", marks, number + offset)
         except Refused as error:
             raise inside(f"messages[{number}]", error) from None
-        ext = None if len(raw) == 2 and form != "absent" else rest_of(raw, MESSAGE, PROTOCOL)
+        ext = None if size == 2 and form != "absent" else rest_of(raw, MESSAGE, PROTOCOL)
         messages.append(Message(role, blocks, None, None, form, ext))
-        if form == "list":
-            _take_marks(raw["content"], number + offset, marks)
     params, rest = decode_params(body)
     tools = _decode_tools(body, marks, rest)
     raw = {key: value for key, value in body.items() if key not in REQUEST_SETUP}
@@ -104,21 +95,6 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
         rest=rest,
         wire=Wire(PROTOCOL, _locator(body), part_name),
     )
-
-
-def _take_marks(content: Any, number: int, marks: dict[Place, Any]) -> None:
-    if not isinstance(content, list):
-        return
-    for at_block, block in enumerate(cast(list[JsonObject], content)):
-        if len(block) == 2:
-            continue  # a type and a text
-        if "cache_control" in block:
-            marks[number, at_block] = block["cache_control"]
-        inner = block.get("content")
-        if type(inner) is list:
-            for deep, part in enumerate(cast(list[Any], inner)):
-                if isinstance(part, dict) and "cache_control" in part:
-                    marks[number, at_block, deep] = cast(JsonObject, part)["cache_control"]
 
 
 def _decode_tools(
@@ -156,6 +132,16 @@ def _locator(body: JsonObject) -> Any:
     offset = 1 if "system" in body else 0
 
     def locate(place: Place) -> str:
+        # Long conversations report hundreds of losses, nearly all about a block of a message.
+        first = place[0] if place else None
+        if type(first) is int:
+            if len(place) == 2 and first >= offset:
+                number = first - offset
+                content: Any = body["messages"][number].get("content")
+                if type(content) is list:
+                    return f"messages[{number}].content[{place[1]}]"
+                return f"messages[{number}].content"
+            return _message_path(body, first, place[1:], offset)
         match place:
             case ():
                 return "cache_control"
@@ -163,20 +149,22 @@ def _locator(body: JsonObject) -> Any:
                 return f"tools[{number}]"
             case ("params", str(name)):
                 return param_path(name, PATHS)
-            case (int(number), *steps):
-                holder = "system" if number < offset else f"messages[{number - offset}]"
-                content: Any = body.get("system")
-                if number >= offset and steps:
-                    content = body["messages"][number - offset].get("content")
-                    holder += ".content"
-                path = holder
-                for step in steps if isinstance(content, list) else ():
-                    path += f"[{step}]" if path == holder else f".content[{step}]"
-                return path
             case _:
                 return ""
 
     return locate
+
+
+def _message_path(body: JsonObject, number: int, steps: Place, offset: int) -> str:
+    holder = "system" if number < offset else f"messages[{number - offset}]"
+    content: Any = body.get("system")
+    if number >= offset and steps:
+        content = body["messages"][number - offset].get("content")
+        holder += ".content"
+    path = holder
+    for step in steps if isinstance(content, list) else ():
+        path += f"[{step}]" if path == holder else f".content[{step}]"
+    return path
 
 
 def encode_request(request: Request, target: Target) -> Encoded:
@@ -259,23 +247,31 @@ def _report_system_form(turns: Sequence[Turn], losses: Losses) -> None:
 def _write_turns(
     turns: Sequence[Turn], writer: Writer, marks: Mapping[Place, Any]
 ) -> list[JsonObject]:
-    """The messages. Nearly all have no mark and nothing unusual, and are written right here."""
     messages: list[JsonObject] = []
+    marked = {place[0] for place in marks if place}
     for turn in turns:
         message, blocks = turn.message, turn.blocks
-        if marks or not blocks or message.ext is not None or message.role in SYSTEM_ROLES:
+        is_special = not blocks or message.ext is not None or message.role in SYSTEM_ROLES
+        if is_special or (marked and _has_marks(turn, marked)):
             messages.append(_write_turn(turn, writer, marks))
             continue
         first = blocks[0]
         if type(first) is Text and len(blocks) == 1 and message.form != "list" and not first.ext:
             content: Any = first.text
         elif turn.moved is None:
-            content = writer.blocks(blocks, turn.number)
+            number = turn.number
+            content = [writer.block(block, (number, at)) for at, block in enumerate(blocks)]
         else:
             content = [writer.block(b, at) for b, at in zip(blocks, turn.moved, strict=True)]
-        role = turn.role
-        messages.append({"role": "user" if role == "tool" else role, "content": content})
+        messages.append({"role": "user" if turn.role == "tool" else turn.role, "content": content})
     return messages
+
+
+def _has_marks(turn: Turn, marked: set[int | str]) -> bool:
+    """Whether a turn has a block of a message that has a cache mark."""
+    if turn.moved is None:
+        return turn.number in marked
+    return any(place[0] in marked for place in turn.moved)
 
 
 def _write_turn(turn: Turn, writer: Writer, marks: Mapping[Place, Any]) -> JsonObject:

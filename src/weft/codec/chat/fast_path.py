@@ -21,9 +21,8 @@ from weft.codec.fast_path import (
 )
 from weft.codec.repair import NO_RESULT
 
+from .common_shapes import legal_id, report_outcome
 from .fields import READ
-from .messages import report_outcome
-from .plain import legal_id
 
 
 class System(Shape, tag="system", tag_field="role"):

@@ -23,7 +23,7 @@ from weft.codec.call_ids import report_empty_arguments, report_new_id
 from weft.codec.media import named, plain_text, report_type
 from weft.codec.origin import refuse_opaque
 from weft.codec.read import inside, objects, text_of, wrong
-from weft.codec.repair import NO_RESULT, Rules, Turn, report_dropped_message, supported_result_parts
+from weft.codec.repair import Rules, Turn, report_dropped_message, supported_result_parts
 from weft.codec.tools import flat_name
 from weft.errors import Refused
 from weft.model import (
@@ -60,7 +60,7 @@ from .blocks import (
     refuse_thinking,
     write_content,
 )
-from .plain import legal_id
+from .common_shapes import legal_id, report_error_flag, write_common
 from .wire import AUDIO_FORMATS, PROTOCOL, REASONING, REASONING_DETAILS, REASONING_PROOF
 
 PLAIN = frozenset({"role", "content"})
@@ -350,6 +350,11 @@ class Writer:
 
     def turn(self, turn: Turn) -> list[JsonObject]:
         """The messages that one turn becomes."""
+        common = write_common(turn, self.losses)
+        return self.any_turn(turn) if common is None else common
+
+    def any_turn(self, turn: Turn) -> list[JsonObject]:
+        """Like `turn`, for a turn of any shape."""
         self._leave_out(turn)
         spoken = turn.role == "assistant"
         turn.keep(
@@ -475,9 +480,7 @@ class Writer:
 
     def _result(self, block: ToolResult, place: Place, lifted: list[Block]) -> JsonObject:
         """One `tool` message; what it cannot hold is put into `lifted`."""
-        if block.is_error is not None:
-            said_so = block.content == (Text(NO_RESULT),)
-            report_outcome(place, block.is_error, said_so, self.losses)
+        report_error_flag(place, block, self.losses)
         said: list[Block] = []
         media: list[Block] = []
         for part, at in supported_result_parts(
@@ -512,12 +515,6 @@ class Writer:
     def _name(self, block: Block) -> str:
         wire = self.request.wire
         return wire.part_name(block) if wire is not None else part_name(block)
-
-
-def report_outcome(at: Place | str, failed: bool, said_so: bool, losses: Losses) -> None:
-    """Report that a tool failed, or did not; `said_so` is in the words that we add ourselves."""
-    level = "meaning" if failed and not said_so else "form"
-    losses.add(at, "error_flag_dropped", str(failed).lower(), level)
 
 
 def _with_members(body: JsonObject, message: Message) -> JsonObject:

@@ -29,9 +29,9 @@ from weft.model import (
 )
 
 from .blocks import MARKS, part_name
+from .common_shapes import decode_common
 from .fields import decode_params, encode_params, words_of
 from .messages import RULES, Writer, decode_message, find_blocks, write_message
-from .plain import decode_plain, write_plain
 from .tools import decode_tools, write_tools
 from .wire import (
     LEGAL_PARTICIPANT,
@@ -70,10 +70,10 @@ def _decode_messages(
     messages: list[Message] = []
     legacy = 0
     for number, raw in enumerate(raws):
-        plain = decode_plain(raw)
-        if plain is not None:
-            messages.append(plain)
-            if plain.form == "list" or (plain.form == "text" and not raw["content"]):
+        common = decode_common(raw)
+        if common is not None:
+            messages.append(common)
+            if common.role == "assistant" and common.form != "null":
                 _note_form(raw, number, rest)
             continue
         if raw.get("function_call"):
@@ -219,10 +219,6 @@ def _write_messages(request: Request, target: Target, losses: Losses) -> list[Js
         turns = _merge_system(turns, messages)
     writer = Writer(request, losses)
     for turn in turns:
-        plain = write_plain(turn)
-        if plain is not None:
-            messages.append(plain)
-            continue
         written = writer.turn(turn)
         for body in written if is_system(turn.message) else ():
             _fit_system(body, turn.at, target.model, losses)

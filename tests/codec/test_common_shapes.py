@@ -1,4 +1,4 @@
-"""What is read and written in one go is read and written the same by the full tables."""
+"""The shortcuts for common shapes read and write the same as the full tables."""
 
 import copy
 import random
@@ -10,12 +10,15 @@ from corpus import recorded
 from weft.codec.anthropic.blocks import (
     WRITERS,
     Writer as BlockWriter,
-    decode_content as read_blocks,
+    decode_block,
 )
-from weft.codec.anthropic.plain import decode_plain as plain_blocks, write_plain as write_blocks
+from weft.codec.anthropic.common_shapes import (
+    decode_common as common_block,
+    write_common as write_block,
+)
 from weft.codec.base import Losses, parsed
+from weft.codec.chat.common_shapes import decode_common as common_message, write_common
 from weft.codec.chat.messages import Writer, decode_message
-from weft.codec.chat.plain import decode_plain as plain_message, write_plain
 from weft.codec.pairing import turn_of
 from weft.errors import Refused
 from weft.model import Message, Request, Text, ToolCall, ToolResult
@@ -32,17 +35,20 @@ CHAT = [
     {"role": "assistant", "content": None, "tool_calls": [CALL]},
     {"role": "assistant", "content": [{"type": "text", "text": "so"}], "tool_calls": [CALL]},
     {"role": "assistant", "content": [], "tool_calls": [CALL]},
+    {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+    {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "a"}]},
 ]
 
+PART = {"type": "text", "text": "part"}
+
 ANTHROPIC = [
-    [{"type": "text", "text": "hi"}],
-    [{"type": "text", "text": ""}],
-    [],
-    [
-        {"type": "text", "text": "look"},
-        {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"a": [1, {"b": None}]}},
-    ],
-    [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "done"}],
+    {"type": "text", "text": "hi"},
+    {"type": "text", "text": ""},
+    {"type": "thinking", "thinking": "so", "signature": "c2ln"},
+    {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"a": [1, {"b": None}]}},
+    {"type": "tool_result", "tool_use_id": "toolu_1", "content": "done"},
+    {"type": "tool_result", "tool_use_id": "toolu_1", "content": [PART, PART], "is_error": False},
+    {"type": "tool_result", "tool_use_id": "toolu_1", "content": "no", "is_error": True},
 ]
 
 
@@ -75,50 +81,50 @@ def as_chat_reads(raw):
         return None
 
 
-def as_anthropic_reads(content):
+def as_anthropic_reads(raw):
     try:
-        return read_blocks({"content": content}, "content")
+        return decode_block(raw)
     except Refused:
         return None
 
 
 @pytest.mark.parametrize("raw", CHAT)
-def test_a_plain_chat_message_is_read_in_one_go(raw):
-    assert plain_message(raw) == decode_message(raw)
+def test_a_common_chat_message_is_read_by_the_shortcut(raw):
+    assert common_message(raw) == decode_message(raw)
 
 
-@pytest.mark.parametrize("content", ANTHROPIC)
-def test_a_plain_content_is_read_in_one_go(content):
-    assert (plain_blocks(content), "list") == read_blocks({"content": content}, "content")
+@pytest.mark.parametrize("raw", ANTHROPIC)
+def test_a_common_block_is_read_by_the_shortcut(raw):
+    assert common_block(raw) == decode_block(raw)
 
 
 @given(st.sampled_from(CHAT), st.integers(0))
 def test_a_chat_message_with_anything_else_in_it_is_read_by_the_table(raw, seed):
     other = damaged(raw, random.Random(seed))
-    assert plain_message(other) in (None, as_chat_reads(other))
+    assert common_message(other) in (None, as_chat_reads(other))
 
 
 @given(st.sampled_from(ANTHROPIC), st.integers(0))
-def test_a_content_with_anything_else_in_it_is_read_by_the_table(content, seed):
-    other = damaged(content, random.Random(seed))
-    read = as_anthropic_reads(other)
-    assert plain_blocks(other) in (None, read and read[0])
+def test_a_block_with_anything_else_in_it_is_read_by_the_table(raw, seed):
+    other = damaged(raw, random.Random(seed))
+    assert common_block(other) in (None, as_anthropic_reads(other))
 
 
 def test_recorded_messages_are_read_the_same_both_ways():
-    plain = 0
+    common = 0
     for line in recorded("openai-chat"):
         for raw in line["request"]["messages"]:
-            read = plain_message(raw)
-            plain += read is not None
+            read = common_message(raw)
+            common += read is not None
             assert read in (None, as_chat_reads(raw))
     for line in recorded("anthropic"):
         for message in line["request"]["messages"]:
-            read = plain_blocks(message["content"])
-            plain += read is not None
-            full = as_anthropic_reads(message["content"])
-            assert read in (None, full and full[0])
-    assert plain > 100
+            content = message["content"]
+            for raw in content if isinstance(content, list) else ():
+                read = common_block(raw)
+                common += read is not None
+                assert read in (None, as_anthropic_reads(raw))
+    assert common > 100
 
 
 TEXT, CALLED = Text("words"), ToolCall("call_1", "f", "{}")
@@ -149,23 +155,24 @@ SAID = [
     st.sampled_from(["", "text", "list", "null"]),
     st.none() | st.just("ann"),
 )
-def test_a_turn_is_written_in_one_go_as_the_full_writer_would(role, blocks, form, name):
+def test_a_turn_is_written_by_the_shortcut_as_by_the_full_writer(role, blocks, form, name):
     message = Message(role, tuple(blocks), name, form=form)
-    written = write_plain(turn_of(0, message))
+    short = Losses()
+    written = write_common(turn_of(0, message), short)
     if written is None:
+        assert short.items == []
         return
-    losses = Losses()
-    assert [written] == Writer(Request("m", (message,)), losses).turn(turn_of(0, message))
-    assert losses.items == []
+    full = Losses()
+    assert written == Writer(Request("m", (message,)), full).any_turn(turn_of(0, message))
+    assert short.items == full.items
 
 
-@given(st.lists(st.sampled_from(SAID), max_size=3), st.booleans())
-def test_blocks_are_written_in_one_go_as_the_full_writer_would(blocks, native):
-    written = write_blocks(blocks, parsed, native=native)
+@given(st.sampled_from(SAID), st.booleans())
+def test_a_block_is_written_by_the_shortcut_as_by_the_full_writer(block, native):
+    written = write_block(block, parsed, native=native)
     if written is None:
         return
     losses = Losses()
     writer = BlockWriter(None, losses, native)
-    full = [WRITERS[type(block)](writer, block, (0, at)) for at, block in enumerate(blocks)]
-    assert written == full
+    assert written == WRITERS[type(block)](writer, block, (0, 0))
     assert losses.items == []
