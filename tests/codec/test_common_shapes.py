@@ -20,6 +20,8 @@ from weft.codec.base import Losses, parsed
 from weft.codec.chat.common_shapes import decode_common as common_message, write_common
 from weft.codec.chat.messages import Writer, decode_message
 from weft.codec.pairing import turn_of
+from weft.codec.responses.common_shapes import decode_common as common_item
+from weft.codec.responses.items import Grouping, Writer as ItemWriter
 from weft.errors import Refused
 from weft.model import Message, Request, Text, ToolCall, ToolResult
 
@@ -176,3 +178,61 @@ def test_a_block_is_written_by_the_shortcut_as_by_the_full_writer(block, native)
     writer = BlockWriter(None, losses, native)
     assert written == WRITERS[type(block)](writer, block, (0, 0))
     assert losses.items == []
+
+
+ITEMS = [
+    {"role": "user", "content": "hi"},
+    {"role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+    {"role": "developer", "content": [{"type": "input_text", "text": "be brief"}]},
+    {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "call_1", "output": "done"},
+    {
+        "type": "function_call_output",
+        "call_id": "call_1",
+        "output": [{"type": "input_text", "text": "done"}],
+    },
+]
+
+
+def as_items_read(raw, method):
+    grouping = Grouping()
+    try:
+        getattr(grouping, method)(0, raw)
+    except Refused as error:
+        return str(error)
+    grouping.close()
+    return grouping.messages, grouping.starts
+
+
+@pytest.mark.parametrize("raw", ITEMS)
+def test_a_common_item_is_read_by_the_shortcut(raw):
+    assert common_item(raw) is not None
+    assert as_items_read(raw, "add") == as_items_read(raw, "add_any")
+
+
+@given(st.sampled_from(ITEMS), st.integers(0))
+def test_an_item_with_anything_else_in_it_is_read_by_the_table(raw, seed):
+    other = damaged(raw, random.Random(seed))
+    assert as_items_read(other, "add") == as_items_read(other, "add_any")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["user", "assistant", "tool", "system"]),
+            st.lists(st.sampled_from(SAID), max_size=3),
+            st.sampled_from(["", "text", "list", "null"]),
+        ),
+        max_size=3,
+    )
+)
+def test_items_are_written_by_the_shortcut_as_by_the_full_writer(rows):
+    messages = tuple(Message(role, tuple(blocks), form=form) for role, blocks, form in rows)
+    request = Request("m", messages)
+    short, full = Losses(), Losses()
+    quick = ItemWriter(short, native=False, request=request)
+    thorough = ItemWriter(full, native=False, request=request)
+    for number, message in enumerate(messages):
+        written = quick.turn(turn_of(number, message))
+        assert written == thorough.any_turn(turn_of(number, message))
+    assert short.items == full.items

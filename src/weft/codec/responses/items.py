@@ -20,7 +20,7 @@ from typing import Any, cast
 from msgspec import structs
 
 from weft.codec.base import Losses
-from weft.codec.call_ids import fitting_id, report_new_id
+from weft.codec.call_ids import report_new_id
 from weft.codec.media import named, refuse_audio, refuse_picture
 from weft.codec.origin import STORED_ONLY, made_by, refuse_foreign, refuse_opaque
 from weft.codec.read import inside, objects, optional, rest_of, text_of, wrong
@@ -51,7 +51,8 @@ from weft.model import (
 )
 
 from .blocks import INPUT, OUTPUT, decode_content, write_content, write_part
-from .wire import CALL_ID_LENGTH, PROTOCOL
+from .common_shapes import decode_common, legal_id, report_error_flag, write_common
+from .wire import PROTOCOL
 
 MESSAGE = frozenset({"role", "content"})
 CALL = frozenset({"type", "call_id", "name", "arguments"})
@@ -83,6 +84,19 @@ class Grouping:
 
     def add(self, number: int, raw: JsonObject) -> None:
         """One item; raises `Refused` with a path inside it."""
+        common = decode_common(raw)
+        if type(common) is ToolCall:
+            if not self._blocks:
+                self.starts.append(number)
+            self._blocks.append(common)
+            return
+        if type(common) is Message:
+            self._alone(number, common)
+            return
+        self.add_any(number, raw)
+
+    def add_any(self, number: int, raw: JsonObject) -> None:
+        """Like `add`, for an item of any shape."""
         kind = raw.get("type")
         if kind is not None and type(kind) is not str:
             raise wrong("type", kind, "a string")
@@ -316,6 +330,15 @@ class Writer:
 
     def turn(self, turn: Turn) -> list[JsonObject]:
         """All items that one turn means."""
+        if not self.native and not self._custom:
+            common = write_common(turn, self._last, self.losses)
+            if common is not None:
+                self._last = turn.role
+                return common
+        return self.any_turn(turn)
+
+    def any_turn(self, turn: Turn) -> list[JsonObject]:
+        """Like `turn`, for a turn of any shape."""
         role = turn.role
         if (text := _one_text(turn)) is not None:
             self._last = role
@@ -552,12 +575,7 @@ class Writer:
         else:
             body["output"] = self._output(block, place)
         if block.is_error is not None:
-            self.losses.add(
-                place,
-                "error_flag_dropped",
-                str(block.is_error).lower(),
-                "meaning" if block.is_error else "form",
-            )
+            report_error_flag(place, block.is_error, self.losses)
         if block.name is not None:
             self.losses.add(place, "result_name_dropped", block.name)
         return _with_ext(body, block.ext)
@@ -620,11 +638,6 @@ def _with_ext(body: JsonObject, ext: Ext | None) -> JsonObject:
     if ext is not None:
         body.update(ext.get(PROTOCOL, ()))
     return body
-
-
-def legal_id(call_id: str) -> str:
-    """The id in the length this wire takes: the same every turn, and two never become one."""
-    return fitting_id(call_id, CALL_ID_LENGTH)
 
 
 def _refuses(item: JsonObject) -> bool:
