@@ -10,7 +10,7 @@ from weft.errors import MergeConflict, ThreadError
 from weft.history import read_writers
 from weft.ids import Id
 from weft.store import MemoryStore, SqliteStore, Store
-from weft.thread.lineage import written_lines
+from weft.thread.lineage import written_messages
 
 BACKENDS: list[Callable[[], Store]] = [MemoryStore, lambda: SqliteStore(":memory:")]
 
@@ -62,7 +62,9 @@ def test_no_writer_of_a_line_is_left_out(seed: int, make: Callable[[], Store]) -
     for branch, head in store.refs("default").items():
         every = store.read_commits("default", ancestors(store, head))
         for slot in map(bytes.fromhex, weft.open(store, branch=branch).compile().ids):
-            wrote = {s.commit.id for s in every if slot in [line for line, _ in written_lines(s)]}
+            wrote = {
+                s.commit.id for s in every if slot in [line for line, _ in written_messages(s)]
+            }
             found = read_writers(store, "default", head, [slot])
             assert wrote <= {step.commit.id for step in found}, (branch, slot.hex())
             assert {step.commit.id for step in found} <= {step.commit.id for step in every}

@@ -300,7 +300,7 @@ def test_P1_it_can_be_asked_from_inside_a_running_loop(t: Thread) -> None:
 @pytest.mark.parametrize("wish", [{"summary": "S"}, {"replacements": [{"summary": "S"}]}])
 def test_P1_words_of_ones_own_and_a_model_are_refused_together(t: Thread, wish: Any) -> None:
     talk(t, 3)
-    with pytest.raises(CompactRefused, match="model would write"):
+    with pytest.raises(CompactRefused, match="cannot be combined with a model"):
         t.compact(model="weft-offline", **wish)
 
 

@@ -170,22 +170,24 @@ def compact(thread: Thread, args: argparse.Namespace) -> None:
     replacements = _replacements(args)
     if not args.json:
         thread.listen(_tell)
-    result = thread.compact(
-        replacements,
-        budget=args.budget,
-        keep=args.keep,
-        summary=args.summary if replacements is None else None,
-        model=None if args.model is None else _asker(args),
-        prompt=_prompt(args.prompt),
-        retain=args.retain,
-        verbatim=args.verbatim or 0,
-        scorer=_scorer(args.scoring),
-        force=args.force,
-        strip=args.strip,
-        preview=args.preview,
-        fallback=args.fallback,
-        timeout=args.timeout or SUMMARY_SECONDS,
-    )
+    # Flags of any mode may be given; `Thread.compact` refuses those that do not go together.
+    options: dict[str, Any] = {
+        "replacements": replacements,
+        "budget": args.budget,
+        "keep": args.keep,
+        "summary": args.summary if replacements is None else None,
+        "model": None if args.model is None else _asker(args),
+        "prompt": _prompt(args.prompt),
+        "retain": args.retain,
+        "verbatim": args.verbatim or 0,
+        "scorer": _scorer(args.scoring),
+        "force": args.force,
+        "strip": args.strip,
+        "preview": args.preview,
+        "fallback": args.fallback,
+        "timeout": args.timeout or SUMMARY_SECONDS,
+    }
+    result = thread.compact(**options)
     if args.json:
         print_json(_result_json(result))
     else:

@@ -7,7 +7,7 @@ from typing import Any
 from weft.history import CHOICES
 from weft.thread import MergePreview, Thread, Undone
 from weft.thread.merge import SQUASH
-from weft.thread.refs import NAMED
+from weft.thread.undo import REF_OPERATIONS
 
 from .headline import SHORT, headline
 from .reshape import add_answers, preview_json, read_strategy
@@ -83,7 +83,7 @@ def _print_undone(args: argparse.Namespace, thread: Thread, undone: Undone, verb
         print_json({**head, verb: undone.to_dict()})
         return
     told = str(undone)
-    if undone.commit is not None and undone.verb not in NAMED:
+    if undone.commit is not None and undone.verb not in REF_OPERATIONS:
         _, what = headline(thread, undone.commit)
         told = f"{undone.verb} {undone.commit.id[:SHORT]} {what}".rstrip()
     print(safe(f"{verb}: {told}"))

@@ -14,7 +14,7 @@ from weft.model import Message, ToolCall, ToolResult, speaker, spoken
 from weft.store import Store, ThreadRecord, open_store
 from weft.thread import CompiledContext, Hit, Thread, read_title, search as search_store, threads
 from weft.thread.formats import to_text
-from weft.thread.searching import ROLES
+from weft.thread.lookup import ROLES
 
 from .console import complain
 from .headline import SHORT, WORDS, commit_json, describe, describe_attempt, group_attempts

@@ -10,15 +10,15 @@ from .batches import (
     record_batches,
     write_batches,
 )
-from .budget import Thin, plan_budget, plan_summary
+from .budget import ResultThinner, plan_budget, plan_summary
 from .checkpoint import (
     create_checkpoint_content,
     generate_checkpoint_id,
     read_checkpoint,
     read_checkpoints,
 )
-from .chunks import cut_chunks, weigh
-from .cutoff import Fold, choose_fold, keep_verbatim, summary_need
+from .chunks import cut_chunks, retold_tokens
+from .cutoff import Cutoff, choose_cutoff, keep_verbatim, min_summary_need
 from .events import (
     FALLBACK,
     PROGRESS,
@@ -33,7 +33,7 @@ from .events import (
     compaction_started,
 )
 from .extract import extract_summary
-from .folding import Folding
+from .layout import Layout
 from .pairs import Pair, find_pairs
 from .plan import Method, Pin, Plan, Range, Stripped, Thinned
 from .prompts import (
@@ -77,11 +77,11 @@ __all__ = [
     "Breaker",
     "Clip",
     "CompactResult",
-    "Fold",
-    "Folding",
+    "Cutoff",
     "Gauge",
     "History",
     "Importance",
+    "Layout",
     "Limits",
     "Method",
     "Pair",
@@ -89,6 +89,7 @@ __all__ = [
     "Plan",
     "Range",
     "Replacement",
+    "ResultThinner",
     "Scorer",
     "StepFailure",
     "Stopped",
@@ -99,11 +100,10 @@ __all__ = [
     "SummaryJob",
     "SummaryRequest",
     "SystemMessage",
-    "Thin",
     "Thinned",
     "ToolDefinition",
     "Trigger",
-    "choose_fold",
+    "choose_cutoff",
     "choose_verbatim",
     "chunk_room",
     "compact_result",
@@ -126,6 +126,7 @@ __all__ = [
     "keep_verbatim",
     "limits_of",
     "max_summary_tokens",
+    "min_summary_need",
     "plan_budget",
     "plan_replacements",
     "plan_summary",
@@ -135,14 +136,13 @@ __all__ = [
     "read_importance",
     "record_batches",
     "retell",
+    "retold_tokens",
     "summarise",
     "summarised",
-    "summary_need",
     "summary_request",
     "summary_size",
     "thin_unread",
     "unread_rows",
     "validate_compact_input",
-    "weigh",
     "write_batches",
 ]

@@ -1,14 +1,13 @@
-"""Batches: the summaries that stand for a thread's past, each with what it stands for.
+"""Batches: the parts of a thread's summary, each with what it covers.
 
-A batch says how many messages it sums up, when the first and the last of them were said, and how
-deep it is: 0 is made of turns, 1 of summaries of turns, and so on. One `user` entry behind the
-setup tells them all, in order. Where there are many, it tells the first and the last, and how many
-stand between; where there are too many, those between are folded into one that is a step deeper,
-so that the first account of a thread is never a copy of a copy.
+A batch says how many messages it covers, the times of the first and the last of them, and its
+depth: 0 summarises messages, 1 summarises summaries, and so on. One `user` message after the setup
+lists all batches in order. If there are many, it lists the first and the last ones and says how
+many are between. If there are too many, those between are merged into one of the next depth. So the
+first batch of a thread never becomes a copy of a copy.
 
-Nothing is stored beside the thread for this. The commit that made the entry has its batches in its
-record, and what they were made of is in the commits before it: it can be searched, looked up with
-`recall`, and brought back with `revert`.
+Batches are stored in the metadata of the commit that wrote the summary. What they cover is in the
+commits before it: `search` and `recall` find it, and `revert` brings it back.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,7 +29,7 @@ OMITTED = "[... {} earlier {} left out here; they can be looked up ...]"
 
 
 class Batch(Struct, frozen=True, omit_defaults=True):
-    """One summary, and what it stands for; times are seconds since 1970, absent where unknown."""
+    """One summary and what it covers; times are seconds since 1970, `None` if unknown."""
 
     text: str
     count: int = 0
@@ -41,8 +40,8 @@ class Batch(Struct, frozen=True, omit_defaults=True):
 
 
 class SummaryBatch(Struct, frozen=True):
-    """A batch that holds now, and the commit that made it: a revert of that brings back what it
-    stands for."""
+    """A current batch and the commit that made it; reverting that commit brings back what it
+    covers."""
 
     batch: Batch
     commit: str | None
@@ -53,11 +52,11 @@ class SummaryBatch(Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """What it says, on one line, without headings: neither the engine's nor a speaker's."""
+        """Its text on one line, without headings and speakers."""
         return first_words(self.batch.text)
 
     def to_dict(self) -> JsonObject:
-        """The batch as JSON says it."""
+        """The batch as JSON."""
         batch = self.batch
         return {
             "commit": self.commit,
@@ -75,7 +74,7 @@ class SummaryBatch(Struct, frozen=True):
 
 
 class Clip(Struct, frozen=True):
-    """How many batches are told from both ends; `most` is how many there may be at all."""
+    """How many batches are listed at both ends; `most` is how many there may be in total."""
 
     first: int = 2
     last: int = 2
@@ -91,7 +90,7 @@ class Clip(Struct, frozen=True):
 
 
 def write_batches(batches: Sequence[Batch], clip: Clip) -> Message:
-    """The user message that tells the batches."""
+    """The user message that lists the batches."""
     count = sum(batch.count for batch in batches)
     models = ", ".join(dict.fromkeys(batch.model for batch in batches if batch.model))
     by = f", written by {models}" if models else ""
@@ -103,30 +102,30 @@ def write_batches(batches: Sequence[Batch], clip: Clip) -> Message:
 
 
 def join_batches(batches: Sequence[Batch], clip: Clip) -> str:
-    """What the batches say, without a heading; empty where there are none."""
+    """The text of all batches, without a heading; empty if there are none."""
     if len(batches) == 1:
         return batches[0].text
     total = len(batches)
-    told = [
+    parts = [
         f"[Part {number} of {total}: {describe(batch)}]\n{batch.text}"
         for number, batch in enumerate(batches, 1)
     ]
     omitted = total - clip.first - clip.last
     if omitted > 0:
         word = "summary" if omitted == 1 else "summaries"
-        told[clip.first : total - clip.last] = [OMITTED.format(omitted, word)]
-    return "\n\n".join(told)
+        parts[clip.first : total - clip.last] = [OMITTED.format(omitted, word)]
+    return "\n\n".join(parts)
 
 
 def between(batches: Sequence[Batch], clip: Clip) -> tuple[int, int] | None:
-    """Which batches to fold into one, where there are too many; `None` where there are not."""
+    """Which batches to merge into one if there are too many; else `None`."""
     if len(batches) <= clip.most:
         return None
     return clip.first, len(batches) - clip.last
 
 
 def fold_batches(batches: Sequence[Batch], text: str, model: str) -> Batch:
-    """The batch that stands for several, a step deeper than the deepest of them."""
+    """The batch that replaces several, one level deeper than the deepest of them."""
     starts = [batch.start for batch in batches if batch.start is not None]
     ends = [batch.end for batch in batches if batch.end is not None]
     return Batch(
@@ -140,53 +139,53 @@ def fold_batches(batches: Sequence[Batch], text: str, model: str) -> Batch:
 
 
 def batch_row(batch: Batch) -> Row:
-    """A batch as something that can be summarised again."""
+    """A batch as a row, to be summarised again."""
     return Row(None, Message("user", (Text(batch.text),)), kind="summary")
 
 
 def record_batches(batches: Iterable[Batch]) -> JsonObject:
-    """The batches as they stand in a commit's record."""
+    """The batches as members of a commit's metadata."""
     return {RECORD: [to_builtins(batch) for batch in batches]}
 
 
 def read_batches(record: JsonObject) -> tuple[Batch, ...] | None:
-    """The batches of a commit's record; `None` where it has none that can be read."""
-    found = record.get(RECORD)
-    if not isinstance(found, list) or not found:
+    """The batches in a commit's metadata; `None` if there are none, or not readable ones."""
+    items = record.get(RECORD)
+    if not isinstance(items, list) or not items:
         return None
     try:
-        return tuple(convert(item, Batch) for item in cast(list[Any], found))
+        return tuple(convert(item, Batch) for item in cast(list[Any], items))
     except ValidationError:
         return None
 
 
 def is_summary(row: Row) -> bool:
-    """Whether a row tells what came before it: a summary that stands for the user's past."""
+    """Whether a row is a summary of old turns (not the result of a squashed branch)."""
     return row.kind == "summary" and row.message.role == "user"
 
 
 def describe(batch: Batch) -> str:
-    """What a batch stands for, in one line."""
-    said = [_many(batch.count, "message")]
+    """What a batch covers, in one line."""
+    parts = [_many(batch.count, "message")]
     if batch.start is not None and batch.end is not None:
         moments = (_moment(seconds).strftime(MINUTES) for seconds in (batch.start, batch.end))
-        said.append(" to ".join(moments))
+        parts.append(" to ".join(moments))
     if batch.depth:
-        said.append(f"depth {batch.depth}")
-    return ", ".join(said)
+        parts.append(f"depth {batch.depth}")
+    return ", ".join(parts)
 
 
 def first_words(text: str) -> str:
-    """A summary on one line, as it begins when nobody is named."""
+    """A summary on one line, without its heading and speakers."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines and lines[0].startswith(MARK):
         del lines[0]
-    told = [
+    parts = [
         line.removeprefix(BULLET)
         for line, below in zip(lines, [*lines[1:], ""], strict=True)
         if not (line.endswith(":") and below.startswith(BULLET))
     ]
-    return " ".join(" ".join(told).split())
+    return " ".join(" ".join(parts).split())
 
 
 def _moment(seconds: float) -> datetime:

@@ -1,16 +1,18 @@
-"""Compaction to a budget, or to so many recent turns: where the border between both is.
+"""Compaction to a budget, or to a number of recent exchanges, with an extract as the summary.
 
-What must stay is kept (`folding`); what is left is shared. Three quarters go to the most recent
-exchanges, whole and taken from the end; everything older is folded into one summary, which gets
-the rest. No fold is without a summary that holds something of what it folds: where there is no
-room for a useful one, fewer turns stay, down to the last request, and where there is none even
-then, the plan is refused with the number that it takes. Nothing is cut in silence.
+What must stay is paid for first (`layout`). Three quarters of the rest go to the most recent
+exchanges, whole and from the end. Everything older is replaced by one summary, which gets the
+remaining quarter.
 
-Results that the model has not read are never folded. Where they do not fit, they are shortened.
+- A fold always leaves a summary that says something about what it replaced. If there is no room
+  for a useful one, fewer exchanges stay, down to the last request. If there is still none, the plan
+  is refused with the number of tokens that it needs.
+- Results that the model has not read are never folded. If they do not fit, they are shortened.
+- A fold that saves nothing is not made.
 
-A fold that saves nothing is not made. The summary is a `user` message of kind `summary` behind
-the setup, and behind the pins that stood before all it tells: it rewrites no system message and
-is valid first for every vendor.
+The summary is a `user` message of kind `summary`. It comes after the setup and after the pins that
+precede everything it covers. So no system message changes, and the message order is valid for every
+vendor.
 """
 
 from collections.abc import Sequence
@@ -22,7 +24,7 @@ from weft.history import Row
 from weft.model import Message, Text
 
 from .extract import Extract
-from .folding import Count, Folding, cost, counted_once
+from .layout import Count, Layout, count_each_once, count_tokens
 from .plan import Plan, leading_system
 from .source import MARK
 from .unread import Thinning, Unread
@@ -30,11 +32,11 @@ from .unread import Thinning, Unread
 SUMMARY_SHARE = 0.25
 SUMMARY_CEILING = 0.25
 SUMMARY_LEAST = 300
-"""A summary is at most a quarter of what it stands for, or this many tokens."""
+"""A summary has at most a quarter of the tokens it replaces, or this many."""
 
-ALONE = 0.5
-"""Unread results are shortened and nothing is folded, where all else is at most this part of the
-budget."""
+THIN_ONLY_SHARE = 0.5
+"""If everything else is at most this part of the budget, only unread results are shortened and
+nothing is folded."""
 
 
 def plan_budget(
@@ -46,19 +48,19 @@ def plan_budget(
     cut: bool = False,
     count: Count,
 ) -> Plan:
-    """The rows within `budget` tokens; the same rows where they already fit.
+    """The rows within `budget` tokens; the same rows if they already fit.
 
-    `keep` asks for exactly that many recent exchanges word for word, the last one in any case, and
-    folds all older ones even if they would fit; without it as many stay as fit. Where the budget
-    is too small without shortening results that the model has not read, up to `limit` tokens are
-    taken; where that is too small too, the results are thinned. With `cut`, a fold that has no
-    room for a summary leaves a line that says how much it took.
+    - `keep`: exactly this many recent exchanges stay, and all older ones are folded even if they
+      would fit. The last one always stays. Without `keep`, as many stay as fit.
+    - `limit`: if unread results do not fit the budget, up to this many tokens are used before they
+      are shortened.
+    - `cut`: if there is no room for a summary, leave one line that says how much was removed.
 
-    Raises `BudgetExceeded` where what must stay is too much, `CompactRefused` where there is
-    nothing to compact.
+    Raises `BudgetExceeded` if what must stay is too much, and `CompactRefused` if there is nothing
+    to compact.
     """
     _check(rows, budget, keep, field="budget")
-    trial, count = count, counted_once(count)
+    count_trial, count = count, count_each_once(count)
     most = budget if limit is None else max(budget, limit)
     refused: BudgetExceeded | None = None
     for tokens in dict.fromkeys((budget, most)):
@@ -66,34 +68,35 @@ def plan_budget(
             return _plan_fold(rows, tokens, keep, cut, count)
         except BudgetExceeded as error:
             refused = error
-    thin = Thin(rows, most, keep, cut, count, trial=trial)
-    if not thin.is_possible:
+    thinner = ResultThinner(rows, most, keep, cut, count, trial=count_trial)
+    if not thinner.is_possible:
         assert refused is not None
         raise refused
-    return thin.plan()
+    return thinner.plan()
 
 
 def _plan_fold(rows: Sequence[Row], budget: int, keep: int | None, cut: bool, count: Count) -> Plan:
-    """The plan in which old turns are folded and everything else stays as it is."""
-    fits = cost(rows, count) <= budget
+    """The plan that folds old exchanges and keeps everything else."""
+    fits = count_tokens(rows, count) <= budget
     if keep is None and fits:
         return Plan(rows=tuple(rows))
-    share = BudgetSplit(Folding(rows, count), budget, cut=cut)
+    split = BudgetSplit(Layout(rows, count), budget, cut=cut)
     if keep is None:
-        return share.plan(share.border())
-    border = _keeping(share.folding, keep)
-    if fits and not share.saves(border):
+        return split.plan(split.cutoff())
+    cutoff = split.layout.keeping(keep)
+    if fits and not split.saves(cutoff):
         return Plan(rows=tuple(rows))
-    return share.plan(border)
+    return split.plan(cutoff)
 
 
-class Thin:
-    """The same decision where results that the model has not read have to be shortened.
+class ResultThinner:
+    """The plan for threads whose unread results have to be shortened.
 
-    Where everything else is small, nothing is folded for it. Otherwise old turns are folded, and
-    what is left is shared: a quarter for their summary, the rest for the unread results. `need` is
-    what a summary takes at least, where another than the smallest extract is wanted. `trial` counts
-    rows that are tried and thrown away: `count` may keep every message it is asked about.
+    If everything else is small, nothing is folded. Otherwise old exchanges are folded, and the room
+    is split: a quarter for their summary, the rest for the unread results.
+
+    `need` is the least room for the summary, if that is more than the smallest extract. `trial`
+    counts messages that are tried and discarded, because `count` may cache every message.
     """
 
     def __init__(
@@ -113,24 +116,26 @@ class Thin:
         smallest = self.results.thin(-1)
         self.is_possible = bool(smallest.thinned)
         self.handles = self._unread_cost(smallest.rows)
-        self.rest = cost(rows, count) - self._unread_cost(rows)
-        share = BudgetSplit(Folding(smallest.rows, count), budget, cut=cut)
-        self.floor = share.needed(self._border(share.folding))
+        self.rest = count_tokens(rows, count) - self._unread_cost(rows)
+        split = BudgetSplit(Layout(smallest.rows, count), budget, cut=cut)
+        self.floor = split.needed(self._border(split.layout))
 
     @property
     def needed(self) -> int:
-        """The tokens of the smallest result."""
+        """The tokens of the smallest possible plan."""
         return min(self.rest + self.handles, self.floor)
 
     @property
     def is_alone(self) -> bool:
-        """Whether shortening the results is enough, and better than folding little."""
+        """Whether shortening the results is enough, and better than layout little."""
         fits = self.rest + self.handles <= self.budget
-        return fits and (self.rest <= self.budget * ALONE or self.floor > self.budget)
+        return fits and (self.rest <= self.budget * THIN_ONLY_SHARE or self.floor > self.budget)
 
     def thin(self) -> Thinning:
-        """The rows with the unread results shortened as far as the budget asks for; raises
-        `BudgetExceeded` where even their handles are too much."""
+        """The rows with the unread results shortened to fit the budget.
+
+        Raises `BudgetExceeded` if even their handles do not fit.
+        """
         if self.needed > self.budget:
             raise _exceeded("what must stay needs", self.needed, self.budget)
         if self.is_alone:
@@ -147,8 +152,8 @@ class Thin:
         method = planned.method or "thin"
         return structs.replace(planned, thinned=thinning.thinned, method=method)
 
-    def _border(self, folding: Folding) -> int:
-        return folding.units()[-1] if self.keep is None else _keeping(folding, self.keep)
+    def _border(self, layout: Layout) -> int:
+        return layout.units()[-1] if self.keep is None else layout.keeping(self.keep)
 
     def _unread_cost(self, rows: Sequence[Row]) -> int:
         return sum(self.count(rows[i].message) for i in self.results.numbers)
@@ -162,100 +167,104 @@ def plan_summary(
     budget: int | None = None,
     count: Count,
 ) -> Plan:
-    """The rows with all but the last `keep` exchanges folded into the caller's own summary.
+    """The rows with all but the last `keep` exchanges replaced by the caller's own summary.
 
-    The last exchange stays in any case, and so do pins and setup. The same rows where nothing is
-    older; raises `BudgetExceeded` where the result is more than `budget`.
+    The last exchange, the pins and the setup always stay. Returns the same rows if there is nothing
+    older. Raises `BudgetExceeded` if the result is above `budget`.
     """
     if not summary.strip():
-        raise CompactRefused("is blank; say what stands for the folded turns", field="summary")
+        raise CompactRefused("is blank; say what happened in the folded turns", field="summary")
     _check(rows, budget, keep, field="summary")
-    folding = Folding(rows, count)
-    border = _keeping(folding, 1 if keep is None else keep)
+    layout = Layout(rows, count)
+    cutoff = layout.keeping(1 if keep is None else keep)
     planned = Plan(rows=tuple(rows))
-    if folding.folded(border):
-        planned = folding.plan(border, Message("user", (Text(summary),)))
-    needed = cost(planned.rows, count)
+    if layout.folded(cutoff):
+        planned = layout.plan(cutoff, Message("user", (Text(summary),)))
+    needed = count_tokens(planned.rows, count)
     if budget is not None and needed > budget:
         raise _exceeded("the summary and what must stay need", needed, budget)
     return planned
 
 
 class BudgetSplit:
-    """A budget, and what each border would leave of it for the summary."""
+    """A budget, and how much of it each cut-off leaves for the summary."""
 
-    def __init__(self, folding: Folding, budget: int, *, cut: bool = False) -> None:
-        self.folding = folding
+    def __init__(self, layout: Layout, budget: int, *, cut: bool = False) -> None:
+        self.layout = layout
         self.budget = budget
         self.cut = cut
         self.extracts: dict[int, Extract] = {}
 
-    def border(self) -> int:
-        """The border that keeps most, as long as a useful summary has room behind it; or else the
-        one that leaves the summary most."""
-        folding = self.folding
-        units = folding.units()
-        floor = folding.at_least(units[-1])
+    def cutoff(self) -> int:
+        """The cut-off that keeps most and still has room for a useful summary.
+
+        If there is none, the cut-off that leaves the summary most room.
+        """
+        layout = self.layout
+        units = layout.units()
+        floor = layout.min_tokens(units[-1])
         limit = floor + int((self.budget - floor) * (1 - SUMMARY_SHARE))
-        for borders in (folding.exchanges(), units):
-            for border in borders:
-                if folding.at_least(border) <= limit and self.room(border) >= self.useful(border):
-                    return border
-            if self.room(borders[-1]) >= self.least(borders[-1]):
-                return borders[-1]
+        for cutoffs in (layout.exchanges(), units):
+            for cutoff in cutoffs:
+                if layout.min_tokens(cutoff) <= limit and self.room(cutoff) >= self.useful(cutoff):
+                    return cutoff
+            if self.room(cutoffs[-1]) >= self.least(cutoffs[-1]):
+                return cutoffs[-1]
         return units[-1]
 
-    def room(self, border: int) -> int:
-        """The tokens that are left when what stays is paid."""
-        if self.folding.at_least(border) > self.budget:
+    def room(self, cutoff: int) -> int:
+        """The tokens that are left for the summary; -1 if even the kept rows do not fit."""
+        if self.layout.min_tokens(cutoff) > self.budget:
             return -1
-        return self.budget - cost(self.folding.kept(border), self.folding.count)
+        return self.budget - count_tokens(self.layout.kept_rows(cutoff), self.layout.count)
 
-    def useful(self, border: int) -> int:
-        return self._extract(border).useful if self.folding.folded(border) else 0
+    def useful(self, cutoff: int) -> int:
+        return self._extract(cutoff).useful if self.layout.folded(cutoff) else 0
 
-    def least(self, border: int) -> int:
-        return self._extract(border).least if self.folding.folded(border) else 0
+    def least(self, cutoff: int) -> int:
+        return self._extract(cutoff).least if self.layout.folded(cutoff) else 0
 
-    def saves(self, border: int) -> bool:
-        """Whether a fold up to this border leaves fewer tokens than there are."""
-        if not self.folding.folded(border) or self.room(border) < self.least(border):
+    def saves(self, cutoff: int) -> bool:
+        """Whether a fold at this cut-off makes the thread smaller."""
+        if not self.layout.folded(cutoff) or self.room(cutoff) < self.least(cutoff):
             return False
-        before = cost(self.folding.rows, self.folding.count)
-        return cost(self.plan(border).rows, self.folding.count) < before
+        before = count_tokens(self.layout.rows, self.layout.count)
+        return count_tokens(self.plan(cutoff).rows, self.layout.count) < before
 
-    def plan(self, border: int) -> Plan:
-        """The plan for a border; raises `BudgetExceeded` where its summary has no room."""
-        folding, count = self.folding, self.folding.count
-        kept = folding.kept(border)
-        if not folding.folded(border):
+    def plan(self, cutoff: int) -> Plan:
+        """The plan for a cut-off; raises `BudgetExceeded` if its summary has no room."""
+        layout, count = self.layout, self.layout.count
+        kept = layout.kept_rows(cutoff)
+        if not layout.folded(cutoff):
             return self._unfolded(kept)
-        extract = self._extract(border)
+        extract = self._extract(cutoff)
         ceiling = max(
-            SUMMARY_LEAST, int(cost(folding.source(border), count) * SUMMARY_CEILING), extract.least
+            SUMMARY_LEAST,
+            int(count_tokens(layout.source_rows(cutoff), count) * SUMMARY_CEILING),
+            extract.least,
         )
-        room = self.budget - cost(kept, count)
+        room = self.budget - count_tokens(kept, count)
         message = extract.within(min(ceiling, room))
         if message is not None:
-            return structs.replace(folding.plan(border, message), method="extract")
-        line = cut_line(len(folding.folded(border)))
+            return structs.replace(layout.plan(cutoff, message), method="extract")
+        line = cut_line(len(layout.folded(cutoff)))
         if self.cut and count(line) <= room:
-            return structs.replace(folding.plan(border, line), method="cut")
-        raise self._no_room(self.needed(border))
+            return structs.replace(layout.plan(cutoff, line), method="cut")
+        raise self._no_room(self.needed(cutoff))
 
-    def needed(self, border: int) -> int:
-        """The smallest budget for which there is a plan with this border."""
-        kept = cost(self.folding.kept(border), self.folding.count)
-        if not self.folding.folded(border):
+    def needed(self, cutoff: int) -> int:
+        """The smallest budget for which this cut-off works."""
+        kept = count_tokens(self.layout.kept_rows(cutoff), self.layout.count)
+        if not self.layout.folded(cutoff):
             return kept
-        least = self._extract(border).least
+        least = self._extract(cutoff).least
         if self.cut:
-            line = cut_line(len(self.folding.folded(border)))
-            least = min(least, self.folding.count(line))
+            line = cut_line(len(self.layout.folded(cutoff)))
+            least = min(least, self.layout.count(line))
         return kept + least
 
     def _no_room(self, needed: int) -> BudgetExceeded:
-        whole = cost(self.folding.rows, self.folding.count)
+        whole = count_tokens(self.layout.rows, self.layout.count)
         if whole <= needed:
             return _exceeded(
                 "a summary would save nothing and the thread needs", whole, self.budget
@@ -263,28 +272,22 @@ class BudgetSplit:
         return _exceeded("what must stay and a summary of the rest need", needed, self.budget)
 
     def _unfolded(self, kept: Sequence[Row]) -> Plan:
-        """No row is old enough to fold: the rows without thinking, if that makes them fit."""
-        needed = cost(kept, self.folding.count)
+        """The plan if nothing can be folded: the rows without thinking, if they fit."""
+        needed = count_tokens(kept, self.layout.count)
         if needed > self.budget:
             raise _exceeded("what must stay needs", needed, self.budget)
-        return Plan(rows=tuple(kept), stripped=tuple(self.folding.stripped))
+        return Plan(rows=tuple(kept), stripped=tuple(self.layout.stripped))
 
-    def _extract(self, border: int) -> Extract:
-        if border not in self.extracts:
-            self.extracts[border] = Extract(self.folding.source(border), self.folding.count)
-        return self.extracts[border]
+    def _extract(self, cutoff: int) -> Extract:
+        if cutoff not in self.extracts:
+            self.extracts[cutoff] = Extract(self.layout.source_rows(cutoff), self.layout.count)
+        return self.extracts[cutoff]
 
 
 def cut_line(messages: int) -> Message:
-    """What stands for turns that were cut without a summary."""
+    """The message that replaces turns which were cut without a summary."""
     many = f"{messages:,} message" if messages == 1 else f"{messages:,} messages"
     return Message("user", (Text(f"{MARK}: {many} left out; recall finds them]"),))
-
-
-def _keeping(folding: Folding, keep: int) -> int:
-    """Where the last `keep` exchanges begin; the last one is kept in any case."""
-    starts = folding.exchanges()
-    return starts[-max(keep, 1)] if keep <= len(starts) else folding.lead
 
 
 def _check(rows: Sequence[Row], budget: int | None, keep: int | None, *, field: str) -> None:

@@ -1,12 +1,12 @@
 """Checkpoints: addresses inside a thread that a model can name.
 
-An id is six of `[a-z0-9]`, derived by hash from where it stands and what is said there, with a
-counter for the rare collision: the same thread, replayed, has the same addresses, and the core
-needs no randomness. `taken` is what makes an id unique over all branches of a thread.
+An id is six characters of `[a-z0-9]`, a hash of the parent commit and the text, with a counter for
+collisions. So the same thread, replayed, has the same ids, and the core needs no randomness.
+`taken` makes an id unique over all branches of a thread.
 
-On the wire a checkpoint is a text block and nothing else, so the way back is guarded twice: the
-whole block must be the marker, and the id must be one that this thread gave out. A marker that a
-person quotes in a sentence, or that comes from another thread, stays text.
+In a request a checkpoint is an ordinary text block. Reading one back is guarded twice: the whole
+block must be the marker, and the id must be one of this thread. A marker inside a sentence, or from
+another thread, stays text.
 """
 
 import re
@@ -28,7 +28,7 @@ _MARKER = re.compile(rf"<checkpoint:([a-z0-9]{{{LENGTH}}})>")
 
 @checked_function
 def generate_checkpoint_id(parent: str, text: str, taken: Set[str]) -> str:
-    """The id for a turn that says `text` after `parent`; never one of `taken`."""
+    """The id for a turn with this text after `parent`; never one of `taken`."""
     place = f"{len(parent)}:{parent}{text}".encode("utf-8", "surrogatepass")
     counter = 0
     while True:
@@ -41,14 +41,14 @@ def generate_checkpoint_id(parent: str, text: str, taken: Set[str]) -> str:
 
 @checked_function
 def create_checkpoint_content(id: str) -> Checkpoint:
-    """The block that ends a user turn; raises `ThreadError` where `id` is not an id."""
+    """The block that ends a user turn; raises `ThreadError` if `id` is not valid."""
     if not _ID.fullmatch(id):
-        raise ThreadError(f"{id!r} is not a checkpoint id: it takes six of a-z and 0-9")
+        raise ThreadError(f"{id!r} is not a checkpoint id: it needs six characters of a-z and 0-9")
     return Checkpoint(id)
 
 
 def read_checkpoint(block: Block, known: Set[str]) -> Block:
-    """The checkpoint that a text block stands for, or the block as it is."""
+    """The checkpoint that a text block represents, or else the block."""
     if isinstance(block, Text) and block.ext is None:
         marker = _MARKER.fullmatch(block.text)
         if marker and marker[1] in known:
@@ -57,7 +57,7 @@ def read_checkpoint(block: Block, known: Set[str]) -> Block:
 
 
 def read_checkpoints(message: Message, known: Set[str]) -> Message:
-    """A message from the wire with its checkpoints typed again; the same object if it has none."""
+    """A received message with its markers as `Checkpoint`s; the same object if it has none."""
     blocks = tuple(read_checkpoint(block, known) for block in message.blocks)
     if blocks == message.blocks:
         return message
@@ -65,7 +65,7 @@ def read_checkpoints(message: Message, known: Set[str]) -> Message:
 
 
 def checkpoint_id(written: str) -> str:
-    """The id in what a model wrote for one: the id itself, or its whole marker."""
+    """The id that a model wrote: the id itself, or its whole marker."""
     marker = _MARKER.fullmatch(written)
     return marker[1] if marker else written
 

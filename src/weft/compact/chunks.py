@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from weft.history import Row
 
-from .folding import Count
+from .layout import Count
 from .pairs import find_pairs
 from .prompts import retell
 
@@ -39,7 +39,7 @@ def cut_chunks(rows: Sequence[Row], room: int, count: Count) -> list[list[Row]]:
     chunks: list[list[Row]] = []
     filled = 0
     for unit in cut_units(rows):
-        size = weigh(unit, count)
+        size = retold_tokens(unit, count)
         size = size if size <= room else room * 3 // 4  # it is shortened, and leaves some room
         if not chunks or filled + size > room:
             chunks.append([])
@@ -49,7 +49,7 @@ def cut_chunks(rows: Sequence[Row], room: int, count: Count) -> list[list[Row]]:
     return chunks
 
 
-def weigh(rows: Sequence[Row], count: Count) -> int:
+def retold_tokens(rows: Sequence[Row], count: Count) -> int:
     """The tokens of rows as they are retold."""
     told = (retell(row) for row in rows)
     return sum(count(turn) for turn in told if turn is not None)

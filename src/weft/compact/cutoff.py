@@ -1,12 +1,12 @@
-"""Where old turns end when a model is to sum them up, and how much it may write.
+"""Where old turns end when a model summarises them, and how long the summary may be.
 
-The border is found without any text: by the turns to keep (the last exchange, where nothing is
-said), or by what is left of a budget when the summary has its room. Exchanges are kept whole as
-long as that fits; after that the last one is cut between calls and their results.
+The cut-off is chosen before any summary exists: by the number of exchanges to keep (the last one
+by default), or by what a budget leaves when the summary has its room. Exchanges stay whole as long
+as that fits; after that the last one is cut between calls and their results.
 
-What a summary may come to is a fifth of what it stands for, within limits that a reader and a
-window can bear, and never more than that itself. What earlier summaries say counts too: a quarter
-of a budget is theirs, and where they have grown past that they are folded into fewer.
+A summary may have a fifth of the tokens that it replaces, within fixed limits, and never more than
+it replaces. Earlier summaries count too: they get a quarter of a budget, and if they have grown
+beyond that, they are merged into fewer.
 """
 
 from msgspec import Struct, structs
@@ -15,157 +15,158 @@ from weft.errors import BudgetExceeded, CompactRefused
 from weft.history import Row, shows
 
 from .batches import is_summary
-from .folding import Folding, cost
+from .layout import Layout, count_tokens
 from .score import Scorer, choose_verbatim
 
-SHARE = 0.2
-LEAST = 300
-SMALL = 60
-MOST = 4096
-OLD_SHARE = 0.25
+SUMMARY_SHARE = 0.2
+MIN_SUMMARY = 300
+SMALL_SUMMARY = 60
+MAX_SUMMARY = 4096
+OLD_SUMMARIES_SHARE = 0.25
 HEADING = 50
-"""The tokens of what stands above the batches."""
+"""The tokens of the line above the batches."""
 
 
-class Fold(Struct, frozen=True):
-    """A border in some rows, what a fold up to it takes, and how large its summary may be.
+class Cutoff(Struct, frozen=True):
+    """A position in the rows, what is folded before it, and how long its summary may be.
 
-    `tellings` are the summaries that it takes, `turns` all else that a model is shown of it.
-    `room` is what a budget leaves for old and new summaries together.
+    `summaries` are the earlier summaries that are folded, `turns` all other visible rows. `room` is
+    what a budget leaves for old and new summaries together.
     """
 
-    folding: Folding
-    border: int
-    tellings: tuple[Row, ...]
+    layout: Layout
+    position: int
+    summaries: tuple[Row, ...]
     turns: tuple[Row, ...]
     limit: int
     room: int | None = None
 
     @property
-    def kept(self) -> int:
-        """The tokens of what is not folded."""
-        return cost(self.folding.kept(self.border), self.folding.count)
+    def kept_tokens(self) -> int:
+        """The tokens of the rows that are not folded."""
+        return count_tokens(self.layout.kept_rows(self.position), self.layout.count)
 
     @property
-    def told(self) -> int:
-        """The tokens of the summaries that it takes."""
-        return cost(self.tellings, self.folding.count)
+    def summary_tokens(self) -> int:
+        """The tokens of the earlier summaries that are folded."""
+        return count_tokens(self.summaries, self.layout.count)
 
-    def tokens(self, written: int) -> int:
-        """The most tokens that are left when a summary of so many is written."""
-        whole = self.told + written
-        return self.kept + HEADING + (whole if self.room is None else min(whole, self.room))
+    def max_tokens_after(self, written: int) -> int:
+        """The most tokens that remain if the new summary has this many."""
+        summaries = self.summary_tokens + written
+        if self.room is not None:
+            summaries = min(summaries, self.room)
+        return self.kept_tokens + HEADING + summaries
 
 
-def choose_fold(
-    folding: Folding, *, keep: int | None, budget: int | None, output: int, spare: int = 0
-) -> Fold | None:
-    """The fold that keeps so many exchanges, or as much as a budget takes; `None` where there is
-    nothing to fold. Raises `BudgetExceeded` where even the smallest rest is too much.
+def choose_cutoff(
+    layout: Layout, *, keep: int | None, budget: int | None, output: int, spare: int = 0
+) -> Cutoff | None:
+    """The cut-off that keeps `keep` exchanges, or as much as fits the budget.
 
-    `spare` tokens of the budget are left, for old messages that stay word for word.
+    Returns `None` if there is nothing to fold. Raises `BudgetExceeded` if even the smallest result
+    is too large. `spare` tokens of the budget are reserved for messages that stay verbatim.
     """
     for name, number in (("keep", keep), ("budget", budget), ("verbatim", spare)):
         if number is not None and number < 0:
             raise CompactRefused(f"must not be negative: {number}", field=name)
     if keep is None and budget is not None:
-        if cost(folding.rows, folding.count) <= budget:
+        if count_tokens(layout.rows, layout.count) <= budget:
             return None
-        border = _fitting(folding, budget, spare)
+        position = _fitting_position(layout, budget, spare)
     elif keep is None:
-        border = _usual(folding)
+        position = _default_position(layout)
     else:
-        border = _keeping(folding, keep)
-    fold = _measure(folding, border, output)
+        position = layout.keeping(keep)
+    cutoff = _measure(layout, position, output)
     if budget is None:
-        return fold if fold.turns else None
-    if not fold.turns and not (keep is None and fold.tellings):
+        return cutoff if cutoff.turns else None
+    if not cutoff.turns and not (keep is None and cutoff.summaries):
         return None
-    room = budget - spare - fold.kept - HEADING
-    old = _allowance(fold.told, budget)
-    least = min(fold.limit, _least(folding, budget))
+    room = budget - spare - cutoff.kept_tokens - HEADING
+    old = _old_summaries_room(cutoff.summary_tokens, budget)
+    least = min(cutoff.limit, _min_summary(layout, budget))
     if room - old < least:
         raise _exceeded(budget - room + old + least, budget)
-    return structs.replace(fold, limit=min(fold.limit, room - old), room=room)
+    return structs.replace(cutoff, limit=min(cutoff.limit, room - old), room=room)
 
 
-def keep_verbatim(fold: Fold, scorer: Scorer, spare: int) -> Fold:
-    """The fold without those of its turns that matter most, as many as `spare` tokens hold; half
-    of them at most, for what is kept word for word needs no summary."""
-    folding = fold.folding
-    places = [i for i in folding.folded(fold.border) if _is_turn(folding.rows[i])]
-    turns = [folding.rows[i] for i in places]
-    room = min(spare, cost(turns, folding.count) // 2)
-    chosen = choose_verbatim(turns, scorer, room, folding.count)
+def keep_verbatim(cutoff: Cutoff, scorer: Scorer, spare: int) -> Cutoff:
+    """The same cut-off, but the most important folded turns stay verbatim, up to `spare` tokens.
+
+    At most half of the folded turns stay, because verbatim messages need no summary.
+    """
+    layout = cutoff.layout
+    numbers = [i for i in layout.folded(cutoff.position) if _is_turn(layout.rows[i])]
+    turns = [layout.rows[i] for i in numbers]
+    room = min(spare, count_tokens(turns, layout.count) // 2)
+    chosen = choose_verbatim(turns, scorer, room, layout.count)
     if not chosen:
-        return fold
-    kept = Folding(folding.rows, folding.count, verbatim=[places[at] for at in chosen])
-    left = _measure(kept, fold.border, fold.limit)
-    return structs.replace(left, room=fold.room) if left.turns else fold
+        return cutoff
+    fixed = Layout(layout.rows, layout.count, verbatim=[numbers[index] for index in chosen])
+    smaller = _measure(fixed, cutoff.position, cutoff.limit)
+    return structs.replace(smaller, room=cutoff.room) if smaller.turns else cutoff
 
 
-def _allowance(told: int, budget: int) -> int:
-    """What earlier summaries may have of a budget: folded into one they are no more than that."""
-    return min(told, max(SMALL, int(budget * OLD_SHARE)))
+def min_summary_need(layout: Layout, budget: int, spare: int = 0) -> int:
+    """The least tokens of a budget that a model's summary needs, earlier summaries included."""
+    old = _old_summaries_room(_summary_tokens(layout), budget)
+    return _min_summary(layout, budget) + HEADING + old + spare
+
+
+def _old_summaries_room(tokens: int, budget: int) -> int:
+    """What earlier summaries may have of a budget: merged into one, they fit into this."""
+    return min(tokens, max(SMALL_SUMMARY, int(budget * OLD_SUMMARIES_SHARE)))
 
 
 def _is_turn(row: Row) -> bool:
     return shows(row) and not is_summary(row)
 
 
-def _measure(folding: Folding, border: int, output: int) -> Fold:
-    source = folding.source(border)
+def _measure(layout: Layout, position: int, output: int) -> Cutoff:
+    source = layout.source_rows(position)
     turns = tuple(row for row in source if _is_turn(row))
-    tellings = tuple(row for row in source if is_summary(row))
-    size = cost(turns, folding.count)
-    wanted = min(MOST, max(LEAST, int(size * SHARE)), size)
-    return Fold(folding, border, tellings, turns, min(output, wanted))
+    summaries = tuple(row for row in source if is_summary(row))
+    size = count_tokens(turns, layout.count)
+    wanted = min(MAX_SUMMARY, max(MIN_SUMMARY, int(size * SUMMARY_SHARE)), size)
+    return Cutoff(layout, position, summaries, turns, min(output, wanted))
 
 
-def _fitting(folding: Folding, budget: int, spare: int) -> int:
-    """The first border behind which what stays leaves a summary its least room."""
-    told = _told(folding)
-    need = summary_need(folding, budget, spare)
-    borders = [*folding.exchanges(), *folding.units()]
-    fitting = [border for border in borders if folding.at_least(border) + need <= budget]
-    for border in fitting:
-        if any(_is_turn(folding.rows[i]) for i in folding.folded(border)):
-            return border
-    if fitting and told:
-        return fitting[-1]  # all that is too long are the summaries themselves
-    raise _exceeded(folding.at_least(borders[-1]) + need, budget)
+def _fitting_position(layout: Layout, budget: int, spare: int) -> int:
+    """The first position that leaves a summary its minimum room."""
+    need = min_summary_need(layout, budget, spare)
+    positions = [*layout.exchanges(), *layout.units()]
+    fitting = [position for position in positions if layout.min_tokens(position) + need <= budget]
+    for position in fitting:
+        if any(_is_turn(layout.rows[i]) for i in layout.folded(position)):
+            return position
+    if fitting and _summary_tokens(layout):
+        return fitting[-1]  # only the summaries themselves are too long
+    raise _exceeded(layout.min_tokens(positions[-1]) + need, budget)
 
 
-def summary_need(folding: Folding, budget: int, spare: int = 0) -> int:
-    """The tokens of a budget that a model's summary takes at least, earlier ones included."""
-    told = _told(folding)
-    return _least(folding, budget) + HEADING + _allowance(told, budget) + spare
+def _summary_tokens(layout: Layout) -> int:
+    return count_tokens([row for row in layout.rows if is_summary(row)], layout.count)
 
 
-def _told(folding: Folding) -> int:
-    return cost([row for row in folding.rows if is_summary(row)], folding.count)
+def _min_summary(layout: Layout, budget: int) -> int:
+    """The smallest useful summary: smaller for a short thread or a small budget."""
+    size = min(budget, count_tokens(layout.rows, layout.count))
+    return min(MIN_SUMMARY, max(SMALL_SUMMARY, size // 4))
 
 
-def _least(folding: Folding, budget: int) -> int:
-    """The smallest room that is worth a summary: less for a short thread or a small budget."""
-    return min(LEAST, max(SMALL, min(budget, cost(folding.rows, folding.count)) // 4))
+def _default_position(layout: Layout) -> int:
+    """The start of the last exchange.
 
-
-def _usual(folding: Folding) -> int:
-    """Where the last exchange begins; inside it, half way through its tokens, where there is
-    nothing else: the work on one wish may be all of a long thread."""
-    border = _keeping(folding, 1)
-    if any(_is_turn(folding.rows[i]) for i in folding.folded(border)):
-        return border
-    half = cost(folding.rows, folding.count) // 2
-    units = folding.units()
-    return next((unit for unit in units if folding.at_least(unit) <= half), units[-1])
-
-
-def _keeping(folding: Folding, keep: int) -> int:
-    """Where the last `keep` exchanges begin; the last one is kept in any case."""
-    starts = folding.exchanges()
-    return starts[-max(keep, 1)] if keep <= len(starts) else folding.lead
+    If there is nothing to fold before it, the middle of that exchange by tokens: the work on one
+    request can be all of a long thread.
+    """
+    position = layout.keeping(1)
+    if any(_is_turn(layout.rows[i]) for i in layout.folded(position)):
+        return position
+    half = count_tokens(layout.rows, layout.count) // 2
+    units = layout.units()
+    return next((unit for unit in units if layout.min_tokens(unit) <= half), units[-1])
 
 
 def _exceeded(needed: int, budget: int) -> BudgetExceeded:

@@ -24,7 +24,7 @@ from weft.history import Row
 from weft.model import Refusal, Text, ToolCall, ToolResult, side, texts
 
 from .chunks import cut_units
-from .folding import Count, cost
+from .layout import Count, count_tokens
 
 Scorer = Callable[[Row, int, int], float]
 """From a row, its number and how many there are, to how much it matters."""
@@ -93,7 +93,7 @@ def choose_verbatim(rows: Sequence[Row], scorer: Scorer, room: int, count: Count
         units.append((marked, score, numbers))
     chosen: list[int] = []
     for _, _, numbers in sorted(units, key=lambda unit: (not unit[0], -unit[1])):
-        size = cost([rows[at] for at in numbers], count)
+        size = count_tokens([rows[at] for at in numbers], count)
         if size <= room:
             room -= size
             chosen += numbers

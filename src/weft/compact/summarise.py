@@ -26,7 +26,7 @@ from weft.ids import Id
 from weft.model import ApiError, Message, Request, Response, Text
 
 from .batches import Batch, Clip, batch_row, between, fold_batches, join_batches
-from .chunks import LEAST, cut_chunks, weigh
+from .chunks import LEAST, cut_chunks, retold_tokens
 from .fidelity import (
     check_summary,
     complete,
@@ -36,7 +36,7 @@ from .fidelity import (
     retained_lines,
     with_lines,
 )
-from .folding import Count
+from .layout import Count
 from .prompts import answer_room, folding_request, retell_within, shorten, summary_request
 
 HALVINGS = 4
@@ -152,7 +152,7 @@ def max_summary_tokens(chunks: Sequence[Sequence[Row]], limit: int, count: Count
     no more than it is asked for."""
     most = 0
     for chunk in chunks:
-        named = int(weigh(chunk, count) * NAMED_SHARE)
+        named = int(retold_tokens(chunk, count) * NAMED_SHARE)
         most += min(named, _own(limit) + index_size(chunk, count))
     return max(limit, most)
 
@@ -172,7 +172,7 @@ class Work:
         self.order = order
         self.count = count
         self.batches = list(past.batches)
-        self.total = max(1, weigh(past.rows, count))
+        self.total = max(1, retold_tokens(past.rows, count))
         self.room = chunk_room(order, self._size(self._prior()))
         self.most_folded = MANY
         self.shortened = False
@@ -197,7 +197,7 @@ class Work:
         todo = cut_chunks(self.past.rows, self.room, self.count)
         while todo:
             chunk = todo[0]
-            size = min(self.room, weigh(chunk, self.count))
+            size = min(self.room, retold_tokens(chunk, self.count))
             share = self.order.limit * size // self.total
             limit = min(self.order.limit, max(INDEX_LEAST, min(BATCH_LEAST, size), share))
             prior = self._prior()
@@ -353,12 +353,14 @@ class Work:
     def _named_room(self, chunk: Sequence[Row], todo: Sequence[Sequence[Row]], limit: int) -> int:
         """What a batch may have with every name that it lacks: half of what it stands for, and
         of a budget its share of what is left there."""
-        size = weigh(chunk, self.count)
+        size = retold_tokens(chunk, self.count)
         named = int(size * NAMED_SHARE)
         if self.order.room is not None:
             told = self._size(join_batches(self.batches, self.order.clip)) if self.batches else 0
             free = self.order.room - told - PART * (len(self.batches) + len(todo) - 1)
-            named = min(named, free * size // max(1, sum(weigh(c, self.count) for c in todo)))
+            named = min(
+                named, free * size // max(1, sum(retold_tokens(c, self.count) for c in todo))
+            )
         return max(limit, named)
 
     def _batch(self, text: str, chunk: Sequence[Row]) -> Batch:

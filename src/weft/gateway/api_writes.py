@@ -9,7 +9,7 @@ from weft.errors import Refused
 from weft.history import PRIORITIES
 from weft.model import JsonObject
 from weft.thread import Thread, Undone, threads, undelete as bring_back
-from weft.thread.refs import NAMED
+from weft.thread.undo import REF_OPERATIONS
 from weft.tokens import counter_for
 
 from .api_call import Answer, ApiCall
@@ -144,7 +144,7 @@ def _idle_thread(call: ApiCall) -> Thread:
 
 def _describe(undone: Undone) -> str:
     """What was taken back, as a person reads it in one line."""
-    if undone.commit is None or undone.verb in NAMED:
+    if undone.commit is None or undone.verb in REF_OPERATIONS:
         return str(undone)
     words = " ".join((undone.commit.text or undone.commit.message or "").split())
     short = words if len(words) <= WORDS else words[: WORDS - 1] + "…"

@@ -33,26 +33,24 @@ if TYPE_CHECKING:
     )
     from .engine import CompactOptions
     from .hooks import Hooks, HookWarning
-    from .info import CommitInfo
+    from .info import CommitInfo, Stats
     from .lineage import Blame, Version
-    from .looking import Hit, Stats
+    from .lookup import RECALL_TOKENS, Hit, RecallPage
     from .media_files import Attachment, Media, read_attachments
     from .merge import MergePreview
-    from .opening import Target, existing, open, search, threads, undelete
     from .params import VendorParams
     from .prefix import Prefix, find_prefix
     from .preview import Preview
-    from .recalling import RECALL_TOKENS, RecallPage
-    from .refs import Undone
     from .sent import Sent
     from .sent_body import Bodies, SentBodyDelta, SentRequest, encode_sent_body, sent_body_entries
+    from .store_threads import Target, existing, open, read_title, search, threads, undelete
     from .thread import Thread
-    from .title import read_title
+    from .undo import Undone
 
 __getattr__ = lazy_names(
     __name__,
     {
-        "RECALL_TOKENS": "weft.thread.recalling",
+        "RECALL_TOKENS": "weft.thread.lookup",
         "SUMMARY_SECONDS": "weft.thread.asker",
         "ArtifactContent": "weft.thread.content",
         "Asker": "weft.thread.asker",
@@ -68,7 +66,7 @@ __getattr__ = lazy_names(
         "Content": "weft.thread.content",
         "DialogueContent": "weft.thread.content",
         "FreeformContent": "weft.thread.content",
-        "Hit": "weft.thread.looking",
+        "Hit": "weft.thread.lookup",
         "HookWarning": "weft.thread.hooks",
         "Hooks": "weft.thread.hooks",
         "SentBodyDelta": "weft.thread.sent_body",
@@ -81,30 +79,30 @@ __getattr__ = lazy_names(
         "Prefix": "weft.thread.prefix",
         "Preview": "weft.thread.preview",
         "ReasoningContent": "weft.thread.content",
-        "RecallPage": "weft.thread.recalling",
+        "RecallPage": "weft.thread.lookup",
         "Sent": "weft.thread.sent",
         "SessionContent": "weft.thread.content",
-        "Stats": "weft.thread.looking",
-        "Target": "weft.thread.opening",
+        "Stats": "weft.thread.info",
+        "Target": "weft.thread.store_threads",
         "Thread": "weft.thread.thread",
         "ToolIOContent": "weft.thread.content",
-        "Undone": "weft.thread.refs",
+        "Undone": "weft.thread.undo",
         "VendorParams": "weft.thread.params",
         "Version": "weft.thread.lineage",
         "CompactOptions": "weft.thread.engine",
         "answer_for": "weft.thread.asker",
         "ask_within": "weft.thread.asker",
-        "existing": "weft.thread.opening",
+        "existing": "weft.thread.store_threads",
         "extract_text_from_content": "weft.thread.content",
         "find_prefix": "weft.thread.prefix",
         "no_answer_within": "weft.thread.asker",
-        "open": "weft.thread.opening",
-        "read_title": "weft.thread.title",
-        "search": "weft.thread.opening",
+        "open": "weft.thread.store_threads",
+        "read_title": "weft.thread.store_threads",
+        "search": "weft.thread.store_threads",
         "encode_sent_body": "weft.thread.sent_body",
         "sent_body_entries": "weft.thread.sent_body",
-        "threads": "weft.thread.opening",
-        "undelete": "weft.thread.opening",
+        "threads": "weft.thread.store_threads",
+        "undelete": "weft.thread.store_threads",
     },
 )
 

@@ -1,4 +1,8 @@
-"""The verbs that append: whatever is said becomes one message, and one commit at the end."""
+"""Drafts of appended messages, and the one function that writes them.
+
+`content_draft`, `results_draft` and `message_draft` build a `Draft`; `append` commits it. Building
+a draft needs no store.
+"""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -7,12 +11,12 @@ from msgspec import structs
 
 from weft.codec import CODECS
 from weft.compact import create_checkpoint_content, generate_checkpoint_id
-from weft.errors import ThreadError
+from weft.errors import ThreadError, WrongValue
 from weft.history import Append, Draft, Priority
 from weft.ids import Id
 from weft.model import Block, JsonObject, Message, Reminder, Response, Text, ToolResult
 
-from .arguments import check_beside, check_priority
+from .arguments import check_objects, check_priority, check_texts
 from .content import (
     Content,
     DialogueContent,
@@ -22,48 +26,29 @@ from .content import (
     to_message,
 )
 from .handle import Handle, TakenCheckpoints
-from .info import CommitInfo, auto_note, own_words
+from .info import CommitInfo, auto_note, first_text
 
-# """Whole answers of any vendor, as they come from a wire or an SDK, and which wire they are of."""
-
-
-def read_answer(answer: Any) -> Response:
-    """The response that a vendor's whole answer means; raises `ThreadError` where it is none."""
-    if isinstance(answer, Response):
-        return answer
-    if isinstance(answer, Message):
-        return Response(answer)
-    raw = _plain(answer)
-    codec = next((codec for codec in CODECS.values() if codec.answer in raw), None)
-    if codec is None:
-        raise ThreadError(f"an answer with {', '.join(sorted(raw)[:6])} is of no known vendor")
-    return codec.decode_response(raw)
+TURN_ROLES = ("user", "tool")
+"""The roles whose turns end with a checkpoint."""
 
 
-def describe_generation(response: Response) -> JsonObject | None:
-    """What is worth keeping of how an answer was made: the model, the answer's id, why it ended."""
-    found: JsonObject = {}
-    if response.model:
-        found["model"] = response.model
-    if response.id:
-        found["response_id"] = response.id
-    if response.stop is not None:
-        found["stop"] = response.stop.raw or response.stop.kind
-    return found or None
+def append(handle: Handle, draft: Draft, *, checkpoint: bool = True) -> CommitInfo:
+    """Commit a drafted message.
+
+    With `checkpoint`, a turn of a user or a tool ends with a checkpoint if the thread has them.
+    """
+
+    def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
+        message = draft.messages[0]
+        if not (checkpoint and handle.checkpoints and message.role in TURN_ROLES):
+            return draft, ()
+        marked = _with_checkpoint(handle, message, head)
+        return structs.replace(draft, messages=(marked, *draft.messages[1:])), ()
+
+    return handle.land("append", plan, anywhere=True)
 
 
-def _plain(answer: Any) -> JsonObject:
-    """The dict behind an SDK's object; what was not set stays unset."""
-    if isinstance(answer, dict):
-        return cast(JsonObject, answer)
-    dump = getattr(answer, "model_dump", None)
-    if not callable(dump):
-        raise ThreadError(f"a {type(answer).__name__} is no answer: give text, a dict or an object")
-    return cast(JsonObject, dump(mode="json", exclude_unset=True, by_alias=True))
-
-
-def append_content(
-    handle: Handle,
+def content_draft(
     content: Content | JsonObject,
     *,
     note: str | None = None,
@@ -71,66 +56,46 @@ def append_content(
     generation_config: JsonObject | None = None,
     priority: Priority = "normal",
     reminder: str | None = None,
-    attached: tuple[Block, ...] = (),
-    riders: tuple[Message, ...] = (),
-) -> CommitInfo:
-    """Commit one of the eight types; where no note is given, its own text is one.
+    media: tuple[Block, ...] = (),
+    attachments: tuple[Message, ...] = (),
+) -> Draft:
+    """One of the eight content types as a draft; without a note, its own text becomes the note.
 
-    `attached` are blocks that stand behind the text, or alone where there is none.
-
-    Such a note is written out only where the message has not the same words.
+    `media` are blocks that follow the text. `attachments` are entries that are stored beside the
+    message and that no model sees.
     """
-    if not (note is metadata is generation_config is reminder is None):
-        check_beside(
-            message=note, metadata=metadata, generation_config=generation_config, reminder=reminder
-        )
+    if not (metadata is generation_config is reminder is None):
+        check_objects(metadata=metadata, generation_config=generation_config)
+        check_texts(reminder=reminder)
     if priority != "normal":
         check_priority(priority)
     typed = read_content(content)
     kind = content_type(typed)
     message = to_message(typed)
-    said: str | bool | None = note
-    if note is None:
-        said = own_note(typed, message, kind)
-    if attached:
-        message = with_attached(message, attached)
+    stored_note: str | bool = _default_note(typed, message, kind) if note is None else note
+    if media:
+        message = _with_media(message, media)
     if reminder is not None:
-        message = with_blocks(message, Reminder(reminder))
-    return append_message(
-        handle,
-        message,
-        kind=kind,
-        note=said,
-        metadata=metadata,
-        generation_config=generation_config,
-        priority=priority,
-        turn=message.role in ("user", "tool"),
-        riders=riders,
-    )
+        message = _with_blocks(message, Reminder(reminder))
+    op = Append(kind, priority)
+    entries = (message, *attachments)
+    return Draft("append", op, entries, stored_note, metadata, generation_config)
 
 
-def own_note(content: Content, message: Message, kind: str) -> str | bool:
-    """A note of what was said; true where the message opens with the same words."""
-    if type(content) is DialogueContent:  # nearly everything that is said
-        return True
-    text = extract_text_from_content(content)
-    return True if text == own_words(message) else auto_note(kind, text)
-
-
-def append_results(
-    handle: Handle,
+def results_draft(
     results: Sequence[ToolResult],
     *,
     note: str | None = None,
     metadata: JsonObject | None = None,
     text: str | None = None,
     reminder: str | None = None,
-) -> CommitInfo:
-    """Commit all results of one turn as one message, in the order of a user turn.
+) -> Draft:
+    """All results of one turn as one message, followed by the text and the reminder.
 
-    Without any result it is the user's turn alone, as after the agent's own compaction.
+    Without any result it is a turn of the user, as after the agent's own compaction.
     """
-    check_beside(message=note, metadata=metadata, text=text, reminder=reminder)
+    check_texts(text=text, reminder=reminder)
+    check_objects(metadata=metadata)
     blocks: list[Block] = list(results)
     if text is not None:
         blocks.append(Text(text))
@@ -140,52 +105,81 @@ def append_results(
     message = Message("tool" if results else "user", tuple(blocks))
     if note is None:
         note = auto_note(kind, message.text)
-    return append_message(handle, message, kind=kind, note=note, metadata=metadata, turn=True)
+    return Draft("append", Append(kind), (message,), note, metadata)
 
 
-def append_message(
-    handle: Handle,
-    message: Message,
-    *,
-    kind: str = "dialogue",
-    note: str | bool | None = None,
-    metadata: JsonObject | None = None,
-    generation_config: JsonObject | None = None,
-    usage: Any = None,
-    priority: Priority = "normal",
-    turn: bool = False,
-    riders: tuple[Message, ...] = (),
-) -> CommitInfo:
-    """Commit one message as it is; a `turn` on a thread with checkpoints ends with one.
+def result_blocks(content: Any) -> tuple[Block, ...]:
+    """The content of a tool result: a text, or blocks; raises `WrongValue`."""
+    if isinstance(content, str):
+        return (Text(content),)
+    if not isinstance(content, list | tuple):
+        kind = type(content).__name__
+        raise WrongValue("content", f"must be a string or a list of blocks, not {kind}")
+    return tuple(cast(Sequence[Block], content))
 
-    `riders` are attachments that are kept beside it.
+
+def read_answer(answer: Any) -> Response:
+    """A vendor's whole response, as a dict or an SDK object; raises `ThreadError` otherwise."""
+    if isinstance(answer, Response):
+        return answer
+    if isinstance(answer, Message):
+        return Response(answer)
+    body = _to_dict(answer)
+    codec = next((codec for codec in CODECS.values() if codec.answer in body), None)
+    if codec is None:
+        members = ", ".join(sorted(body)[:6])
+        raise ThreadError(f"an answer with the members {members} is of no known vendor")
+    return codec.decode_response(body)
+
+
+def describe_generation(response: Response) -> JsonObject | None:
+    """What is stored about how an answer was made: model, response id, stop reason."""
+    config: JsonObject = {}
+    if response.model:
+        config["model"] = response.model
+    if response.id:
+        config["response_id"] = response.id
+    if response.stop is not None:
+        config["stop"] = response.stop.raw or response.stop.kind
+    return config or None
+
+
+def _to_dict(answer: Any) -> JsonObject:
+    """The dict behind an SDK's object; unset members stay absent."""
+    if isinstance(answer, dict):
+        return cast(JsonObject, answer)
+    dump = getattr(answer, "model_dump", None)
+    if not callable(dump):
+        kind = type(answer).__name__
+        raise ThreadError(f"a {kind} is not an answer: give a text, a dict or an SDK object")
+    return cast(JsonObject, dump(mode="json", exclude_unset=True, by_alias=True))
+
+
+def _default_note(content: Content, message: Message, kind: str) -> str | bool:
+    """The note `"<type>: <preview>"`; `True` if it can be derived from the message itself.
+
+    A derived note is not stored, which saves a copy of the message's first words.
     """
-
-    def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
-        said = checkpointed(handle, message, head) if turn and handle.checkpoints else message
-        op = Append(kind, priority)
-        draft = Draft("append", op, (said, *riders), note, metadata, generation_config, usage)
-        return draft, ()
-
-    return handle.land("append", plan, anywhere=True)
+    if type(content) is DialogueContent:  # the common case, and always derivable
+        return True
+    text = extract_text_from_content(content)
+    return True if text == first_text(message) else auto_note(kind, text)
 
 
-def checkpointed(handle: Handle, message: Message, head: Id | None) -> Message:
-    """The message with a checkpoint behind everything else in it."""
+def _with_checkpoint(handle: Handle, message: Message, head: Id | None) -> Message:
     taken = TakenCheckpoints(handle.store, handle.name)
     parent = "" if head is None else head.hex()
     id = generate_checkpoint_id(parent, message.text, taken)
-    return with_blocks(message, create_checkpoint_content(id))
+    return _with_blocks(message, create_checkpoint_content(id))
 
 
-def with_attached(message: Message, attached: tuple[Block, ...]) -> Message:
-    """The message with files behind its text; an empty text is left out, as vendors demand."""
-    said = tuple(b for b in message.blocks if not isinstance(b, Text) or b.text.strip())
-    return with_blocks(structs.replace(message, blocks=said), *attached)
+def _with_media(message: Message, media: tuple[Block, ...]) -> Message:
+    """The message with files after its text. Blank text is left out: vendors refuse it."""
+    blocks = tuple(b for b in message.blocks if not isinstance(b, Text) or b.text.strip())
+    return _with_blocks(structs.replace(message, blocks=blocks), *media)
 
 
-def with_blocks(message: Message, *blocks: Block) -> Message:
-    """The message with more behind it."""
+def _with_blocks(message: Message, *blocks: Block) -> Message:
     return Message(
         message.role,
         (*message.blocks, *blocks),

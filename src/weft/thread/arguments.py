@@ -1,6 +1,7 @@
-"""What the verbs take: looked at once, at the door, so that a wrong type never reaches the store.
+"""Checks of the arguments of `Thread`'s methods, before anything reaches the store.
 
-A type checker says the same earlier, but not everybody has one, and what lands is there for good.
+Stored objects are permanent, so a wrong type must be refused at the call, also for callers who use
+no type checker. Every refusal is a `WrongValue` that names the argument.
 """
 
 from typing import Any, cast
@@ -12,14 +13,31 @@ CONTROL = frozenset(map(chr, (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029))
 
 
 def check_text(field: str, value: Any) -> str:
-    """The value, if it is text."""
+    """The value, if it is a text."""
     if not isinstance(value, str):
         raise WrongValue(field, f"must be a string, not {_kind(value)}")
     return value
 
 
+def check_texts(**values: Any) -> None:
+    """Refuse values that are neither texts nor `None`."""
+    for field, value in values.items():
+        if value is not None:
+            check_text(field, value)
+
+
+def read_note(note: Any, message: Any) -> str | None:
+    """The commit note. `message` is an alias of `note`; giving both is an error."""
+    if message is None:
+        check_texts(note=note)
+        return note
+    if note is not None:
+        raise WrongValue("message", "is an alias of note: give one of the two")
+    return check_text("message", message)
+
+
 def check_flag(field: str, value: Any) -> bool:
-    """The value, if it is true or false."""
+    """The value, if it is a bool."""
     if not isinstance(value, bool):
         raise WrongValue(field, f"must be true or false, not {_kind(value)}")
     return value
@@ -33,7 +51,7 @@ def check_function(field: str, value: Any) -> Any:
 
 
 def check_count(field: str, value: Any) -> None:
-    """Refuse what is no number of things; nothing given means all of them."""
+    """Refuse anything but a non-negative integer or `None`."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int):
@@ -43,7 +61,7 @@ def check_count(field: str, value: Any) -> None:
 
 
 def check_name(field: str, value: Any) -> str:
-    """The value, if it is a name that fits on one line."""
+    """The value, if it is a text without line breaks or control characters."""
     name = check_text(field, value)
     if not CONTROL.isdisjoint(name):
         raise WrongValue(field, f"must be one line of plain characters: {name!r}")
@@ -58,24 +76,17 @@ def check_thread_name(name: Any) -> str:
 
 
 def check_priority(value: Any) -> None:
-    """Refuse what is none of the four priorities."""
+    """Refuse anything but one of the four priorities."""
     if value not in PRIORITIES:
         known = ", ".join(PRIORITIES)
         raise WrongValue("priority", f"{value!r} is unknown; the priorities are {known}")
 
 
-def check_beside(**given: Any) -> None:
-    """Refuse texts and objects beside a message that are neither given rightly nor left out."""
-    for field, value in given.items():
-        if value is None:
-            continue
-        if field in OBJECTS:
+def check_objects(**values: Any) -> None:
+    """Refuse values that are neither JSON objects nor `None`."""
+    for field, value in values.items():
+        if value is not None:
             _check_object(field, value)
-        else:
-            check_text(field, value)
-
-
-OBJECTS = frozenset({"metadata", "generation_config"})
 
 
 def _check_object(field: str, value: Any) -> None:
@@ -86,11 +97,11 @@ def _check_object(field: str, value: Any) -> None:
     try:
         _check_json(field, value)
     except RecursionError:
-        raise WrongValue(field, "is nested too deeply, or holds itself") from None
+        raise WrongValue(field, "is nested too deeply, or contains itself") from None
 
 
 def _check_json(field: str, value: Any) -> None:
-    """Refuse what would come back as something else: a set as a list, a date as a text."""
+    """Refuse values that would be read back as something else, such as a set or a date."""
     match value:
         case None | str() | bool() | int() | float():
             pass
@@ -99,8 +110,8 @@ def _check_json(field: str, value: Any) -> None:
                 check_text(f"a key of {field}", key)
                 _check_json(f"{field}.{key}", item)
         case list() | tuple():
-            for place, item in enumerate(cast(list[Any], value)):
-                _check_json(f"{field}[{place}]", item)
+            for index, item in enumerate(cast(list[Any], value)):
+                _check_json(f"{field}[{index}]", item)
         case _:
             raise WrongValue(
                 field, f"is a {_kind(value)}, which JSON cannot hold; write it as text"

@@ -1,8 +1,7 @@
-"""A limit on what a thread compiles to, judged before anything lands.
+"""A limit on the size of the compiled context, checked before a change is written.
 
-What counts is the context that a model would be sent, not everything that was ever said: hidden
-and folded lines weigh nothing. A change that makes the context smaller is never refused, however
-far above the limit it still is.
+Only what a model would be sent counts: hidden and compacted messages do not. A change that makes
+the context smaller is never refused, even if the context is still above the limit.
 """
 
 import warnings
@@ -17,7 +16,7 @@ Action = Literal["warn", "reject"] | Callable[[int, int], object]
 
 
 def check_budget(value: Any) -> "Budget | None":
-    """The value, if it is a budget or none."""
+    """The value, if it is a `Budget` or `None`."""
     if value is not None and not isinstance(value, Budget):
         wrong = f"must be a Budget or None, not {type(value).__name__}: give weft.Budget(tokens)"
         raise WrongValue("budget", wrong)
@@ -29,14 +28,15 @@ def _is_number(value: Any) -> bool:
 
 
 class BudgetWarning(UserWarning):
-    """The compiled context is above its budget; the commit lands all the same."""
+    """The compiled context is above its budget; the commit was written anyway."""
 
 
 class Budget(Struct, frozen=True):
-    """At most `tokens`; beyond, `action` decides.
+    """At most `tokens`; `action` decides what happens to a change that exceeds them.
 
-    `warn` issues a `BudgetWarning`, `reject` raises `BudgetExceeded`. A function is called with
-    what is needed and the limit: it may compact the thread, and refuses by answering `False`.
+    `warn` issues a `BudgetWarning`, `reject` raises `BudgetExceeded`. A function is called with the
+    tokens needed and the limit; it may compact the thread, and refuses the change by returning
+    `False`.
     """
 
     tokens: int
@@ -49,10 +49,10 @@ class Budget(Struct, frozen=True):
         if self.tokens < 0:
             raise ThreadError(f"a budget cannot be {self.tokens} tokens")
         if not callable(self.action) and self.action not in ("warn", "reject"):
-            raise ThreadError(f"{self.action!r} is no action: give warn, reject or a function")
+            raise ThreadError(f"unknown action {self.action!r}: give warn, reject or a function")
 
-    def judge(self, before: int, after: int) -> None:
-        """Weigh a change that takes the context from `before` to `after` tokens."""
+    def check(self, before: int, after: int) -> None:
+        """Check a change that takes the context from `before` to `after` tokens."""
         if after <= self.tokens or after <= before:
             return
         line = f"this would be {after} tokens, more than the budget of {self.tokens}"

@@ -1,15 +1,21 @@
-"""`compact`: the one door by which a tool, a person, a command or the page folds old turns.
+"""Compaction of a thread: the procedure that every mode shares, and the modes without a model.
 
-The plan is made first and may refuse; only then do watchers hear that something begins. It is
-made again if another writer lands in between, so that no turn is lost under it, and the commit
-says what the plan that landed came to. What the caller wants retained is looked for in what the
-thread says afterwards: a summary that lost it is refused.
+`Compaction` does what all modes have in common. It plans, checks that required texts stay, counts
+tokens, writes the commit and emits the events. Each mode only brings its planner, a function from
+the current rows to a `Plan`:
+
+- `compact` plans by ranges, by a budget, by turns to keep, or with the caller's own summary.
+- `engine` plans with a model's summary.
+- `adopt` takes over the list that a client's own compaction left.
+
+A plan may refuse. Only after the first plan succeeds do listeners hear that a compaction started.
+If another writer commits in between, the plan is made again, so no message is lost.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from weft.compact import (
     STEPS,
@@ -17,7 +23,6 @@ from weft.compact import (
     Plan,
     Replacement,
     Strip,
-    SystemMessage,
     Trigger,
     compact_result,
     compaction_ended,
@@ -28,21 +33,150 @@ from weft.compact import (
     validate_compact_input,
 )
 from weft.errors import CompactRefused, WrongValue
-from weft.history import Draft, Row, match_key, plan_rewrite, show_rows, shows
+from weft.history import Draft, PlannedRewrite, Row, match_key, plan_rewrite, show_rows, shows
 from weft.ids import Id
 from weft.model import JsonObject, Message
 
-from .arguments import check_beside, check_count
+from .arguments import check_count, check_objects
 from .handle import Handle, TakenCheckpoints
 from .info import CommitInfo
-from .preview import kept_prefix_tokens
 
-# """`adopt`: a list that somebody else's compaction left goes on in the thread it came from.
-#
-# A client that runs out of room folds its conversation itself and sends the shorter list from then
-# on. The thread takes that list over as one compaction, whose parent is all that was said: a revert
-# brings it back. What the list says again keeps its line, by what every client must echo.
-# """
+MAX_REASON = 300
+
+Replacements = Sequence[Replacement | Mapping[str, Any]]
+Planner = Callable[[list[Row]], Plan]
+
+
+class Prepared(Struct, frozen=True):
+    """A plan for some rows, the change that it makes, and its figures."""
+
+    rows: list[Row]
+    plan: Plan
+    rewrite: PlannedRewrite
+    result: CompactResult
+
+
+class Compaction(Struct, kw_only=True):
+    """One compaction while it is planned and written.
+
+    - `retain`: texts that must still be in the thread afterwards.
+    - `note`: the commit note; by default it gives the figures.
+    - `check`: further checks of a plan before it is written, with the rows before it.
+    - `details` and `record`: further fields of the result, and members of the commit's metadata.
+    """
+
+    handle: Handle
+    trigger: Trigger = "manual"
+    retain: Sequence[str] = ()
+    note: str | None = None
+    check: Callable[[Sequence[Row], Plan], None] | None = None
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    record: JsonObject = field(default_factory=dict[str, Any])
+    started: bool = False
+
+    def start(self) -> None:
+        """Tell listeners, once, that a compaction started."""
+        if not self.started:
+            self.started = True
+            self.handle.emit([compaction_started()])
+
+    def preview(self, planner: Planner) -> CompactResult:
+        """What the compaction would do; writes nothing."""
+        rows = self.handle.view(self.handle.head()).rows
+        return structs.replace(self._prepare(rows, planner).result, preview=True)
+
+    def land(self, planner: Planner) -> CompactResult:
+        """Plan and commit; returns without a commit if the plan changes nothing."""
+        handle = self.handle
+        prepared = self._prepare(handle.view(handle.head()).rows, planner)
+        if not prepared.rewrite:
+            return prepared.result
+        self.start()
+
+        def draft(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
+            nonlocal prepared
+            rows = handle.view(head).rows
+            if rows != prepared.rows:  # another writer committed: plan again with its messages
+                prepared = self._prepare(rows, planner)
+            if self.check is not None:
+                self.check(rows, prepared.plan)
+            op, messages = prepared.rewrite.op, prepared.rewrite.messages
+            note = describe_result(prepared.result) if self.note is None else self.note
+            record = {**prepared.plan.record(), **self.record}
+            return Draft("compact", op, messages, note, record), ()
+
+        info = handle.land("compact", draft)
+        result = prepared.result
+        ended = compaction_ended(
+            self.trigger,
+            result.tokens_before,
+            result.tokens_after,
+            method=result.method,
+            reason=result.reason,
+            thinned=len(result.thinned),
+        )
+        handle.emit([ended])
+        return structs.replace(result, commit=info.id)
+
+    def _prepare(self, rows: list[Row], planner: Planner) -> Prepared:
+        plan = planner(rows)
+        check_retained(rows, plan.rows, self.retain)
+        result = structs.replace(measure(self.handle, rows, plan), **self.details)
+        return Prepared(rows, plan, plan_rewrite(rows, plan.rows), result)
+
+
+def measure(handle: Handle, rows: Sequence[Row], plan: Plan) -> CompactResult:
+    """The result of a plan, with its tokens before and after, and the loss of cached prefix."""
+    old, new = show_rows(rows), show_rows(plan.rows)
+    sizes = [handle.count(row.message) for row in old]
+    same = 0
+    for before, after in zip(old, new, strict=False):
+        if before.message is not after.message and before.message != after.message:
+            break
+        same += 1
+    tokens_before = sum(sizes)
+    tokens_after = sum(sizes[:same]) + sum(handle.count(row.message) for row in new[same:])
+    result = compact_result(plan, tokens_before, tokens_after)
+    return structs.replace(result, cache_lost=sum(sizes[same:]))
+
+
+def compact(
+    compaction: Compaction,
+    replacements: Replacements | None,
+    *,
+    budget: int | None,
+    keep: int | None,
+    summary: str | None,
+    strip: Strip,
+    call_id: str | None,
+    preview: bool,
+) -> CompactResult:
+    """Compact without a model: by ranges, budget, turns to keep, or the caller's own summary."""
+    handle = compaction.handle
+    if replacements is not None:
+        if summary is not None:
+            raise CompactRefused("each replacement has its own", field="summary")
+        ranges = validate_compact_input({"replacements": replacements})
+
+        def plan_ranges(rows: list[Row]) -> Plan:
+            taken = TakenCheckpoints(handle.store, handle.name)
+            return plan_replacements(rows, ranges, known=taken, strip=strip, call_id=call_id)
+
+        return compaction.preview(plan_ranges) if preview else compaction.land(plan_ranges)
+
+    def plan_old_turns(rows: list[Row]) -> Plan:
+        shown = show_rows(rows)  # hidden messages cost nothing and are put back afterwards
+        if summary is not None:
+            plan = plan_summary(shown, summary, keep=keep, budget=budget, count=handle.count_once)
+        elif budget is None and keep is None:
+            what = "give a model, replacements, a budget, turns to keep or a summary"
+            raise CompactRefused(what, field="replacements")
+        else:
+            tokens = count_rows(handle, shown) if budget is None else budget
+            plan = plan_budget(shown, tokens, keep=keep, count=handle.count_once)
+        return with_hidden_rows(rows, plan)
+
+    return compaction.preview(plan_old_turns) if preview else compaction.land(plan_old_turns)
 
 
 def adopt(
@@ -53,95 +187,116 @@ def adopt(
     note: str | None,
     metadata: JsonObject | None,
 ) -> CommitInfo:
-    """Land the compaction that leaves these messages, of which one is the summary."""
-    check_beside(message=note, metadata=metadata)
+    """Take over the list that a client's own compaction left, as a compaction of this thread.
+
+    A client that runs out of room compacts by itself and then sends the shorter list. The parent of
+    the commit is the full history, so a revert brings it back. Messages that the list repeats keep
+    their ids; they are recognised by what every client must echo.
+    """
+    check_objects(metadata=metadata)
     check_count("summary", summary)
     if summary >= len(messages):
-        raise WrongValue("summary", f"must be a place in the list: {summary} of {len(messages)}")
+        count = len(messages)
+        raise WrongValue("summary", f"must be an index into the list: {summary} of {count}")
 
     def draft(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
         rows = handle.view(head).rows
-        planned = plan_rewrite(rows, adopted_rows(rows, messages, summary))
-        return Draft("compact", planned.op, planned.messages, note, metadata), ()
+        rewrite = plan_rewrite(rows, adopted_rows(rows, messages, summary))
+        return Draft("compact", rewrite.op, rewrite.messages, note, metadata), ()
 
     return handle.land("compact", draft)
 
 
 def adopted_rows(rows: Sequence[Row], messages: Sequence[Message], summary: int) -> list[Row]:
-    """The lines of such a list: those that the thread has already, in their order, and new ones."""
+    """The rows of an adopted list: known messages keep their row, the others are new."""
     shown = show_rows(rows)
-    found = _again([match_key(row.message) for row in shown], messages, summary)
-    made: list[Row] = []
+    repeated = _match_repeated([match_key(row.message) for row in shown], messages, summary)
+    adopted: list[Row] = []
     for number, message in enumerate(messages):
         kind = "summary" if number == summary else "dialogue"
-        at = found.get(number)
-        made.append(Row(None, message, "normal", kind) if at is None else shown[at])
-    return made
+        index = repeated.get(number)
+        adopted.append(Row(None, message, "normal", kind) if index is None else shown[index])
+    return adopted
 
 
-def _again(keys: Sequence[Id], messages: Sequence[Message], summary: int) -> dict[int, int]:
-    """By its number in the list, the line that a message says again: of those that read alike the
-    newest behind the summary, where a client keeps what was said last, and the oldest before it."""
-    found: dict[int, int] = {}
+def _match_repeated(
+    keys: Sequence[Id], messages: Sequence[Message], summary: int
+) -> dict[int, int]:
+    """For each message that the thread already has, the index of its row.
+
+    Clients keep the newest messages after the summary. So after it, the newest of several equal
+    messages matches; before it, the oldest does.
+    """
+    matches: dict[int, int] = {}
     free = list(keys)
     for number in range(len(messages) - 1, summary, -1):
         key = match_key(messages[number])
         if key in free:
-            at = len(free) - 1 - free[::-1].index(key)
-            found[number] = at
-            del free[at:]
-    place = 0
+            index = len(free) - 1 - free[::-1].index(key)
+            matches[number] = index
+            del free[index:]
+    start = 0
     for number, message in enumerate(messages[:summary]):
         key = match_key(message)
-        if key in free[place:]:
-            found[number] = free.index(key, place)
-            place = found[number] + 1
-    return found
+        if key in free[start:]:
+            matches[number] = free.index(key, start)
+            start = matches[number] + 1
+    return matches
 
 
-# """What every compaction asks of its plan, whoever wrote the summary."""
+def refuse_own_summary(replacements: Replacements | None, summary: str | None) -> None:
+    """Refuse a text for a summary that a model is to write."""
+    for name, value in {"replacements": replacements, "summary": summary}.items():
+        if value is not None:
+            raise CompactRefused("cannot be combined with a model's summary", field=name)
 
-REASON_MOST = 300
+
+def refuse_model_options(prompt: str | None, verbatim: int) -> None:
+    """Refuse options that only apply to a model's summary."""
+    for name, is_set in {"prompt": prompt is not None, "verbatim": verbatim != 0}.items():
+        if is_set:
+            raise CompactRefused("is only for a model's summary: name a model", field=name)
 
 
 def check_retained(before: Sequence[Row], after: Sequence[Row], retain: Sequence[str]) -> None:
-    """Refuse a plan that loses a text which the thread has now and which must stay."""
-    said, left = (_read(rows) for rows in (before, after))
+    """Refuse a plan that loses a required text, and a required text that the thread never had."""
+    if not retain:
+        return
+    old, new = ("\n".join(row.message.text for row in show_rows(rows)) for rows in (before, after))
     for text in retain:
-        if not text or text not in said:
+        if not text or text not in old:
             raise CompactRefused(f"{text!r} is not in the thread", field="retain")
-        if text not in left:
+        if text not in new:
             raise CompactRefused(f"{text!r} would be lost; say it in the summary", field="retain")
 
 
-def _read(rows: Sequence[Row]) -> str:
-    return "\n".join(row.message.text for row in show_rows(rows))
+def with_hidden_rows(rows: Sequence[Row], plan: Plan) -> Plan:
+    """A plan for the visible rows, with the hidden rows put back.
 
-
-def with_hidden(rows: Sequence[Row], kept: Sequence[Row]) -> tuple[Row, ...]:
-    """The kept lines with the hidden ones behind the lines they stood behind, if those stayed."""
-    behind: dict[bytes | None, list[Row]] = {}
+    Each hidden row follows the visible row that it followed before, if that is still there.
+    """
+    hidden: dict[bytes | None, list[Row]] = {}
     anchor: bytes | None = None
     for row in rows:
         if shows(row):
             anchor = row.id
         else:
-            behind.setdefault(anchor, []).append(row)
-    woven: list[Row] = list(behind.get(None, ()))
-    for row in kept:
-        woven.append(row)
+            hidden.setdefault(anchor, []).append(row)
+    all_rows: list[Row] = list(hidden.get(None, ()))
+    for row in plan.rows:
+        all_rows.append(row)
         if row.id is not None:
-            woven.extend(behind.get(row.id, ()))
-    return tuple(woven)
+            all_rows.extend(hidden.get(row.id, ()))
+    return structs.replace(plan, rows=tuple(all_rows))
 
 
 def count_rows(handle: Handle, rows: Sequence[Row]) -> int:
-    """The tokens of the lines that a model is shown."""
+    """The tokens of the rows that a model sees."""
     return sum(handle.count(row.message) for row in show_rows(rows))
 
 
-def write_note(result: CompactResult) -> str:
-    """What the log says of a compaction, and why where it was not done as it was asked for."""
+def describe_result(result: CompactResult) -> str:
+    """The commit note of a compaction, with the reason if a fallback was used."""
     note = f"compact {result.tokens_before} to {result.tokens_after} tokens"
     if result.thinned:
         results = "1 unread result" if len(result.thinned) == 1 else "unread results"
@@ -152,112 +307,6 @@ def write_note(result: CompactResult) -> str:
 
 
 def short_reason(error: Exception) -> str:
-    """Why something failed, in one line of a bounded length: an upstream may say anything."""
+    """An error message on one line of bounded length: upstreams may send anything."""
     line = " ".join(str(error).split())
-    return line if len(line) <= REASON_MOST else line[: REASON_MOST - 3] + "..."
-
-
-Replacements = Sequence[Replacement | Mapping[str, Any]]
-
-
-def compact(
-    handle: Handle,
-    replacements: Replacements | None,
-    *,
-    budget: int | None,
-    keep: int | None,
-    summary: str | None,
-    strip: Strip,
-    preview: bool,
-    call_id: str | None,
-    trigger: Trigger,
-    retain: Sequence[str] = (),
-) -> CompactResult:
-    """Fold what `replacements` name, or whatever a budget or the turns to keep ask for, into the
-    caller's own summary if there is one; a preview writes nothing."""
-    typed = _read_replacements(replacements)
-    if typed is not None and summary is not None:
-        raise CompactRefused("each replacement has its own", field="summary")
-
-    def plan(rows: list[Row]) -> Plan:
-        if typed is not None:
-            taken = TakenCheckpoints(handle.store, handle.name)
-            return plan_replacements(rows, typed, known=taken, strip=strip, call_id=call_id)
-        return _plan_old(handle, rows, budget, keep, summary)
-
-    def weigh(rows: list[Row]) -> tuple[CompactResult, Plan]:
-        planned = plan(rows)
-        check_retained(rows, planned.rows, retain)
-        before, after = count_rows(handle, rows), count_rows(handle, planned.rows)
-        result = compact_result(planned, before, after, preview=preview)
-        lost = before - kept_prefix_tokens(handle, rows, planned.rows)
-        return structs.replace(result, cache_lost=lost), planned
-
-    rows = handle.view(handle.head()).rows
-    result, planned = weigh(rows)
-    if preview or not plan_rewrite(rows, planned.rows):
-        return result
-    handle.emit([compaction_started()])
-
-    def draft(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
-        nonlocal result, planned
-        present = handle.view(head).rows
-        if present != rows:  # another writer was here: its turns belong into the plan
-            result, planned = weigh(present)
-        rewrite = plan_rewrite(present, planned.rows)
-        note = write_note(result)
-        return Draft("compact", rewrite.op, rewrite.messages, note, planned.record()), ()
-
-    info = handle.land("compact", draft)
-    handle.emit([ended(trigger, result)])
-    return structs.replace(result, commit=info.id)
-
-
-def ended(trigger: Trigger, result: CompactResult) -> SystemMessage:
-    """What watchers hear at the end of a compaction."""
-    return compaction_ended(
-        trigger,
-        result.tokens_before,
-        result.tokens_after,
-        method=result.method,
-        reason=result.reason,
-        thinned=len(result.thinned),
-    )
-
-
-def refuse_words(replacements: Replacements | None, summary: str | None) -> None:
-    """Refuse words for a summary that a model is to write."""
-    given = {"replacements": replacements, "summary": summary}
-    for field, value in given.items():
-        if value is not None:
-            raise CompactRefused("says the summary that the model would write", field=field)
-
-
-def refuse_wishes(prompt: str | None, verbatim: int) -> None:
-    """Refuse wishes that only a model can follow."""
-    given = {"prompt": prompt is not None, "verbatim": verbatim != 0}
-    for field, wished in given.items():
-        if wished:
-            raise CompactRefused("is for a model that writes the summary: name one", field=field)
-
-
-def _read_replacements(replacements: Replacements | None) -> tuple[Replacement, ...] | None:
-    if replacements is None:
-        return None
-    return validate_compact_input({"replacements": replacements})
-
-
-def _plan_old(
-    handle: Handle, rows: list[Row], budget: int | None, keep: int | None, summary: str | None
-) -> Plan:
-    """Old turns folded, counted by what a model would see; hidden lines cost nothing."""
-    shown = show_rows(rows)
-    if summary is not None:
-        planned = plan_summary(shown, summary, keep=keep, budget=budget, count=handle.count_once)
-    elif budget is None and keep is None:
-        what = "give a model, replacements, a budget, turns to keep or a summary"
-        raise CompactRefused(what, field="replacements")
-    else:
-        limit = count_rows(handle, shown) if budget is None else budget
-        planned = plan_budget(shown, limit, keep=keep, count=handle.count_once)
-    return structs.replace(planned, rows=with_hidden(rows, planned.rows))
+    return line if len(line) <= MAX_REASON else line[: MAX_REASON - 3] + "..."

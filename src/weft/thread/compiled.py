@@ -258,12 +258,12 @@ class CompiledContext:
         """What it holds; its tokens only where they were counted before."""
         known = vars(self).get("tokens")
         at = "nothing" if self.head is None else self.head[:12]
-        return f"<CompiledContext at {at}: {tell_size(len(self.rows), known)}>"
+        return f"<CompiledContext at {at}: {describe_size(len(self.rows), known)}>"
 
     __hash__ = None  # pyright: ignore[reportAssignmentType] - messages hold dicts
 
 
-def tell_size(messages: int, tokens: int | None) -> str:
+def describe_size(messages: int, tokens: int | None) -> str:
     """`2 messages, 14 tokens`; the tokens where they are known."""
     said = f"{messages} message{'' if messages == 1 else 's'}"
     return said if tokens is None else f"{said}, {tokens:,} tokens"

@@ -1,20 +1,20 @@
-"""Compaction by the engine: what to fold is decided, a summary is made, and it lands.
+"""Compaction with a model's summary, and what replaces it when a model fails.
 
-A flow, like every procedure that must ask somebody: it yields requests and is sent answers, so the
-verb drives it with a model that it waits for, and the agent's loop with the one that it talks to
-anyway. The thread is free while a model writes. What was said meanwhile stays behind the fold; a
-line of it that was edited meanwhile stops the model's summary, because it tells its old words.
+`compact_flow` is a generator: it yields requests and is sent answers. `Thread.compact` runs it with
+a model and waits; the agent's loop runs it over its own connection. The thread is not locked while
+a model writes. Messages that are added meanwhile stay after the summary. If a message that the
+summary covers is edited meanwhile, the summary is refused, because it describes the old text.
 
-Where room has to be made (`CompactOptions.fallback`), the steps are, each after the one before
-it failed or was over budget:
+If `CompactOptions.fallback` is on, the steps are tried in this order, each after the one before it
+failed or was over budget:
 
-1. a model's summary
-2. a shorter one by the same model, if it answered the first time
+1. a summary by the model
+2. a shorter summary by the same model, if it answered the first request
 3. an extract without a model
-4. a cut that only says how much it took
+4. a cut that only says how many messages were removed
 
-Watchers hear of each step that failed, and the commit says which one it was and why. Whatever
-fails at last leaves the thread exactly as it was, and watchers hear that it failed.
+Listeners hear of every failed step, and the commit says which step succeeded and why. If all steps
+fail, the thread is unchanged, and listeners hear that too.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -28,67 +28,63 @@ from weft.compact import (
     Batch,
     Clip,
     CompactResult,
-    Fold,
-    Folding,
+    Cutoff,
     History,
     Importance,
+    Layout,
     Method,
     Plan,
+    ResultThinner,
     Scorer,
     StepFailure,
     Summary,
     SummaryJob,
     SummaryRequest,
-    Thin,
     Thinned,
     Trigger,
-    choose_fold,
+    choose_cutoff,
     chunk_room,
-    compact_result,
     compaction_failed,
     compaction_fell_back,
     compaction_progress,
-    compaction_started,
     cut_chunks,
     keep_verbatim,
     max_summary_tokens,
+    min_summary_need,
     plan_budget,
     record_batches,
+    retold_tokens,
     summarise,
-    summary_need,
-    weigh,
     write_batches,
 )
 from weft.errors import BudgetExceeded, CompactRefused, SummaryFailed, ThreadError, WeftError
-from weft.history import Draft, Row, plan_rewrite, show_rows
+from weft.history import Row, show_rows
 from weft.ids import Id
 from weft.model import JsonObject, Message, Request, Text
 
 from .asker import Asker, drive, find_asker
-from .compaction import check_retained, count_rows, ended, short_reason, with_hidden, write_note
+from .compaction import Compaction, check_retained, measure, short_reason, with_hidden_rows
 from .handle import Handle
-from .preview import kept_prefix_tokens
 from .summaries import batches_of_summary, read_times
 
-WAITING = "[{} will write here what {} messages said]"
+PLACEHOLDER = "[{} will write here what {} messages said]"
 SHORTER = 2
-"""A second summary is to be so many times shorter."""
+"""The second summary is to be shorter by this factor."""
 
 Flow = Generator[Request, Answer, CompactResult]
 Count = Callable[[Message], int]
 
 
 class CompactOptions(Struct, frozen=True, kw_only=True):
-    """What is to be folded, and how: the words of `Thread.compact`.
+    """The options of a compaction with a model; see `Thread.compact`.
 
-    `verbatim` is how many tokens of the folded turns stay word for word: those that matter most
-    by the `scorer`. `force` lands a fold that somebody wants and that saves nothing.
-
-    `limit` is how many tokens may be taken before results that the model has not read are
-    shortened, where they do not fit the `budget`. `fallback` is whether another way is taken where
-    a model writes no summary; where it is absent, it is taken for a budget, which is a promise,
-    and not otherwise. `count` counts the tokens of a message, where it is not to be the thread's
-    own tokenizer.
+    - `limit`: tokens that may be used before unread tool results are shortened to fit `budget`.
+    - `verbatim`: tokens of folded messages that stay verbatim, the most important by `scorer`.
+    - `chunk`: the most tokens in one request for a summary; `clip`: how batches are listed.
+    - `force`: write the summary even if it saves nothing.
+    - `fallback`: continue without the model if it fails. By default, only with a `budget`: then
+      the caller needs the room.
+    - `count`: counts the tokens of a message; by default the thread's own tokenizer.
     """
 
     budget: int | None = None
@@ -104,31 +100,35 @@ class CompactOptions(Struct, frozen=True, kw_only=True):
     force: bool = True
     fallback: bool | None = None
     count: Count | None = None
+    note: str | None = None
 
     @property
     def falls_back(self) -> bool:
         return self.budget is not None if self.fallback is None else self.fallback
 
     @property
-    def most(self) -> int | None:
-        """The most tokens that may be left."""
+    def max_tokens(self) -> int | None:
+        """The most tokens that may remain."""
         if self.budget is None or self.limit is None:
             return self.budget
         return max(self.budget, self.limit)
 
 
 class Snapshot(Struct, frozen=True):
-    """A thread when a summary of it was begun. `thinned` are its unread results that the fold
-    needs shorter; where that alone is enough, there is no fold."""
+    """A thread when its summary was begun.
+
+    `thinned` are the unread results that had to be shortened; `shown` are the visible rows with
+    these results shortened. If that alone is enough, there is no cut-off.
+    """
 
     rows: list[Row]
-    fold: Fold | None
+    cutoff: Cutoff | None
     batches: tuple[Batch, ...] = ()
     thinned: tuple[Thinned, ...] = ()
     shown: tuple[Row, ...] = ()
 
     def thin(self, rows: Sequence[Row]) -> list[Row]:
-        """Other rows with the same results shortened, where they are as they were."""
+        """Other rows with the same results shortened, if these have not changed."""
         old = {row.id: row.message for row in show_rows(self.rows)}
         ids = {result.id for result in self.thinned}
         new = {row.id: row for row in self.shown if row.id is not None and row.id.hex() in ids}
@@ -137,206 +137,249 @@ class Snapshot(Struct, frozen=True):
         ]
 
 
-def compact_flow(handle: Handle, model: Model | None, wish: CompactOptions) -> Flow:
-    """Fold old turns, by this model's summary if there is one; raises why none was made."""
-    work = Work(handle, wish)
+def compact_flow(handle: Handle, model: Model | None, options: CompactOptions) -> Flow:
+    """Compact with this model's summary, or without a model; raises if every step fails."""
+    run = EngineRun(handle, options)
     failure = "it was given up"
     try:
-        result = yield from work.run(model)
+        result = yield from run.steps(model)
         failure = ""
     except WeftError as error:
         failure = short_reason(error)
         raise
     finally:
-        if failure and work.started:
+        if failure and run.compaction.started:
             handle.emit([compaction_failed(failure)])
     return result
 
 
-class Work:
-    """One compaction by the engine while it is made."""
+def compact_with_model(
+    handle: Handle,
+    model: str | Asker,
+    options: CompactOptions,
+    preview: bool,
+    seconds: float | None,
+) -> CompactResult:
+    """Run the flow with a model and wait for it; a preview asks no model."""
+    if preview:
+        return preview_summary(handle, _model_for_preview(model, handle), options)
+    asker = find_asker(model, handle.models)
+    return drive(compact_flow(handle, asker.model, options), asker, seconds)
 
-    def __init__(self, handle: Handle, wish: CompactOptions) -> None:
+
+def preview_summary(handle: Handle, model: Model, options: CompactOptions) -> CompactResult:
+    """What would be folded, the most that would remain, and how often the model would be asked."""
+    head = handle.head()
+    rows = handle.view(head).rows
+    check_retained(rows, rows, options.retain)
+    run = EngineRun(handle, options)
+    try:
+        snapshot = take_snapshot(handle, head, model, options)
+    except BudgetExceeded:  # no room for a model's summary, but maybe for an extract
+        if not options.falls_back:
+            raise
+        return run.compaction.preview(run.plan_without_model)
+    if snapshot is None:
+        return structs.replace(measure(handle, rows, Plan(rows=tuple(rows))), preview=True)
+    cutoff = snapshot.cutoff
+    if cutoff is None:
+        return run.compaction.preview(lambda present: _thinned_plan(snapshot, present))
+    placeholder = PLACEHOLDER.format(model.name, len(cutoff.turns))
+    plan = cutoff.layout.plan(cutoff.position, Message("user", (Text(placeholder),)))
+    plan = structs.replace(with_hidden_rows(rows, plan), thinned=snapshot.thinned)
+    job = _summary_job(model, options, cutoff, "model")
+    chunks = cut_chunks(cutoff.turns, chunk_room(job, cutoff.summary_tokens), handle.count)
+    written = max_summary_tokens(chunks, cutoff.limit, handle.count)
+    merges = len(snapshot.batches) + len(chunks) > options.clip.most
+    input = retold_tokens(cutoff.turns, handle.count) + len(chunks) * FRAME
+    return structs.replace(
+        measure(handle, rows, plan),
+        tokens_after=cutoff.max_tokens_after(written),
+        preview=True,
+        model=model.name,
+        requests=len(chunks) + merges,
+        cost=_cost(model, input, cutoff.limit),
+    )
+
+
+class EngineRun:
+    """One compaction by the engine."""
+
+    def __init__(self, handle: Handle, options: CompactOptions) -> None:
         self.handle = handle
-        self.wish = wish
-        self.started = False
+        self.options = options
         self.failures: list[StepFailure] = []
         self.requests = 0
+        self.compaction = Compaction(
+            handle=handle, trigger=options.trigger, retain=options.retain, note=options.note
+        )
 
-    def run(self, model: Model | None) -> Flow:
-        """The steps, one after the other."""
-        handle, wish = self.handle, self.wish
-        rows = handle.view(handle.head()).rows
-        check_retained(rows, rows, wish.retain)
+    def steps(self, model: Model | None) -> Flow:
+        """The steps, one after the other, until one succeeds."""
+        handle, options = self.handle, self.options
+        head = handle.head()
+        rows = handle.view(head).rows
+        check_retained(rows, rows, options.retain)
         if model is None:
-            return self._without_model()
+            return self._land(self.plan_without_model)
         try:
-            taken = take_snapshot(handle, handle.head(), model, wish)
-        except BudgetExceeded as error:  # no room for a model's summary: perhaps for a shorter one
-            if not wish.falls_back:
+            snapshot = take_snapshot(handle, head, model, options)
+        except BudgetExceeded as error:  # no room for a model's summary, but maybe for an extract
+            if not options.falls_back:
                 raise
             self.failures.append(StepFailure("model", short_reason(error)))
-            return self._without_model()
-        if taken is None:
-            return _nothing(handle, rows)
-        self._start()
-        if taken.fold is None:
-            return self._land(lambda present: _thin_plan(taken, present))
+            return self._land(self.plan_without_model)
+        if snapshot is None:
+            return measure(handle, rows, Plan(rows=tuple(rows)))
+        self.compaction.start()
+        if snapshot.cutoff is None:
+            return self._land(lambda present: _thinned_plan(snapshot, present))
         for step in ("model", "shorter"):
             try:
-                return (yield from self._by_model(model, step, taken, taken.fold))
+                return (yield from self._by_model(model, step, snapshot, snapshot.cutoff))
             except (SummaryFailed, BudgetExceeded, CompactRefused) as error:
-                if not wish.falls_back:
+                if not options.falls_back:
                     raise
-                again = step == "model" and not _is_out_of_reach(error)
-                self._fall_back(step, "shorter" if again else "extract", error)
-                if not again:
+                # Without an answer, a second request would fail like the first.
+                unanswered = isinstance(error, SummaryFailed) and not error.answered
+                next_step: Method = "shorter" if step == "model" and not unanswered else "extract"
+                reason = short_reason(error)
+                self.failures.append(StepFailure(step, reason))
+                handle.emit([compaction_fell_back(step, next_step, reason)])
+                if next_step == "extract":
                     break
-        return self._without_model()
-
-    def _by_model(self, model: Model, step: Method, taken: Snapshot, fold: Fold) -> Flow:
-        """A summary that this model writes."""
-        handle, wish = self.handle, self.wish
-        past = History(rows=fold.turns, batches=taken.batches, times=read_times(handle, fold.turns))
-        order = _order(model, wish, fold, step)
-        asking = summarise(past, order, wish.count or handle.count_once)
-        summary = yield from self._forward(asking)
-        message = write_batches(summary.batches, wish.clip)
-
-        def plan(present: list[Row]) -> Plan:
-            folding, border = _again(handle, taken, fold, present)
-            planned = _plan(present, folding.plan(border, message))
-            return structs.replace(planned, method=step, thinned=taken.thinned)
-
-        return self._land(plan, summary, model)
-
-    def _without_model(self) -> CompactResult:
-        """An extract, or a cut; raises `BudgetExceeded` where what must stay is too much."""
         return self._land(self.plan_without_model)
 
-    def plan_without_model(self, present: Sequence[Row]) -> Plan:
-        """What is left of these rows without a model."""
-        wish = self.wish
-        shown = show_rows(present)
-        count = wish.count or self.handle.count_once
-        keep = 1 if wish.budget is None and wish.keep is None else wish.keep
-        budget = sum(count(row.message) for row in shown) if wish.budget is None else wish.budget
-        planned = plan_budget(shown, budget, keep=keep, limit=wish.limit, cut=True, count=count)
-        return _plan(present, planned)
+    def plan_without_model(self, rows: Sequence[Row]) -> Plan:
+        """An extract or a cut; raises `BudgetExceeded` if what must stay is too much."""
+        options = self.options
+        shown = show_rows(rows)
+        count = options.count or self.handle.count_once
+        keep = 1 if options.budget is None and options.keep is None else options.keep
+        budget = options.budget
+        if budget is None:
+            budget = sum(count(row.message) for row in shown)
+        plan = plan_budget(shown, budget, keep=keep, limit=options.limit, cut=True, count=count)
+        return with_hidden_rows(rows, plan)
 
-    def _start(self) -> None:
-        """Tell watchers once that something begins."""
-        if not self.started:
-            self.started = True
-            self.handle.emit([compaction_started()])
+    def _by_model(self, model: Model, step: Method, snapshot: Snapshot, cutoff: Cutoff) -> Flow:
+        handle, options = self.handle, self.options
+        history = History(
+            rows=cutoff.turns, batches=snapshot.batches, times=read_times(handle, cutoff.turns)
+        )
+        job = _summary_job(model, options, cutoff, step)
+        flow = summarise(history, job, options.count or handle.count_once)
+        summary = yield from self._forward(flow)
+        message = write_batches(summary.batches, options.clip)
 
-    def _fall_back(self, step: Method, to: Method, error: Exception) -> None:
-        self.failures.append(StepFailure(step, short_reason(error)))
-        self.handle.emit([compaction_fell_back(step, to, short_reason(error))])
+        def plan(rows: list[Row]) -> Plan:
+            layout, position = _relocate(handle, snapshot, cutoff, rows)
+            planned = with_hidden_rows(rows, layout.plan(position, message))
+            return structs.replace(planned, method=step, thinned=snapshot.thinned)
+
+        return self._land(plan, summary, model)
 
     def _forward(
         self, flow: Generator[SummaryRequest, Answer, Summary]
     ) -> Generator[Request, Answer, Summary]:
-        """Pass a flow's requests on, and tell watchers how far it is."""
+        """Forward the flow's requests, and report progress to listeners."""
         try:
-            asking = next(flow)
+            request = next(flow)
             while True:
                 self.requests += 1
-                if asking.of > 1:
-                    self.handle.emit([compaction_progress(asking.number, asking.of)])
-                asking = flow.send((yield asking.request))
+                if request.of > 1:
+                    self.handle.emit([compaction_progress(request.number, request.of)])
+                request = flow.send((yield request.request))
         except StopIteration as end:
             return end.value
 
     def _land(
         self,
-        plan: Callable[[list[Row]], Plan],
+        planner: Callable[[list[Row]], Plan],
         summary: Summary | None = None,
         model: Model | None = None,
     ) -> CompactResult:
-        """Commit a plan; plans again where another writer was here."""
-        handle, wish = self.handle, self.wish
-        rows = handle.view(handle.head()).rows
-        first = plan(rows)
-        result = compact_result(first, count_rows(handle, rows), count_rows(handle, first.rows))
-        if not plan_rewrite(rows, first.rows):
-            return result
-        self._start()
+        """Commit a plan, with the failures before it and what the model did."""
+        compaction = self.compaction
+        compaction.details = {"failures": tuple(self.failures), "requests": self.requests}
+        compaction.record = {}
+        if self.failures:
+            compaction.record["failures"] = [
+                {"step": failure.step, "reason": failure.reason} for failure in self.failures
+            ]
+        if summary is not None and model is not None:
+            compaction.details = {**compaction.details, **_model_details(summary, model)}
+            compaction.record |= _model_record(summary, model)
+        by_model = summary is not None
+        compaction.check = lambda rows, plan: self._check(rows, plan.rows, by_model)
+        return compaction.land(planner)
 
-        def draft(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
-            nonlocal result
-            present = handle.view(head).rows
-            planned = first if present == rows else plan(present)
-            _check(handle, present, planned.rows, wish, summary is not None)
-            before, after = count_rows(handle, present), count_rows(handle, planned.rows)
-            result = structs.replace(
-                compact_result(planned, before, after),
-                cache_lost=before - kept_prefix_tokens(handle, present, planned.rows),
-                failures=tuple(self.failures),
-                requests=self.requests,
-            )
-            record = planned.record()
-            if self.failures:
-                record["failures"] = [
-                    {"step": failure.step, "reason": failure.reason} for failure in self.failures
-                ]
-            if summary is not None and model is not None:
-                result = _credit(result, summary, model)
-                record |= _made(summary, model)
-            rewrite = plan_rewrite(present, planned.rows)
-            note = write_note(result)
-            return Draft("compact", rewrite.op, rewrite.messages, note, record), ()
-
-        info = handle.land("compact", draft)
-        handle.emit([ended(wish.trigger, result)])
-        return structs.replace(result, commit=info.id)
+    def _check(self, before: Sequence[Row], after: Sequence[Row], by_model: bool) -> None:
+        """Refuse a result that lost a pin, saves nothing, or breaks its budget."""
+        options = self.options
+        kept = {row.id: row for row in after}
+        for row in before:
+            if row.priority == "pinned" and kept.get(row.id) != row:
+                raise CompactRefused("a pinned message would not stay as it is", field="model")
+        count = options.count or self.handle.count_once
+        needed, now = (
+            sum(count(row.message) for row in show_rows(rows)) for rows in (after, before)
+        )
+        if by_model and needed >= now and not (options.force and options.trigger == "manual"):
+            why = f"its summary would save nothing ({now} tokens, then {needed}); it was not forced"
+            raise CompactRefused(why, field="model")
+        if options.max_tokens is not None and needed > options.max_tokens:
+            what = "the summary and what must stay need"
+            line = f"{what} {needed} tokens, more than the budget of {options.max_tokens}"
+            raise BudgetExceeded(line, needed=needed, budget=options.max_tokens)
 
 
-def preview_summary(handle: Handle, model: Model, wish: CompactOptions) -> CompactResult:
-    """What it would fold and at most leave, and how often the model would be asked; asks nobody."""
-    head = handle.head()
+def take_snapshot(
+    handle: Handle, head: Id | None, model: Model, options: CompactOptions
+) -> Snapshot | None:
+    """What can be folded at a commit; `None` if there is nothing."""
     rows = handle.view(head).rows
-    check_retained(rows, rows, wish.retain)
+    shown = show_rows(rows)
+    count = options.count or handle.count_once
+    if Layout(shown, count).lead == len(shown):
+        what = "only system messages" if shown else "no messages"
+        raise CompactRefused(f"the thread has {what}: nothing to compact", field="model")
+
+    def choose(lines: Sequence[Row], budget: int | None) -> Cutoff | None:
+        return choose_cutoff(
+            Layout(lines, count),
+            keep=options.keep,
+            budget=budget,
+            output=model.output,
+            spare=options.verbatim,
+        )
+
+    thinned: tuple[Thinned, ...] = ()
+    visible: Sequence[Row] = shown
     try:
-        taken = take_snapshot(handle, head, model, wish)
-    except BudgetExceeded:  # no room for a model's summary: perhaps for an extract
-        if not wish.falls_back:
+        budgets = (options.budget, options.max_tokens)
+        cutoff = _first_that_fits(lambda budget: choose(shown, budget), budgets)
+    except BudgetExceeded:
+        most = options.max_tokens or 0
+        need = min_summary_need(Layout(shown, count), most, options.verbatim)
+        thin = ResultThinner(shown, most, options.keep, True, count, trial=count, need=need)
+        if not thin.is_possible:
             raise
-        planned = Work(handle, wish).plan_without_model(rows)
-        return _preview_plan(handle, rows, planned)
-    if taken is None:
-        return structs.replace(_nothing(handle, rows), preview=True)
-    fold = taken.fold
-    if fold is None:
-        return _preview_plan(handle, rows, _thin_plan(taken, rows))
-    words = WAITING.format(model.name, len(fold.turns))
-    planned = _plan(rows, fold.folding.plan(fold.border, Message("user", (Text(words),))))
-    planned = structs.replace(planned, thinned=taken.thinned)
-    order = _order(model, wish, fold, "model")
-    cut = cut_chunks(fold.turns, chunk_room(order, fold.told), handle.count)
-    chunks, after = len(cut), fold.tokens(max_summary_tokens(cut, fold.limit, handle.count))
-    folds = len(taken.batches) + chunks > wish.clip.most
-    return structs.replace(
-        compact_result(planned, count_rows(handle, rows), after, preview=True),
-        cache_lost=count_rows(handle, rows) - kept_prefix_tokens(handle, rows, planned.rows),
-        model=model.name,
-        requests=chunks + folds,
-        cost=_cost(model, weigh(fold.turns, handle.count) + chunks * FRAME, fold.limit),
-    )
+        thinning = thin.thin()
+        visible, thinned = thinning.rows, thinning.thinned
+        cutoff = None if thin.is_alone else choose(visible, options.max_tokens)
+        if cutoff is None:  # shorter results are enough
+            return Snapshot(rows, None, (), thinned, tuple(visible))
+    if cutoff is None:
+        return None
+    if options.verbatim:
+        cutoff = keep_verbatim(cutoff, options.scorer, options.verbatim)
+    batches = [batch for row in cutoff.summaries for batch in batches_of_summary(handle, head, row)]
+    return Snapshot(rows, cutoff, tuple(batches), thinned, tuple(visible))
 
 
-def compact_by_model(
-    handle: Handle, model: str | Asker, wish: CompactOptions, preview: bool, seconds: float | None
-) -> CompactResult:
-    """Fold old turns into a summary that a model writes, and wait for it; a preview asks nobody."""
-    if preview:
-        return preview_summary(handle, _known_model(model, handle), wish)
-    asker = find_asker(model, handle.models)
-    return drive(compact_flow(handle, asker.model, wish), asker, seconds)
-
-
-def _known_model(model: str | Asker, handle: Handle) -> Model:
-    """The model that a preview is for. It is not asked, so it needs no key and no upstream."""
+def _model_for_preview(model: str | Asker, handle: Handle) -> Model:
+    """The model of a preview. It is not asked, so it needs no key and no upstream."""
     try:
         return find_asker(model, handle.models).model
     except ThreadError:
@@ -345,60 +388,10 @@ def _known_model(model: str | Asker, handle: Handle) -> Model:
         return load_catalog().find(model)
 
 
-def _preview_plan(handle: Handle, rows: Sequence[Row], planned: Plan) -> CompactResult:
-    """What a plan that asks nobody comes to."""
-    before, after = count_rows(handle, rows), count_rows(handle, planned.rows)
-    lost = before - kept_prefix_tokens(handle, rows, planned.rows)
-    result = compact_result(planned, before, after, preview=True)
-    return structs.replace(result, cache_lost=lost)
-
-
-def take_snapshot(
-    handle: Handle, head: Id | None, model: Model, wish: CompactOptions
-) -> Snapshot | None:
-    """What there is to fold at a commit; `None` where there is nothing."""
-    rows = handle.view(head).rows
-    shown = show_rows(rows)
-    count = wish.count or handle.count_once
-    if Folding(shown, count).lead == len(shown):
-        what = "only system messages" if shown else "no messages"
-        raise CompactRefused(f"the thread has {what}: nothing to compact", field="model")
-
-    def choose(lines: Sequence[Row], budget: int | None) -> Fold | None:
-        return choose_fold(
-            Folding(lines, count),
-            keep=wish.keep,
-            budget=budget,
-            output=model.output,
-            spare=wish.verbatim,
-        )
-
-    thinned: tuple[Thinned, ...] = ()
-    lines: Sequence[Row] = shown
-    try:
-        fold = _first_that_fits(lambda budget: choose(shown, budget), (wish.budget, wish.most))
-    except BudgetExceeded:
-        need = summary_need(Folding(shown, count), wish.most or 0, wish.verbatim)
-        thin = Thin(shown, wish.most or 0, wish.keep, True, count, trial=count, need=need)
-        if not thin.is_possible:
-            raise
-        thinning = thin.thin()
-        lines, thinned = thinning.rows, thinning.thinned
-        fold = None if thin.is_alone else choose(lines, wish.most)
-        if fold is None:  # shorter results are enough
-            return Snapshot(rows, None, (), thinned, tuple(lines))
-    if fold is None:
-        return None
-    if wish.verbatim:
-        fold = keep_verbatim(fold, wish.scorer, wish.verbatim)
-    batches = [batch for row in fold.tellings for batch in batches_of_summary(handle, head, row)]
-    return Snapshot(rows, fold, tuple(batches), thinned, tuple(lines))
-
-
 def _first_that_fits(
-    choose: Callable[[int | None], Fold | None], budgets: Sequence[int | None]
-) -> Fold | None:
-    """The fold for the first of these budgets that is enough; raises what the last one needs."""
+    choose: Callable[[int | None], Cutoff | None], budgets: Sequence[int | None]
+) -> Cutoff | None:
+    """The cut-off for the first budget that is enough; raises what the last one needs."""
     *smaller, largest = dict.fromkeys(budgets)
     for budget in smaller:
         try:
@@ -408,84 +401,59 @@ def _first_that_fits(
     return choose(largest)
 
 
-def _thin_plan(taken: Snapshot, present: Sequence[Row]) -> Plan:
-    """The plan in which only unread results are shortened."""
-    return Plan(rows=tuple(taken.thin(present)), thinned=taken.thinned, method="thin")
+def _thinned_plan(snapshot: Snapshot, rows: Sequence[Row]) -> Plan:
+    """The plan that only shortens unread results."""
+    return Plan(rows=tuple(snapshot.thin(rows)), thinned=snapshot.thinned, method="thin")
 
 
-def _is_out_of_reach(error: Exception) -> bool:
-    """Whether a second request would fail like the first: nobody answered it."""
-    return isinstance(error, SummaryFailed) and not error.answered
-
-
-def _order(model: Model, wish: CompactOptions, fold: Fold, step: Method) -> SummaryJob:
-    kept = "\n".join(row.message.text for row in fold.folding.kept(fold.border))
-    shorter = step == "shorter"
+def _summary_job(model: Model, options: CompactOptions, cutoff: Cutoff, step: Method) -> SummaryJob:
+    kept = "\n".join(row.message.text for row in cutoff.layout.kept_rows(cutoff.position))
+    is_shorter = step == "shorter"
     return SummaryJob(
         model=model,
-        limit=max(1, fold.limit // SHORTER) if shorter else fold.limit,
-        prompt=wish.prompt,
-        chunk=wish.chunk,
-        room=fold.room,
-        clip=wish.clip,
-        retain=tuple(text for text in wish.retain if text not in kept),
-        brief=shorter,
+        limit=max(1, cutoff.limit // SHORTER) if is_shorter else cutoff.limit,
+        prompt=options.prompt,
+        chunk=options.chunk,
+        room=cutoff.room,
+        clip=options.clip,
+        retain=tuple(text for text in options.retain if text not in kept),
+        brief=is_shorter,
     )
 
 
-def _credit(result: CompactResult, summary: Summary, model: Model) -> CompactResult:
-    """The result with what its model did for it."""
-    return structs.replace(
-        result,
-        model=model.name,
-        dropped=summary.dropped,
-        names_added=summary.added,
-        names_left=summary.left,
-        cost=_cost(model, summary.input, summary.output),
-    )
-
-
-def _again(handle: Handle, taken: Snapshot, fold: Fold, present: list[Row]) -> tuple[Folding, int]:
-    """The same fold in the rows that there are now; refuses where its own lines have changed."""
-    old, border = fold.folding, fold.border
-    if present == taken.rows:
-        return old, border
-    shown = taken.thin(show_rows(present))
-    folded = {old.rows[i].id: old.rows[i].message for i in old.folded(border)}
-    places = {row.id: place for place, row in enumerate(shown)}
-    moved = places.get(old.rows[border - 1].id, -1) + 1
-    same = all(id in places and shown[places[id]].message == folded[id] for id in folded)
-    stay = [place for place in range(moved) if shown[place].id not in folded]
-    folding = Folding(shown, handle.count, verbatim=stay)
-    if not moved or not same or folding.joined[moved]:
-        why = "what it tells was changed while the summary was written; try again"
+def _relocate(
+    handle: Handle, snapshot: Snapshot, cutoff: Cutoff, rows: list[Row]
+) -> tuple[Layout, int]:
+    """The same cut-off in the current rows; refuses if a folded message has changed."""
+    old, position = cutoff.layout, cutoff.position
+    if rows == snapshot.rows:
+        return old, position
+    shown = snapshot.thin(show_rows(rows))
+    folded = {old.rows[i].id: old.rows[i].message for i in old.folded(position)}
+    indexes = {row.id: index for index, row in enumerate(shown)}
+    moved = indexes.get(old.rows[position - 1].id, -1) + 1
+    unchanged = all(id in indexes and shown[indexes[id]].message == folded[id] for id in folded)
+    fixed = [index for index in range(moved) if shown[index].id not in folded]
+    layout = Layout(shown, handle.count, verbatim=fixed)
+    if not moved or not unchanged or layout.splits_pair[moved]:
+        why = "a message that the summary covers was changed meanwhile; try again"
         raise CompactRefused(why, field="model")
-    return folding, moved
+    return layout, moved
 
 
-def _check(
-    handle: Handle, before: Sequence[Row], after: Sequence[Row], wish: CompactOptions, told: bool
-) -> None:
-    """Refuse a result that lost a pin or a text to retain, saves nothing, or breaks its budget;
-    `told` is whether a model wrote its summary."""
-    kept = {row.id: row for row in after}
-    for row in before:
-        if row.priority == "pinned" and kept.get(row.id) != row:
-            raise CompactRefused("a pinned message would not stay as it is", field="model")
-    check_retained(before, after, wish.retain)
-    count = wish.count or handle.count_once
-    needed, now = (sum(count(row.message) for row in show_rows(rows)) for rows in (after, before))
-    if told and needed >= now and not (wish.force and wish.trigger == "manual"):
-        why = f"its summary would save nothing: {now} tokens would be {needed}; it was not forced"
-        raise CompactRefused(why, field="model")
-    if wish.most is not None and needed > wish.most:
-        what = "the summary and what must stay need"
-        line = f"{what} {needed} tokens, more than the budget of {wish.most}"
-        raise BudgetExceeded(line, needed=needed, budget=wish.most)
+def _model_details(summary: Summary, model: Model) -> dict[str, object]:
+    """The fields of the result that say what the model did."""
+    return {
+        "model": model.name,
+        "dropped": summary.dropped,
+        "names_added": summary.added,
+        "names_left": summary.left,
+        "cost": _cost(model, summary.input, summary.output),
+    }
 
 
-def _made(summary: Summary, model: Model) -> JsonObject:
-    """How the summary came about, for the commit's record."""
+def _model_record(summary: Summary, model: Model) -> JsonObject:
+    """How the summary was made, for the commit's metadata."""
     made = {
         "model": model.name,
         "requests": summary.requests,
@@ -499,16 +467,7 @@ def _made(summary: Summary, model: Model) -> JsonObject:
 
 
 def _cost(model: Model, input: int, output: int) -> float | None:
-    """What so many tokens cost, where the catalogue knows a price and the vendor reported."""
+    """The price of these tokens, if the catalogue has one and the vendor reported usage."""
     if model.price is None or not input:
         return None
     return cost(model.price, input=input, output=output)
-
-
-def _plan(rows: Sequence[Row], planned: Plan) -> Plan:
-    return structs.replace(planned, rows=with_hidden(rows, planned.rows))
-
-
-def _nothing(handle: Handle, rows: Sequence[Row]) -> CompactResult:
-    tokens = count_rows(handle, rows)
-    return compact_result(Plan(rows=tuple(rows)), tokens, tokens)

@@ -1,11 +1,12 @@
-"""Hooks: who is asked before a commit lands, and who is told of it after.
+"""Hooks: functions that run before and after a commit.
 
-A hook that is told of a commit cannot stop it any more: what it raises is collected and reported
-(`HookWarning`, `CommitInfo.hook_errors`), and the verb returns its commit as usual.
+A `before` hook may raise to stop the commit, or return another draft. An `after` hook cannot stop
+anything: what it raises is collected (`HookWarning`, `CommitInfo.hook_errors`), and the method
+returns its commit as usual.
 
-A hook sees what is said. What rides along with it (lines of a file, an imprint of what was sent)
-is not said, and whoever rebuilds every message of a draft shall not take it for one: it is taken
-away before, and given back after.
+Hooks see the messages of the conversation only. Attachments (lines of an imported file, a record of
+the request that was sent) are removed before the hooks run and put back afterwards, so that a hook
+which rebuilds every message does not mistake them for messages.
 """
 
 import warnings
@@ -20,21 +21,21 @@ from weft.model import Message
 
 from .arguments import check_function
 from .info import CommitInfo, auto_note
-from .source_lines import spoken
+from .source_lines import without_attachments
 
 Before = Callable[[Draft], Draft | None]
-"""Asked before a commit lands: raises to stop it, may answer with another draft."""
+"""Called before a commit is written: raises to stop it, or returns another draft."""
 
 After = Callable[[CommitInfo], None]
 """SummaryBatch of a commit that has landed."""
 
 
 class HookWarning(UserWarning):
-    """An `after` hook raised an error; the commit it was told of has landed all the same."""
+    """An `after` hook raised an error; its commit was written anyway."""
 
 
 class Hooks(Struct, frozen=True):
-    """The hooks of a thread's handle, in the order in which they are called."""
+    """The hooks of an open thread, in the order in which they are called."""
 
     before: tuple[Before, ...] = ()
     after: tuple[After, ...] = ()
@@ -46,36 +47,36 @@ def check_hook(hook: Any) -> Any:
 
 
 def hook_name(hook: object) -> str:
-    """What a hook is called in messages."""
+    """The name of a hook in messages."""
     return str(getattr(hook, "__qualname__", None) or type(hook).__name__)
 
 
 def run_after_hooks(hooks: Iterable[After], info: CommitInfo) -> None:
-    """Call each hook with a commit that has landed; what they raise is reported, not raised."""
+    """Call each hook with a written commit; errors are reported, not raised."""
     for hook in hooks:
         try:
             hook(info)
-        except Exception as error:  # foreign code, and its commit has landed already
+        except Exception as error:  # foreign code, and the commit is already written
             info.hook_errors += (error,)
-            what = f"{type(error).__name__}: {error}"
-            line = f"the hook {hook_name(hook)!r} failed after commit {info.id[:12]} landed: {what}"
+            what = f"the hook {hook_name(hook)!r} failed after commit {info.id[:12]} was written"
+            line = f"{what}: {type(error).__name__}: {error}"
             warnings.warn(line, HookWarning, stacklevel=2)
 
 
 def run_before_hooks(hooks: Iterable[Before], draft: Draft) -> Draft:
-    """The draft that all hooks let through; raises `WrongValue` for one that cannot be said."""
-    said = spoken(draft.messages)
-    riders = draft.messages[len(said) :]
-    draft = structs.replace(draft, messages=said)
+    """The draft after all hooks; raises `WrongValue` if a hook returns an invalid one."""
+    messages = without_attachments(draft.messages)
+    attachments = draft.messages[len(messages) :]
+    draft = structs.replace(draft, messages=messages)
     for hook in hooks:
         answer = hook(draft)
         if answer is not None:
-            draft = _checked(_noted(draft, _read_answer(hook, answer)), hook)
-    return structs.replace(draft, messages=(*draft.messages, *riders))
+            draft = _check_messages(_with_note(draft, _check_type(hook, answer)), hook)
+    return structs.replace(draft, messages=(*draft.messages, *attachments))
 
 
-def _read_answer(hook: Before, answer: Any) -> Draft:
-    """A hook's answer, if it is a draft made of what drafts are made of."""
+def _check_type(hook: Before, answer: Any) -> Draft:
+    """A hook's return value, if it is a well-formed draft."""
     what = f"the answer of the hook {hook_name(hook)!r}"
     if not isinstance(answer, Draft):
         raise WrongValue(what, f"must be a Draft or None, not {type(answer).__name__}")
@@ -89,21 +90,21 @@ def _read_answer(hook: Before, answer: Any) -> Draft:
     return answer
 
 
-def _checked(answer: Draft, hook: Before) -> Draft:
-    """A hook's answer, if its operation speaks of every message that it has."""
-    said, needed = len(spoken(answer.messages)), count_entries(answer.op)
-    if said != needed or said != len(answer.messages):
+def _check_messages(answer: Draft, hook: Before) -> Draft:
+    """A hook's draft, if it has as many messages as its operation needs."""
+    count, needed = len(without_attachments(answer.messages)), count_entries(answer.op)
+    if count != needed or count != len(answer.messages):
         of = f"of the answer of the hook {hook_name(hook)!r}"
-        raise WrongValue("messages", f"{of} must be {needed}, not {said}")
+        raise WrongValue("messages", f"{of} must be {needed}, not {count}")
     return answer
 
 
-def _noted(draft: Draft, answer: Draft) -> Draft:
-    """A hook's answer; a note that only quotes what it was asked about quotes the answer."""
+def _with_note(draft: Draft, answer: Draft) -> Draft:
+    """A hook's draft; an automatic note that quotes the old message quotes the new one."""
     op, note = answer.op, answer.note
     if note != draft.note or answer.messages == draft.messages or not isinstance(op, Append):
         return answer
     if not isinstance(note, str) or not f"{note}: ".startswith(f"{op.kind}: "):
         return answer
-    words = answer.messages[0].text if answer.messages else ""
-    return structs.replace(answer, note=auto_note(op.kind, words))
+    text = answer.messages[0].text if answer.messages else ""
+    return structs.replace(answer, note=auto_note(op.kind, text))

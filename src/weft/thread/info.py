@@ -1,4 +1,4 @@
-"""What the verbs give back: a commit as a person asks about it."""
+"""`CommitInfo`: one commit as callers see it."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -10,22 +10,22 @@ from weft.history import Append, Body, Priority, Rewrite, Setup, decode_body, de
 from weft.model import JsonObject, Message, Text, Usage
 from weft.store import Step
 
-from .source_lines import spoken
+from .source_lines import without_attachments
 
 PREVIEW = 72
 BREAKS = dict.fromkeys(map(ord, "\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"), " ")
-"""What a terminal or an editor may take for the end of a line, or for a column."""
+"""Characters that a terminal or an editor may treat as a line break or a column."""
 
 Count = Callable[[Message], int]
 
 
 class CommitInfo:
-    """One commit. `message` is the note beside it, `messages` are the entries it brings.
+    """One commit. `message` is its note, `messages` are the entries it adds.
 
-    `metadata` is what the caller gave, `usage` what a model reported. `hook_errors` are the errors
-    of `after` hooks that were told of it and failed, where a verb returned it. Two infos are
-    equal when they name the same commit. What a commit says is read when it is asked for: most
-    callers of a verb that writes look at the id, or at nothing.
+    `metadata` is what the caller gave, `usage` what a vendor reported. `hook_errors` are the errors
+    of `after` hooks, if the commit was just written. Two infos are equal if they have the same id.
+
+    The content is decoded on first access: most callers that write look only at the id.
     """
 
     __slots__ = ("_body", "_messages", "_step", "count", "hook_errors")
@@ -51,12 +51,12 @@ class CommitInfo:
 
     @property
     def message(self) -> str | None:
-        """The note beside it, written out where it is the beginning of its own words."""
-        said = self._said
-        if not isinstance(said.note, bool):
-            return said.note
-        kind = said.op.kind if isinstance(said.op, Append) else self.kind
-        return auto_note(kind, own_words(self.messages[0]) if self.messages else "")
+        """The commit note; an automatic note is derived from the message."""
+        body = self._decoded
+        if not isinstance(body.note, bool):
+            return body.note
+        kind = body.op.kind if isinstance(body.op, Append) else self.kind
+        return auto_note(kind, first_text(self.messages[0]) if self.messages else "")
 
     @property
     def created(self) -> datetime:
@@ -64,29 +64,29 @@ class CommitInfo:
 
     @property
     def metadata(self) -> JsonObject:
-        return self._said.metadata or {}
+        return self._decoded.metadata or {}
 
     @property
     def generation_config(self) -> JsonObject | None:
-        return self._said.generation_config
+        return self._decoded.generation_config
 
     @property
     def messages(self) -> tuple[Message, ...]:
         if self._messages is None:
-            self._messages = spoken(decode_entries(self._step))
+            self._messages = without_attachments(decode_entries(self._step))
         return self._messages
 
     @property
     def marked(self) -> dict[str, Priority]:
-        """The lines that it gave another priority, by their ids."""
-        op = self._said.op
+        """The messages whose priority it changed, by id."""
+        op = self._decoded.op
         changes = op.change if isinstance(op, Rewrite) else ()
         return {c.slot.hex(): c.priority for c in changes if c.priority is not None}
 
     @property
     def setup(self) -> Setup | None:
-        """The tools and parameters that it set, where it is such a commit."""
-        op = self._said.op
+        """The tools and parameters that it set, if it is a setup commit."""
+        op = self._decoded.op
         return op if isinstance(op, Setup) else None
 
     @property
@@ -96,22 +96,22 @@ class CommitInfo:
 
     @property
     def tokens(self) -> int:
-        """The tokens of the entries it brings, counted when asked."""
+        """The tokens of the entries it adds, counted on access."""
         return sum(self.count(message) for message in self.messages)
 
     @property
     def text(self) -> str:
-        """What a person would read of the entries it brings."""
+        """The text of the entries it adds."""
         return "\n".join(message.text for message in self.messages)
 
     @property
-    def _said(self) -> Body:
+    def _decoded(self) -> Body:
         if self._body is None:
             self._body = decode_body(self._step)
         return self._body
 
     def to_dict(self) -> dict[str, Any]:
-        """The commit as JSON says it."""
+        """The commit as JSON."""
         return {
             "id": self.id,
             "parents": list(self.parents),
@@ -141,8 +141,8 @@ def read_info(step: Step, count: Count) -> CommitInfo:
     return CommitInfo(step, count)
 
 
-def own_words(message: Message) -> str:
-    """The words that a message opens with."""
+def first_text(message: Message) -> str:
+    """The text of a message's first block, if that is a text."""
     first = message.blocks[0] if message.blocks else None
     return first.text if isinstance(first, Text) else ""
 
@@ -154,3 +154,19 @@ def auto_note(kind: str, text: str) -> str:
         return kind
     note = f"{kind}: {flat}"
     return note if len(note) <= PREVIEW else note[: PREVIEW - 3] + "..."
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of a thread; `commits` counts all branches, and undone commits too."""
+
+    thread: str
+    branch: str
+    branches: int
+    commits: int
+    messages: int
+    hidden: int
+    tokens: int
+    priorities: dict[str, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__struct_fields__}

@@ -1,9 +1,9 @@
-"""Where words come from: every version of a line, and the commit that brought a text.
+"""`blame` and `edit_history`: which commit wrote a text, and all versions of a message.
 
-A line's versions are found among the commits that the branch comes from, through every parent: a
-line that a merge brought home was written on the branch it came from, not by the merge. Only what
-may have written it is read, so the length of a thread hardly matters to a line that is named by
-its full id; a text is looked for in all that is live.
+Versions are found among all ancestors of the branch, not only first parents: a message that came
+in by a merge was written on the other branch. Only commits that may have written the message are
+read. So for a full id the cost hardly depends on the length of the thread; a text is searched for
+in everything that is live.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ LIMIT = 50
 
 
 class Version(Struct, frozen=True):
-    """What a line once said, and the commit that made it say so."""
+    """One version of a message, and the commit that wrote it."""
 
     number: int
     commit: str
@@ -58,9 +58,9 @@ class Version(Struct, frozen=True):
 
 
 class Blame(Struct, frozen=True):
-    """One line that has the text, and the commit that first gave it that text.
+    """A message that contains the text, and the commit that first gave it that text.
 
-    `live` is whether a model still sees it there.
+    `live` is whether a model still sees it.
     """
 
     id: str
@@ -73,12 +73,12 @@ class Blame(Struct, frozen=True):
     live: bool
 
     def to_dict(self) -> dict[str, Any]:
-        found = {name: getattr(self, name) for name in self.__struct_fields__}
-        return {**found, "created": self.created.isoformat()}
+        fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {**fields, "created": self.created.isoformat()}
 
 
-def written_lines(step: Step) -> list[tuple[Id, Message]]:
-    """The lines that a commit wrote, and what it wrote there."""
+def written_messages(step: Step) -> list[tuple[Id, Message]]:
+    """The messages that a commit wrote, each with its slot."""
     messages = decode_entries(step)
     op = decode_body(step).op
     commit = step.commit.id
@@ -86,77 +86,79 @@ def written_lines(step: Step) -> list[tuple[Id, Message]]:
         case Append(slot=slot):
             return [(slot or commit, messages[0])]
         case Rewrite():
-            found = [(c.slot, messages[c.entry]) for c in op.change if c.entry is not None]
+            changed = [(c.slot, messages[c.entry]) for c in op.change if c.entry is not None]
             placed = [placed for insert in op.insert for placed in insert.rows]
-            found += [
+            inserted = [
                 (p.slot or new_slot(commit, number), messages[p.entry])
                 for number, p in enumerate(placed)
             ]
-            return found
+            return changed + inserted
         case _:
             return []
 
 
 def edit_history(handle: Handle, name: Name) -> list[Version]:
-    """Every version of a line, the original first."""
+    """Every version of a message, the original first."""
     return read_versions(handle, read_row(handle, name).id)
 
 
 def read_versions(handle: Handle, slot: Id | None) -> list[Version]:
-    """The versions of the line in this slot; one that says what the last said is none."""
+    """The versions of the message in this slot; equal neighbours count as one."""
     head = handle.head()
-    found: list[Version] = []
+    versions: list[Version] = []
     slots = [] if slot is None else [slot]
     for step in [] if head is None else read_writers(handle.store, handle.name, head, slots):
-        for written, message in written_lines(step):
-            if written == slot and not (found and found[-1].message == message):
-                found.append(_version(len(found), step, message))
-    return found
+        for written, message in written_messages(step):
+            if written == slot and not (versions and versions[-1].message == message):
+                versions.append(_version(len(versions), step, message))
+    return versions
 
 
 def blame(handle: Handle, wanted: Name, limit: int = LIMIT) -> list[Blame]:
-    """Which commit brought the line of this id, or each line with this text; live ones first.
+    """Which commit wrote the message with this id, or each message with this text.
 
-    What is gone from the branch is found too, where it was once in context.
+    Live messages come first. Messages that the branch no longer shows are included.
     """
     row = find_row(handle, wanted)
     if row is None:
         rows = show_rows(handle.view(handle.head()).rows)
         return _blame_text(handle, rows, str(wanted), limit)
-    return list(_brought(handle, {row.id: row.message}, ""))
+    return list(_writers(handle, {row.id: row.message}, ""))
 
 
 def _blame_text(handle: Handle, rows: list[Row], text: str, limit: int) -> list[Blame]:
     if not text.strip():
         return []
     live = {row.id: row.message for row in rows if text in row.message.text}
-    found = list(_brought(handle, live, text))
+    result = list(_writers(handle, live, text))
     known = set(live)
     for step in search_commits(handle.store, handle.name, text, limit):
-        for slot, message in written_lines(step):
+        for slot, message in written_messages(step):
             if slot not in known and text in message.text:
                 known.add(slot)
-                found.append(_blame(slot, step, message, False))
-    return found[:limit]
+                result.append(_blame(slot, step, message, False))
+    return result[:limit]
 
 
-def _brought(handle: Handle, lines: dict[Id | None, Message], text: str) -> Iterator[Blame]:
-    """For each line the commit by which it came to have the text, or to say what it says."""
+def _writers(handle: Handle, messages: dict[Id | None, Message], text: str) -> Iterator[Blame]:
+    """For each message, the commit since which it has the text, or its current content."""
     head = handle.head()
-    came: dict[Id, tuple[Step, Message]] = {}
-    slots = [slot for slot in lines if slot is not None]
+    written: dict[Id, tuple[Step, Message]] = {}
+    slots = [slot for slot in messages if slot is not None]
     for step in read_writers(handle.store, handle.name, head, slots) if head and slots else ():
-        for slot, message in written_lines(step):
-            if slot not in lines or (slot in came and _keeps(came[slot][1], message, text)):
+        for slot, message in written_messages(step):
+            if slot not in messages or (
+                slot in written and _keeps(written[slot][1], message, text)
+            ):
                 continue
-            came[slot] = (step, message)
-    for slot, message in lines.items():
-        if slot is not None and slot in came:
-            yield _blame(slot, came[slot][0], message, True)
+            written[slot] = (step, message)
+    for slot, message in messages.items():
+        if slot is not None and slot in written:
+            yield _blame(slot, written[slot][0], message, True)
 
 
 def _keeps(before: Message, after: Message, text: str) -> bool:
-    """Whether a version of a line adds nothing: it had the text already, or says the same."""
+    """Whether a version adds nothing: both have the text, or without a text, both are equal."""
     return text in before.text and text in after.text if text else before == after
 
 

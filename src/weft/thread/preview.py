@@ -1,7 +1,7 @@
-"""What a verb would do: the lines it leaves, what they cost, and what a vendor's cache loses.
+"""`Preview`: what a change would do, before it is made.
 
-A preview is made from the very plan that would land, so the two cannot differ. Nothing is written,
-no hook is asked.
+A preview is computed from the same plan that would be written, so the two cannot differ. Nothing is
+written and no hook runs.
 """
 
 from collections.abc import Sequence
@@ -22,16 +22,17 @@ from weft.history import (
 )
 from weft.model import Message
 
-from .handle import Handle
+from .handle import Handle, Plan
+from .info import CommitInfo
 
 
 class Preview(Struct, frozen=True, kw_only=True):
-    """A change that has not been made; `rows` are the lines afterwards, hidden ones included.
+    """A change that was not made; `rows` are the rows afterwards, including hidden ones.
 
-    `stripped` are the lines whose thinking could be sent before and cannot afterwards.
-    `prefix_tokens` is the beginning of what is sent now that stays as it is, so that a prompt
-    cache still knows it. `setup` is what would hold, `setup_changes` names its parts that would be
-    others. Unsettled `conflicts` stand in `rows` and `setup` as our side has them.
+    - `stripped`: messages whose thinking is sent now and could not be sent afterwards.
+    - `prefix_tokens`: the tokens at the start that do not change, so a prompt cache still has them.
+    - `setup`: the setup afterwards; `setup_changes` names the parts that would change.
+    - `conflicts`: unresolved conflicts. `rows` and `setup` then show our side.
     """
 
     verb: str
@@ -80,7 +81,7 @@ def preview_state(
     after: State | View,
     conflicts: tuple[AnyConflict, ...] = (),
 ) -> Preview:
-    """The preview of a change that leaves these lines and this setup."""
+    """The preview of a change that results in this state."""
     view, rows = handle.view(handle.head()), after.rows
     return Preview(
         verb=verb,
@@ -94,25 +95,32 @@ def preview_state(
     )
 
 
+def land_or_preview(handle: Handle, verb: str, plan: Plan, preview: bool) -> CommitInfo | Preview:
+    """Commit a plan, or preview it."""
+    if preview:
+        return preview_state(handle, verb, handle.simulate(plan))
+    return handle.land(verb, plan)
+
+
 def lost_thinking(view: View, rows: Sequence[Row]) -> tuple[str, ...]:
-    """The lines whose thinking is sent now, and which stay without it."""
-    stale_signatures = view.stale_signatures()
-    sent = {
-        r.id for r in show_rows(view.rows) if is_signed(r.message) and r.id not in stale_signatures
-    }
-    later = view.stale_signatures(rows) if sent else frozenset[bytes]()
+    """The ids of messages whose thinking is sent now and would not be sent with these rows."""
+    stale = view.stale_signatures()
+    sent = {r.id for r in show_rows(view.rows) if is_signed(r.message) and r.id not in stale}
+    stale_after = view.stale_signatures(rows) if sent else frozenset[bytes]()
     return tuple(
         row.id.hex()
         for row in show_rows(rows)
-        if row.id is not None and row.id in sent and (row.id in later or not is_signed(row.message))
+        if row.id in sent
+        and row.id is not None
+        and (row.id in stale_after or not is_signed(row.message))
     )
 
 
 def kept_prefix_tokens(handle: Handle, before: Sequence[Row], after: Sequence[Row]) -> int:
-    """The tokens of the messages at the start that are sent the same before and after."""
-    kept = 0
+    """The tokens of the messages at the start that are the same before and after."""
+    tokens = 0
     for old, new in zip(show_rows(before), show_rows(after), strict=False):
         if old.message is not new.message and old.message != new.message:
             break
-        kept += handle.count(old.message)
-    return kept
+        tokens += handle.count(old.message)
+    return tokens

@@ -1,67 +1,89 @@
-"""Rebase and cherry-pick: commits said again somewhere else, their lines keeping their ids."""
+"""`rebase`, `cherry_pick` and `revert`: apply commits on top of other commits, or undo one.
+
+Messages keep their ids: a rebased or picked message is the same message in another place.
+"""
 
 from bisect import bisect_left
+from collections.abc import Sequence
 
 from msgspec import structs
 
 from weft.errors import MergeConflict, ThreadError
-from weft.history import Again, Draft, Replayed, merge_base, replay
+from weft.history import (
+    Again,
+    Draft,
+    Replayed,
+    Row,
+    State,
+    merge_base,
+    merge_states,
+    plan_state,
+    replay,
+    restore_original_order,
+)
 from weft.ids import Id
 from weft.store import Step
 
 from .handle import Handle
 from .info import CommitInfo
 from .merge import Strategy, conflict_chooser, conflict_line, fast_forward
-from .preview import Preview, preview_state
+from .preview import Preview, land_or_preview, preview_state
 from .resolve import At, Name, require_commit, resolve_commit
 
 
 def rebase(
     handle: Handle, onto: At, strategy: Strategy = None, *, preview: bool = False
 ) -> CommitInfo | Preview:
-    """Say the branch's own commits again behind another commit; one operation to undo.
+    """Apply the branch's own commits on top of another commit, as one operation in the log.
 
-    Nothing happens where the branch already stands behind it. Raises `MergeConflict` where both
-    sides changed one line and nobody says which holds.
+    Does nothing if the branch already contains that commit. Raises `MergeConflict` if both sides
+    changed the same message and `strategy` does not resolve it.
     """
     with handle.lock, handle.store.transaction():
         target, ours = resolve_commit(handle, onto), handle.head()
         if target is None or ours is None:
             raise ThreadError("an empty thread cannot be rebased")
         base = merge_base(handle.store, handle.name, ours, target)
-        if base in (target, ours):
-            return _straight(handle, ours, target, base == target, preview)
-        again = _replayed(handle, ours, target, base, strategy)
+        if base == target:
+            if preview:
+                return preview_state(handle, "rebase", handle.view(ours))
+            return handle.info(ours)
+        if base == ours:
+            if preview:
+                return preview_state(handle, "rebase", handle.view(target))
+            return fast_forward(handle, "rebase", target)
+        replayed = _replay_own(handle, ours, target, base, strategy)
         if preview:
-            return preview_state(handle, "rebase", again.state, again.conflicts)
-        if again.conflicts:
-            raise MergeConflict(conflict_line(str(onto), again.conflicts), again.conflicts)
-        return handle.land_series("rebase", target, map(_from, again.commits))
+            return preview_state(handle, "rebase", replayed.state, replayed.conflicts)
+        if replayed.conflicts:
+            raise MergeConflict(conflict_line(str(onto), replayed.conflicts), replayed.conflicts)
+        return handle.land_series("rebase", target, map(_with_origin, replayed.commits))
 
 
 def cherry_pick(
     handle: Handle, name: Name, strategy: Strategy = None, *, preview: bool = False
 ) -> CommitInfo | Preview:
-    """Say one commit of another branch again here."""
+    """Apply one commit of another branch to this one."""
     target = require_commit(handle, name)
     (step,) = handle.store.read_commits(handle.name, [target])
     before = handle.view(step.commit.parents[0] if step.commit.parents else None).state
     choose = conflict_chooser(strategy)
+    nothing_new = ThreadError(f"everything of {target.hex()[:12]} is here already")
     if preview:
-        again = replay([step], before, handle.view(handle.head()).state, choose)
-        if not again.commits and not again.conflicts:
-            raise ThreadError(f"everything of {target.hex()[:12]} is here already")
-        return preview_state(handle, "cherry-pick", again.state, again.conflicts)
+        replayed = replay([step], before, handle.view(handle.head()).state, choose)
+        if not replayed.commits and not replayed.conflicts:
+            raise nothing_new
+        return preview_state(handle, "cherry-pick", replayed.state, replayed.conflicts)
 
     def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
-        again = replay([step], before, handle.view(head).state, choose)
-        if again.conflicts:
-            places = ", ".join(conflict.place for conflict in again.conflicts)
-            line = f"{target.hex()[:12]} changes what is not here, or is another here: {places}"
-            raise MergeConflict(line, again.conflicts)
-        if not again.commits:
-            raise ThreadError(f"everything of {target.hex()[:12]} is here already")
-        draft = again.commits[0].draft
+        replayed = replay([step], before, handle.view(head).state, choose)
+        if replayed.conflicts:
+            places = ", ".join(conflict.place for conflict in replayed.conflicts)
+            line = f"{target.hex()[:12]} changes messages that are missing or different: {places}"
+            raise MergeConflict(line, replayed.conflicts)
+        if not replayed.commits:
+            raise nothing_new
+        draft = replayed.commits[0].draft
         kind = "splice" if draft.kind == "merge" else draft.kind
         metadata = {**(draft.metadata or {}), "picked_from": target.hex()}
         return structs.replace(draft, kind=kind, metadata=metadata), ()
@@ -69,16 +91,54 @@ def cherry_pick(
     return handle.land("cherry-pick", plan)
 
 
-def _straight(
-    handle: Handle, ours: Id, target: Id, is_behind: bool, preview: bool
+def revert(
+    handle: Handle,
+    name: Name,
+    strategy: Strategy = None,
+    *,
+    note: str | None = None,
+    preview: bool = False,
 ) -> CommitInfo | Preview:
-    """A rebase with nothing to say again: stay, or move on to the target."""
-    if preview:
-        return preview_state(handle, "rebase", handle.view(ours if is_behind else target))
-    return handle.info(ours) if is_behind else fast_forward(handle, "rebase", target)
+    """Undo the change of one commit; everything after it stays.
+
+    This is a three-way merge: the commit is the base, its parent is the other side.
+    """
+    target = require_commit(handle, name)
+    (step,) = handle.store.read_commits(handle.name, [target])
+    parents = step.commit.parents
+    made, before = handle.view(target), handle.view(parents[0] if parents else None)
+    choose = conflict_chooser(strategy)
+    text = f"revert {step.commit.kind} {target.hex()[:12]}" if note is None else note
+
+    def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
+        view = handle.view(head)
+        merged = merge_states(made.state, view.state, before.state, choose)
+        if merged.conflicts:
+            changed = ", ".join(f"{c.place} was changed since" for c in merged.conflicts)
+            line = f"{target.hex()[:12]} cannot be reverted: {changed}"
+            raise MergeConflict(line, merged.conflicts)
+        rows = _in_original_order(handle, head, target, merged.rows)
+        change = plan_state(view.state, State(rows, merged.setup))
+        if not change:
+            raise ThreadError(f"nothing of {target.hex()[:12]} is left here to revert")
+        return Draft("revert", change.op, change.messages, text, {"reverts": target.hex()}), ()
+
+    return land_or_preview(handle, "revert", plan, preview)
 
 
-def _replayed(
+def _in_original_order(
+    handle: Handle, head: Id | None, target: Id, rows: Sequence[Row]
+) -> Sequence[Row]:
+    """The rows in the order in which they were written; needed only if some come back."""
+    view = handle.view(head)
+    if head is None or all(row.id is None or view.find(row.id) for row in rows):
+        return rows
+    return restore_original_order(
+        handle.store, handle.name, head, target, rows, lambda at: handle.view(at).rows
+    )
+
+
+def _replay_own(
     handle: Handle, ours: Id, target: Id, base: Id | None, strategy: Strategy
 ) -> Replayed:
     steps = _own_steps(handle, ours, target, base)
@@ -88,20 +148,21 @@ def _replayed(
 
 
 def _own_steps(handle: Handle, ours: Id, target: Id, base: Id | None) -> list[Step]:
-    """The commits of our chain of first parents that the target does not come from."""
+    """The commits of our first-parent chain that are not ancestors of the target."""
     store, name = handle.store, handle.name
     (node,) = store.read_nodes(name, [base]) if base is not None else (None,)
     steps = store.walk(name, ours, after=0 if node is None else node.depth)
     parents = steps[0].commit.parents
     if (parents[0] if parents else None) == base:
         return steps
-    # the base came in by a merge, so our chain passes it by: ancestors of the target stand first
+    # The base came in by a merge, so it is not on our first-parent chain. On that chain all
+    # ancestors of the target come first: find the boundary by bisection.
     steps = store.walk(name, ours)
     ids = [step.commit.id for step in steps]
     own = bisect_left(ids, True, key=lambda id: merge_base(store, name, id, target) != id)
     return steps[own:]
 
 
-def _from(again: Again) -> Again:
-    metadata = {**(again.draft.metadata or {}), "rebased_from": again.of.hex()}
-    return structs.replace(again, draft=structs.replace(again.draft, metadata=metadata))
+def _with_origin(commit: Again) -> Again:
+    metadata = {**(commit.draft.metadata or {}), "rebased_from": commit.of.hex()}
+    return structs.replace(commit, draft=structs.replace(commit.draft, metadata=metadata))

@@ -72,7 +72,7 @@ Sending = VendorParams | SentRequest | SentBodyDelta
 """What an answer was given to: as a thread wrote it, as it left, or as it is to be kept."""
 
 
-def with_receipt(
+def sent_entries(
     handle: Handle, metadata: JsonObject | None, sent: Sending | None
 ) -> tuple[JsonObject | None, tuple[Message, ...]]:
     """The metadata of an answer and what rides along with it, for `sent` to be made again."""

@@ -1,8 +1,8 @@
-"""What a thread's own summaries stand for, read from the commits that wrote them.
+"""The summaries of a thread, and what each stands for.
 
-A summary that the engine wrote has its batches in its commit's record. Any other one (an extract,
-the caller's own words, a client's) is one batch: its text, and as many messages as its commit says
-that it took. One that was edited since is what it says now.
+A summary that the engine wrote has its batches in its commit's metadata. Any other summary (an
+extract, the caller's own text, a client's) counts as one batch: its text, and the number of
+messages that its commit replaced. A summary that was edited later counts with its current text.
 """
 
 from collections.abc import Sequence
@@ -14,48 +14,32 @@ from weft.model import JsonObject
 from weft.store import Step
 
 from .handle import Handle
-from .lineage import written_lines
+from .lineage import written_messages
 
 
 def batches_of_summary(handle: Handle, head: Id | None, row: Row) -> tuple[Batch, ...]:
-    """The batches that a summary tells."""
+    """The batches of one summary."""
     records = _records(handle, head, row)
     for record in records:
-        found = read_batches(record)
-        if found is not None:
-            return found
-    count = next((_folded(record) for record in records if "ranges" in record), 0)
+        batches = read_batches(record)
+        if batches is not None:
+            return batches
+    count = next((_count_replaced(record) for record in records if "ranges" in record), 0)
     return (Batch(row.message.text, count),)
 
 
 def list_batches(handle: Handle, head: Id | None) -> list[SummaryBatch]:
-    """The batches that hold at a commit, in order, each with the commit that made it."""
+    """The batches of all summaries at a commit, in order, each with the commit that made it."""
     rows = [row for row in show_rows(handle.view(head).rows) if is_summary(row)]
-    told = [batch for row in rows for batch in batches_of_summary(handle, head, row)]
+    batches = [batch for row in rows for batch in batches_of_summary(handle, head, row)]
     slots = [row.id for row in rows if row.id is not None]
     steps = read_writers(handle.store, handle.name, head, slots) if head and slots else []
-    makers = _makers(steps)
-    return [SummaryBatch(batch, makers.get(batch)) for batch in told]
-
-
-def _makers(steps: Sequence[Step]) -> dict[Batch, str]:
-    """The first of these commits that has each batch in its record, or wrote its words."""
-    found: dict[Batch, str] = {}
-    for step in steps:
-        if step.commit.kind != "compact":
-            continue
-        record = decode_body(step).metadata or {}
-        made = read_batches(record)
-        if made is None:
-            words = [message.text for _, message in written_lines(step)]
-            made = tuple(Batch(text, _folded(record)) for text in words)
-        for batch in made:
-            found.setdefault(batch, step.commit.id.hex())
-    return found
+    commits = _commits_of_batches(steps)
+    return [SummaryBatch(batch, commits.get(batch)) for batch in batches]
 
 
 def read_times(handle: Handle, rows: Sequence[Row]) -> dict[Id, float]:
-    """When each line was said, where a commit of its own says so."""
+    """When each message was committed, if it has a commit of its own."""
     view = handle.view(handle.head())
     commits = {row.id: view.commit_of(row.id) for row in rows if row.id is not None}
     steps = handle.store.read_commits(handle.name, list(commits.values()))
@@ -63,17 +47,33 @@ def read_times(handle: Handle, rows: Sequence[Row]) -> dict[Id, float]:
     return {slot: created[commit] for slot, commit in commits.items() if commit in created}
 
 
+def _commits_of_batches(steps: Sequence[Step]) -> dict[Batch, str]:
+    """For each batch, the first commit that has it in its metadata, or that wrote its text."""
+    commits: dict[Batch, str] = {}
+    for step in steps:
+        if step.commit.kind != "compact":
+            continue
+        record = decode_body(step).metadata or {}
+        batches = read_batches(record)
+        if batches is None:
+            texts = [message.text for _, message in written_messages(step)]
+            batches = tuple(Batch(text, _count_replaced(record)) for text in texts)
+        for batch in batches:
+            commits.setdefault(batch, step.commit.id.hex())
+    return commits
+
+
 def _records(handle: Handle, head: Id | None, row: Row) -> list[JsonObject]:
-    """The records of the commits that made the line say what it says, the newest first."""
+    """The metadata of the commits that wrote the row's current message, the newest first."""
     if head is None or row.id is None:
         return []
     steps = read_writers(handle.store, handle.name, head, [row.id])
     return [
         decode_body(step).metadata or {}
         for step in reversed(steps)
-        if (row.id, row.message) in written_lines(step)
+        if (row.id, row.message) in written_messages(step)
     ]
 
 
-def _folded(record: JsonObject) -> int:
-    return sum(int(folded.get("messages", 0)) for folded in record.get("ranges", ()))
+def _count_replaced(record: JsonObject) -> int:
+    return sum(int(part.get("messages", 0)) for part in record.get("ranges", ()))

@@ -1,35 +1,120 @@
-"""`Thread`: one conversation, and the verbs that people and programs use on it.
+"""`Thread`: one conversation with its branches, and everything that can be done with it.
 
-A verb reads, asks one function, and writes; the functions live in the modules beside this one and
-take a `Handle`. Verbs that take an id take any prefix that is not ambiguous, or the `CommitInfo`
-itself. Verbs that write give back the `CommitInfo` of what they wrote; those that rewrite say with
-`preview=True` what they would do, and do nothing.
+Short methods have their code here. Longer ones call a function in a module beside this one:
+`append`, `merge`, `rebase`, `undo`, `compaction`, `engine`, `lookup`, `lineage`, `transfer`.
+
+- A method that takes an id takes any unambiguous prefix of one, or the `CommitInfo` itself.
+- A method that writes returns the `CommitInfo` of its commit.
+- A method with `preview=True` returns what it would do and changes nothing.
+- `note=` is the commit note; `message=` is an alias of it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
-from typing import Literal, Self, overload
+from typing import Any, Literal, Self, overload
+
+from msgspec import structs
 
 from weft.catalog import Model
 from weft.checked import checked
-from weft.compact import CompactResult, Importance, Scorer, Strip, SystemMessage, Trigger
-from weft.history import Priority, index_behind, show_rows
-from weft.model import JsonObject, Message
+from weft.compact import (
+    CompactResult,
+    Importance,
+    Scorer,
+    Strip,
+    SummaryBatch,
+    SystemMessage,
+    Trigger,
+)
+from weft.errors import NotFound, StoreError, ThreadError, WrongValue
+from weft.history import (
+    TAG,
+    Append,
+    Change,
+    CommitKind,
+    Diff,
+    Draft,
+    Priority,
+    Rewrite,
+    Row,
+    Setup,
+    diff_rows,
+    edit_text,
+    index_behind,
+    read_branches,
+    read_tags,
+    read_writers,
+    show_rows,
+    shows,
+)
+from weft.ids import Id
+from weft.model import (
+    ApiError,
+    Block,
+    Checkpoint,
+    JsonObject,
+    Message,
+    Params,
+    Response,
+    Text,
+    ToolResult,
+    Usage,
+    is_system,
+)
+from weft.store import Store, deleted_name
 
-from . import edits, merge, rebase, refs, removing
+from . import lineage, lookup, merge, rebase, undo
+from .append import (
+    append,
+    content_draft,
+    describe_generation,
+    read_answer,
+    result_blocks,
+    results_draft,
+)
+from .arguments import (
+    check_count,
+    check_flag,
+    check_name,
+    check_objects,
+    check_priority,
+    check_text,
+    check_texts,
+    check_thread_name,
+    read_note,
+)
 from .asker import SUMMARY_SECONDS, Asker
-from .compaction import Replacements, adopt, compact, refuse_wishes, refuse_words
-from .compiled import tell_size
-from .engine import CompactOptions, Flow, compact_by_model, compact_flow
+from .attempts import Attempt, attempts_up_to, record_attempt
+from .budget import Budget, check_budget
+from .compaction import (
+    Compaction,
+    Replacements,
+    adopt,
+    compact,
+    refuse_model_options,
+    refuse_own_summary,
+)
+from .compiled import CompiledContext, describe_size
+from .content import Content, DialogueContent, InstructionContent
+from .engine import CompactOptions, Flow, compact_flow, compact_with_model
 from .handle import Handle
+from .hooks import After, Before, Hooks, check_hook, hook_name
 from .importing import Progress
-from .info import CommitInfo
+from .info import CommitInfo, Stats, auto_note, read_info
+from .lineage import Blame, Version, written_messages
+from .lookup import RECALL_TOKENS, Hit, Moment, RecallPage, make_filter
+from .media_files import Attachment, read_attachments
 from .merge import MergePreview, Strategy
-from .preview import Preview
-from .recording import Recorder
-from .refs import Undone
-from .resolve import At, Name
+from .params import ToolLike, read_tools
+from .preview import Preview, land_or_preview, preview_state
+from .resolve import At, Name, check_ref_name, require_commit, resolve_commit, resolve_row
+from .sent import Sending, Sent, sent_entries, show_sent
+from .summaries import list_batches
 from .transfer import Imported, import_file
+from .undo import Undone
+from .usage import calibrate, read_usage
 
 IMPORTANCE = Importance()
 
@@ -38,13 +123,482 @@ Yes = Literal[True]
 
 
 @checked
-class Thread(Recorder):
-    """A handle on one thread of a store, standing on one branch; usable from any thread."""
+class Thread:
+    """One thread of a store, on one branch; may be used from any thread of the process."""
 
     def __init__(self, handle: Handle, *, owns_store: bool = True) -> None:
-        super().__init__(handle)
+        self._handle = handle
         self._owns_store = owns_store
         self._closed = False
+
+    # Properties and reading
+
+    @property
+    def name(self) -> str:
+        return self._handle.name
+
+    @property
+    def store(self) -> Store:
+        return self._handle.store
+
+    @property
+    def current(self) -> str:
+        """The current branch."""
+        return self._handle.branch
+
+    @property
+    def head(self) -> CommitInfo | None:
+        """The newest commit of the current branch."""
+        head = self._handle.head()
+        return None if head is None else self._handle.info(head)
+
+    def branches(self) -> dict[str, str]:
+        """Every branch and the id of its head."""
+        heads = read_branches(self._handle.store, self.name)
+        return {name: head.hex() for name, head in heads.items()}
+
+    def tags(self) -> dict[str, str]:
+        """Every tag and the id of its commit."""
+        tags = read_tags(self._handle.store, self.name)
+        return {name: id.hex() for name, id in tags.items()}
+
+    def compile(
+        self, at: At = None, *, last: int | None = None, reasoning: bool = False
+    ) -> CompiledContext:
+        """The messages that a commit stands for; by default, the head of the current branch.
+
+        `at` is a branch, a tag, an id, or a time (then the newest commit at that time). With
+        `last`, only that many messages are returned, and no more of a long thread is read than they
+        need.
+        """
+        check_count("last", last)
+        handle = self._handle
+        head = resolve_commit(handle, at)
+        tail = None if last is None else handle.tail(head, last, reasoning=reasoning)
+        return CompiledContext(
+            handle.view(head) if tail is None else lambda: handle.view(head),
+            handle.count,
+            head=head,
+            tail=tail,
+            last=last,
+            reasoning=reasoning,
+            configs=self._generation_configs,
+            source=handle.tokenizer,
+            calibrate=partial(calibrate, handle),
+        )
+
+    def log(self, limit: int | None = None) -> list[CommitInfo]:
+        """The commits of the current branch, newest first."""
+        check_count("limit", limit)
+        handle = self._handle
+        head = handle.head()
+        steps = [] if head is None else handle.store.walk(handle.name, head, limit=limit)
+        return [read_info(step, handle.count) for step in reversed(steps)]
+
+    @overload
+    def show(self, id: Name, *, sent: No = False) -> CommitInfo: ...
+    @overload
+    def show(self, id: Name, *, sent: Yes) -> Sent: ...
+    @overload
+    def show(self, id: Name, *, sent: bool) -> CommitInfo | Sent: ...
+    def show(self, id: Name, *, sent: bool = False) -> CommitInfo | Sent:
+        """One commit with its messages; for an answer with `sent`, the request that was sent.
+
+        For the id of a message, this is the newest commit of the branch that wrote it.
+        """
+        info = self._find_commit(id)
+        return show_sent(self._handle, info, self.compile) if sent else info
+
+    def _find_commit(self, name: Name) -> CommitInfo:
+        handle = self._handle
+        try:
+            return handle.info(require_commit(handle, name))
+        except NotFound:
+            row = resolve_row(handle, handle.view(handle.head()), name)
+        head = handle.head()
+        steps = [] if head is None else handle.store.walk(handle.name, head)
+        for step in reversed(steps):
+            if any(slot == row.id for slot, _ in written_messages(step)):
+                return read_info(step, handle.count)
+        raise NotFound("commit", str(name))
+
+    def diff(self, before: At, after: At = None) -> Diff:
+        """What changed between two commits or branches."""
+        old, new = (self._handle.view(resolve_commit(self._handle, at)) for at in (before, after))
+        return diff_rows(old.rows, new.rows, self._handle.count)
+
+    def search(
+        self,
+        query: str,
+        limit: int = lookup.LIMIT,
+        *,
+        role: str | None = None,
+        branch: str | None = None,
+        since: Moment = None,
+        until: Moment = None,
+        regex: bool = False,
+    ) -> list[Hit]:
+        """All messages that were ever in this thread and have all these words, live or not.
+
+        `role`, `branch` and times (a `datetime`, seconds, or ISO text) narrow it down. With
+        `regex`, the query is a regular expression of Python's `re`.
+        """
+        only = make_filter(role, branch, since, until, regex)
+        return lookup.search(self._handle, query, limit, only)
+
+    def recall(self, wanted: str, limit: int = lookup.LIMIT) -> list[Hit]:
+        """The originals of an id or a checkpoint, or the messages that have these words."""
+        return lookup.recall(self._handle, wanted, limit)
+
+    def recall_page(
+        self, wanted: str, *, tokens: int = RECALL_TOKENS, offset: int = 0
+    ) -> RecallPage:
+        """The same as one page of at most `tokens` tokens, with the offset of the next page."""
+        return lookup.recall_page(self._handle, wanted, tokens=tokens, offset=offset)
+
+    def blame(self, wanted: Name, limit: int = lineage.LIMIT) -> list[Blame]:
+        """Which commit wrote this text, or the message with this id; live messages first."""
+        return lineage.blame(self._handle, wanted, limit)
+
+    def edit_history(self, id: Name) -> list[Version]:
+        """Every version of a message, the original first; `restore` takes their numbers."""
+        return lineage.edit_history(self._handle, id)
+
+    def notes(self, about: Name | None = None) -> list[CommitInfo]:
+        """The notes on the branch and on everything merged into it, oldest first.
+
+        With `about`, only the notes on that commit or message.
+        """
+        handle = self._handle
+        head = handle.head()
+        target = None if about is None else self._noted_id(head, about).hex()
+        steps = [] if head is None else read_writers(handle.store, handle.name, head, ())
+        steps.sort(key=lambda step: step.commit.created)
+        notes = [read_info(s, handle.count) for s in steps if s.commit.kind == "note"]
+        return [
+            info
+            for info in notes
+            if "about" in info.metadata and target in (None, info.metadata["about"])
+        ]
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """The checkpoints of the current branch, oldest first."""
+        handle = self._handle
+        return [
+            block
+            for row in handle.view(handle.head()).rows
+            for block in row.message.blocks
+            if isinstance(block, Checkpoint) and handle.store.has_checkpoint(handle.name, block.id)
+        ]
+
+    def batches(self, at: At = None) -> list[SummaryBatch]:
+        """The current summaries, oldest first: what each covers, and the commit that made it."""
+        return list_batches(self._handle, resolve_commit(self._handle, at))
+
+    def attempts(self, at: At = None) -> list[Attempt]:
+        """The stopped, truncated and failed answers of the branch, oldest first.
+
+        With `at`, only those at that commit and its ancestors.
+        """
+        return attempts_up_to(self._handle, at)
+
+    def stats(self) -> Stats:
+        """Figures of the thread and its current branch."""
+        handle = self._handle
+        view = handle.view(handle.head())
+        visible = sum(shows(row) for row in view.rows)
+        priorities: dict[str, int] = {}
+        for row in view.rows:
+            priorities[row.priority] = priorities.get(row.priority, 0) + 1
+        return Stats(
+            thread=handle.name,
+            branch=handle.branch,
+            branches=len(read_branches(handle.store, handle.name)),
+            commits=handle.store.count(handle.name),
+            messages=visible,
+            hidden=len(view.rows) - visible,
+            tokens=view.tokens(handle.count),
+            priorities=priorities,
+        )
+
+    def _generation_configs(self, commits: Sequence[Id]) -> dict[Id, JsonObject]:
+        """How the answers of these commits were generated, if that was recorded."""
+        steps = self._handle.store.read_commits(self.name, commits)
+        infos = [(step.commit.id, read_info(step, self._handle.count)) for step in steps]
+        return {id: i.generation_config for id, i in infos if i.generation_config is not None}
+
+    # Hooks, budget, listeners
+
+    def before(self, hook: Before) -> Before:
+        """Call this function before every commit: it raises to stop it, or returns another draft.
+
+        Hooks run in the order in which they were added, and again if another writer was first.
+        Commits made inside a hook run no hooks. Returns the hook, so this is also a decorator.
+        """
+        self._handle.before.append(check_hook(hook))
+        return hook
+
+    def after(self, hook: After) -> After:
+        """Call this function after every commit that this handle writes.
+
+        An error in it does not undo the commit. It is issued as a `HookWarning`, and is in the
+        `hook_errors` of the returned commit.
+        """
+        self._handle.after.append(check_hook(hook))
+        return hook
+
+    @property
+    def hooks(self) -> Hooks:
+        """The hooks of this handle, in order."""
+        return Hooks(tuple(self._handle.before), tuple(self._handle.after))
+
+    def remove_hook(self, hook: Before | After) -> None:
+        """Remove a hook; raises `NotFound` if it was not added."""
+        handle = self._handle
+        if hook not in handle.before and hook not in handle.after:
+            raise NotFound("hook", hook_name(hook))
+        handle.before[:] = [other for other in handle.before if other != hook]
+        handle.after[:] = [other for other in handle.after if other != hook]
+
+    @property
+    def budget(self) -> Budget | None:
+        """The limit on the compiled size of this handle's thread; assign another, or `None`."""
+        return self._handle.budget
+
+    @budget.setter
+    def budget(self, budget: Budget | None) -> None:
+        self._handle.budget = check_budget(budget)
+
+    def listen(self, callback: Callable[[SystemMessage], None]) -> None:
+        """Call this function with every event of the thread."""
+        self._handle.listeners.append(callback)
+
+    # Appending
+
+    def commit(
+        self,
+        content: Content | JsonObject,
+        note: str | None = None,
+        *,
+        message: str | None = None,
+        metadata: JsonObject | None = None,
+        generation_config: JsonObject | None = None,
+        priority: Priority = "normal",
+        reminder: str | None = None,
+    ) -> CommitInfo:
+        """Append one of the eight content types, or a dict with `content_type`.
+
+        Without a note, the note is `"<type>: <preview>"`. An empty note stays empty.
+        """
+        draft = content_draft(
+            content,
+            note=read_note(note, message),
+            metadata=metadata,
+            generation_config=generation_config,
+            priority=priority,
+            reminder=reminder,
+        )
+        return append(self._handle, draft)
+
+    def system(
+        self,
+        text: str,
+        *,
+        note: str | None = None,
+        message: str | None = None,
+        metadata: JsonObject | None = None,
+    ) -> CommitInfo:
+        """Append an instruction."""
+        return self.commit(InstructionContent(text), read_note(note, message), metadata=metadata)
+
+    def user(
+        self,
+        text: str,
+        *,
+        attach: Attachment | Iterable[Attachment] | None = None,
+        name: str | None = None,
+        reminder: str | None = None,
+        note: str | None = None,
+        message: str | None = None,
+        metadata: JsonObject | None = None,
+    ) -> CommitInfo:
+        """Append a message of the user.
+
+        `attach` are the paths of files to send with it: images, PDF and text files, audio. They are
+        read now and stored in the thread; their type is detected from their content. Raises
+        `ThreadError` with the file's name if it is missing, larger than 20 MB, or of a type that no
+        model reads.
+        """
+        content = DialogueContent("user", text, name)
+        note = read_note(note, message)
+        media = read_attachments(attach)
+        if not media:
+            return self.commit(content, note, metadata=metadata, reminder=reminder)
+        draft = content_draft(content, note=note, metadata=metadata, reminder=reminder, media=media)
+        return append(self._handle, draft)
+
+    def assistant(
+        self,
+        answer: Any,
+        *,
+        name: str | None = None,
+        note: str | None = None,
+        message: str | None = None,
+        metadata: JsonObject | None = None,
+        generation_config: JsonObject | None = None,
+        sent: Sending | None = None,
+    ) -> CommitInfo:
+        """Append an answer: a text, or any vendor's whole response with everything in it.
+
+        `sent` is the request that it answers: what `to_*_params` returned, or a `SentRequest` with
+        the bytes. With it, `show(id, sent=True)` can later return what the model was sent.
+        """
+        check_texts(name=name)
+        check_objects(metadata=metadata, generation_config=generation_config)
+        note = read_note(note, message)
+        metadata, attachments = sent_entries(self._handle, metadata, sent)
+        if isinstance(answer, str):
+            content = DialogueContent("assistant", answer, name)
+            if not attachments:
+                return self.commit(
+                    content, note, metadata=metadata, generation_config=generation_config
+                )
+            draft = content_draft(
+                content,
+                note=note,
+                metadata=metadata,
+                generation_config=generation_config,
+                attachments=attachments,
+            )
+            return append(self._handle, draft)
+        response = read_answer(answer)
+        draft = Draft(
+            "append",
+            Append("dialogue"),
+            (response.message, *attachments),
+            auto_note("dialogue", response.message.text) if note is None else note,
+            metadata,
+            generation_config or describe_generation(response),
+            response.usage,
+        )
+        return append(self._handle, draft, checkpoint=False)
+
+    def tool_result(
+        self,
+        call_id: str,
+        content: str | Sequence[Block] = "",
+        is_error: bool = False,
+        *,
+        reminder: str | None = None,
+        note: str | None = None,
+        message: str | None = None,
+        metadata: JsonObject | None = None,
+    ) -> CommitInfo:
+        """Append the result of one tool call as a turn of its own."""
+        check_text("call_id", call_id)
+        failed = check_flag("is_error", is_error) or None
+        result = ToolResult(call_id, result_blocks(content), failed)
+        note = read_note(note, message)
+        return self.tool_results([result], reminder=reminder, note=note, metadata=metadata)
+
+    def tool_results(
+        self,
+        results: Sequence[ToolResult],
+        *,
+        text: str | None = None,
+        reminder: str | None = None,
+        note: str | None = None,
+        message: str | None = None,
+        metadata: JsonObject | None = None,
+    ) -> CommitInfo:
+        """Append all results of one turn as one message: results, text, reminder, checkpoint."""
+        note = read_note(note, message)
+        draft = results_draft(results, note=note, metadata=metadata, text=text, reminder=reminder)
+        return append(self._handle, draft)
+
+    def commit_message(
+        self,
+        entry: Message,
+        *,
+        note: str | None = None,
+        message: str | None = None,
+        metadata: JsonObject | None = None,
+        generation_config: JsonObject | None = None,
+        usage: Any = None,
+        priority: Priority = "normal",
+        kind: str = "dialogue",
+        sent: Sending | None = None,
+    ) -> CommitInfo:
+        """Append a `Message` exactly as it is, without an automatic note or a checkpoint.
+
+        `sent` is as for `assistant`.
+        """
+        check_objects(metadata=metadata, generation_config=generation_config)
+        check_priority(priority)
+        note = read_note(note, message)
+        metadata, attachments = sent_entries(self._handle, metadata, sent)
+        op = Append(kind, priority)
+        entries = (entry, *attachments)
+        draft = Draft("append", op, entries, note, metadata, generation_config, usage)
+        return append(self._handle, draft, checkpoint=False)
+
+    def record_attempt(
+        self,
+        message: Message | Response | None,
+        *,
+        error: ApiError | None = None,
+        reason: str | None = None,
+        at: At = None,
+    ) -> Attempt:
+        """Record an answer that was stopped, truncated or failed, beside the commit it answers.
+
+        The state is `partial` if `message` has any content, else `failed`. The commit is `at`, or
+        the head. No branch changes. A complete answer is appended with `assistant` instead.
+        """
+        return record_attempt(self._handle, message, error=error, reason=reason, at=at)
+
+    def record_usage(self, usage: Usage | Mapping[str, Any]) -> CommitInfo:
+        """Record the tokens that a vendor reported for everything so far.
+
+        `CompiledContext.calibrated` corrects its estimate with it. No model sees it.
+        """
+        reported = read_usage(usage)
+
+        def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
+            if head is None:
+                raise ThreadError("an empty thread has used nothing")
+            note = f"usage {reported.input}+{reported.output}"
+            return Draft("note", Rewrite(), (), note, usage=reported), ()
+
+        return self._handle.land("note", plan)
+
+    def setup(self, tools: Sequence[ToolLike] = (), params: Params | None = None) -> CommitInfo:
+        """Set the tools and parameters of requests made from here on.
+
+        A tool is a function with type hints, a vendor's dict, or a `Tool`.
+        """
+        op = Setup(read_tools(tools), params or Params())
+        return self._handle.land("setup", lambda _: (Draft("setup", op), ()))
+
+    @contextmanager
+    def batch(self) -> Generator[Self]:
+        """Write everything inside as one transaction; an exception rolls all of it back.
+
+        A nested batch is rolled back by itself, so the outer one may catch its exception.
+        """
+        handle = self._handle
+        with handle.lock:
+            within, handle.batching = handle.batching, True
+            try:
+                with handle.restoring_branch(), handle.store.transaction():
+                    yield self
+            except BaseException:
+                handle.forget_views()
+                raise
+            finally:
+                handle.batching = within
+
+    # Editing
 
     @overload
     def edit(
@@ -52,6 +606,7 @@ class Thread(Recorder):
         id: Name,
         text: str,
         *,
+        note: str | None = None,
         message: str | None = None,
         metadata: JsonObject | None = None,
         preview: No = False,
@@ -65,12 +620,20 @@ class Thread(Recorder):
         id: Name,
         text: str,
         *,
+        note: str | None = None,
         message: str | None = None,
         metadata: JsonObject | None = None,
         preview: bool = False,
     ) -> CommitInfo | Preview:
-        """Give a message other words; its calls and media stay, and so does its id."""
-        return edits.edit(self._handle, id, text, note=message, metadata=metadata, preview=preview)
+        """Replace the text of a message; its calls, media and id stay."""
+        check_text("text", text)
+        check_objects(metadata=metadata)
+        note = read_note(note, message)
+
+        def change(row: Row) -> Row:
+            return structs.replace(row, message=edit_text(row.message, text))
+
+        return self._change_row("edit", id, change, note, metadata, preview)
 
     @overload
     def restore(self, id: Name, version: int = 0, *, preview: No = False) -> CommitInfo: ...
@@ -79,12 +642,36 @@ class Thread(Recorder):
     @overload
     def restore(self, id: Name, version: int = 0, *, preview: bool) -> CommitInfo | Preview: ...
     def restore(self, id: Name, version: int = 0, *, preview: bool = False) -> CommitInfo | Preview:
-        """Give a message the words of one of its versions, the original by default."""
-        return edits.restore(self._handle, id, version, preview=preview)
+        """Restore a version of a message with everything in it; by default, the original."""
+        handle = self._handle
+        row = resolve_row(handle, handle.view(handle.head()), id)
+        versions = lineage.read_versions(handle, row.id)
+        if not 0 <= version < len(versions):
+            raise ThreadError(f"there is no version {version}: {id} has 0 to {len(versions) - 1}")
+        original = versions[version]
+
+        def change(row: Row) -> Row:
+            return structs.replace(row, message=original.message)
+
+        note, record = f"restore version {version}", {"restores": original.commit}
+        return self._change_row("edit", id, change, note, record, preview)
 
     def directive(self, name: str, text: str) -> CommitInfo:
-        """Tell the model something under a name; the same name again says it anew, in place."""
-        return edits.directive(self._handle, name, text)
+        """Add a named instruction, or replace the one with that name in place."""
+        if not check_name("name", name).strip():
+            raise ThreadError("a directive needs a name")
+        check_text("text", text)
+        instruction = Message("system", (Text(text),), name=name)
+        note = f"directive {name}"
+
+        def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
+            for row in self._handle.view(head).rows:
+                if row.message.name == name and is_system(row.message) and row.id is not None:
+                    op = Rewrite(change=(Change(row.id, 0, "pinned"),))
+                    return Draft("edit", op, (instruction,), note), ()
+            return Draft("append", Append("instruction", "pinned"), (instruction,), note), ()
+
+        return self._handle.land("directive", plan)
 
     @overload
     def annotate(self, id: Name, priority: Priority, *, preview: No = False) -> CommitInfo: ...
@@ -95,49 +682,148 @@ class Thread(Recorder):
     def annotate(
         self, id: Name, priority: Priority, *, preview: bool = False
     ) -> CommitInfo | Preview:
-        """Give a message another priority, on this branch."""
-        return edits.annotate(self._handle, id, priority, preview=preview)
+        """Change the priority of a message on this branch."""
+        check_priority(priority)
+
+        def change(row: Row) -> Row:
+            return structs.replace(row, priority=priority)
+
+        return self._change_row("annotate", id, change, None, None, preview)
 
     def pin(self, id: Name) -> CommitInfo:
-        """The message must survive every compaction, byte by byte."""
+        """Pin a message: it survives every compaction, byte by byte."""
         return self.annotate(id, "pinned")
 
     def skip(self, id: Name) -> CommitInfo:
-        """Leave the message out of what is sent, until `annotate` says otherwise."""
+        """Hide a message from the model until `annotate` changes its priority."""
         return self.annotate(id, "skip")
 
     def note(self, about: Name, text: str) -> CommitInfo:
-        """Say something beside a commit or a message, for people only."""
-        return edits.note(self._handle, about, text)
+        """Write a note on a commit or a message, for people only; no model sees it.
+
+        A note is a commit that changes no message, so it can be undone and exported like any other.
+        """
+        if not check_text("text", text).strip():
+            raise ThreadError("a note needs a text")
+
+        def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
+            target = self._noted_id(head, about)
+            return Draft("note", Rewrite(), (), text, {"about": target.hex()}), ()
+
+        return self._handle.land("note", plan)
+
+    def _noted_id(self, head: Id | None, name: Name) -> Id:
+        """The message with this name, or else the commit."""
+        try:
+            row = resolve_row(self._handle, self._handle.view(head), name)
+        except NotFound:
+            return require_commit(self._handle, name)
+        assert row.id is not None
+        return row.id
+
+    def _change_row(
+        self,
+        kind: CommitKind,
+        name: Name,
+        change: Callable[[Row], Row],
+        note: str | None,
+        metadata: JsonObject | None,
+        preview: bool,
+    ) -> CommitInfo | Preview:
+        """Commit a change of one row. The row is looked up again if the head has moved."""
+        handle = self._handle
+
+        def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
+            old = resolve_row(handle, handle.view(head), name)
+            assert old.id is not None
+            new = change(old)
+            is_edit = new.message != old.message
+            priority = None if new.priority == old.priority else new.priority
+            op = Rewrite(change=(Change(old.id, 0 if is_edit else None, priority),))
+            return Draft(kind, op, (new.message,) if is_edit else (), note, metadata), ()
+
+        return land_or_preview(handle, kind, plan, preview)
+
+    # Branches and tags
 
     def branch(self, name: str, at: At = None) -> CommitInfo:
-        """Give a commit a second name to go on from; does not switch."""
-        return refs.branch(self._handle, name, at)
+        """Create a branch at a commit, without switching to it."""
+        handle = self._handle
+        check_ref_name(name)
+        target = resolve_commit(handle, at)
+        if target is None:
+            raise ThreadError("an empty thread cannot be branched")
+        with handle.changing_refs():
+            self._check_new_branch(name)
+            handle.move_ref("branch", name, None, target)
+        return handle.info(target)
 
     def fork(self, name: str, at: At = None) -> "Thread":
-        """A handle of its own on a new branch that begins here, or at another commit.
+        """Create a branch and return a new `Thread` on it.
 
-        Handles share nothing but the store, so each agent or task can have its own. A fork starts
-        with the hooks, the budget and the listeners of this handle; close this one last, because
-        the store belongs to it.
+        Handles share nothing but the store, so each agent or task can have its own. The fork starts
+        with the hooks, budget and listeners of this handle. Close this handle last, because the
+        store belongs to it.
         """
-        return Thread(refs.fork(self._handle, name, at), owns_store=False)
+        check_ref_name(name)
+        if resolve_commit(self._handle, at) is not None:
+            self.branch(name, at)
+        else:
+            self._check_new_branch(name)
+        return Thread(self._handle.on_branch(name), owns_store=False)
+
+    def _check_new_branch(self, name: str) -> None:
+        if self._handle.store.read_ref(self.name, name) is not None:
+            raise ThreadError(f"branch {name!r} is there already")
 
     def delete_branch(self, name: str) -> CommitInfo:
-        """Forget a branch's name; its commits stay."""
-        return refs.delete_branch(self._handle, name)
+        """Delete a branch; its commits stay, and `undo` brings it back."""
+        handle = self._handle
+        if name == handle.branch:
+            raise ThreadError(f"branch {name!r} is the current branch; switch to another first")
+        with handle.changing_refs():
+            head = handle.store.read_ref(handle.name, name)
+            if head is None:
+                raise NotFound("branch", name)
+            handle.move_ref("delete", name, head, None)
+        return handle.info(head)
 
     def switch(self, name: str) -> CommitInfo | None:
-        """Stand on another branch."""
-        return refs.switch(self._handle, name)
+        """Switch to another branch, for this handle and for handles opened later."""
+        handle = self._handle
+        with handle.changing_refs():
+            head = handle.store.read_ref(handle.name, name)
+            record = handle.store.read_thread(handle.name)
+            known = {handle.branch, "" if record is None else record.head}
+            if head is None and name not in known:
+                raise NotFound("branch", name)
+            if name != handle.branch:
+                handle.log_operation("switch", name, head, head, handle.branch)
+                handle.branch = name
+        return None if head is None else handle.info(head)
 
     def tag(self, name: str, at: At = None) -> CommitInfo:
         """Give a commit a name that does not move."""
-        return refs.tag(self._handle, name, at)
+        handle = self._handle
+        check_ref_name(name, "tag")
+        with handle.changing_refs():
+            target = resolve_commit(handle, at)
+            if target is None:
+                raise ThreadError("an empty thread cannot be tagged")
+            if handle.store.read_ref(handle.name, TAG + name) is not None:
+                raise ThreadError(f"tag {name!r} is there already")
+            handle.move_ref("tag", TAG + name, None, target)
+        return handle.info(target)
 
     def untag(self, name: str) -> CommitInfo:
-        """Forget a tag; its commit stays."""
-        return refs.untag(self._handle, name)
+        """Delete a tag; its commit stays."""
+        handle = self._handle
+        with handle.changing_refs():
+            target = handle.store.read_ref(handle.name, TAG + name)
+            if target is None:
+                raise NotFound("tag", name)
+            handle.move_ref("untag", TAG + name, target, None)
+        return handle.info(target)
 
     @overload
     def reset(self, at: At, *, preview: No = False) -> CommitInfo: ...
@@ -146,8 +832,19 @@ class Thread(Recorder):
     @overload
     def reset(self, at: At, *, preview: bool) -> CommitInfo | Preview: ...
     def reset(self, at: At, *, preview: bool = False) -> CommitInfo | Preview:
-        """Let the branch point at another commit; `undo` brings it back."""
-        return refs.reset(self._handle, at, preview=preview)
+        """Move the current branch to another commit; `undo` moves it back."""
+        handle = self._handle
+        if at is None:
+            raise WrongValue("at", "must name a commit: `clear()` empties the branch")
+        with handle.lock, handle.store.transaction():
+            target = resolve_commit(handle, at)
+            if target is None:
+                raise ThreadError("an empty thread cannot be reset")
+            if preview:
+                return preview_state(handle, "reset", handle.view(target))
+            if target != handle.head():
+                handle.move_ref("reset", handle.branch, handle.head(), target)
+            return handle.info(target)
 
     @overload
     def clear(self, *, preview: No = False) -> CommitInfo | None: ...
@@ -156,16 +853,29 @@ class Thread(Recorder):
     @overload
     def clear(self, *, preview: bool) -> CommitInfo | Preview | None: ...
     def clear(self, *, preview: bool = False) -> CommitInfo | Preview | None:
-        """Empty the branch; `undo` brings everything back.
+        """Empty the current branch; `undo` brings everything back.
 
-        The result is the commit that the branch pointed at, `None` where it was empty. Other
-        branches and tags stay.
+        Returns the old head, or `None` if the branch was empty. Other branches and tags stay.
         """
-        return refs.clear(self._handle, preview=preview)
+        handle = self._handle
+        with handle.lock, handle.store.transaction():
+            head = handle.head()
+            if preview:
+                return preview_state(handle, "clear", handle.view(None))
+            if head is None:
+                return None
+            handle.move_ref("clear", handle.branch, head, None)
+            return handle.info(head)
 
     @overload
-    def merge(  # pyright: ignore[reportOverlappingOverload] - of all words `ask` alone gives both
-        self, branch: str, strategy: Literal["ask"], preview: No = False
+    def merge(  # pyright: ignore[reportOverlappingOverload] - only `ask` can return a preview
+        self,
+        branch: str,
+        strategy: Literal["ask"],
+        preview: No = False,
+        *,
+        note: str | None = None,
+        message: str | None = None,
     ) -> CommitInfo | MergePreview: ...
     @overload
     def merge(
@@ -176,6 +886,8 @@ class Thread(Recorder):
         *,
         text: str | None = None,
         settle: Literal["ask"],
+        note: str | None = None,
+        message: str | None = None,
     ) -> CommitInfo | MergePreview: ...
     @overload
     def merge(
@@ -186,6 +898,8 @@ class Thread(Recorder):
         *,
         text: str | None = None,
         settle: Strategy = None,
+        note: str | None = None,
+        message: str | None = None,
     ) -> CommitInfo: ...
     @overload
     def merge(
@@ -206,6 +920,8 @@ class Thread(Recorder):
         preview: bool,
         text: str | None = None,
         settle: Strategy = None,
+        note: str | None = None,
+        message: str | None = None,
     ) -> CommitInfo | MergePreview: ...
     def merge(
         self,
@@ -215,21 +931,24 @@ class Thread(Recorder):
         *,
         text: str | None = None,
         settle: Strategy = None,
+        note: str | None = None,
+        message: str | None = None,
     ) -> CommitInfo | MergePreview:
-        """Bring a branch home: our new messages, then theirs; raises `MergeConflict`.
+        """Merge a branch: our new messages, then theirs; raises `MergeConflict`.
 
-        `strategy` settles conflicts: `ours`, `theirs`, `concat`, an answer for each by its id, a
-        function that answers, or `ask`, which gives the conflicts back and lands nothing. The
-        setup is one more place where sides may disagree; its id is `setup`. So is a call that both
-        sides answered differently (`ResultConflict`); its id is the call's.
+        `strategy` resolves conflicts: `ours`, `theirs`, `concat`, a mapping from conflict id to an
+        answer, a function that answers, or `ask`, which returns the conflicts and writes nothing.
+        The setup can conflict too; its id is `setup`. So can a call that both sides answered
+        differently (`ResultConflict`); its id is that of the call.
 
-        `squash` brings the result home as one message, the branch's last answer or `text`, and
-        with it what the branch did to messages that both have; `settle` is then what the strategy
-        is to a merge. What the branch folded, and its setup, stay there.
+        The strategy `squash` adds the result of the branch as one message: its last answer, or
+        `text`. It also merges what the branch did to shared messages; `settle` is then the strategy
+        for conflicts. What the branch compacted, and its setup, are not taken over.
         """
+        note = read_note(note, message)
         if preview:
             return merge.preview_merge(self._handle, branch, strategy, text=text, settle=settle)
-        return merge.merge(self._handle, branch, strategy, text=text, settle=settle)
+        return merge.merge(self._handle, branch, strategy, text=text, settle=settle, note=note)
 
     @overload
     def rebase(self, onto: At, strategy: Strategy = None, *, preview: No = False) -> CommitInfo: ...
@@ -242,7 +961,7 @@ class Thread(Recorder):
     def rebase(
         self, onto: At, strategy: Strategy = None, *, preview: bool = False
     ) -> CommitInfo | Preview:
-        """Say this branch's own commits again behind another; messages keep their ids."""
+        """Apply this branch's own commits on top of another commit; messages keep their ids."""
         return rebase.rebase(self._handle, onto, strategy, preview=preview)
 
     @overload
@@ -258,11 +977,19 @@ class Thread(Recorder):
     def cherry_pick(
         self, id: Name, strategy: Strategy = None, *, preview: bool = False
     ) -> CommitInfo | Preview:
-        """Say one commit of another branch again here; its message keeps its id."""
+        """Apply one commit of another branch here; its message keeps its id."""
         return rebase.cherry_pick(self._handle, id, strategy, preview=preview)
 
     @overload
-    def revert(self, id: Name, strategy: Strategy = None, *, preview: No = False) -> CommitInfo: ...
+    def revert(
+        self,
+        id: Name,
+        strategy: Strategy = None,
+        *,
+        note: str | None = None,
+        message: str | None = None,
+        preview: No = False,
+    ) -> CommitInfo: ...
     @overload
     def revert(self, id: Name, strategy: Strategy = None, *, preview: Yes) -> Preview: ...
     @overload
@@ -270,31 +997,120 @@ class Thread(Recorder):
         self, id: Name, strategy: Strategy = None, *, preview: bool
     ) -> CommitInfo | Preview: ...
     def revert(
-        self, id: Name, strategy: Strategy = None, *, preview: bool = False
+        self,
+        id: Name,
+        strategy: Strategy = None,
+        *,
+        note: str | None = None,
+        message: str | None = None,
+        preview: bool = False,
     ) -> CommitInfo | Preview:
-        """Take back one compaction, edit or merge, and keep what came after."""
-        return edits.revert(self._handle, id, strategy, preview=preview)
+        """Undo one compaction, edit or merge, and keep what came after."""
+        note = read_note(note, message)
+        return rebase.revert(self._handle, id, strategy, note=note, preview=preview)
 
     def undo(self, *, turn: bool = False) -> Undone:
-        """Take back the last operation on this handle's branch; the result says which.
+        """Undo the last operation on the current branch; the result says which.
 
-        With `turn`, where the last operation appended a message, everything back to the user's
-        last message goes, and that message with it; any other operation goes alone.
+        With `turn`, if the last operation appended a message, everything back to and including the
+        user's last message is undone. Any other operation is undone alone.
 
-        That is the newest operation that moved this branch, whoever did it: a commit, a merge, a
-        reset. What this handle itself did from here to other names counts too: a switch, a branch
-        or tag that it made or deleted, unless that branch has gone on since. A handle that was
-        opened without `branch=` inherits those that were done before it was opened. Other branches
-        stay as they are. Raises `ThreadError` where nothing is left.
+        The last operation is the newest one that moved this branch, whoever did it: a commit, a
+        merge, a reset. A switch, and a branch or tag that this handle created or deleted from here,
+        count too, unless that branch has moved since. A handle that was opened without `branch=`
+        may also undo those from before it was opened. Other branches never change. Raises
+        `ThreadError` if there is nothing to undo.
         """
-        return refs.undo(self._handle, turn=turn)
+        return undo.undo(self._handle, turn=turn)
 
     def redo(self, *, turn: bool = False) -> Undone:
-        """Take back the last undo on this branch, if nothing else was done on it since.
+        """Redo what was undone last on this branch, unless something else was done on it since.
 
-        With `turn`, one undone operation and all behind it up to the user's next message.
+        With `turn`, redo one operation and those after it up to the user's next message.
         """
-        return refs.redo(self._handle, turn=turn)
+        return undo.redo(self._handle, turn=turn)
+
+    # Compaction
+
+    @overload
+    def compact(
+        self,
+        replacements: Replacements,
+        *,
+        strip: Strip = "all",
+        call_id: str | None = None,
+        retain: Sequence[str] = (),
+        trigger: Trigger = "manual",
+        note: str | None = None,
+        message: str | None = None,
+        preview: bool = False,
+    ) -> CompactResult:
+        """Replace ranges between checkpoints with summaries.
+
+        `strip` says which kept messages lose reminders and thinking: all of them, or only those
+        after the first range begins. `call_id` is the agent's own `compact` call.
+        """
+
+    @overload
+    def compact(
+        self,
+        *,
+        model: str | Asker,
+        budget: int | None = None,
+        keep: int | None = None,
+        prompt: str | None = None,
+        verbatim: int = 0,
+        scorer: Scorer = IMPORTANCE,
+        force: bool = True,
+        fallback: bool | None = None,
+        timeout: float | None = SUMMARY_SECONDS,
+        retain: Sequence[str] = (),
+        trigger: Trigger = "manual",
+        note: str | None = None,
+        message: str | None = None,
+        preview: bool = False,
+    ) -> CompactResult:
+        """Replace old turns with a summary that a model writes.
+
+        - `model`: a model's name, or an `Asker`.
+        - `prompt`: the instructions for the summary.
+        - `verbatim`: tokens of old messages that stay as they are: the most important ones by
+          `scorer`, and those marked as important.
+        - `force=False`: refuse a summary that saves nothing.
+        - `fallback`: if the model fails, try a shorter summary, then an extract, then a cut. On by
+          default with a `budget`.
+        - `timeout`: seconds for one request.
+        """
+
+    @overload
+    def compact(
+        self,
+        *,
+        summary: str,
+        keep: int | None = None,
+        budget: int | None = None,
+        retain: Sequence[str] = (),
+        trigger: Trigger = "manual",
+        note: str | None = None,
+        message: str | None = None,
+        preview: bool = False,
+    ) -> CompactResult:
+        """Replace old turns with your own summary: all but the last `keep` exchanges (one)."""
+
+    @overload
+    def compact(
+        self,
+        *,
+        budget: int | None = None,
+        keep: int | None = None,
+        retain: Sequence[str] = (),
+        trigger: Trigger = "manual",
+        note: str | None = None,
+        message: str | None = None,
+        preview: bool = False,
+    ) -> CompactResult:
+        """Replace old turns with an extract, so that the thread fits `budget` tokens, or so that
+        `keep` recent exchanges stay as they are."""
 
     def compact(
         self,
@@ -315,34 +1131,37 @@ class Thread(Recorder):
         force: bool = True,
         fallback: bool | None = None,
         timeout: float | None = SUMMARY_SECONDS,
+        note: str | None = None,
+        message: str | None = None,
     ) -> CompactResult:
-        """Fold ranges into summaries, or old turns into an extract that fits a budget.
+        """Replace ranges, or old turns, with summaries.
 
-        An exchange (what the user typed, up to what the user types next) is folded whole or not.
-        `keep` is how many recent ones stay word for word, the last one in any case; with `summary`
-        these words stand for all before them (without `keep`, for all but the last exchange).
-        Setup and pins stay. `BudgetExceeded` says what it takes where a budget is too small for
-        what must stay and a summary of the rest. Refused where a text that is to be `retain`ed
-        would be lost.
+        There are four modes, each with its own arguments:
 
-        With `model` (a name, or anything that can be asked) that model writes the summary, told
-        how by `prompt`; what it makes up is left out, and what it forgets is put back. So many
-        tokens of old turns as `verbatim` says stay in their places, those that matter most by the
-        `scorer` and those that are marked as important. A preview
-        then asks nobody, and says the most that it can come to. Without `force` a fold that saves
-        nothing is refused. A request for a summary that takes more than `timeout` seconds is given
-        up.
+        - `replacements`: your own summaries for ranges between checkpoints.
+        - `model`: a summary that a model writes.
+        - `summary`: your own summary of all old turns.
+        - `budget` or `keep`: an extract without a model.
 
-        With a `budget`, a model that writes no summary does not stop the compaction: a shorter
-        summary is asked for, then an extract is made, then a cut; `fallback=False` raises instead,
-        and `fallback=True` does the same without a budget. If all fails, the thread is as it was.
+        An exchange (a message of the user, up to the next one) is replaced whole or not at all.
+        `keep` is the number of recent exchanges that stay as they are; the last one always stays.
+        The setup and pins stay too. A text in `retain` must still be there afterwards; otherwise
+        the compaction is refused. If a budget is too small for what must stay and a summary of the
+        rest, `BudgetExceeded` says how much is needed.
 
-        Tool results that no answer has read yet are never folded by a budget, `keep` or a model.
-        Where they do not fit a budget they are shortened, with a handle for `recall`.
+        What a model makes up is removed from its summary, and names that it forgets are added. With
+        a `budget`, a failing model does not stop the compaction: a shorter summary is requested,
+        then an extract is made, then a cut. `fallback=False` raises instead; `fallback=True` does
+        the same without a budget. If every step fails, the thread is unchanged. A preview asks no
+        model and gives an upper bound.
+
+        Tool results that no answer has read yet are never replaced by a budget, `keep` or a model.
+        If they do not fit a budget they are shortened, with a handle for `recall`.
         """
+        note = read_note(note, message)
         if model is not None:
-            refuse_words(replacements, summary)
-            wish = CompactOptions(
+            refuse_own_summary(replacements, summary)
+            options = CompactOptions(
                 budget=budget,
                 keep=keep,
                 prompt=prompt,
@@ -352,69 +1171,86 @@ class Thread(Recorder):
                 scorer=scorer,
                 force=force,
                 fallback=fallback,
+                note=note,
             )
-            return compact_by_model(self._handle, model, wish, preview, timeout)
-        refuse_wishes(prompt, verbatim)
+            return compact_with_model(self._handle, model, options, preview, timeout)
+        refuse_model_options(prompt, verbatim)
         return compact(
-            self._handle,
+            Compaction(handle=self._handle, trigger=trigger, retain=retain, note=note),
             replacements,
             budget=budget,
             keep=keep,
             summary=summary,
             strip=strip,
-            preview=preview,
             call_id=call_id,
-            trigger=trigger,
-            retain=retain,
+            preview=preview,
         )
 
-    def compacting(self, model: Model | None, wish: CompactOptions) -> Flow:
-        """The compaction by a model as a flow, for whoever asks models themselves: it yields
-        requests, is sent a response, an error or `Stopped` for each, and lands at its end. Without
-        a model it asks nobody."""
-        return compact_flow(self._handle, model, wish)
+    def compacting(self, model: Model | None, options: CompactOptions) -> Flow:
+        """The compaction with a model as a generator, for callers that ask models themselves.
+
+        It yields requests. Send it a response, an error or `Stopped` for each; it commits at the
+        end. Without a model it yields nothing.
+        """
+        return compact_flow(self._handle, model, options)
 
     def adopt(
         self,
         messages: Sequence[Message],
         *,
         summary: int,
+        note: str | None = None,
         message: str | None = None,
         metadata: JsonObject | None = None,
     ) -> CommitInfo:
-        """Go on with the list that a client's own compaction left; `summary` is the place of its
-        summary. It lands as a compaction: what the list says again keeps its line, and a revert
-        brings the rest back."""
-        return adopt(self._handle, messages, summary, note=message, metadata=metadata)
+        """Take over the list that a client's own compaction left, as a compaction.
+
+        `summary` is the index of the client's summary. Messages that the list repeats keep their
+        ids, and a revert brings the rest back.
+        """
+        note = read_note(note, message)
+        return adopt(self._handle, messages, summary, note=note, metadata=metadata)
+
+    # The thread as a whole
 
     def import_bytes(
         self, data: bytes, *, format: str | None = None, progress: Progress | None = None
     ) -> Imported:
-        """Take a file into this thread: a session, a rollout, a list of messages.
+        """Import a file into this thread: a session, a rollout, or a list of messages.
 
-        All that is new passes the hooks, and each branch the budget; where one refuses, nothing
-        is written. Twice is the same as once.
+        New messages pass the hooks, and each branch the budget. If one refuses, nothing is written.
+        Importing the same file twice changes nothing.
         """
         return import_file(self._handle, data, format, progress)
 
     def rename(self, name: str) -> None:
-        """Give the thread another name; branches, tags, attempts and what leads to it follow.
+        """Rename the thread, with its branches, tags and attempts.
 
-        Other handles on the old name find no thread any more, and say so.
+        Other handles on the old name raise an error from then on.
         """
-        removing.rename(self._handle, name)
+        check_thread_name(name)
+        handle = self._handle
+        with handle.lock:
+            if name == handle.name:
+                return
+            try:
+                handle.store.rename_thread(handle.name, name)
+            except StoreError as error:
+                raise ThreadError(str(error)) from None
+            handle.name = name
 
     def delete(self) -> None:
-        """Take the thread away: it is not listed, searched or matched any more, and its name is
-        free. `weft.undelete(store, name)` brings it back until `gc` drops it for good."""
-        removing.delete(self._handle)
+        """Delete the thread: it is no longer listed, searched or matched, and its name is free.
 
-    def listen(self, callback: Callable[[SystemMessage], None]) -> None:
-        """Call this with every event of the thread."""
-        self._handle.listeners.append(callback)
+        `weft.undelete(store, name)` brings it back until `gc` removes it for good.
+        """
+        # A deleted thread is stored under a name that no thread can be given.
+        handle = self._handle
+        with handle.lock:
+            handle.store.rename_thread(handle.name, deleted_name(handle.name, handle.clock()))
 
     def close(self) -> None:
-        """Let go of the store, if this handle opened it; twice is the same as once."""
+        """Close the store, if this handle opened it; closing twice is harmless."""
         if not self._owns_store or self._closed:
             return
         self._closed = True
@@ -423,18 +1259,18 @@ class Thread(Recorder):
         self._handle.store.close()
 
     def __repr__(self) -> str:
-        """Where it stands; what has to be compiled or counted for it first is left out."""
-        told = f"Thread {self.name!r} on {self.current!r}"
+        """Name, branch and head; the size only if it is already known."""
+        place = f"Thread {self.name!r} on {self.current!r}"
         if self._closed:
-            return f"<{told}: closed>"
+            return f"<{place}: closed>"
         head = self._handle.head()
         if head is None:
-            return f"<{told}: empty>"
-        told = f"{told} at {head.hex()[:12]}"
+            return f"<{place}: empty>"
+        place = f"{place} at {head.hex()[:12]}"
         if not self._handle.has_view(head):
-            return f"<{told}>"
+            return f"<{place}>"
         view = self._handle.view(head)
-        return f"<{told}: {tell_size(len(show_rows(view.rows)), view.counted)}>"
+        return f"<{place}: {describe_size(len(show_rows(view.rows)), view.counted)}>"
 
     def __enter__(self) -> Self:
         return self

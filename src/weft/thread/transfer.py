@@ -25,7 +25,7 @@ from .archive import is_archive, read_archive, restore_archive, write_archive
 from .exporting import EXPORTS, write_export
 from .handle import Handle
 from .importing import IMPORTS, Folded, Progress, Remark, Said, Script, land_script, read_script
-from .source_lines import read_attachment
+from .source_lines import read_source_lines
 
 GZIP = b"\x1f\x8b"
 
@@ -160,7 +160,7 @@ def read_origin(store: Store, thread: str) -> str | None:
     record = store.read_thread(thread)
     head = None if record is None else store.read_ref(thread, record.head)
     for step in [] if head is None else store.walk(thread, head):
-        kept = read_attachment(step)
+        kept = read_source_lines(step)
         if kept is not None and kept.format in EXPORTS:
             return kept.format
     return None

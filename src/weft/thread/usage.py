@@ -10,12 +10,10 @@ import msgspec
 from msgspec import Struct
 
 from weft.errors import ThreadError
-from weft.history import Draft, Rewrite, View
-from weft.ids import Id
+from weft.history import View
 from weft.model import Usage
 
 from .handle import Handle
-from .info import CommitInfo
 
 NEAR = 64
 SPELLINGS: tuple[tuple[tuple[str, ...], str], ...] = (
@@ -31,19 +29,6 @@ class Calibration(Struct, frozen=True):
 
     correction: int
     source: str
-
-
-def record_usage(handle: Handle, usage: Usage | Mapping[str, object]) -> CommitInfo:
-    """Keep what a vendor reported for the thread as it is now; no model sees it."""
-    found = read_usage(usage)
-
-    def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
-        if head is None:
-            raise ThreadError("an empty thread has used nothing")
-        note = f"usage {found.input}+{found.output}"
-        return Draft("note", Rewrite(), (), note, usage=found), ()
-
-    return handle.land("note", plan)
 
 
 def read_usage(usage: Usage | Mapping[str, object]) -> Usage:

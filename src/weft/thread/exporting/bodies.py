@@ -24,7 +24,7 @@ from weft.thread.handle import Handle
 from weft.thread.importing import LISTS, Listed, read_listed
 from weft.thread.importing.lines import join_lines
 from weft.thread.params import NO_MARKS, NO_REST, Recipe, write_params
-from weft.thread.source_lines import Attachment, read_attachment
+from weft.thread.source_lines import SourceLines, read_source_lines
 
 Written = tuple[bytes, tuple[Loss, ...]]
 
@@ -76,18 +76,18 @@ def dump(value: object) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
-def _find(handle: Handle) -> tuple[Attachment | None, bool]:
+def _find(handle: Handle) -> tuple[SourceLines | None, bool]:
     """The newest list or body that the branch was read from, and whether nothing came since."""
     head = handle.head()
     chain = [] if head is None else handle.store.walk(handle.name, head)
     for step in reversed(chain):
-        attached = read_attachment(step)
+        attached = read_source_lines(step)
         if attached is not None and attached.format in LISTS:
             return attached, step is chain[-1]
     return None, False
 
 
-def _read(attached: Attachment) -> Listed | None:
+def _read(attached: SourceLines) -> Listed | None:
     """What the file asks; nothing where `forget` left no whole JSON of it."""
     try:
         return read_listed(_data(attached), attached.format)
@@ -95,7 +95,7 @@ def _read(attached: Attachment) -> Listed | None:
         return None
 
 
-def _data(attached: Attachment) -> bytes:
+def _data(attached: SourceLines) -> bytes:
     return join_lines(line.text for line in attached.lines)
 
 

@@ -20,7 +20,7 @@ from weft.ids import Id
 from weft.model import Message
 from weft.store import Step
 from weft.thread.handle import Handle
-from weft.thread.source_lines import Attachment, Kept, read_attachment
+from weft.thread.source_lines import SourceLine, SourceLines, read_source_lines
 
 # """When a line was said that a file never had: the time of the commit that brought it.
 #
@@ -61,7 +61,7 @@ HAIR, STEP = 1e-6, 1e-3
 class Old(Struct, frozen=True):
     """A line of the source; `edited` is what its message says now, if it says something else."""
 
-    line: Kept
+    line: SourceLine
     slot: Id | None = None
     edited: Message | None = None
 
@@ -79,7 +79,7 @@ class New(Struct, frozen=True):
 class Gone(Struct, frozen=True):
     """A line of the source that is not in force any more."""
 
-    line: Kept
+    line: SourceLine
 
 
 Piece = Old | New | Gone
@@ -126,7 +126,7 @@ class _Branch(Struct, frozen=True):
     """What a branch has of a source: where it began, and its lines."""
 
     root: Id
-    lines: tuple[Kept, ...]
+    lines: tuple[SourceLine, ...]
 
 
 def _other_branches(handle: Handle, format: str, source: str) -> list[_Branch]:
@@ -142,7 +142,7 @@ def _other_branches(handle: Handle, format: str, source: str) -> list[_Branch]:
 
 
 def _is_end(
-    chain: Sequence[Step], carried: Mapping[Id, Attachment], others: Sequence[_Branch]
+    chain: Sequence[Step], carried: Mapping[Id, SourceLines], others: Sequence[_Branch]
 ) -> bool:
     """Whether no other branch of the same conversation goes on behind this one's last turn."""
     last = _last_turn(line for item in carried.values() for line in item.lines)
@@ -150,7 +150,7 @@ def _is_end(
     return all(_last_turn(branch.lines) <= last for branch in siblings)
 
 
-def _last_turn(lines: Iterable[Kept]) -> int:
+def _last_turn(lines: Iterable[SourceLine]) -> int:
     return max((line.number for line in lines if line.is_turn), default=-1)
 
 
@@ -162,10 +162,10 @@ def _current(
     handle: Handle,
     rows: Sequence[Row],
     steps: Mapping[Id, Step],
-    carried: Mapping[Id, Attachment],
+    carried: Mapping[Id, SourceLines],
     in_force: Mapping[Id, "_Force"],
     source: str,
-    aside: Iterable[Kept],
+    aside: Iterable[SourceLine],
 ) -> Journal:
     """What a branch means now, in lines; `aside` are those of its sidechains."""
     standing = {row.id: row for row in rows if row.id is not None}
@@ -194,7 +194,7 @@ def _current(
     return Journal(source, tuple(piece for _, piece in pieces), moved=bool(places))
 
 
-def _places(rows: Sequence[Row], carried: Mapping[Id, Attachment]) -> dict[Id, float]:
+def _places(rows: Sequence[Row], carried: Mapping[Id, SourceLines]) -> dict[Id, float]:
     """Where the lines of messages go that stand behind others than in their file."""
     places: dict[Id, float] = {}
     last = -1.0
@@ -291,10 +291,10 @@ def _steps_of(handle: Handle, chain: Sequence[Step], rows: Sequence[Row]) -> lis
     return [*chain, *handle.store.read_commits(handle.name, foreign)]
 
 
-def _carried(steps: Iterable[Step], format: str) -> dict[Id, Attachment]:
-    found: dict[Id, Attachment] = {}
+def _carried(steps: Iterable[Step], format: str) -> dict[Id, SourceLines]:
+    found: dict[Id, SourceLines] = {}
     for step in steps:
-        attached = read_attachment(step)
+        attached = read_source_lines(step)
         if attached is not None and attached.format == format:
             found[step.commit.id] = attached
     return found

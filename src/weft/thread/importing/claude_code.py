@@ -22,7 +22,7 @@ from weft.errors import WeftError
 from weft.model import JsonObject, Message, Response, Text
 from weft.thread.append import describe_generation
 from weft.thread.info import auto_note
-from weft.thread.source_lines import Kept
+from weft.thread.source_lines import SourceLine
 
 from .lines import Line, read_time, split_lines
 from .script import Aside, Folded, Progress, Remark, Said, Script, Step, tell
@@ -211,7 +211,7 @@ def read_claude_code(data: bytes, progress: Progress | None = None) -> Script:
     if trailing:
         parent = ends.get(MAIN)
         stamp = next((t for line in reversed(trailing) if (t := _time(line)) is not None), None)
-        kept = tuple(Kept(line.number, line.text) for line in trailing)
+        kept = tuple(SourceLine(line.number, line.text) for line in trailing)
         steps.append(Aside(key="trailing", parent=parent, lines=kept, created=stamp))
         ends[MAIN] = "trailing"
     remarks += [
@@ -262,8 +262,8 @@ def _read_turn(turn: Turn) -> Response:
 
 def _step(tree: Tree, turn: Turn, read: Response, before: list[Line]) -> Step:
     first = cast(JsonObject, turn.first.value)
-    own = [Kept(line.number, line.text, True) for line in turn.lines]
-    kept = [Kept(line.number, line.text) for line in before]
+    own = [SourceLine(line.number, line.text, True) for line in turn.lines]
+    kept = [SourceLine(line.number, line.text) for line in before]
     lines = tuple(sorted([*kept, *own], key=lambda line: line.number))
     created = read_time(first.get("timestamp"))
     if turn.is_summary:
@@ -289,7 +289,7 @@ def _fold(
     turn: Turn,
     summary: Message,
     before: list[Line],
-    lines: tuple[Kept, ...],
+    lines: tuple[SourceLine, ...],
     created: float | None,
 ) -> Folded:
     """The compaction that this summary ends; what Claude Code kept word for word stays."""
@@ -311,7 +311,7 @@ def _fold(
         note=f"Claude Code compacted{tokens}",
         metadata={"trigger": about.get("trigger"), "by": FORMAT},
         created=created,
-        lines=tuple(Kept(line.number, line.text, line.number >= start) for line in lines),
+        lines=tuple(SourceLine(line.number, line.text, line.number >= start) for line in lines),
     )
 
 

@@ -15,7 +15,7 @@ from weft.codec import CODECS
 from weft.errors import WeftError
 from weft.model import JsonObject, Message, Text, ToolResult
 from weft.thread.info import auto_note
-from weft.thread.source_lines import Kept
+from weft.thread.source_lines import SourceLine
 
 from .lines import Line, read_time, split_lines
 from .script import Aside, Folded, Progress, Remark, Said, Script, Step, tell
@@ -30,7 +30,7 @@ def read_codex(data: bytes, progress: Progress | None = None) -> Script:
     lines = list(split_lines(data))
     steps: list[Step] = []
     remarks: list[Remark] = []
-    waiting: list[Kept] = []
+    waiting: list[SourceLine] = []
     run: list[Line] = []
     for number, line in enumerate([*lines, None]):
         tell(progress, 0, number, len(lines))
@@ -45,7 +45,7 @@ def read_codex(data: bytes, progress: Progress | None = None) -> Script:
         elif kind == "compacted":
             _fold(steps, line, waiting, remarks)
         else:
-            waiting.append(Kept(line.number, line.text))
+            waiting.append(SourceLine(line.number, line.text))
             if line.value is None and line.text.strip():
                 remarks.append(Remark("unread", line.number, "this line is no JSON object"))
     if waiting:
@@ -63,11 +63,11 @@ def read_codex(data: bytes, progress: Progress | None = None) -> Script:
 
 
 def _say(
-    steps: list[Step], run: Sequence[Line], waiting: list[Kept], remarks: list[Remark]
+    steps: list[Step], run: Sequence[Line], waiting: list[SourceLine], remarks: list[Remark]
 ) -> None:
     """Take up the items of one message; the lines before it come with it."""
     messages = _decode([_payload(line) for line in run], run[0], remarks)
-    lines = [*waiting, *(Kept(line.number, line.text, True) for line in run)]
+    lines = [*waiting, *(SourceLine(line.number, line.text, True) for line in run)]
     waiting.clear()
     for number, message in enumerate(messages):
         results = any(isinstance(block, ToolResult) for block in message.blocks)
@@ -85,7 +85,7 @@ def _say(
         )
 
 
-def _fold(steps: list[Step], line: Line, waiting: list[Kept], remarks: list[Remark]) -> None:
+def _fold(steps: list[Step], line: Line, waiting: list[SourceLine], remarks: list[Remark]) -> None:
     payload = _payload(line)
     history = payload.get("replacement_history")
     if not isinstance(history, list):
@@ -94,7 +94,7 @@ def _fold(steps: list[Step], line: Line, waiting: list[Kept], remarks: list[Rema
     messages: list[Message] = []
     for item in cast(list[JsonObject], history):
         messages += _decode([item], line, remarks)
-    lines = (*_summary_lines(steps, payload), *waiting, Kept(line.number, line.text, True))
+    lines = (*_summary_lines(steps, payload), *waiting, SourceLine(line.number, line.text, True))
     waiting.clear()
     steps.append(
         Folded(
@@ -109,7 +109,7 @@ def _fold(steps: list[Step], line: Line, waiting: list[Kept], remarks: list[Rema
     )
 
 
-def _summary_lines(steps: list[Step], payload: JsonObject) -> tuple[Kept, ...]:
+def _summary_lines(steps: list[Step], payload: JsonObject) -> tuple[SourceLine, ...]:
     """Take the answer that is this compaction's summary from the steps, if it stands there.
 
     Codex asks for it out of sight, so it answers nothing that the file has.

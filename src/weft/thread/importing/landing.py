@@ -35,7 +35,12 @@ from weft.ids import Id
 from weft.model import Checkpoint, Message, is_system
 from weft.store import CommitRecord, Landing, Step as StoredStep
 from weft.thread.handle import Handle
-from weft.thread.source_lines import Attachment, read_attachment, spoken, write_attachment
+from weft.thread.source_lines import (
+    SourceLines,
+    read_source_lines,
+    without_attachments,
+    write_source_lines,
+)
 
 from .script import Aside, Equipped, Folded, Progress, Said, Script, Step, tell
 
@@ -102,7 +107,7 @@ def _make(handle: Handle, format: str, source: str, step: Step, made: Mapping[st
     view = View() if above is None else above.view
     draft = _draft(step, view, made)
     if step.lines and not (isinstance(step, Said) and step.is_file and _reworded(made)):
-        extra = write_attachment(Attachment(format, source, step.lines))
+        extra = write_source_lines(SourceLines(format, source, step.lines))
         draft = structs.replace(draft, messages=(*draft.messages, extra))
     created = handle.clock() if step.created is None else step.created
     parents = () if above is None else (above.record.id,)
@@ -110,7 +115,10 @@ def _make(handle: Handle, format: str, source: str, step: Step, made: Mapping[st
     reworded = False
     if handle.before and not handle.store.read_nodes(handle.name, [record.id]):
         asked = _asked(handle, draft)
-        draft, reworded = asked, spoken(asked.messages) != spoken(draft.messages)
+        draft, reworded = (
+            asked,
+            without_attachments(asked.messages) != without_attachments(draft.messages),
+        )
         record, entries = encode_commit(draft, parents, created=created)
     stored = StoredStep(record, view.depth + 1, tuple(data for _, data in entries))
     after = view.extend([stored])
@@ -128,9 +136,9 @@ def _reworded(made: Mapping[str, Made]) -> bool:
 def _asked(handle: Handle, draft: Draft) -> Draft:
     """The draft that the hooks let through; lines ride along only beside what they said."""
     answer = handle.run_before_hooks(draft)
-    said = spoken(answer.messages)
+    said = without_attachments(answer.messages)
     same = (
-        said == spoken(draft.messages)
+        said == without_attachments(draft.messages)
         and answer.messages[len(said) :] == draft.messages[len(said) :]
     )
     return answer if same else structs.replace(answer, messages=said)
@@ -218,7 +226,7 @@ def _weigh(handle: Handle, branch: str, after: View) -> None:
     """Refuse, or warn of, a branch that would be above the budget."""
     if handle.budget is not None:
         before = handle.view(handle.store.read_ref(handle.name, branch))
-        handle.budget.judge(before.tokens(handle.count), after.tokens(handle.count))
+        handle.budget.check(before.tokens(handle.count), after.tokens(handle.count))
 
 
 def _unknown(handle: Handle, made: Mapping[str, Made]) -> list[Id]:
@@ -275,7 +283,7 @@ def _grew(handle: Handle, head: Id, chain: list[Made]) -> bool:
     """
     steps = handle.store.walk(handle.name, head)
     last = len(steps) - 1
-    if last >= len(chain) or read_attachment(steps[last]) is None:
+    if last >= len(chain) or read_source_lines(steps[last]) is None:
         return False
     before = [made.record.id for made in chain[:last]]
     said = [data for _, data in chain[last].entries][:1]
@@ -285,5 +293,5 @@ def _grew(handle: Handle, head: Id, chain: list[Made]) -> bool:
 
 
 def _came_from(step: StoredStep, source: str) -> bool:
-    carried = read_attachment(step)
+    carried = read_source_lines(step)
     return carried is not None and carried.source == source

@@ -29,7 +29,7 @@ from weft.model import (
 )
 from weft.thread.content import content_type, extract_text_from_content, read_content, to_message
 from weft.thread.info import auto_note
-from weft.thread.source_lines import Kept
+from weft.thread.source_lines import SourceLine
 
 from .script import Equipped, Remark, Said, Script, Step
 
@@ -62,7 +62,7 @@ def read_list(data: bytes, protocol: str) -> Script:
     listed = read_listed(data, protocol)
     steps, remarks = (_typed(parse(data)), ()) if listed is None else _request_steps(listed)
     if steps and isinstance(steps[-1], Said):
-        kept = (Kept(0, data.decode()),)
+        kept = (SourceLine(0, data.decode()),)
         steps[-1] = structs.replace(steps[-1], lines=kept, is_file=True)
     return Script(
         format=protocol,

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from weft.history import Priority, Setup
 from weft.model import JsonObject, Message
-from weft.thread.source_lines import Kept
+from weft.thread.source_lines import SourceLine
 
 Progress = Callable[[int, int], None]
 """SummaryBatch, every so often, how far something is: of how many, how many."""
@@ -41,7 +41,7 @@ class Said(Struct, frozen=True, kw_only=True):
     generation_config: JsonObject | None = None
     usage: Any = None
     created: float | None = None
-    lines: tuple[Kept, ...] = ()
+    lines: tuple[SourceLine, ...] = ()
     is_file: bool = False
 
 
@@ -54,7 +54,7 @@ class Folded(Struct, frozen=True, kw_only=True):
     note: str
     metadata: JsonObject | None = None
     created: float | None = None
-    lines: tuple[Kept, ...] = ()
+    lines: tuple[SourceLine, ...] = ()
 
 
 class Equipped(Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class Equipped(Struct, frozen=True, kw_only=True):
     parent: str | None
     setup: Setup
     created: float | None = None
-    lines: tuple[Kept, ...] = ()
+    lines: tuple[SourceLine, ...] = ()
 
 
 class Aside(Struct, frozen=True, kw_only=True):
@@ -72,7 +72,7 @@ class Aside(Struct, frozen=True, kw_only=True):
 
     key: str
     parent: str | None
-    lines: tuple[Kept, ...]
+    lines: tuple[SourceLine, ...]
     created: float | None = None
 
 

@@ -1,0 +1,251 @@
+"""`Layout`: how a thread divides into setup, exchanges, and rows that must stay.
+
+An *exchange* is a message of the user and everything up to the next one. Exchanges are folded or
+kept whole, so no question loses its answer. Only the last exchange may be cut inside, between
+*units* (a call with all its results), when the work on one request has grown too long.
+
+Some rows stay wherever the cut-off is: the setup, pins with the calls or results that they need,
+the last request and its answer, open calls, and results that no answer has read yet (`unread`),
+with their calls.
+
+One summary replaces everything that is folded. It comes after the setup and after the pins that
+precede all folded rows, and never inside a pair. So what was asked first is still read first.
+
+Rows after a fold follow another history than the one they were written for. So their thinking and
+their reminders are removed; the last request stays as it is.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from itertools import accumulate
+
+from msgspec import structs
+
+from weft.history import Row, shows
+from weft.model import Message, Text, ToolCall, side
+
+from .pairs import Pair, find_pairs, settle_pairs
+from .plan import (
+    Plan,
+    Range,
+    Stripped,
+    describe_pin,
+    describe_stripped,
+    leading_system,
+    slot,
+    strippable,
+    with_blocks,
+)
+from .unread import unread_rows
+
+Count = Callable[[Message], int]
+
+
+class Layout:
+    """Rows, prepared for choosing a cut-off between old and recent.
+
+    A cut-off is the index of a row: rows before it are folded, unless they are fixed. `verbatim`
+    are the numbers of further rows that stay as they are.
+    """
+
+    def __init__(
+        self, rows: Sequence[Row], count: Count, *, verbatim: Collection[int] = ()
+    ) -> None:
+        self.rows = rows
+        self.verbatim = verbatim
+        self.lead = leading_system(rows)
+        self.count = count_each_once(count)
+        self._folded: dict[int, list[int]] = {}
+        self._kept: dict[int, list[tuple[int, Row]]] = {}
+        self.pairs = find_pairs(rows)
+        self.splits_pair = _splits_pair(self.pairs, len(rows))
+        self.requests = [i for i in range(self.lead, len(rows)) if is_request(rows[i])]
+        self.fixed = self._fixed()
+        self.lean, self.stripped = self._strip()
+        self._min_tokens = self._count_min_tokens()
+
+    def exchanges(self) -> list[int]:
+        """The starts of the exchanges, oldest first; rows before any request are the first one."""
+        starts = [i for i in self.requests if i > self.lead and not self.splits_pair[i]]
+        return [self.lead, *starts]
+
+    def units(self) -> list[int]:
+        """The possible cut-offs inside the last exchange, up to the end of the thread."""
+        last = self.exchanges()[-1]
+        return [i for i in range(last + 1, len(self.rows) + 1) if not self.splits_pair[i]]
+
+    def keeping(self, exchanges: int) -> int:
+        """The cut-off that keeps this many exchanges; the last one is always kept."""
+        starts = self.exchanges()
+        return starts[-max(exchanges, 1)] if exchanges <= len(starts) else self.lead
+
+    def folded(self, cutoff: int) -> list[int]:
+        """The numbers of the folded rows; empty if none of them is visible."""
+        if cutoff not in self._folded:
+            taken = [i for i in range(self.lead, cutoff) if i not in self.fixed]
+            self._folded[cutoff] = taken if any(shows(self.rows[i]) for i in taken) else []
+        return self._folded[cutoff]
+
+    def source_rows(self, cutoff: int) -> list[Row]:
+        """The visible rows that a summary replaces."""
+        return [self.rows[i] for i in self.folded(cutoff) if shows(self.rows[i])]
+
+    def min_tokens(self, cutoff: int) -> int:
+        """A lower bound of the tokens that stay, without what fixed rows need for their pairs.
+
+        It is precomputed, so it is cheap."""
+        return self._min_tokens[cutoff]
+
+    def kept_rows(self, cutoff: int) -> list[Row]:
+        """The rows that stay: those after the cut-off, fixed rows, and what the calls and results
+        of fixed rows need to be complete.
+        """
+        return [row for _, row in self._numbered_kept(cutoff)]
+
+    def _numbered_kept(self, cutoff: int) -> list[tuple[int, Row]]:
+        """The rows that stay, each with its number."""
+        if cutoff not in self._kept:
+            self._kept[cutoff] = self._keep(cutoff)
+        return self._kept[cutoff]
+
+    def _keep(self, cutoff: int) -> list[tuple[int, Row]]:
+        folded = {
+            (i, j) for i in self.folded(cutoff) for j in range(len(self.rows[i].message.blocks))
+        }
+        removed = settle_pairs(self.pairs, folded, self.fixed)
+        taken = set(self.folded(cutoff))
+        kept: list[tuple[int, Row]] = []
+        for i, row in enumerate(self.lean):
+            if row is None:
+                continue
+            if i not in taken:
+                kept.append((i, row))
+                continue
+            blocks = self.rows[i].message.blocks
+            left = [block for j, block in enumerate(blocks) if (i, j) not in removed]
+            if left:
+                kept.append((i, structs.replace(row, message=with_blocks(row.message, left))))
+        return kept
+
+    def plan(self, cutoff: int, message: Message) -> Plan:
+        """The plan in which this summary replaces everything that is folded."""
+        kept, folded = self.kept_rows(cutoff), self.folded(cutoff)
+        index = self._summary_index(cutoff)
+        gone = {slot(self.rows[i]) for i in folded}
+        pinned = (row for row in self.rows[self.lead : cutoff] if row.priority == "pinned")
+        return Plan(
+            rows=(
+                *kept[:index],
+                Row(id=None, message=message, kind="summary"),
+                *kept[index:],
+            ),
+            ranges=(
+                Range(
+                    first=slot(self.rows[folded[0]]),
+                    last=slot(self.rows[folded[-1]]),
+                    messages=len(folded),
+                    blocks=sum(len(self.rows[i].message.blocks) for i in folded),
+                    summary=message.text,
+                ),
+            ),
+            pins_kept=tuple(describe_pin(row) for row in pinned),
+            stripped=tuple(block for block in self.stripped if block.id not in gone),
+        )
+
+    def _summary_index(self, cutoff: int) -> int:
+        """How many kept rows come before the summary.
+
+        These are the setup, or everything up to the last pin before the first row that is removed
+        or cut, with the rest of its pairs.
+        """
+        kept = dict(self._numbered_kept(cutoff))
+        removed = (i for i in self.folded(cutoff) if self._is_cut(i, kept.get(i)))
+        first_cut = next(removed, cutoff)
+        pins = [i + 1 for i in range(self.lead, first_cut) if self.rows[i].priority == "pinned"]
+        first = max(pins, default=self.lead)
+        while self.splits_pair[first]:
+            first += 1
+        return sum(i < first for i in kept)
+
+    def _is_cut(self, number: int, left: Row | None) -> bool:
+        return left is None or len(left.message.blocks) < len(self.rows[number].message.blocks)
+
+    def _fixed(self) -> set[int]:
+        rows = self.rows
+        fixed = {*range(self.lead), *self.requests[-1:], *self.verbatim, *unread_rows(rows)}
+        fixed.update(i for i, row in enumerate(rows) if row.priority == "pinned")
+        answers = [i for i in range(len(rows)) if side(rows[i].message.role) == "assistant"]
+        for last in answers[-1:]:
+            has_open_call = any(
+                pair.call is not None and pair.call[0] == last and not pair.results
+                for pair in self.pairs
+            )
+            is_reply = bool(self.requests) and last > self.requests[-1] and not _calls(rows[last])
+            if has_open_call or is_reply:
+                fixed.add(last)
+        return fixed
+
+    def _strip(self) -> tuple[list[Row | None], list[Stripped]]:
+        """The rows without reminders and thinking (`None` if nothing is left), and what was
+        removed.
+
+        Pins and the last request stay as they are.
+        """
+        lean: list[Row | None] = []
+        stripped: list[Stripped] = []
+        for i, row in enumerate(self.rows):
+            kinds = strippable(row.message)
+            blocks = row.message.blocks
+            removed_blocks = [j for j, block in enumerate(blocks) if isinstance(block, kinds)]
+            if not removed_blocks or row.priority == "pinned" or i in self.requests[-1:]:
+                lean.append(row)
+                continue
+            left = [block for block in blocks if not isinstance(block, kinds)]
+            stripped.extend(describe_stripped(row, j) for j in removed_blocks)
+            shorter = structs.replace(row, message=with_blocks(row.message, left))
+            lean.append(shorter if left else None)
+        return lean, stripped
+
+    def _count_min_tokens(self) -> list[int]:
+        """For each cut-off, the tokens of the fixed rows and of the rows after it."""
+        sizes = [self.count(row.message) if row and shows(row) else 0 for row in self.lean]
+        fixed = sum(sizes[i] for i in self.fixed)
+        others = [0 if i in self.fixed else size for i, size in enumerate(sizes)]
+        after = [0, *accumulate(reversed(others))]
+        return [fixed + tokens for tokens in reversed(after)]
+
+
+def count_each_once(count: Count) -> Count:
+    """The same counter with a cache; messages are kept alive so that their ids stay valid."""
+    known: dict[int, tuple[Message, int]] = {}
+
+    def counted(message: Message) -> int:
+        cached = known.get(id(message))
+        if cached is None:
+            cached = known[id(message)] = (message, count(message))
+        return cached[1]
+
+    return counted
+
+
+def count_tokens(rows: Sequence[Row], count: Count) -> int:
+    """The tokens of the rows that a model sees."""
+    return sum(count(row.message) for row in rows if shows(row))
+
+
+def _calls(row: Row) -> bool:
+    return any(isinstance(block, ToolCall) for block in row.message.blocks)
+
+
+def is_request(row: Row) -> bool:
+    has_text = any(isinstance(block, Text) and block.text.strip() for block in row.message.blocks)
+    return row.message.role == "user" and row.kind != "summary" and shows(row) and has_text
+
+
+def _splits_pair(pairs: Sequence[Pair], size: int) -> list[bool]:
+    """For each row, whether a cut-off before it would split a pair."""
+    change = [0] * (size + 2)
+    for pair in pairs:
+        first, last = pair.places[0][0], pair.places[-1][0]
+        change[first + 1] += 1
+        change[last + 1] -= 1
+    return [open > 0 for open in accumulate(change)][: size + 1]

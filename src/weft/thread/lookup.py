@@ -1,0 +1,454 @@
+"""`search` and `recall`: find messages that were ever in a thread, live or not.
+
+`search` returns every message that has all the words of a query, or that matches a regular
+expression. Filters narrow it down.
+
+`recall` returns originals: the message with an id or a checkpoint, or else what a search finds.
+`recall_page` returns the same for a reader with little room, one bounded page at a time:
+
+- For an id, or the handle of a shortened result (`id/block`), the page is a part of one text; its
+  offset counts characters. The text is the original: of a shortened result, the whole result.
+- For words, the page is a list of snippets, each with the id that reads the whole message; its
+  offset counts hits.
+
+A page has at most the given number of tokens. It says what is left and which offset reads on.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import Struct
+
+from weft.compact import HANDLE
+from weft.errors import Ambiguous, NotFound, WrongValue
+from weft.history import (
+    Rewrite,
+    Row,
+    decode_body,
+    message_words,
+    read_ancestors,
+    read_every_commit,
+    read_rows,
+    search_commits,
+    shows,
+)
+from weft.ids import Id
+from weft.model import SYSTEM_ROLES, Message, Text, ToolResult, speaker, spoken, texts
+from weft.store import Step, Store
+
+from .arguments import check_count, check_flag, check_text
+from .handle import Handle
+from .lineage import read_versions, written_messages
+from .resolve import SHORTEST, find_row, require_commit
+
+LIMIT = 50
+ROLES = ("user", "assistant", "tool", *sorted(SYSTEM_ROLES))
+ALL = 2**31 - 1
+"""The number of commits to read if a filter selects among them afterwards."""
+
+RECALL_TOKENS = 2500
+"""The default size of a page."""
+
+SNIPPET = 600
+"""The characters of a message in a list; a shorter message is shown whole."""
+
+PAGE_HITS = 50
+LONGEST_QUERY = 60
+_HANDLE = re.compile(r"([0-9a-f]{4,40})(?:/(\d{1,4}))?")
+
+Moment = datetime | float | str | None
+"""A time: a `datetime`, seconds since 1970, or ISO 8601 text; without a zone it is local."""
+
+FindRow = Callable[[Id], Row | None]
+"""Returns the row with this id as the branch has it now."""
+
+
+class Hit(Struct, frozen=True):
+    """A message that was found: `id` names it; `live` is whether a model still sees this text.
+
+    `summary` is whether a compaction wrote it. `speaker` and `calls` are what a person is shown:
+    who speaks, and which tools are called. `created` is the time of its commit, in `thread`.
+    """
+
+    id: str
+    text: str
+    live: bool
+    role: str
+    commit: str
+    summary: bool = False
+    speaker: str = ""
+    calls: str = ""
+    thread: str = ""
+    created: datetime | None = None
+
+
+class Filter(Struct, frozen=True):
+    """Which hits are wanted, besides matching the query."""
+
+    role: str | None = None
+    branch: str | None = None
+    since: float | None = None
+    until: float | None = None
+    regex: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everything passes."""
+        return self == Filter()
+
+    def accepts_time(self, created: float) -> bool:
+        after = self.since is None or created >= self.since
+        return after and (self.until is None or created <= self.until)
+
+
+class RecallPage(Struct, frozen=True, kw_only=True):
+    """A part of what was found.
+
+    `body` is the text of the originals, `note` says what is left, and `next` is the offset that
+    reads on, or `None` at the end.
+    """
+
+    body: str
+    note: str = ""
+    next: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The page as a model reads it."""
+        return "\n\n".join(part for part in (self.body, self.note) if part)
+
+
+def make_filter(
+    role: str | None, branch: str | None, since: Moment, until: Moment, regex: bool
+) -> Filter:
+    """The filter of these arguments; raises `WrongValue`."""
+    if role is not None and check_text("role", role) not in ROLES:
+        raise WrongValue("role", f"{role!r} is unknown; the roles are {', '.join(ROLES)}")
+    if branch is not None:
+        check_text("branch", branch)
+    start, end = read_moment("since", since), read_moment("until", until)
+    return Filter(role, branch, start, end, check_flag("regex", regex))
+
+
+def read_moment(field: str, value: Any) -> float | None:
+    """A time in seconds since 1970; raises `WrongValue`."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            wrong = f"{value!r} is not a time: write it as 2026-01-31 or 2026-01-31T12:00"
+            raise WrongValue(field, wrong) from None
+    if isinstance(value, datetime):
+        return value.timestamp()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        kind = type(value).__name__
+        raise WrongValue(field, f"must be a datetime, seconds or ISO 8601 text, not {kind}")
+    return float(value)
+
+
+def search(handle: Handle, query: str, limit: int = LIMIT, only: Filter = Filter()) -> list[Hit]:  # noqa: B008
+    """All messages that match, live ones first, then by relevance.
+
+    A message is listed once: in its current version if that matches, else in the newest one that
+    does.
+    """
+    check_count("limit", limit)
+    if not check_text("query", query).strip():
+        return []
+    matches = _regex_matcher(query) if only.regex else _words_matcher(query)
+    branch_handle = handle if only.branch is None else handle.on_branch(only.branch)
+    commits = _candidates(branch_handle, query, limit, only)
+    find = _row_finder(branch_handle, commits)
+    hits: list[Hit] = []
+    for step in commits:
+        written = written_messages(step)
+        for hit, (_, message) in zip(read_hits(step, find, handle.name), written, strict=True):
+            # The index splits words in its own way and may match where plain text does not. So if
+            # a commit has a single message, the match is that message.
+            is_match = matches(message_words(message)) or (not only.regex and len(written) == 1)
+            if is_match and (only.role is None or message.role == only.role):
+                hits.append(hit)
+    unique: dict[str, Hit] = {}
+    for hit in sorted(hits, key=lambda hit: not hit.live):
+        unique.setdefault(hit.id, hit)
+    return list(unique.values())[:limit]
+
+
+def search_all(
+    store: Store, query: str, limit: int, only: Filter, thread: str | None = None
+) -> list[Hit]:
+    """The same over all threads of a store, or one of them: live hits first, then the newest."""
+    check_count("limit", limit)
+    if thread is not None and store.read_thread(check_text("thread", thread)) is None:
+        raise NotFound("thread", thread)
+    hits: list[Hit] = []
+    has_branch = False
+    for record in store.threads():
+        if thread is not None and record.name != thread:
+            continue
+        if only.branch is not None and store.read_ref(record.name, only.branch) is None:
+            continue
+        has_branch = True
+        hits += search(Handle(store, record), query, limit, only)
+    if only.branch is not None and not has_branch:
+        raise NotFound("branch", only.branch)
+    hits.sort(key=lambda hit: (not hit.live, -hit.created.timestamp() if hit.created else 0.0))
+    return hits[:limit]
+
+
+def recall(handle: Handle, query: str, limit: int = LIMIT) -> list[Hit]:
+    """The originals of an id or a checkpoint; else what a search finds, summaries last."""
+    check_text("wanted", query)
+    check_count("limit", limit)
+    name = query.strip().removeprefix("<checkpoint:").removesuffix(">")
+    if handle.store.has_checkpoint(handle.name, name):
+        hits = [hit for hit in search(handle, name, limit) if name in hit.text]
+        return sorted(hits, key=lambda hit: hit.summary)
+    row = find_row(handle, name)
+    if row is not None and row.id is not None:
+        id, message = row.id.hex(), row.message
+        shown = (speaker(message), spoken(message, ""))
+        return [Hit(id, message.text, shows(row), message.role, id, False, *shown, handle.name)]
+    try:
+        commit = require_commit(handle, name) if len(name) >= SHORTEST else None
+    except (NotFound, Ambiguous):
+        commit = None
+    if commit is None:
+        return sorted(search(handle, query, limit), key=lambda hit: hit.summary)
+    (step,) = handle.store.read_commits(handle.name, [commit])
+    return read_hits(step, handle.view(handle.head()).find, handle.name)
+
+
+def recall_page(
+    handle: Handle, query: str, *, tokens: int = RECALL_TOKENS, offset: int = 0
+) -> RecallPage:
+    """One page of the originals of an id, a handle, a checkpoint or words."""
+    check_text("wanted", query)
+    check_count("tokens", tokens)
+    check_count("offset", offset)
+    if tokens < 1:
+        raise WrongValue("tokens", "must be at least 1")
+    name = _HANDLE.fullmatch(query.strip())
+    text = None if name is None else _original_text(handle, name[1], name[2])
+    if text is not None:
+        return _text_page(handle, query.strip(), text, tokens, offset)
+    return _hits_page(handle, query, tokens, offset)
+
+
+def read_hits(step: Step, find: FindRow, thread: str) -> list[Hit]:
+    """One hit for each message that a commit wrote."""
+    op = decode_body(step).op
+    is_compaction = step.commit.kind == "compact" and isinstance(op, Rewrite)
+    changed = {change.slot for change in op.change} if isinstance(op, Rewrite) else set[Id]()
+    return [
+        Hit(
+            slot.hex(),
+            message.text,
+            _is_live(find(slot), message),
+            message.role,
+            step.commit.id.hex(),
+            is_compaction and slot not in changed,
+            speaker(message),
+            spoken(message, ""),
+            thread,
+            datetime.fromtimestamp(step.commit.created, UTC),
+        )
+        for slot, message in written_messages(step)
+    ]
+
+
+def _row_finder(handle: Handle, steps: Sequence[Step]) -> FindRow:
+    """A lookup of the current rows of these commits; compiles the branch only if it must."""
+    head = handle.head()
+    if head is not None and not handle.has_view(head):
+        slots = {slot for step in steps for slot, _ in written_messages(step)}
+        rows = read_rows(handle.store, handle.name, head, slots)
+        if rows is not None:
+            return rows.get
+    return handle.view(head).find
+
+
+def _is_live(row: Row | None, message: Message) -> bool:
+    return row is not None and shows(row) and row.message == message
+
+
+def _candidates(handle: Handle, query: str, limit: int, only: Filter) -> Sequence[Step]:
+    """The commits that may contain hits, the most relevant first."""
+    store, name = handle.store, handle.name
+    reachable: set[Id] | None = None
+    if only.branch is not None:
+        head = store.read_ref(name, only.branch)
+        if head is None:
+            raise NotFound("branch", only.branch)
+        reachable = {step.commit.id for step in read_ancestors(store, name, head)}
+    if only.regex:
+        steps = read_every_commit(store, name)
+    else:
+        steps = search_commits(store, name, query, limit if only.is_open else ALL)
+    return [
+        step
+        for step in steps
+        if only.accepts_time(step.commit.created)
+        and (reachable is None or step.commit.id in reachable)
+    ]
+
+
+def _regex_matcher(query: str) -> Callable[[str], bool]:
+    try:
+        pattern = re.compile(query)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise WrongValue("query", f"is not a regular expression: {error}") from None
+    return lambda text: pattern.search(text) is not None
+
+
+def _words_matcher(query: str) -> Callable[[str], bool]:
+    words = [word.casefold() for word in query.split()]
+
+    def matches(text: str) -> bool:
+        folded = text.casefold()
+        return all(word in folded for word in words)
+
+    return matches
+
+
+def _text_page(handle: Handle, name: str, text: str, tokens: int, offset: int) -> RecallPage:
+    start = min(offset, len(text))
+    if start + _fitting_length(handle, text, start, tokens) >= len(text):
+        return RecallPage(body=text[start:])
+
+    def note(end: int) -> str:
+        part = f"Characters {start:,} to {end:,} of {len(text):,}."
+        return f'[{part} To read on: recall("{name}", offset={end})]'
+
+    room = tokens - _count_text(handle, note(len(text)))
+    end = _line_end(text, start, start + _fitting_length(handle, text, start, room))
+    return RecallPage(body=text[start:end], note=note(end), next=end)
+
+
+def _fitting_length(handle: Handle, text: str, start: int, tokens: int) -> int:
+    """How many characters from `start` fit, at least one, so that a reader always advances.
+
+    Counts no more than about twice what fits, however long the text is.
+    """
+
+    def fits(length: int) -> bool:
+        return _count_text(handle, text[start : start + length]) <= tokens
+
+    rest = len(text) - start
+    low, high = min(1, rest), min(rest, 64)
+    while fits(high):
+        if high == rest:
+            return rest
+        low, high = high, min(rest, high * 2)
+    while high - low > max(1, low // 64):
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _line_end(text: str, start: int, end: int) -> int:
+    """The end of the last whole line, unless that loses half of the page."""
+    line = text.rfind("\n", (start + end) // 2, end) + 1
+    return line if line > start else end
+
+
+def _hits_page(handle: Handle, query: str, tokens: int, offset: int) -> RecallPage:
+    hits = recall(handle, query, offset + PAGE_HITS)
+    words = query.split()
+    quoted = query if len(query) <= LONGEST_QUERY else query[:LONGEST_QUERY] + "..."
+
+    def note(shown: int) -> str:
+        more = f"{len(hits) - shown} more" if len(hits) < offset + PAGE_HITS else "More"
+        return f'[{more} found. To read on: recall("{quoted}", offset={shown})]'
+
+    parts: list[str] = []
+    used = note_tokens = _count_text(handle, note(len(hits)))
+    for hit in hits[offset:]:
+        part = _snippet(hit, words)
+        size = _count_text(handle, part) + 1
+        if used + size > tokens:
+            if parts:
+                break
+            part = part[: _fitting_length(handle, part, 0, tokens - note_tokens)]
+        parts.append(part)
+        used += size
+    shown = offset + len(parts)
+    if shown >= len(hits):
+        return RecallPage(body="\n\n".join(parts))
+    return RecallPage(body="\n\n".join(parts), note=note(shown), next=shown)
+
+
+def _snippet(hit: Hit, words: list[str]) -> str:
+    """The speaker, and the text around the first match."""
+    text = "\n".join(part for part in (hit.text, hit.calls) if part.strip())
+    label = f"[{hit.id[:HANDLE]}] {hit.speaker}: "
+    if len(text) <= SNIPPET:
+        return label + text
+    folded = text.casefold()
+    matches = [at for word in words if (at := folded.find(word.casefold())) >= 0]
+    start = max(0, min(matches, default=0) - SNIPPET // 3)
+    end = min(len(text), start + SNIPPET)
+    before, after = ("[...] " if start else ""), (" [...]" if end < len(text) else "")
+    whole = f'({len(text):,} characters; recall("{hit.id[:HANDLE]}") reads all)'
+    return f"{label}{before}{text[start:end]}{after}\n{whole}"
+
+
+def _original_text(handle: Handle, prefix: str, block: str | None) -> str | None:
+    """The text of a message, or of one of its blocks, before a compaction shortened it.
+
+    `None` if there is no such message or block.
+    """
+    message = _find_message(handle, prefix)
+    if message is None:
+        return None
+    if block is None:
+        return spoken(message)
+    if int(block) >= len(message.blocks):
+        return None
+    result = message.blocks[int(block)]
+    return "\n".join(texts(result.content)) if isinstance(result, ToolResult) else spoken(message)
+
+
+def _find_message(handle: Handle, prefix: str) -> Message | None:
+    row = find_row(handle, prefix)
+    slot = row.id if isinstance(row, Row) else _compacted_slot(handle, prefix)
+    if slot is None:
+        return None
+    versions = read_versions(handle, slot)
+    originals = [version for version in versions if version.kind != "compact"] or versions[:1]
+    return originals[-1].message if originals else None
+
+
+def _compacted_slot(handle: Handle, prefix: str) -> Id | None:
+    """The slot of a message that the branch no longer shows.
+
+    Most messages have the id of their commit. Those of a merge or a cherry-pick do not, so all
+    commits of the branch are searched for them.
+    """
+    if len(prefix) < SHORTEST:
+        return None
+    try:
+        commit = require_commit(handle, prefix)
+        (step,) = handle.store.read_commits(handle.name, [commit])
+        slots = {slot for slot, _ in written_messages(step)}
+        if len(slots) == 1:
+            return slots.pop()
+    except (NotFound, Ambiguous):
+        pass
+    head = handle.head()
+    steps = [] if head is None else handle.store.walk(handle.name, head)
+    matching = {
+        slot
+        for step in steps
+        for slot, _ in written_messages(step)
+        if slot.hex().startswith(prefix)
+    }
+    return matching.pop() if len(matching) == 1 else None
+
+
+def _count_text(handle: Handle, text: str) -> int:
+    return handle.count_once(Message("user", (Text(text),)))

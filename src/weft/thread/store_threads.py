@@ -1,0 +1,203 @@
+"""The threads of a store: open, list, search, name and undelete them.
+
+A deleted thread is stored under a name that no thread can be given (`weft.store.deleted_name`), so
+it is not listed, searched or matched, and its old name is free. `gc` removes it for good after a
+while.
+"""
+
+import re
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from itertools import takewhile
+from pathlib import Path
+from time import time
+from typing import Any, cast
+
+from msgspec import structs
+
+from weft.checked import checked_function
+from weft.errors import NotFound, StoreError, ThreadError, WrongValue
+from weft.history import View
+from weft.model import Message, Refusal, Text, is_system
+from weft.store import Store, ThreadRecord, open_store, read_deleted_name
+
+from .arguments import check_name, check_thread_name
+from .asker import Models
+from .budget import Budget, check_budget
+from .handle import Handle
+from .lookup import LIMIT, Hit, Moment, make_filter, search_all
+from .thread import Thread
+
+Target = str | Path | Store | None
+
+OPENING = 16
+"""How many commits are read for a title."""
+
+CLIENT_ELEMENTS = (
+    "system-reminder",
+    "environment_context",
+    "session_context",
+    "user_instructions",
+    "INSTRUCTIONS",
+    "local-command-caveat",
+    "local-command-stdout",
+    "command-name",
+    "command-message",
+    "command-args",
+)
+"""Elements with which clients put their own text into a user's message."""
+
+NOT_TYPED = re.compile(
+    rf"<({'|'.join(CLIENT_ELEMENTS)})>.*?</\1>"
+    r"|# AGENTS\.md instructions for \S+"
+    r"|<image name=[^>]*>|</image>"
+    r"|<checkpoint:\w+>",
+    re.DOTALL,
+)
+"""Parts of a user's message that the user did not type."""
+
+
+@checked_function
+def open(
+    target: Target = None,
+    thread: str = "default",
+    checkpoints: bool = False,
+    *,
+    branch: str | None = None,
+    scope: str | None = None,
+    budget: Budget | None = None,
+    models: Models | None = None,
+) -> Thread:
+    """The thread with this name; it is created if it does not exist.
+
+    - `target`: a path, a database URL, `None` for this process's memory, or an open store, which
+      stays open when the thread is closed.
+    - `scope`: makes the thread's messages findable by `find_prefix`.
+    - `budget`: limits the compiled size of the thread, for this handle.
+    - `models`: finds the `Asker` for a model's name. Without it, no model can be asked by name.
+    """
+    check_thread_name(thread)
+    if branch is not None:
+        check_name("branch", branch)
+    owns = target is None or isinstance(target, str | Path)
+    store = open_store(cast("str | Path | None", target)) if owns else _check_store(target)
+    record = store.ensure_thread(thread, created=time(), checkpoints=checkpoints, scope=scope)
+    if branch is not None and store.read_ref(thread, branch) is None:
+        store.refs(thread)  # raises if a branch was lost, since it may be this one
+    handle = Handle(store, record, branch=branch, budget=check_budget(budget), models=models)
+    return Thread(handle, owns_store=owns)
+
+
+@checked_function
+def threads(target: Target = None, *, deleted: bool = False) -> list[ThreadRecord]:
+    """The threads of a store, oldest first; a missing file is not created.
+
+    With `deleted`, the deleted threads that `undelete` can still bring back, under their old names
+    and with the time of deletion.
+    """
+    with existing(target) as store:
+        if not deleted:
+            return store.threads()
+        records: list[ThreadRecord] = []
+        for record in store.threads(deleted=True):
+            original = read_deleted_name(record.name)
+            if original is not None:
+                records.append(structs.replace(record, name=original[0], deleted=original[1]))
+        return sorted(records, key=lambda record: record.deleted or 0.0)
+
+
+@checked_function
+def undelete(target: Target, name: str) -> ThreadRecord:
+    """Bring back the newest deleted thread with this name, unless `gc` has removed it."""
+    check_thread_name(name)
+    with existing(target) as store, store.transaction():
+        deleted = [
+            (original[1], record)
+            for record in store.threads(deleted=True)
+            if (original := read_deleted_name(record.name)) is not None and original[0] == name
+        ]
+        if not deleted:
+            raise NotFound("deleted thread", name)
+        _, newest = max(deleted, key=lambda item: item[0])
+        try:
+            store.rename_thread(newest.name, name)
+        except StoreError:
+            line = f"there is a thread {name!r} again: rename it, then undelete the other"
+            raise ThreadError(line) from None
+    return structs.replace(newest, name=name)
+
+
+@checked_function
+def search(
+    target: Target,
+    query: str,
+    limit: int = LIMIT,
+    *,
+    thread: str | None = None,
+    role: str | None = None,
+    branch: str | None = None,
+    since: Moment = None,
+    until: Moment = None,
+    regex: bool = False,
+) -> list[Hit]:
+    """All messages in all threads of a store that have these words: live ones first, then newest.
+
+    Every `Hit` names its thread. The filters are those of `Thread.search`. `thread` searches one
+    thread only, `branch` only the threads that have a branch with this name.
+    """
+    only = make_filter(role, branch, since, until, regex)
+    with existing(target) as store:
+        return search_all(store, query, limit, only, thread)
+
+
+@contextmanager
+def existing(target: Target) -> Generator[Store]:
+    """A store that must exist, for the length of a `with`; an open store stays open."""
+    if target is not None and not isinstance(target, str | Path):
+        yield _check_store(target)
+        return
+    if target is not None and "://" not in str(target) and not Path(target).exists():
+        raise StoreError(f"there is no store at {str(target)!r}")
+    store = open_store(target)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _check_store(target: Any) -> Store:
+    """The target, if it is an open store."""
+    if not hasattr(target, "ensure_thread"):
+        wrong = f"must be a path, an address or an open store, not {type(target).__name__}"
+        raise WrongValue("target", wrong)
+    return target
+
+
+def read_title(store: Store, record: ThreadRecord) -> str | None:
+    """The title of a thread in lists: the first text that a person typed, on one line.
+
+    Only the first commits of the current branch are read. Text that a client or a tool added is no
+    title. If no person wrote anything, the title is the first message of anybody, or the system
+    prompt; `None` if the thread is empty. A compaction does not change the title.
+    """
+    head = store.read_ref(record.name, record.head)
+    if head is None:
+        return None
+    steps = store.walk(record.name, head, until=OPENING)
+    before_compaction = list(takewhile(lambda step: step.commit.kind != "compact", steps))
+    rows = View().extend(before_compaction or steps).rows
+    titles = (typed_text(message) for message in _by_rank([row.message for row in rows]))
+    return next((title for title in titles if title), None)
+
+
+def typed_text(message: Message) -> str:
+    """The text that was typed into a message, on one line."""
+    texts = [block.text for block in message.blocks if isinstance(block, Text | Refusal)]
+    return " ".join(NOT_TYPED.sub(" ", "\n".join(texts)).split())
+
+
+def _by_rank(messages: list[Message]) -> Iterator[Message]:
+    """Messages of users first, then everything but system messages, then all."""
+    yield from (message for message in messages if message.role == "user")
+    yield from (message for message in messages if not is_system(message))
+    yield from messages

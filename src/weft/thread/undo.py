@@ -1,0 +1,155 @@
+"""`undo` and `redo`: move a branch, a tag or the handle back along the operation log."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from weft.errors import ThreadError
+from weft.history import REDO, TAG, UNDO, is_switch, plan_redo, plan_undo, read_operations
+from weft.store import Operation
+
+from .handle import Handle
+from .info import CommitInfo
+
+REF_OPERATIONS = {
+    "branch": "branch {ref!r}",
+    "delete": "delete branch {ref!r}",
+    "switch": "switch to {ref!r}",
+    "reset": "reset {ref!r}",
+    "clear": "clear {ref!r}",
+    "tag": "tag {ref!r}",
+    "untag": "delete tag {ref!r}",
+}
+"""How operations on branches and tags are described."""
+
+TURN_VERBS = ("append", "note")
+"""The operations that a turn can end with: an answer, or a report of token usage."""
+
+
+class Undone(Struct, frozen=True):
+    """What `undo` undid, or `redo` restored.
+
+    `verb` and `ref` are those of the operation, `commit` is the commit that it added or named, and
+    `head` is the head of the handle's branch afterwards. For a whole turn, `verb` is `turn`,
+    `commit` is the user message that began it, and `steps` is the number of operations.
+    """
+
+    verb: str
+    ref: str
+    commit: CommitInfo | None
+    head: CommitInfo | None
+    steps: int = 1
+
+    def __str__(self) -> str:
+        if self.verb in REF_OPERATIONS or self.commit is None:
+            return REF_OPERATIONS.get(self.verb, self.verb + " {ref!r}").format(ref=self.ref)
+        return f"{self.verb} {self.commit.id[:12]} {self.commit.message or ''}".rstrip()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON."""
+        return {
+            "verb": self.verb,
+            "ref": self.ref,
+            "commit": None if self.commit is None else self.commit.id,
+            "head": None if self.head is None else self.head.id,
+            "steps": self.steps,
+        }
+
+
+def undo(handle: Handle, *, turn: bool = False) -> Undone:
+    """Undo the last operation on the handle's branch that is still in effect, or the last turn."""
+    with handle.changing_refs():
+        return _undo_turn(handle) if turn else _undo_once(handle)
+
+
+def redo(handle: Handle, *, turn: bool = False) -> Undone:
+    """Redo what was undone last, unless something else was done on the branch since."""
+    with handle.changing_refs():
+        return _redo_turn(handle) if turn else _redo_once(handle)
+
+
+def _undo_once(handle: Handle) -> Undone:
+    log = read_operations(handle.store, handle.name)
+    record = handle.store.read_thread(handle.name)
+    # The thread's current branch must not be deleted, even if this handle is on another one.
+    protected = [record.head] if record is not None and record.head != handle.branch else []
+    operation = plan_undo(log, handle.branch, handle.owns_operation, protected)
+    if operation is None:
+        raise ThreadError(f"there is nothing to undo on branch {handle.branch!r}")
+    _reverse(handle, UNDO, operation)
+    return _describe(handle, operation)
+
+
+def _redo_once(handle: Handle) -> Undone:
+    log = read_operations(handle.store, handle.name)
+    undone = plan_redo(log, handle.branch, handle.owns_operation)
+    if undone is None:
+        raise ThreadError(f"there is nothing to redo on branch {handle.branch!r}")
+    _reverse(handle, REDO, undone)
+    log = read_operations(handle.store, handle.name)
+    restored = plan_undo(log, handle.branch, handle.owns_operation)
+    return _describe(handle, restored or undone)
+
+
+def _undo_turn(handle: Handle) -> Undone:
+    """Undo until the last message of the user is undone.
+
+    If the last operation is not part of a turn (a pin, an edit, a compaction), only that is undone.
+    If there is no user message, the caller's transaction rolls everything back.
+    """
+    branch, steps = handle.branch, 0
+    while True:
+        try:
+            undone = _undo_once(handle)
+        except ThreadError:
+            raise ThreadError(f"there is no turn to undo on branch {branch!r}") from None
+        steps += 1
+        if steps == 1 and undone.verb not in TURN_VERBS:
+            return undone
+        if undone.verb == "append" and _is_user_message(undone.commit):
+            return Undone("turn", branch, undone.commit, undone.head, steps)
+
+
+def _redo_turn(handle: Handle) -> Undone:
+    """Redo one operation, and those after it up to the next message of the user."""
+    first = undone = _redo_once(handle)
+    steps = 1
+    while True:
+        log = read_operations(handle.store, handle.name)
+        following = plan_redo(log, handle.branch, handle.owns_operation)
+        if following is None or is_switch(following):
+            break
+        if following.old is not None and _is_user_message(handle.info(following.old)):
+            break
+        undone = _redo_once(handle)
+        steps += 1
+    return Undone("turn", handle.branch, first.commit, undone.head, steps)
+
+
+def _is_user_message(commit: CommitInfo | None) -> bool:
+    """Whether a commit appends a message of the user, not a tool result."""
+    if commit is None or commit.kind != "append":
+        return False
+    return bool(commit.messages) and commit.messages[0].role == "user"
+
+
+def _reverse(handle: Handle, verb: str, operation: Operation) -> None:
+    """Move a ref, or the handle, back to where it was before this operation."""
+    if is_switch(operation):
+        assert operation.was is not None
+        head = handle.store.read_ref(handle.name, operation.was)
+        handle.log_operation(verb, operation.was, head, head, operation.ref)
+        handle.branch = operation.was
+    else:
+        handle.move_ref(verb, operation.ref, operation.new, operation.old)
+
+
+def _describe(handle: Handle, operation: Operation) -> Undone:
+    commit = operation.new or operation.old
+    head = handle.head()
+    return Undone(
+        operation.verb,
+        operation.ref.removeprefix(TAG),
+        None if commit is None else handle.info(commit),
+        None if head is None else handle.info(head),
+    )
