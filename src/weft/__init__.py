@@ -176,9 +176,11 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
         VendorParams as VendorParams,
         Version as Version,
         extract_text_from_content as extract_text_from_content,
+        register_content_type as register_content_type,
         search as search,
         threads as threads,
         undelete as undelete,
+        unregister_content_type as unregister_content_type,
     )
     from weft.thread.importing import (
         Remark as Remark,
@@ -358,12 +360,14 @@ _NAMES: dict[str, str] = {
     "load_catalog": "weft.catalog",
     "make_provider": "weft.client",
     "open": "weft._open",
+    "register_content_type": "weft.thread",
     "search": "weft.thread",
     "threads": "weft.thread",
     "translate": "weft.translation.translate",
     "translate_error": "weft.translation.translate",
     "translate_response": "weft.translation.translate",
     "undelete": "weft.thread",
+    "unregister_content_type": "weft.thread",
     "validate_compact_input": "weft.compact",
 }
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
         SessionContent,
         ToolIOContent,
         extract_text_from_content,
+        register_content_type,
+        unregister_content_type,
     )
     from .engine import CompactOptions
     from .hooks import Hooks, HookWarning
@@ -94,6 +96,8 @@ __getattr__ = lazy_names(
         "ask_within": "weft.thread.asker",
         "existing": "weft.thread.store_threads",
         "extract_text_from_content": "weft.thread.content",
+        "register_content_type": "weft.thread.content",
+        "unregister_content_type": "weft.thread.content",
         "find_prefix": "weft.thread.prefix",
         "no_answer_within": "weft.thread.asker",
         "open": "weft.thread.store_threads",
@@ -156,8 +160,10 @@ __all__ = [
     "open",
     "read_attachments",
     "read_title",
+    "register_content_type",
     "search",
     "sent_body_entries",
     "threads",
     "undelete",
+    "unregister_content_type",
 ]

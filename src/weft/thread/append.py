@@ -18,10 +18,12 @@ from weft.model import Block, JsonObject, Message, Reminder, Response, Text, Too
 
 from .arguments import check_objects, check_priority, check_texts
 from .content import (
+    METADATA_KEY,
     Content,
     DialogueContent,
     content_type,
     extract_text_from_content,
+    hidden_members,
     read_content,
     to_message,
 )
@@ -72,6 +74,11 @@ def content_draft(
     typed = read_content(content)
     kind = content_type(typed)
     message = to_message(typed)
+    hidden = None if type(typed) is DialogueContent else hidden_members(typed)
+    if hidden is not None:
+        if metadata is not None and METADATA_KEY in metadata:
+            raise WrongValue("metadata", f"{METADATA_KEY!r} is taken by the members of the content")
+        metadata = {**(metadata or {}), METADATA_KEY: hidden}
     stored_note: str | bool = _default_note(typed, message, kind) if note is None else note
     if media:
         message = _with_media(message, media)

@@ -1,16 +1,19 @@
-"""The eight kinds of content a person or program commits, and the one table of their roles.
+"""The eight built-in content types, the table of their roles, and types of one's own.
 
-Each becomes one `Message` of the model: content types say what a thing *is*, the message says how
-it is told. A dict with `content_type` is the same as the class.
+Each content becomes one `Message`: its type says what it *is*, the message says how a model reads
+it. A dict with `content_type` is the same as the class. Members that the message does not show (an
+artifact's language, the members of a registered type) are kept in the commit's metadata under
+`content`.
 """
 
+from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any, Literal, cast, get_args
 
 import msgspec
 from msgspec import Struct
 
-from weft.errors import ThreadError, WrongValue
+from weft.errors import NotFound, ThreadError, WrongValue
 from weft.history import check_json
 from weft.ids import canonical
 from weft.model import JsonObject, Message, Text, Thinking, ToolCall, ToolResult
@@ -81,7 +84,14 @@ class SessionContent(Struct, frozen=True, tag_field=TAG, tag="session"):
     next_steps: tuple[str, ...] = ()
 
 
-Content = (
+class CustomContent(Struct, frozen=True):
+    """Content of a registered type (`register_content_type`), with its members as given."""
+
+    type: str
+    members: JsonObject
+
+
+BuiltInContent = (
     InstructionContent
     | DialogueContent
     | ToolIOContent
@@ -92,7 +102,9 @@ Content = (
     | SessionContent
 )
 
-CONTENT_TYPES: tuple[type[Struct], ...] = get_args(Content)
+Content = BuiltInContent | CustomContent
+
+CONTENT_TYPES: tuple[type[Struct], ...] = get_args(BuiltInContent)
 
 OWN = ""
 ROLES: dict[str, str] = {
@@ -113,9 +125,70 @@ FIELDS: dict[str, tuple[str, ...]] = {
 }
 """The members that each type has."""
 
+METADATA_KEY = "content"
+"""Where a commit's metadata keeps the members of its content that the message does not show."""
+TEXT_MEMBERS = ("text", "content", "summary")
+"""Members that are the text of a registered type without a function for it."""
+HIDDEN_MEMBERS: dict[str, JsonObject] = {
+    "tool_io": {"tool_name": None, "direction": "result", "status": None},
+    "reasoning": {"format": None},
+    "artifact": {"artifact_type": "text", "language": None},
+    "output": {"format": None},
+    "session": {"session_type": "handoff"},
+}
+"""Members of built-in types that are not in the message, with their defaults."""
+
+
+class CustomType(Struct, frozen=True):
+    """A registered type: the role of its messages, their text, and the class of its members."""
+
+    role: str
+    text: Callable[[JsonObject], str] | None = None
+    schema: type[Any] | None = None
+
+
+_registered: dict[str, CustomType] = {}
+
+
+def register_content_type(
+    name: str,
+    *,
+    role: str = "assistant",
+    text: Callable[[JsonObject], str] | None = None,
+    schema: type[Any] | None = None,
+) -> None:
+    """Let `Thread.commit` take dicts whose `content_type` is `name`.
+
+    `text` makes the message from the members. Without it, the message is the member `text`,
+    `content` or `summary`, or all members as JSON. `schema` (a dataclass, `msgspec.Struct`,
+    `TypedDict` or pydantic model) checks the members, and its instances can be committed too.
+
+    All members are kept in the commit's metadata under `content`. The registration holds for this
+    process; threads can be read without it. Registering a name again replaces it.
+    """
+    if not isinstance(cast(Any, name), str) or not name.strip():
+        raise WrongValue("name", "must be a text that is not blank")
+    if name in ROLES:
+        raise WrongValue("name", f"{name!r} is a built-in content type")
+    if role not in KNOWN_ROLES:
+        raise WrongValue("role", f"{role!r} is unknown; the roles are {', '.join(KNOWN_ROLES)}")
+    if text is not None and not callable(text):
+        raise WrongValue("text", "must be a function from the members to a text")
+    if schema is not None and not isinstance(cast(Any, schema), type):
+        raise WrongValue("schema", "must be a class")
+    _registered[name] = CustomType(role, text, schema)
+
+
+def unregister_content_type(name: str) -> None:
+    """Forget a registered type; raises `NotFound` if there is none of this name."""
+    if _registered.pop(name, None) is None:
+        raise NotFound("content type", str(name))
+
 
 def content_type(content: Content) -> str:
     """The word that a dict would carry as `content_type`."""
+    if isinstance(content, CustomContent):
+        return content.type
     return str(content.__struct_config__.tag)
 
 
@@ -133,20 +206,69 @@ def read_content(content: Content | JsonObject, *, is_strict: bool = True) -> Co
     if isinstance(content, CONTENT_TYPES):
         _check_fields(content)
         return content  # pyright: ignore[reportReturnType] - the union's own members
-    kind = content.get(TAG) if isinstance(content, dict) else None
+    if isinstance(content, CustomContent):
+        return content
+    kind = content.get(TAG) if isinstance(content, dict) else _type_of_instance(content)
+    if isinstance(kind, str) and kind in _registered:
+        return _read_custom(kind, content)
     if kind not in ROLES:
+        known = ", ".join((*ROLES, *_registered))
         raise ThreadError(
-            f"content_type: {kind!r} is unknown; the types are {', '.join(ROLES)}. For anything"
-            " else that JSON can say there is 'freeform', and metadata= marks it as your own"
+            f"content_type: {kind!r} is unknown; the types are {known}. Use 'freeform' for any"
+            " JSON, or weft.register_content_type for a type of your own"
             if isinstance(content, dict)
             else f"a {type(content).__name__} is no content: give a ...Content or a dict"
         )
     if is_strict:
         _check_members(kind, cast(JsonObject, content))
     try:
-        return msgspec.convert(content, Content)
+        return msgspec.convert(content, BuiltInContent)
     except msgspec.ValidationError as error:
         raise WrongValue(f"{kind} content", f"is not valid: {error}") from None
+
+
+def _type_of_instance(content: object) -> str | None:
+    """The registered type whose class this is an instance of."""
+    matching = (name for name, custom in _registered.items() if custom.schema is type(content))
+    return next(matching, None)
+
+
+def _read_custom(kind: str, content: Any) -> CustomContent:
+    """Content of a registered type, checked by its class."""
+    schema = _registered[kind].schema
+    members: JsonObject
+    if isinstance(content, dict):
+        given = cast(JsonObject, content)
+        members = {key: value for key, value in given.items() if key != TAG}
+    elif callable(dump := getattr(content, "model_dump", None)):
+        members = cast(JsonObject, dump(mode="json"))
+    else:
+        members = cast(JsonObject, msgspec.to_builtins(content))
+    check_json(f"{kind} content", members)
+    if schema is not None:
+        validate = getattr(schema, "model_validate", None)
+        try:
+            if callable(validate):
+                validate(members)
+            else:
+                msgspec.convert(members, schema)
+        except ValueError as error:  # msgspec's and pydantic's errors are both
+            raise WrongValue(f"{kind} content", f"is not valid: {error}") from None
+    return CustomContent(kind, members)
+
+
+def hidden_members(content: Content) -> JsonObject | None:
+    """The members that the message does not show, with the type; None if there are none."""
+    if isinstance(content, CustomContent):
+        return {TAG: content.type, **content.members}
+    kind = content_type(content)
+    if isinstance(content, ToolIOContent) and content.call_id is not None:
+        return None  # a vendor's call or result: the message has all of it
+    defaults = HIDDEN_MEMBERS.get(kind, {})
+    members = {name: getattr(content, name) for name in defaults}
+    if members == defaults:
+        return None
+    return {TAG: kind, **{name: value for name, value in members.items() if value is not None}}
 
 
 def _check_members(kind: str, content: JsonObject) -> None:
@@ -174,7 +296,7 @@ def _check_fields(content: Any) -> None:
     kind = f"{content_type(content)} content"
     check_json(kind, content)
     try:
-        msgspec.convert(msgspec.to_builtins(content), Content)
+        msgspec.convert(msgspec.to_builtins(content), BuiltInContent)
     except msgspec.ValidationError as error:
         raise WrongValue(kind, f"is not valid: {error}") from None
 
@@ -182,6 +304,8 @@ def _check_fields(content: Any) -> None:
 def extract_text_from_content(content: Content | JsonObject) -> str:
     """What a person would read of it, whatever its type."""
     match read_content(content):
+        case CustomContent() as custom:
+            return _custom_text(custom)
         case InstructionContent(text=text) | DialogueContent(text=text):
             return text
         case ReasoningContent(text=text) | OutputContent(text=text):
@@ -198,6 +322,8 @@ def to_message(content: Content) -> Message:
     """How the model is told this content."""
     if type(content) is DialogueContent:
         return Message(content.role, (Text(content.text),), content.name)
+    if isinstance(content, CustomContent):
+        return Message(_registered[content.type].role, (Text(_custom_text(content)),))
     role = ROLES[content_type(content)]
     match content:
         case InstructionContent(text=text, name=name):
@@ -212,6 +338,24 @@ def to_message(content: Content) -> Message:
             return _tool_message(content, role)
         case _:
             return Message(role, (Text(extract_text_from_content(content)),))
+
+
+def _custom_text(content: CustomContent) -> str:
+    """The text of a registered type's message."""
+    make_text = _registered[content.type].text
+    if make_text is None:
+        texts = (content.members.get(name) for name in TEXT_MEMBERS)
+        text = next((text for text in texts if isinstance(text, str)), None)
+        return msgspec.json.encode(content.members).decode() if text is None else text
+    field = f"{content.type} content"
+    try:
+        text = make_text(dict(content.members))
+    except Exception as error:  # the caller's own function: its error belongs to this content
+        reason = f"{type(error).__name__}: {error}"
+        raise WrongValue(field, f"has no text: its function failed with {reason}") from error
+    if not isinstance(cast(Any, text), str):
+        raise WrongValue(field, f"has no text: its function returned {type(text).__name__}")
+    return text
 
 
 def _tool_message(content: ToolIOContent, role: str) -> Message:

@@ -388,6 +388,8 @@ class Thread:
     ) -> CommitInfo:
         """Append one of the eight content types, or a dict with `content_type`.
 
+        `weft.register_content_type` adds types of your own.
+
         Without a note, the note is `"<type>: <preview>"`. An empty note stays empty.
         """
         draft = content_draft(

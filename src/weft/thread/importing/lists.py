@@ -27,7 +27,15 @@ from weft.model import (
     Thinking,
     ToolResult,
 )
-from weft.thread.content import content_type, extract_text_from_content, read_content, to_message
+from weft.thread.content import (
+    METADATA_KEY,
+    Content,
+    content_type,
+    extract_text_from_content,
+    hidden_members,
+    read_content,
+    to_message,
+)
 from weft.thread.info import auto_note
 from weft.thread.source_lines import SourceLine
 
@@ -216,10 +224,16 @@ def _typed(value: Any) -> list[Step]:
                 kind=kind,
                 priority=_priority(beside["priority"], number),
                 note=str(note),
-                metadata=_metadata(beside["metadata"], number),
+                metadata=_with_members(_metadata(beside["metadata"], number), content),
             )
         )
     return steps
+
+
+def _with_members(metadata: JsonObject | None, content: Content) -> JsonObject | None:
+    """The metadata with the members that the message does not show, as `Thread.commit` keeps."""
+    hidden = hidden_members(content)
+    return metadata if hidden is None else {METADATA_KEY: hidden, **(metadata or {})}
 
 
 def _priority(wanted: Any, number: int) -> Priority:
