@@ -3,9 +3,10 @@
     WeftError
     ├── Refused                  the caller's body cannot be sent on, or strict mode says no (4xx)
     │   └── NotAnAnswer          a body that was to be an answer has no place for one
-    ├── UpstreamProtocolError    the model's server broke its own protocol (502)
-    │   └── UpstreamFailed       it answered with an error, or not at all
-    │       └── SummaryFailed    a model that was to write a summary wrote none
+    ├── UpstreamError            the model's server gave no usable answer
+    │   ├── UpstreamFailed       it answered with an error (429, 500, ...), or not at all
+    │   │   └── SummaryFailed    a model that was to write a summary wrote none
+    │   └── UpstreamProtocolError  it broke its own protocol (502)
     ├── ThreadError              a verb was asked for something the thread cannot do
     │   ├── WrongValue           an argument is of a wrong type, or JSON cannot say it
     │   ├── NotFound             no commit, entry, branch or thread of that name
@@ -56,11 +57,15 @@ class NotAnAnswer(Refused):
     """A body that was given as a model's answer, and is none: `param` is the member it lacks."""
 
 
-class UpstreamProtocolError(WeftError):
-    """An upstream said something its protocol does not allow."""
+class UpstreamError(WeftError):
+    """An upstream gave no usable answer: catch this for both of its kinds."""
 
 
-class UpstreamFailed(UpstreamProtocolError):
+class UpstreamProtocolError(UpstreamError):
+    """An upstream sent something that its protocol does not allow."""
+
+
+class UpstreamFailed(UpstreamError):
     """An upstream answered with an error, or not at all.
 
     `kind` is the `ErrorKind`, and `error` the whole `ApiError`, where the upstream gave one.

@@ -55,8 +55,8 @@ from weft.errors import (
     StepLimit,
     StoreError,
     ThreadError,
+    UpstreamError,
     UpstreamFailed,
-    UpstreamProtocolError,
 )
 from weft.function_tools import read_tools
 from weft.model import (
@@ -303,7 +303,7 @@ class Agent:
                         try:
                             async for event in self._ask(http, step, folding, sent, reported):
                                 yield event
-                        except UpstreamProtocolError as error:
+                        except UpstreamError as error:
                             folding.error = ApiError("server", str(error), BAD_GATEWAY)
                         except (asyncio.CancelledError, GeneratorExit) as stop:
                             await self._record_stopped(folding, step, str(stop) or STOPPED)

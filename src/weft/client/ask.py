@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from weft.catalog import Catalog, Model
 from weft.codec import CODECS, AnswerReader, Codec, error_of, write_request
-from weft.errors import Refused, UpstreamProtocolError
+from weft.errors import Refused, UpstreamError
 from weft.model import ApiError, Event, Fail, Fold, Loss, Request, Response
 
 from .http import CallLimits, HttpClient
@@ -85,7 +85,7 @@ async def ask(
     try:
         async for event in stream(http, provider, request, catalog=catalog, policy=policy):
             fold.send(event)
-    except UpstreamProtocolError as error:
+    except UpstreamError as error:
         return error_of(error)
     return fold.error or fold.response()
 
@@ -129,7 +129,7 @@ async def stream(
             reply.close()
     except Refused as error:
         yield Fail(ApiError("invalid_request", str(error), error.status, param=error.param))
-    except UpstreamProtocolError as error:
+    except UpstreamError as error:
         yield Fail(error_of(error))
 
 

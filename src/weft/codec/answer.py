@@ -20,7 +20,7 @@ from typing import Any, Literal, cast
 import orjson
 from msgspec import Struct, structs
 
-from weft.errors import NotAnAnswer, Refused, UpstreamProtocolError
+from weft.errors import NotAnAnswer, Refused, UpstreamError
 from weft.model import (
     ApiError,
     Block,
@@ -164,7 +164,7 @@ class AnswerReader:
     def _read_body(self) -> list[Event]:
         try:
             response = decode_answer(self._codec, b"".join(self._body))
-        except UpstreamProtocolError as error:
+        except UpstreamError as error:
             return [Fail(error_of(error), "end")]
         except Refused as error:
             message = f"the upstream's answer cannot be read: {error}"
@@ -432,7 +432,7 @@ class AnswerTranslator:
                     event = structs.replace(event, id=options.shape_id(event.id))
             try:
                 original.send(event)
-            except UpstreamProtocolError as error:
+            except UpstreamError as error:
                 event = Fail(error_of(error))
                 original.send(event)
             for known in (event,) if restorer is None else restorer.send(event):

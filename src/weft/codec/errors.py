@@ -7,7 +7,7 @@ recognise it, so it must survive translation.
 import re
 from typing import Any, cast
 
-from weft.errors import NotAnAnswer, UpstreamFailed, UpstreamProtocolError
+from weft.errors import NotAnAnswer, UpstreamError, UpstreamFailed
 from weft.model import ApiError, ErrorKind, JsonObject
 
 from .base import members
@@ -142,7 +142,7 @@ def failed(error: ApiError, *, native: bool = False) -> UpstreamFailed:
     )
 
 
-def error_of(failure: UpstreamProtocolError) -> ApiError:
+def error_of(failure: UpstreamError) -> ApiError:
     """The error behind an exception."""
     if not isinstance(failure, UpstreamFailed):
         return ApiError("server", str(failure), 502)

@@ -49,7 +49,7 @@ from weft.errors import (
     Refused,
     StoreError,
     ThreadError,
-    UpstreamProtocolError,
+    UpstreamError,
     WeftError,
 )
 from weft.model import JsonObject
@@ -120,7 +120,7 @@ STATUS: dict[type[WeftError], int] = {
     BudgetExceeded: 422,
     CompactRefused: 422,
     ThreadError: 422,
-    UpstreamProtocolError: 502,
+    UpstreamError: 502,
     StoreError: 500,
     WeftError: 500,
 }

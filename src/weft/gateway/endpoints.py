@@ -14,7 +14,7 @@ import orjson
 
 from weft.client import OFFLINE, RELAY
 from weft.codec import CODECS, Codec
-from weft.errors import Refused, UpstreamFailed, UpstreamProtocolError
+from weft.errors import Refused, UpstreamError, UpstreamFailed
 from weft.model import ApiError, Request
 from weft.printable import clean_text
 from weft.tokens import counter_for
@@ -88,7 +88,7 @@ async def count_tokens(protocol: str, state: State, inbound: Inbound, outbound: 
         return
     except Refused as error:
         await send_error(codec, outbound, error)
-    except UpstreamProtocolError as error:
+    except UpstreamError as error:
         status, wire = codec.encode_error(upstream_failure(error))
         await outbound.send(status, orjson.dumps(wire))
 

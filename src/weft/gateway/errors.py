@@ -7,7 +7,7 @@ where: paths, addresses and the texts of databases go to the log.
 import logging
 
 from weft.codec import error_of
-from weft.errors import RefMoved, Refused, StoreError, UpstreamProtocolError, WeftError
+from weft.errors import RefMoved, Refused, StoreError, UpstreamError, WeftError
 from weft.model import ApiError, ErrorKind
 
 _log = logging.getLogger(__name__)
@@ -33,12 +33,12 @@ def refusal(error: Refused) -> ApiError:
     return ApiError(kind, str(error), error.status, param=error.param)
 
 
-def upstream_failure(error: UpstreamProtocolError) -> ApiError:
+def upstream_failure(error: UpstreamError) -> ApiError:
     """The upstream is to blame."""
     return error_of(error)
 
 
-def failure(error: Refused | UpstreamProtocolError | StoreError) -> ApiError:
+def failure(error: Refused | UpstreamError | StoreError) -> ApiError:
     """Whoever is to blame."""
     if isinstance(error, Refused):
         return refusal(error)

@@ -50,7 +50,7 @@ from weft.codec import (
     form_of,
     replace_answers,
 )
-from weft.errors import Refused, StoreError, UpstreamFailed, UpstreamProtocolError
+from weft.errors import Refused, StoreError, UpstreamError, UpstreamFailed, UpstreamProtocolError
 from weft.model import ApiError, Fail, JsonObject, Loss, Params, Request, Response, Start
 
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
@@ -196,7 +196,7 @@ async def converse(
     except Refused as error:
         log.outcome = "refused"
         await _send_early_error(codec, refusal(error), outbound, log)
-    except (UpstreamProtocolError, StoreError) as error:
+    except (UpstreamError, StoreError) as error:
         log.outcome = "store_failed" if isinstance(error, StoreError) else "upstream_failed"
         await _send_early_error(codec, failure(error), outbound, log)
 
@@ -412,7 +412,7 @@ async def _answer(exchange: Exchange, outbound: Outbound) -> None:
     except ClientLeft:
         exchange.error = CLIENT_LEFT
         raise
-    except UpstreamProtocolError as error:
+    except UpstreamError as error:
         exchange.error, exchange.log.outcome = failure(error), "upstream_failed"
         await _record_failure(exchange)  # before the error is sent: the client may retry at once
         await _send_error(exchange, exchange.error, exchange.headers(), outbound)
@@ -442,7 +442,7 @@ async def _ask(exchange: Exchange, outbound: Outbound) -> None:
     await _relay_error(exchange, error, outbound)
 
 
-async def _ask_once(exchange: Exchange, outbound: Outbound) -> "UpstreamError | None":
+async def _ask_once(exchange: Exchange, outbound: Outbound) -> "UpstreamErrorBody | None":
     """Ask the upstream and deliver its answer; if it answers with an error, return that."""
     reply = await _post(exchange)
     try:
@@ -519,7 +519,7 @@ def _read_answer(translator: AnswerTranslator, body: bytes) -> tuple[Response, R
         return translator.read_body(body)
     except UpstreamFailed:
         raise
-    except (Refused, UpstreamProtocolError):
+    except (Refused, UpstreamError):
         return None
 
 
@@ -569,7 +569,7 @@ async def _deliver_stream(exchange: Exchange, reply: Reply, outbound: Outbound) 
             else:
                 await _send_piece(exchange, reply, outbound, relay, relay.feed(chunk))
         await _send_piece(exchange, reply, outbound, relay, relay.close())
-    except (UpstreamProtocolError, StoreError) as error:
+    except (UpstreamError, StoreError) as error:
         if not outbound.started:
             raise
         log.outcome = "cut"
@@ -648,7 +648,7 @@ async def _record_failure(exchange: Exchange) -> None:
         await recorder.fail(recording, exchange.error, message)
 
 
-class UpstreamError(Struct, frozen=True):
+class UpstreamErrorBody(Struct, frozen=True):
     """An error of the upstream: as it came, and as the value from which any protocol's is written.
 
     `raw` is its JSON object, or None if it has none.
@@ -662,7 +662,7 @@ class UpstreamError(Struct, frozen=True):
     error: ApiError
 
 
-async def _read_error(exchange: Exchange, reply: Reply) -> UpstreamError:
+async def _read_error(exchange: Exchange, reply: Reply) -> UpstreamErrorBody:
     """The error of a reply; raises `UpstreamFailed` for a status that is neither good nor bad."""
     provider = exchange.route.provider
     if reply.status < 400:
@@ -674,10 +674,10 @@ async def _read_error(exchange: Exchange, reply: Reply) -> UpstreamError:
         raw = parse_body(body)
     except Refused:
         raw = None
-    return UpstreamError(reply.status, body, exchange.headers(reply), content_type, raw, error)
+    return UpstreamErrorBody(reply.status, body, exchange.headers(reply), content_type, raw, error)
 
 
-async def _relay_error(exchange: Exchange, error: UpstreamError, outbound: Outbound) -> None:
+async def _relay_error(exchange: Exchange, error: UpstreamErrorBody, outbound: Outbound) -> None:
     """Send an upstream's error: its own bytes, or the same error in the client's protocol."""
     exchange.log.outcome, exchange.error = "upstream_refused", error.error
     await _record_failure(exchange)  # before the error is sent: the client may retry at once
@@ -689,7 +689,7 @@ async def _relay_error(exchange: Exchange, error: UpstreamError, outbound: Outbo
     await outbound.send(error.status, error.body, headers)
 
 
-def _must_be_rewritten(exchange: Exchange, error: UpstreamError) -> bool:
+def _must_be_rewritten(exchange: Exchange, error: UpstreamErrorBody) -> bool:
     """Whether an error about the context window lacks the form by which clients recognise it.
 
     Every other error in the client's protocol is forwarded as it came.

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from weft.client import RELAY, HttpClient, Provider, read_all
 from weft.codec import CODECS
-from weft.errors import UpstreamProtocolError
+from weft.errors import UpstreamError
 from weft.model import JsonObject
 
 LISTING_SECONDS = 5.0
@@ -88,7 +88,7 @@ async def _list_models(wire: HttpClient, provider: Provider) -> Listed:
                 reply.close()
     except TimeoutError:
         return Listed(provider.name, configured, f"no answer within {LISTING_SECONDS:.0f} s")
-    except UpstreamProtocolError as error:
+    except UpstreamError as error:
         return Listed(provider.name, configured, str(error))
     except orjson.JSONDecodeError:
         return Listed(provider.name, configured, "its list is not JSON")

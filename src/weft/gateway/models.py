@@ -8,7 +8,7 @@ import orjson
 
 from weft.client import OFFLINE_MODEL, RELAY, Provider, read_all
 from weft.codec import CODECS
-from weft.errors import Refused, UpstreamProtocolError
+from weft.errors import Refused, UpstreamError
 from weft.model import JsonObject
 
 from .asgi import ClientLeft, Inbound, Outbound
@@ -44,7 +44,7 @@ async def models(state: State, inbound: Inbound, outbound: Outbound) -> None:
             raise Refused(f"no model {name!r} here", status=404, type="not_found_error")
     except ClientLeft:
         return
-    except (Refused, UpstreamProtocolError) as error:
+    except (Refused, UpstreamError) as error:
         status, body = CODECS[protocol].encode_error(failure(error))
         await outbound.send(status, orjson.dumps(body))
         return
@@ -81,7 +81,7 @@ async def _read_models(
                 listing: Any = orjson.loads(await read_all(reply))
             finally:
                 reply.close()
-    except (UpstreamProtocolError, TimeoutError, orjson.JSONDecodeError):
+    except (UpstreamError, TimeoutError, orjson.JSONDecodeError):
         return {}
     rows = cast(JsonObject, listing).get(form.rows) if isinstance(listing, dict) else None
     if reply.status != 200 or not isinstance(rows, list):

@@ -13,7 +13,7 @@ import re
 from typing import Protocol
 
 from weft.codec import AnswerOptions, AnswerReader, AnswerWriter, Codec, Piece, error_of
-from weft.errors import UpstreamProtocolError
+from weft.errors import UpstreamError
 from weft.model import (
     ApiError,
     End,
@@ -221,7 +221,7 @@ class PassThroughRelay:
     def _fold_event(self, event: Event) -> None:
         try:
             self._fold.send(event)
-        except UpstreamProtocolError as error:
+        except UpstreamError as error:
             self._stop_recording(error_of(error))
 
     def _stop_recording(self, error: ApiError) -> None:

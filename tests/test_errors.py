@@ -1,0 +1,40 @@
+"""The error tree: the drawing in the docstring is the tree of the classes."""
+
+import re
+
+import weft
+from weft import errors
+
+
+def drawn() -> dict[str, str | None]:
+    """Each class of the drawing with the class that it stands under."""
+    parents: dict[str, str | None] = {}
+    path: list[tuple[int, str]] = []
+    for line in (errors.__doc__ or "").splitlines():
+        found = re.match(r"    ([│├└─ ]*)([A-Z][A-Za-z]+)", line)
+        if found is None:
+            continue
+        depth, name = len(found[1]), found[2]
+        while path and path[-1][0] >= depth:
+            path.pop()
+        parents[name] = path[-1][1] if path else None
+        path.append((depth, name))
+    return parents
+
+
+def test_the_drawing_is_the_tree():
+    classes = {
+        name: value.__bases__[0].__name__ if value is not weft.WeftError else None
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, weft.WeftError)
+    }
+    assert drawn() == classes
+
+
+def test_every_error_is_public():
+    assert [name for name in drawn() if name not in weft.__all__] == []
+
+
+def test_a_rate_limit_is_no_protocol_error():
+    assert not issubclass(weft.UpstreamFailed, weft.UpstreamProtocolError)
+    assert issubclass(weft.UpstreamFailed, weft.UpstreamError)
