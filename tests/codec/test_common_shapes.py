@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from corpus import recorded
+from weft.catalog import Model
 from weft.codec.anthropic.blocks import (
     WRITERS,
     Writer as BlockWriter,
@@ -16,9 +17,19 @@ from weft.codec.anthropic.common_shapes import (
     decode_common as common_block,
     write_common as write_block,
 )
-from weft.codec.base import Losses, parsed
+from weft.codec.base import Losses, Target, parsed
 from weft.codec.chat.common_shapes import decode_common as common_message, write_common
 from weft.codec.chat.messages import Writer, decode_message
+from weft.codec.gemini.blocks import (
+    WRITERS as PART_WRITERS,
+    Foreign,
+    PartReader,
+    Writer as PartWriter,
+)
+from weft.codec.gemini.common_shapes import (
+    write_common as write_part,
+    write_common_result as write_result,
+)
 from weft.codec.pairing import turn_of
 from weft.codec.responses.common_shapes import decode_common as common_item
 from weft.codec.responses.items import Grouping, Writer as ItemWriter
@@ -235,4 +246,64 @@ def test_items_are_written_by_the_shortcut_as_by_the_full_writer(rows):
     for number, message in enumerate(messages):
         written = quick.turn(turn_of(number, message))
         assert written == thorough.any_turn(turn_of(number, message))
+    assert short.items == full.items
+
+
+PARTS = [
+    {"text": "hi"},
+    {"functionCall": {"name": "f", "args": {"a": [1]}, "id": "call_1"}},
+    {"functionResponse": {"name": "f", "id": "call_1", "response": {"output": "done"}}},
+    {"functionResponse": {"name": "f", "id": "call_1", "response": {"error": "no"}}},
+]
+
+
+def as_parts_read(parts, method):
+    reader = PartReader()
+    try:
+        return [
+            reader.common(part) or reader.any_part(part, 0, at)
+            if method == "part"
+            else reader.any_part(part, 0, at)
+            for at, part in enumerate(parts)
+        ], reader._waiting
+    except Refused as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("raw", PARTS)
+def test_a_common_part_is_read_by_the_shortcut(raw):
+    assert PartReader().common(raw) == PartReader().any_part(raw, 0, 0)
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=4), st.integers(0))
+def test_a_part_with_anything_else_in_it_is_read_by_the_table(parts, seed):
+    chance = random.Random(seed)
+    others = [damaged(part, chance) if chance.random() < 0.3 else part for part in parts]
+    assert as_parts_read(others, "part") == as_parts_read(others, "any_part")
+
+
+@given(st.sampled_from(SAID))
+def test_a_part_is_written_by_the_shortcut_as_by_the_full_writer(block):
+    losses = Losses()
+    written = write_part(block, parsed)
+    writer = PartWriter(None, losses, native=False)
+    assert written is None or written == PART_WRITERS[type(block)](writer, block, (0, 0))
+    assert losses.items == []
+
+
+@given(
+    st.sampled_from([block for block in SAID if isinstance(block, ToolResult)]),
+    st.sampled_from([block for block in SAID if isinstance(block, ToolCall)]),
+)
+def test_a_result_is_written_by_the_shortcut_as_by_the_full_writer(result, call):
+    request = Request("m", (Message("assistant", (call,)), Message("tool", (result,))))
+    calls, target = {result.call_id: call}, Target(Model(name="m"))
+    short, full = Losses(), Losses()
+    written = write_result(result, call, (1, 0), short)
+    if written is None:
+        assert short.items == []
+        return
+    writer = PartWriter(target, full, calls, native=False)
+    foreign = Foreign(request, target, writer, full)
+    assert written == foreign.any_result(result, (1, 0), [])
     assert short.items == full.items

@@ -38,6 +38,10 @@ class Turn(Struct, gc=False):
         """Where the message stood."""
         return (self.number,)
 
+    def place_of(self, at: int) -> Place:
+        """Where a block stood in the request."""
+        return (self.number, at) if self.moved is None else self.moved[at]
+
     @property
     def places(self) -> list[Place]:
         """Where each block stood in the request."""

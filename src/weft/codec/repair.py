@@ -463,7 +463,7 @@ def _drop_unsupported(turn: Turn, request: Request, rules: Rules, losses: Losses
     own_side = side(turn.role)
     for at, block in enumerate(turn.blocks):
         kind = type(block)
-        place = (turn.number, at) if turn.moved is None else turn.moved[at]
+        place = turn.place_of(at)
         check = rules.checks.get(kind)
         if check is not None:
             code = check(block, message, request)

@@ -157,7 +157,7 @@ def _write_results(turn: Turn, losses: Losses) -> list[JsonObject] | None:
         messages.append({"role": "tool", "tool_call_id": block.call_id, "content": content})
     for at, block in enumerate(cast("list[ToolResult]", turn.blocks)):
         if block.is_error is not None:
-            place = (turn.number, at) if turn.moved is None else turn.moved[at]
+            place = turn.place_of(at)
             report_error_flag(place, block, losses)
     return messages
 

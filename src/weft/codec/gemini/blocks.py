@@ -56,6 +56,7 @@ from weft.model import (
     reminder_text,
 )
 
+from .common_shapes import decode_common, write_common, write_common_result
 from .wire import PROTOCOL, STORED, UNSIGNED
 
 OTHER_DATA = frozenset({"executableCode", "codeExecutionResult", "toolCall", "toolResponse"})
@@ -91,6 +92,22 @@ class PartReader:
 
     def part(self, raw: JsonObject, content: int, number: int) -> Block:
         """One part in camel case; raises `Refused` with a path inside it."""
+        block = self.common(raw)
+        return self.any_part(raw, content, number) if block is None else block
+
+    def common(self, raw: JsonObject) -> Block | None:
+        """A part of a common shape, in any spelling; `None` for any other."""
+        block = decode_common(raw)
+        if type(block) is ToolCall:
+            self._waiting.setdefault(block.name, []).append(block.id)
+        elif type(block) is ToolResult:
+            waiting = self._waiting.get(block.name or "")
+            if waiting and block.call_id in waiting:
+                waiting.remove(block.call_id)
+        return block
+
+    def any_part(self, raw: JsonObject, content: int, number: int) -> Block:
+        """Like `part`, for a part of any shape."""
         data = [key for key in raw if key in DATA]
         if len(data) != 1 or data[0] in OTHER_DATA or raw[data[0]] is None:
             return Opaque(PROTOCOL, raw)
@@ -306,7 +323,8 @@ class Writer:
 
     def part(self, block: Block, place: Place) -> JsonObject:
         """One block on the wire."""
-        return WRITERS[type(block)](self, block, place)
+        part = write_common(block, self.embed)
+        return WRITERS[type(block)](self, block, place) if part is None else part
 
     def text(self, block: Text, _place: Place) -> JsonObject:
         return _with_ext({"text": block.text}, block.ext)
@@ -545,19 +563,21 @@ class Foreign:
         return contents
 
     def _report_form(self, turn: Turn) -> None:
-        """A string and a list of one text are written alike; so are null and nothing."""
+        """A string and a list of one text are written alike; so are null and a missing content."""
         form = turn.message.form
-        texts = [at for at, block in enumerate(turn.blocks) if isinstance(block, Text)]
-        spoken = turn.role == "assistant" or len(turn.blocks) == 1
         if form == "absent":
             self.losses.add(turn.at, "missing_content_added")
-        for at in texts if form == "list" and spoken else ():
-            self.losses.add(turn.places[at], "form_changed", "list of one text")
+        if form != "list" or (turn.role != "assistant" and len(turn.blocks) != 1):
+            return
+        for at, block in enumerate(turn.blocks):
+            if isinstance(block, Text):
+                self.losses.add(turn.place_of(at), "form_changed", "list of one text")
 
     def _model(self, turn: Turn) -> list[JsonObject]:
         self._order = {}
         parts: list[JsonObject] = []
-        for block, place in zip(turn.blocks, turn.places, strict=True):
+        for at, block in enumerate(turn.blocks):
+            place = turn.place_of(at)
             part = self.writer.part(block, place)
             if isinstance(block, ToolCall):
                 self._report_call(block, place)
@@ -576,7 +596,8 @@ class Foreign:
     def _user(self, turn: Turn) -> list[JsonObject]:
         answers: list[tuple[ToolResult, Place]] = []
         others: list[JsonObject] = []
-        for block, place in zip(turn.blocks, turn.places, strict=True):
+        for at, block in enumerate(turn.blocks):
+            place = turn.place_of(at)
             if isinstance(block, ToolResult):
                 answers.append((block, place))
             else:
@@ -603,7 +624,14 @@ class Foreign:
         return ordered
 
     def _result(self, block: ToolResult, place: Place, lifted: list[JsonObject]) -> JsonObject:
-        """One result; media that the model does not take inside of it is put into `lifted`."""
+        """One result; media that the model does not accept inside it is put into `lifted`."""
+        common = write_common_result(
+            block, self.writer.calls.get(block.call_id), place, self.losses
+        )
+        return self.any_result(block, place, lifted) if common is None else common
+
+    def any_result(self, block: ToolResult, place: Place, lifted: list[JsonObject]) -> JsonObject:
+        """Like `_result`, for a result of any shape."""
         content = sift_result(block, place, self.request, self.losses)
         media = (
             () if self.model.media_results else tuple(b for b in content if isinstance(b, Media))

@@ -108,6 +108,9 @@ def _contents(body: JsonObject, form: JsonObject) -> list[JsonObject]:
 def _decode_content(raw: JsonObject, number: int, reader: PartReader, form: JsonObject) -> Message:
     path = f"contents[{number}]"
     blocks, shape = _decode_parts(raw, number, path, reader, form)
+    role = raw.get("role")
+    if len(raw) == 2 and type(role) is str and role in PLAIN_ROLES and "parts" in raw:
+        return Message(ROLES.get(role, role), blocks, None, None, shape)
     role = optional(raw, "role", str)
     if role not in PLAIN_ROLES:
         form[f"{path}.role"] = [role] if "role" in raw else []
@@ -145,8 +148,9 @@ def _decode_parts(
         parts = [single]
     blocks: list[Block] = []
     for at, part in enumerate(objects(parts, "parts")):
-        if len(part) == 1 and type(text := part.get("text")) is str:
-            blocks.append(Text(text))
+        common = reader.common(part)
+        if common is not None:
+            blocks.append(common)
             continue
         plain, spelling = read_spelling(part)
         try:
@@ -167,6 +171,8 @@ def _locator(body: JsonObject, system: str | None, form: JsonObject) -> Any:
     offset = 0 if system is None else 1
 
     def locate(place: Place) -> str:
+        if len(place) == 2 and type(number := place[0]) is int and number >= offset:
+            return f"contents[{number - offset}].parts[{place[1]}]"  # nearly all
         match place:
             case ("tools", int(number)):
                 return tool_path(form.get("tools", []), number)

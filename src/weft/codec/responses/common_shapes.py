@@ -112,7 +112,7 @@ def _write_assistant(turn: Turn, last_role: str, losses: Losses) -> list[JsonObj
     for at, block in enumerate(turn.blocks):
         if type(block) is not Text:
             continue
-        place = (turn.number, at) if turn.moved is None else turn.moved[at]
+        place = turn.place_of(at)
         if at:
             losses.add(place, "message_split")
         if turn.message.form == "list":
@@ -136,7 +136,7 @@ def _write_results(turn: Turn, losses: Losses) -> list[JsonObject] | None:
         items.append({"type": "function_call_output", "call_id": block.call_id, "output": output})
     for at, block in enumerate(cast("list[ToolResult]", turn.blocks)):
         if block.is_error is not None:
-            place = (turn.number, at) if turn.moved is None else turn.moved[at]
+            place = turn.place_of(at)
             report_error_flag(place, block.is_error, losses)
     return items
 
