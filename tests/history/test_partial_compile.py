@@ -1,14 +1,15 @@
-"""What a few lines say now is what the whole list says of them, and mostly needs no list."""
+"""A partial compile gives exactly that part of the whole compile."""
 
 from collections.abc import Callable
 from contextlib import suppress
+from random import Random
 
-import pytest
 from hypothesis import given, settings, strategies as st
 
 import weft
 from weft.errors import ThreadError
-from weft.history import read_rows
+from weft.history import View, compile_slots, compile_tail, show_rows
+from weft.history.ops import ListRows, run_steps
 from weft.ids import Id
 
 Verb = Callable[[weft.Thread, int], object]
@@ -63,8 +64,6 @@ VERBS: dict[str, Verb] = {
     "pick": lambda t, n: _aside(t, n, _pick),
 }
 
-PLAIN = ("say", "edit", "skip", "compact", "revert", "merge", "rebase", "pick")
-
 
 def _play(steps: list[tuple[str, int]]) -> tuple[weft.Thread, Id, set[Id]]:
     """The thread after these verbs, its head, and every line that it ever had."""
@@ -89,20 +88,45 @@ def test_lines_read_alone_are_those_of_the_whole(steps: list[tuple[str, int]]) -
     t, head, slots = _play(steps)
     view = weft.open(t.store)._handle.view(head)  # pyright: ignore[reportPrivateUsage]
     whole = {slot: row for slot in slots if (row := view.find(slot)) is not None}
-    assert read_rows(t.store, "default", head, slots) in (whole, None)
+    assert compile_slots(t.store, "default", head, slots) == whole
     for slot in slots:
-        alone = read_rows(t.store, "default", head, {slot})
-        assert alone is None or alone.get(slot) == whole.get(slot)
+        alone = compile_slots(t.store, "default", head, {slot})
+        assert alone.get(slot) == whole.get(slot)
     fresh = weft.open(t.store)
     for words in ("said", "edited", "theirs", "ours", "first"):
         assert fresh.search(words) == t.search(words)
 
 
-@pytest.mark.parametrize("verb", PLAIN)
-def test_a_common_history_needs_no_compile(verb: str) -> None:
-    steps = [("say", number) for number in range(5)] + [(verb, 1), ("say", 6), (verb, 2)]
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(sorted(VERBS)), st.integers(0, 30)), max_size=12),
+    st.randoms(use_true_random=False),
+)
+def test_any_part_is_that_part_of_the_whole(steps: list[tuple[str, int]], dice: Random) -> None:
+    """The law of partial compiles: any slots and any tail, on every commit of the branch."""
     t, head, slots = _play(steps)
-    assert read_rows(t.store, "default", head, slots) is not None
+    chain = t.store.walk("default", head)
+    view = View()
+    for number, step in enumerate(chain):
+        commit = step.commit.id
+        view = view.extend([step])
+        scratch = View().extend(chain[: number + 1])
+        plain = ListRows()
+        setup = run_steps(chain[: number + 1], plain)
+        assert (view.rows, view.setup) == (scratch.rows, scratch.setup) == (plain.rows, setup)
+        some = set(dice.sample(sorted(slots), dice.randint(0, len(slots))))
+        rows = {row.id: row for row in view.rows if row.id in some}
+        assert compile_slots(t.store, "default", commit, some) == rows
+        shown = show_rows(view.rows)
+        last = dice.randint(1, len(shown) + 2)
+        assert compile_tail(t.store, "default", commit, last) == shown[-last:]
+
+
+def test_the_id_of_an_edit_is_no_row_of_its_own() -> None:
+    """A fresh handle reads rows alone, and is given ids of commits that append nothing."""
+    t = weft.open()
+    edit = t.edit(t.user("one").id, "two")
+    assert [row.text for row in weft.open(t.store).blame(edit.id)] == ["two"]
 
 
 def test_search_on_a_fresh_handle_compiles_nothing() -> None:

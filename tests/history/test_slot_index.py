@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from weft.history.objects import Row
-from weft.history.rewrite import DEEPEST, SlotIndex
+from weft.history.ops import MAX_DEPTH, SlotIndex
 from weft.model import Message
 
 
@@ -20,7 +20,7 @@ def test_a_list_that_stands_on_others_finds_what_a_plain_count_finds(seed):
     rows = [line(next(slots)) for _ in range(30)]
     standing = SlotIndex(rows)
     seen = set(range(30))
-    for _ in range(3 * DEEPEST):
+    for _ in range(3 * MAX_DEPTH):
         shared = dice.randrange(len(rows) + 1)
         below = rows[shared:]
         dice.shuffle(below)

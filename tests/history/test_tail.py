@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import weft
-from weft.history import read_tail
+from weft.history import compile_tail
 
 Verb = Callable[[weft.Thread, int], object]
 
@@ -51,7 +51,7 @@ def test_every_tail_is_the_tail_of_the_whole(steps: list[tuple[str, int]]) -> No
     assert head is not None
     for last in (0, 1, 2, 3, 5, 100):
         rows = whole.rows[max(0, len(whole.rows) - last) :] if last else ()
-        assert tuple(read_tail(t.store, "default", head, last)) == rows
+        assert tuple(compile_tail(t.store, "default", head, last)) == rows
         fresh = weft.open(t.store).compile(last=last)
         assert fresh.messages == tuple(row.message for row in rows)
         assert fresh.head == whole.head

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 import weft
 from laws.judges import LISTS, judge, request
 from weft.errors import ThreadError
-from weft.history import Row, Setup, read_rows, show_rows
+from weft.history import Row, Setup, compile_slots, show_rows
 from weft.model import Message, Origin, Text, Thinking, ToolCall, ToolResult, side
 from weft.thread import CommitInfo, Thread
 from weft.thread.maintenance import fsck
@@ -441,7 +441,7 @@ class History(RuleBasedStateMachine):
         for thread in self.threads:
             head = thread.store.read_ref(thread.name, thread.current)
             if head is not None:
-                assert read_rows(thread.store, thread.name, head, slots) in (whole, None)
+                assert compile_slots(thread.store, thread.name, head, slots) == whole
 
     @invariant()
     def every_vendor_can_be_sent_it(self) -> None:

@@ -598,7 +598,7 @@ def _setup_drafts(
         return [] if setup is None else [Draft("setup", setup)]
     rows = _view(store, place.thread, place.commit).rows
     planned = plan_rewrite(rows, _with_system(rows, record.messages[: place.length]))
-    if not planned.op.touches_lines:
+    if not planned.op.touches_rows:
         return [] if setup is None else [Draft("setup", setup)]
     return [Draft("setup", structs.replace(planned.op, setup=setup), planned.messages)]
 

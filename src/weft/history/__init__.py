@@ -56,11 +56,12 @@ from .objects import (
     new_slot,
 )
 from .oplog import REDO, UNDO, is_switch, plan_redo, plan_undo, read_operations
+from .ops import apply_rewrite, run_step
 from .original_order import restore_original_order
-from .partial_compile import read_rows, read_tail
-from .replay import Again, Replayed, advance, replay
+from .partial_compile import compile_slots, compile_tail
+from .replay import Again, Replayed, replay
 from .results import open_answers
-from .rewrite import PlannedRewrite, apply_rewrite, plan_rewrite, plan_state
+from .rewrite import PlannedRewrite, plan_rewrite, plan_state
 from .search import (
     index_behind,
     message_words,
@@ -110,12 +111,13 @@ __all__ = [
     "State",
     "Swept",
     "View",
-    "advance",
     "apply_rewrite",
     "chain_message",
     "chain_messages",
     "check_json",
     "commit_id",
+    "compile_slots",
+    "compile_tail",
     "count_entries",
     "decode_appended",
     "decode_attempt",
@@ -152,13 +154,12 @@ __all__ = [
     "read_branches",
     "read_every_commit",
     "read_operations",
-    "read_rows",
     "read_tags",
-    "read_tail",
     "read_writers",
     "repair",
     "replay",
     "restore_original_order",
+    "run_step",
     "search_commits",
     "setup_changes",
     "show_rows",

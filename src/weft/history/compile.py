@@ -1,33 +1,23 @@
-"""Compile: the list of lines that a commit means.
+"""Compile: the list of rows that a commit stands for.
 
-A `View` is one such list. Views of one growing branch share their list: an append adds to its end
-and the older view simply does not look that far, so commit-then-compile costs the same however
-long the thread is. Any other change copies the list first. Token counts are running sums beside
-the shared list and are made on first need.
+A `View` is one such list. The views of one growing branch share a list: an append adds to its end,
+and an older view ignores what is behind its own length. So committing and compiling again costs the
+same however long the thread is. Any other change copies the list first. Token counts are running
+sums beside the shared list, computed on first use.
 
-`extend` is the only place where operations are carried out: a compile from scratch is an
-extension of the empty view, and an incremental one of the view before. They cannot differ.
+Operations are carried out by `ops.run_steps`. A compile from scratch extends the empty view, and an
+incremental one extends the view before, so the two cannot differ.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 
-from weft.errors import Damaged
 from weft.ids import Id
 from weft.model import Message
 from weft.store import Step
 
-from .objects import (
-    Append,
-    Rewrite,
-    Row,
-    Setup,
-    State,
-    decode_appended,
-    decode_body,
-    decode_entries,
-)
-from .rewrite import SlotIndex, apply_rewrite, changed, untouched
+from .objects import Rewrite, Row, Setup, State
+from .ops import SlotIndex, apply_rewrite, change_in_place, count_untouched, run_steps
 from .signatures import START, SignatureIndex, is_signed
 
 Count = Callable[[Message], int]
@@ -36,187 +26,201 @@ HIDDEN_KINDS = frozenset({"reasoning"})
 
 
 class SharedRows:
-    """The shared part of views: lines, where each stands, and running token sums.
+    """What the views of one branch share: the rows, their positions and running token sums.
 
-    Lines from place `born` on were appended one commit each, so that every one of those commits
-    is a view of this weave; `marks` has the depth and the setup of each. `moved` has, for lines
-    that were said again under their old slot, the commit that did so.
+    Each row from position `first_append` on was appended by a commit of its own, so each of those
+    commits has a view of these rows; `marks` holds the depth and the setup of each. `replayed_by`
+    maps the slot of a row that a rebase or cherry-pick appended again to the commit that did so.
     """
 
-    __slots__ = ("_traced", "born", "counting", "marks", "moved", "places", "rows", "seals", "sums")
+    __slots__ = (
+        "_fingerprint",
+        "first_append",
+        "index",
+        "lock",
+        "marks",
+        "replayed_by",
+        "rows",
+        "signatures",
+        "sums",
+    )
 
     def __init__(
-        self, rows: list[Row], of: "SharedRows | None" = None, depth: int = 0, same: int = 0
+        self, rows: list[Row], base: "SharedRows | None" = None, depth: int = 0, same: int = 0
     ) -> None:
-        """Lines of their own, or what `of` becomes behind the commit at this depth; `same` is how
-        many lines both begin with."""
+        """With `base`, the first `same` rows are those of `base` at the commit of this depth."""
         self.rows = rows
-        self.seals = SignatureIndex() if of is None else SignatureIndex(of.seals, depth)
-        self.moved: dict[Id, Id] = {} if of is None else of.moved
-        self._traced = (0, START)
-        self.places = SlotIndex(rows, None if of is None else of.places, same)
+        self.signatures = SignatureIndex(None if base is None else base.signatures, depth)
+        self.replayed_by: dict[Id, Id] = {} if base is None else base.replayed_by
+        self._fingerprint = (0, START)
+        self.index = SlotIndex(rows, None if base is None else base.index, same)
         self.sums: list[int] = []
-        self.counting = Lock()
-        self.born = len(rows)
+        self.lock = Lock()
+        self.first_append = len(rows)
         self.marks: list[tuple[int, Setup | None]] = []
 
     def append(self, row: Row, depth: int, setup: Setup | None, commit: Id) -> None:
-        """Add the line that `commit` appends."""
+        """Add the row that `commit` appends."""
         assert row.id is not None
-        if is_signed(row.message) and row.id == commit:
-            self.seals.bind(row.id, depth, self._trace())
-        if row.id != commit:
-            self.places = SlotIndex(self.rows)  # lists that stand on the old one know where it was
-        self.places.own[row.id] = len(self.rows)
+        is_new = row.id == commit
+        if is_new and is_signed(row.message):
+            self.signatures.bind(row.id, depth, self._fingerprint_here())
+        if not is_new:
+            self.index = SlotIndex(self.rows)  # indexes built on the old one still need it as it is
+        self.index.own[row.id] = len(self.rows)
         self.rows.append(row)
-        if row.id == commit:
+        if is_new:
             self.marks.append((depth, setup))
         else:
-            self.moved[row.id] = commit
+            self.replayed_by[row.id] = commit
             self.forget_past()
 
     def forget_past(self) -> None:
-        """No commit before this one is a view of the weave any more."""
-        self.born = len(self.rows)
+        """Earlier commits no longer have a view of these rows."""
+        self.first_append = len(self.rows)
         self.marks.clear()
-        self._traced = (0, START)
+        self._fingerprint = (0, START)
 
-    def _trace(self) -> int:
-        """The fingerprint of all that shows, counted on from the last time it was asked for."""
-        place, trace = self._traced
-        trace = self.seals.trace(show_rows(self.rows[place:]), trace)
-        self._traced = (len(self.rows), trace)
-        return trace
+    def _fingerprint_here(self) -> int:
+        """The fingerprint of all rows that show, continued from the last call."""
+        position, fingerprint = self._fingerprint
+        fingerprint = self.signatures.fingerprint(show_rows(self.rows[position:]), fingerprint)
+        self._fingerprint = (len(self.rows), fingerprint)
+        return fingerprint
 
 
 class View:
-    """What commit `head` compiles to: the first `length` lines of a weave, hidden ones included."""
+    """What commit `head` compiles to: the first `length` shared rows, hidden ones included."""
 
-    __slots__ = ("_weave", "depth", "head", "length", "setup")
+    __slots__ = ("_shared", "depth", "head", "length", "setup")
 
     def __init__(
         self,
-        weave: SharedRows | None = None,
+        shared: SharedRows | None = None,
         length: int = 0,
         head: Id | None = None,
         depth: int = 0,
         setup: Setup | None = None,
     ) -> None:
-        self._weave = weave or SharedRows([])
-        self.length = length
+        self._shared = shared or SharedRows([])
+        self.length: int = length
         self.head = head
         self.depth = depth
         self.setup = setup
 
     @property
     def rows(self) -> list[Row]:
-        """Every line, hidden ones too; a list of the caller's own."""
-        return self._weave.rows[: self.length]
+        """A copy of all rows, hidden ones included."""
+        return self._shared.rows[: self.length]
 
     @property
     def state(self) -> State:
-        """The lines and the setup, for those who work out another."""
+        """The rows and the setup."""
         return State(self.rows, self.setup)
 
     def stale_signatures(self, rows: Sequence[Row] | None = None) -> frozenset[Id]:
-        """The lines whose signed thinking stands behind another beginning than it was signed for.
+        """The slots whose signed thinking no longer follows the rows that it was signed after.
 
-        Lines that another branch or a compaction brought are among them. With `rows`, as it would
-        be if these were the lines.
+        This includes rows that another branch or a compaction brought. With `rows`, the answer is
+        for these rows instead of the view's own.
         """
-        return self._weave.seals.stale_signatures(show_rows(self.rows if rows is None else rows))
+        shown = show_rows(self.rows if rows is None else rows)
+        return self._shared.signatures.stale_signatures(shown)
 
     def commit_of(self, slot: Id) -> Id:
-        """The commit that appended the line in this slot, if an append did."""
-        return self._weave.moved.get(slot, slot)
+        """The commit that appended the row in this slot, if an append did."""
+        return self._shared.replayed_by.get(slot, slot)
 
     def find(self, slot: Id) -> Row | None:
-        """The line in that slot."""
-        place = self._weave.places.find(slot)
-        return None if place is None or place >= self.length else self._weave.rows[place]
+        """The row in that slot."""
+        position = self._shared.index.find(slot)
+        return None if position is None or position >= self.length else self._shared.rows[position]
 
     def at(self, head: Id) -> "View | None":
-        """The view of another commit, if it is one that this weave went through."""
-        weave = self._weave
-        place = weave.places.own.get(head, -1)
-        if head == self.head or not weave.born <= place < len(weave.rows):
-            return self if head == self.head else None
-        depth, setup = weave.marks[place - weave.born]
-        return View(weave, place + 1, head, depth, setup)
+        """The view of another commit, if the shared list went through it."""
+        if head == self.head:
+            return self
+        shared = self._shared
+        position = shared.index.own.get(head, -1)
+        if not shared.first_append <= position < len(shared.rows):
+            return None
+        depth, setup = shared.marks[position - shared.first_append]
+        return View(shared, position + 1, head, depth, setup)
 
     def tokens(self, count: Count) -> int:
-        """The sum over the lines that show; counts only what no view of the weave has counted."""
-        sums = self._weave.sums
-        with self._weave.counting:  # views are handed out, and may be asked from any thread
+        """The tokens of the rows that show; counts only rows that no view has counted yet."""
+        sums = self._shared.sums
+        with self._shared.lock:  # callers may share a view between threads
             total = sums[-1] if sums else 0
-            for row in self._weave.rows[len(sums) : self.length]:
+            for row in self._shared.rows[len(sums) : self.length]:
                 total += count(row.message) if shows(row) else 0
                 sums.append(total)
         return sums[self.length - 1] if self.length else 0
 
     @property
     def counted(self) -> int | None:
-        """What `tokens` says, where nothing would have to be counted for it."""
-        sums = self._weave.sums
+        """The result of `tokens`, or `None` if some rows have not been counted yet."""
+        sums = self._shared.sums
         if self.length > len(sums):
             return None
         return sums[self.length - 1] if self.length else 0
 
     def extend(self, steps: Iterable[Step]) -> "View":
         """The view after these commits, which follow `head` one by one."""
-        weave, length, setup = self._weave, self.length, self.setup
-        shared = True
-        head, depth = self.head, self.depth
-        for step in steps:
-            before, head, depth = depth, step.commit.id, step.depth
-            op = decode_body(step).op
-            match op:
-                case Append(kind=kind, priority=priority):
-                    if length != len(weave.rows):
-                        weave = SharedRows(weave.rows[:length], weave, before, length)
-                        shared = False
-                    row = Row(op.slot or head, decode_appended(step), priority, kind)
-                    weave.append(row, depth, setup, head)
-                    length += 1
-                case Rewrite():
-                    setup = setup if op.setup is None else op.setup
-                    if not op.touches_lines:
-                        continue
-                    messages = decode_entries(step)
-                    if shared or op.drop or op.insert or length != len(weave.rows):
-                        lines = weave.rows
-                        if length != len(lines):
-                            lines = lines[:length]
-                        rows = apply_rewrite(lines, op, messages, head, weave.places)
-                        same = untouched(op, weave.places, length)
-                        weave = SharedRows(rows, weave, before, same)
-                        shared = False
-                    else:
-                        _change_in_place(weave, op, messages)
-                    length = len(weave.rows)
-                case Setup():
-                    setup = op
-        return View(weave, length, head, depth, setup)
+        steps = list(steps)
+        if not steps:
+            return self
+        rows = _ExtendedRows(self._shared, self.length, self.depth)
+        setup = run_steps(steps, rows, self.setup)
+        last = steps[-1]
+        return View(rows.shared, rows.length, last.commit.id, last.depth, setup)
 
 
-def _change_in_place(weave: SharedRows, op: Rewrite, messages: Sequence[Message]) -> None:
-    """Changes alone, on a weave that no view has seen: a thousand pins cost a thousand steps."""
-    for change in op.change:
-        try:
-            place = weave.places[change.slot]
-        except KeyError:
-            raise Damaged(
-                f"a commit changes line {change.slot.hex()}, which is not there"
-            ) from None
-        weave.rows[place] = changed(weave.rows[place], change, messages)
-    weave.forget_past()
+class _ExtendedRows:
+    """The rows of a view that is being extended.
+
+    Appends go to the end of the shared list. Any other change, and an append to a view that others
+    have already outgrown, copies the list first, because older views still show it.
+    """
+
+    __slots__ = ("_depth", "_is_seen", "length", "shared")
+
+    def __init__(self, shared: SharedRows, length: int, depth: int) -> None:
+        self.shared = shared
+        self.length: int = length
+        self._depth = depth
+        self._is_seen = True  # whether another view may show the shared list
+
+    def append(self, row: Row, step: Step, setup: Setup | None) -> None:
+        shared = self.shared
+        if self.length != len(shared.rows):
+            shared = SharedRows(shared.rows[: self.length], shared, self._depth, self.length)
+            self.shared = shared
+            self._is_seen = False
+        self._depth = step.depth
+        shared.append(row, self._depth, setup, step.commit.id)
+        self.length += 1
+
+    def rewrite(self, op: Rewrite, messages: Sequence[Message], step: Step) -> None:
+        shared, length, commit = self.shared, self.length, step.commit.id
+        if self._is_seen or op.drop or op.insert or length != len(shared.rows):
+            before = shared.rows if length == len(shared.rows) else shared.rows[:length]
+            rows = apply_rewrite(before, op, messages, commit, shared.index)
+            same = count_untouched(op, shared.index, length)
+            self.shared = SharedRows(rows, shared, self._depth, same)
+            self._is_seen = False
+        else:  # nobody has seen this list: a thousand pins cost a thousand steps
+            change_in_place(shared.rows, op, messages, commit, shared.index)
+            shared.forget_past()
+        self.length = len(self.shared.rows)
+        self._depth = step.depth
 
 
 def shows(row: Row, *, reasoning: bool = False) -> bool:
-    """Whether a model is shown this line."""
+    """Whether a model is shown this row."""
     return row.priority != "skip" and (reasoning or row.kind not in HIDDEN_KINDS)
 
 
 def show_rows(rows: Iterable[Row], *, reasoning: bool = False) -> list[Row]:
-    """The lines that a model is shown."""
+    """The rows that a model is shown."""
     return [row for row in rows if shows(row, reasoning=reasoning)]

@@ -105,7 +105,7 @@ class Rewrite(Struct, frozen=True, gc=False, omit_defaults=True, tag="rewrite", 
     setup: Setup | None = None
 
     @property
-    def touches_lines(self) -> bool:
+    def touches_rows(self) -> bool:
         """Whether any line is another one afterwards; a note beside a commit touches none."""
         return bool(self.drop or self.change or self.insert)
 

@@ -20,16 +20,14 @@ from .objects import (
     Append,
     Body,
     Draft,
-    Rewrite,
     Row,
-    Setup,
     State,
     decode_appended,
     decode_body,
-    decode_entries,
 )
+from .ops import run_step
 from .results import is_answered_again
-from .rewrite import apply_rewrite, plan_state
+from .rewrite import plan_state
 
 
 class Again(Struct, frozen=True):
@@ -52,22 +50,6 @@ class Replayed(Struct, frozen=True):
     empty: tuple[Id, ...] = ()
 
 
-def advance(state: State, step: Step) -> State:
-    """What a commit makes of the state before it."""
-    op = decode_body(step).op
-    messages = decode_entries(step)
-    id = step.commit.id
-    match op:
-        case Append(kind=kind, priority=priority, slot=slot):
-            row = Row(slot or id, messages[0], priority, kind)
-            return State([*state.rows, row], state.setup)
-        case Rewrite():
-            setup = state.setup if op.setup is None else op.setup
-            return State(apply_rewrite(state.rows, op, messages, id), setup)
-        case Setup():
-            return State(state.rows, op)
-
-
 def replay(
     steps: Iterable[Step], before: State, onto: State, choose: Choose | None = None
 ) -> Replayed:
@@ -79,7 +61,7 @@ def replay(
     conflicts: list[AnyConflict] = []
     empty: list[Id] = []
     for step in steps:
-        after = advance(before, step)
+        after = run_step(before, step)
         body = decode_body(step)
         op = body.op
         if isinstance(op, Append):

@@ -1,11 +1,11 @@
-"""Thinking is bound to what was said before it: a signature never outlives its beginning.
+"""Signed thinking is only valid after the rows that it was signed after.
 
-A maker signs its thinking for the conversation that led to it. Once a line before it is edited,
-hidden, folded or moved, the signature vouches for a conversation that is no longer there, and must
-not be sent. The line itself stays as it is stored: should the old beginning come back (a revert,
-an undo), the thinking may go out again.
+A vendor signs thinking for the conversation that led to it. Once a row before it is edited, hidden,
+folded or moved, the signature belongs to a conversation that no longer exists, and must not be
+sent. The stored row stays as it is: if the old rows come back (a revert, an undo), the thinking may
+be sent again.
 
-So each line with signed thinking is remembered with one number, the fingerprint of all that showed
+So for each row with signed thinking one number is kept: the fingerprint of all rows that showed
 before it when it was appended. Threads without thinking pay nothing for this.
 """
 
@@ -21,54 +21,55 @@ UNKNOWN = (0, -1)
 
 
 class SignatureIndex:
-    """What the thinking of the lines of one chain was signed behind.
+    """For each row with signed thinking, the fingerprint of the rows before it.
 
-    Only what was appended along the chain itself counts, so that a compile from scratch, which
-    reads no other branch, knows exactly as much.
+    Only rows that were appended along the chain itself count, because a compile from scratch reads
+    no other branch and must know exactly as much.
     """
 
-    __slots__ = ("_behind", "_prints")
+    __slots__ = ("_fingerprints", "_hashes")
 
-    def __init__(self, of: "SignatureIndex | None" = None, depth: int = 0) -> None:
-        """Empty, or what the chain of another knew when it was `depth` commits deep."""
-        known: dict[Id, tuple[int, int]] = {} if of is None else of._behind
-        self._behind = {slot: bound for slot, bound in known.items() if bound[0] <= depth}
-        self._prints: dict[Id, tuple[Message, int]] = {} if of is None else of._prints
+    def __init__(self, base: "SignatureIndex | None" = None, depth: int = 0) -> None:
+        """Empty, or what `base` knew at this depth of its chain."""
+        known: dict[Id, tuple[int, int]] = {} if base is None else base._fingerprints
+        self._fingerprints = {slot: at for slot, at in known.items() if at[0] <= depth}
+        self._hashes: dict[Id, tuple[Message, int]] = {} if base is None else base._hashes
 
-    def bind(self, slot: Id, depth: int, behind: int) -> None:
-        """Remember what a line was appended behind."""
-        self._behind[slot] = (depth, behind)
+    def bind(self, slot: Id, depth: int, fingerprint: int) -> None:
+        """Remember the fingerprint of the rows that a row was appended after."""
+        self._fingerprints[slot] = (depth, fingerprint)
 
-    def trace(self, rows: Iterable[Row], start: int = START) -> int:
-        """The fingerprint after these lines, which must be ones that show."""
+    def fingerprint(self, rows: Iterable[Row], start: int = START) -> int:
+        """The fingerprint after these rows, all of which must be ones that show."""
         for row in rows:
-            start = hash((start, self._print(row)))
+            start = hash((start, self._hash(row)))
         return start
 
     def stale_signatures(self, rows: Sequence[Row]) -> frozenset[Id]:
-        """The lines among these whose signed thinking stands behind another beginning now."""
-        found: set[Id] = set()
-        done, trace = 0, START
-        for place in [place for place, row in enumerate(rows) if is_signed(row.message)]:
-            done, trace = place, self.trace(rows[done:place], trace)
-            slot = rows[place].id
-            if slot is not None and self._behind.get(slot, UNKNOWN)[1] != trace:
-                found.add(slot)
-        return frozenset(found)
+        """The slots among these rows whose signed thinking follows other rows now."""
+        stale: set[Id] = set()
+        done, fingerprint = 0, START
+        for position in [n for n, row in enumerate(rows) if is_signed(row.message)]:
+            fingerprint = self.fingerprint(rows[done:position], fingerprint)
+            done = position
+            slot = rows[position].id
+            if slot is not None and self._fingerprints.get(slot, UNKNOWN)[1] != fingerprint:
+                stale.add(slot)
+        return frozenset(stale)
 
-    def _print(self, row: Row) -> int:
-        known = None if row.id is None else self._prints.get(row.id)
+    def _hash(self, row: Row) -> int:
+        known = None if row.id is None else self._hashes.get(row.id)
         if known is not None and known[0] is row.message:
             return known[1]
-        print = hash(encode_entry(row.message)[0])
+        value = hash(encode_entry(row.message)[0])
         if row.id is not None:
-            self._prints[row.id] = (row.message, print)
-        return print
+            self._hashes[row.id] = (row.message, value)
+        return value
 
 
 def is_signed(message: Message) -> bool:
-    """Whether a message has thinking that its maker signed."""
-    for block in message.blocks:  # asked of every line that is compiled: no generator
+    """Whether a message has thinking with a vendor's signature."""
+    for block in message.blocks:  # runs for every compiled row: a generator would be slower
         if isinstance(block, Redacted) or (
             isinstance(block, Thinking) and block.signature is not None
         ):

@@ -27,13 +27,13 @@ from weft.history import (
     Setup,
     State,
     View,
-    advance,
     chain_message,
     chain_messages,
+    compile_tail,
     encode_commit,
     first_link,
     index_behind,
-    read_tail,
+    run_step,
     show_rows,
     shows,
 )
@@ -186,7 +186,7 @@ class Handle:
         """The last visible rows, without compiling the rest; `None` if the view is cached."""
         if head is None or last < 0 or head in self._views:
             return None
-        return read_tail(self.store, self.name, head, last, reasoning=reasoning)
+        return compile_tail(self.store, self.name, head, last, reasoning=reasoning)
 
     def land(self, verb: str, plan: Plan, *, anywhere: bool = False) -> CommitInfo:
         """Commit what `plan` returns for the head; plan again if another writer was first.
@@ -217,7 +217,7 @@ class Handle:
                 draft = self.run_before_hooks(again.draft)
                 parents = (tip, *again.others)
                 record, added = encode_commit(draft, parents, created=self.clock())
-                state = advance(state, _step(record, added))
+                state = run_step(state, _step(record, added))
                 chain = self._chain(chain, draft, state)
                 records.append(structs.replace(record, chain=chain))
                 entries += added
@@ -232,7 +232,7 @@ class Handle:
         draft, others = plan(head)
         parents = (() if head is None else (head,)) + others
         record, entries = encode_commit(draft, parents, created=self.clock())
-        return advance(self.view(head).state, _step(record, entries))
+        return run_step(self.view(head).state, _step(record, entries))
 
     def check_budget(self, rows: Sequence[Row]) -> None:
         """Refuse rows that are above the budget, or warn about them."""
@@ -360,7 +360,7 @@ class Handle:
                 now = self.view(head).tokens(self.count)
                 self.budget.check(now, now + self.count(draft.messages[0]))
         else:
-            after = advance(self.view(head).state, _step(record, entries))
+            after = run_step(self.view(head).state, _step(record, entries))
             self.check_budget(after.rows)
         chain = self._chain(self._chain_at(head), draft, after)
         if self.scope is not None:

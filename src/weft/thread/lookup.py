@@ -26,11 +26,11 @@ from weft.errors import Ambiguous, NotFound, WrongValue
 from weft.history import (
     Rewrite,
     Row,
+    compile_slots,
     decode_body,
     message_words,
     read_ancestors,
     read_every_commit,
-    read_rows,
     search_commits,
     shows,
 )
@@ -262,13 +262,11 @@ def read_hits(step: Step, find: FindRow, thread: str) -> list[Hit]:
 
 
 def _row_finder(handle: Handle, steps: Sequence[Step]) -> FindRow:
-    """A lookup of the current rows of these commits; compiles the branch only if it must."""
+    """A lookup of the current rows of these commits that does not compile the rest."""
     head = handle.head()
     if head is not None and not handle.has_view(head):
         slots = {slot for step in steps for slot, _ in written_messages(step)}
-        rows = read_rows(handle.store, handle.name, head, slots)
-        if rows is not None:
-            return rows.get
+        return compile_slots(handle.store, handle.name, head, slots).get
     return handle.view(head).find
 
 

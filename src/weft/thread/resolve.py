@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from weft.errors import Ambiguous, NotFound, ThreadError, WrongValue
-from weft.history import TAG, Append, Rewrite, Row, View, decode_body, new_slot, read_rows
+from weft.history import TAG, Append, Rewrite, Row, View, compile_slots, decode_body, new_slot
 from weft.ids import SIZE, Id
 
 from .arguments import check_name, check_text
@@ -79,9 +79,9 @@ def read_row(handle: Handle, name: Name) -> Row:
     head, prefix = handle.head(), _id_prefix(_expand(handle, name))
     if head is not None and len(prefix) == FULL and not handle.has_view(head):
         slot = bytes.fromhex(prefix)
-        rows = read_rows(handle.store, handle.name, head, [slot])
-        if rows is not None and slot in rows:
-            return rows[slot]
+        row = compile_slots(handle.store, handle.name, head, [slot]).get(slot)
+        if row is not None:
+            return row
     return resolve_row(handle, handle.view(head), name)
 
 

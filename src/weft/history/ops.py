@@ -1,0 +1,236 @@
+"""The interpreter of history operations: the only code that carries out what commits say.
+
+`run_steps` reads commits one by one and carries each out on a list of rows. What kind of list that
+is, is the caller's choice:
+
+- `ListRows` is a plain list: rebase, cherry-pick and revert work on it;
+- `compile` has a list that the views of one branch share;
+- `partial_compile` has one that holds only some rows of the whole list.
+
+A compile from scratch, an incremental one and a partial one therefore cannot differ in what an
+operation means.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from msgspec import structs
+
+from weft.errors import Damaged
+from weft.ids import Id
+from weft.model import Message
+from weft.store import Step
+
+from .objects import (
+    Append,
+    Change,
+    Insert,
+    Rewrite,
+    Row,
+    Setup,
+    State,
+    decode_appended,
+    decode_body,
+    decode_entries,
+    new_slot,
+)
+
+MAX_DEPTH = 8
+"""How many indexes may build on each other before a new one is made from all rows."""
+
+
+class RowList(Protocol):
+    """A list of rows that operations are carried out on."""
+
+    def append(self, row: Row, step: Step, setup: Setup | None) -> None:
+        """Add the row that `step` appends; `setup` is in force at that commit."""
+        ...
+
+    def rewrite(self, op: Rewrite, messages: Sequence[Message], step: Step) -> None:
+        """Drop, change and insert rows; `op` touches at least one."""
+        ...
+
+
+def run_steps(steps: Iterable[Step], rows: RowList, setup: Setup | None = None) -> Setup | None:
+    """Carry out these commits on `rows`, oldest first; returns the setup that holds afterwards."""
+    for step in steps:
+        op = decode_body(step).op
+        match op:
+            case Append(kind=kind, priority=priority):
+                slot = op.slot or step.commit.id
+                rows.append(Row(slot, decode_appended(step), priority, kind), step, setup)
+            case Rewrite():
+                if op.setup is not None:
+                    setup = op.setup
+                if op.touches_rows:
+                    rows.rewrite(op, decode_entries(step), step)
+            case Setup():
+                setup = op
+    return setup
+
+
+def run_step(state: State, step: Step) -> State:
+    """The state after one more commit."""
+    rows = ListRows(state.rows)
+    setup = run_steps([step], rows, state.setup)
+    return State(rows.rows, setup)
+
+
+class SlotIndex:
+    """The position of each slot in a list of rows.
+
+    A list that comes from another usually begins with the same rows. Its index asks `base`, the
+    index of the other list, for the first `shared` positions and stores only the rest, so that a
+    change at the end of a long thread copies nothing. `own` is that rest; whoever appends a row
+    adds its position there.
+    """
+
+    __slots__ = ("_base", "_depth", "_shared", "own")
+
+    def __init__(self, rows: Sequence[Row], base: "SlotIndex | None" = None, shared: int = 0):
+        self._depth = 0 if base is None or not shared else base._depth + 1
+        if self._depth > MAX_DEPTH:
+            self._depth = 0
+        self._base = base if self._depth else None
+        self._shared = shared if self._depth else 0
+        self.own: dict[Id | None, int] = {
+            rows[position].id: position for position in range(self._shared, len(rows))
+        }
+
+    def find(self, slot: Id | None) -> int | None:
+        """The position of a slot, or `None` if it is not in the list."""
+        position = self.own.get(slot)
+        if position is not None or self._base is None:
+            return position
+        position = self._base.find(slot)
+        return position if position is not None and position < self._shared else None
+
+    def __contains__(self, slot: Id | None) -> bool:
+        return self.find(slot) is not None
+
+    def __getitem__(self, slot: Id | None) -> int:
+        position = self.find(slot)
+        if position is None:
+            raise KeyError(slot)
+        return position
+
+
+class ListRows:
+    """A plain list of rows."""
+
+    def __init__(self, rows: Iterable[Row] = ()) -> None:
+        self.rows = list(rows)
+        self._index: SlotIndex | None = None
+
+    @property
+    def index(self) -> SlotIndex:
+        if self._index is None:
+            self._index = SlotIndex(self.rows)
+        return self._index
+
+    def append(self, row: Row, step: Step, setup: Setup | None) -> None:  # noqa: ARG002
+        if self._index is not None:
+            self._index.own[row.id] = len(self.rows)
+        self.rows.append(row)
+
+    def rewrite(self, op: Rewrite, messages: Sequence[Message], step: Step) -> None:
+        if op.drop or op.insert:
+            self.rows = apply_rewrite(self.rows, op, messages, step.commit.id, self.index)
+            self._index = None
+        else:
+            change_in_place(self.rows, op, messages, step.commit.id, self.index)
+
+
+def apply_rewrite(
+    rows: Sequence[Row],
+    op: Rewrite,
+    messages: Sequence[Message],
+    commit: Id,
+    index: SlotIndex | None = None,
+) -> list[Row]:
+    """The list that `op` makes of `rows`; raises `Damaged` if it names an unknown slot.
+
+    `index` is the index of `rows`, if the caller has one. All positions are those before the
+    rewrite, so the order of its parts does not matter.
+    """
+    if index is None:
+        index = SlotIndex(rows)
+    replaced: dict[int, Row | None] = {}
+    added: dict[int, list[Row]] = {}
+    try:
+        for change in op.change:
+            position = index[change.slot]
+            replaced[position] = changed_row(rows[position], change, messages)
+        for first, last in op.drop:
+            replaced.update(dict.fromkeys(range(index[first], index[last] + 1)))
+        for insert in with_slots(op, commit).insert:
+            position = -1 if insert.after is None else index[insert.after]
+            added.setdefault(position, []).extend(
+                Row(new.slot, messages[new.entry], new.priority, new.kind) for new in insert.rows
+            )
+    except (KeyError, IndexError):
+        raise _unknown_row(commit) from None
+    start = max(0, min([*replaced, *added], default=len(rows)))
+    result = list(rows)
+    result[start:] = added.get(-1, ())  # rows inserted before everything make `start` 0
+    for position in range(start, len(rows)):
+        row = replaced.get(position, rows[position])
+        if row is not None:
+            result.append(row)
+        if position in added:
+            result.extend(added[position])
+    return result
+
+
+def change_in_place(
+    rows: list[Row], op: Rewrite, messages: Sequence[Message], commit: Id, index: SlotIndex
+) -> None:
+    """Carry out a rewrite that only changes rows; costs as much as it changes."""
+    try:
+        for change in op.change:
+            position = index[change.slot]
+            rows[position] = changed_row(rows[position], change, messages)
+    except (KeyError, IndexError):
+        raise _unknown_row(commit) from None
+
+
+def changed_row(row: Row, change: Change, messages: Sequence[Message]) -> Row:
+    """The row after its change."""
+    return Row(
+        row.id,
+        row.message if change.entry is None else messages[change.entry],
+        row.priority if change.priority is None else change.priority,
+        row.kind if change.kind is None else change.kind,
+    )
+
+
+def with_slots(op: Rewrite, commit: Id) -> Rewrite:
+    """The rewrite with every inserted row's slot named.
+
+    A new row's slot is a hash of its commit and its number among all rows that the commit inserts,
+    so slots must be named before any insert is left out.
+    """
+    number = 0
+    inserts: list[Insert] = []
+    for insert in op.insert:
+        rows = tuple(
+            new
+            if new.slot is not None
+            else structs.replace(new, slot=new_slot(commit, number + offset))
+            for offset, new in enumerate(insert.rows)
+        )
+        number += len(rows)
+        inserts.append(Insert(rows, insert.after))
+    return Rewrite(op.drop, op.change, tuple(inserts), op.setup)
+
+
+def count_untouched(op: Rewrite, index: SlotIndex, length: int) -> int:
+    """How many rows at the start of a list of this length an operation surely leaves alone."""
+    positions = [index[change.slot] for change in op.change]
+    positions += [index[first] for first, _ in op.drop]
+    positions += [-1 if insert.after is None else index[insert.after] for insert in op.insert]
+    return max(0, min(positions, default=length))
+
+
+def _unknown_row(commit: Id) -> Damaged:
+    return Damaged(f"commit {commit.hex()} rewrites a row that does not exist")
