@@ -11,7 +11,7 @@ compiles use this:
   nothing else; of these only the wanted ones are read, and those that a rewrite names.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from weft.ids import Id
 from weft.model import Message
@@ -87,30 +87,26 @@ def compile_slots(store: Store, thread: str, head: Id, slots: Collection[Id]) ->
     oldest = min((depths.get(slot, 1) for slot in slots), default=1)
     # What came before a row rarely concerns it. Only a rewrite that moves a wanted row further up
     # than the oldest of them makes it necessary to read from the beginning.
-    rows = _run_relevant(store, thread, head, slots, oldest - 1)
+    rows = _run_relevant(store, thread, head, depths, oldest - 1)
     if not rows.moved_out.isdisjoint(slots):
-        rows = _run_relevant(store, thread, head, slots, 0)
+        rows = _run_relevant(store, thread, head, depths, 0)
     return {row.id: row for row in rows.rows if row.id in slots and row.id is not None}
 
 
 def _run_relevant(
-    store: Store, thread: str, head: Id, slots: Collection[Id], after: int
+    store: Store, thread: str, head: Id, depths: Mapping[Id, int], after: int
 ) -> PartialRows:
-    rows = PartialRows(from_start=after == 0)
-    run_steps(_relevant_steps(store, thread, head, slots, after), rows)
-    return rows
-
-
-def _relevant_steps(
-    store: Store, thread: str, head: Id, slots: Collection[Id], after: int
-) -> list[Step]:
-    """The commits above depth `after` that concern these rows, oldest first."""
+    """Carry out the commits above depth `after` that concern the rows of these commits."""
     steps = store.walk(thread, head, after=after, but=tuple(PLAIN))
     read = {step.commit.id for step in steps}
-    wanted = set(_anchors(steps)).union(slots) - read
-    depths = store.read_depths(thread, head, list(wanted))
-    plain = [id for id, depth in depths.items() if depth > after]
-    return sorted([*steps, *store.read_commits(thread, plain)], key=lambda step: step.depth)
+    anchors = set(_anchors(steps)) - read - depths.keys()
+    if anchors:
+        depths = {**depths, **store.read_depths(thread, head, list(anchors))}
+    plain = [id for id, depth in depths.items() if depth > after and id not in read]
+    steps += store.read_commits(thread, plain)
+    rows = PartialRows(from_start=after == 0)
+    run_steps(sorted(steps, key=lambda step: step.depth), rows)
+    return rows
 
 
 def _anchors(steps: Iterable[Step]) -> Iterator[Id]:
