@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .content import (
         ArtifactContent,
         Content,
+        CustomContent,
         DialogueContent,
         FreeformContent,
         InstructionContent,
@@ -66,6 +67,7 @@ __getattr__ = lazy_names(
         "CommitInfo": "weft.thread.info",
         "CompiledContext": "weft.thread.compiled",
         "Content": "weft.thread.content",
+        "CustomContent": "weft.thread.content",
         "DialogueContent": "weft.thread.content",
         "FreeformContent": "weft.thread.content",
         "Hit": "weft.thread.lookup",
@@ -125,6 +127,7 @@ __all__ = [
     "CompactOptions",
     "CompiledContext",
     "Content",
+    "CustomContent",
     "DialogueContent",
     "FreeformContent",
     "Hit",
