@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Whether an interpreter is new enough; a .venv that is not (or is half made) is made anew.
 FITS := -c "import sys; sys.exit(sys.version_info < (3, 11))"
 
-.PHONY: serve test check format torture bench floway images clean
+.PHONY: serve test check format torture bench bench-gateway floway images clean
 
 serve: $(RUNS)
 	$(BIN)/weft serve $(ARGS)
@@ -27,7 +27,7 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 
 torture: $(STAMP)
-	WEFT_TORTURE=1 $(BIN)/pytest -n 0 tests/torture tests/store/test_salvage.py tests/gateway/test_journal.py tests/gateway/test_leaks.py $(ARGS)
+	WEFT_TORTURE=1 $(BIN)/pytest -n 0 tests/torture tests/store/test_salvage.py tests/gateway/test_journal.py tests/gateway/test_leaks.py tests/gateway/test_living_sessions.py $(ARGS)
 	WEFT_TORTURE=1 $(BIN)/pytest -n 0 tests/laws tests/codec
 	WEFT_TORTURE=1 $(BIN)/pytest -n 0 --hypothesis-profile=torture tests/laws/test_history_laws.py
 
@@ -36,6 +36,9 @@ bench: $(STAMP)
 	$(BIN)/python bench/compact.py
 	$(BIN)/python bench/history.py --long $(ARGS)
 	$(BIN)/python bench/cli.py
+
+bench-gateway: $(STAMP)
+	$(BIN)/python bench/gateway.py $(ARGS)
 
 images: $(STAMP)
 	$(BIN)/python tests/browser.py

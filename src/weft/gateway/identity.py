@@ -40,6 +40,8 @@ from weft.model import (
 )
 from weft.store import Link, Match, Step, Store
 
+from .alignment import echo_length, find_edit, is_echo
+
 ANCHORS_TRIED = 16
 TOKENS_READ = 256
 """How many tokens of a request are looked up, counted from its end."""
@@ -120,6 +122,11 @@ def exchange_key(kind: str, exchange: str) -> bytes:
     return object_id("link-exchange", f"{kind}\0{exchange}".encode())
 
 
+def reply_key(thread: str, request: Id) -> bytes:
+    """Leads to the answers that a request got, by its last commit."""
+    return object_id("link-reply", thread.encode() + b"\0" + request)
+
+
 def unsure_key(commit: Id) -> bytes:
     """Marks a request that several conversations equalled: its past may be another one's."""
     return object_id("link-unsure", commit)
@@ -148,14 +155,60 @@ def find_continuation(
 
     `session` has the threads that its hint names, `named` the answer that it names by its id.
     """
-    anchor = named or _find_anchor(store, incoming, session)
-    if anchor is not None:
-        return _follow(store, incoming, anchor)
-    if session:
-        return _find_in_session(store, incoming, session)
-    if incoming.hint is None:
-        return _find_tip(store, incoming)
-    return None
+    if named is not None:
+        return _follow(store, incoming, named)
+    place = _find_in_session(store, incoming, session) if session else None
+    if place is not None and place.length >= incoming.answered:
+        return place
+    anchor = _find_anchor(store, incoming, session)
+    if anchor is not None and (place is None or place.length < anchor.length):
+        return _align(store, incoming, anchor)
+    if session or incoming.hint is not None:
+        return place
+    return _find_tip(store, incoming)
+
+
+def _align(store: Store, incoming: Incoming, anchor: Continuation) -> Continuation:
+    """Where a request continues whose client respelt something before the anchor."""
+    line = [
+        (step.commit.id, decode_appended(step))
+        for step in store.walk(anchor.thread, anchor.commit)
+        if step.commit.kind == "append"
+    ]
+    talk = [(commit, message) for commit, message in line if not is_system(message)]
+    edit = find_edit(talk, incoming.messages[: anchor.length])
+    if edit is not None:
+        commit, length = edit
+        return _pass_echoes(store, incoming, Continuation(anchor.thread, commit, length, True))
+    return _follow(store, incoming, anchor)
+
+
+def _pass_echoes(store: Store, incoming: Incoming, place: Continuation) -> Continuation:
+    """The place behind the answers that follow it in the store and in the request.
+
+    The echo of the newest answer is the one part of a request that no earlier one had, so a client
+    may have respelt it. What follows an answer was recorded as the client spells it.
+    """
+    messages = incoming.messages
+    start = place.length
+    while start < len(messages) and is_system(messages[start]):
+        start += 1
+    length = echo_length(messages, start)
+    if not length:
+        return place
+    answers = [
+        (link.commit, read_answer(store, place.thread, link.commit))
+        for link in store.find_links([reply_key(place.thread, place.commit)])
+        if link.thread == place.thread
+    ]
+    for commit, answer in answers:
+        if answer is None:
+            continue
+        for end in range(start + length, start, -1):
+            if is_echo(answer, messages[start:end]):
+                behind = Continuation(place.thread, commit, end, place.is_token)
+                return _pass_echoes(store, incoming, behind)
+    return place
 
 
 def _find_anchor(store: Store, incoming: Incoming, session: Sequence[str]) -> Continuation | None:
@@ -251,8 +304,10 @@ def _follow(store: Store, incoming: Incoming, anchor: Continuation) -> Continuat
     matches = store.match_within([anchor.thread], list(lengths))
     best = max(matches, key=lambda match: lengths[match.chain], default=None)
     if best is None or best.chain == steps[0].commit.chain:
-        return Continuation(anchor.thread, anchor.commit, start, is_token=True)
-    return Continuation(anchor.thread, best.commit, lengths[best.chain], is_token=True)
+        place = Continuation(anchor.thread, anchor.commit, start, is_token=True)
+    else:
+        place = Continuation(anchor.thread, best.commit, lengths[best.chain], is_token=True)
+    return _pass_echoes(store, incoming, place)
 
 
 def _end_of_echo(messages: Sequence[Message], length: int, answer: Step) -> int:
@@ -283,12 +338,15 @@ def _find_in_session(
         known = nearest.get(match.thread)
         if known is None or lengths[match.chain] > lengths[known.chain]:
             nearest[match.thread] = match
-    places = [
+    found = [
         Continuation(match.thread, match.commit, lengths[match.chain]) for match in nearest.values()
     ]
-    equal = {place for place in places if _is_equal(store, incoming, place)}
-    usable = [place for place in places if _may_continue(store, incoming, place, place in equal)]
-    return max(usable, key=lambda place: (place in equal, place.length), default=None)
+    equal = {place.thread for place in found if _is_equal(store, incoming, place)}
+    places = [_pass_echoes(store, incoming, place) for place in found]
+    usable = [
+        place for place in places if _may_continue(store, incoming, place, place.thread in equal)
+    ]
+    return max(usable, key=lambda place: (place.thread in equal, place.length), default=None)
 
 
 def _is_equal(store: Store, incoming: Incoming, place: Continuation) -> bool:

@@ -67,6 +67,7 @@ from .identity import (
     find_session,
     hint_key,
     read_incoming,
+    reply_key,
     response_key,
     token_key,
     tokens_of,
@@ -273,7 +274,11 @@ def record_answer(
             branch, answer = ticket.branch, known
         point = Point(series.chain, ticket.system)
         links = [(token_key(ticket.scope, t), answer) for t in tokens_of(record.message)]
-        links += [(key, answer), (context_key("answer", point, ticket.tools), answer)]
+        links += [
+            (key, answer),
+            (reply_key(ticket.thread, head), answer),
+            (context_key("answer", point, ticket.tools), answer),
+        ]
         if not ticket.is_hinted:
             links.append((context_key("tip", point, ticket.tools), answer))
         if record.id is not None:
@@ -444,10 +449,13 @@ def _record_at(
     drafts += _new_messages(store, record, place)
     if place.length and not drafts:
         return _ticket(store, record, incoming, place.thread, place.commit)
-    (step,) = store.read_commits(place.thread, [place.commit])
-    return _land_request(
-        store, record, incoming, place.thread, branch, place.commit, drafts, step.commit.chain
-    )
+    if place.length:
+        # What follows is found by the client's own spelling of what is before it.
+        chain = incoming.points[place.length - 1].chain
+    else:
+        (step,) = store.read_commits(place.thread, [place.commit])
+        chain = step.commit.chain
+    return _land_request(store, record, incoming, place.thread, branch, place.commit, drafts, chain)
 
 
 def _new_messages(store: Store, record: RequestRecord, place: Continuation) -> list[Draft]:
@@ -668,10 +676,8 @@ def _record_compaction(
     if not rest:
         _follow_client(store, thread.name, thread.current, record.created)
         return _ticket(store, record, incoming, thread.name, commit)
-    (step,) = store.read_commits(thread.name, [commit])
-    return _land_request(
-        store, record, incoming, thread.name, thread.current, commit, rest, step.commit.chain
-    )
+    chain = incoming.points[folded.length - 1].chain
+    return _land_request(store, record, incoming, thread.name, thread.current, commit, rest, chain)
 
 
 def _knows(store: Store, incoming: Incoming, threads: Sequence[str], number: int) -> bool:

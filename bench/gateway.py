@@ -1,0 +1,361 @@
+"""What recording costs: growing conversations through the gateway, with and without it.
+
+    python bench/gateway.py [--turns N] [--conversations N] [--large]
+
+Four servers answer the same load in one run: a bare relay (granian and aiohttp, no Weft), Weft
+without recording, and Weft with it. The upstream writes its answers by hand, so that it is never
+the bottleneck. The load maker sends each turn of a conversation when the last one was answered.
+
+CPU is that of the server's process, read from the system, so it does not depend on the load maker.
+`--large` also measures a store of 100,000 conversations and a thread of 10,000 branches.
+"""
+
+import argparse
+import asyncio
+import multiprocessing
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+from msgspec import Struct
+
+TICKS = os.sysconf("SC_CLK_TCK")
+QUESTION = "Please look at the module again and say what has changed since the last time. " * 6
+ANSWER = "The module reads its settings once, at the start, and keeps them for the run. " * 8
+SYSTEM = [{"type": "text", "text": "You are an agent that works on a repository. " * 40}]
+TOOLS = [
+    {
+        "name": name,
+        "description": f"{name} a file of the repository. " * 8,
+        "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}},
+    }
+    for name in ("read", "write", "edit", "search", "run", "list")
+]
+
+RELAY = """
+import asyncio, sys
+import aiohttp, granian
+UPSTREAM = sys.argv[2]
+session = None
+async def app(scope, receive, send):
+    global session
+    if scope["type"] != "http":
+        return
+    body = b""
+    while True:
+        event = await receive()
+        body += event.get("body", b"")
+        if not event.get("more_body"):
+            break
+    if session is None:
+        session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+    headers = {"content-type": "application/json"}
+    async with session.post(UPSTREAM + scope["path"], data=body, headers=headers) as reply:
+        data = await reply.read()
+        await send({"type": "http.response.start", "status": reply.status,
+                    "headers": [(b"content-type", b"application/json")]})
+    await send({"type": "http.response.body", "body": data})
+if __name__ == "__main__":
+    from granian.server.embed import Server
+    server = Server(app, address="127.0.0.1", port=int(sys.argv[1]), interface="asgi")
+    asyncio.run(server.serve())
+"""
+
+
+class UpstreamServer(asyncio.Protocol):
+    """HTTP/1.1 by hand: one answer for each request with a body."""
+
+    number = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        self.data = bytearray()
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+        while (end := self.data.find(b"\r\n\r\n")) >= 0:
+            head = bytes(self.data[:end]).lower()
+            at = head.find(b"content-length:")
+            length = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
+            if len(self.data) < end + 4 + length:
+                return
+            del self.data[: end + 4 + length]
+            self.transport.write(self.answer())  # type: ignore[attr-defined]
+
+    @classmethod
+    def answer(cls) -> bytes:
+        cls.number += 1
+        body = orjson.dumps(
+            {
+                "id": f"msg_{cls.number:024x}",
+                "type": "message",
+                "role": "assistant",
+                "model": "m",
+                "content": [{"type": "text", "text": f"{ANSWER}#{cls.number}"}],
+                "stop_reason": "end_turn",
+                "stop_sequence": None,
+                "usage": {"input_tokens": 10, "output_tokens": 5},
+            }
+        )
+        kind = "content-type: application/json"
+        head = f"HTTP/1.1 200 OK\r\n{kind}\r\ncontent-length: {len(body)}\r\n\r\n"
+        return head.encode() + body
+
+
+def run_upstream(ready: Any) -> None:
+    async def serve() -> None:
+        server = await asyncio.get_running_loop().create_server(UpstreamServer, "127.0.0.1", 0)
+        ready.send(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+    asyncio.run(serve())
+
+
+@contextmanager
+def upstream() -> Iterator[str]:
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.Process(target=run_upstream, args=(theirs,), daemon=True)
+    process.start()
+    try:
+        yield f"http://127.0.0.1:{ours.recv()}"
+    finally:
+        process.terminate()
+
+
+class Server(Struct):
+    """A running server: where it is, and its process."""
+
+    url: str
+    pid: int
+    store: Path | None = None
+
+    def cpu(self) -> float:
+        """The seconds of CPU that its process has used."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+@contextmanager
+def weft(url: str, folder: Path, *flags: str) -> Iterator[Server]:
+    command = [
+        sys.executable, "-c", "from weft.cli.main import entry; entry()", "serve", "--port", "0",
+        "--store", str(folder / "weft.db"), f"--upstream=a=anthropic:{url}", *flags,
+    ]  # fmt: skip
+    environ = {**os.environ, "HOME": str(folder)}
+    with (folder / "log.txt").open("wb") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environ)
+        assert process.stdout is not None
+        try:
+            address = process.stdout.readline().split()[-1].decode()
+            yield Server(address, process.pid, folder / "weft.db")
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+@contextmanager
+def relay(url: str, folder: Path) -> Iterator[Server]:
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    script = folder / "relay.py"
+    script.write_text(RELAY)
+    process = subprocess.Popen([sys.executable, str(script), str(port), url])
+    try:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.05)
+        yield Server(f"http://127.0.0.1:{port}", process.pid)
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+class Load(Struct):
+    """What a load took: seconds, exchanges, CPU per exchange, and that of each quarter."""
+
+    seconds: float
+    exchanges: int
+    cpu: float
+    quarters: tuple[float, ...]
+
+    @property
+    def rate(self) -> float:
+        return self.exchanges / self.seconds
+
+
+class Conversation:
+    """A client's conversation as bytes, so that writing a request costs a join."""
+
+    def __init__(self, name: str) -> None:
+        head = {"model": "a/m", "max_tokens": 900, "system": SYSTEM, "tools": TOOLS}
+        self.head = orjson.dumps(head)[:-1] + b',"messages":['
+        self.messages: list[bytes] = []
+        self.headers = {"content-type": "application/json", "x-session-id": name}
+
+    def ask(self, text: str) -> bytes:
+        self.messages.append(orjson.dumps({"role": "user", "content": text}))
+        return self.head + b",".join(self.messages) + b"]}"
+
+    def take(self, answer: bytes) -> None:
+        content = orjson.loads(answer)["content"]
+        self.messages.append(orjson.dumps({"role": "assistant", "content": content}))
+
+
+async def grow(server: Server, conversations: list[Conversation], turns: int) -> Load:
+    """All conversations grow at once; they wait for each other after each quarter."""
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector) as session:
+
+        async def turn(conversation: Conversation, number: int) -> None:
+            body = conversation.ask(f"{number}: {QUESTION}")
+            url = f"{server.url}/v1/messages"
+            async with session.post(url, data=body, headers=conversation.headers) as reply:
+                answer = await reply.read()
+                assert reply.status == 200, answer
+            conversation.take(answer)
+
+        async def some(conversation: Conversation, first: int, last: int) -> None:
+            for number in range(first, last):
+                await turn(conversation, number)
+
+        started, first_cpu = time.perf_counter(), server.cpu()
+        quarters: list[float] = []
+        for quarter in range(4):
+            span = (turns * quarter // 4, turns * (quarter + 1) // 4)
+            before = server.cpu()
+            await asyncio.gather(*(some(each, *span) for each in conversations))
+            exchanges = max(1, (span[1] - span[0]) * len(conversations))
+            quarters.append((server.cpu() - before) / exchanges)
+        exchanges = turns * len(conversations)
+        seconds = time.perf_counter() - started
+        return Load(seconds, exchanges, (server.cpu() - first_cpu) / exchanges, tuple(quarters))
+
+
+async def latency(server: Server, name: str, turns: int) -> float:
+    """The median seconds of an exchange at one connection."""
+    conversation = Conversation(name)
+    times: list[float] = []
+    async with aiohttp.ClientSession() as session:
+        for number in range(turns):
+            body = conversation.ask(f"{number}: {QUESTION}")
+            started = time.perf_counter()
+            url = f"{server.url}/v1/messages"
+            async with session.post(url, data=body, headers=conversation.headers) as reply:
+                answer = await reply.read()
+            times.append(time.perf_counter() - started)
+            conversation.take(answer)
+    return statistics.median(times)
+
+
+def show(name: str, load: Load) -> None:
+    quarters = " ".join(f"{value * 1000:6.2f}" for value in load.quarters)
+    print(f"{name:24} {load.rate:8.0f}/s {load.cpu * 1000:8.2f} ms CPU   by quarter: {quarters}")
+
+
+def measure(url: str, folder: Path, conversations: int, turns: int) -> None:
+    loads: dict[str, Load] = {}
+    medians: dict[str, float] = {}
+    makers = {
+        "bare relay": lambda home: relay(url, home),
+        "without recording": lambda home: weft(url, home, "--no-record"),
+        "with recording": lambda home: weft(url, home),
+    }
+    for name, make in makers.items():
+        home = folder / name.replace(" ", "-")
+        home.mkdir()
+        with make(home) as server:
+            asyncio.run(grow(server, [Conversation("warm")], 8))
+            several = [Conversation(f"c{number}") for number in range(conversations)]
+            loads[name] = asyncio.run(grow(server, several, turns))
+            medians[name] = asyncio.run(latency(server, "one", min(turns, 100)))
+        show(name, loads[name])
+    without, recorded = loads["without recording"], loads["with recording"]
+    print(f"\nrecording keeps {recorded.rate / without.rate:.2f}x of the rate (at least 0.5x)")
+    print(f"recording costs {(recorded.cpu - without.cpu) * 1000:.2f} ms of CPU (at most 1 ms)")
+    later = [(a - b) * 1000 for a, b in zip(recorded.quarters, without.quarters, strict=True)]
+    print("  by quarter of the turns: " + " ".join(f"{value:.2f}" for value in later))
+    added = (medians["with recording"] - medians["without recording"]) * 1000
+    print(f"recording adds {added:.2f} ms at one connection, median (at most 2 ms)")
+
+
+def measure_large(url: str, folder: Path, count: int, branches: int) -> None:
+    """The cost of an exchange in a full store beside that in an empty one."""
+    home = folder / "large"
+    home.mkdir()
+    with weft(url, home) as server:
+        asyncio.run(grow(server, [Conversation("warm")], 8))
+
+        def cost(label: str) -> float:
+            several = [Conversation(f"{label}{number}") for number in range(8)]
+            return asyncio.run(grow(server, several, 25)).cpu
+
+        empty = cost("empty")
+        for start in range(0, count, 500):
+            asyncio.run(grow(server, [Conversation(f"k{start + n}") for n in range(500)], 1))
+        full = cost("full")
+        print(f"{count:,} conversations: {full / empty:.2f}x the cost in an empty store (1.2x)")
+        conversation = Conversation("forked")
+        asyncio.run(grow(server, [conversation], 2))
+        trunk = list(conversation.messages)
+        for start in range(0, branches, 100):
+            forks = [Conversation("forked") for _ in range(100)]
+            for fork in forks:
+                fork.messages = list(trunk[:2])
+            asyncio.run(_fork(server, forks, start))
+        forked = cost_in(server, trunk)
+        print(f"{branches:,} branches in a thread: {forked / empty:.2f}x the cost (1.2x)")
+
+
+async def _fork(server: Server, forks: list[Conversation], start: int) -> None:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=32)) as session:
+
+        async def one(number: int, conversation: Conversation) -> None:
+            body = conversation.ask(f"fork {start + number}: {QUESTION}")
+            url = f"{server.url}/v1/messages"
+            async with session.post(url, data=body, headers=conversation.headers) as reply:
+                assert reply.status == 200, await reply.read()
+
+        await asyncio.gather(*(one(number, each) for number, each in enumerate(forks)))
+
+
+def cost_in(server: Server, trunk: list[bytes]) -> float:
+    """The cost of going on with a thread of many branches."""
+    several: list[Conversation] = []
+    for _ in range(8):
+        conversation = Conversation("forked")
+        conversation.messages = list(trunk[:2])
+        several.append(conversation)
+    return asyncio.run(grow(server, several, 25)).cpu
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--conversations", type=int, default=32)
+    parser.add_argument("--turns", type=int, default=200)
+    parser.add_argument("--large", action="store_true", help="also measure full stores")
+    parser.add_argument("--stored", type=int, default=100_000)
+    parser.add_argument("--branches", type=int, default=10_000)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, upstream() as url:
+        measure(url, Path(folder), options.conversations, options.turns)
+        if options.large:
+            measure_large(url, Path(folder), options.stored, options.branches)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Whole sessions of clients that rewrite what they echo: each is one thread, with all it needs."""
+
+import os
+import re
+
+import pytest
+
+import weft
+from living import Habits, Session, thinking_model
+from servers import UPSTREAM_NAMES, weft_serve
+
+CLAUDE = Habits(
+    "anthropic",
+    session_header="x-claude-code-session-id",
+    agent_header="x-claude-code-agent-id",
+    keeps_private=True,
+    adds_reminders=True,
+)
+CODEX = Habits("openai-responses", session_header="thread-id", keeps_private=True)
+CLIENTS = {
+    "claude code": CLAUDE,
+    "codex": CODEX,
+    "a claude client that drops thinking": Habits(
+        "anthropic", session_header="x-claude-code-session-id", strips_text=True
+    ),
+    "a chat client that merges text": Habits(
+        "openai-chat", session_header="x-session-id", merges_text=True
+    ),
+    "a responses client that splits text": Habits(
+        "openai-responses", session_header="x-session-id", splits_text=True
+    ),
+    "gemini cli": Habits("gemini", changes_system=False, rewrites_arguments=False),
+}
+
+
+@pytest.fixture(scope="module")
+def model():
+    with thinking_model() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory, model):
+    flags = [
+        f"--upstream={name}={protocol}:{model.url}" for protocol, name in UPSTREAM_NAMES.items()
+    ]
+    with weft_serve(tmp_path_factory.mktemp("living"), *flags) as running:
+        yield running
+
+
+def squeezed(texts):
+    """Texts as one, without white space and what the client injects: however they are grouped."""
+    whole = re.sub(r"<system-reminder>.*?</system-reminder>", "", "\n".join(texts))
+    return "".join(whole.split())
+
+
+def line_of(gateway, thread):
+    """The visible text of the line that HEAD is on."""
+    with weft.open(gateway.store, thread=thread) as handle:
+        messages = handle.compile().messages
+    return squeezed(m.text for m in messages if m.role not in ("system", "developer"))
+
+
+def branches(gateway, thread):
+    with weft.open(gateway.store, thread=thread) as handle:
+        return handle.branches()
+
+
+def missing(model, session):
+    """What the model did not get back; a client of its own protocol may leave it out."""
+    if UPSTREAM_NAMES[session.habits.protocol] == session.target:
+        return []
+    return [miss for miss in model.missing if session.nonce in miss]
+
+
+@pytest.mark.parametrize("upstream", UPSTREAM_NAMES.values())
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_session_is_one_thread_on_one_branch(gateway, model, client, upstream):
+    session = Session(gateway.url, model, upstream, CLIENTS[client], seed=7)
+    for number in range(8):
+        session.say(f"Question {number} {session.nonce}", rounds=number % 3 + (number == 0))
+    assert set(session.threads) == {session.threads[0]}
+    assert len(branches(gateway, session.threads[0])) == 1
+    assert missing(model, session) == []
+
+
+LARGE = bool(os.environ.get("WEFT_TORTURE"))
+TURNS = 200 if LARGE else 30
+EVENTS = ("rewind", "regenerate", "fail", "stop", "subagent", "compact")
+
+
+def play(session, turns):
+    """A long session in which everything happens that happens in one."""
+    session.say(f"Question 0 {session.nonce}", rounds=1)
+    session.title("A short title")
+    for number in range(1, turns):
+        if number % 5 == 4:
+            event = EVENTS[number // 5 % len(EVENTS)]
+            if event not in session.impossible:
+                getattr(session, event)()
+        else:
+            session.say(
+                f"Question {number} {session.nonce}", rounds=session.random.choice([0, 1, 3])
+            )
+
+
+PAIRS = [(client, upstream) for client in CLIENTS for upstream in UPSTREAM_NAMES.values()]
+SOME = [(client, list(UPSTREAM_NAMES.values())[n % 4]) for n, client in enumerate(CLIENTS, 1)]
+
+
+@pytest.mark.parametrize(("client", "upstream"), PAIRS if LARGE else SOME)
+def test_a_session_with_everything_in_it_stays_one_thread(gateway, model, client, upstream):
+    session = Session(gateway.url, model, upstream, CLIENTS[client], seed=11)
+    play(session, TURNS)
+    thread = session.threads[0]
+    assert set(session.threads) == {thread}
+    assert line_of(gateway, thread) == squeezed(session.texts())
+    assert len(branches(gateway, thread)) == session.branches
+    assert missing(model, session) == []
+    for agent, threads in session.children.items():
+        if agent not in ("title", "compaction"):
+            assert set(threads) == {threads[0]}
+            assert threads[0] != thread
