@@ -61,14 +61,16 @@ PLAIN = Screen()
 
 
 def shorten(text: str, width: int) -> str:
-    """The text in at most that many columns; wide letters count two."""
-    used = 0
-    for place, sign in enumerate(text):
-        used += columns(sign)
+    """The text in at most that many columns; wide characters count two."""
+    if text.isascii():
+        return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+    used = end = 0  # `end` is where the text would be cut to leave a column for the ellipsis
+    for index, character in enumerate(text):
+        used += columns(character)
         if used > width:
-            while place and columns(text[:place]) > width - 1:
-                place -= 1
-            return text[:place] + "…"
+            return text[:end] + "…"
+        if used < width:
+            end = index + 1
     return text
 
 
@@ -99,7 +101,9 @@ def around(text: str, words: Sequence[str], width: int) -> str:
 
 
 def columns(text: str) -> int:
-    """How many columns a terminal gives to a text."""
+    """How many columns a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
     return sum(0 if combining(s) else 2 if east_asian_width(s) in "WF" else 1 for s in text)
 
 

@@ -1,8 +1,8 @@
 """What a message costs in a window.
 
 A counter is a way to count text and, from it, messages. OpenAI's vocabularies come inside a wheel
-(`bpe_openai`), so their counts are exact and need no network; it takes most of a second to load,
-so it is imported when the first text is counted. Everybody else's are estimated.
+(`bpe_openai`), so their counts are exact and need no network. It is loaded when the first text is
+counted. The tokens of other vendors are estimated.
 
 Around the text a vendor adds its own marks: per message, per call, per result. They are flat
 prices here, as are images; media are never run through a vocabulary, because base64 is not what
@@ -13,7 +13,10 @@ import json
 import warnings
 from collections.abc import Callable
 from functools import cache
-from typing import Literal
+from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, FileFinder
+from importlib.util import find_spec, module_from_spec
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -122,12 +125,27 @@ def _count(count: Callable[[str], int], text: str) -> int:
 
 @cache
 def _vocabulary(name: str) -> Callable[[str], int]:
-    """The wheel's own engine: its outer layer has no count, and refuses long texts."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # how 0.1.4 opens its tables
-        from bpe_openai._bindings import tokenizer_for_encoding  # loads for a second
+    """The engine of the wheel. Its Python API has no count, and refuses long texts."""
+    return _load_engine().tokenizer_for_encoding(name).count
 
-    return tokenizer_for_encoding(name).count
+
+def _load_engine() -> Any:
+    """The compiled module of `bpe_openai`, without the package around it.
+
+    Importing the package reads all three vocabularies a second time, in Python, for its own API.
+    That takes most of a second, and counting needs none of it.
+    """
+    package = find_spec("bpe_openai")
+    folders = [] if package is None else package.submodule_search_locations or []
+    for folder in folders:
+        spec = FileFinder(folder, (ExtensionFileLoader, EXTENSION_SUFFIXES)).find_spec("_bindings")
+        if spec is not None and spec.loader is not None:
+            engine = module_from_spec(spec)
+            spec.loader.exec_module(engine)
+            return engine
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # how 0.1.4 opens its vocabularies
+        return import_module("bpe_openai._bindings")
 
 
 def _pages(source: Source) -> int:
