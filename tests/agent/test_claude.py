@@ -18,7 +18,7 @@ from weft.agent.events import (
     UsageReport,
     to_json,
 )
-from weft.agent.system import present
+from weft.agent.system_messages import present
 
 RECORDINGS = Path(__file__).parents[3] / "shared" / "corpus" / "clients" / "stream-json"
 

@@ -163,7 +163,7 @@ class Place(msgspec.Struct):
     ids=["word", "openai-object", "schema", "openai-schema", "format", "class"],
 )
 def test_a_response_format_is_taken_in_every_common_form(given, kind):
-    from weft.agent.options import read_format
+    from weft.agent.params import read_format
 
     found = read_format(given)
     assert found.kind == kind

@@ -10,7 +10,7 @@ import pytest
 import weft
 from claude_lines import Session
 from terminals import run_on_terminal, run_piped
-from weft.cli.graph import draw, newest_first
+from weft.cli.log_graph import draw, newest_first
 from weft.cli.terminal import Bar, Screen, columns, pager, shorten
 
 ESCAPE = b"\x1b["

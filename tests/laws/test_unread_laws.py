@@ -17,8 +17,8 @@ import weft
 from compact_rows import broken_pairs
 from summarisers import catalogue
 from weft.agent import Compaction, Failure, MessageComplete
+from weft.agent.auto_compact import Keeper, Sum
 from weft.agent.events import Tell
-from weft.agent.keeping import Keeper, Sum
 from weft.agent.loop import Answered, Ask, Run, converse
 from weft.agent.tools import Outcome
 from weft.compact import SystemMessage, plan_budget, unread_rows

@@ -5,7 +5,7 @@ One table for Python, for the page's module under node, and for the page in a br
 
 from typing import Any
 
-from weft.agent.system import METADATA
+from weft.agent.system_messages import METADATA
 
 STARTED = (
     "⚡ **Auto-Compaction Started**\n\nThe conversation is getting long, so its older parts are "

@@ -2,6 +2,7 @@
 
 from weft.function_tools import FunctionTool, read_tool
 
+from .auto_compact import Compaction, Confirm, ContextUse
 from .events import (
     AgentEvent,
     Failure,
@@ -16,9 +17,8 @@ from .events import (
     system_json,
     to_json,
 )
-from .keeping import Compaction, Confirm, ContextUse
 from .loop import Agent, AgentAnswer
-from .system import Shown, present, skip_note, table_json
+from .system_messages import Shown, present, skip_note, table_json
 
 __all__ = [
     "Agent",

@@ -8,7 +8,7 @@ Compaction by the agent itself (`compact`) happens between its turn and the resu
 other calls of the turn keep their results, unless the range took the call. Then the thread goes on
 by itself. The turn that follows holds results, a reminder and a checkpoint, and no word that the
 user did not say. Compaction by the engine happens before any request that the window would not
-hold (`keeping`).
+hold (`auto_compact`).
 """
 
 import asyncio
@@ -93,6 +93,7 @@ from weft.thread import (
     read_attachments,
 )
 
+from .auto_compact import Compaction, Confirm, ContextUse, Keeper, Sum
 from .events import (
     AgentEvent,
     Failure,
@@ -106,8 +107,7 @@ from .events import (
     UsageReport,
     readable_losses,
 )
-from .keeping import Compaction, Confirm, ContextUse, Keeper, Sum
-from .options import ResponseFormat, fit_choice, merge_params, read_options
+from .params import ResponseFormat, fit_choice, merge_params, read_options
 from .tools import Outcome, call_tool
 
 STEPS = 50

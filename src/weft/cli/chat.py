@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TextIO
 from weft.errors import ThreadError
 from weft.printable import clean_text, escape_json
 
-from .threads import find_model_route, safe, writable_store
+from .common import find_model_route, safe, writable_store
 
 if TYPE_CHECKING:
     from weft.agent import Agent, AgentEvent

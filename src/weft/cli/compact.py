@@ -29,10 +29,7 @@ from weft.compact import (
 from weft.errors import ConfigError, Refused
 from weft.thread import SUMMARY_SECONDS, Asker, Thread
 
-from .console import complain
-from .headline import SHORT, WORDS
-from .terminal import read_screen, shorten
-from .threads import (
+from .common import (
     add_options,
     count,
     find_model_route,
@@ -41,6 +38,9 @@ from .threads import (
     run_on_thread,
     safe,
 )
+from .console import complain
+from .describe import SHORT, WORDS
+from .terminal import read_screen, shorten
 
 FOLDS = {
     "--model": "model",

@@ -9,9 +9,7 @@ from weft.thread import MergePreview, Thread, Undone
 from weft.thread.merge import SQUASH
 from weft.thread.undo import REF_OPERATIONS
 
-from .headline import SHORT, headline
-from .reshape import add_answers, preview_json, read_strategy
-from .threads import (
+from .common import (
     REVISION,
     Verb,
     add_options,
@@ -22,6 +20,8 @@ from .threads import (
     run_on_thread,
     safe,
 )
+from .describe import SHORT, headline
+from .reshape import add_answers, preview_json, read_strategy
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

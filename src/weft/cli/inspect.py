@@ -16,11 +16,7 @@ from weft.thread import CompiledContext, Hit, Thread, read_title, search as sear
 from weft.thread.formats import to_text
 from weft.thread.lookup import ROLES
 
-from .console import complain
-from .headline import SHORT, WORDS, commit_json, describe, describe_attempt, group_attempts
-from .lanes import log_graph
-from .terminal import PLAIN, Screen, around, columns, paged, plural, shorten
-from .threads import (
+from .common import (
     REVISION,
     Verb,
     add_options,
@@ -31,6 +27,10 @@ from .threads import (
     print_rows,
     run_on_thread,
 )
+from .console import complain
+from .describe import SHORT, WORDS, commit_json, describe, describe_attempt, group_attempts
+from .log_graph import log_graph
+from .terminal import PLAIN, Screen, around, columns, paged, plural, shorten
 
 FORMATS: dict[str, Callable[[CompiledContext], Any]] = {
     "dicts": CompiledContext.to_dicts,

@@ -6,8 +6,7 @@ from typing import Any
 
 from weft.thread import Thread
 
-from .console import complain
-from .threads import (
+from .common import (
     MESSAGE,
     REVISION,
     SHORT,
@@ -23,6 +22,7 @@ from .threads import (
     run_on_thread,
     safe,
 )
+from .console import complain
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

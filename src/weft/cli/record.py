@@ -8,8 +8,7 @@ from weft.model import JsonObject
 from weft.store import open_store
 from weft.thread import Content, DialogueContent, Thread, open as open_thread
 
-from .main import DEFAULT_THREAD
-from .threads import (
+from .common import (
     MESSAGE,
     Verb,
     add_options,
@@ -19,6 +18,7 @@ from .threads import (
     run_on_thread,
     writable_store,
 )
+from .main import DEFAULT_THREAD
 
 ROLES = ("user", "assistant", "system", "developer", "tool")
 TYPES = ("instruction", "dialogue", "reasoning", "artifact", "output", "session")

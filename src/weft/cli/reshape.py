@@ -15,7 +15,7 @@ from weft.model import Message
 from weft.thread import CommitInfo, Preview, Thread
 from weft.thread.merge import Strategy
 
-from .threads import (
+from .common import (
     MESSAGE,
     REVISION,
     Verb,

@@ -1,171 +1,123 @@
-"""What the commands on threads share: where the store is, how a thread is opened, how one prints.
-
-The environment is read here and nowhere below: `WEFT_STORE` names the store where `--store` does
-not. Commands that only read never make a store or a thread that is not there.
-"""
+"""`weft delete`, `undelete`, `rename`, `clear`: threads as a whole."""
 
 import argparse
-import os
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
-
-import orjson
 
 from weft.errors import ConfigError
-from weft.printable import escape_json
-from weft.thread import CommitInfo, Thread, open as open_thread, threads
+from weft.thread import CommitInfo, Thread, undelete
+from weft.thread import open as open_thread
 
-from .headline import SHORT, describe
-from .main import DEFAULT_STORE, DEFAULT_THREAD
-from .terminal import read_screen
-
-if TYPE_CHECKING:
-    from weft.catalog import Catalog
-    from weft.client import Route
-
-NAMES_SHOWN = 8
-REVISION = "an id or a prefix of one, a branch, a tag or HEAD, optionally with ~N or ^"
-"""What may be said where a commit is meant; `weft.thread.resolve` reads it."""
-
-MESSAGE = "the message's id or a prefix of it, or the commit that added it: HEAD, HEAD~N, main^"
-
-Verb = Callable[[Thread, argparse.Namespace], None]
+from .common import (
+    add_options,
+    at_commit,
+    existing_store,
+    existing_thread,
+    print_json,
+    run_on_thread,
+    safe,
+)
+from .reshape import preview_json
+from .terminal import plural
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options that every command on threads has."""
-    parser.add_argument(
-        "--store", metavar="PATH", help=f"the store (default: WEFT_STORE, or {DEFAULT_STORE})"
-    )
-    parser.add_argument(
-        "--thread",
-        metavar="NAME",
-        help=f"the thread (default: {DEFAULT_THREAD!r}, or the only one there is)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The options of the command that the parser is for."""
+    add_options(parser)
+    OPTIONS[parser.get_default("command")](parser)
 
 
-def store_path(args: argparse.Namespace) -> str:
-    """The address of the store that the command is about."""
-    return args.store or os.environ.get("WEFT_STORE") or str(Path(DEFAULT_STORE).expanduser())
+def run(args: argparse.Namespace) -> int:
+    return COMMANDS[args.command](args)
 
 
-def existing_store(args: argparse.Namespace) -> str:
-    """The address of a store that must be there."""
-    path = store_path(args)
-    file = path.removeprefix("sqlite://")
-    if "://" not in file and not Path(file).is_file():
-        raise ConfigError(f"there is no store at {path!r}")
-    return path
-
-
-def writable_store(args: argparse.Namespace) -> str:
-    """The address of a store that may be new; only the usual place is made with its folders."""
-    path = store_path(args)
-    file = path.removeprefix("sqlite://")
-    usual = not args.store and not os.environ.get("WEFT_STORE")
-    folder = Path(file).parent
-    if not usual and "://" not in file and not folder.is_dir():
-        raise ConfigError(f"there is no folder {str(folder)!r} to keep a store in")
-    if usual:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return path
-
-
-def choose_thread(args: argparse.Namespace, known: Sequence[str]) -> str | None:
-    """The thread that is meant, if it is there: the one named, the usual one, or the only one."""
-    if args.thread is not None:
-        return args.thread if args.thread in known else None
-    if DEFAULT_THREAD in known:
-        return DEFAULT_THREAD
-    return known[0] if len(known) == 1 else None
-
-
-def existing_thread(args: argparse.Namespace, path: str) -> str:
-    """The name of a thread that must be there; the error says which there are."""
-    known = [record.name for record in reversed(threads(path))]  # newest first
-    name = choose_thread(args, known)
-    if name is not None:
-        return name
-    missing = f"there is no thread {args.thread or DEFAULT_THREAD!r} in {path!r}"
-    if not known:
-        raise ConfigError(f"{missing}, nor any other: `weft commit TEXT` begins one")
-    names = ", ".join(map(repr, known[:NAMES_SHOWN]))
-    more = f" and {len(known) - NAMES_SHOWN} more" if len(known) > NAMES_SHOWN else ""
-    raise ConfigError(f"{missing}: choose with --thread NAME; there are {names}{more}")
-
-
-def run_on_thread(args: argparse.Namespace, verb: Verb) -> int:
-    """Run a verb on a thread that must be there."""
+def delete(args: argparse.Namespace) -> int:
+    """Delete a thread, after a yes."""
     path = existing_store(args)
-    with open_thread(path, existing_thread(args, path)) as thread:
-        verb(thread, args)
+    args.thread = args.name or args.thread
+    name = existing_thread(args, path)
+    with open_thread(path, name) as thread:
+        commits = thread.stats().commits
+        if not args.yes:
+            _confirm(f"delete the thread {name!r} with {plural(commits, 'commit')}?")
+        thread.delete()
+    if args.json:
+        print_json({"deleted": name, "commits": commits})
+    else:
+        print(safe(f"deleted {name!r}; `weft undelete {name}` brings it back until `weft gc`"))
     return 0
 
 
-def find_model_route(args: argparse.Namespace, catalog: "Catalog") -> "Route":
-    """The upstream for `--model`, from `--upstream`, `--config` and the environment."""
-    from weft.client import find_route, read_tables, read_upstreams
-
-    tables = () if args.config is None else read_tables(args.config)
-    providers = read_upstreams(args.upstream or (), tables, os.environ, base_urls=True)
-    return find_route(args.model, "", providers, catalog, pays=False)
-
-
-def read_text(text: str | None, stdin: TextIO | None = None) -> str:
-    """The text given; for `-` and for nothing all of standard input, less its last newline."""
-    if text is not None and text != "-":
-        return text
-    if stdin is None and sys.stdin.isatty():
-        print("reading the text from the terminal; Ctrl-D ends it", file=sys.stderr)
-    return (stdin or sys.stdin).read().removesuffix("\n")
-
-
-def count(text: str) -> int:
-    """A number of things: whole and not negative."""
-    number = int(text)
-    if number < 0:
-        raise ValueError
-    return number
-
-
-def print_json(value: Any) -> None:
-    """A value as JSON. On a terminal, what that would obey is written as JSON escapes."""
-    text = orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str).decode() + "\n"
-    sys.stdout.write(escape_json(text) if sys.stdout.isatty() else text)
-
-
-def print_info(args: argparse.Namespace, thread: Thread, info: CommitInfo) -> None:
-    """The commit that a verb made."""
+def bring_back(args: argparse.Namespace) -> int:
+    record = undelete(existing_store(args), args.name)
     if args.json:
-        print_json(info.to_dict())
+        print_json({"thread": record.name})
     else:
-        print(safe(describe(thread, info)))
+        print(safe(f"{record.name!r} is back"))
+    return 0
 
 
-def print_done(args: argparse.Namespace, info: CommitInfo | None, sentence: str) -> None:
-    """What a verb did in one sentence; as JSON, the commit where a name now points, or did."""
-    if args.json:
-        print_json(None if info is None else info.to_dict())
-    else:
-        print(safe(sentence))
+def rename(args: argparse.Namespace) -> int:
+    def verb(thread: Thread, args: argparse.Namespace) -> None:
+        old = thread.name
+        thread.rename(args.name)
+        if args.json:
+            print_json({"thread": thread.name, "was": old})
+        else:
+            print(safe(f"{old!r} is now {thread.name!r}"))
+
+    return run_on_thread(args, verb)
 
 
-def safe(line: str) -> str:
-    """The line as it may be shown on whatever standard output is."""
-    return read_screen(sys.stdout, os.environ).safe(line)
+def clear(args: argparse.Namespace) -> int:
+    def verb(thread: Thread, args: argparse.Namespace) -> None:
+        found = thread.clear(preview=bool(args.preview))
+        if found is not None and not isinstance(found, CommitInfo):
+            if args.json:
+                print_json(preview_json(found))
+            else:
+                print(safe(str(found)))
+        elif args.json:
+            print_json({"branch": thread.current, "was": None if found is None else found.id})
+        elif found is None:
+            print(safe(f"branch {thread.current!r} is empty already"))
+        else:
+            was = f"it was {at_commit(found)}"
+            print(safe(f"cleared branch {thread.current!r}; {was}, and `weft undo` brings it back"))
+
+    return run_on_thread(args, verb)
 
 
-def at_commit(info: CommitInfo) -> str:
-    return f"at {info.id[:SHORT]}"
+def _confirm(question: str) -> None:
+    """Ask, and raise `ConfigError` where the answer is not yes or nobody can be asked."""
+    if not sys.stdin.isatty():
+        raise ConfigError("cannot ask for confirmation here: use --yes to delete")
+    sys.stderr.write(f"{safe(question)} [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise ConfigError("nothing was deleted")
 
 
-def print_rows(args: argparse.Namespace, rows: Sequence[Any], line: Callable[[Any], str]) -> None:
-    """A list: as JSON, or a line for each."""
-    if args.json:
-        print_json([row if isinstance(row, dict) else row.to_dict() for row in rows])
-        return
-    for row in rows:
-        print(line(row))
+def _delete_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", help="the thread to delete; the same as --thread")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask for confirmation")
+
+
+def _undelete_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", help="the name of the deleted thread")
+
+
+def _rename_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", help="the new name; --thread names the thread to rename")
+
+
+def _clear_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--preview", action="store_true", help="show what it would do")
+
+
+OPTIONS = {
+    "delete": _delete_options,
+    "undelete": _undelete_options,
+    "rename": _rename_options,
+    "clear": _clear_options,
+}
+COMMANDS = {"delete": delete, "undelete": bring_back, "rename": rename, "clear": clear}

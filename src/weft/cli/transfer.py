@@ -23,9 +23,7 @@ from weft.thread.transfer import (
     read_origin,
 )
 
-from .console import complain
-from .terminal import Bar
-from .threads import (
+from .common import (
     add_options,
     existing_store,
     existing_thread,
@@ -33,6 +31,8 @@ from .threads import (
     safe,
     writable_store,
 )
+from .console import complain
+from .terminal import Bar
 
 REMARKS_SHOWN = 10
 STDIN = "-"

@@ -1,4 +1,4 @@
-// Which system messages a person sees: the page's copy of `weft.agent.system.present`.
+// Which system messages a person sees: the page's copy of `weft.agent.system_messages.present`.
 //
 // The table comes from the server (`GET /api/system-table`), so there is one list of subtypes. The
 // server has already left out what is metadata; this filter stands behind it, so that a message

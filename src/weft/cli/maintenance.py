@@ -6,9 +6,9 @@ from weft.history import Swept
 from weft.thread import open as open_thread
 from weft.thread.maintenance import RETENTION_DAYS, forget, fsck, gc, kept_copies, mend
 
+from .common import add_options, existing_store, existing_thread, print_json, read_text, safe
 from .console import complain
 from .terminal import plural
-from .threads import add_options, existing_store, existing_thread, print_json, read_text, safe
 
 EXIT_DAMAGED = 1
 

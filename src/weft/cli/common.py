@@ -1,0 +1,172 @@
+"""What the commands on threads share: where the store is, how a thread is opened, how one prints.
+
+The environment is read here and nowhere below: `WEFT_STORE` names the store where `--store` does
+not. Commands that only read never make a store or a thread that is not there.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import orjson
+
+from weft.errors import ConfigError
+from weft.printable import escape_json
+from weft.thread import CommitInfo, Thread, threads
+from weft.thread import open as open_thread
+
+from .describe import SHORT, describe
+from .main import DEFAULT_STORE, DEFAULT_THREAD
+from .terminal import read_screen
+
+if TYPE_CHECKING:
+    from weft.catalog import Catalog
+    from weft.client import Route
+
+NAMES_SHOWN = 8
+REVISION = "an id or a prefix of one, a branch, a tag or HEAD, optionally with ~N or ^"
+"""What may be said where a commit is meant; `weft.thread.resolve` reads it."""
+
+MESSAGE = "the message's id or a prefix of it, or the commit that added it: HEAD, HEAD~N, main^"
+
+Verb = Callable[[Thread, argparse.Namespace], None]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that every command on threads has."""
+    parser.add_argument(
+        "--store", metavar="PATH", help=f"the store (default: WEFT_STORE, or {DEFAULT_STORE})"
+    )
+    parser.add_argument(
+        "--thread",
+        metavar="NAME",
+        help=f"the thread (default: {DEFAULT_THREAD!r}, or the only one there is)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def store_path(args: argparse.Namespace) -> str:
+    """The address of the store that the command is about."""
+    return args.store or os.environ.get("WEFT_STORE") or str(Path(DEFAULT_STORE).expanduser())
+
+
+def existing_store(args: argparse.Namespace) -> str:
+    """The address of a store that must be there."""
+    path = store_path(args)
+    file = path.removeprefix("sqlite://")
+    if "://" not in file and not Path(file).is_file():
+        raise ConfigError(f"there is no store at {path!r}")
+    return path
+
+
+def writable_store(args: argparse.Namespace) -> str:
+    """The address of a store that may be new; only the usual place is made with its folders."""
+    path = store_path(args)
+    file = path.removeprefix("sqlite://")
+    usual = not args.store and not os.environ.get("WEFT_STORE")
+    folder = Path(file).parent
+    if not usual and "://" not in file and not folder.is_dir():
+        raise ConfigError(f"there is no folder {str(folder)!r} to keep a store in")
+    if usual:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
+
+
+def choose_thread(args: argparse.Namespace, known: Sequence[str]) -> str | None:
+    """The thread that is meant, if it is there: the one named, the usual one, or the only one."""
+    if args.thread is not None:
+        return args.thread if args.thread in known else None
+    if DEFAULT_THREAD in known:
+        return DEFAULT_THREAD
+    return known[0] if len(known) == 1 else None
+
+
+def existing_thread(args: argparse.Namespace, path: str) -> str:
+    """The name of a thread that must be there; the error says which there are."""
+    known = [record.name for record in reversed(threads(path))]  # newest first
+    name = choose_thread(args, known)
+    if name is not None:
+        return name
+    missing = f"there is no thread {args.thread or DEFAULT_THREAD!r} in {path!r}"
+    if not known:
+        raise ConfigError(f"{missing}, nor any other: `weft commit TEXT` begins one")
+    names = ", ".join(map(repr, known[:NAMES_SHOWN]))
+    more = f" and {len(known) - NAMES_SHOWN} more" if len(known) > NAMES_SHOWN else ""
+    raise ConfigError(f"{missing}: choose with --thread NAME; there are {names}{more}")
+
+
+def run_on_thread(args: argparse.Namespace, verb: Verb) -> int:
+    """Run a verb on a thread that must be there."""
+    path = existing_store(args)
+    with open_thread(path, existing_thread(args, path)) as thread:
+        verb(thread, args)
+    return 0
+
+
+def find_model_route(args: argparse.Namespace, catalog: "Catalog") -> "Route":
+    """The upstream for `--model`, from `--upstream`, `--config` and the environment."""
+    from weft.client import find_route, read_tables, read_upstreams
+
+    tables = () if args.config is None else read_tables(args.config)
+    providers = read_upstreams(args.upstream or (), tables, os.environ, base_urls=True)
+    return find_route(args.model, "", providers, catalog, pays=False)
+
+
+def read_text(text: str | None, stdin: TextIO | None = None) -> str:
+    """The text given; for `-` and for nothing all of standard input, less its last newline."""
+    if text is not None and text != "-":
+        return text
+    if stdin is None and sys.stdin.isatty():
+        print("reading the text from the terminal; Ctrl-D ends it", file=sys.stderr)
+    return (stdin or sys.stdin).read().removesuffix("\n")
+
+
+def count(text: str) -> int:
+    """A number of things: whole and not negative."""
+    number = int(text)
+    if number < 0:
+        raise ValueError
+    return number
+
+
+def print_json(value: Any) -> None:
+    """A value as JSON. On a terminal, what that would obey is written as JSON escapes."""
+    text = orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str).decode() + "\n"
+    sys.stdout.write(escape_json(text) if sys.stdout.isatty() else text)
+
+
+def print_info(args: argparse.Namespace, thread: Thread, info: CommitInfo) -> None:
+    """The commit that a verb made."""
+    if args.json:
+        print_json(info.to_dict())
+    else:
+        print(safe(describe(thread, info)))
+
+
+def print_done(args: argparse.Namespace, info: CommitInfo | None, sentence: str) -> None:
+    """What a verb did in one sentence; as JSON, the commit where a name now points, or did."""
+    if args.json:
+        print_json(None if info is None else info.to_dict())
+    else:
+        print(safe(sentence))
+
+
+def safe(line: str) -> str:
+    """The line as it may be shown on whatever standard output is."""
+    return read_screen(sys.stdout, os.environ).safe(line)
+
+
+def at_commit(info: CommitInfo) -> str:
+    return f"at {info.id[:SHORT]}"
+
+
+def print_rows(args: argparse.Namespace, rows: Sequence[Any], line: Callable[[Any], str]) -> None:
+    """A list: as JSON, or a line for each."""
+    if args.json:
+        print_json([row if isinstance(row, dict) else row.to_dict() for row in rows])
+        return
+    for row in rows:
+        print(line(row))

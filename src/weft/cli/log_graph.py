@@ -1,0 +1,201 @@
+"""`weft log --graph`: all branches of a thread, newest first, with their lanes beside them."""
+
+import argparse
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+
+from msgspec import Struct
+
+from weft.ids import Id
+from weft.store import Step
+from weft.thread import CommitInfo, Thread
+from weft.thread.attempts import read_attempt
+
+from .common import print_json
+from .describe import commit_json, describe, describe_attempt, group_attempts
+from .terminal import Screen
+
+# """A history drawn beside its lines: one lane a branch, `*` where a commit is.
+#
+# `draw` takes commits in an order in which children come before their parents, and says for each
+# what to draw before its line. Lanes wait for a commit: where two wait for the same, the right one
+# bends into the left; where a commit has two parents, a lane opens.
+# """
+
+
+class Drawn(Struct, frozen=True):
+    """A line of the graph: its signs, and the commit that stands there, if one does."""
+
+    signs: str
+    commit: Id | None = None
+
+
+def draw(commits: Iterable[tuple[Id, Sequence[Id]]]) -> Iterator[Drawn]:
+    """The graph of these commits, line by line."""
+    lanes: list[Id] = []
+    for id, parents in commits:
+        waiting = [place for place, wanted in enumerate(lanes) if wanted == id]
+        if not waiting:
+            lanes.append(id)
+            waiting = [len(lanes) - 1]
+        here = waiting[0]
+        for place in reversed(waiting[1:]):
+            yield Drawn(_join(len(lanes), here, place))
+            del lanes[place]
+        yield Drawn(_row(len(lanes), here), id)
+        if not parents:
+            closing = _close(len(lanes), here)
+            del lanes[here]
+            if closing:
+                yield Drawn(closing)
+            continue
+        lanes[here] = parents[0]
+        for place, parent in enumerate(parents[1:], start=here + 1):
+            yield Drawn(_fork(len(lanes), place - 1))
+            lanes.insert(place, parent)
+
+
+def newest_first(
+    commits: Mapping[Id, tuple[float, Sequence[Id]]],
+) -> list[tuple[Id, Sequence[Id]]]:
+    """Commits by time, newest first, but never a parent before its child."""
+    children = dict.fromkeys(commits, 0)
+    for _, parents in commits.values():
+        for parent in parents:
+            if parent in children:
+                children[parent] += 1
+    ready: list[tuple[float, Id]] = []
+    for id, count in children.items():
+        if count == 0:
+            heappush(ready, (-commits[id][0], id))
+    order: list[tuple[Id, Sequence[Id]]] = []
+    while ready:
+        _, id = heappop(ready)
+        parents = commits[id][1]
+        order.append((id, parents))
+        for parent in parents:
+            if parent in children:
+                children[parent] -= 1
+                if children[parent] == 0:
+                    heappush(ready, (-commits[parent][0], parent))
+    return order
+
+
+def _row(lanes: int, here: int) -> str:
+    return " ".join("*" if place == here else "|" for place in range(lanes))
+
+
+def _join(lanes: int, to: int, place: int) -> str:
+    """The lane at `place` bends into the lane `to`, under the lanes between."""
+    signs = list(" ".join("|" * lanes))
+    signs[2 * place] = " "
+    signs[2 * place - 1] = "/"
+    for gap in range(2 * to + 1, 2 * place - 1, 2):
+        signs[gap] = "_"
+    for right in range(place + 1, lanes):  # what stands further right moves one lane to the left
+        signs[2 * right] = " "
+        signs[2 * right - 1] = "/"
+    return "".join(signs).rstrip()
+
+
+def _fork(lanes: int, place: int) -> str:
+    """A lane opens to the right of `place`; those further right move on."""
+    kept = " ".join("|" * (place + 1))
+    return kept + "\\" + " \\" * (lanes - place - 1)
+
+
+def _close(lanes: int, here: int) -> str:
+    """A lane that began here ends; those further right move in."""
+    moved = lanes - here - 1
+    if not moved:
+        return ""
+    kept = "".join("| " for _ in range(here))
+    return (kept + " /" * moved).rstrip()
+
+
+def log_graph(thread: Thread, args: argparse.Namespace) -> None:
+    """Every commit that some branch or tag reaches, drawn as the graph it is."""
+    refs = thread.store.refs(thread.name)
+    steps = _reachable(thread, refs, args.limit)
+    order = newest_first({id: (s.commit.created, s.commit.parents) for id, s in steps.items()})
+    names = _names(refs, thread.current)
+    lines = list(draw(order))
+    if args.limit is not None:
+        lines = _first(lines, args.limit)
+    ids = [line.commit for line in lines if line.commit is not None]
+    stored = thread.store.attempts(thread.name, ids)
+    attempts = group_attempts(map(read_attempt, stored))
+    if args.json:
+        print_json(
+            [
+                {
+                    **commit_json(thread.show(line.commit.hex()), attempts),
+                    "refs": names.get(line.commit, []),
+                }
+                for line in lines
+                if line.commit is not None
+            ]
+        )
+        return
+    for line in lines:
+        info = None if line.commit is None else thread.show(line.commit.hex())
+        print(_line(line, thread, info, names, args.screen))
+        if info is None:
+            continue
+        for attempt in attempts.get(info.id, ()):
+            lanes = line.signs.replace("*", "|" if info.parents else " ")
+            print(lanes + describe_attempt(attempt, args.screen, len(lanes)))
+
+
+def _line(
+    line: Drawn,
+    thread: Thread,
+    info: CommitInfo | None,
+    names: Mapping[Id, list[str]],
+    screen: Screen,
+) -> str:
+    signs = "".join(
+        screen.lane(sign, place // 2) if sign != " " else sign
+        for place, sign in enumerate(line.signs)
+    )
+    if info is None or line.commit is None:
+        return signs.rstrip()
+    here = names.get(line.commit, [])
+    label = screen.name(f"({', '.join(here)}) ") if here else ""
+    taken = len(line.signs) + 1 + len(label)
+    told = describe(thread, info, screen, taken)
+    return f"{signs} {screen.paint(label.rstrip(), 'name')}{' ' if label else ''}{told}"
+
+
+def _reachable(thread: Thread, refs: Mapping[str, Id], limit: int | None) -> dict[Id, Step]:
+    """The commits behind all refs; a limit is enough of each chain."""
+    found: dict[Id, Step] = {}
+    heads = list(refs.values())
+    while heads:
+        head = heads.pop()
+        if head in found:
+            continue
+        for step in thread.store.walk(thread.name, head, limit=limit):
+            found[step.commit.id] = step
+            heads.extend(step.commit.parents[1:])
+    return found
+
+
+def _names(refs: Mapping[str, Id], current: str) -> dict[Id, list[str]]:
+    """The names that each commit has, the current branch marked."""
+    names: dict[Id, list[str]] = {}
+    for name, target in refs.items():
+        names.setdefault(target, []).append(f"*{name}" if name == current else name)
+    return names
+
+
+def _first(lines: list[Drawn], limit: int) -> list[Drawn]:
+    """The lines up to that many commits."""
+    kept: list[Drawn] = []
+    for line in lines:
+        if line.commit is not None:
+            limit -= 1
+        if limit < 0:
+            break
+        kept.append(line)
+    return kept
