@@ -11,7 +11,7 @@ import weft
 from claude_lines import Session
 from terminals import run_on_terminal, run_piped
 from weft.cli.log_graph import draw, newest_first
-from weft.cli.terminal import Bar, Screen, columns, pager, shorten
+from weft.cli.terminal import ProgressBar, Screen, columns, pager, shorten
 
 ESCAPE = b"\x1b["
 
@@ -94,13 +94,13 @@ def test_a_long_import_shows_its_progress_on_a_terminal_only(tmp_path: Path) -> 
 
 def test_a_bar_is_wiped_when_it_is_done() -> None:
     stream = Tty()
-    bar = Bar("importing", stream)
+    bar = ProgressBar("importing", stream)
     bar(1, 2)
     assert "50%" in stream.getvalue()
     bar.close()
     assert stream.getvalue().endswith("\r\x1b[K")
     silent = io.StringIO()
-    Bar("importing", silent)(1, 2)
+    ProgressBar("importing", silent)(1, 2)
     assert silent.getvalue() == ""
 
 

@@ -18,7 +18,7 @@ from weft.printable import escape_json
 from weft.thread import CommitInfo, Thread, threads
 from weft.thread import open as open_thread
 
-from .describe import SHORT, describe
+from .describe import ID_LENGTH, describe
 from .main import DEFAULT_STORE, DEFAULT_THREAD
 from .terminal import read_screen
 
@@ -160,7 +160,7 @@ def safe(line: str) -> str:
 
 
 def at_commit(info: CommitInfo) -> str:
-    return f"at {info.id[:SHORT]}"
+    return f"at {info.id[:ID_LENGTH]}"
 
 
 def print_rows(args: argparse.Namespace, rows: Sequence[Any], line: Callable[[Any], str]) -> None:

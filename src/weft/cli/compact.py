@@ -39,7 +39,7 @@ from .common import (
     safe,
 )
 from .console import complain
-from .describe import SHORT, WORDS
+from .describe import ID_LENGTH, PREVIEW_WIDTH
 from .terminal import read_screen, shorten
 
 FOLDS = {
@@ -161,9 +161,9 @@ def list_batches(thread: Thread, args: argparse.Namespace) -> None:
 
 def _line(told: SummaryBatch) -> str:
     screen = read_screen(sys.stdout, os.environ)
-    commit = (told.commit or "")[:SHORT]
-    words = shorten(told.words, WORDS)
-    return screen.safe(f"{commit:<{SHORT}} {told}: {words}")
+    commit = (told.commit or "")[:ID_LENGTH]
+    words = shorten(told.words, PREVIEW_WIDTH)
+    return screen.safe(f"{commit:<{ID_LENGTH}} {told}: {words}")
 
 
 def compact(thread: Thread, args: argparse.Namespace) -> None:

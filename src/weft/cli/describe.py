@@ -1,7 +1,7 @@
-"""A commit in one line: who spoke, and what was said or done.
+"""A commit or an attempt in one line of `weft log`.
 
-A note that somebody wrote is what the line says. Where there is none, the commit speaks for
-itself: a message by its first words, an edit by the new ones, a mark by the message it is on.
+The line is the note that somebody wrote. A commit without a note is described by its content: the
+first words of a message, the new words of an edit, or the message that a mark is on.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,25 +16,28 @@ from weft.thread import Attempt, CommitInfo, Thread
 
 from .terminal import PLAIN, Screen, shorten
 
-SHORT = 12
-WORDS = 72
-ROLE = 9
-WIDE = 60
+ID_LENGTH = 12
+PREVIEW_WIDTH = 72
+ROLE_WIDTH = 9
+DATE_FROM_WIDTH = 60
+"""How wide a screen must be to have room for a date."""
+
 MARKS = {"pinned": "pin", "skip": "skip", "important": "important", "normal": "unmark"}
 PLAIN_TYPES = frozenset({"dialogue", "tool_io"})
-"""Types that say no more than the role does."""
+"""Content types that say no more than the role does."""
 
 
 def describe(thread: Thread, info: CommitInfo, screen: Screen = PLAIN, taken: int = 0) -> str:
-    """A commit in one line, which a screen may shorten; `taken` columns stand before it."""
-    who, what = headline(thread, info)
-    who = screen.name(who)
+    """A commit in one line that fits the screen beside `taken` columns."""
+    subject, text = summarise(thread, info)
+    subject = screen.name(subject)
     date = ""
-    if screen.width is not None and screen.width - taken >= WIDE:
+    if screen.width is not None and screen.width - taken >= DATE_FROM_WIDTH:
         date = f"{info.created.astimezone():%Y-%m-%d %H:%M} "
-    told = screen.fit(what, taken + SHORT + ROLE + len(date) + 2)
-    id, speaker = screen.paint(info.id[:SHORT], "id"), screen.paint(f"{who:<{ROLE}}", "kind")
-    return f"{id} {screen.paint(date, 'dim')}{speaker} {told}".rstrip()
+    text = screen.fit(text, taken + ID_LENGTH + ROLE_WIDTH + len(date) + 2)
+    id = screen.paint(info.id[:ID_LENGTH], "id")
+    subject = screen.paint(f"{subject:<{ROLE_WIDTH}}", "kind")
+    return f"{id} {screen.paint(date, 'dim')}{subject} {text}".rstrip()
 
 
 def describe_attempt(
@@ -42,7 +45,7 @@ def describe_attempt(
 ) -> str:
     """A stopped or failed answer: `! failed: overloaded (529)` or `~ partial: first words`.
 
-    `whole` is how `show` prints it: the reason, then all the text that arrived.
+    With `whole`, as `weft show` prints it: the reason, then all the text that arrived.
     """
     sign, style = ("~", "kind") if attempt.state == "partial" else ("!", "old")
     reason = "" if attempt.reason is None else " ".join(str(attempt.reason).split())
@@ -54,77 +57,82 @@ def describe_attempt(
         text = "" if attempt.message is None else screen.safe(spoken(attempt.message))
         return "\n".join(filter(None, [head + facts, screen.safe(reason), text]))
     words = "" if attempt.message is None else preview(attempt.message)
-    told = f"{words} [{reason}]" if words and reason else words or reason or "no reason given"
-    told = screen.fit(told, taken + len(attempt.state) + 6)
-    return f"  {screen.paint(f'{sign} {attempt.state}', style)}: {told}"
+    text = f"{words} [{reason}]" if words and reason else words or reason or "no reason given"
+    text = screen.fit(text, taken + len(attempt.state) + 6)
+    return f"  {screen.paint(f'{sign} {attempt.state}', style)}: {text}"
 
 
 def group_attempts(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
-    """Attempts by the id of the commit they belong to."""
-    found: dict[str, list[Attempt]] = {}
+    """Attempts by the id of their commit."""
+    groups: dict[str, list[Attempt]] = {}
     for attempt in attempts:
-        found.setdefault(attempt.commit, []).append(attempt)
-    return found
+        groups.setdefault(attempt.commit, []).append(attempt)
+    return groups
 
 
 def commit_json(info: CommitInfo, attempts: Mapping[str, list[Attempt]]) -> dict[str, Any]:
-    """A commit as JSON, with the attempts to answer it where there are any."""
-    here = [attempt.to_dict() for attempt in attempts.get(info.id, ())]
-    return {**info.to_dict(), "attempts": here} if here else info.to_dict()
+    """A commit as JSON, with its attempts if it has any."""
+    rows = [attempt.to_dict() for attempt in attempts.get(info.id, ())]
+    return {**info.to_dict(), "attempts": rows} if rows else info.to_dict()
 
 
-def headline(thread: Thread, info: CommitInfo) -> tuple[str, str]:
-    """Who the commit is about, or what kind it is where that is nobody; and what it did."""
+def summarise(thread: Thread, info: CommitInfo) -> tuple[str, str]:
+    """The speaker (or the kind of commit) and what the commit did."""
     if info.kind == "annotate":
-        return _marked(thread, info)
+        return _summarise_marks(thread, info)
     if info.setup is not None and not info.message:
-        return info.kind, tell_setup(info.setup)
-    message = info.messages[0] if len(info.messages) == 1 else None
-    if message is None or info.kind not in ("append", "edit"):
-        return info.kind, info.message or " ".join(preview(m) for m in info.messages)
+        return info.kind, describe_setup(info.setup)
+    messages = info.messages
+    message = messages[0] if len(messages) == 1 else None
     note = info.message or ""
+    if message is None or info.kind not in ("append", "edit"):
+        return info.kind, note or " ".join(map(preview, messages))
     type, _, words = note.partition(": ")
     if type in PLAIN_TYPES:
-        note = "" if _begins(message, words) else words
+        note = "" if _starts_with(message, words) else words
     if not note:
         note = f"edit: {preview(message)}" if info.kind == "edit" else preview(message)
     return speaker(message), note
 
 
-def tell_setup(setup: Setup) -> str:
-    """The tools and the parameters that a setup brings, by name."""
+def describe_setup(setup: Setup) -> str:
+    """The names of the tools and parameters of a setup."""
     tools = "tools " + ", ".join(tool.name for tool in setup.tools) if setup.tools else ""
-    unset = Params()
+    defaults = Params()
     params = [
         f"{name} {value if isinstance(value, str | int | float) else 'set'}"
         for name, value in structs.asdict(setup.params).items()
-        if value != getattr(unset, name)
+        if value != getattr(defaults, name)
     ]
-    told = "; ".join(filter(None, [tools, ", ".join(params)]))
-    return shorten(told, WORDS) or "no tools, no parameters"
+    text = "; ".join(filter(None, [tools, ", ".join(params)]))
+    return shorten(text, PREVIEW_WIDTH) or "no tools, no parameters"
 
 
 def preview(message: Message) -> str:
-    """The first words of a message, and the names of what it calls."""
-    said = shorten(" ".join(message.text.split()), WORDS)
+    """The first words of a message, and the names of the tools that it calls."""
+    words = shorten(_first_words(message.text), PREVIEW_WIDTH)
     calls = ", ".join(block.name for block in message.blocks if isinstance(block, ToolCall))
-    return " ".join([*filter(None, [said]), *([f"[calls {calls}]"] if calls else [])])
+    return " ".join(filter(None, [words, f"[calls {calls}]" if calls else ""]))
 
 
-def _begins(message: Message, words: str) -> bool:
-    """Whether a note is only the beginning of what the message says."""
-    said, noted = (" ".join(text.split()) for text in (message.text, words.removesuffix("...")))
-    return said.startswith(noted)
+def _first_words(text: str) -> str:
+    """More of a text than a line can show, with single spaces; a long text is not read whole."""
+    return " ".join(text.split(None, PREVIEW_WIDTH)[:PREVIEW_WIDTH])
 
 
-def _marked(thread: Thread, info: CommitInfo) -> tuple[str, str]:
-    """`pin: the first words of what was pinned`."""
+def _starts_with(message: Message, note: str) -> bool:
+    """Whether a note is only the beginning of the message's text."""
+    return _first_words(message.text).startswith(_first_words(note.removesuffix("...")))
+
+
+def _summarise_marks(thread: Thread, info: CommitInfo) -> tuple[str, str]:
+    """`pin: the first words of the pinned message`."""
     for id, priority in info.marked.items():
         try:
             messages = thread.show(id).messages
-        except ThreadError:  # its line came with a branch that is not this one
+        except ThreadError:  # the message came with a branch that is not this one
             messages = ()
         if len(messages) == 1:
             return speaker(messages[0]), f"{MARKS[priority]}: {preview(messages[0])}"
-        return info.kind, f"{MARKS[priority]}: {id[:SHORT]}"
+        return info.kind, f"{MARKS[priority]}: {id[:ID_LENGTH]}"
     return info.kind, info.message or "nothing new"

@@ -20,7 +20,7 @@ from .common import (
     run_on_thread,
     safe,
 )
-from .describe import SHORT, headline
+from .describe import ID_LENGTH, summarise
 from .reshape import add_answers, preview_json, read_strategy
 
 
@@ -84,8 +84,8 @@ def _print_undone(args: argparse.Namespace, thread: Thread, undone: Undone, verb
         return
     told = str(undone)
     if undone.commit is not None and undone.verb not in REF_OPERATIONS:
-        _, what = headline(thread, undone.commit)
-        told = f"{undone.verb} {undone.commit.id[:SHORT]} {what}".rstrip()
+        _, what = summarise(thread, undone.commit)
+        told = f"{undone.verb} {undone.commit.id[:ID_LENGTH]} {what}".rstrip()
     print(safe(f"{verb}: {told}"))
 
 
@@ -95,7 +95,7 @@ def _list_branches(thread: Thread, args: argparse.Namespace) -> None:
         print_json({"current": thread.current, "branches": heads})
         return
     for name, head in heads.items():
-        print(safe(f"{'*' if name == thread.current else ' '} {name} {head[:SHORT]}"))
+        print(safe(f"{'*' if name == thread.current else ' '} {name} {head[:ID_LENGTH]}"))
 
 
 def _preview_json(preview: MergePreview) -> dict[str, Any]:

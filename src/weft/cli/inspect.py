@@ -28,7 +28,14 @@ from .common import (
     run_on_thread,
 )
 from .console import complain
-from .describe import SHORT, WORDS, commit_json, describe, describe_attempt, group_attempts
+from .describe import (
+    ID_LENGTH,
+    PREVIEW_WIDTH,
+    commit_json,
+    describe,
+    describe_attempt,
+    group_attempts,
+)
 from .log_graph import log_graph
 from .terminal import PLAIN, Screen, around, columns, paged, plural, shorten
 
@@ -97,7 +104,7 @@ def _thread_json(store: Store, record: ThreadRecord) -> dict[str, Any]:
         "commits": store.count(record.name),
         "created": _iso(record.created),
         "last": _iso(newest[0].commit.created) if newest else None,
-        "first": shorten(read_title(store, record) or "", WORDS),
+        "first": shorten(read_title(store, record) or "", PREVIEW_WIDTH),
     }
 
 
@@ -277,9 +284,9 @@ def _print_hits(
     """What was found, a line for each; what was recalled is wanted whole."""
 
     def line(hit: dict[str, Any]) -> str:
-        id, state = hit["id"][:SHORT], "live" if hit["live"] else "gone"
+        id, state = hit["id"][:ID_LENGTH], "live" if hit["live"] else "gone"
         thread = f"{args.screen.name(hit['thread'])} " if named else ""
-        taken = SHORT + len(state) + len(hit["speaker"]) + columns(thread) + 4
+        taken = ID_LENGTH + len(state) + len(hit["speaker"]) + columns(thread) + 4
         text = "\n".join(filter(None, [hit["text"], hit["calls"]]))
         if not whole:
             text = around(text, args.words.split(), max(8, (args.screen.width or LINE) - taken))

@@ -7,9 +7,9 @@ from typing import Any
 from weft.thread import Thread
 
 from .common import (
+    ID_LENGTH,
     MESSAGE,
     REVISION,
-    SHORT,
     Verb,
     add_options,
     at_commit,
@@ -71,7 +71,7 @@ def _list_tags(thread: Thread, args: argparse.Namespace) -> None:
         print_json(tags)
         return
     for name, id in tags.items():
-        print(safe(f"{name} {id[:SHORT]}"))
+        print(safe(f"{name} {id[:ID_LENGTH]}"))
 
 
 def _note_json(info: Any) -> dict[str, Any]:
@@ -84,17 +84,17 @@ def _note_json(info: Any) -> dict[str, Any]:
 
 
 def _note_line(note: dict[str, Any]) -> str:
-    return safe(f"{note['about'][:SHORT]} {note['text']}")
+    return safe(f"{note['about'][:ID_LENGTH]} {note['text']}")
 
 
 def _blame_line(found: dict[str, Any]) -> str:
     state = "live" if found["live"] else "gone"
-    by = f"{found['commit'][:SHORT]} {found['kind']:<8}"
+    by = f"{found['commit'][:ID_LENGTH]} {found['kind']:<8}"
     return safe(f"{by} {found['created'][:19]} {state} {found['role']}: {found['text']}")
 
 
 def _version_line(found: dict[str, Any]) -> str:
-    by = f"{found['number']} {found['commit'][:SHORT]} {found['kind']}"
+    by = f"{found['number']} {found['commit'][:ID_LENGTH]} {found['kind']}"
     return safe(f"{by}: {found['text']}")
 
 

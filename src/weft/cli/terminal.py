@@ -1,15 +1,15 @@
-"""The terminal, when there is one: colour, width, a pager, a bar of progress.
+"""Output for a terminal: colour, width, pager, progress bar.
 
-Nothing here changes what a program reads. Where standard output is no terminal there is no colour,
-no pager and no shortened line; where standard error is none there is no bar. `NO_COLOR` and
-`TERM=dumb` mean no colour on a terminal either (https://no-color.org). The pager is `$PAGER`, or
-`less` if it is installed; a page that fits the screen is printed and left there.
+A program that reads the output sees none of this: without a terminal there is no colour, no pager
+and no shortened line, and no progress bar if standard error is not a terminal. `NO_COLOR` and
+`TERM=dumb` turn colour off (https://no-color.org). The pager is `$PAGER`, or `less` if it is
+installed; text that fits the screen is printed without paging.
+
+A command that prints to a pipe must start fast, so the modules that only a pager needs are imported
+where they are used.
 """
 
 import os
-import shlex
-import shutil
-import subprocess
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,36 +23,36 @@ from weft.printable import clean_line, clean_text
 from .console import LANES, STYLES, Console, raw
 
 LESS = {"LESS": "FRX", "LESSCHARSET": "utf-8"}
-BAR = 24
+BAR_WIDTH = 24
 
 
 class Screen(Struct, frozen=True):
-    """Where a command prints; `width` is `None` where lines may be as long as they are."""
+    """Where a command prints. `width` is `None` if lines have no maximum length."""
 
     colour: bool = False
     width: int | None = None
 
     def paint(self, text: str, style: str) -> str:
-        """The text in the colour of its meaning, if there are colours."""
+        """The text in the colour of a style, if colour is on."""
         return self.tint(text, STYLES[style])
 
     def tint(self, text: str, code: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour and text else text
 
     def lane(self, text: str, number: int) -> str:
-        """The text in the colour of a lane of the graph."""
+        """The text in the colour of one lane of the commit graph."""
         return self.tint(text, LANES[number % len(LANES)])
 
     def safe(self, text: str) -> str:
-        """The text without what a terminal would obey: a conversation may hold anything."""
+        """The text without control sequences; a conversation may contain anything."""
         return text if self.width is None else clean_text(text)
 
     def name(self, text: str) -> str:
-        """The same for a name, which stays on one line."""
+        """The same for a name, which must stay on one line."""
         return text if self.width is None else clean_line(text)
 
     def fit(self, text: str, taken: int = 0) -> str:
-        """One line of text that ends before the screen does."""
+        """The text as one line that fits the screen beside `taken` columns."""
         flat = self.safe(" ".join(text.split()))
         return flat if self.width is None else shorten(flat, max(8, self.width - taken))
 
@@ -88,15 +88,15 @@ def plural(count: int, word: str) -> str:
 
 
 def around(text: str, words: Sequence[str], width: int) -> str:
-    """One line of that many columns, cut around the first of the words that is there."""
+    """One line of that many columns around the first of the words that the text contains."""
     flat = " ".join(text.split())
     if columns(flat) <= width:
         return flat
     folded = flat.lower()
-    places = [(place, word) for word in words if (place := folded.find(word.lower())) >= 0]
-    place, word = min(places, default=(0, ""))
+    matches = [(index, word) for word in words if (index := folded.find(word.lower())) >= 0]
+    index, word = min(matches, default=(0, ""))
     before = max(0, (width - len(word)) // 2)
-    start = max(0, min(place - before, len(flat) - width))
+    start = max(0, min(index - before, len(flat) - width))
     return shorten(flat if not start else "…" + flat[start + 1 :], width)
 
 
@@ -104,53 +104,65 @@ def columns(text: str) -> int:
     """How many columns a text takes on a terminal."""
     if text.isascii():
         return len(text)
-    return sum(0 if combining(s) else 2 if east_asian_width(s) in "WF" else 1 for s in text)
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def read_screen(stream: TextIO, environment: Mapping[str, str]) -> Screen:
-    """What a stream can show."""
+    """The width and colour of a stream."""
     if not stream.isatty():
         return Screen()
     plain = environment.get("NO_COLOR") or environment.get("TERM") == "dumb"
-    return Screen(not plain, shutil.get_terminal_size().columns)
+    return Screen(not plain, terminal_width())
+
+
+def terminal_width() -> int:
+    """The columns of the terminal; `COLUMNS` overrides them."""
+    import shutil
+
+    return shutil.get_terminal_size().columns
 
 
 @contextmanager
 def paged(environment: Mapping[str, str] | None = None) -> Generator[Screen]:
-    """Everything printed inside goes through the pager, if a person is looking."""
+    """Send everything printed inside to the pager, if input and output are a terminal."""
     known = os.environ if environment is None else environment
     screen = read_screen(sys.stdout, known)
     command = pager(known) if sys.stdout.isatty() and sys.stdin.isatty() else None
     if command is None:
         yield screen
         return
+    import subprocess
+
     sys.stdout.flush()
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, text=True, encoding="utf-8", env={**LESS, **known}
-    ) as reader:
-        assert reader.stdin is not None
-        terminal, sys.stdout = sys.stdout, cast(TextIO, Console(cast(TextIO, reader.stdin)))
+    ) as process:
+        assert process.stdin is not None
+        terminal, sys.stdout = sys.stdout, cast(TextIO, Console(cast(TextIO, process.stdin)))
         try:
-            with suppress(BrokenPipeError):  # the reader has seen enough
+            with suppress(BrokenPipeError):  # the user quit the pager
                 yield screen
-                reader.stdin.flush()
+                process.stdin.flush()
         finally:
             sys.stdout = terminal
             with suppress(BrokenPipeError):
-                reader.stdin.close()
+                process.stdin.close()
 
 
 def pager(environment: Mapping[str, str]) -> list[str] | None:
-    """The pager's command; `None` where there is none, or none is wanted."""
-    wanted = environment.get("PAGER")
-    if wanted is None:
+    """The command of the pager; `None` if there is none, or `PAGER` turns it off."""
+    import shlex
+    import shutil
+
+    chosen = environment.get("PAGER")
+    if chosen is None:
         return ["less"] if shutil.which("less") else None
-    words = shlex.split(wanted)
+    words = shlex.split(chosen)
     return words if words and words != ["cat"] and shutil.which(words[0]) else None
 
 
-class Bar:
-    """How far a long command is: one line on a terminal's standard error, wiped when done."""
+class ProgressBar:
+    """The progress of a long command: one line on standard error, removed at the end."""
 
     def __init__(self, title: str, stream: TextIO | None = None) -> None:
         self._title = clean_line(title)
@@ -160,9 +172,11 @@ class Bar:
     def __call__(self, done: int, total: int) -> None:
         if not self._stream.isatty() or not total:
             return
-        filled = BAR * done // total
-        line = f"{self._title} [{'=' * filled}{' ' * (BAR - filled)}] {100 * done // total:3d}%"
-        width = shutil.get_terminal_size().columns - 1
+        filled = BAR_WIDTH * done // total
+        line = (
+            f"{self._title} [{'=' * filled}{' ' * (BAR_WIDTH - filled)}] {100 * done // total:3d}%"
+        )
+        width = terminal_width() - 1
         self._stream.write(f"\r{shorten(line, width)}\x1b[K")
         self._stream.flush()
         self._shown = True

@@ -32,7 +32,7 @@ from .common import (
     writable_store,
 )
 from .console import complain
-from .terminal import Bar
+from .terminal import ProgressBar
 
 REMARKS_SHOWN = 10
 STDIN = "-"
@@ -54,7 +54,7 @@ def import_files(args: argparse.Namespace) -> int:
     found: list[Imported] = []
     with _opened(writable_store(args)) as store:
         for name, data in contents:
-            bar = Bar(f"importing {Path(name).name}")
+            bar = ProgressBar(f"importing {Path(name).name}")
             try:
                 found += import_bytes(
                     store,

@@ -7,7 +7,6 @@ artifact's language, the members of a registered type) are kept in the commit's 
 """
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Any, Literal, cast, get_args
 
 import msgspec
@@ -280,6 +279,8 @@ def _check_members(kind: str, content: JsonObject) -> None:
     fields = FIELDS[kind]
     for key in content:
         if key not in fields and key != TAG:
+            from difflib import get_close_matches
+
             near = get_close_matches(str(key), fields, 1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(fields)}"
             raise WrongValue(f"{kind} content", f"has no member {key!r}{hint}")

@@ -10,7 +10,6 @@ The result of an import says how many messages were new, which lines were kept a
 broken chain was bridged, and which branches were created.
 """
 
-import gzip
 from collections.abc import Callable, Sequence
 from time import time
 from typing import Any
@@ -96,6 +95,8 @@ def decompress(data: bytes) -> bytes:
     if not data.startswith(GZIP):
         return data
     try:
+        import gzip
+
         return gzip.decompress(data)
     except (OSError, EOFError) as error:
         raise Damaged(f"the file cannot be decompressed: {error}") from None
