@@ -15,8 +15,7 @@ import orjson
 
 from weft.errors import ConfigError
 from weft.printable import escape_json
-from weft.thread import CommitInfo, Thread, threads
-from weft.thread import open as open_thread
+from weft.thread import CommitInfo, Thread, open as open_thread, threads
 
 from .describe import ID_LENGTH, describe
 from .main import DEFAULT_STORE, DEFAULT_THREAD

@@ -4,8 +4,7 @@ import argparse
 import sys
 
 from weft.errors import ConfigError
-from weft.thread import CommitInfo, Thread, undelete
-from weft.thread import open as open_thread
+from weft.thread import CommitInfo, Thread, open as open_thread, undelete
 
 from .common import (
     add_options,
