@@ -17,8 +17,8 @@ import weft
 from compact_rows import broken_pairs
 from summarisers import catalogue
 from weft.agent import Compaction, Failure, MessageComplete
-from weft.agent.auto_compact import Keeper, Sum
-from weft.agent.events import Tell
+from weft.agent.auto_compact import AskSummary, AutoCompactor
+from weft.agent.events import Emit
 from weft.agent.loop import Answered, Ask, Run, converse
 from weft.agent.tools import Outcome
 from weft.compact import SystemMessage, plan_budget, unread_rows
@@ -304,7 +304,7 @@ def test_law_11_every_send_of_an_agent_goes_through_and_shows_what_is_unread(
 ) -> None:
     """The loop without a network: every request it makes is looked at."""
     model = catalogue(window=window, output=window // 8).find("m")
-    keeper = Keeper(model, Compaction(failures=0 if is_open else 3, pause=1000), ())
+    keeper = AutoCompactor(model, Compaction(failures=0 if is_open else 3, pause=1000), ())
     asked: list[Request] = []
     summaries = iter(ways)
     with weft.open(checkpoints=True) as thread:
@@ -326,9 +326,9 @@ def test_law_11_every_send_of_an_agent_goes_through_and_shows_what_is_unread(
                 break
             answer = None
             match step:
-                case Tell(event):
+                case Emit(event):
                     ended.append(event)
-                case Sum():
+                case AskSummary():
                     assert not is_open
                     way = next(summaries, way)
                     answer = WAYS[way]

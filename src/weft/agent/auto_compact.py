@@ -1,15 +1,14 @@
-"""Keeping a thread within its model's window while an agent works in it.
+"""Automatic compaction: keep a thread within its model's window while an agent works in it.
 
-Looked at before every request, so between the rounds of tools too: the work on one wish is what
-fills a window. Where the messages are past the limit, old turns are folded into a summary, by the
-agent's own model or by one that is set for it, and the run goes on. The flow is the thread's; its
-requests pass through the loop, which has the connection.
+The size is checked before every request, also between rounds of tools, because one task can fill a
+window. Over the limit, old turns are replaced with a summary by the agent's own model, or by the
+configured one. The thread's compaction is a generator; its requests go through the agent loop,
+which has the HTTP client.
 
-A summariser that fails, hangs or is missing ends no run: the thread's flow goes on without it
-(`thread.engine`), and watchers hear of it. After a few failures in a row nobody is asked for a
-while, and old turns are folded into extracts. A result that does not fit the window is shortened
-before the model is sent it for the first time. Where what must stay is more than the window, the
-request is sent as it is.
+A summary model that fails, hangs or is missing does not end a run: old turns are then replaced with
+extracts, and an event reports it. After a few failures in a row the model is not asked for a while.
+A tool result that does not fit the window is shortened before the model first sees it. If the
+messages that must stay exceed the window, the request is sent as it is.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -38,16 +37,16 @@ from weft.model import Message, Request, Tool, Usage
 from weft.thread import RECALL_TOKENS, SUMMARY_SECONDS, Asker, CompactOptions, Thread
 from weft.tokens import counter_for
 
-from .events import Tell
+from .events import Emit
 
-MEMO = 50_000
+CACHED_COUNTS = 50_000
 RECALL_SHARE = 4
-"""What is recalled at once takes at most this fraction of the window."""
-RECALL_LEAST = 200
+"""One answer of `recall` takes at most 1/4 of the window."""
+MIN_RECALL_TOKENS = 200
 
 
 class ContextUse(Struct, frozen=True, kw_only=True):
-    """How full a model's context window is, in the keeper's own count.
+    """How full a model's context window is, by the agent's own count.
 
     `tokens` is the whole request: messages and tool definitions. Above `limit` old turns are
     compacted, down to about `target`.
@@ -71,17 +70,18 @@ class Confirm(Struct, frozen=True):
 
 
 class Compaction(Struct, frozen=True, kw_only=True):
-    """How an agent folds old turns by itself.
+    """Settings of automatic compaction.
 
-    `by` writes the summaries (the agent's own model, where it is absent), told how by `prompt`.
-    `reserve` is held back for answers, `target` the part of the room that a fold leaves filled,
-    `chunk` the most tokens that are summed up at once, `verbatim` the part of a fold's goal that
-    old turns get which stay word for word, those that matter most by the `scorer`. A request for a
-    summary is given up after `timeout` seconds (`None`: never). After `failures` in a row, nobody
-    is asked for the next `pause` times; old turns are then folded without a model.
-
-    `confirm` is asked before every automatic compaction. If it answers False, the request goes
-    out uncompacted.
+    - `by`: the model that writes the summaries (default: the agent's own), with `prompt`.
+    - `reserve`: tokens of the window kept free for answers.
+    - `target`: the share of the room that is filled after a compaction.
+    - `chunk`: the most tokens summarised by one request.
+    - `verbatim`: the share of the target for old turns that stay verbatim; `scorer` ranks them.
+    - `timeout`: seconds for one summary request (`None`: no limit).
+    - `failures`, `pause`: after that many failures in a row, the next compactions use no model.
+    - `clip`: how tool results are shortened in a summary request.
+    - `confirm`: called before every automatic compaction. If it returns False, the request is sent
+      uncompacted.
     """
 
     by: Asker | None = None
@@ -99,31 +99,29 @@ class Compaction(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.timeout is not None and not self.timeout > 0:
-            raise ConfigError(f"a timeout is a number of seconds above 0, not {self.timeout}")
+            raise ConfigError(f"timeout: must be a number of seconds above 0, not {self.timeout}")
 
 
-class Sum(Struct, frozen=True):
-    """Ask for a part of a summary; answered with the `Response`, or with the `ApiError` or the
-    `Stopped` that came instead."""
+class AskSummary(Struct, frozen=True):
+    """Ask for a part of a summary; answered with a `Response`, an `ApiError` or `Stopped`."""
 
     request: Request
 
 
-Flow = Generator[Sum | Tell | Confirm, Any, bool]
-Keep = Callable[[bool], Flow]
-"""Fold what is too long, or fold in any case; whether anything was folded."""
+Flow = Generator[AskSummary | Emit | Confirm, Any, bool]
+"""Ends with whether the thread was compacted."""
 
 
-class Keeper:
-    """What an agent knows of its window: how full it is, and whether folding works."""
+class AutoCompactor:
+    """Measures the window of an agent's model and compacts its thread."""
 
     def __init__(self, model: Model, settings: Compaction, tools: Sequence[Tool]) -> None:
         self.settings = settings
         self.gauge = Gauge()
         self.breaker = Breaker(settings.failures, settings.pause)
         self._estimate = counter_for("estimate")
-        self._known: dict[int, tuple[Message, int]] = {}
-        self._asked = 0
+        self._counts: dict[int, tuple[Message, int]] = {}
+        self._measured = 0
         listed = msgspec.json.encode(tools).decode() if tools else ""
         self.overhead = self._estimate.text(listed)
         self.model = model if settings.by is None else settings.by.model
@@ -131,21 +129,21 @@ class Keeper:
 
     @property
     def limits(self) -> Limits:
-        """What the window leaves, with the overhead as the vendor would count it."""
+        """The limits of the window, with the overhead as the vendor would count it."""
         overhead = self.gauge.measure(self.overhead)
         return msgspec.structs.replace(self._limits, overhead=overhead)
 
     @property
     def recall_tokens(self) -> int:
         """The most tokens that one answer of `recall` may have."""
-        return min(RECALL_TOKENS, max(RECALL_LEAST, self.limits.room // RECALL_SHARE))
+        return min(RECALL_TOKENS, max(MIN_RECALL_TOKENS, self.limits.room // RECALL_SHARE))
 
     def measure(self, messages: Sequence[Message]) -> int:
         """The tokens of messages, as the vendor would count them."""
-        if len(self._known) > MEMO:
-            self._known.clear()
+        if len(self._counts) > CACHED_COUNTS:
+            self._counts.clear()
         estimate = sum(self._count(message) for message in messages)
-        self._asked = estimate + self.overhead
+        self._measured = estimate + self.overhead
         return self.gauge.measure(estimate)
 
     def use(self, messages: Sequence[Message]) -> ContextUse:
@@ -159,53 +157,63 @@ class Keeper:
         )
 
     def learn(self, usage: Usage | None) -> None:
-        """Take up what was reported for the request that was measured last."""
+        """Correct the estimate with the usage reported for the last measured request."""
         reported = None if usage is None else usage.input
-        self.gauge = self.gauge.learn(self._asked, reported, self._limits.window)
+        self.gauge = self.gauge.learn(self._measured, reported, self._limits.window)
 
-    def keep(self, thread: Thread, heard: list[SystemMessage], force: bool) -> Flow:
-        """Fold where the window is too full, or in any case; whether anything was folded."""
+    def run(self, thread: Thread, system_messages: list[SystemMessage], *, force: bool) -> Flow:
+        """Compact if the window is too full, or in any case with `force`."""
         messages = thread.compile().sendable
         size = self.measure(messages)
         if not force and not self.limits.is_over(size):
             return False
         if self.settings.confirm is not None and not (yield Confirm(self.use(messages))):
             return False
-        asks = not self.breaker.is_open
-        if not asks:
+        uses_model = not self.breaker.is_open
+        if not uses_model:
             self.breaker = self.breaker.leave_out()
-        result = yield from self._fold(thread, heard, size, force, asks)
-        landed = result is not None and result.commit is not None
-        if asks:
-            works = landed and not (result and result.requests and result.failures)
-            self.breaker = self.breaker.succeed() if works else self.breaker.fail()
-        return landed
+        result = yield from self._compact(thread, system_messages, size, force, uses_model)
+        compacted = result is not None and result.commit is not None
+        if uses_model:
+            succeeded = compacted and not (result and result.requests and result.failures)
+            self.breaker = self.breaker.succeed() if succeeded else self.breaker.fail()
+        return compacted
 
-    def _fold(
-        self, thread: Thread, heard: list[SystemMessage], size: int, force: bool, asks: bool
-    ) -> Generator[Sum | Tell, Any, CompactResult | None]:
-        """One compaction; `None` where it failed, and the thread is as it was."""
+    def _compact(
+        self,
+        thread: Thread,
+        system_messages: list[SystemMessage],
+        size: int,
+        force: bool,
+        uses_model: bool,
+    ) -> Generator[AskSummary | Emit, Any, CompactResult | None]:
+        """One compaction; `None` if it failed and the thread is unchanged."""
         goal, room = self.limits.goal, self.limits.room
-        if force:  # the window is smaller than it is said to be
+        if force:  # the window is smaller than the catalogue says
             goal, room = min(goal, size // 2), min(room, size * 3 // 4)
-        heard.clear()
+        system_messages.clear()
         try:
-            result = yield from self._drive(thread, goal, room, heard, asks)
+            result = yield from self._drive(thread, goal, room, system_messages, uses_model)
         except WeftError as error:
-            # With the breaker open nobody is asked: what failed before fails in the same words.
-            if not heard and asks:
-                heard.append(compaction_failed(str(error)))
-            yield from _tell(heard)
+            # Without a model the same error comes every time, and was reported before.
+            if not system_messages and uses_model:
+                system_messages.append(compaction_failed(str(error)))
+            yield from _emit(system_messages)
             return None
-        yield from _tell(heard)
+        yield from _emit(system_messages)
         return result
 
     def _drive(
-        self, thread: Thread, goal: int, room: int, heard: list[SystemMessage], asks: bool
-    ) -> Generator[Sum | Tell, Any, CompactResult]:
-        """Pass the thread's own flow on to the loop."""
+        self,
+        thread: Thread,
+        goal: int,
+        room: int,
+        system_messages: list[SystemMessage],
+        uses_model: bool,
+    ) -> Generator[AskSummary | Emit, Any, CompactResult]:
+        """Pass the requests of the thread's compaction to the agent loop."""
         settings = self.settings
-        wish = CompactOptions(
+        options = CompactOptions(
             budget=goal,
             limit=room,
             prompt=settings.prompt,
@@ -217,12 +225,12 @@ class Keeper:
             fallback=True,
             count=self.count,
         )
-        flow = thread.compacting(self.model if asks else None, wish)
+        flow = thread.compacting(self.model if uses_model else None, options)
         try:
             request = next(flow)
             while True:
-                yield from _tell(heard)
-                answer: Answer = yield Sum(request)
+                yield from _emit(system_messages)
+                answer: Answer = yield AskSummary(request)
                 request = flow.send(answer)
         except StopIteration as end:
             return end.value
@@ -230,23 +238,26 @@ class Keeper:
             flow.close()
 
     def count(self, message: Message) -> int:
-        """The tokens of a message, as the vendor would count them; rounded up, so that a sum of
-        messages is never less than all of them together."""
-        known = self._known.get(id(message))
-        # What is not known is tried by a plan and thrown away: it must not fill the memo.
-        estimate = self._estimate.message(message) if known is None else known[1]
+        """The tokens of a message, as the vendor would count them.
+
+        Rounded up, so that the sum over messages is never less than the count of all together.
+        """
+        cached = self._counts.get(id(message))
+        # A plan tries many messages and discards them: those must not fill the cache.
+        estimate = self._estimate.message(message) if cached is None else cached[1]
         return ceil(estimate * self.gauge.ratio)
 
     def _count(self, message: Message) -> int:
-        found = self._known.get(id(message))
-        if found is None:
-            found = self._known[id(message)] = (message, self._estimate.message(message))
-        return found[1]
+        cached = self._counts.get(id(message))
+        if cached is None:
+            # The message is kept with its count, so that its id is not reused.
+            cached = self._counts[id(message)] = (message, self._estimate.message(message))
+        return cached[1]
 
 
-def _tell(heard: list[SystemMessage]) -> Generator[Tell]:
-    """Pass on what the thread said, once."""
-    events = list(heard)
-    heard.clear()
+def _emit(system_messages: list[SystemMessage]) -> Generator[Emit]:
+    """Emit the collected events, once."""
+    events = list(system_messages)
+    system_messages.clear()
     for event in events:
-        yield Tell(event)
+        yield Emit(event)

@@ -1,14 +1,14 @@
-"""The Claude Agent SDK's messages, and Claude Code's stream-json lines, as Weft's own events.
+"""Convert the Claude Agent SDK's messages, and Claude Code's stream-json lines, to agent events.
 
-Both say the same thing in two forms: the SDK gives Python objects, the command line prints one
-JSON object a line. An object is first written as the line it came from (`to_line`, by the names of
-its classes, so the SDK need not be installed), and one machine reads lines. What it does not know
-it passes over: a new message type, block or field never stops a run.
+Both have the same content: the SDK gives Python objects, the command line prints one JSON object
+per line. An object is first converted to its line (`to_line`, by the names of its classes, so the
+SDK need not be installed), and one state machine reads lines. It skips what it does not know: a new
+message type, block or field never stops a run.
 
-With partial messages on, the text of an answer comes twice, first as deltas and then whole; the
-machine remembers which answers it has already told. A sub-agent's words are not the answer, so of
-a message that has a parent call only the tools are told. An answer that is only in the result
-(structured output) is told there.
+With partial messages on, the text of an answer arrives twice, first as deltas and then whole; the
+second is skipped. The text of a sub-agent is not part of the answer: of a message with a parent
+call only the tool events are emitted. An answer that is only in the result (structured output) is
+emitted there.
 
 https://docs.claude.com/en/api/agent-sdk/python
 """
@@ -54,15 +54,15 @@ RESULT_SUFFIX = "tool_result"
 
 
 async def query(prompt: str, **options: Any) -> AsyncIterator[AgentEvent]:
-    """Ask Claude through its SDK and tell what happens as events.
+    """Ask Claude through its SDK and yield the events of the run.
 
-    It needs the extra `claude`: `pip install '.[claude]'` in Weft's folder.
+    It needs the extra `claude`: `pip install "weft[claude]"`.
     """
     try:
         sdk = import_module("claude_agent_sdk")
     except ImportError as error:
         raise ConfigError(
-            "the Claude Agent SDK is missing; run pip install '.[claude]' in Weft's folder"
+            'the Claude Agent SDK is not installed: pip install "weft[claude]"'
         ) from error
     messages = sdk.query(prompt=prompt, options=sdk.ClaudeAgentOptions(**options))
     async for event in watch(messages):
@@ -70,7 +70,7 @@ async def query(prompt: str, **options: Any) -> AsyncIterator[AgentEvent]:
 
 
 async def watch(messages: AsyncIterable[object]) -> AsyncIterator[AgentEvent]:
-    """The events of an SDK client's messages, as they come."""
+    """The events of an SDK client's messages, as they arrive."""
     bridge = Bridge()
     async for message in messages:
         for event in bridge.feed(message):
@@ -82,34 +82,36 @@ class Bridge:
 
     def __init__(self) -> None:
         self._blocks = 0
-        self._told: set[str] = set()
+        self._streamed: set[str] = set()
         self._open: dict[int, str] = {}
-        self._spoke = False
+        self._has_text = False
 
     def feed(self, message: object) -> list[AgentEvent]:
-        """The events that this message means; none for what is unknown or not JSON."""
+        """The events of this message; none if it is unknown or not JSON."""
         line = to_line(message)
         read = self._READERS.get(_text(line.get("type")))
         return read(self, line) if read else []
 
     def _read_assistant(self, line: JsonObject) -> list[AgentEvent]:
         message = _object(line.get("message"))
-        silent = bool(line.get("parent_tool_use_id")) or _text(message.get("id")) in self._told
+        hides_text = (
+            bool(line.get("parent_tool_use_id")) or _text(message.get("id")) in self._streamed
+        )
         events: list[AgentEvent] = []
         for block in _objects(message.get("content")):
             kind = _text(block.get("type"))
-            if kind in DELTAS and not silent:
+            if kind in DELTAS and not hides_text:
                 events += self._delta(self._next_block(), kind, block)
             elif kind in CALLS:
                 call_input = block.get("input")
-                known = call_input if isinstance(call_input, str) else _object(call_input)
-                events.append(ToolStart(_text(block.get("id")), _text(block.get("name")), known))
+                input = call_input if isinstance(call_input, str) else _object(call_input)
+                events.append(ToolStart(_text(block.get("id")), _text(block.get("name")), input))
             else:
                 events += _read_result(block)
         return events
 
     def _read_user(self, line: JsonObject) -> list[AgentEvent]:
-        """Results only: what the user said is known to whoever said it."""
+        """Tool results only; the caller knows what the user said."""
         blocks = _objects(_object(line.get("message")).get("content"))
         return [event for block in blocks for event in _read_result(block)]
 
@@ -119,7 +121,7 @@ class Bridge:
         event = _object(line.get("event"))
         kind, index = _text(event.get("type")), _count(event.get("index"))
         if kind == "message_start":
-            self._told |= {_text(_object(event.get("message")).get("id"))} - {""}
+            self._streamed |= {_text(_object(event.get("message")).get("id"))} - {""}
             self._open.clear()
         if kind != "content_block_delta":
             return []
@@ -133,19 +135,19 @@ class Bridge:
         return [SystemMessage(_text(line.get("subtype")), data)]
 
     def _read_end(self, line: JsonObject) -> list[AgentEvent]:
-        usage, unsaid = _read_usage(line), "" if self._spoke else _text(line.get("result"))
-        self._spoke = False
+        usage, text = _read_usage(line), "" if self._has_text else _text(line.get("result"))
+        self._has_text = False
         if line.get("is_error"):
             status = line.get("api_error_status")
             return [usage, Failure(_reason(line), status if isinstance(status, int) else None)]
         stop = _text(line.get("stop_reason"))
-        answer: list[AgentEvent] = [TextDelta(self._next_block(), unsaid)] if unsaid else []
+        answer: list[AgentEvent] = [TextDelta(self._next_block(), text)] if text else []
         return [*answer, usage, MessageComplete(STOPS.get(stop, stop or "end"))]
 
     def _delta(self, block: str, kind: str, source: JsonObject) -> list[AgentEvent]:
         field, make = DELTAS.get(kind, ("", TextDelta))
         text = _text(source.get(field))
-        self._spoke |= bool(text) and make is TextDelta
+        self._has_text |= bool(text) and make is TextDelta
         return [make(block, text)] if text else []
 
     def _next_block(self) -> str:
@@ -162,7 +164,7 @@ class Bridge:
 
 
 def to_line(message: object) -> JsonObject:
-    """A message in the form of its stream-json line; `{}` for what has none."""
+    """A message as its stream-json line; `{}` if it has none."""
     if isinstance(message, str | bytes):
         try:
             return _object(orjson.loads(message))
@@ -177,7 +179,7 @@ def to_line(message: object) -> JsonObject:
 
 
 def _fields(kind: str, *names: str) -> Callable[[object], JsonObject]:
-    """Writes the object's attributes of these names; those it lacks are left out."""
+    """A function that writes these attributes of an object, without those it does not have."""
 
     def write(item: object) -> JsonObject:
         present = {name: getattr(item, name) for name in names if hasattr(item, name)}
@@ -234,7 +236,7 @@ def _read_result(block: JsonObject) -> list[AgentEvent]:
 
 
 def _content_text(content: object) -> str:
-    """What a person reads of a result: its text, and the names of what is not text."""
+    """The text of a result, with the type of each part that is not text."""
     if isinstance(content, str):
         return content
     parts = _objects(content) or [part for part in (_object(content),) if part]
@@ -267,8 +269,8 @@ def _read_usage(line: JsonObject) -> UsageReport:
 def _reason(line: JsonObject) -> str:
     errors = line.get("errors")
     listed = cast(list[object], errors) if isinstance(errors, list) else []
-    spoken = [error for error in (line.get("result"), *listed) if isinstance(error, str) and error]
-    return "; ".join(spoken) or _text(line.get("subtype")) or "the agent failed without a word"
+    reasons = [text for text in (line.get("result"), *listed) if isinstance(text, str) and text]
+    return "; ".join(reasons) or _text(line.get("subtype")) or "the agent failed without a reason"
 
 
 def _object(value: object) -> JsonObject:

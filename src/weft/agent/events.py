@@ -1,14 +1,14 @@
-"""What an agent tells whoever watches it: one small closed union of frozen events.
+"""The events of an agent's run: a closed union of frozen values.
 
-The loop yields them, the Claude bridge maps a foreign agent's messages to them, the socket sends
-them as JSON, the terminal prints them. Each knows its wire name by its tag, so `to_json` is the
-only spelling of an event outside Python.
+The loop yields them, the Claude bridge converts the SDK's messages to them, the gateway sends them
+as JSON, the terminal prints them. An event's `type` in JSON is its tag, and `to_json` is the only
+function that writes it.
 
 Deltas of one block share its `id`; a tool's start and end share the id of the call. A run ends
-with exactly one `MessageComplete` or one `Failure`, and nothing follows it.
+with exactly one `MessageComplete` or `Failure`.
 
-`SystemMessage` comes from below, because compaction emits it too. Its data is foreign: it is laid
-flat beside `type` and `subtype`, and can never replace them.
+`SystemMessage` is defined in `compact`, which emits it too. Its data is untrusted: the members are
+written beside `type` and `subtype`, and can never replace them.
 """
 
 from collections.abc import Iterable
@@ -20,21 +20,21 @@ from weft.model import JsonObject, Loss, loss_json, loss_lines
 
 
 class TextDelta(Struct, frozen=True, gc=False, tag="text_delta"):
-    """More words of the answer."""
+    """More text of the answer."""
 
     id: str
     text: str
 
 
 class ThinkingDelta(Struct, frozen=True, gc=False, tag="thinking_delta"):
-    """More words of reasoning; never part of the answer."""
+    """More text of the reasoning; never part of the answer."""
 
     id: str
     text: str
 
 
 class ToolStart(Struct, frozen=True, gc=False, tag="tool_start"):
-    """A tool is about to run. `input` is the parsed object, or the text where it is not one."""
+    """A tool is about to run. `input` is the parsed object, or the text if it is not one."""
 
     id: str
     name: str
@@ -42,7 +42,7 @@ class ToolStart(Struct, frozen=True, gc=False, tag="tool_start"):
 
 
 class ToolEnd(Struct, frozen=True, gc=False, tag="tool_end"):
-    """The tool with that call id answered, or failed."""
+    """The call with this id ended, with a result or an error."""
 
     id: str
     content: str
@@ -52,7 +52,7 @@ class ToolEnd(Struct, frozen=True, gc=False, tag="tool_end"):
 class UsageReport(Struct, frozen=True, gc=False, tag="usage", omit_defaults=True):
     """Tokens of one answer as the model's server counted them; `input` includes the cached ones.
 
-    `window` is how many fit the model, where that is known; `cost` is dollars so far.
+    `window` is the size of the model's window, if known; `cost` is in dollars, for the run so far.
     """
 
     input: int
@@ -81,13 +81,13 @@ class LossReport(Struct, frozen=True, tag="losses"):
 
 
 class MessageComplete(Struct, frozen=True, gc=False, tag="message_complete"):
-    """The run is over; `stop` says why, in the model's words for it (`end`, `length`, ...)."""
+    """The run is over; `stop` is the reason (`end`, `length`, ...)."""
 
     stop: str = "end"
 
 
 class Failure(Struct, frozen=True, gc=False, tag="error", omit_defaults=True):
-    """The run is over because something broke; what was said before stays said."""
+    """The run failed; everything committed before stays in the thread."""
 
     message: str
     status: int | None = None
@@ -107,14 +107,14 @@ AgentEvent = (
 )
 
 
-class Tell(Struct, frozen=True):
-    """A step of a flow: let the watchers know; answered with nothing."""
+class Emit(Struct, frozen=True):
+    """A step of a flow: yield this event to the caller of the run."""
 
     event: AgentEvent
 
 
 def to_json(event: AgentEvent) -> JsonObject:
-    """The typed JSON of an event, as it goes over a socket."""
+    """An event as JSON, with its `type`."""
     if isinstance(event, SystemMessage):
         return system_json(event.subtype, event.data)
     if isinstance(event, LossReport):
@@ -124,8 +124,8 @@ def to_json(event: AgentEvent) -> JsonObject:
         return system_json(
             "losses", {"content": content, "losses": [loss_json(loss) for loss in event.losses]}
         )
-    plain: JsonObject = to_builtins(event)
-    return plain
+    data: JsonObject = to_builtins(event)
+    return data
 
 
 def readable_losses(losses: Iterable[Loss]) -> list[str]:
@@ -134,6 +134,6 @@ def readable_losses(losses: Iterable[Loss]) -> list[str]:
 
 
 def system_json(subtype: str, data: JsonObject) -> JsonObject:
-    """A system message laid flat: a key in its data never replaces `type` or `subtype`."""
+    """A system message as one flat object; its data never replaces `type` or `subtype`."""
     rest = {key: value for key, value in data.items() if key not in ("type", "subtype")}
     return {"type": "system", "subtype": subtype, **rest}

@@ -1,14 +1,13 @@
-"""The loop: ask the model, run what it calls, ask again, until it has nothing more to call.
+"""The agent loop: ask the model, run the tools it calls, ask again, until it calls no more tools.
 
-The flow is one generator. It reads and writes the thread, and yields whatever must be done outside:
-`Ask` a model, `Run` a tool, `Tell` whoever watches. `Agent.run` drives it over the network; another
-driver could as well, because the flow knows none.
+The loop is one generator without I/O (`converse`). It reads and writes the thread, and yields what
+must be done outside: `Ask` a model, `Run` tools, `Emit` an event. `Agent.run` drives it over the
+network.
 
-Compaction by the agent itself (`compact`) happens between its turn and the results of that turn:
-other calls of the turn keep their results, unless the range took the call. Then the thread goes on
-by itself. The turn that follows holds results, a reminder and a checkpoint, and no word that the
-user did not say. Compaction by the engine happens before any request that the window would not
-hold (`auto_compact`).
+When the model calls `compact`, the thread is compacted before the results of that turn are
+committed. Other calls of the turn keep their results, unless the compacted range contains the call.
+The next turn has the results, a reminder and a checkpoint, and no text that the user did not write.
+Automatic compaction happens before a request that would not fit the window (`auto_compact`).
 """
 
 import asyncio
@@ -93,13 +92,13 @@ from weft.thread import (
     read_attachments,
 )
 
-from .auto_compact import Compaction, Confirm, ContextUse, Keeper, Sum
+from .auto_compact import AskSummary, AutoCompactor, Compaction, Confirm, ContextUse
 from .events import (
     AgentEvent,
+    Emit,
     Failure,
     LossReport,
     MessageComplete,
-    Tell,
     TextDelta,
     ThinkingDelta,
     ToolEnd,
@@ -107,15 +106,15 @@ from .events import (
     UsageReport,
     readable_losses,
 )
-from .params import ResponseFormat, fit_choice, merge_params, read_options
+from .params import ResponseFormat, fit_choice, merge_params, read_params
 from .tools import Outcome, call_tool
 
 STEPS = 50
 BAD_GATEWAY = 502
 STOPPED = "stopped"
-AUTO = Compaction()
-FORCED = 3
-"""How often room is made for one request that its model says is too long."""
+DEFAULT_COMPACTION = Compaction()
+FORCED_COMPACTIONS = 3
+"""How often one request is compacted again because the model says that it is too long."""
 
 COMPACTED_NOTE = "The thread was compacted as you asked ({line}). Go on with the task."
 
@@ -131,35 +130,35 @@ class Ask(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Tells the words of this answer from those of another."""
+        """A prefix for the ids of this answer's blocks."""
         return (self.head or "")[:12]
 
 
 class Answered(Struct, frozen=True):
-    """A model's answer, and the bytes that it was sent."""
+    """A model's answer, and the request body that it answers."""
 
     response: Response
-    letter: SentRequest
+    sent: SentRequest
 
 
 class Unanswered(Struct, frozen=True):
-    """The error that came instead of an answer, and what had arrived of one before it."""
+    """The error that came instead of an answer, and the part that had arrived before it."""
 
     error: ApiError
     partial: Response
 
 
 class Run(Struct, frozen=True):
-    """Run the tools of these calls, at the same time if possible.
+    """Run the tools of these calls, in parallel if possible.
 
-    Answered with an `Outcome` for each, in the order of the calls. Whoever runs them emits a
-    `ToolEnd` as each one ends.
+    Answered with an `Outcome` for each, in the order of the calls. The driver emits a `ToolEnd`
+    when one ends.
     """
 
     calls: tuple[ToolCall, ...]
 
 
-Flow = Generator[Ask | Run | Sum | Tell | Confirm, Any, None]
+Flow = Generator[Ask | Run | AskSummary | Emit | Confirm, Any, None]
 
 
 class AgentAnswer(str):
@@ -195,7 +194,7 @@ class Agent:
         pace: float = 0.0,
         catalog: Catalog | None = None,
         policy: RetryPolicy = LOOP,
-        compaction: Compaction | None = AUTO,
+        compaction: Compaction | None = DEFAULT_COMPACTION,
         temperature: float | None = None,
         max_tokens: int | None = None,
         tool_choice: ToolChoice | str | None = None,
@@ -221,8 +220,8 @@ class Agent:
           (`msgspec.Struct`, dataclass, `TypedDict`);
         - `params`: a `Params` with anything else (`top_p`, `stop`, `seed`, ...).
 
-        `compaction` says how old turns are folded when the model's window fills. With `None` they
-        are not, and requests have no `compact` and `recall` tools and no checkpoints.
+        `compaction` configures automatic compaction. With `None` it is off, and requests have no
+        `compact` and `recall` tools and no checkpoints.
 
         Calls of one turn run at the same time: async tools in the event loop, others in threads.
         `parallel_tools=False` runs them one after the other.
@@ -240,7 +239,7 @@ class Agent:
         self.model = route.model
         self.provider = route.provider
         self.tools = read_tools(tools)
-        self._params = read_options(
+        self._params = read_params(
             params,
             temperature=temperature,
             max_tokens=max_tokens,
@@ -255,9 +254,9 @@ class Agent:
         self._system = system
         self._pace = pace
         self._policy = policy
-        self._keeper = self._make_keeper(compaction)
-        self._heard: list[SystemMessage] = []
-        self._desk: Thread | None = None
+        self._compactor = self._make_compactor(compaction)
+        self._system_messages: list[SystemMessage] = []
+        self._handle: Thread | None = None
 
     async def run(
         self, text: str | None, *, attach: Attachment | Iterable[Attachment] | None = None
@@ -283,9 +282,9 @@ class Agent:
             while (step := await asyncio.to_thread(_advance, flow, answer)) is not None:
                 answer = None
                 match step:
-                    case Tell(event):
+                    case Emit(event):
                         yield event
-                    case Sum(request):
+                    case AskSummary(request):
                         answer = await self._sum_up(http, request)
                     case Confirm():
                         answer = await self._confirm(step)
@@ -326,7 +325,7 @@ class Agent:
         If an event loop is running (a notebook), the run gets a thread and a loop of its own and
         this call blocks; `asend` does not. `attach` are files that go with the text.
         """
-        return run_apart(lambda: self.asend(text, attach=attach))
+        return run_blocking(lambda: self.asend(text, attach=attach))
 
     def retry(self) -> AgentAnswer:
         """Ask the model again after a failed or stopped run; the question is not repeated."""
@@ -350,23 +349,23 @@ class Agent:
 
     def context_use(self, text: str | None = None) -> ContextUse | None:
         """How full the model's window would be if this text were sent; None without compaction."""
-        if self._keeper is None:
+        if self._compactor is None:
             return None
-        messages = self._sit_down().compile().sendable
+        messages = self._own_handle().compile().sendable
         if text is not None:
             messages = (*messages, Message("user", (Text(text),)))
-        return self._keeper.use(messages)
+        return self._compactor.use(messages)
 
     def _flow(self, text: str | None, attached: tuple[Media, ...] = ()) -> Flow:
-        desk = self._sit_down()
-        if self._system is not None and not desk.compile().messages:
-            desk.system(self._system)
+        handle = self._own_handle()
+        if self._system is not None and not handle.compile().messages:
+            handle.system(self._system)
         offered = self._offered()
         names = {tool.name for tool in offered}
         asked: list[str | None] = []
 
         def ask() -> Ask:
-            context = desk.compile()
+            context = handle.compile()
             messages = context.sendable
             if not self._compacts:
                 messages = without_checkpoints(messages)
@@ -375,16 +374,17 @@ class Agent:
             asked.append(context.head)
             return Ask(Request(self.model, messages, tools=offered, params=params), context.head)
 
-        return converse(desk, text, ask, self.steps, self._heard, self._keeper, attached)
+        return converse(
+            handle, text, ask, self.steps, self._system_messages, self._compactor, attached
+        )
 
     def _offered(self) -> tuple[Tool, ...]:
-        """The tools of compaction, unless it is off, and the caller's."""
+        """The tools of a request: `compact` and `recall`, unless off, and the caller's."""
         own = [COMPACT_TOOL.to_tool(), RECALL_TOOL.to_tool()] if self._compacts else []
         return tuple(own + [tool.definition for tool in self.tools.values()])
 
     def _check_names(self) -> None:
-        """Refuse names that a model could not tell apart, and a choice of a tool that is not
-        there."""
+        """Raise `ConfigError` for duplicate tool names, or a choice of a tool that is not there."""
         names = [tool.name for tool in self._offered()]
         for name in names:
             if names.count(name) > 1:
@@ -398,7 +398,7 @@ class Agent:
             raise ConfigError(f"tool_choice: there is no tool {choice.name!r}; there are: {known}")
 
     async def _run_tools(self, calls: Sequence[ToolCall]) -> AsyncGenerator[tuple[int, Outcome]]:
-        """The index and outcome of each call, as it ends; one that fails disturbs no other."""
+        """The index and outcome of each call when it ends; a failure does not affect others."""
         if not self._parallel:
             for index, call in enumerate(calls):
                 yield index, await call_tool(self.tools, call.name, call.arguments)
@@ -419,15 +419,15 @@ class Agent:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _make_keeper(self, compaction: Compaction | None) -> Keeper | None:
+    def _make_compactor(self, compaction: Compaction | None) -> AutoCompactor | None:
         if compaction is None:
             return None
         model = self._catalog.find(self.model, self.provider.name)
-        return Keeper(model, compaction, self._offered())
+        return AutoCompactor(model, compaction, self._offered())
 
     async def _sum_up(self, http: HttpClient, request: Request) -> Answer:
-        """Ask for a part of a summary: the model that is set for it, else our own."""
-        settings = AUTO if self._keeper is None else self._keeper.settings
+        """Ask for a part of a summary: the configured summary model, or the agent's own."""
+        settings = DEFAULT_COMPACTION if self._compactor is None else self._compactor.settings
         seconds = settings.timeout
         if settings.by is not None:
             return await asyncio.to_thread(ask_within, settings.by, request, seconds)
@@ -442,33 +442,32 @@ class Agent:
             return answer_for(error)
 
     async def _record_stopped(self, folding: Fold, ask: Ask, reason: str) -> None:
-        """Keep what had arrived of an answer that nobody waits for any more.
+        """Record the part of a stopped answer that had arrived, as an attempt.
 
-        The reason is the message that the task was cancelled with, if it had one.
-
-        The thread is written in a thread of its own and shielded: whoever cancelled the run must
-        not wait for a locked store, and a second cancellation must not lose the attempt.
+        The reason is the message that the task was cancelled with, if it had one. The write runs
+        in a worker thread and is shielded: a cancellation must not wait for a locked store, and a
+        second one must not lose the attempt.
         """
-        thread = self._sit_down()
+        thread = self._own_handle()
         record = partial(thread.record_attempt, folding.response(), reason=reason, at=ask.head)
         with suppress(StoreError):  # the stop itself must get through
             await asyncio.shield(asyncio.to_thread(record))
 
     async def _confirm(self, question: Confirm) -> bool:
-        confirm = self._keeper.settings.confirm if self._keeper is not None else None
+        confirm = self._compactor.settings.confirm if self._compactor is not None else None
         return confirm is None or await confirm(question)
 
-    def _sit_down(self) -> Thread:
-        """A handle of our own where the caller's stands, with the checkpoints of compaction."""
-        if self._desk is None or self._desk.current != self.thread.current:
-            self._desk = open_thread(
+    def _own_handle(self) -> Thread:
+        """A handle on the caller's branch, with checkpoints if compaction is on."""
+        if self._handle is None or self._handle.current != self.thread.current:
+            self._handle = open_thread(
                 self.thread.store,
                 self.thread.name,
                 self._compacts,
                 branch=self.thread.current,
             )
-            self._desk.listen(self._heard.append)
-        return self._desk
+            self._handle.listen(self._system_messages.append)
+        return self._handle
 
     async def _ask(
         self, http: HttpClient, ask: Ask, folding: Fold, sent: list[SentBody], reported: set[Loss]
@@ -501,13 +500,13 @@ class Agent:
                 yield shown
 
     def _answered(self, folding: Fold, ask: Ask, sent: Sequence[SentBody]) -> Answered:
-        """The whole answer with the one body that left for it."""
-        letter = SentRequest(sent[-1].body, self.provider.protocol, self.model, ask.head)
-        return Answered(folding.response(), letter)
+        """The whole answer with the body that was sent for it."""
+        request = SentRequest(sent[-1].body, self.provider.protocol, self.model, ask.head)
+        return Answered(folding.response(), request)
 
 
 def show_delta(event: Event, name: str) -> TextDelta | ThinkingDelta | None:
-    """The words in an event, for whoever watches; None where it has none."""
+    """The text in an event as an agent event; None if it has none."""
     match event:
         case Delta(index, "text", text):
             return TextDelta(f"{name}-{index}", text)
@@ -522,53 +521,51 @@ def converse(
     text: str | None,
     ask: Callable[[], Ask],
     steps: int,
-    heard: list[SystemMessage],
-    keeper: Keeper | None = None,
+    system_messages: list[SystemMessage],
+    compactor: AutoCompactor | None = None,
     attached: tuple[Media, ...] = (),
 ) -> Flow:
-    """What the user said, and every turn until the model has nothing more to call.
+    """Commit the user's text, then run turns until the model calls no more tools.
 
-    Without a text the turns start from the thread as it is.
-
-    `heard` is where the thread's own events are put by whoever listens to it. A `keeper` keeps
-    the thread within the model's window, and makes room where the model says it was not.
+    Without a text the turns start from the thread as it is. `system_messages` collects the
+    thread's own events. The `compactor` compacts when the window is full, or when the model says so.
     """
     if text is None:
         check_unanswered(thread)
     elif not is_retry(thread, text, attached):
         thread.user(text, attach=attached)
     for _ in range(steps):
-        if keeper is not None:
-            yield from keeper.keep(thread, heard, False)
+        if compactor is not None:
+            yield from compactor.run(thread, system_messages, force=False)
         answered = yield from ask_once(thread, ask)
-        for _ in range(FORCED):
-            if keeper is None or not is_too_long(answered):
+        for _ in range(FORCED_COMPACTIONS):
+            if compactor is None or not is_too_long(answered):
                 break
-            if not (yield from keeper.keep(thread, heard, True)):
+            if not (yield from compactor.run(thread, system_messages, force=True)):
                 break
             answered = yield from ask_once(thread, ask)
         if isinstance(answered, Unanswered):
-            yield Tell(Failure(answered.error.message, status=answered.error.status))
+            yield Emit(Failure(answered.error.message, status=answered.error.status))
             return
         answer = answered.response
-        thread.commit_message(answer.message, usage=answer.usage, sent=answered.letter)
-        if keeper is not None:
-            keeper.learn(answer.usage)
+        thread.commit_message(answer.message, usage=answer.usage, sent=answered.sent)
+        if compactor is not None:
+            compactor.learn(answer.usage)
         if answer.usage is not None:
-            yield Tell(report_usage(answer.usage))
+            yield Emit(report_usage(answer.usage))
         calls = [block for block in answer.message.blocks if isinstance(block, ToolCall)]
         if not calls:
-            yield Tell(MessageComplete(answer.stop.kind if answer.stop else "end"))
+            yield Emit(MessageComplete(answer.stop.kind if answer.stop else "end"))
             return
-        tokens = None if keeper is None else keeper.recall_tokens
-        yield from run_calls(thread, calls, heard, tokens)
-    yield Tell(Failure(f"the limit of {steps} steps was reached; ask again to go on"))
+        tokens = None if compactor is None else compactor.recall_tokens
+        yield from run_calls(thread, calls, system_messages, tokens)
+    yield Emit(Failure(f"the limit of {steps} steps was reached; ask again to go on"))
 
 
 def ask_once(
     thread: Thread, ask: Callable[[], Ask]
 ) -> Generator[Ask, Answered | Unanswered, Answered | Unanswered]:
-    """Ask the model; an answer that fails is kept as an attempt at the commit that was sent."""
+    """Ask the model; record a failed answer as an attempt at the commit that was sent."""
     question = ask()
     answered = yield question
     if isinstance(answered, Unanswered):
@@ -577,7 +574,7 @@ def ask_once(
 
 
 def check_unanswered(thread: Thread) -> None:
-    """Raise `ThreadError` where there is nothing that a model could be asked again."""
+    """Raise `ThreadError` if the thread does not end with an open question."""
     messages = [m for m in thread.compile().messages if not is_system(m)]
     if not messages:
         raise ThreadError("the thread is empty: there is no question to ask again")
@@ -587,17 +584,17 @@ def check_unanswered(thread: Thread) -> None:
 
 
 def is_retry(thread: Thread, text: str, attached: tuple[Media, ...] = ()) -> bool:
-    """Whether the thread ends with this very turn, and answering it failed or was stopped."""
+    """Whether the thread ends with this turn, and an attempt to answer it failed or was stopped."""
     head = thread.head
     if head is None or not any(a.commit == head.id for a in thread.attempts(head)):
         return False
     last = thread.compile().messages[-1]
-    said = tuple(b for b in last.blocks if not isinstance(b, Checkpoint | Reminder))
-    return last.role == "user" and said == ((Text(text), *attached) if text.strip() else attached)
+    blocks = tuple(b for b in last.blocks if not isinstance(b, Checkpoint | Reminder))
+    return last.role == "user" and blocks == ((Text(text), *attached) if text.strip() else attached)
 
 
 def is_too_long(answered: Answered | Unanswered) -> bool:
-    """Whether a model says that its window is too small for what it was asked."""
+    """Whether the model says that the request does not fit its window."""
     return isinstance(answered, Unanswered) and answered.error.kind in (
         "context_length",
         "too_large",
@@ -607,35 +604,35 @@ def is_too_long(answered: Answered | Unanswered) -> bool:
 def run_calls(
     thread: Thread,
     calls: Sequence[ToolCall],
-    heard: list[SystemMessage],
+    system_messages: list[SystemMessage],
     recall_tokens: int | None,
 ) -> Flow:
     """Run the calls of one turn and commit their results as the next.
 
-    Without `recall_tokens` there is no compaction, and its two tools are unknown. Compaction comes
-    last, behind the results of the same turn.
+    Without `recall_tokens` compaction is off, and `compact` and `recall` are unknown tools.
+    `compact` runs last, after the other tools of the turn.
     """
-    own = () if recall_tokens is None else (COMPACT_TOOL.name, RECALL_TOOL.name)
+    built_in = () if recall_tokens is None else (COMPACT_TOOL.name, RECALL_TOOL.name)
     outcomes: dict[str, Outcome] = {}
     reminder: str | None = None
-    gone: set[str] = set()
-    foreign = tuple(call for call in calls if call.name not in own)
-    for call in foreign:
-        yield Tell(ToolStart(call.id, call.name, read_input(call.arguments)))
-    if foreign:
-        done: list[Outcome] = yield Run(foreign)
-        outcomes.update(zip((call.id for call in foreign), done, strict=True))
-    ours = [call for call in calls if call.name in own]
-    for call in sorted(ours, key=lambda call: call.name == COMPACT_TOOL.name):
-        yield Tell(ToolStart(call.id, call.name, read_input(call.arguments)))
+    removed_calls: set[str] = set()
+    user_calls = tuple(call for call in calls if call.name not in built_in)
+    for call in user_calls:
+        yield Emit(ToolStart(call.id, call.name, read_input(call.arguments)))
+    if user_calls:
+        ended: list[Outcome] = yield Run(user_calls)
+        outcomes.update(zip((call.id for call in user_calls), ended, strict=True))
+    built_in_calls = [call for call in calls if call.name in built_in]
+    for call in sorted(built_in_calls, key=lambda call: call.name == COMPACT_TOOL.name):
+        yield Emit(ToolStart(call.id, call.name, read_input(call.arguments)))
         if call.name == COMPACT_TOOL.name:
-            outcome, dropped = yield from compact(thread, call, heard)
+            outcome, dropped = yield from compact(thread, call, system_messages)
             if not outcome.is_error:
-                gone |= {call.id, *dropped}
+                removed_calls |= {call.id, *dropped}
                 reminder = COMPACTED_NOTE.format(line=outcome.text)
         else:
             outcome = recall(thread, call.arguments, recall_tokens or RECALL_TOKENS)
-        yield Tell(ToolEnd(call.id, outcome.text, outcome.is_error))
+        yield Emit(ToolEnd(call.id, outcome.text, outcome.is_error))
         outcomes[call.id] = outcome
     results = {
         call.id: ToolResult(
@@ -646,33 +643,32 @@ def run_calls(
         )
         for call in calls
     }
-    kept = [results[call.id] for call in calls if call.id not in gone]
-    thread.tool_results(kept, reminder=reminder)
+    remaining = [results[call.id] for call in calls if call.id not in removed_calls]
+    thread.tool_results(remaining, reminder=reminder)
 
 
 def compact(
-    thread: Thread, call: ToolCall, heard: list[SystemMessage]
-) -> Generator[Tell, None, tuple[Outcome, Sequence[str]]]:
-    """The agent's own compaction: its one line, and the open calls that the range took."""
-    heard.clear()
+    thread: Thread, call: ToolCall, system_messages: list[SystemMessage]
+) -> Generator[Emit, None, tuple[Outcome, Sequence[str]]]:
+    """Run the model's `compact` call: its result, and the open calls that the range removed."""
+    system_messages.clear()
     try:
         ranges = validate_compact_input(call.arguments)
         result = thread.compact(ranges, call_id=call.id, trigger="tool")
     except ThreadError as error:
         return Outcome(str(error), is_error=True), ()
-    for event in heard:
-        yield Tell(event)
+    for event in system_messages:
+        yield Emit(event)
     return Outcome(str(result)), result.dropped_calls
 
 
 def recall(thread: Thread, arguments: str, tokens: int = RECALL_TOKENS) -> Outcome:
-    """The originals that the model asks for, in the words they were said, at most so many tokens
-    at once."""
-    given = read_input(arguments)
-    query = given.get("query") if isinstance(given, dict) else None
+    """Run the model's `recall` call: original messages, at most `tokens` at once."""
+    input = read_input(arguments)
+    query = input.get("query") if isinstance(input, dict) else None
     if not isinstance(query, str) or not query.strip():
         return Outcome("query: is missing; give words of the original, or its id", is_error=True)
-    offset = given.get("offset") if isinstance(given, dict) else None
+    offset = input.get("offset") if isinstance(input, dict) else None
     if isinstance(offset, str) and offset.isdecimal():
         offset = int(offset)
     if offset is not None and (isinstance(offset, bool) or not isinstance(offset, int)):
@@ -685,7 +681,7 @@ def recall(thread: Thread, arguments: str, tokens: int = RECALL_TOKENS) -> Outco
 
 
 def read_input(arguments: str) -> JsonObject | str:
-    """The arguments as an object, or the text where they are none."""
+    """The arguments as an object; the text itself if it is not one."""
     try:
         value: Any = orjson.loads(arguments or "{}")
     except orjson.JSONDecodeError:
@@ -694,7 +690,7 @@ def read_input(arguments: str) -> JsonObject | str:
 
 
 def report_usage(usage: Usage) -> UsageReport:
-    """What an answer cost, for whoever watches."""
+    """The usage of an answer as an event."""
     return UsageReport(
         usage.input or 0,
         usage.output or 0,
@@ -705,21 +701,22 @@ def report_usage(usage: Usage) -> UsageReport:
 
 
 def without_checkpoints(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The messages as a model sees them that cannot compact: nothing in them refers to that."""
-    found: list[Message] = []
+    """The messages without checkpoints, for a model that has no `compact` tool."""
+    stripped: list[Message] = []
     for message in messages:
-        kept = tuple(block for block in message.blocks if not isinstance(block, Checkpoint))
-        if len(kept) == len(message.blocks):
-            found.append(message)
-        elif kept:
-            found.append(structs.replace(message, blocks=kept))
-    return tuple(found)
+        blocks = tuple(block for block in message.blocks if not isinstance(block, Checkpoint))
+        if len(blocks) == len(message.blocks):
+            stripped.append(message)
+        elif blocks:
+            stripped.append(structs.replace(message, blocks=blocks))
+    return tuple(stripped)
 
 
-def run_apart(work: Callable[[], Coroutine[Any, Any, AgentAnswer]]) -> AgentAnswer:
-    """Run a coroutine to its end: in this thread, or in another if a loop is running in this one.
+def run_blocking(work: Callable[[], Coroutine[Any, Any, AgentAnswer]]) -> AgentAnswer:
+    """Run a coroutine and wait for it, in a new thread if this one has a running event loop.
 
-    `asyncio.run` refuses the second, and the running loop cannot be waited for from inside it.
+    `asyncio.run` refuses a second loop in one thread, and waiting inside the running loop would
+    block it forever.
     """
     try:
         asyncio.get_running_loop()
@@ -730,8 +727,8 @@ def run_apart(work: Callable[[], Coroutine[Any, Any, AgentAnswer]]) -> AgentAnsw
         return pool.submit(context.run, lambda: asyncio.run(work())).result()
 
 
-def _advance(flow: Flow, answer: Any) -> Ask | Run | Sum | Tell | Confirm | None:
-    """One step of the flow; None at its end. A `StopIteration` may not cross into a future."""
+def _advance(flow: Flow, answer: Any) -> Ask | Run | AskSummary | Emit | Confirm | None:
+    """One step of the flow; None at its end, because a future cannot raise `StopIteration`."""
     try:
         return flow.send(answer)
     except StopIteration:

@@ -1,9 +1,8 @@
-"""How an agent's answers are to be: the thread's own setup, and what the caller gave above it.
+"""The parameters of an agent's requests: those of the thread's setup, overridden by the caller's.
 
-A thread's setup may come from another client (a recorded session, an imported body), so two of
-its parameters never reach an agent's request: `n`, because an agent reads one answer, and `stream`,
-because it always streams. A choice of tools that the agent does not offer is left out as well:
-every vendor refuses it.
+The setup may come from another client (a recorded session, an imported body), so some of it is
+dropped: `n`, because an agent reads one answer; `stream`, because it always streams; and a choice
+of tools that the agent does not offer, because every vendor refuses it.
 """
 
 import math
@@ -17,13 +16,13 @@ from weft.errors import ConfigError
 from weft.model import Format, JsonObject, Params, Reasoning, ToolChoice
 
 ResponseFormat = Format | JsonObject | type | Literal["text", "json"]
-"""A `Format`, a JSON schema, a class that has one, or the word `json`."""
+"""A `Format`, a JSON schema, a class with fields, `"json"` or `"text"`."""
 
 CHOICES = ("auto", "any", "none")
 SCHEMA_NAME = "answer"
 
 
-def read_options(
+def read_params(
     params: Params | None = None,
     *,
     temperature: float | None = None,
@@ -32,32 +31,31 @@ def read_options(
     effort: str | None = None,
     response_format: ResponseFormat | None = None,
 ) -> Params:
-    """The parameters that the caller gave; raises `ConfigError` naming the one that is wrong."""
-    found = _checked_params(params)
-    given: dict[str, Any] = {
+    """The caller's parameters; raises `ConfigError` that names the wrong one."""
+    base = _checked_params(params)
+    arguments: dict[str, Any] = {
         "temperature": _number("temperature", temperature),
         "max_tokens": _count("max_tokens", max_tokens),
         "tool_choice": None if tool_choice is None else read_choice(tool_choice),
         "reasoning": None if effort is None else Reasoning(effort=_text("effort", effort)),
         "format": None if response_format is None else read_format(response_format),
     }
-    return structs.replace(found, **{k: v for k, v in given.items() if v is not None})
+    return structs.replace(base, **{k: v for k, v in arguments.items() if v is not None})
 
 
-def merge_params(setup: Params, given: Params) -> Params:
-    """The thread's parameters with the caller's above them; of thinking, part by part."""
-    fields = {name: getattr(given, name) for name in given.__struct_fields__}
-    own = {name: value for name, value in fields.items() if value is not None}
-    if given.reasoning is not None and setup.reasoning is not None:
-        own["reasoning"] = _merge_reasoning(setup.reasoning, given.reasoning)
-    return structs.replace(setup, **{**own, "n": None, "stream": None})
+def merge_params(setup: Params, own: Params) -> Params:
+    """The setup's parameters, overridden by the caller's own; reasoning is merged by member."""
+    changes = _set_fields(own)
+    if own.reasoning is not None and setup.reasoning is not None:
+        changes["reasoning"] = _merge_reasoning(setup.reasoning, own.reasoning)
+    return structs.replace(setup, **{**changes, "n": None, "stream": None})
 
 
 def fit_choice(params: Params, offered: Collection[str], *, is_first: bool) -> Params:
-    """The parameters for one request of a run, with a choice of tools that can be honoured.
+    """The parameters for one request of a run, with a tool choice that is possible.
 
-    A choice that forces a call holds for the first request of a run. Held longer, it would forbid
-    the model ever to give its answer.
+    A choice that forces a call applies to the first request of a run only. Otherwise the model
+    could never answer with text.
     """
     choice = params.tool_choice
     if choice is None:
@@ -82,37 +80,37 @@ def read_choice(choice: Any) -> ToolChoice:
     return ToolChoice("any") if word == "required" else ToolChoice("tool", word)
 
 
-def read_format(given: Any) -> Format:
-    """The shape of an answer, from whatever the caller describes it with."""
-    match given:
+def read_format(value: Any) -> Format:
+    """The response format, from any of the forms that a caller may use."""
+    match value:
         case Format():
-            return given
+            return value
         case "json" | "text":
-            return Format(given)
+            return Format(value)
         case {"type": "json_object"}:
             return Format("json")
         case {"type": "json_schema", "json_schema": {"schema": dict()} as inner}:
-            about = cast(JsonObject, inner)
+            schema = cast(JsonObject, inner)
             return Format(
                 "schema",
-                about["schema"],
-                about.get("name") or SCHEMA_NAME,
-                about.get("description"),
-                about.get("strict"),
+                schema["schema"],
+                schema.get("name") or SCHEMA_NAME,
+                schema.get("description"),
+                schema.get("strict"),
             )
         case dict():
-            return Format("schema", cast(JsonObject, given), SCHEMA_NAME)
+            return Format("schema", cast(JsonObject, value), SCHEMA_NAME)
         case type():
-            return Format("schema", schema_of(given), given.__name__)
+            return Format("schema", schema_of(value), value.__name__)
         case _:
             raise ConfigError(
                 "response_format: must be 'json', a JSON schema, a class or a weft.model.Format,"
-                f" not {type(cast(object, given)).__name__}"
+                f" not {type(cast(object, value)).__name__}"
             )
 
 
 def schema_of(kind: type) -> JsonObject:
-    """The JSON schema of a class: a pydantic model's own, else what msgspec makes of its fields."""
+    """The JSON schema of a class: a pydantic model's own, or the one that msgspec derives."""
     own = getattr(kind, "model_json_schema", None)
     if callable(own):
         return cast(JsonObject, own())
@@ -122,18 +120,23 @@ def schema_of(kind: type) -> JsonObject:
         raise ConfigError(f"response_format: {kind.__name__} has no JSON schema: {error}") from None
     root = definitions.pop(kind.__name__, None)
     if root is None:
-        raise ConfigError(f"response_format: {kind.__name__} is no class with fields")
+        raise ConfigError(f"response_format: {kind.__name__} is not a class with fields")
     return {**root, "$defs": definitions} if definitions else root
 
 
-def _merge_reasoning(setup: Reasoning, given: Reasoning) -> Reasoning:
-    fields = {name: getattr(given, name) for name in given.__struct_fields__}
-    own: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
-    if setup.mode == "off" and given.mode is None:
-        own["mode"] = None  # who asks for an effort asks for thinking
-    if given.effort is not None and given.budget is None:
-        own["budget"] = None  # a budget of the setup would speak against the effort
-    return structs.replace(setup, **own)
+def _merge_reasoning(setup: Reasoning, own: Reasoning) -> Reasoning:
+    changes = _set_fields(own)
+    if setup.mode == "off" and own.mode is None:
+        changes["mode"] = None  # an effort implies that reasoning is on
+    if own.effort is not None and own.budget is None:
+        changes["budget"] = None  # the setup's budget would contradict the effort
+    return structs.replace(setup, **changes)
+
+
+def _set_fields(value: Params | Reasoning) -> dict[str, Any]:
+    """The fields that are not None."""
+    fields = {name: getattr(value, name) for name in value.__struct_fields__}
+    return {name: field for name, field in fields.items() if field is not None}
 
 
 def _checked_params(params: Any) -> Params:
@@ -149,7 +152,7 @@ def _number(field: str, value: Any) -> float | None:
         return None
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value) or value < 0:
-        raise ConfigError(f"{field}: must be a number that is not negative, not {value!r}")
+        raise ConfigError(f"{field}: must be a number of at least 0, not {value!r}")
     return float(value)
 
 

@@ -1,18 +1,17 @@
-"""Which system messages a person sees, and in which words: one table, one pure filter.
+"""Which system messages a person sees, and with which text: one table and one pure filter.
 
-An agent's runtime reports far more than anyone wants to read: every turn announces all tools,
-every request its status. A rule is the list of wordings for one subtype; an empty one is metadata
-and stays hidden. A line is a template over the event's own fields, and says how it is shown
-(`kind`). The first line whose conditions hold and whose fields all say something is the text; if
-there is none, there is nothing to show.
+An agent's runtime reports more than anyone wants to read: every turn lists all tools, every request
+its status. A rule is a list of templates for one subtype; without templates the subtype is metadata
+and stays hidden. The first template whose conditions hold and whose fields all have a value gives
+the text. If there is none, nothing is shown.
 
     {content}                      a field that is a string and not blank, or a whole number
     {compact_metadata.pre_tokens}  a field inside an object
 
-Because a rule is plain data, the server, the terminal and the page share the table: the page
-fetches `table_json()` and runs the same few lines in `web/system.js`. A test feeds both the same
-rows. Subtypes are those of Claude Code's stream (https://docs.claude.com/en/api/agent-sdk);
-subtypes that are not listed follow `OTHER`, or `COMPACTION` where the name speaks of it.
+Rules are data, so that the server, the terminal and the page share them: the page fetches
+`table_json()` and runs the same filter in `web/system.js`. A test gives both the same rows.
+Subtypes are those of Claude Code's stream (https://docs.claude.com/en/api/agent-sdk). Other subtypes follow
+`OTHER`, or `COMPACTION` if the name contains "compact".
 """
 
 import re
@@ -27,7 +26,7 @@ Kind = Literal["compaction", "info"]
 
 
 class Look(Struct, frozen=True):
-    """How a kind appears; `tone` is the colour's name in the page and the terminal."""
+    """How a kind is displayed; `tone` is the name of its colour."""
 
     icon: str
     title: str
@@ -35,7 +34,7 @@ class Look(Struct, frozen=True):
 
 
 class Line(Struct, frozen=True, omit_defaults=True):
-    """One wording, usable if every `where` field has that value and every `{field}` speaks."""
+    """One template; every `where` field must have that value, and every `{field}` some value."""
 
     text: str
     kind: Kind
@@ -46,7 +45,7 @@ Rule = tuple[Line, ...]
 
 
 class Shown(Struct, frozen=True):
-    """What a person sees of a system message; `text` is markdown of unknown origin."""
+    """A system message as it is displayed; `text` is untrusted markdown."""
 
     subtype: str
     kind: Kind
@@ -76,7 +75,7 @@ HIDDEN: Rule = ()
 
 
 def _info(*texts: str) -> Rule:
-    """Shown in these words, else in the words that any message may carry."""
+    """These templates first, then those of `OTHER`."""
     return (*_lines("info", *texts), *OTHER)
 
 
@@ -174,12 +173,12 @@ _BLANK = (
     "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000\ufeff"
 )
-"""What JavaScript's `trim` takes for white space; Python's `strip` has other ideas."""
-_SAFE = 2**53 - 1
+"""The white space of JavaScript's `trim`, which differs from Python's `strip`."""
+_MAX_SAFE_INTEGER = 2**53 - 1
 
 
 def present(event: JsonObject) -> Shown | None:
-    """What a person sees of a system event, or `None`; never raises, whatever the event holds."""
+    """How a system event is displayed, or `None`; never raises, whatever the event contains."""
     subtype = event.get("subtype")
     if event.get("type") != "system" or not isinstance(subtype, str):
         return None
@@ -191,7 +190,7 @@ def present(event: JsonObject) -> Shown | None:
 
 
 def rule_of(subtype: str) -> Rule:
-    """The rule for a subtype in any case: its own, else the one for its family, else `OTHER`."""
+    """The rule for a subtype, case-insensitive: its own, that of its family, or `OTHER`."""
     name = subtype.lower()
     if name in TABLE:
         return TABLE[name]
@@ -201,7 +200,7 @@ def rule_of(subtype: str) -> Rule:
 
 
 def skip_note(subtype: str) -> str:
-    """What the page logs instead of showing a message."""
+    """The text that the page logs for a hidden message."""
     return f'⏩ Skipping "{subtype}" system message (metadata only)'
 
 
@@ -222,16 +221,16 @@ def table_json() -> JsonObject:
 
 
 def _fill(line: Line, event: JsonObject) -> str | None:
-    """The line with the event's words in it; `None` where a field or a condition fails."""
+    """The template filled from the event; `None` if a field or a condition fails."""
     if any(_look_up(event, path) != value for path, value in line.where.items()):
         return None
-    words = {path: _word(_look_up(event, path)) for path in _FIELD.findall(line.text)}
-    if None in words.values():
+    values = {path: _field_text(_look_up(event, path)) for path in _FIELD.findall(line.text)}
+    if None in values.values():
         return None
     alone = _FIELD.fullmatch(line.text)
     if alone is not None and not isinstance(_look_up(event, alone[1]), str):
-        return None  # a figure may stand in a sentence, but is none
-    return _FIELD.sub(lambda match: words[match[1]] or "", line.text)
+        return None  # a number alone is not a message
+    return _FIELD.sub(lambda match: values[match[1]] or "", line.text)
 
 
 def _look_up(event: JsonObject, path: str) -> Any:
@@ -241,9 +240,9 @@ def _look_up(event: JsonObject, path: str) -> Any:
     return value
 
 
-def _word(value: Any) -> str | None:
+def _field_text(value: Any) -> str | None:
     if isinstance(value, str):
         return value if value.strip(_BLANK) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return str(int(value)) if abs(value) <= _SAFE and value == int(value) else None
+    return str(int(value)) if abs(value) <= _MAX_SAFE_INTEGER and value == int(value) else None
