@@ -14,7 +14,7 @@ import orjson
 from servers import Scripted, Upstream, scripted_upstream
 from weft.agent import Agent
 from weft.catalog import Catalog, load_catalog
-from weft.catalog.catalog import Row as CatalogRow
+from weft.catalog.catalog import CatalogRow
 from weft.client import ModelClient, RetryPolicy, make_provider
 from weft.model import Message, ToolCall
 from weft.thread import Thread

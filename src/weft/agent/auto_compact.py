@@ -250,7 +250,7 @@ class AutoCompactor:
     def _count(self, message: Message) -> int:
         cached = self._counts.get(id(message))
         if cached is None:
-            # The message is kept with its count, so that its id is not reused.
+            # The message is stored with its count, so that its id is not reused.
             cached = self._counts[id(message)] = (message, self._estimate.message(message))
         return cached[1]
 

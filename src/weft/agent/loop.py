@@ -528,7 +528,8 @@ def converse(
     """Commit the user's text, then run turns until the model calls no more tools.
 
     Without a text the turns start from the thread as it is. `system_messages` collects the
-    thread's own events. The `compactor` compacts when the window is full, or when the model says so.
+    thread's own events. The `compactor` runs when the window is full, or when the model
+    says so.
     """
     if text is None:
         check_unanswered(thread)

@@ -10,8 +10,8 @@ the text. If there is none, nothing is shown.
 
 Rules are data, so that the server, the terminal and the page share them: the page fetches
 `table_json()` and runs the same filter in `web/system.js`. A test gives both the same rows.
-Subtypes are those of Claude Code's stream (https://docs.claude.com/en/api/agent-sdk). Other subtypes follow
-`OTHER`, or `COMPACTION` if the name contains "compact".
+Subtypes are those of Claude Code's stream (https://docs.claude.com/en/api/agent-sdk). Other
+subtypes follow `OTHER`, or `COMPACTION` if the name contains "compact".
 """
 
 import re
