@@ -111,7 +111,7 @@ def test_chat_on_the_command_line_leaves_receipts(
     first = orjson.loads(capsysbinary.readouterr().out)[-1]["id"]
     assert main(["show", first, "--sent", *store]) == 1
     out, err = capsysbinary.readouterr()
-    assert (out, err) == (b"", f"weft: {first[:12]} has no record of what was sent\n".encode())
+    assert (out, err) == (b"", f"weft: {first[:12]} has no record of its request\n".encode())
 
 
 @pytest.mark.parametrize("format", EXPORTS)

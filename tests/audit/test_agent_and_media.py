@@ -502,8 +502,8 @@ def test_attached_files_reach_all_four_vendors(thread, folder):
     ("name", "words"),
     [
         ("none.png", "there is no file"),
-        ("fake.png", "is no image/png: it holds text"),
-        ("z.zip", "of a type that no model reads"),
+        ("fake.png", "is not image/png: it contains text"),
+        ("z.zip", "has a type that no model reads"),
         ("empty.png", "is empty"),
         (".", "is a folder"),
     ],

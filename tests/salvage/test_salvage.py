@@ -25,7 +25,7 @@ from weft.errors import Damaged, StoreError
 from weft.salvage.pages import Pages
 from weft.salvage.recovered_rows import gather
 from weft.salvage.repair_lock import Holding
-from weft.thread.maintenance import forget, fsck, mend
+from weft.thread.maintenance import forget, fsck, repair_store
 
 LARGE = bool(os.environ.get("WEFT_TORTURE"))
 SEEDS = 400 if LARGE else 30
@@ -187,11 +187,11 @@ def test_a_repaired_file_says_what_was_said_or_a_beginning_of_it(
         before = fsck(path)
     except Damaged:
         before = None
-    done, report = mend(path)
+    done, report = repair_store(path)
     assert report.clean, (report.flaws, done)
     check(path, truth, done)
     assert fsck(path).clean
-    assert mend(path)[0] == []
+    assert repair_store(path)[0] == []
     if before is None or any(flaw.kind == "file" for flaw in before.flaws):
         assert "store.db.damaged-1" in done[0]
         assert len((tmp_path / "store.db.damaged-1").read_bytes()) >= len(data) - PAGE
@@ -211,7 +211,7 @@ def test_one_lost_page_in_a_plain_thread_costs_a_few_lines_at_most(tmp_path: Pat
     data = path.read_bytes()
     for page in range(1, len(data) // PAGE, 1 if LARGE else 9):
         copy.write_bytes(data[: page * PAGE] + bytes(PAGE) + data[(page + 1) * PAGE :])
-        done, report = mend(copy)
+        done, report = repair_store(copy)
         assert report.clean, done
         with weft.open(copy) as t:
             said = [message.text for message in t.compile().messages]
@@ -234,7 +234,7 @@ def test_what_comes_after_the_damage_never_takes_a_name_that_is_given(tmp_path: 
     for page in range(1, path.stat().st_size // PAGE):
         shutil.copy(path, copy)
         break_page(copy, page)
-        done, report = mend(copy)
+        done, report = repair_store(copy)
         assert report.clean
         rests = {new: before[old] for old, new in re.findall(AFTER, "\n".join(done))}
         told += rests
@@ -277,19 +277,19 @@ def test_a_store_that_another_process_has_open_is_not_touched(whole: Path, tmp_p
         assert holder.stdout is not None
         assert holder.stdout.readline() == "open\n"
         with pytest.raises(StoreError, match="is in use"):
-            mend(path)
+            repair_store(path)
         assert path.read_bytes() == data
         assert not list(tmp_path.glob("*.damaged*"))
         assert holder.stdin is not None
         holder.stdin.close()
-    assert mend(path)[1].clean
+    assert repair_store(path)[1].clean
 
 
 def test_a_store_that_this_process_has_open_is_not_touched(whole: Path, tmp_path: Path) -> None:
     path = Path(shutil.copy(whole, tmp_path / "store.db"))
     data = break_page(path)
     with weft.open(path), pytest.raises(StoreError, match="is in use"):
-        mend(path)
+        repair_store(path)
     assert path.read_bytes() == data
 
 
@@ -311,7 +311,7 @@ def test_a_full_disk_changes_nothing(
         limit = int(len(data) * share)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
         try:
-            mend(path)
+            repair_store(path)
         except StoreError as error:
             os._exit(0 if told in str(error) else 3)
         os._exit(2)
@@ -319,7 +319,7 @@ def test_a_full_disk_changes_nothing(
     assert os.waitstatus_to_exitcode(status) == 0
     assert path.read_bytes() == data
     assert not list(tmp_path.glob("*.damaged*"))
-    assert mend(path)[1].clean
+    assert repair_store(path)[1].clean
 
 
 @pytest.mark.parametrize("written", [0.01, 0.3, 0.9])
@@ -330,7 +330,7 @@ def test_a_repair_that_was_cut_short_starts_again(
     path = Path(shutil.copy(whole, tmp_path / "store.db"))
     break_page(path)
     once = Path(shutil.copy(path, tmp_path / "once.db"))
-    done, _ = mend(once)
+    done, _ = repair_store(once)
     child = os.fork()
     if child == 0:  # no byte gets beyond a limit that cannot be lifted again
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -348,7 +348,7 @@ def test_a_repair_that_was_cut_short_starts_again(
     assert os.waitstatus_to_exitcode(status) == 0
     with pytest.raises(Damaged, match="--repair"):
         weft.open(path)
-    again, report = mend(path)
+    again, report = repair_store(path)
     assert report.clean
     assert again[1:] == done[1:]
     assert again[0] == f"the damaged file is kept as {f'{path}.damaged-1'!r}"
@@ -379,7 +379,7 @@ def test_what_was_never_a_store_is_left_as_it_is(content: bytes, tmp_path: Path)
     path = tmp_path / "notes.txt"
     path.write_bytes(content)
     with pytest.raises(StoreError):
-        mend(path)
+        repair_store(path)
     assert path.read_bytes() == content
     assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
 
@@ -393,7 +393,7 @@ def test_the_database_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
     db.close()
     data = break_page(path, 2)
     with pytest.raises(StoreError):
-        mend(path)
+        repair_store(path)
     assert path.read_bytes() == data
 
 
@@ -412,7 +412,7 @@ def test_what_is_said_to_be_lost_is_what_is_lost(share: float, tmp_path: Path) -
                 t.user(f"{name} {number} " + "words " * 20, metadata={"n": number})
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * share)])
-    told = "\n".join(mend(path)[0])
+    told = "\n".join(repair_store(path)[0])
     store = weft.store.open_store(path)
     kept = sum(store.count(record.name) for record in store.threads())
     logged = sum(len(store.operations(r.name, limit=1000)) for r in store.threads())
@@ -450,7 +450,7 @@ def test_forget_names_the_copies_that_repairs_have_left(
     """They hold what the file held, and nobody but their owner may delete them."""
     path = Path(shutil.copy(whole, tmp_path / "store.db"))
     break_page(path)
-    assert mend(path)[1].clean
+    assert repair_store(path)[1].clean
     copy = f"{path}.damaged-1"
     words = ["forget", "about the parser", "--store", str(path)]
     assert main([*words, "--preview", "--json"]) == 0

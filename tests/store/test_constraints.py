@@ -9,7 +9,7 @@ import pytest
 
 import weft
 from weft.store import open_store
-from weft.thread.maintenance import fsck, mend
+from weft.thread.maintenance import fsck, repair_store
 
 WRITERS = 4
 
@@ -110,7 +110,7 @@ def test_a_branch_that_was_lost_before_is_named(tmp_path: Path) -> None:
         db.execute(statement)
     db.close()
     assert "has fewer branches" in str(fsck(path).flaws)
-    done, report = mend(path)
+    done, report = repair_store(path)
     assert report.clean
     with weft.open(path) as t:
         assert len(t.branches()) == 2, done

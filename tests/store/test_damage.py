@@ -8,7 +8,7 @@ import pytest
 import weft
 from weft.cli.main import main
 from weft.errors import Damaged, StoreError
-from weft.thread.maintenance import fsck, mend
+from weft.thread.maintenance import fsck, repair_store
 
 DAMAGE: dict[str, tuple[str, str, str]] = {
     "junk in an entry": ("update entry set data = x'6a756e6b' where key = 2", "entry", "entry"),
@@ -79,7 +79,7 @@ def test_nothing_is_written_on_a_branch_that_dangles(sql: str, path: Path) -> No
 @pytest.mark.parametrize("name", ["ref to nowhere", "refs gone", "head of the thread"])
 def test_repair_finds_the_branch_again(name: str, path: Path) -> None:
     break_it(path, DAMAGE[name][0])
-    done, report = mend(path)
+    done, report = repair_store(path)
     assert done
     assert report.clean, report.flaws
     with weft.open(path) as t:
@@ -157,10 +157,10 @@ def test_what_other_rows_know_is_put_right(sql: str, named: str, path: Path) -> 
         said = t.compile().to_dicts()
     break_it(path, sql)
     assert any(named in str(flaw) for flaw in fsck(path).flaws)
-    done, report = mend(path)
+    done, report = repair_store(path)
     assert done
     assert report.flaws == ()
-    assert mend(path)[0] == []
+    assert repair_store(path)[0] == []
     with weft.open(path) as t:
         assert t.compile().to_dicts() == said
         assert list(t.branches()) == ["main"]
@@ -185,10 +185,10 @@ def test_what_nothing_brings_back_costs_no_more_than_itself(
 ) -> None:
     break_it(path, sql)
     assert not fsck(path).clean
-    done, report = mend(path)
+    done, report = repair_store(path)
     assert report.flaws == (), done
     assert any("lost" in line for line in done)
-    assert mend(path)[0] == []
+    assert repair_store(path)[0] == []
     with weft.open(path) as t:
         assert [m.text for m in t.compile().messages] == left
         assert len(t.branches()) == (1 if after is None else 2)
@@ -227,7 +227,7 @@ def test_a_branch_whose_ref_is_gone_gets_no_second_history(name: str, forked: Pa
     assert any("branch" in str(flaw) for flaw in fsck(forked).flaws)
     with weft.open(forked, "other") as t:
         t.branch("untouched")
-    done, report = mend(forked)
+    done, report = repair_store(forked)
     assert done
     assert report.clean, report.flaws
     found = {"quiet": "recovered-"}.get(name, name)  # its name stood nowhere else
@@ -243,7 +243,7 @@ def test_a_branch_that_is_gone_without_a_trace_is_named_and_then_given_up(forked
     break_it(forked, "delete from ref where name = 'quiet' and thread = 1")
     break_it(forked, "delete from operation where ref not in (select key from ref)")
     assert [flaw.what for flaw in fsck(forked).flaws] == ["has fewer branches than it had"]
-    done, report = mend(forked)
+    done, report = repair_store(forked)
     assert any("lost" in line for line in done)
     assert report.clean, report.flaws
     with weft.open(forked, branch="quiet") as t:

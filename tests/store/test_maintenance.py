@@ -11,7 +11,7 @@ import pytest
 import weft
 from weft.cli.main import main
 from weft.store import MemoryStore, SqliteStore, Store, open_store
-from weft.thread.maintenance import forget, fsck, gc, mend
+from weft.thread.maintenance import forget, fsck, gc, repair_store
 
 SECRET = 'sk-live-\u00e9t\u00e9-"quoted"-4711'
 
@@ -57,7 +57,7 @@ def test_a_sound_store_is_clean(store: Store) -> None:
 def test_a_sound_store_is_repaired_by_leaving_it_alone(store: Store) -> None:
     busy_thread(store)
     assert store.maintenance().repair_structure() == []
-    assert mend(store) == ([], fsck(store))
+    assert repair_store(store) == ([], fsck(store))
 
 
 def test_gc_drops_what_nothing_names_and_keeps_the_rest(store: Store) -> None:
@@ -194,7 +194,7 @@ def test_repair_saves_what_is_whole(tmp_path: Path, capsys: pytest.CaptureFixtur
     db.close()
     assert main(["fsck", "--store", str(path)]) == 1
     assert "does not hash to its id" in capsys.readouterr().out
-    done, report = mend(path)
+    done, report = repair_store(path)
     assert len(done) == 3
     assert report.clean
     with weft.open(path) as t:

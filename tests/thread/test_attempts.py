@@ -13,7 +13,7 @@ from weft.errors import Damaged
 from weft.model import ApiError, Message, Origin, Response, Stop, Text, Thinking, ToolCall, Usage
 from weft.store import MemoryStore, SqliteStore, Store, open_store
 from weft.thread.archive import read_archive, restore_archive, write_archive
-from weft.thread.maintenance import forget, fsck, gc, mend
+from weft.thread.maintenance import forget, fsck, gc, repair_store
 
 BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
     "memory": lambda _: MemoryStore(),
@@ -228,7 +228,7 @@ def test_a_damaged_attempt_is_named_and_replaced(sql: str, path: Path) -> None:
     break_it(path, sql)
     flaws = fsck(path).flaws
     assert {(flaw.kind, flaw.name, flaw.thread) for flaw in flaws} == {("attempt", "1", "default")}
-    done, report = mend(path)
+    done, report = repair_store(path)
     assert any("attempt" in line for line in done)
     assert report.clean, report.flaws
     with weft.open(path) as t:
@@ -241,7 +241,7 @@ def test_an_attempt_without_its_commit_goes(path: Path) -> None:
     assert [str(flaw) for flaw in fsck(path).flaws] == [
         "attempt 2: belongs to a commit that is not there"
     ]
-    _, report = mend(path)
+    _, report = repair_store(path)
     assert report.clean
     with weft.open(path) as t:
         assert [a.text for a in t.attempts()] == ["first words", "third"]
@@ -256,7 +256,7 @@ def test_attempts_are_saved_from_a_file_whose_pages_are_damaged(path: Path) -> N
     data = bytearray(path.read_bytes())
     data[(root - 1) * size : root * size] = bytes(size)
     path.write_bytes(bytes(data))
-    done, report = mend(path)
+    done, report = repair_store(path)
     assert any("kept as" in line for line in done)
     assert report.clean, report.flaws
     with weft.open(path) as t:

@@ -17,7 +17,7 @@ from weft.model import Message, Text
 from weft.store import Store, open_store
 from weft.thread import CommitInfo, SentRequest, Thread
 from weft.thread.json_delta import cut, join, make_pool
-from weft.thread.maintenance import forget, fsck, gc, mend
+from weft.thread.maintenance import forget, fsck, gc, repair_store
 
 WORDS = st.text(max_size=40) | st.sampled_from(["a string that is long enough to be found", "x"])
 VALUES = st.recursive(
@@ -266,8 +266,8 @@ def test_a_damaged_receipt_prints_nothing(tmp_path: Path) -> None:
             "UPDATE entry SET data = CAST(replace(CAST(data AS TEXT), 'seed', 'need') AS BLOB)"
         )
     db.close()
-    with weft.open(path) as t, pytest.raises(ThreadError, match="not the same any more"):
+    with weft.open(path) as t, pytest.raises(ThreadError, match="have changed"):
         t.show(info, sent=True)
-    mend(path)
+    repair_store(path)
     with weft.open(path) as t, pytest.raises(ThreadError, match="was damaged"):
         t.show(info, sent=True)

@@ -200,7 +200,7 @@ def test_what_was_not_recorded_or_no_longer_matches_is_refused() -> None:
     params = t.compile().to_openai_params("gpt-5")
     params["messages"] = []  # what was sent is not what the thread says
     lied = t.assistant("hi", sent=params)
-    with pytest.raises(ThreadError, match="cannot be made again"):
+    with pytest.raises(ThreadError, match="cannot be rebuilt"):
         t.show(lied, sent=True)
     plain = t.assistant("hi")
     with pytest.raises(ThreadError, match="no record"):
@@ -238,9 +238,9 @@ def _swept(t: Thread) -> None:
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (_catalogue, r"the catalogue was other, it is [0-9a-f]{12}"),
-        (_forgotten, r"entry [0-9a-f]{12}, which it is made of, was forgotten"),
-        (_swept, r"commit [0-9a-f]{12}, which it speaks of, is gone"),
+        (_catalogue, r"the catalogue was other, now it is [0-9a-f]{12}"),
+        (_forgotten, r"entry [0-9a-f]{12}, which it refers to, was forgotten"),
+        (_swept, r"its commit [0-9a-f]{12} is gone"),
     ],
 )
 def test_a_recipe_that_makes_something_else_says_why(
@@ -250,7 +250,7 @@ def test_a_recipe_that_makes_something_else_says_why(
     t.user("hello")
     spoil(t)
     again = weft.open(t.store)
-    with pytest.raises(ThreadError, match=f"cannot be made again: {why}"):
+    with pytest.raises(ThreadError, match=f"cannot be rebuilt: {why}"):
         again.show("main", sent=True)
 
 
@@ -344,6 +344,6 @@ def test_a_report_of_nobody_or_for_nothing_is_refused() -> None:
     with pytest.raises(ThreadError):
         t.record_usage({"prompt_tokens": 1})
     t.user("a")
-    with pytest.raises(ThreadError, match="of no vendor"):
+    with pytest.raises(ThreadError, match="of no known vendor"):
         t.record_usage({"words": 3})
     assert len(t.log()) == 1

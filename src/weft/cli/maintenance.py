@@ -4,7 +4,7 @@ import argparse
 
 from weft.history import Swept
 from weft.thread import open as open_thread
-from weft.thread.maintenance import RETENTION_DAYS, forget, fsck, gc, kept_copies, mend
+from weft.thread.maintenance import RETENTION_DAYS, forget, fsck, gc, kept_copies, repair_store
 
 from .common import add_options, existing_store, existing_thread, print_json, read_text, safe
 from .console import complain
@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
 def check(args: argparse.Namespace) -> int:
     """Name all damage; with `--repair` recover what is intact, and fail if any is left."""
     address = existing_store(args)
-    done, report = mend(address) if args.repair else ([], fsck(address))
+    done, report = repair_store(address) if args.repair else ([], fsck(address))
     if args.json:
         print_json({**report.to_dict(), "done": done})
     else:

@@ -1,11 +1,11 @@
-"""Whom a thread asks when it needs a model: anything that has a model and answers a request.
+"""`Asker`: a model that can be asked for a summary.
 
-This layer knows no network. A name is resolved by the function that a thread was opened with
-(`weft.open` gives one that knows the providers of the environment); whoever has an asker of their
-own hands it to `compact(model=...)` instead of a name.
+This layer has no network code. A thread is opened with a function that finds the `Asker` for a
+model's name (`weft.open` passes one that uses the providers of the environment). Callers may also
+pass an `Asker` of their own to `compact(model=...)`.
 
-An asker may be anybody's code. It can hang or raise; `ask_within` turns both into an answer, so
-that the flow which waits for it can go on without.
+An `Asker` may be foreign code that hangs or raises. `ask_within` turns both into an answer, so that
+the compaction can continue without the model.
 """
 
 from collections.abc import Callable, Generator
@@ -18,40 +18,40 @@ from weft.errors import ThreadError
 from weft.model import ApiError, Request, Response
 
 SUMMARY_SECONDS = 180.0
-"""How long one request for a summary may take before it is given up."""
+"""The default time limit of one request for a summary."""
 
 Result = TypeVar("Result")
 
 
 class Asker(Protocol):
-    """One model that can be asked; a failure is an answer too."""
+    """A model that can be asked. A failure is returned as an `ApiError`, not raised."""
 
     @property
     def model(self) -> Model: ...
 
     def ask(self, request: Request) -> Response | ApiError:
-        """The whole answer, when it is there."""
+        """Send a request and return the whole answer."""
         ...
 
 
 Models = Callable[[str], Asker]
-"""From a model's name to whoever answers for it; raises where nobody does."""
+"""Finds the `Asker` for a model's name; raises if there is none."""
 
 
 def find_asker(model: str | Asker, models: Models | None) -> Asker:
-    """The asker that is meant; raises `ThreadError` where a name is nobody's."""
+    """The asker for a name; raises `ThreadError` if there is none."""
     if not isinstance(model, str):
         return model
     if models is None:
-        raise ThreadError(f"no summariser is set up that could ask {model!r}")
+        raise ThreadError(f"this thread was opened without models=, so it cannot ask {model!r}")
     return models(model)
 
 
 def ask_within(asker: Asker, request: Request, seconds: float | None) -> Answer:
-    """The answer, `Stopped` where there is none in time, or an `ApiError` for what was raised.
+    """The answer, `Stopped` after a timeout, or an `ApiError` for an exception.
 
-    The call is left alone when the time is over: no thread can be ended from outside. It runs in
-    one that ends with the process.
+    After a timeout the call keeps running, because Python cannot stop a thread from outside. Its
+    thread is a daemon, so it ends with the process.
     """
     answers: list[Response | ApiError] = []
     errors: list[BaseException] = []
@@ -65,9 +65,9 @@ def ask_within(asker: Asker, request: Request, seconds: float | None) -> Answer:
     if seconds is None:
         ask()
     else:
-        apart = Thread(target=ask, name="weft-summary", daemon=True)
-        apart.start()
-        apart.join(seconds)
+        worker = Thread(target=ask, name="weft-summary", daemon=True)
+        worker.start()
+        worker.join(seconds)
     if answers:
         return answers[0]
     if not errors:
@@ -76,12 +76,12 @@ def ask_within(asker: Asker, request: Request, seconds: float | None) -> Answer:
 
 
 def no_answer_within(seconds: float) -> Stopped:
-    """The answer for a summariser that is given up."""
+    """The answer after a timeout."""
     return Stopped(f"no answer within {seconds:g} seconds")
 
 
 def answer_for(error: BaseException) -> ApiError:
-    """The answer for what an asker raised; what ends a program is raised again."""
+    """The answer for an exception of an asker; raises what is no `Exception`, such as Ctrl-C."""
     if not isinstance(error, Exception):
         raise error
     return ApiError("server", str(error) or type(error).__name__, 502)
@@ -90,7 +90,7 @@ def answer_for(error: BaseException) -> ApiError:
 def drive(
     flow: Generator[Request, Answer, Result], asker: Asker, seconds: float | None = SUMMARY_SECONDS
 ) -> Result:
-    """Run a flow to its end, asking one model whatever it yields, each time for so long."""
+    """Run a flow to its end: ask the model each request that it yields."""
     try:
         request = next(flow)
         while True:

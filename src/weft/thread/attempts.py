@@ -1,4 +1,4 @@
-"""Recording and reading attempts: answers that were stopped, cut off or failed."""
+"""Attempts: answers that were stopped, truncated or failed."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -24,10 +24,10 @@ from .resolve import At, resolve_commit
 
 
 class Attempt(Struct, frozen=True):
-    """One answer that did not join the branch.
+    """One answer that was not appended to the branch.
 
-    `state` is `partial` where some of the answer arrived (`message` has it), else `failed`.
-    `commit` is the id of the commit that was to be answered.
+    `state` is `partial` if a part of the answer arrived (in `message`), else `failed`. `commit` is
+    the id of the commit that was to be answered.
     """
 
     commit: str
@@ -42,7 +42,7 @@ class Attempt(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The text of the answer as far as it arrived."""
+        """The part of the answer's text that arrived."""
         return "" if self.message is None else self.message.text
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def record_attempt(
     """Store an attempt beside a commit; no branch changes."""
     commit = resolve_commit(handle, at)
     if commit is None:
-        raise ThreadError("an empty thread has no request that an attempt could answer")
+        raise ThreadError("an empty thread has no message that an attempt could answer")
     body = _body(answer, error, reason)
     record = encode_attempt(commit, body, handle.clock())
     handle.store.add_attempt(handle.name, record)
@@ -86,7 +86,7 @@ def attempts_of(handle: Handle, commits: Sequence[Id]) -> list[Attempt]:
 
 
 def attempts_up_to(handle: Handle, at: At = None) -> list[Attempt]:
-    """The attempts at the commits that lead to this one, itself included, oldest first."""
+    """The attempts at this commit and its ancestors, oldest first."""
     head = resolve_commit(handle, at)
     records = [] if head is None else handle.store.attempts(handle.name)
     if head is None or not records:

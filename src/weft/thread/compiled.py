@@ -1,9 +1,9 @@
-"""`CompiledContext`: what a thread says at one commit, frozen, and the shapes it can be read in.
+"""`CompiledContext`: the messages of a thread at one commit, frozen, and the formats they convert
+to.
 
-It is made from a view that shares its lines with the thread, and makes its own tuples only when
-they are asked for: a compile behind every commit of a long thread costs what changed. The formats
-read no store; what is known of a message beside its words (`generation_configs`, `calibrated`) is
-read when it is asked for.
+It shares its rows with the thread and builds its own tuples on first use. So a compile after every
+commit of a long thread costs only what changed. The formats read no store. Two things are read on
+access, because they are stored beside the messages: `generation_configs` and `calibrated`.
 """
 
 from collections.abc import Callable, Sequence, Set
@@ -22,15 +22,14 @@ from . import formats
 from .params import GEMINI, Recipe, ToolLike, VendorParams, read_tools, write_params
 from .usage import Calibration
 
-# """Lines as a vendor takes them: without thinking that was signed behind another beginning."""
-
 
 def without_stale_thinking(
     rows: Sequence[Row], stale_signatures: Set[Id]
 ) -> tuple[tuple[Row, ...], tuple[Loss, ...]]:
-    """The lines that may be sent, and the thinking that stays behind.
+    """The rows that can be sent, without thinking whose signature is stale, and what was left out.
 
-    A line that was nothing but such thinking stays behind whole.
+    A vendor refuses signed thinking if the messages before it have changed. A message that was
+    nothing but such thinking is left out whole.
     """
     if not stale_signatures:
         return tuple(rows), ()
@@ -49,12 +48,12 @@ def without_stale_thinking(
 
 
 Configs = Callable[[Sequence[Id]], dict[Id, JsonObject]]
-"""How the answers of these commits were made; reads the store."""
+"""Reads how the answers of these commits were generated."""
 
 
 @checked
 class CompiledContext:
-    """The messages a commit means, with their provenance, one value per line in each list."""
+    """The messages of a commit; all sequences have one item for each message."""
 
     _find: Callable[[], View]
     _head: Id | None
@@ -79,7 +78,7 @@ class CompiledContext:
         source: str = "",
         calibrate: Callable[[View], Calibration | None] | None = None,
     ) -> None:
-        """With `tail` the rows are known; the whole `view` of `head` is then found on need."""
+        """With `tail`, the rows are given; the whole view is then built only if it is needed."""
         vars(self).update(
             _find=(lambda: view) if isinstance(view, View) else view,
             _head=view.head if isinstance(view, View) else head,
@@ -104,7 +103,7 @@ class CompiledContext:
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
-        """The lines that a model is shown."""
+        """The rows that a model sees."""
         if self._tail is not None:
             return tuple(self._tail)
         rows = show_rows(self._view.rows, reasoning=self._reasoning)
@@ -121,7 +120,7 @@ class CompiledContext:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids that `edit`, `pin` and `skip` take; they stay through edits."""
+        """The ids that `edit`, `pin` and `skip` take; an edit does not change them."""
         return tuple(_hex(row.id) for row in self.rows)
 
     @property
@@ -134,20 +133,20 @@ class CompiledContext:
 
     @property
     def generation_configs(self) -> tuple[JsonObject | None, ...]:
-        """How each message was made, where its commit says so; the one thing read when asked."""
+        """How each message was generated, if its commit says so."""
         commits = [b"" if row.id is None else self._view.commit_of(row.id) for row in self.rows]
-        found = {} if self._configs is None else self._configs(commits)
-        return tuple(found.get(commit) for commit in commits)
+        configs = {} if self._configs is None else self._configs(commits)
+        return tuple(configs.get(commit) for commit in commits)
 
     @cached_property
     def calibrated(self) -> int:
-        """`tokens`, corrected by what a vendor last reported near here."""
-        found = self._calibration
-        return self.tokens if found is None else max(0, self.tokens + found.correction)
+        """`tokens`, corrected by the vendor's last report."""
+        calibration = self._calibration
+        return self.tokens if calibration is None else max(0, self.tokens + calibration.correction)
 
     @property
     def token_source(self) -> str:
-        """Who stands behind `calibrated`: a vendor's report (`api:100+50`), or a tokenizer."""
+        """Where `calibrated` comes from: a vendor's report (`api:100+50`), or a tokenizer."""
         return self._source if self._calibration is None else self._calibration.source
 
     @cached_property
@@ -156,7 +155,7 @@ class CompiledContext:
 
     @cached_property
     def sendable(self) -> tuple[Message, ...]:
-        """The messages as a vendor takes them: thinking whose beginning changed is left out."""
+        """The messages as a vendor accepts them: without thinking whose signature is stale."""
         return tuple(row.message for row in self._sendable[0])
 
     @cached_property
@@ -165,7 +164,7 @@ class CompiledContext:
 
     @property
     def setup(self) -> Setup:
-        """The tools and parameters that hold here."""
+        """The tools and parameters at this commit."""
         return self._view.setup or Setup()
 
     @property
@@ -204,7 +203,7 @@ class CompiledContext:
         return formats.to_gemini(self._params(GEMINI, None, tools=()))
 
     def to_text(self) -> str:
-        """The conversation as a person reads it."""
+        """The conversation as text for people."""
         return formats.to_text(self.rows)
 
     def to_openai_params(self, model: str | None = None, **options: Any) -> VendorParams:
@@ -224,7 +223,7 @@ class CompiledContext:
         return self._params(GEMINI, model, **options)
 
     def follow(self, recipe: Recipe) -> VendorParams:
-        """The request that a recipe makes of these messages."""
+        """The request that a recipe builds from these messages."""
         return write_params(recipe, self.sendable, self.setup, self._sendable[1])
 
     def _params(
@@ -255,7 +254,7 @@ class CompiledContext:
         return isinstance(other, CompiledContext) and self.rows == other.rows
 
     def __repr__(self) -> str:
-        """What it holds; its tokens only where they were counted before."""
+        """Its size; the tokens only if they are already counted."""
         known = vars(self).get("tokens")
         at = "nothing" if self.head is None else self.head[:12]
         return f"<CompiledContext at {at}: {describe_size(len(self.rows), known)}>"
@@ -264,9 +263,9 @@ class CompiledContext:
 
 
 def describe_size(messages: int, tokens: int | None) -> str:
-    """`2 messages, 14 tokens`; the tokens where they are known."""
-    said = f"{messages} message{'' if messages == 1 else 's'}"
-    return said if tokens is None else f"{said}, {tokens:,} tokens"
+    """`2 messages, 14 tokens`; without the tokens if they are unknown."""
+    size = f"{messages} message{'' if messages == 1 else 's'}"
+    return size if tokens is None else f"{size}, {tokens:,} tokens"
 
 
 def _hex(id: Id | None) -> str:

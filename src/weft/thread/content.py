@@ -21,14 +21,14 @@ TAG = "content_type"
 
 
 class InstructionContent(Struct, frozen=True, tag_field=TAG, tag="instruction"):
-    """What the model is told to be."""
+    """Instructions for the model."""
 
     text: str
     name: str | None = None
 
 
 class DialogueContent(Struct, frozen=True, tag_field=TAG, tag="dialogue"):
-    """What somebody says; the one type that brings its own role."""
+    """A message of the dialogue; the only type with a role of its own."""
 
     role: str
     text: str
@@ -36,7 +36,7 @@ class DialogueContent(Struct, frozen=True, tag_field=TAG, tag="dialogue"):
 
 
 class ToolIOContent(Struct, frozen=True, tag_field=TAG, tag="tool_io"):
-    """What goes to a tool or comes from it. With `call_id` it is a vendor's call or result."""
+    """Input or output of a tool. With `call_id` it is a tool call or result of a vendor."""
 
     tool_name: str
     payload: Any
@@ -46,14 +46,14 @@ class ToolIOContent(Struct, frozen=True, tag_field=TAG, tag="tool_io"):
 
 
 class ReasoningContent(Struct, frozen=True, tag_field=TAG, tag="reasoning"):
-    """Thoughts that are kept but not sent."""
+    """Reasoning that is stored but not sent."""
 
     text: str
     format: str | None = None
 
 
 class ArtifactContent(Struct, frozen=True, tag_field=TAG, tag="artifact"):
-    """A thing that was made: code, a document, a table."""
+    """Something that was produced: code, a document, a table."""
 
     content: str
     artifact_type: str = "text"
@@ -68,13 +68,13 @@ class OutputContent(Struct, frozen=True, tag_field=TAG, tag="output"):
 
 
 class FreeformContent(Struct, frozen=True, tag_field=TAG, tag="freeform"):
-    """Anything else that JSON can say."""
+    """Anything else that JSON can hold."""
 
     payload: Any
 
 
 class SessionContent(Struct, frozen=True, tag_field=TAG, tag="session"):
-    """Where a session stands when it is handed on."""
+    """The state of a session when it is handed over."""
 
     summary: str
     session_type: str = "handoff"
@@ -122,7 +122,7 @@ KNOWN_ROLES = ("user", "assistant", "system", "developer", "tool")
 FIELDS: dict[str, tuple[str, ...]] = {
     str(kind.__struct_config__.tag): kind.__struct_fields__ for kind in CONTENT_TYPES
 }
-"""The members that each type has."""
+"""The members of each type."""
 
 METADATA_KEY = "content"
 """Where a commit's metadata keeps the members of its content that the message does not show."""
@@ -185,23 +185,23 @@ def unregister_content_type(name: str) -> None:
 
 
 def content_type(content: Content) -> str:
-    """The word that a dict would carry as `content_type`."""
+    """The `content_type` of a content."""
     if isinstance(content, CustomContent):
         return content.type
     return str(content.__struct_config__.tag)
 
 
 def read_content(content: Content | JsonObject, *, is_strict: bool = True) -> Content:
-    """The typed form; raises `ThreadError` naming the types, or the field that is wrong.
+    """The typed content; raises `ThreadError` with the known types, or the wrong field.
 
-    A file that is imported is not read strictly: it may have members of its own, and any role.
+    Imported files are not read strictly: they may have further members, and any role.
     """
     if (
         type(content) is DialogueContent
         and type(content.text) is type(content.role) is str
         and (content.name is None or type(content.name) is str)
     ):
-        return content  # nearly everything that is said
+        return content  # the common case, checked without a conversion
     if isinstance(content, CONTENT_TYPES):
         _check_fields(content)
         return content  # pyright: ignore[reportReturnType] - the union's own members
@@ -216,7 +216,7 @@ def read_content(content: Content | JsonObject, *, is_strict: bool = True) -> Co
             f"content_type: {kind!r} is unknown; the types are {known}. Use 'freeform' for any"
             " JSON, or weft.register_content_type for a type of your own"
             if isinstance(content, dict)
-            else f"a {type(content).__name__} is no content: give a ...Content or a dict"
+            else f"a {type(content).__name__} is not a content: give a ...Content or a dict"
         )
     if is_strict:
         _check_members(kind, cast(JsonObject, content))
@@ -271,10 +271,10 @@ def hidden_members(content: Content) -> JsonObject | None:
 
 
 def _check_members(kind: str, content: JsonObject) -> None:
-    """Refuse what a dict has and its type has not: it would be forgotten without a word.
+    """Refuse unknown members of a dict: they would be dropped silently.
 
-    A role is looked at here and not in the class: `DialogueContent` is for those who mean an
-    unusual one, a dict is where it is misspelt.
+    The role is checked for dicts only, where it is often misspelt. `DialogueContent` accepts any
+    role, for callers who need an unusual one.
     """
     fields = FIELDS[kind]
     for key in content:
@@ -293,7 +293,7 @@ def _check_members(kind: str, content: JsonObject) -> None:
 
 
 def _check_fields(content: Any) -> None:
-    """A class is as good as the dict it stands for; its fields are looked at in the same way."""
+    """Check the fields of a class in the same way as those of a dict."""
     kind = f"{content_type(content)} content"
     check_json(kind, content)
     try:
@@ -303,7 +303,7 @@ def _check_fields(content: Any) -> None:
 
 
 def extract_text_from_content(content: Content | JsonObject) -> str:
-    """What a person would read of it, whatever its type."""
+    """The text of a content, whatever its type."""
     match read_content(content):
         case CustomContent() as custom:
             return _custom_text(custom)
@@ -320,7 +320,7 @@ def extract_text_from_content(content: Content | JsonObject) -> str:
 
 
 def to_message(content: Content) -> Message:
-    """How the model is told this content."""
+    """The message that a model is sent for this content."""
     if type(content) is DialogueContent:
         return Message(content.role, (Text(content.text),), content.name)
     if isinstance(content, CustomContent):
@@ -360,7 +360,7 @@ def _custom_text(content: CustomContent) -> str:
 
 
 def _tool_message(content: ToolIOContent, role: str) -> Message:
-    """A call is the model's own words, so it alone leaves the table's role."""
+    """A tool call or result. A call is written by the model, so its role is `assistant`."""
     assert content.call_id is not None
     if content.direction == "call":
         payload = content.payload
@@ -372,7 +372,7 @@ def _tool_message(content: ToolIOContent, role: str) -> Message:
 
 
 def _session_text(content: SessionContent) -> str:
-    """The summary, then its lists, each under a line that names it."""
+    """The summary, then its lists, each under a heading."""
     lists = (
         ("Decisions", content.decisions),
         ("Failed approaches", content.failed_approaches),
@@ -389,4 +389,4 @@ def _json(value: Any) -> str:
     try:
         return canonical(value).decode()
     except TypeError as error:
-        raise ThreadError(f"the payload cannot be said as JSON: {error}") from None
+        raise ThreadError(f"the payload cannot be written as JSON: {error}") from None

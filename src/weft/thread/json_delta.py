@@ -1,11 +1,11 @@
-"""A JSON text as pieces: runs of a text that is known already, and the words that only it has.
+"""A JSON text as pieces: runs of known bytes, and text that is only in this one.
 
-A client says its whole conversation in every request, and most of it was in the request before,
-or is a message that the thread has. So a body is said as places in those (`[start, length]` in one
-pool of known bytes) with what is new between them.
+A client repeats its whole conversation in every request, and most of it was in the previous
+request, or is a message of the thread. So a body is stored as positions (`[start, length]`) in one
+pool of known bytes, with the new text between them.
 
-A body is cut at the quotes of its strings and nowhere else. A string is taken from the pool whole
-or written out whole: whoever looks for a text in what was written out, to erase it, finds it.
+A body is cut only at the quotes of its strings: a string is copied whole or written whole. So a
+search for a text to erase finds it in what was written.
 """
 
 import re
@@ -13,25 +13,25 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 
 SHORTEST = 24
-"""Bytes from which on a string is worth looking for: naming a place takes about half as many."""
+"""Shorter strings are not looked up: a reference needs about half as many bytes."""
 
 BACKSLASH = ord("\\")
 
 Piece = str | list[int]
-"""What only this text says, or where the pool says it: `[start, length]`."""
+"""New text, or a reference into the pool: `[start, length]`."""
 
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[^"]++', re.DOTALL)
 
 
 def make_pool(before: bytes, known: Iterable[bytes]) -> bytes:
-    """All that pieces may be taken from: the text before this one, then everything else."""
+    """The bytes that pieces refer to: the previous text, then everything else."""
     return b"\n".join((before, *known))
 
 
 def cut(body: bytes, before: bytes, known: Sequence[bytes], value: bytes = b"") -> list[Piece]:
-    """The body in as few words of its own as may be.
+    """The body as pieces, with as little new text as possible.
 
-    `value` is a JSON value of the body that is known as well, last in the pool.
+    `value` is a JSON value of the body that is appended to the pool.
     """
     start = _outside(body, _same_start(body, before))
     tokens = _tokens(body, start, len(body) - _same_end(body, before, start))
@@ -43,16 +43,16 @@ def cut(body: bytes, before: bytes, known: Sequence[bytes], value: bytes = b"") 
     if at < 0:
         _cut_middle(tokens, pool, find, pieces)
     else:
-        behind = at + len(value)
+        end = at + len(value)
         _cut_middle(_tokens(body[start:at], 0, at - start), pool, find, pieces)
         pieces.copy(len(pool) + 1, len(value))
-        _cut_middle(_tokens(body[behind:stop], 0, stop - behind), pool, find, pieces)
+        _cut_middle(_tokens(body[end:stop], 0, stop - end), pool, find, pieces)
     pieces.copy(len(before) - (len(body) - stop), len(body) - stop)
     return pieces.close()
 
 
 def join(pieces: Iterable[Piece], pool: bytes) -> bytes:
-    """The text that these are the pieces of."""
+    """The text that these pieces make up."""
     return b"".join(
         piece.encode() if isinstance(piece, str) else pool[piece[0] : piece[0] + piece[1]]
         for piece in pieces
@@ -60,52 +60,52 @@ def join(pieces: Iterable[Piece], pool: bytes) -> bytes:
 
 
 class _Pieces:
-    """Pieces in the making: words wait until the next run is certain."""
+    """Collects pieces; new text is buffered until the next reference."""
 
     def __init__(self) -> None:
         self._done: list[Piece] = []
-        self._words: list[bytes] = []
+        self._text: list[bytes] = []
 
     def copy(self, start: int, length: int) -> None:
         if length:
             self._flush()
             self._done.append([start, length])
 
-    def write(self, words: bytes) -> None:
-        self._words.append(words)
+    def write(self, text: bytes) -> None:
+        self._text.append(text)
 
     def close(self) -> list[Piece]:
         self._flush()
         return self._done
 
     def _flush(self) -> None:
-        if self._words:
-            self._done.append(b"".join(self._words).decode())
-            self._words.clear()
+        if self._text:
+            self._done.append(b"".join(self._text).decode())
+            self._text.clear()
 
 
 def _cut_middle(
     tokens: Sequence[bytes], pool: bytes, find: Callable[[bytes], int | None], pieces: _Pieces
 ) -> None:
-    place = 0
-    while place < len(tokens):
-        token = tokens[place]
+    position = 0
+    while position < len(tokens):
+        token = tokens[position]
         at = find(token) if len(token) >= SHORTEST else None
-        place += 1
+        position += 1
         if at is None:
             pieces.write(token)
             continue
         end = at + len(token)
-        while place < len(tokens) and pool.startswith(tokens[place], end):
-            end += len(tokens[place])
-            place += 1
+        while position < len(tokens) and pool.startswith(tokens[position], end):
+            end += len(tokens[position])
+            position += 1
         pieces.copy(at, end - at)
 
 
 def _finder(before: bytes, known: Sequence[bytes]) -> Callable[[bytes], int | None]:
-    """Where in the pool a string stands; what is nearer to the body's end is asked first.
+    """A lookup of strings in the pool; newer texts come first.
 
-    The text before is read only when something is missing that is in none of the others.
+    The previous text is indexed only when a string is in none of the others.
     """
     indexes: list[dict[bytes, int]] = []
     texts = [(b"\n".join(known), len(before) + 1), (before, 0)]
@@ -123,7 +123,7 @@ def _finder(before: bytes, known: Sequence[bytes]) -> Callable[[bytes], int | No
 
 
 def _index(text: bytes, offset: int) -> dict[bytes, int]:
-    """The places of all strings that are worth naming."""
+    """The positions of all strings that are long enough."""
     tokens = _tokens(text, 0, len(text))
     starts = accumulate(map(len, tokens), initial=offset)
     pairs = zip(tokens, starts, strict=False)
@@ -131,43 +131,43 @@ def _index(text: bytes, offset: int) -> dict[bytes, int]:
 
 
 def _tokens(text: bytes, start: int, stop: int) -> list[bytes]:
-    """Strings with their quotes and what stands between them, from `start` until `stop` is passed.
+    """Strings with their quotes, and what is between them, from `start` until past `stop`.
 
-    No byte is left out: what is no JSON to its end is one token.
+    No byte is lost: if the rest is not JSON, it is one token.
     """
     tokens: list[bytes] = []
     if stop == len(text):
         tokens = _TOKEN.findall(text, start)
         return tokens if start + sum(map(len, tokens)) == stop else [text[start:]]
     while start < stop:
-        found = _TOKEN.match(text, start)
-        if found is None:
+        match = _TOKEN.match(text, start)
+        if match is None:
             return [*tokens, text[start:]]
-        tokens.append(found[0])
-        start = found.end()
+        tokens.append(match[0])
+        start = match.end()
     return tokens
 
 
-def _outside(text: bytes, place: int) -> int:
-    """The place, or the beginning of the string that it is in."""
-    start = text[:place].replace(b"\\\\", b"")  # what is left of backslashes escapes something
+def _outside(text: bytes, position: int) -> int:
+    """The position, or the start of the string that it is inside of."""
+    start = text[:position].replace(b"\\\\", b"")  # the remaining backslashes escape something
     if (start.count(b'"') - start.count(b'\\"')) % 2 == 0:
-        return place
-    place = text.rindex(b'"', 0, place)
-    while _is_escaped(text, place):
-        place = text.rindex(b'"', 0, place)
-    return place
+        return position
+    position = text.rindex(b'"', 0, position)
+    while _is_escaped(text, position):
+        position = text.rindex(b'"', 0, position)
+    return position
 
 
-def _is_escaped(text: bytes, place: int) -> bool:
-    first = place
+def _is_escaped(text: bytes, position: int) -> bool:
+    first = position
     while first and text[first - 1] == BACKSLASH:
         first -= 1
-    return (place - first) % 2 == 1
+    return (position - first) % 2 == 1
 
 
 def _same_start(one: bytes, other: bytes) -> int:
-    """How many bytes both begin with, found by halves: a comparison of slices is nearly free."""
+    """The length of the common prefix, by bisection: comparing slices is nearly free."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -179,7 +179,7 @@ def _same_start(one: bytes, other: bytes) -> int:
 
 
 def _same_end(one: bytes, other: bytes, start: int) -> int:
-    """How many bytes both end with, without those before `start`."""
+    """The length of the common suffix, not reaching before `start`."""
     low, high = 0, min(len(one), len(other)) - start
     while low < high:
         middle = (low + high + 1) // 2

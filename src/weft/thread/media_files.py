@@ -1,8 +1,8 @@
-"""Files as parts of a message: what a path holds is found by its first bytes, then by its name.
+"""Files as blocks of a message. The type is detected from the first bytes, then from the name.
 
-The name alone is not trusted: a vendor refuses a whole request for one picture of another type than
-it was said to be. What no vendor reads (archives, videos, office documents) is refused here, where
-the message can still name the file.
+The name alone is not trusted: vendors refuse a whole request if one image has a wrong type. Files
+that no vendor reads (archives, videos, office documents) are refused here, while the error can
+still name the file.
 """
 
 from base64 import b64encode
@@ -15,10 +15,10 @@ from weft.model import Audio, File, Image, Inline
 
 Media = Image | File | Audio
 Attachment = str | Path | Media
-"""A file's path, or a block that is one already."""
+"""The path of a file, or a media block."""
 
 MAX_BYTES = 20 * 1024 * 1024
-"""The largest file that is attached: what the strictest vendor takes in one request."""
+"""The largest file: the limit of the strictest vendor for one request."""
 
 SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -40,7 +40,7 @@ SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\xff\xf9", "audio/aac"),
     (0, b"FORM", "audio/aiff"),
 )
-"""Where in a file which bytes mean which type."""
+"""Offset, bytes and type."""
 
 RIFF = ("image/webp", "audio/wav")
 BY_NAME = {
@@ -66,40 +66,40 @@ KNOWN = (
 )
 
 
-def read_attachments(given: Any) -> tuple[Media, ...]:
-    """The blocks of what is attached, in order; raises `WrongValue` naming the one that is wrong.
+def read_attachments(value: Any) -> tuple[Media, ...]:
+    """The blocks of the attached files, in order; raises `WrongValue` with the wrong item.
 
-    A path alone is taken for a list of one.
+    A single path counts as a list of one.
     """
-    if given is None:
+    if value is None:
         return ()
-    if isinstance(given, str | Path | Image | File | Audio):
-        given = (given,)
-    if not isinstance(given, Iterable):
-        wrong = f"must be a list of paths, not {type(given).__name__}"
+    if isinstance(value, str | Path | Image | File | Audio):
+        value = (value,)
+    if not isinstance(value, Iterable):
+        wrong = f"must be a list of paths, not {type(value).__name__}"
         raise WrongValue("attach", wrong)
-    items = list(cast(Iterable[Any], given))
+    items = list(cast(Iterable[Any], value))
     return tuple(_read_attachment(f"attach[{n}]", item) for n, item in enumerate(items))
 
 
-def _read_attachment(field: str, given: Any) -> Media:
-    if isinstance(given, Image | File | Audio):
-        return given
-    if not isinstance(given, str | Path):
-        raise WrongValue(field, f"must be a path, not {type(given).__name__}")
-    if "://" in str(given):
+def _read_attachment(field: str, value: Any) -> Media:
+    if isinstance(value, Image | File | Audio):
+        return value
+    if not isinstance(value, str | Path):
+        raise WrongValue(field, f"must be a path, not {type(value).__name__}")
+    if "://" in str(value):
         hint = "weft.model.Image(Url(...)) names what a vendor fetches itself"
-        raise WrongValue(field, f"{str(given)!r} is an address, not a file; {hint}")
-    path = Path(given).expanduser()
+        raise WrongValue(field, f"{str(value)!r} is an address, not a file; {hint}")
+    path = Path(value).expanduser()
     data = _read_file(field, path)
     media = find_type(path.name, data)
     if media is None:
         raise WrongValue(
-            field, f"{str(path)!r} is of a type that no model reads; known are {KNOWN}"
+            field, f"{str(path)!r} has a type that no model reads; supported are {KNOWN}"
         )
     named = BY_NAME.get(path.suffix.lower())
     if media == TEXT and named is not None:
-        raise WrongValue(field, f"{str(path)!r} is no {named}: it holds text")
+        raise WrongValue(field, f"{str(path)!r} is not {named}: it contains text")
     source = Inline(b64encode(data).decode(), media)
     kind = media.partition("/")[0]
     if kind == "image":
@@ -108,26 +108,26 @@ def _read_attachment(field: str, given: Any) -> Media:
 
 
 def find_type(name: str, data: bytes) -> str | None:
-    """The media type of a file; `None` where it is of none that models read."""
+    """The media type of a file; `None` if no model reads it."""
     for offset, mark, media in SIGNATURES:
         if data[offset : offset + len(mark)] == mark and _is_whole(media, data):
             return media
     if is_text(data):
         return TEXT
-    # Audio may begin with anything: a name is the better witness for it.
+    # Audio files can start with any bytes, so for them the name decides.
     named = BY_NAME.get(Path(name).suffix.lower())
     return named if named is not None and named.startswith("audio/") else None
 
 
 def _is_whole(media: str, data: bytes) -> bool:
-    """Whether the other half of a type's mark is there too."""
+    """Whether the second part of a two-part signature matches too."""
     if media == "audio/aiff":
         return data[8:12] in (b"AIFF", b"AIFC")
     return media not in RIFF or data[:4] == b"RIFF"
 
 
 def is_text(data: bytes) -> bool:
-    """Whether these bytes are text that a model can be shown."""
+    """Whether these bytes are UTF-8 text."""
     if b"\0" in data:
         return False
     try:

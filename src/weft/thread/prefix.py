@@ -1,4 +1,4 @@
-"""Where a stateless request belongs: the longest beginning of it that some thread already holds."""
+"""Find the thread that a stateless request continues, by its longest known prefix."""
 
 from collections.abc import Sequence
 
@@ -13,10 +13,10 @@ Chains = dict[bytes, int]
 
 
 class Prefix(Struct, frozen=True):
-    """A known beginning: `length` messages of the request are what `commit` compiles to.
+    """A known prefix: the first `length` messages of the request are what `commit` compiles to.
 
-    `branch` is one whose head the commit is; where it is none's head, the nearest branch that
-    went on from it, and a continuation from here is a fork.
+    `branch` is a branch with this commit as its head. If there is none, it is a branch that
+    contains the commit, and continuing from here means a fork.
     """
 
     thread: str
@@ -36,22 +36,22 @@ def find_prefix(store: Store, scope: str, messages: Sequence[Message]) -> Prefix
     if not matches:
         return None
     longest = max(lengths[match.chain] for match in matches)
-    found = [match for match in matches if lengths[match.chain] == longest]
-    for match in found:  # newest first; a branch's head needs no fork
+    best = [match for match in matches if lengths[match.chain] == longest]
+    for match in best:  # newest first; the head of a branch needs no fork
         for branch, head in read_branches(store, match.thread).items():
             if head == match.commit:
                 return Prefix(match.thread, branch, match.commit, longest, True)
-    for match in found:
+    for match in best:
         branch = _branch_through(store, match.thread, match.commit)
         if branch is not None:
             return Prefix(match.thread, branch, match.commit, longest, False)
-    record = store.read_thread(found[0].thread)
+    record = store.read_thread(best[0].thread)
     branch = "main" if record is None else record.head
-    return Prefix(found[0].thread, branch, found[0].commit, longest, False)
+    return Prefix(best[0].thread, branch, best[0].commit, longest, False)
 
 
 def _branch_through(store: Store, thread: str, commit: Id) -> str | None:
-    """A branch whose chain of first parents has this commit."""
+    """A branch with this commit on its first-parent chain."""
     (node,) = store.read_nodes(thread, [commit])
     for branch, head in read_branches(store, thread).items():
         steps = store.walk(thread, head, after=node.depth - 1)

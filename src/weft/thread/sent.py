@@ -1,10 +1,10 @@
-"""What a model was sent, kept as its recipe and made again when somebody asks.
+"""What a model was sent: stored as a recipe or as a difference, and rebuilt on request.
 
-A thread compiles to the same messages for ever, and a codec writes the same bytes for the same
-messages. So where a caller hands back what a compiled thread wrote for it, the answer's commit
-keeps no copy of its request: only the commit that was compiled, the vendor, model and policies,
-the version of the catalogue, and a hash to prove the result. Where whole bodies leave by our own
-hands (the gateway, the agent) the answer carries an imprint of their bytes instead.
+- If the caller passes back what `to_*_params` returned, the answer's commit stores a *receipt*: the
+  compiled commit, vendor, model and policies, the version of the catalogue, and a hash. Compiling
+  is deterministic and so are the codecs, so the same bytes can be written again.
+- If the bytes were sent by Weft itself (gateway, agent), the commit stores a difference to known
+  bytes instead (`sent_body`).
 """
 
 import json
@@ -38,11 +38,11 @@ from .sent_body import (
 )
 
 RECORD = "sent"
-"""Under which name an answer's metadata has its receipt."""
+"""The member of an answer's metadata that holds its receipt."""
 
 
 class Receipt(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Enough to make a request again: the recipe, what the caller added, and the proof."""
+    """What is needed to rebuild a request: the recipe, the caller's own members, and a hash."""
 
     recipe: Recipe
     catalog: str
@@ -54,34 +54,34 @@ class Receipt(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Sent(Struct, frozen=True):
-    """The bytes of a request, made again and proven equal."""
+    """The bytes of a request, rebuilt and verified by their hash."""
 
     body: bytes
     receipt: Receipt | SentBodyDelta
 
     def to_dict(self) -> JsonObject:
-        """What is known of it; the body as a value, or as words where it is no JSON."""
+        """The receipt, and the body as JSON, or as text if it is not JSON."""
         try:
-            body = json.loads(self.body)  # numbers of any length, and whatever else was let through
+            body = json.loads(self.body)  # unlike orjson, it reads numbers of any length
         except (ValueError, RecursionError):
             body = self.body.decode()
         return {"receipt": self.receipt.to_dict(), "body": body}
 
 
 Sending = VendorParams | SentRequest | SentBodyDelta
-"""What an answer was given to: as a thread wrote it, as it left, or as it is to be kept."""
+"""The request of an answer: as a thread wrote it, as it was sent, or as it is stored."""
 
 
 def sent_entries(
     handle: Handle, metadata: JsonObject | None, sent: Sending | None
 ) -> tuple[JsonObject | None, tuple[Message, ...]]:
-    """The metadata of an answer and what rides along with it, for `sent` to be made again."""
+    """The metadata and the attachments with which an answer's request is stored."""
     match sent:
         case None:
             return metadata, ()
         case SentRequest():
-            imprint = encode_sent_body(handle.store, handle.name, sent, handle.bodies)
-            return metadata, sent_body_entries(imprint)
+            delta = encode_sent_body(handle.store, handle.name, sent, handle.bodies)
+            return metadata, sent_body_entries(delta)
         case SentBodyDelta():
             return metadata, sent_body_entries(sent)
         case _:
@@ -89,8 +89,8 @@ def sent_entries(
 
 
 def _store_receipt(receipt: Receipt) -> JsonObject:
-    """The receipt for a commit's metadata, whose members are sorted. Tools and the caller's own
-    members are JSON text there: the order of a schema's properties is part of what was sent."""
+    """The receipt as metadata. Metadata is stored with sorted members, but the order of a schema's
+    properties is part of the request. So tools and the caller's members are stored as JSON text."""
     stored: JsonObject = msgspec.to_builtins(receipt)
     if "tools" in stored["recipe"]:
         stored["recipe"]["tools"] = orjson.dumps(stored["recipe"]["tools"]).decode()
@@ -100,7 +100,7 @@ def _store_receipt(receipt: Receipt) -> JsonObject:
 
 
 def _read_receipt(stored: Any) -> Receipt:
-    """The receipt of a commit's metadata, in either form: members were not always JSON text."""
+    """The receipt in a commit's metadata. Older commits do not have JSON text in it."""
     match stored:
         case {"recipe": {"tools": str(tools), **recipe}, **rest}:
             stored = {**rest, "recipe": {**recipe, "tools": _parsed(tools)}}
@@ -118,71 +118,71 @@ def _parsed(text: str) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise ThreadError(f"its record is damaged: {error}") from None
+        raise ThreadError(f"its receipt is damaged: {error}") from None
 
 
 def write_receipt(params: VendorParams) -> Receipt:
-    """The receipt of a request; what the caller put in beside what was compiled is kept whole."""
+    """The receipt of a request, with the members that the caller added to it."""
     if params.recipe is None:
-        raise ThreadError("only what a compiled thread wrote can be recorded as sent")
+        raise ThreadError("`sent` must come from to_*_params(), or be a SentRequest")
     extra = {key: value for key, value in params.items() if key not in params.written}
     hash = hash_body(orjson.dumps({**params, **extra}))
     return Receipt(recipe=params.recipe, catalog=catalog_version(), hash=hash, extra=extra)
 
 
 def show_sent(handle: Handle, info: CommitInfo, compile: Callable[..., CompiledContext]) -> Sent:
-    """The request that this answer was given to; raises `ThreadError` where it cannot be proven."""
+    """The request of this answer; raises `ThreadError` if it cannot be rebuilt exactly."""
     try:
-        for step in _said_by(handle, info):
+        for step in _commits_of_answer(handle, info):
             record = (decode_body(step).metadata or {}).get(RECORD)
             if record is not None:
                 return _follow(handle, _read_receipt(record), compile)
-            imprint = read_sent_body(step)
-            if imprint is not None:
-                return Sent(rebuild_sent_body(handle.store, handle.name, step), imprint)
+            delta = read_sent_body(step)
+            if delta is not None:
+                return Sent(rebuild_sent_body(handle.store, handle.name, step), delta)
             lost = describe_loss(handle.store, [step])
-            if lost is not None and len(step.contents) > 1:  # something did ride along with it
+            if lost is not None and len(step.contents) > 1:  # it had an attachment
                 raise ThreadError(lost)
     except (ThreadError, msgspec.ValidationError) as error:
-        raise ThreadError(f"what {info.id[:12]} was sent cannot be made again: {error}") from None
-    raise ThreadError(f"{info.id[:12]} has no record of what was sent")
+        raise ThreadError(f"the request of {info.id[:12]} cannot be rebuilt: {error}") from None
+    raise ThreadError(f"{info.id[:12]} has no record of its request")
 
 
-def _said_by(handle: Handle, info: CommitInfo) -> list[Step]:
-    """The commit, and the one where its line was first said, if a rebase or a pick brought it."""
-    found = handle.store.read_commits(handle.name, [bytes.fromhex(info.id)])
-    op = decode_body(found[0]).op
+def _commits_of_answer(handle: Handle, info: CommitInfo) -> list[Step]:
+    """The commit, and the original commit of its message, if it was rebased or picked."""
+    steps = handle.store.read_commits(handle.name, [bytes.fromhex(info.id)])
+    op = decode_body(steps[0]).op
     if not isinstance(op, Append) or op.slot is None or RECORD in info.metadata:
-        return found
-    first = handle.store.read_commits(handle.name, [op.slot])
-    if not first:
-        raise ThreadError(f"commit {op.slot.hex()[:12]}, where it was first said, is gone")
-    return found + first
+        return steps
+    original = handle.store.read_commits(handle.name, [op.slot])
+    if not original:
+        raise ThreadError(f"the original commit {op.slot.hex()[:12]} is gone")
+    return steps + original
 
 
 def _follow(handle: Handle, receipt: Receipt, compile: Callable[..., CompiledContext]) -> Sent:
-    """What a recipe makes of the thread now, if it is what it made then."""
+    """Rebuild a request from its recipe; raises if the result is not the same."""
     recipe = receipt.recipe
     try:
         context = compile(recipe.head, last=recipe.last, reasoning=recipe.reasoning)
     except NotFound:
-        raise ThreadError(
-            f"commit {(recipe.head or '')[:12]}, which it speaks of, is gone"
-        ) from None
+        raise ThreadError(f"its commit {(recipe.head or '')[:12]} is gone") from None
     body = orjson.dumps({**context.follow(recipe), **receipt.extra})
     if hash_body(body) == receipt.hash:
         return Sent(body, receipt)
     head = None if recipe.head is None else bytes.fromhex(recipe.head)
     steps = [] if head is None else handle.store.walk(handle.name, head)
     now = catalog_version()
-    moved = None if now == receipt.catalog else f"the catalogue was {receipt.catalog}, it is {now}"
+    changed = (
+        None if now == receipt.catalog else f"the catalogue was {receipt.catalog}, now it is {now}"
+    )
     raise ThreadError(
         describe_loss(handle.store, steps)
-        or moved
-        or "it was changed before it left, or is written in another way by this version"
+        or changed
+        or "it was changed before it was sent, or this version writes it differently"
     )
 
 
 def catalog_version() -> str:
-    """A short name for what is known of models; it changes with every row."""
+    """A short hash of the model catalogue."""
     return object_id("catalog", msgspec.json.encode(load_catalog().rows)).hex()[:12]

@@ -1,17 +1,18 @@
-"""What left for a model, byte by byte, kept beside its answer as pieces.
+"""Sent request bodies, stored byte by byte as a difference to bytes that are already stored.
 
-A client's body cannot be written again from the thread: its spacing, its order of members, its
-parameters and cache marks are its own. So the answer's commit carries an *imprint*: the body's
-pieces (`pieces.py`), taken from the body that the answer before was given to and from all that
-was committed since, with a hash to prove the result. A turn so costs what is new in it.
+A client's body cannot be written again from the thread: its spacing, order of members, parameters
+and cache marks are its own. So the answer's commit stores a `SentBodyDelta`: the body as pieces
+(`json_delta`) of the previous body and of everything committed since, with a hash of the result. So
+a turn costs only what is new in it.
 
-The imprint rides along as an attachment, an entry that no model is shown: ids cover it, an archive
-carries it, `fsck` checks it, `gc` keeps it as long as its commit, and `forget` cleans it. What it
-is taken from are stored bytes alone, so neither the catalogue nor a codec has a say in it. Tools
-that no body before has are an attachment of their own: the same in every thread, kept once.
+The delta is stored as an attachment, an entry that no model sees. Ids cover it, archives contain
+it, `fsck` checks it, `gc` keeps it as long as its commit, and `forget` erases texts in it. It
+refers to stored bytes only, so it does not depend on the catalogue or the codecs. Tools that no
+earlier body has are an attachment of their own, because they are the same in every thread and are
+stored once.
 
-Bodies stand on each other in a chain. It begins anew after so many turns that making a body again
-stays quick, and so few times that all beginnings together stay in proportion to the thread.
+Bodies refer to each other in a chain. A chain starts anew after some turns, so that rebuilding a
+body stays fast, but rarely enough that all starts together stay small compared to the thread.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,23 +34,23 @@ from .source_lines import ATTACHMENT
 FORMAT = "sent"
 FRAME = "sent-tools"
 NEARBY = (4, 32, 256)
-"""How many of the newest commits to look through for the answer before."""
+"""How many of the newest commits to search for the previous answer."""
 
 LINKS = 64
 BYTES_PER_LINK = 4096
-"""A chain may be this long, and longer by one for each so many bytes of its body."""
+"""The maximum length of a chain, and one more for each this many bytes of its body."""
 
-DIFFERS = "what it is made of is not the same any more"
-WORDY = 2048
-"""Bytes of its own from which on a body's tools are worth an entry."""
+DIFFERS = "the bytes that it refers to have changed"
+TOOLS_WORTH_STORING = 2048
+"""If a body has more bytes of its own than this, its tools may get an entry of their own."""
 
-REMEMBERED = 32 * 1024 * 1024
-LEAST = 4096
-"""What a small body costs in memory at least: the serialiser leaves spare room behind it."""
+CACHE_BYTES = 32 * 1024 * 1024
+MIN_BODY = 4096
+"""The memory that a small body uses at least: the serialiser over-allocates."""
 
 
 class SentRequest(Struct, frozen=True):
-    """A request as it leaves: its bytes, whom they are for, and the commit that they speak of."""
+    """A request that was sent: its bytes, protocol and model, and the commit that it contains."""
 
     body: bytes
     protocol: str
@@ -58,11 +59,11 @@ class SentRequest(Struct, frozen=True):
 
 
 class SentBodyDelta(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How the bytes of a request are put together again.
+    """How to rebuild the bytes of a request.
 
-    `base` is the answer whose request it goes on from, `link` its place in that chain, `tools` what
-    it says of them where it is the first. There are no `pieces` where words in it were forgotten:
-    they must not come back by this door.
+    `base` is the answer whose request it refers to, `link` its position in that chain, and `tools`
+    the tools, if this is the first body with them. There are no `pieces` if a text in the request
+    was forgotten: it must not be stored again.
     """
 
     head: str | None
@@ -76,17 +77,14 @@ class SentBodyDelta(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tools: str | None = None
 
     def to_dict(self) -> JsonObject:
-        """What is told of it; its pieces mean nothing by themselves."""
+        """The delta as JSON, without the pieces, which mean nothing by themselves."""
         return msgspec.to_builtins(structs.replace(self, pieces=None, tools=None))
 
 
 class Bodies:
-    """The bodies that left last, by their hashes; the oldest go when they get too large.
+    """A cache of the bodies that were sent last, by hash; may be used from any thread."""
 
-    May be used from any thread.
-    """
-
-    def __init__(self, limit: int = REMEMBERED) -> None:
+    def __init__(self, limit: int = CACHE_BYTES) -> None:
         self._limit = limit
         self._size = 0
         self._bodies: dict[str, bytes] = {}
@@ -98,39 +96,39 @@ class Bodies:
     def put(self, hash: str, body: bytes) -> None:
         with self._lock:
             if self._bodies.pop(hash, None) is None:
-                self._size += max(len(body), LEAST)
+                self._size += max(len(body), MIN_BODY)
             self._bodies[hash] = body
             while self._size > self._limit and len(self._bodies) > 1:
-                self._size -= max(len(self._bodies.pop(next(iter(self._bodies)))), LEAST)
+                self._size -= max(len(self._bodies.pop(next(iter(self._bodies)))), MIN_BODY)
 
 
 def encode_sent_body(
-    store: Store, thread: str, letter: SentRequest, bodies: Bodies
+    store: Store, thread: str, request: SentRequest, bodies: Bodies
 ) -> SentBodyDelta:
-    """The imprint of a request that leaves now; writes nothing.
+    """The delta of a request that is being sent; writes nothing.
 
-    Raises `WrongValue` for bytes that are no words.
+    Raises `WrongValue` if the bytes are not UTF-8.
     """
-    hash = hash_body(letter.body)
-    head = None if letter.head is None else bytes.fromhex(letter.head)
+    hash = hash_body(request.body)
+    head = None if request.head is None else bytes.fromhex(request.head)
     base = None if head is None else _find_base(store, thread, head, bodies)
     steps = _since(store, thread, head, None) if base is None else base.steps
-    bodies.put(hash, letter.body)
-    taken = SentBodyDelta(
-        head=letter.head,
-        protocol=letter.protocol,
-        model=letter.model,
+    bodies.put(hash, request.body)
+    delta = SentBodyDelta(
+        head=request.head,
+        protocol=request.protocol,
+        model=request.model,
         hash=hash,
-        size=len(letter.body),
+        size=len(request.body),
     )
     if describe_loss(store, steps) is not None:
-        return taken
+        return delta
     try:
-        pieces, tools = _cut(letter.body, b"" if base is None else base.body, _known(steps))
+        pieces, tools = _cut(request.body, b"" if base is None else base.body, _known(steps))
     except UnicodeDecodeError as error:
         raise WrongValue("sent", f"must be UTF-8: {error}") from None
     return structs.replace(
-        taken,
+        delta,
         base=None if base is None else steps[0].commit.id.hex(),
         link=0 if base is None else base.link + 1,
         pieces=pieces,
@@ -141,16 +139,16 @@ def encode_sent_body(
 def rebuild_sent_body(
     store: Store, thread: str, answer: Step, bodies: Bodies | None = None
 ) -> bytes:
-    """The body that an answer's imprint is of, proven by its hash.
+    """The body of an answer's request, verified by its hash.
 
-    Raises `ThreadError` that says why it cannot be made.
+    Raises `ThreadError` with the reason if it cannot be rebuilt.
     """
     links = [answer]
     pools: list[list[Step]] = []
     try:
-        imprint = _must_read(answer)
+        delta = _must_read(answer)
         body = _assemble(store, thread, links, pools, bodies)
-        if hash_body(body) == imprint.hash:
+        if hash_body(body) == delta.hash:
             return body
         why = DIFFERS
     except (ThreadError, Damaged) as error:
@@ -161,56 +159,56 @@ def rebuild_sent_body(
 def _assemble(
     store: Store, thread: str, links: list[Step], pools: list[list[Step]], bodies: Bodies | None
 ) -> bytes:
-    """The body behind a chain that begins with `links`; what it is made of is left in the lists."""
+    """The body at the end of a chain; fills `links` and `pools` with the commits that were used."""
     body: bytes | None = None
     chain: list[SentBodyDelta] = []
     while body is None:
-        imprint = _must_read(links[-1])
-        body = None if bodies is None or not chain else bodies.get(imprint.hash)
+        delta = _must_read(links[-1])
+        body = None if bodies is None or not chain else bodies.get(delta.hash)
         if body is not None:
             break
-        chain.append(imprint)
-        base = None if imprint.base is None else _read_base(store, thread, imprint.base)
-        head = None if imprint.head is None else bytes.fromhex(imprint.head)
+        chain.append(delta)
+        base = None if delta.base is None else _read_base(store, thread, delta.base)
+        head = None if delta.head is None else bytes.fromhex(delta.head)
         pools.append(_since(store, thread, head, base))
         if base is None:
             body = b""
         else:
             links.append(base)
-    for imprint, steps in zip(reversed(chain), reversed(pools), strict=True):
-        if imprint.pieces is None:
+    for delta, steps in zip(reversed(chain), reversed(pools), strict=True):
+        if delta.pieces is None:
             raise ThreadError(
-                "words in it were forgotten before it was sent, and are not kept again"
+                "it contained a forgotten text when it was sent, so it was not stored"
             )
-        tools = [] if imprint.tools is None else [imprint.tools.encode()]
-        body = join(imprint.pieces, make_pool(body, [*_known(steps), *tools]))
+        tools = [] if delta.tools is None else [delta.tools.encode()]
+        body = join(delta.pieces, make_pool(body, [*_known(steps), *tools]))
     return body
 
 
-def sent_body_entries(imprint: SentBodyDelta) -> tuple[Message, ...]:
-    """The entries that carry an imprint beside its answer."""
-    bare = structs.replace(imprint, tools=None)
+def sent_body_entries(delta: SentBodyDelta) -> tuple[Message, ...]:
+    """The entries that store a delta with its answer."""
+    bare = structs.replace(delta, tools=None)
     record = Message(ATTACHMENT, (Opaque(FORMAT, msgspec.to_builtins(bare)),))
-    if imprint.tools is None:
+    if delta.tools is None:
         return (record,)
-    return Message(ATTACHMENT, (Opaque(FRAME, {"text": imprint.tools}),)), record
+    return Message(ATTACHMENT, (Opaque(FRAME, {"text": delta.tools}),)), record
 
 
 def read_sent_body(step: Step) -> SentBodyDelta | None:
-    """The imprint that a commit carries; raises `ThreadError` where it lost its form."""
-    raw = _carried(step, 1, FORMAT)
+    """The delta that is stored with a commit; raises `ThreadError` if it is damaged."""
+    raw = _attachment(step, 1, FORMAT)
     if raw is None:
         return None
-    frame = _carried(step, 2, FRAME)
+    frame = _attachment(step, 2, FRAME)
     try:
-        imprint = msgspec.convert(raw, SentBodyDelta)
-        return imprint if frame is None else structs.replace(imprint, tools=str(frame["text"]))
+        delta = msgspec.convert(raw, SentBodyDelta)
+        return delta if frame is None else structs.replace(delta, tools=str(frame["text"]))
     except (msgspec.ValidationError, KeyError) as error:
         raise ThreadError(f"its record cannot be read: {error}") from None
 
 
-def _carried(step: Step, place: int, format: str) -> JsonObject | None:
-    """What rides along in this format, so many places from the end."""
+def _attachment(step: Step, place: int, format: str) -> JsonObject | None:
+    """The attachment in this format at this position from the end."""
     if len(step.contents) <= place:
         return None
     message = decode_entry(step.contents[-place])
@@ -219,12 +217,12 @@ def _carried(step: Step, place: int, format: str) -> JsonObject | None:
 
 
 def hash_body(body: bytes) -> str:
-    """The proof of a body."""
+    """The hash that verifies a body."""
     return object_id("sent", body).hex()
 
 
 def describe_loss(store: Store, steps: Sequence[Step]) -> str | None:
-    """What of these commits lost its bytes, in words; `None` where all are whole."""
+    """Which of these commits lost bytes, and why; `None` if all are complete."""
     stones: dict[tuple[str, Id], Any] = store.maintenance().tombstones()
     if not stones:
         return None
@@ -232,12 +230,12 @@ def describe_loss(store: Store, steps: Sequence[Step]) -> str | None:
         for key in (("commit", step.commit.id), *(("entry", id) for id in step.commit.entries)):
             if key in stones:
                 kind, id = key
-                return f"{kind} {id.hex()[:12]}, which it is made of, was {stones[key].reason}"
+                return f"{kind} {id.hex()[:12]}, which it refers to, was {stones[key].reason}"
     return None
 
 
 class _Base(Struct, frozen=True):
-    """The body that a chain goes on from; `steps` are its answer and all commits since."""
+    """The previous body of a chain; `steps` are its answer and all commits since."""
 
     body: bytes
     link: int
@@ -245,21 +243,21 @@ class _Base(Struct, frozen=True):
 
 
 def _find_base(store: Store, thread: str, head: Id, bodies: Bodies) -> _Base | None:
-    """The nearest answer before; `None` where there is none, or a chain has to begin anew."""
+    """The previous answer; `None` if there is none, or if a new chain has to start."""
     for limit in NEARBY:
         steps = store.walk(thread, head, limit=limit)
         for place in range(len(steps) - 1, -1, -1):
             try:
-                imprint = read_sent_body(steps[place])
-                if imprint is None:
+                delta = read_sent_body(steps[place])
+                if delta is None:
                     continue
-                if imprint.pieces is None or imprint.link > LINKS + imprint.size // BYTES_PER_LINK:
+                if delta.pieces is None or delta.link > LINKS + delta.size // BYTES_PER_LINK:
                     return None
-                body = bodies.get(imprint.hash)
+                body = bodies.get(delta.hash)
                 if body is None:
                     body = rebuild_sent_body(store, thread, steps[place], bodies)
-                return _Base(body, imprint.link, steps[place:])
-            except (ThreadError, Damaged):  # that body cannot be had: this one stands by itself
+                return _Base(body, delta.link, steps[place:])
+            except (ThreadError, Damaged):  # that body cannot be rebuilt: start a new chain
                 return None
         if len(steps) < limit:
             break
@@ -269,45 +267,45 @@ def _find_base(store: Store, thread: str, head: Id, bodies: Bodies) -> _Base | N
 def _read_base(store: Store, thread: str, id: str) -> Step:
     found = store.read_commits(thread, [bytes.fromhex(id)])
     if not found:
-        raise ThreadError(f"the answer before it, {id[:12]}, is gone")
+        raise ThreadError(f"the previous answer {id[:12]} is gone")
     return found[0]
 
 
 def _must_read(step: Step) -> SentBodyDelta:
-    imprint = read_sent_body(step)
-    if imprint is None:
-        raise ThreadError(f"the answer before it, {step.commit.id.hex()[:12]}, has no record")
-    return imprint
+    delta = read_sent_body(step)
+    if delta is None:
+        raise ThreadError(f"the previous answer {step.commit.id.hex()[:12]} has no record")
+    return delta
 
 
 def _since(store: Store, thread: str, head: Id | None, base: Step | None) -> list[Step]:
-    """The commits from the answer before on, itself included, up to `head`."""
+    """The commits from the previous answer up to `head`, both included."""
     if head is None:
         return []
     steps = store.walk(thread, head, after=0 if base is None else base.depth - 1)
     if not steps:
-        raise ThreadError(f"commit {head.hex()[:12]}, which it speaks of, is gone")
+        raise ThreadError(f"its commit {head.hex()[:12]} is gone")
     return steps
 
 
 def _cut(body: bytes, before: bytes, known: Sequence[bytes]) -> tuple[list[Piece], str | None]:
-    """The pieces of a body, and its tools where the body is much shorter with them known."""
+    """The pieces of a body, and its tools if storing them apart saves much."""
     pieces = cut(body, before, known)
-    tools = _tools(body) if _words(pieces) > WORDY else None
+    tools = _tools(body) if _own_size(pieces) > TOOLS_WORTH_STORING else None
     if tools is None:
         return pieces, None
     shorter = cut(body, before, known, tools.encode())
-    saved = _words(pieces) - _words(shorter)
-    return (shorter, tools) if saved > WORDY // 2 else (pieces, None)
+    saved = _own_size(pieces) - _own_size(shorter)
+    return (shorter, tools) if saved > TOOLS_WORTH_STORING // 2 else (pieces, None)
 
 
-def _words(pieces: Iterable[Piece]) -> int:
-    """How much a body says in words of its own."""
+def _own_size(pieces: Iterable[Piece]) -> int:
+    """The characters that are only in this body."""
     return sum(len(piece) for piece in pieces if isinstance(piece, str))
 
 
 def _tools(body: bytes) -> str | None:
-    """What a body says of its tools, as it says it."""
+    """The tools of a body as JSON text."""
     try:
         members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     except msgspec.DecodeError:
@@ -316,7 +314,7 @@ def _tools(body: bytes) -> str | None:
 
 
 def _known(steps: Iterable[Step]) -> Sequence[bytes]:
-    """All bytes of these commits but what rides along with them."""
+    """All bytes of these commits, without attachments."""
     known: list[bytes] = []
     for step in steps:
         known.append(step.commit.data)

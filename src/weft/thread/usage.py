@@ -1,7 +1,7 @@
-"""Tokens as a vendor counted them: the estimate, corrected by the last report.
+"""Token counts corrected by what vendors report.
 
-A report says what everything up to a commit really came to. What is said, edited or hidden since
-then is added or taken off by estimate. Reports come with answers, or by `record_usage`.
+A report says how many tokens everything up to a commit really had. Changes after that commit are
+added or subtracted by estimate. Reports come with answers, or from `Thread.record_usage`.
 """
 
 from collections.abc import Mapping
@@ -21,31 +21,32 @@ SPELLINGS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"), "output_tokens"),
     (("promptTokenCount",), "candidatesTokenCount"),
 )
-"""How vendors name what went in and what came out; the first name must be there."""
+"""How vendors name input and output tokens; the first name must be present."""
 
 
 class Calibration(Struct, frozen=True):
-    """By how much estimates at this point are wrong, and who says so."""
+    """The error of estimates at a commit, and the report that it comes from."""
 
     correction: int
     source: str
 
 
 def read_usage(usage: Usage | Mapping[str, object]) -> Usage:
-    """A vendor's report; raises `ThreadError` where it has no known name in it."""
+    """A vendor's report; raises `ThreadError` if it has no known member."""
     if isinstance(usage, Usage):
         return usage
     for inputs, output in SPELLINGS:
         if inputs[0] in usage:
-            given = [usage.get(name) for name in inputs]
-            out = usage.get(output)
-            spent = sum(tokens for tokens in given if isinstance(tokens, int))
-            return Usage(input=spent, output=out if isinstance(out, int) else 0)
-    raise ThreadError(f"a report with {', '.join(map(str, usage)) or 'nothing'} is of no vendor")
+            counts = [usage.get(name) for name in inputs]
+            written = usage.get(output)
+            read = sum(tokens for tokens in counts if isinstance(tokens, int))
+            return Usage(input=read, output=written if isinstance(written, int) else 0)
+    members = ", ".join(map(str, usage)) or "no members"
+    raise ThreadError(f"a usage report with {members} is of no known vendor")
 
 
 def calibrate(handle: Handle, view: View) -> Calibration | None:
-    """What the nearest report before this point teaches; `None` where there is none near."""
+    """The correction from the nearest earlier report; `None` if there is none nearby."""
     if view.head is None:
         return None
     for step in reversed(handle.store.walk(handle.name, view.head, limit=NEAR)):
