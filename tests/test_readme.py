@@ -262,8 +262,8 @@ def desk(tmp_path, environ):
     return tmp_path, {**environ, **known}
 
 
-NOT_RUN = ("make ",)
-"""Lines that set up an environment of their own; the Makefile has their targets."""
+NOT_RUN = ("make ", "pip install ")
+"""Lines that set up an environment of their own: see the Makefile and tests/test_install.py."""
 
 
 @pytest.mark.parametrize("text", blocks(""))

@@ -27,7 +27,7 @@ Before = Callable[[Draft], Draft | None]
 """Called before a commit is written: raises to stop it, or returns another draft."""
 
 After = Callable[[CommitInfo], None]
-"""SummaryBatch of a commit that has landed."""
+"""Called after a commit is written."""
 
 
 class HookWarning(UserWarning):
