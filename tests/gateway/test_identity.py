@@ -3,18 +3,20 @@
 import re
 from itertools import count
 
+import msgspec
 import pytest
 
 import weft.thread
 from weft.gateway import codex_compaction
 from weft.gateway.auth import Caller
-from weft.gateway.hints import is_aside, is_retry, read_hint
-from weft.gateway.identity import is_distinctive
+from weft.gateway.hints import is_retry, is_title_request, read_hint
+from weft.gateway.identity import Continuation, is_distinctive
 from weft.gateway.records import (
     AnswerRecord,
     DigestCache,
     FailureRecord,
     RecordingContext,
+    RequestLocation,
     RequestRecord,
     find_response,
     record_answer,
@@ -76,7 +78,7 @@ class Gateway:
     def ask(self, req, *, hint=None, retry=False, exchange=None, maker=None):
         record = RequestRecord(
             exchange or f"x{next(_numbers)}", 1e9 + next(_numbers), self.scope, hint,
-            req.messages, req.tools, retry, is_aside(req),
+            req.messages, req.tools, retry, is_title_request(req),
         )  # fmt: skip
         return record_request(self.store, record, self.context, maker)
 
@@ -84,14 +86,14 @@ class Gateway:
         if isinstance(message, str):
             message = Message("assistant", (Text(message),))
         record = AnswerRecord(
-            recorded.ticket.exchange, 1e9 + next(_numbers), message, id, None, recorded.ticket
+            recorded.location.exchange, 1e9 + next(_numbers), message, id, None, recorded.location
         )
         return record_answer(self.store, record, self.context)
 
     def fail(self, recorded, partial=None):
         message = None if partial is None else Message("assistant", (Text(partial),))
         record = FailureRecord(
-            recorded.ticket.exchange, 1e9 + next(_numbers), FAILED, message, recorded.ticket
+            recorded.location.exchange, 1e9 + next(_numbers), FAILED, message, recorded.location
         )
         return record_failure(self.store, record, self.context)
 
@@ -104,16 +106,16 @@ def gateway(store):
     return Gateway(store)
 
 
-def texts(store, ticket):
-    compiled = weft.thread.open(store, ticket.thread, branch=ticket.branch).compile()
+def texts(store, location):
+    compiled = weft.thread.open(store, location.thread, branch=location.branch).compile()
     return [message.text for message in compiled.messages]
 
 
 def test_only_the_new_suffix_is_committed(store, gateway):
     gateway.turn(request("a"), "b")
-    ticket = gateway.turn(request("a", "b", "c"), "d")
-    thread = weft.thread.open(store, ticket.thread)
-    assert texts(store, ticket) == ["a", "b", "c", "d"]
+    location = gateway.turn(request("a", "b", "c"), "d")
+    thread = weft.thread.open(store, location.thread)
+    assert texts(store, location) == ["a", "b", "c", "d"]
     assert len(thread.log()) == 4
     assert len(store.threads()) == 1
 
@@ -143,7 +145,7 @@ def test_the_same_continuation_twice_is_two_branches(store, gateway):
     asked = [gateway.ask(request("a", "b", "c")) for _ in range(2)]
     tickets = [gateway.reply(recorded, f"d{n}") for n, recorded in enumerate(asked)]
     assert tickets[0].thread == tickets[1].thread
-    assert [texts(store, ticket)[-1] for ticket in tickets] == ["d0", "d1"]
+    assert [texts(store, location)[-1] for location in tickets] == ["d0", "d1"]
     assert tickets[0].branch != tickets[1].branch
 
 
@@ -192,12 +194,12 @@ def test_head_follows_the_client(store, gateway):
 def test_a_changed_setup_is_one_commit_on_the_same_branch(store, gateway):
     gateway.turn(request("a", system="one", tools=(Tool("t1"),)), "b", hint="s")
     gateway.turn(request("a", "b", "c", system="one", tools=(Tool("t1"),)), "d", hint="s")
-    ticket = gateway.turn(
+    location = gateway.turn(
         request("a", "b", "c", "d", "e", system="two", tools=(Tool("t2"),)), "f", hint="s"
     )
-    assert (ticket.thread, ticket.branch) == ("s", "main")
+    assert (location.thread, location.branch) == ("s", "main")
     thread = weft.thread.open(store, "s")
-    assert texts(store, ticket) == ["two", "a", "b", "c", "d", "e", "f"]
+    assert texts(store, location) == ["two", "a", "b", "c", "d", "e", "f"]
     assert [tool.name for tool in thread.compile().tools] == ["t2"]
     kinds = [info.kind for info in thread.log()]
     assert kinds.count("setup") == 2  # the first tools, and the change
@@ -227,9 +229,9 @@ def test_inline_system_messages_do_not_fork(store, gateway):
     ask = Request("m", (first[0], inline("one"), first[1], second[0], inline("two")))
     gateway.turn(ask, "d", hint="s")
     changed = (first[0], inline("1"), first[1], second[0], inline("two"), second[1], *said("e"))
-    ticket = gateway.turn(Request("m", changed), "f", hint="s")
-    assert (ticket.thread, ticket.branch) == ("s", "main")
-    assert texts(store, ticket) == ["a", "1", "b", "c", "two", "d", "e", "f"]
+    location = gateway.turn(Request("m", changed), "f", hint="s")
+    assert (location.thread, location.branch) == ("s", "main")
+    assert texts(store, location) == ["a", "1", "b", "c", "two", "d", "e", "f"]
 
 
 def test_a_session_keeps_its_other_conversations_beside_it(gateway):
@@ -248,9 +250,9 @@ def test_of_two_conversations_that_read_alike_the_one_with_this_setup_goes_on(ga
     first = gateway.turn(request("a", system="one"), "b", hint="s")
     second = gateway.turn(request("a", system="two"), "b", hint="s")
     assert first.thread != second.thread
-    for ticket, system in ((first, "one"), (second, "two")):
+    for location, system in ((first, "one"), (second, "two")):
         assert gateway.turn(request("a", "b", "c", system=system), "d", hint="s").thread == (
-            ticket.thread
+            location.thread
         )
 
 
@@ -281,12 +283,12 @@ def test_an_echoed_call_id_proves_the_conversation(store, gateway, hint):
     rewritten = '{"rewritten": true}' if hint else "{}"  # by a client that names its session
     echo = call(UNIQUE, arguments=rewritten)
     then = Request("m", (*request("a", system="clock 2").messages, echo, result(UNIQUE)))
-    ticket = gateway.turn(then, "done", hint=hint)
-    assert (ticket.thread, ticket.branch) == (asked.ticket.thread, asked.ticket.branch)
-    assert texts(store, ticket) == ["clock 2", "a", "", "found", "done"]
+    location = gateway.turn(then, "done", hint=hint)
+    assert (location.thread, location.branch) == (asked.location.thread, asked.location.branch)
+    assert texts(store, location) == ["clock 2", "a", "", "found", "done"]
     further = (*then.messages, *said("done", "done")[1:], *said("e"))
     last = gateway.turn(Request("m", further), "f", hint=hint)
-    assert (last.thread, last.branch) == (ticket.thread, ticket.branch)
+    assert (last.thread, last.branch) == (location.thread, location.branch)
 
 
 def test_a_new_name_becomes_an_alias_of_the_proven_conversation(gateway):
@@ -306,7 +308,7 @@ def test_a_bare_id_in_another_session_proves_nothing(store, gateway):
     stolen = Message("assistant", (Text("b"), ToolCall(UNIQUE, "look", "{}")))
     then = Request("m", (*said("mine", "b", "more"), stolen, result(UNIQUE)))
     recorded = gateway.ask(then, hint="B", maker=MAKER)
-    assert recorded.ticket.thread == "B"
+    assert recorded.location.thread == "B"
     assert recorded.answers == {}
     assert "secret" not in str(weft.thread.open(store, "B").compile().messages)
 
@@ -324,7 +326,7 @@ def test_without_a_session_the_whole_answer_must_be_echoed(gateway, stolen):
     gateway.reply(asked, thinking("secret", id=UNIQUE))
     then = Request("m", (*said("mine"), stolen, result(UNIQUE)))
     recorded = gateway.ask(then, maker=MAKER)
-    assert recorded.ticket.thread != asked.ticket.thread
+    assert recorded.location.thread != asked.location.thread
     assert recorded.answers == {}
 
 
@@ -344,7 +346,7 @@ def test_a_counter_proves_nothing(gateway):
     first = gateway.ask(request("a", system="one"))
     gateway.reply(first, call("call_0"))
     then = Request("m", (*request("a", system="two").messages, call("call_0"), result("call_0")))
-    assert gateway.turn(then, "done").thread != first.ticket.thread
+    assert gateway.turn(then, "done").thread != first.location.thread
 
 
 def test_an_id_of_two_conversations_proves_nothing(gateway):
@@ -448,33 +450,33 @@ def test_a_failed_request_that_comes_again_goes_on_in_its_thread(store, gateway,
     first = gateway.ask(request("a"), hint=hint)
     gateway.fail(first)
     second = gateway.ask(request("a"), hint=hint)
-    assert second.ticket.head == first.ticket.head
-    ticket = gateway.reply(second, "b")
-    assert (ticket.thread, ticket.branch) == (first.ticket.thread, "main")
-    assert texts(store, ticket) == ["a", "b"]
-    assert len(weft.thread.open(store, ticket.thread).attempts()) == 1
+    assert second.location.head == first.location.head
+    location = gateway.reply(second, "b")
+    assert (location.thread, location.branch) == (first.location.thread, "main")
+    assert texts(store, location) == ["a", "b"]
+    assert len(weft.thread.open(store, location.thread).attempts()) == 1
 
 
 def test_a_failed_request_is_retried_by_one_only(gateway):
     first = gateway.ask(request("a"))
     gateway.fail(first)
     gateway.reply(gateway.ask(request("a")), "b")
-    assert gateway.ask(request("a")).ticket.thread != first.ticket.thread
+    assert gateway.ask(request("a")).location.thread != first.location.thread
 
 
 def test_who_says_that_it_retries_gets_its_partial_answers_thread(gateway):
     first = gateway.ask(request("a"))
     gateway.fail(first, "some")
-    assert gateway.ask(request("a")).ticket.thread != first.ticket.thread
+    assert gateway.ask(request("a")).location.thread != first.location.thread
     gateway.fail(gateway.ask(request("z")), "some")
     again = gateway.ask(request("a"), retry=True)
-    assert again.ticket.thread == first.ticket.thread
+    assert again.location.thread == first.location.thread
 
 
 def test_after_a_failed_first_turn_the_session_stays_one_thread(store, gateway):
     gateway.fail(gateway.ask(request("a"), hint="s"))
-    ticket = gateway.turn(request("other"), "b", hint="s")
-    assert ticket.thread == "s"
+    location = gateway.turn(request("other"), "b", hint="s")
+    assert location.thread == "s"
     assert [m.text for m in weft.thread.open(store, "s").compile().messages] == ["other", "b"]
     assert gateway.turn(request("other", "b", "c"), "d", hint="s").thread == "s"
 
@@ -482,35 +484,35 @@ def test_after_a_failed_first_turn_the_session_stays_one_thread(store, gateway):
 def test_words_added_to_a_failed_turn_continue_it(store, gateway):
     gateway.fail(gateway.ask(request("a"), hint="s"))
     longer = Request("m", (*said("a"), *said("please")))
-    ticket = gateway.turn(longer, "b", hint="s")
-    assert (ticket.thread, ticket.branch) == ("s", "main")
-    assert texts(store, ticket) == ["a", "please", "b"]
+    location = gateway.turn(longer, "b", hint="s")
+    assert (location.thread, location.branch) == ("s", "main")
+    assert texts(store, location) == ["a", "please", "b"]
 
 
 def test_a_partial_answer_that_the_client_echoes_joins_the_branch(store, gateway):
     asked = gateway.ask(request("a"), hint="s")
     record = FailureRecord(
-        asked.ticket.exchange, 1e9, FAILED, thinking("secret", "half"), asked.ticket
+        asked.location.exchange, 1e9, FAILED, thinking("secret", "half"), asked.location
     )
     record_failure(store, record, gateway.context)
-    ticket = gateway.turn(request("a", "half", "go on"), "b", hint="s")
-    assert (ticket.thread, ticket.branch) == ("s", "main")
-    assert texts(store, ticket) == ["a", "half", "go on", "b"]
+    location = gateway.turn(request("a", "half", "go on"), "b", hint="s")
+    assert (location.thread, location.branch) == ("s", "main")
+    assert texts(store, location) == ["a", "half", "go on", "b"]
     messages = weft.thread.open(store, "s").compile().messages
     assert isinstance(messages[1].blocks[0], Thinking)
 
 
 def test_two_answers_to_one_request_are_two_branches(store, gateway):
     asked = [gateway.ask(request("a"), hint="s") for _ in range(2)]
-    assert asked[0].ticket.head == asked[1].ticket.head
+    assert asked[0].location.head == asked[1].location.head
     tickets = [gateway.reply(recorded, f"b{n}") for n, recorded in enumerate(asked)]
-    assert [texts(store, ticket) for ticket in tickets] == [["a", "b0"], ["a", "b1"]]
+    assert [texts(store, location) for location in tickets] == [["a", "b0"], ["a", "b1"]]
 
 
 def test_what_is_recorded_again_is_there_once(store, gateway):
     """A slow write may land after its record was replayed from the journal."""
     asked = [gateway.ask(request("a"), exchange="e1") for _ in range(2)]
-    assert asked[0].ticket == asked[1].ticket
+    assert asked[0].location == asked[1].location
     tickets = [gateway.reply(recorded, "b") for recorded in asked]
     assert tickets[0].head == tickets[1].head
     bare = AnswerRecord("e1", 1e9, said("a", "b")[1])
@@ -546,15 +548,15 @@ def test_a_clients_own_compaction_is_one_of_its_thread(store, gateway, asked, su
     gateway.turn(request("a"), "b", hint="claude-1")
     main = gateway.turn(request("a", "b", "c"), "d", hint="claude-1")
     gateway.turn(request(*asked), summary, hint="claude-1")
-    ticket = gateway.turn(request(*then), "x", hint="claude-1")
-    assert ticket.thread == "claude-1" == main.thread
-    assert texts(store, ticket) == [*then, "x"]
+    location = gateway.turn(request(*then), "x", hint="claude-1")
+    assert location.thread == "claude-1" == main.thread
+    assert texts(store, location) == [*then, "x"]
     further = gateway.turn(request(*then, "x", "y"), "z", hint="claude-1")
-    assert (further.thread, further.branch) == (ticket.thread, ticket.branch)
+    assert (further.thread, further.branch) == (location.thread, location.branch)
     assert len(store.threads()) == 1
-    thread = weft.thread.open(store, "claude-1", branch=ticket.branch)
+    thread = weft.thread.open(store, "claude-1", branch=location.branch)
     thread.revert(next(info for info in thread.log() if info.kind == "compact"))
-    assert texts(store, ticket)[:4] == ["a", "b", "c", "d"]
+    assert texts(store, location)[:4] == ["a", "b", "c", "d"]
 
 
 def test_a_compaction_that_keeps_a_call_is_still_a_compaction(store, gateway):
@@ -563,9 +565,9 @@ def test_a_compaction_that_keeps_a_call_is_still_a_compaction(store, gateway):
     asked = gateway.ask(request("a", "b", "c"), hint="claude-1")
     gateway.reply(asked, call(UNIQUE))
     then = Request("m", (*said(CLAUDE + "a"), call(UNIQUE), result(UNIQUE)))
-    ticket = gateway.turn(then, "x", hint="claude-1")
-    assert (ticket.thread, ticket.branch) == ("claude-1", "main")
-    assert texts(store, ticket) == [CLAUDE + "a", "", "found", "x"]
+    location = gateway.turn(then, "x", hint="claude-1")
+    assert (location.thread, location.branch) == ("claude-1", "main")
+    assert texts(store, location) == [CLAUDE + "a", "", "found", "x"]
 
 
 def test_a_list_that_a_client_shortened_keeps_its_beginning(store, gateway):
@@ -574,17 +576,17 @@ def test_a_list_that_a_client_shortened_keeps_its_beginning(store, gateway):
     gateway.turn(begun, "b", hint="codex-1")
     gateway.turn(Request("m", (*lead, *said("a", "b", "fold"))), "it was a", hint="codex-1")
     shorter = Request("m", (*lead, *said("a"), *said(CODEX + "a"), *said("c")))
-    ticket = gateway.turn(shorter, "d", hint="codex-1")
-    assert (ticket.thread, ticket.branch) == ("codex-1", "main")
-    assert texts(store, ticket) == ["be brief", "env", "a", CODEX + "a", "c", "d"]
+    location = gateway.turn(shorter, "d", hint="codex-1")
+    assert (location.thread, location.branch) == ("codex-1", "main")
+    assert texts(store, location) == ["be brief", "env", "a", CODEX + "a", "c", "d"]
 
 
 def test_tools_that_come_back_after_a_compaction_are_no_side_road(store, gateway):
     """Codex asks for a summary without tools, and goes on in the middle of a turn."""
     gateway.turn(request("a", tools=(Tool("t"),)), "b", hint="codex-1")
     gateway.turn(request("a", "b", "fold"), "it was a", hint="codex-1")
-    ticket = gateway.turn(request(CODEX + "a", tools=(Tool("t"),)), "c", hint="codex-1")
-    assert (ticket.thread, ticket.branch) == ("codex-1", "main")
+    location = gateway.turn(request(CODEX + "a", tools=(Tool("t"),)), "c", hint="codex-1")
+    assert (location.thread, location.branch) == ("codex-1", "main")
     assert weft.thread.open(store, "codex-1").compile().tools == (Tool("t"),)
 
 
@@ -594,24 +596,24 @@ def test_a_vendors_own_summary_is_a_compaction_too(store, gateway):
     asked = gateway.ask(Request("m", (*said("a", "b"), trigger)), hint="codex-1")
     gateway.reply(asked, Message("assistant", (SEALED,)))
     shorter = Request("m", (*said("a"), Message("assistant", (SEALED,)), *said("c")))
-    ticket = gateway.turn(shorter, "d", hint="codex-1")
-    assert (ticket.thread, ticket.branch) == ("codex-1", "main")
-    assert texts(store, ticket) == ["a", "", "c", "d"]
+    location = gateway.turn(shorter, "d", hint="codex-1")
+    assert (location.thread, location.branch) == ("codex-1", "main")
+    assert texts(store, location) == ["a", "", "c", "d"]
 
 
 def test_a_sub_agents_own_compaction_is_the_sub_agents(gateway):
     gateway.turn(request("a"), "b", hint="claude-1")
     helper = gateway.turn(request("x"), "y", hint="claude-1")
     gateway.turn(request("x", "y", "fold"), "it was x", hint="claude-1")
-    ticket = gateway.turn(request(CLAUDE + "x", "y", "z"), "!", hint="claude-1")
-    assert (helper.thread, ticket.thread) == ("claude-1.2", "claude-1.2")
+    location = gateway.turn(request(CLAUDE + "x", "y", "z"), "!", hint="claude-1")
+    assert (helper.thread, location.thread) == ("claude-1.2", "claude-1.2")
 
 
 def test_a_summary_without_a_session_begins_a_thread(gateway):
     first = gateway.turn(request("a"), "b")
     assert gateway.turn(request(CLAUDE + "a", "b", "c"), "d").thread != first.thread
-    ticket = gateway.turn(request(CLAUDE + "a", "b", "c"), "d", hint="claude-9")
-    assert ticket.thread == "claude-9"
+    location = gateway.turn(request(CLAUDE + "a", "b", "c"), "d", hint="claude-9")
+    assert location.thread == "claude-9"
 
 
 # --- names
@@ -641,11 +643,11 @@ def test_two_gateways_on_one_store_know_each_others_setup(store):
     names = set()
     for number, tools, reply in plan:
         asked = Request("m", said(*spoken), tools=tools)
-        ticket = gateways[number].turn(asked, reply, hint="s")
-        thread = weft.thread.open(store, ticket.thread, branch=ticket.branch)
+        location = gateways[number].turn(asked, reply, hint="s")
+        thread = weft.thread.open(store, location.thread, branch=location.branch)
         assert thread.compile().tools == tools
         spoken.extend([reply, f"after {reply}"])
-        names.add(ticket.thread)
+        names.add(location.thread)
     assert len(names) == 1
     setups = [info for info in weft.thread.open(store, *names).log() if info.kind == "setup"]
     assert len(setups) == 3
@@ -709,3 +711,16 @@ def test_different_names_are_different_sessions(values):
 )
 def test_an_sdk_says_that_it_asks_again(headers, retry):
     assert is_retry(headers) is retry
+
+
+def test_members_of_records_keep_their_names_in_the_journal():
+    location = RequestLocation("e", "s", True, "t", "main", "00", None, b"", b"")
+    continuation = Continuation("t", b"c", 1)
+    messages = (Message("user", (Text("a"),)),)
+    asked = RequestRecord("e", 1.0, "s", None, messages, (), False, True, continuation)
+    answered = AnswerRecord("e", 1.0, messages[0], location=location)
+    failed = FailureRecord("e", 1.0, FAILED, location=location)
+    names = {"type", "exchange", "created", "scope", "hint", "messages", "tools", "is_retry"}
+    assert set(msgspec.to_builtins(asked)) == names | {"is_aside", "named"}
+    assert "ticket" in msgspec.to_builtins(answered)
+    assert "ticket" in msgspec.to_builtins(failed)

@@ -1,12 +1,13 @@
-"""How clients say that they have compacted a conversation themselves.
+"""Recognises that a client has compacted a conversation itself.
 
-A client that runs out of room asks for a summary and goes on with a shorter list, which begins
-otherwise than what the thread holds. No protocol has a word for it, but each client has words of
-its own. By these a request is known to go on with a conversation of its session, and the list it
-brings becomes a compaction of that thread.
+A client whose context is full asks a model for a summary and continues with a shorter list. That
+list begins differently from what the thread holds, and no protocol says so; but each client begins
+its summaries with words of its own. By these Weft recognises that the request continues a
+conversation of its session, and records the shorter list as a compaction of that thread.
 
-Of a session's branches that one is meant which says most of the list again (a client keeps its
-newest turns word for word), else the one that ends in the words of the summary, else the newest.
+Of a session's branches, the one is chosen that shares most messages with the list (clients keep
+their newest turns unchanged). If none shares any, it is the branch whose last answer is the
+summary; otherwise the newest branch.
 """
 
 import re
@@ -27,111 +28,112 @@ OPENINGS = (
     ("user", "Codex", "Another language model started to solve this problem"),
     ("assistant", "Codex", OPENING),
 )
-"""In which role who begins a summary with which words."""
+"""Role, client and first words of summaries."""
 
 ITEMS = frozenset({"compaction", "compaction_summary"})
-"""Vendors' own blocks that stand for what was folded."""
+"""Types of vendor blocks that replace compacted messages."""
 
 _INNER = re.compile(r"<summary>(.*)</summary>", re.DOTALL)
 
 
 class Rank(NamedTuple):
-    """How many messages of a list a branch says, whether it ends in the summary's words, and when
-    it last moved."""
+    """How well a branch fits a list: messages in common, whether its last answer is the summary,
+    and the time of its last commit."""
 
-    again: int
-    quoted: bool
-    moved: str
+    shared: int
+    is_quoted: bool
+    updated: str
 
 
-class Summary(Struct, frozen=True):
-    """The message that stands for what was folded: its place in a list, and whose it is."""
+class SummaryMessage(Struct, frozen=True):
+    """The message that holds a summary: its index in the list, and the client that wrote it."""
 
-    place: int
-    by: str
+    index: int
+    client: str
 
 
 class ClientCompaction(Struct, frozen=True):
-    """Where a shortened list goes on: `length` messages of it are what the compaction left."""
+    """The branch that a list continues. The first `length` messages are the compacted thread; those
+    after them are new."""
 
     thread: Thread
-    summary: Summary
+    summary: SummaryMessage
     length: int
 
 
-def find_summary(messages: Sequence[Message], known: int = 0) -> Summary | None:
-    """The last summary in a list behind what is `known` of it, if there is one."""
-    for place in range(len(messages) - 1, known - 1, -1):
-        by = _whose(messages[place])
-        if by is not None:
-            return Summary(place, by)
+def find_summary(messages: Sequence[Message]) -> SummaryMessage | None:
+    """The last summary in a list, if there is one."""
+    for index in range(len(messages) - 1, -1, -1):
+        client = _client_of(messages[index])
+        if client is not None:
+            return SummaryMessage(index, client)
     return None
 
 
 def find_compacted_thread(
-    store: Store, threads: Sequence[str], messages: Sequence[Message], summary: Summary
+    store: Store, threads: Sequence[str], messages: Sequence[Message], summary: SummaryMessage
 ) -> ClientCompaction | None:
-    """The branch of a session's threads that such a list shortens; None where it has none.
+    """The branch of a session's threads that the list continues; None if there are no threads.
 
-    The session's first thread is asked first: a sub-agent's is meant only where that one shows
-    no trace of the list.
+    The session's first thread comes first. A later one, which may be a subagent's, is chosen only
+    if the first has nothing in common with the list.
     """
     first: Thread | None = None
     for name in threads:
         rank, thread = _nearest(store, name, messages, summary)
         first = first or thread
-        if rank.again or rank.quoted:
-            return ClientCompaction(thread, summary, _kept(thread, messages, summary))
-    return None if first is None else ClientCompaction(first, summary, summary.place + 1)
+        if rank.shared or rank.is_quoted:
+            return ClientCompaction(thread, summary, _compacted_length(thread, messages, summary))
+    return None if first is None else ClientCompaction(first, summary, summary.index + 1)
 
 
 def _nearest(
-    store: Store, name: str, messages: Sequence[Message], summary: Summary
+    store: Store, name: str, messages: Sequence[Message], summary: SummaryMessage
 ) -> tuple[Rank, Thread]:
-    """The branch of a thread that has most of the list, and how much that is."""
+    """The branch of a thread that fits the list best, and how well."""
     branches = [open_thread(store, name, branch=b) for b in read_branches(store, name)]
     ranked = [(_rank(thread, messages, summary), thread) for thread in branches]
-    return max(ranked, key=lambda found: found[0])
+    return max(ranked, key=lambda pair: pair[0])
 
 
-def _whose(message: Message) -> str | None:
+def _client_of(message: Message) -> str | None:
+    """The client whose summary this message is; None if it is no summary."""
     for block in message.blocks:
         if isinstance(block, Opaque) and block.raw.get("type") in ITEMS:
             return "the client"
         if isinstance(block, Text):
-            said = block.text.lstrip()
-            for role, by, words in OPENINGS:
-                if message.role == role and said.startswith(words):
-                    return by
+            text = block.text.lstrip()
+            for role, client, opening in OPENINGS:
+                if message.role == role and text.startswith(opening):
+                    return client
     return None
 
 
-def _rank(thread: Thread, messages: Sequence[Message], summary: Summary) -> Rank:
-    said = thread.compile().messages
-    keys = {match_key(message) for message in said if not is_system(message)}
-    again = sum(match_key(message) in keys for message in messages)
-    head = thread.head
-    moved = "" if head is None else head.created.isoformat()
-    quoted = bool(said) and _quotes(messages[summary.place], said[-1])
-    return Rank(again, quoted, moved)
+def _rank(thread: Thread, messages: Sequence[Message], summary: SummaryMessage) -> Rank:
+    stored = thread.compile().messages
+    keys = {match_key(message) for message in stored if not is_system(message)}
+    shared = sum(match_key(message) in keys for message in messages)
+    updated = "" if thread.head is None else thread.head.created.isoformat()
+    is_quoted = bool(stored) and _quotes(messages[summary.index], stored[-1])
+    return Rank(shared, is_quoted, updated)
 
 
 def _quotes(summary: Message, answer: Message) -> bool:
-    """Whether the summary is what this answer said."""
+    """Whether the summary is the text of this answer."""
     if answer.role != "assistant":
         return False
     if any(isinstance(block, Opaque) and block in summary.blocks for block in answer.blocks):
         return True
     inner = _INNER.search(answer.text)
-    words = (inner[1] if inner else answer.text).strip()
-    whole = rf"(?<!\w){re.escape(words)}(?!\w)"
-    return bool(words) and re.search(whole, summary.text) is not None
+    text = (inner[1] if inner else answer.text).strip()
+    whole_words = rf"(?<!\w){re.escape(text)}(?!\w)"
+    return bool(text) and re.search(whole_words, summary.text) is not None
 
 
-def _kept(thread: Thread, messages: Sequence[Message], summary: Summary) -> int:
-    """How far the list is what the compaction left: up to the last answer that is not new."""
+def _compacted_length(thread: Thread, messages: Sequence[Message], summary: SummaryMessage) -> int:
+    """How many messages the compaction left: up to the last answer that the thread has already."""
     keys = {match_key(message) for message in thread.compile().messages}
-    for place in range(len(messages) - 1, summary.place, -1):
-        if messages[place].role == "assistant" and match_key(messages[place]) in keys:
-            return place + 1
-    return summary.place + 1
+    for index in range(len(messages) - 1, summary.index, -1):
+        if messages[index].role == "assistant" and match_key(messages[index]) in keys:
+            return index + 1
+    return summary.index + 1

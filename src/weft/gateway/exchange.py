@@ -170,18 +170,17 @@ class Exchange:
         """Whether a part of an answer arrived before it failed."""
         return self.error is not None and self.relay is not None and self.relay.started
 
-    async def compute(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+    async def compute(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         """Run a function whose cost grows with the body, away from the event loop if need be."""
-        return await self.state.large_bodies.run(len(self.body), function, *args, **named)
+        return await self.state.large_bodies.run(len(self.body), function, *args, **options)
 
     def headers(self, reply: Reply | None = None) -> list[tuple[str, str]]:
         """The headers of the answer: ours, and those of the upstream that concern the client."""
+        recording = self.recording
         headers = [("x-weft-losses", loss_header(self.outgoing.losses))]
-        headers.append(
-            ("x-weft-recorded", "no" if self.recording is None else self.recording.state)
-        )
-        if self.recording is not None and self.recording.ticket is not None:
-            headers.append(("x-weft-thread", self.recording.ticket.thread))
+        headers.append(("x-weft-recorded", "no" if recording is None else recording.state))
+        if recording is not None and recording.location is not None:
+            headers.append(("x-weft-thread", recording.location.thread))
         return headers if reply is None else headers + returned_headers(reply.headers)
 
 
@@ -311,7 +310,7 @@ async def record_request(exchange: Exchange) -> None:
             request,
             maker=None if exchange.is_direct else exchange.route.maker,
             is_retry=is_retry(inbound.headers),
-            named=exchange.continuation,
+            continuation=exchange.continuation,
         )
         exchange.upstream_request = replace_answers(request, exchange.recording.answers)
 
@@ -331,9 +330,9 @@ async def write_restored(exchange: Exchange) -> None:
 
 async def keep_sent_body(exchange: Exchange) -> None:
     """Store the body that is sent, while the upstream works on it."""
-    if exchange.recording is not None and exchange.recording.ticket is not None:
-        exchange.log.thread = exchange.recording.ticket.thread
-        exchange.log.branch = exchange.recording.ticket.branch
+    if exchange.recording is not None and exchange.recording.location is not None:
+        exchange.log.thread = exchange.recording.location.thread
+        exchange.log.branch = exchange.recording.location.branch
     _keep_sent_body(exchange)
 
 
@@ -630,8 +629,8 @@ async def _record_answer(exchange: Exchange, response: Response) -> None:
     recorder, recording = exchange.state.recorder, exchange.recording
     if recorder is not None and recording is not None:
         await recorder.finish(recording, response)
-        if recording.ticket is not None:
-            exchange.log.branch = recording.ticket.branch
+        if recording.location is not None:
+            exchange.log.branch = recording.location.branch
 
 
 async def _record_failure(exchange: Exchange) -> None:

@@ -1,7 +1,7 @@
-"""The headers and members in which clients name their sessions.
+"""The headers and body members in which clients name their sessions.
 
-No protocol has a field for it, so every client uses one of its own. The name says where to look
-for the conversation, and becomes the name of a new thread; it proves nothing by itself.
+No protocol has a field for this, so every client uses its own. The name says where to look for the
+conversation, and a new thread gets this name. It proves nothing by itself.
 """
 
 import re
@@ -14,7 +14,7 @@ import orjson
 from weft.model import Request
 
 NAME_LIMIT = 80
-ASIDE_LIMIT = 200
+TITLE_PROMPT_LENGTH = 200
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _TITLE = re.compile(r"\b(?:generate|write|create)\b.*\btitle\b|\btitle generator\b", re.I)
@@ -22,9 +22,9 @@ _SESSION = re.compile(r"session_([0-9a-f-]{8,})")
 
 
 def read_hint(headers: Mapping[str, str], request: Request) -> str | None:
-    """The session that the client names, as a thread's name; None where it names none.
+    """The session that the client names, as the name of a thread; None if it names none.
 
-    A `prompt_cache_key` is shared by whoever wants to share a cache, so it names no session.
+    `prompt_cache_key` is not used: different conversations may share one.
     """
     for prefix, read in HINTS:
         if name := read(headers, request):
@@ -33,10 +33,10 @@ def read_hint(headers: Mapping[str, str], request: Request) -> str | None:
 
 
 def _thread_name(value: str) -> str:
-    """A readable name that differs wherever the client's own text does.
+    """A readable name; different texts give different names.
 
-    Texts that are not a plain name get a digest behind what is left of them: `user/1` and `user 1`
-    are two sessions.
+    A text with unsafe characters gets a digest after the safe ones: `user/1` and `user 1` are two
+    sessions.
     """
     bare = _UNSAFE.sub("-", value).strip("-.")[:NAME_LIMIT]
     if bare == value:
@@ -46,21 +46,23 @@ def _thread_name(value: str) -> str:
 
 
 def is_retry(headers: Mapping[str, str]) -> bool:
-    """Whether an official SDK says that it sends this request again.
+    """Whether an official SDK marks this request as a retry.
 
     https://github.com/openai/openai-python/blob/main/src/openai/_base_client.py
     """
     return headers.get("x-stainless-retry-count", "0").strip() not in ("", "0")
 
 
-def is_aside(request: Request) -> bool:
-    """Whether a client asks beside the conversation, for its title.
+def is_title_request(request: Request) -> bool:
+    """Whether a request asks for a title of the conversation.
 
-    opencode does so before the conversation's own first request, and under the same name.
+    opencode sends one before the first request of the conversation, with the same session name.
     """
     if request.tools:
         return False
-    return any(_TITLE.search(message.text[:ASIDE_LIMIT]) for message in request.messages[:2])
+    return any(
+        _TITLE.search(message.text[:TITLE_PROMPT_LENGTH]) for message in request.messages[:2]
+    )
 
 
 def _header(name: str) -> Callable[[Mapping[str, str], Request], str | None]:
@@ -97,4 +99,4 @@ HINTS: tuple[tuple[str, Callable[[Mapping[str, str], Request], str | None]], ...
     ("session-", _header("x-session-id")),
     ("session-", _header("x-session-affinity")),
 )
-"""How clients name their sessions, the surest first, with what a thread's name then begins with."""
+"""The prefix of the thread's name, and how to read the session's; the most reliable first."""

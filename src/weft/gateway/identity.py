@@ -1,21 +1,21 @@
 """Which conversation a stateless request belongs to (ADR 27).
 
 A client sends its whole conversation with every request and rarely says which one it is. Two
-mistakes are possible: to join two conversations that merely read alike, which shows one person's
-data to another, and to split one conversation in two. The first one is worse, so a request
-continues a conversation only on proof:
+mistakes are possible. Joining two conversations that only look alike shows one person's data to
+another. Splitting one conversation in two is merely untidy. So a request continues a conversation
+only on proof:
 
-- A *token* is a text of an answer that only its conversation contains: the id of a tool call or
-  of an item, a signature, sealed reasoning. A request that echoes it continues that conversation.
-  Counters such as `call_0`, and ids that occur in two conversations, are not tokens; neither is
-  what a client wrote itself, since its examples may be the same in every conversation.
-- A *hint* is a session's name that the client sends. It says where to look, and needs a matching
-  answer beside it.
-- Without either, system text, tools and messages must be equal to a conversation up to its *tip*,
-  its last answer. A tip is given out once: the next equal request gets the next equal tip.
+- A *token* is a text in an answer that only its conversation contains: the id of a tool call or of
+  an item, a signature, encrypted reasoning. A request that echoes it continues that conversation.
+  Counters such as `call_0`, and ids that occur in two conversations, are not tokens. Neither is
+  text that the client wrote itself: its examples may be the same in every conversation.
+- A *hint* is the name of a session that the client sends. It says where to look, but a matching
+  answer is needed too.
+- Without either, system text, tools and messages must equal those of a conversation up to its
+  *tip*, its last answer. A tip is used once: the next equal request gets the next equal tip.
 
-What is found by is stored as links: hashes of these texts that lead to commits. All look-ups are
-by key, so the cost does not depend on how much is stored.
+The store keeps these facts as links from hashes to commits. Every look-up is by key, so its cost
+does not depend on how much is stored.
 """
 
 import re
@@ -44,18 +44,18 @@ from .alignment import echo_length, find_edit, is_echo
 
 ANCHORS_TRIED = 16
 TOKENS_READ = 256
-"""How many tokens of a request are looked up, counted from its end."""
+"""How many tokens of a request are looked up, starting at its end."""
 
 _ID_RUN = re.compile(r"[A-Za-z0-9]{8,}")
-_SEALED_LENGTH = 16
+_ENCRYPTED_LENGTH = 16
 _ID_MEMBERS = ("id", "encrypted_content", "thoughtSignature", "signature")
 
 
 class Incoming(Struct, frozen=True):
-    """What identifies a request.
+    """The facts that identify the conversation of a request.
 
-    `points` has the chain and the system digest after each message, `tools` the digest of its
-    tools. `is_retry` is whether the client says that it sends this request again.
+    `points` holds the chain and the system digest after each message, `tools` the digest of the
+    tools. `is_retry` says whether the client marks the request as a retry.
     """
 
     scope: str
@@ -67,12 +67,12 @@ class Incoming(Struct, frozen=True):
 
     @property
     def last(self) -> Point:
-        """The point after everything."""
+        """The point after the last message."""
         return self.points[-1] if self.points else Point(None)
 
     @property
     def answered(self) -> int:
-        """How many messages there are up to the last answer; 0 for a request that opens."""
+        """The number of messages up to the last answer; 0 if there is none."""
         for number in range(len(self.messages), 0, -1):
             if self.messages[number - 1].role == "assistant":
                 return number
@@ -88,13 +88,13 @@ def read_incoming(
     volatile: Sequence[re.Pattern[str]] = (),
     is_retry: bool = False,
 ) -> Incoming:
-    """The request as it is looked up."""
+    """The facts of a request; `volatile` are patterns of system blocks to ignore."""
     points = tuple(trace(scope, messages, volatile))
     return Incoming(scope, hint, messages, points, tools, is_retry)
 
 
 class Continuation(Struct, frozen=True):
-    """Where a request continues: its first `length` messages are what `commit` stands for."""
+    """Where a request continues: its first `length` messages are the thread up to `commit`."""
 
     thread: str
     commit: Id
@@ -103,22 +103,22 @@ class Continuation(Struct, frozen=True):
 
 
 def hint_key(scope: str, hint: str) -> bytes:
-    """Leads to a commit of every thread of a session."""
+    """The key of the links to all threads of a session."""
     return object_id("link-hint", f"{scope}\0{hint}".encode())
 
 
 def token_key(scope: str, token: str) -> bytes:
-    """Leads to the commit of the message that holds this token."""
+    """The key of the link to the message that holds this token."""
     return object_id("link-token", f"{scope}\0{token}".encode("utf-8", "surrogatepass"))
 
 
 def response_key(scope: str, id: str) -> bytes:
-    """Leads to the answer that went out with this id."""
+    """The key of the link to the answer that the client got under this id."""
     return object_id("link-response", f"{scope}\0{id}".encode("utf-8", "surrogatepass"))
 
 
 def exchange_key(kind: str, exchange: str) -> bytes:
-    """Leads to what was recorded of one exchange, so that it is never recorded twice."""
+    """The key of the links to the records of an exchange; with it nothing is recorded twice."""
     return object_id("link-exchange", f"{kind}\0{exchange}".encode())
 
 
@@ -128,16 +128,16 @@ def reply_key(thread: str, request: Id) -> bytes:
 
 
 def unsure_key(commit: Id) -> bytes:
-    """Marks a request that several conversations equalled: its past may be another one's."""
+    """The key that marks a request which could continue several equal conversations."""
     return object_id("link-unsure", commit)
 
 
 def context_key(kind: str, point: Point, tools: bytes) -> bytes:
-    """Leads to a commit whose system text, tools and messages are these.
+    """The key of the link to a commit with this system text, these tools and messages.
 
-    `kind` is `answer` or `request`. In conversations without a session's name also `tip` for an
-    answer that nothing follows yet, `asked` for a request, `failed` and `partial` for one that
-    got no whole answer.
+    `kind` is `answer` or `request`. Conversations without a session name also have `tip` for an
+    answer that nothing follows yet, `asked` for a request, and `failed` or `partial` for a request
+    without a whole answer.
     """
     return object_id(f"link-{kind}", (point.chain or b"") + b"\0" + point.system + b"\0" + tools)
 
@@ -151,20 +151,20 @@ def find_session(store: Store, scope: str, hint: str) -> list[str]:
 def find_continuation(
     store: Store, incoming: Incoming, session: Sequence[str], named: Continuation | None = None
 ) -> Continuation | None:
-    """Where the request continues; `None` where nothing proves that it does.
+    """Where the request continues; `None` if nothing proves that it does.
 
-    `session` has the threads that its hint names, `named` the answer that it names by its id.
+    `session` holds the threads of its hint, `named` the answer that it names by its id.
     """
     if named is not None:
         return _follow(store, incoming, named)
-    place = _find_in_session(store, incoming, session) if session else None
-    if place is not None and place.length >= incoming.answered:
-        return place
+    continuation = _find_in_session(store, incoming, session) if session else None
+    if continuation is not None and continuation.length >= incoming.answered:
+        return continuation
     anchor = _find_anchor(store, incoming, session)
-    if anchor is not None and (place is None or place.length < anchor.length):
+    if anchor is not None and (continuation is None or continuation.length < anchor.length):
         return _align(store, incoming, anchor)
     if session or incoming.hint is not None:
-        return place
+        return continuation
     return _find_tip(store, incoming)
 
 
@@ -183,54 +183,55 @@ def _align(store: Store, incoming: Incoming, anchor: Continuation) -> Continuati
     return _follow(store, incoming, anchor)
 
 
-def _pass_echoes(store: Store, incoming: Incoming, place: Continuation) -> Continuation:
+def _pass_echoes(store: Store, incoming: Incoming, continuation: Continuation) -> Continuation:
     """The place behind the answers that follow it in the store and in the request.
 
     The echo of the newest answer is the one part of a request that no earlier one had, so a client
     may have respelt it. What follows an answer was recorded as the client spells it.
     """
     messages = incoming.messages
-    start = place.length
+    start = continuation.length
     while start < len(messages) and is_system(messages[start]):
         start += 1
     length = echo_length(messages, start)
     if not length:
-        return place
+        return continuation
     answers = [
-        (link.commit, read_answer(store, place.thread, link.commit))
-        for link in store.find_links([reply_key(place.thread, place.commit)])
-        if link.thread == place.thread
+        (link.commit, read_answer(store, continuation.thread, link.commit))
+        for link in store.find_links([reply_key(continuation.thread, continuation.commit)])
+        if link.thread == continuation.thread
     ]
     for commit, answer in answers:
         if answer is None:
             continue
         for end in range(start + length, start, -1):
             if is_echo(answer, messages[start:end]):
-                behind = Continuation(place.thread, commit, end, place.is_token)
+                behind = Continuation(continuation.thread, commit, end, continuation.is_token)
                 return _pass_echoes(store, incoming, behind)
-    return place
+    return continuation
 
 
 def _find_anchor(store: Store, incoming: Incoming, session: Sequence[str]) -> Continuation | None:
     """The last message of the request that echoes an answer of exactly one conversation.
 
-    An id alone is not secret: it may stand in a trace or a pasted transcript. Within the session
-    that the client names, the calls must have the same names; their arguments may be rewritten.
-    Without a known session the whole visible answer must be equal. An answer of another session
-    than the named one proves nothing.
+    An id alone is no secret: it may be in a log or a pasted transcript. Within the session that the
+    client names, the calls must have the same names; their arguments may differ. Without a known
+    session the whole visible answer must be equal. An answer of another session proves nothing.
     """
-    places = [
+    candidates = [
         Continuation(links[0].thread, links[0].commit, number + 1, is_token=True)
         for number, links in find_token_links(store, incoming, TOKENS_READ).items()
         if len({link.thread for link in links}) == 1 and (not session or links[0].thread in session)
     ]
-    for place in sorted(places, key=lambda place: -place.length)[:ANCHORS_TRIED]:
-        answer = read_answer(store, place.thread, place.commit)
-        echo = echo_at(incoming.messages, place.length - 1)
+    for continuation in sorted(candidates, key=lambda continuation: -continuation.length)[
+        :ANCHORS_TRIED
+    ]:
+        answer = read_answer(store, continuation.thread, continuation.commit)
+        echo = echo_at(incoming.messages, continuation.length - 1)
         if answer is not None and (
             names_equal(answer, echo) if session else is_equal_echo(answer, echo)
         ):
-            return place
+            return continuation
     return None
 
 
@@ -241,7 +242,7 @@ def read_answer(store: Store, thread: str, commit: Id) -> Message | None:
 
 
 def echo_at(messages: Sequence[Message], number: int) -> list[Message]:
-    """The assistant messages around this one: together they may be one answer's echo."""
+    """The assistant messages around this one, which may all be echoes of one answer."""
     first = last = number
     while first > 0 and messages[first - 1].role == "assistant":
         first -= 1
@@ -251,14 +252,14 @@ def echo_at(messages: Sequence[Message], number: int) -> list[Message]:
 
 
 def names_equal(answer: Message, echo: Sequence[Message]) -> bool:
-    """Whether every call of the echo that has an id of the answer has its name too."""
+    """Whether calls with the same id have the same name in answer and echo."""
     names = {block.id: block.name for block in answer.blocks if isinstance(block, ToolCall)}
     calls = [block for m in echo for block in m.blocks if isinstance(block, ToolCall)]
     return all(names.get(call.id, call.name) == call.name for call in calls)
 
 
 def is_equal_echo(answer: Message, echo: Sequence[Message]) -> bool:
-    """Whether a client's echo shows the answer as it was: its text and its calls."""
+    """Whether an echo has the same text and calls as the answer."""
     start = first_link("")
     whole = [block for message in echo for block in message.blocks]
     chains = {chain_message(start, Message("assistant", tuple(whole)))}
@@ -267,9 +268,9 @@ def is_equal_echo(answer: Message, echo: Sequence[Message]) -> bool:
 
 
 def find_token_links(store: Store, incoming: Incoming, limit: int | None) -> dict[int, list[Link]]:
-    """Where the tokens of a request lead, by the number of the message that holds them.
+    """The links of the tokens in a request, by the index of the message that holds them.
 
-    With `limit`, about so many tokens are looked up, counted from the end.
+    `limit` bounds how many tokens are looked up, starting at the end.
     """
     tokens: dict[bytes, int] = {}
     for number in range(len(incoming.messages) - 1, -1, -1):
@@ -278,17 +279,17 @@ def find_token_links(store: Store, incoming: Incoming, limit: int | None) -> dic
             tokens.setdefault(token_key(incoming.scope, token), number)
         if limit is not None and len(tokens) >= limit:
             break
-    found: dict[int, list[Link]] = {}
+    links: dict[int, list[Link]] = {}
     for link in store.find_links(list(tokens)) if tokens else ():
-        found.setdefault(tokens[link.key], []).append(link)
-    return found
+        links.setdefault(tokens[link.key], []).append(link)
+    return links
 
 
 def _follow(store: Store, incoming: Incoming, anchor: Continuation) -> Continuation:
-    """The last message behind the anchor that the thread has too.
+    """The last message after the anchor that the thread has too.
 
-    The chain goes on from the stored one, not from the request's: what a client rewrote before the
-    anchor does not matter any more.
+    The chain starts with the stored one, not with the request's: it does not matter what the client
+    rewrote before the anchor.
     """
     steps = store.read_commits(anchor.thread, [anchor.commit])
     if not steps or steps[0].commit.chain is None:
@@ -304,14 +305,14 @@ def _follow(store: Store, incoming: Incoming, anchor: Continuation) -> Continuat
     matches = store.match_within([anchor.thread], list(lengths))
     best = max(matches, key=lambda match: lengths[match.chain], default=None)
     if best is None or best.chain == steps[0].commit.chain:
-        place = Continuation(anchor.thread, anchor.commit, start, is_token=True)
+        continuation = Continuation(anchor.thread, anchor.commit, start, is_token=True)
     else:
-        place = Continuation(anchor.thread, best.commit, lengths[best.chain], is_token=True)
-    return _pass_echoes(store, incoming, place)
+        continuation = Continuation(anchor.thread, best.commit, lengths[best.chain], is_token=True)
+    return _pass_echoes(store, incoming, continuation)
 
 
 def _end_of_echo(messages: Sequence[Message], length: int, answer: Step) -> int:
-    """Where the echo of an answer ends: a client may hand it back as several messages."""
+    """Where the echo of an answer ends: a client may send it as several messages."""
     if length == len(messages) or messages[length].role != "assistant":
         return length
     texts = {block.text for block in decode_appended(answer).blocks if isinstance(block, Text)}
@@ -326,11 +327,11 @@ def _end_of_echo(messages: Sequence[Message], length: int, answer: Step) -> int:
 def _find_in_session(
     store: Store, incoming: Incoming, session: Sequence[str]
 ) -> Continuation | None:
-    """The session's thread that knows most of the request, and how much that is.
+    """The thread of a session that has most of the request, and how much.
 
-    What it knows must hold an answer, or be all that was asked where nobody has answered yet. A
-    thread whose system text and tools are equal at that place comes first, then the one that knows
-    most, then the newest.
+    The shared messages must include an answer, or be everything that was asked so far. A thread
+    with equal system text and tools at that commit comes first, then the one that shares most
+    messages, then the newest.
     """
     lengths = _lengths(incoming)
     nearest: dict[str, Match] = {}
@@ -338,37 +339,41 @@ def _find_in_session(
         known = nearest.get(match.thread)
         if known is None or lengths[match.chain] > lengths[known.chain]:
             nearest[match.thread] = match
-    found = [
+    matched = [
         Continuation(match.thread, match.commit, lengths[match.chain]) for match in nearest.values()
     ]
-    equal = {place.thread for place in found if _is_equal(store, incoming, place)}
-    places = [_pass_echoes(store, incoming, place) for place in found]
+    equal = {each.thread for each in matched if _is_equal(store, incoming, each)}
+    candidates = [_pass_echoes(store, incoming, each) for each in matched]
     usable = [
-        place for place in places if _may_continue(store, incoming, place, place.thread in equal)
+        each for each in candidates if _may_continue(store, incoming, each, each.thread in equal)
     ]
-    return max(usable, key=lambda place: (place.thread in equal, place.length), default=None)
+    return max(usable, key=lambda each: (each.thread in equal, each.length), default=None)
 
 
-def _is_equal(store: Store, incoming: Incoming, place: Continuation) -> bool:
-    """Whether the conversation had the request's system text and tools at this place."""
-    point = incoming.points[place.length - 1]
+def _is_equal(store: Store, incoming: Incoming, continuation: Continuation) -> bool:
+    """Whether the thread had the request's system text and tools at this commit."""
+    point = incoming.points[continuation.length - 1]
     keys = [context_key(kind, point, incoming.tools) for kind in ("answer", "request")]
     return any(
-        (link.thread, link.commit) == (place.thread, place.commit)
+        (link.thread, link.commit) == (continuation.thread, continuation.commit)
         for link in store.find_links(keys)
     )
 
 
-def _may_continue(store: Store, incoming: Incoming, place: Continuation, is_equal: bool) -> bool:
-    if any(message.role == "assistant" for message in incoming.messages[: place.length]):
+def _may_continue(
+    store: Store, incoming: Incoming, continuation: Continuation, is_equal: bool
+) -> bool:
+    if any(message.role == "assistant" for message in incoming.messages[: continuation.length]):
         return True
-    if place.length == len(incoming.messages):
+    if continuation.length == len(incoming.messages):
         return is_equal  # the same request again
-    return bool(store.branches_at(place.thread, place.commit))  # more words, nobody has answered
+    return bool(
+        store.branches_at(continuation.thread, continuation.commit)
+    )  # more words, nobody has answered
 
 
 def _find_tip(store: Store, incoming: Incoming) -> Continuation | None:
-    """A conversation that ends where the request's last answer does, or that asked the same."""
+    """A conversation that ends with the request's last answer, or that asked the same."""
     length = incoming.answered
     if length:
         key = context_key("tip", incoming.points[length - 1], incoming.tools)
@@ -385,7 +390,7 @@ def _find_tip(store: Store, incoming: Incoming) -> Continuation | None:
 
 
 def _lengths(incoming: Incoming) -> dict[bytes, int]:
-    """How many messages each chain of the request stands for; trailing system messages count."""
+    """The number of messages of each chain of the request, with trailing system messages."""
     return {
         point.chain: number
         for number, point in enumerate(incoming.points, start=1)
@@ -394,7 +399,7 @@ def _lengths(incoming: Incoming) -> dict[bytes, int]:
 
 
 def tokens_of(message: Message) -> Iterator[str]:
-    """The texts in a message that no other conversation would have."""
+    """The texts in a message that no other conversation contains."""
     yield from _ext_tokens(message.ext)
     for block in message.blocks:
         yield from _block_tokens(block)
@@ -408,9 +413,9 @@ def _block_tokens(block: Block) -> Iterator[str]:
         case ToolResult():
             if is_distinctive(block.call_id, block.name or ""):
                 yield block.call_id
-        case Thinking(signature=str(sealed)) | Redacted(data=sealed):
-            if len(sealed) >= _SEALED_LENGTH:
-                yield sealed
+        case Thinking(signature=str(encrypted)) | Redacted(data=encrypted):
+            if len(encrypted) >= _ENCRYPTED_LENGTH:
+                yield encrypted
         case Opaque(raw=raw):
             yield from _members(raw)
         case _:
@@ -430,15 +435,15 @@ def _members(raw: dict[str, Any]) -> Iterator[str]:
     for name in _ID_MEMBERS:
         value = raw.get(name)
         if isinstance(value, str) and (
-            is_distinctive(value) if name == "id" else len(value) >= _SEALED_LENGTH
+            is_distinctive(value) if name == "id" else len(value) >= _ENCRYPTED_LENGTH
         ):
             yield value
 
 
 def is_distinctive(id: str, name: str = "") -> bool:
-    """Whether an id looks drawn at random: a counter, or a name with a number, does not.
+    """Whether an id looks random; a counter, or a name with a number, does not.
 
-    `name` is the tool's: some servers make ids of it.
+    `name` is the name of the tool: some servers build ids from it.
     """
     bare = id.replace("-", "")
     if name:

@@ -1,13 +1,13 @@
 """Records exchanges without getting in the way of answers (ADR 28).
 
-One thread writes. It takes all jobs that wait, runs them in one transaction and reports to each
-when the transaction is durable, so that concurrent exchanges share the cost of a commit.
+One thread writes. It runs all waiting jobs in one transaction, so that concurrent exchanges share
+the cost of a commit, and reports to each job when the transaction is durable.
 
-An exchange waits `PATIENCE` seconds for its record at most. If the store takes longer or fails, the
-record goes to a local journal instead, and so does every record after it until the journal is
-drained, so that a conversation's records stay in order. The slow write may still land later: each
-exchange has an id, and nothing is recorded twice under it. If the journal fails too, the answer is
-delivered all the same and the loss is reported.
+An exchange waits at most `PATIENCE` seconds for its record. If the store is slower or fails, the
+record goes to a local journal. So does every later record until the journal is drained, so that the
+records of a conversation stay in order. The slow write may still succeed later: every exchange has
+an id, and nothing is recorded twice under it. If the journal fails too, the answer is delivered
+nevertheless, and the lost record is reported.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from weft.model import ApiError, JsonObject, Message, Origin, Request, Response
 from weft.store import Store
 from weft.thread import Bodies, SentBodyDelta
 
-from .hints import is_aside
+from .hints import is_title_request
 from .identity import Continuation, is_equal_echo, token_key, tokens_of
 from .journal import Journal, Position, leftover_journals, open_journal
 from .records import (
@@ -40,11 +40,11 @@ from .records import (
     FailureRecord,
     Record,
     RecordingContext,
+    RequestLocation,
     RequestRecord,
     SentBody,
-    Ticket,
     UnknownExchange,
-    imprint_sent,
+    encode_sent,
     read_answers,
     read_before,
     record_answer,
@@ -57,8 +57,8 @@ PATIENCE = 0.05
 """How long an answer waits for the store, in seconds."""
 
 READ_SECONDS = 2.0
-"""How long a request waits for what only the store knows: earlier answers, a conversation's start.
-Without them some vendors refuse the request, so it is worth a wait."""
+"""How long a request waits to read earlier answers or a stored conversation. Without them some
+vendors refuse the request, so waiting is better."""
 
 DRAIN_SECONDS = 0.25
 LONGEST_PAUSE = 5.0
@@ -66,7 +66,7 @@ ADOPT_SECONDS = 5.0
 BATCH = 256
 CLOSE_SECONDS = 5.0
 JOURNALED = 1000
-"""How many answers that are only in the journal can be continued by their id."""
+"""How many answers in the journal a client can continue by their id."""
 
 
 State = Literal["store", "journal", "no"]
@@ -78,27 +78,27 @@ _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 
 
 class Recording:
-    """One exchange while it runs: its id, where its request is, and what became of the record."""
+    """The record of a running exchange: its id, where its request is, and whether it is stored."""
 
     def __init__(self, scope: str) -> None:
         self.exchange = uuid4().hex
         self.scope = scope
         self.state: State = "no"
-        self.ticket: Ticket | None = None
+        self.location: RequestLocation | None = None
         self.answers: Mapping[tuple[int, int], Message] = {}
         self.is_begun = False
         self.request: Request | None = None
         self.sent: SentBody | None = None
-        self.imprint: Future[SentBodyDelta] | None = None
+        self.sent_delta: Future[SentBodyDelta] | None = None
 
 
 class _Job(Generic[T]):
-    """Something to do with the store, once."""
+    """A function for the writer thread to run once."""
 
     def __init__(self, run: Callable[[], T]) -> None:
         self.run = run
         self.future: Future[T] = Future()
-        self.given_up = False
+        self.is_abandoned = False
 
 
 class ExchangeRecorder:
@@ -138,7 +138,7 @@ class ExchangeRecorder:
         return self._in_use
 
     def status(self) -> JsonObject:
-        """What a person who runs the gateway wants to know about recording.
+        """The state of recording, for whoever runs the gateway.
 
         `pending` records wait in the journal; `lost` ones are recorded nowhere.
         """
@@ -153,11 +153,11 @@ class ExchangeRecorder:
         *,
         maker: Origin | None = None,
         is_retry: bool = False,
-        named: Continuation | None = None,
+        continuation: Continuation | None = None,
     ) -> Recording:
-        """Record a request. With `maker`, find the answers of that model that it echoes.
+        """Record a request. With `maker`, also find the answers of that model that it echoes.
 
-        `named` is the answer that the request names by its id.
+        `continuation` is the answer that the request names by its id.
         """
         recording = Recording(scope)
         recording.request = request
@@ -169,15 +169,15 @@ class ExchangeRecorder:
             request.messages,
             request.tools,
             is_retry,
-            is_aside(request),
-            named,
+            is_title_request(request),
+            continuation,
         )
         if not request.messages:
             return recording
         recording.is_begun = True
         recorded = await self._record(recording, record, maker)
         if recorded is not None:
-            recording.ticket = recorded.ticket
+            recording.location = recorded.location
             recording.answers = recorded.answers
         elif maker is not None:
             stored = await self._read_answers(record, maker)
@@ -185,12 +185,12 @@ class ExchangeRecorder:
         return recording
 
     def keep_sent(self, recording: Recording, body: bytes, protocol: str, model: str) -> None:
-        """Keep the body that leaves, while the upstream works on it."""
+        """Store the body that is sent, while the upstream works on it."""
         recording.sent = SentBody(body, protocol, model)
-        ticket, sent = recording.ticket, recording.sent
-        if ticket is not None:
-            job = _Job(lambda: imprint_sent(self.store, ticket, sent, self._context))
-            recording.imprint = job.future
+        location, sent = recording.location, recording.sent
+        if location is not None:
+            job = _Job(lambda: encode_sent(self.store, location, sent, self._context))
+            recording.sent_delta = job.future
             self._queue.put(job)
 
     async def finish(self, recording: Recording, response: Response) -> None:
@@ -203,26 +203,26 @@ class ExchangeRecorder:
             response.message,
             response.id,
             response.usage,
-            recording.ticket,
+            recording.location,
             recording.sent,
         )
-        ticket = await self._record(recording, record)
-        if ticket is not None:
-            recording.ticket = cast(Ticket, ticket)
+        location = await self._record(recording, record)
+        if location is not None:
+            recording.location = cast(RequestLocation, location)
         elif recording.state == "journal":
             self._remember(recording, response)
 
     async def fail(
         self, recording: Recording, error: ApiError, message: Message | None = None
     ) -> None:
-        """Record an attempt that did not become an answer."""
+        """Record a failed attempt."""
         if not recording.is_begun:
             return
-        record = FailureRecord(recording.exchange, time.time(), error, message, recording.ticket)
+        record = FailureRecord(recording.exchange, time.time(), error, message, recording.location)
         await self._record(recording, record)
 
     def _remember(self, recording: Recording, response: Response) -> None:
-        """Keep the newest answers that are only in the journal: a client may name one by its id."""
+        """Remember an answer that is only in the journal: the client may continue it by its id."""
         request = recording.request
         if request is None or response.id is None:
             return
@@ -234,19 +234,21 @@ class ExchangeRecorder:
     def _journaled_answers(
         self, record: RequestRecord, maker: Origin
     ) -> dict[tuple[int, int], Message]:
-        """The answers that are only in the journal and that the request echoes, ids included."""
+        """The answers in the journal that the request echoes, with their ids."""
         answers = [
             before.messages[-1]
             for (scope, _), before in self._journaled.items()
             if scope == record.scope and before.messages[-1].origin == maker
         ]
         tokens = {token: answer for answer in answers for token in tokens_of(answer)}
-        found: dict[tuple[int, int], Message] = {}
-        for number, message in enumerate(record.messages if tokens else ()):
-            known = [tokens[t] for t in tokens_of(message) if t in tokens]
-            if message.role == "assistant" and known and is_equal_echo(known[0], [message]):
-                found[number, number + 1] = known[0]
-        return found
+        echoed: dict[tuple[int, int], Message] = {}
+        for index, message in enumerate(record.messages if tokens else ()):
+            candidates = [tokens[t] for t in tokens_of(message) if t in tokens]
+            if message.role != "assistant" or not candidates:
+                continue
+            if is_equal_echo(candidates[0], [message]):
+                echoed[index, index + 1] = candidates[0]
+        return echoed
 
     async def before(self, scope: str, id: str) -> StoredConversation | None:
         """The conversation up to the caller's answer of that id; `None` for an unknown id."""
@@ -259,10 +261,10 @@ class ExchangeRecorder:
         return await self._read(lambda: bool(self.store.find_links([token_key(scope, id)])))
 
     def close(self) -> bool:
-        """Finish what is being written; false where the writer is still at it after a while.
+        """Stop the writer; false if it is still busy after `CLOSE_SECONDS`.
 
-        Records in the journal stay there for the next start. A write that the process does not
-        wait for is rolled back by the store; whoever waited for it has its record in the journal.
+        Records in the journal stay there for the next start. If the process ends before a write
+        does, the store rolls it back; the exchange that waited for it is in the journal.
         """
         self._queue.put(None)
         self._writer.join(CLOSE_SECONDS)
@@ -276,23 +278,23 @@ class ExchangeRecorder:
     async def _record(
         self, recording: Recording, record: Record, maker: Origin | None = None
     ) -> Any:
-        """What the store made of a record; `None` where the journal took it, or nobody did."""
+        """The result of recording; `None` if the record went to the journal, or was lost."""
         why = "records wait in the journal"
         if not self._in_use:
-            imprint = recording.imprint
-            job = _Job(lambda: self._apply(record, maker, imprint))
+            sent_delta = recording.sent_delta
+            job = _Job(lambda: self._apply(record, maker, sent_delta))
             self._queue.put(job)
             try:
                 result = await self._wait(job)
                 recording.state = "store"
                 return result
             except TimeoutError:
-                job.given_up = True
+                job.is_abandoned = True
                 why = "the store is slow"
             except UnknownExchange:
                 recording.state = "no"
                 return None
-            except Exception as error:  # whatever it is, the answer must not fail for it
+            except Exception as error:  # no failure of recording may fail the answer
                 why = f"the store failed: {type(error).__name__}"
         recording.state = await self._append(record, why)
         return None
@@ -304,24 +306,26 @@ class ExchangeRecorder:
             async with asyncio.timeout(self._patience):
                 return await asyncio.shield(waiting)
         except TimeoutError:
-            if job.future.done():  # it was our own event loop that was slow
+            if job.future.done():  # our own event loop was slow, not the store
                 return job.future.result()
             raise
 
     def _apply(
-        self, record: Record, maker: Origin | None, imprint: Future[SentBodyDelta] | None
+        self, record: Record, maker: Origin | None, sent_delta: Future[SentBodyDelta] | None
     ) -> Any:
         match record:
             case RequestRecord():
                 return record_request(self.store, record, self._context, maker)
             case AnswerRecord():
-                taken = imprint.result() if imprint is not None and imprint.done() else None
-                return record_answer(self.store, record, self._context, taken)
+                delta = None
+                if sent_delta is not None and sent_delta.done():
+                    delta = sent_delta.result()
+                return record_answer(self.store, record, self._context, delta)
             case FailureRecord():
                 return record_failure(self.store, record, self._context)
 
     async def _append(self, record: Record, why: str) -> State:
-        """Write a record to the journal; says what became of it."""
+        """Write a record to the journal; returns where the record is now."""
         if self._journal is None:
             self._report("no", why)
             return "no"
@@ -330,7 +334,9 @@ class ExchangeRecorder:
             begins, self._in_use = not self._in_use, True
         if begins:
             self._report("journal", why)
-            self._queue.put(_Job(lambda: None))  # the writer may be waiting for jobs without end
+            self._queue.put(
+                _Job(lambda: None)
+            )  # wake the writer: it may wait for jobs without a timeout
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._appenders, self._journal.append, _encode(record))
@@ -363,7 +369,7 @@ class ExchangeRecorder:
         return sum(journal.pending for journal in journals if journal is not None)
 
     def _write_all(self) -> None:
-        """The writer's thread."""
+        """The loop of the writer thread."""
         while True:
             jobs = self._next_jobs()
             if jobs is None:
@@ -374,19 +380,19 @@ class ExchangeRecorder:
                 self._drain()
 
     def _adopt(self) -> None:
-        """Take over, now and then, what another process left in its journal when it was killed."""
+        """From time to time, take over journals of processes that were killed."""
         now = time.monotonic()
         if self._path is None or now < self._next_look:
             return
         self._next_look = now + ADOPT_SECONDS
-        found = list(leftover_journals(self._path))
-        if found:
+        leftovers = list(leftover_journals(self._path))
+        if leftovers:
             with self._lock:
-                self._leftovers += found
+                self._leftovers += leftovers
                 self._in_use = True
 
     def _next_jobs(self) -> list[_Job[Any]] | None:
-        """All jobs that wait; none after a while without any; `None` at the end."""
+        """All waiting jobs, perhaps none after a timeout; `None` when the recorder is closed."""
         jobs: list[_Job[Any]] = []
         try:
             job = self._queue.get(timeout=DRAIN_SECONDS if self._in_use else ADOPT_SECONDS)
@@ -398,13 +404,13 @@ class ExchangeRecorder:
         except Empty:
             return jobs
         if jobs:
-            self._queue.put(None)  # the end comes after what was waiting before it
+            self._queue.put(None)  # close after the jobs that came before
             return jobs
         return None
 
     def _run(self, jobs: list[_Job[Any]]) -> None:
-        """Run jobs in one transaction; if one of them fails, each in a transaction of its own."""
-        jobs = [job for job in jobs if not job.given_up]
+        """Run jobs in one transaction; if one of them fails, run each in its own."""
+        jobs = [job for job in jobs if not job.is_abandoned]
         if len(jobs) > 1:
             results: list[Any] = []
             with suppress(Exception):  # each job reports its own error below
@@ -422,7 +428,7 @@ class ExchangeRecorder:
                 job.future.set_result(result)
 
     def _drain(self) -> None:
-        """Move the journal's records into the store, as far as the store takes them."""
+        """Move the journal's records into the store, until the store refuses one."""
         try:
             while self._leftovers:
                 self._replay(self._leftovers[0])
@@ -442,7 +448,7 @@ class ExchangeRecorder:
                 self._report("store", "the journal is drained")
 
     def _replay(self, journal: Journal) -> None:
-        """Record everything that a journal holds, several records per transaction."""
+        """Record everything in a journal, several records per transaction."""
         batch: list[tuple[Position, bytes]] = []
         for entry in journal.read():
             batch.append(entry)
@@ -458,23 +464,23 @@ class ExchangeRecorder:
             with self.store.transaction():
                 for data in records:
                     self._apply(_decoder.decode(data), None, None)
-        except Exception:  # which of them it was shows when each is tried by itself
+        except Exception:  # one of them failed: try each one alone
             for data in records:
                 self._replay_one(data)
         journal.drained(batch[-1][0])
 
     def _replay_one(self, data: bytes) -> None:
-        """Record one entry; one that the store will never take is set aside.
+        """Record one entry; set it aside if the store can never take it.
 
-        Raises `StoreError` where it may take it later: full, locked or restarting.
+        Raises `StoreError` if the store may take it later: it is full, locked or restarting.
         """
-        for is_last in (False, True):  # a conflict with another writer is over the second time
+        for is_last in (False, True):  # a conflict with another writer does not happen twice
             try:
                 self._apply(_decoder.decode(data), None, None)
                 return
             except (OSError, MemoryError):
                 raise StoreError("a record could not be replayed yet") from None
-            except Exception as error:  # one record must not block those behind it
+            except Exception as error:  # one bad record must not block those after it
                 if isinstance(error, StoreError) and not error.is_data:
                     raise
                 if is_last:
@@ -482,13 +488,13 @@ class ExchangeRecorder:
                     self._report("no", f"a record was set aside: {type(error).__name__}")
 
     def _set_aside(self, data: bytes) -> None:
-        """Keep a record that cannot be replayed in a file of its own, for a person to look at."""
+        """Move a record that cannot be replayed to a file of its own, for a person to inspect."""
         if self._path is not None:
             with Journal(self._path.with_name(self._path.name + ".rejected"), reserve=0) as aside:
                 aside.append(data)
 
     def _report(self, state: State, why: str) -> None:
-        """One line for whoever runs the gateway; never content, paths or addresses."""
+        """Log one line; never content, paths or addresses."""
         if state == "no":
             self.lost += 1
         line = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "event": "recording"}
@@ -497,7 +503,7 @@ class ExchangeRecorder:
 
 
 def _retrieve(future: "asyncio.Future[Any]") -> None:
-    """A result that comes too late is nobody's; asyncio would complain about its exception."""
+    """Retrieve the exception of a late result; otherwise asyncio would log it."""
     if not future.cancelled():
         future.exception()
 

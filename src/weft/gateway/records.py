@@ -1,12 +1,14 @@
-"""Exchanges written into threads: a request's new messages, then the answer or the failed attempt.
+"""Writes exchanges into threads: a request's new messages, then the answer or the failed attempt.
 
-Every function runs inside one transaction of the store and may be run twice: an exchange has an
-id, and what was recorded under it is found again instead of being written a second time. So a
-journal can be replayed whatever became of the first try.
+Every `record_*` function runs in one transaction and may be called twice for the same record: each
+exchange has an id, and what was recorded under it is found instead of being written again. So a
+journal can be replayed even if a part of it was recorded before.
 
-The messages of a request land as one write. A request that leaves the known line in the middle
-begins a branch, and the thread's HEAD follows the client there. A changed system prompt or changed
-tools are one `setup` commit on the same branch. Two answers to one request are two branches.
+- The new messages of a request are written together.
+- A request that departs from the stored conversation in the middle starts a branch, and the
+  thread's HEAD follows the client there.
+- Changed system text or tools are one `setup` commit on the same branch.
+- Two answers to one request are two branches.
 """
 
 import re
@@ -15,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from uuid import uuid4
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from weft.history import (
     TAG,
@@ -54,7 +56,7 @@ from weft.model import (
     Usage,
     is_system,
 )
-from weft.store import Landing, Store
+from weft.store import Landing, Store, ThreadRecord
 from weft.thread import Bodies, SentBodyDelta, SentRequest, encode_sent_body, sent_body_entries
 
 from .client_compaction import find_compacted_thread, find_summary
@@ -77,15 +79,17 @@ from .restore import find_answers
 from .resume import StoredConversation
 
 ANSWER = "answer"
-"""The member of a commit's metadata that holds the id its answer went out with."""
+"""The member of a commit's metadata with the id that the client got for the answer."""
 
 
 class RequestRecord(Struct, frozen=True, tag="request"):
-    """A request as it is recorded.
+    """A request to record.
 
-    `is_aside` is one that asks for a title beside the session. `named` is the answer that it names
-    by its id (`previous_response_id`) instead of repeating the conversation.
+    `is_title_request` marks one that asks for a title of the session. `continuation` is the answer
+    that the request names by its id (`previous_response_id`), if it does.
     """
+
+    # The encoded names are those of records that may still be in somebody's journal.
 
     exchange: str
     created: float
@@ -94,15 +98,15 @@ class RequestRecord(Struct, frozen=True, tag="request"):
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
     is_retry: bool = False
-    is_aside: bool = False
-    named: Continuation | None = None
+    is_title_request: bool = field(default=False, name="is_aside")
+    continuation: Continuation | None = field(default=None, name="named")
 
 
-class Ticket(Struct, frozen=True):
-    """Where a request was recorded: its answer goes behind commit `head` of `branch`.
+class RequestLocation(Struct, frozen=True):
+    """Where a request was recorded: its answer follows commit `head` on `branch`.
 
-    `is_hinted` is whether the client names its session. `chain`, `system` and `tools` are what the
-    conversation is at that commit.
+    `is_hinted` says whether the client names its session. `chain`, `system` and `tools` are the
+    digests of the conversation at that commit.
     """
 
     exchange: str
@@ -121,7 +125,7 @@ class Ticket(Struct, frozen=True):
 
 
 class SentBody(Struct, frozen=True):
-    """The body that left for the upstream."""
+    """The body that was sent to the upstream."""
 
     body: bytes
     protocol: str
@@ -129,25 +133,25 @@ class SentBody(Struct, frozen=True):
 
 
 class AnswerRecord(Struct, frozen=True, tag="answer"):
-    """A whole answer as it is recorded; without a ticket, behind the request of its exchange."""
+    """A whole answer to record. Without a location, it follows the request of its exchange."""
 
     exchange: str
     created: float
     message: Message
     id: str | None = None
     usage: Usage | None = None
-    ticket: Ticket | None = None
+    location: RequestLocation | None = field(default=None, name="ticket")
     sent: SentBody | None = None
 
 
 class FailureRecord(Struct, frozen=True, tag="failure"):
-    """An exchange without a whole answer: what came of it, and why there is no more."""
+    """An exchange without a whole answer: the part that arrived, and why there is no more."""
 
     exchange: str
     created: float
     error: ApiError
     message: Message | None = None
-    ticket: Ticket | None = None
+    location: RequestLocation | None = field(default=None, name="ticket")
 
 
 Record = RequestRecord | AnswerRecord | FailureRecord
@@ -158,9 +162,9 @@ class UnknownExchange(Exception):
 
 
 class DigestCache:
-    """The system digest and the tools digest that hold at a commit, for the newest commits.
+    """A cache of the system and tools digests at recent commits.
 
-    They can always be read from the store; remembering them saves compiling a thread per request.
+    Without it, every request would compile its thread to compute them.
     """
 
     def __init__(self, limit: int = 10_000) -> None:
@@ -178,7 +182,7 @@ class DigestCache:
 
 
 class RecordingContext(Struct, frozen=True):
-    """What recording needs beside the store: memory of the recent past, and a setting."""
+    """What recording needs beside the store: caches, and patterns of system blocks to ignore."""
 
     digests: DigestCache
     bodies: Bodies
@@ -186,18 +190,19 @@ class RecordingContext(Struct, frozen=True):
 
 
 class Recorded(Struct, frozen=True):
-    """A recorded request: its ticket, and the stored answers that it echoes, by where they are."""
+    """A recorded request: its location, and the stored answers that it echoes, by message range."""
 
-    ticket: Ticket
+    location: RequestLocation
     answers: Mapping[tuple[int, int], Message]
 
 
 def record_request(
     store: Store, record: RequestRecord, context: RecordingContext, maker: Origin | None = None
 ) -> Recorded:
-    """Commit what is new in a request.
+    """Find the conversation of a request, and commit what is new in it.
 
-    With `maker`, also find the answers of that model which may be put back into the request.
+    With `maker`, also find the answers of that model that may be restored in the request. The
+    conversation is looked up once for both.
     """
     tools = tools_digest(record.tools)
     incoming = read_incoming(
@@ -213,20 +218,22 @@ def record_request(
         if known is not None:
             return Recorded(known, {})
         session = [] if record.hint is None else find_session(store, record.scope, record.hint)
-        place = find_continuation(store, incoming, session, record.named)
-        answers = {} if maker is None else find_answers(store, incoming, place, maker)
-        ticket = _record_compaction(store, record, incoming, session, place, context) or _record_at(
-            store, record, incoming, session, place, context
+        continuation = find_continuation(store, incoming, session, record.continuation)
+        answers = {} if maker is None else find_answers(store, incoming, continuation, maker)
+        location = _record_compaction(
+            store, record, incoming, session, continuation, context
+        ) or _record_at(store, record, incoming, session, continuation, context)
+        _link_request(store, record, incoming, location, session, continuation, context)
+        context.digests.put(
+            location.thread, bytes.fromhex(location.head), location.system, location.tools
         )
-        _link_request(store, record, incoming, ticket, session, place, context)
-        context.digests.put(ticket.thread, bytes.fromhex(ticket.head), ticket.system, ticket.tools)
-        return Recorded(ticket, answers)
+        return Recorded(location, answers)
 
 
 def read_answers(
     store: Store, record: RequestRecord, context: RecordingContext, maker: Origin
 ) -> Mapping[tuple[int, int], Message]:
-    """The answers that may be put back, without recording anything."""
+    """The answers that may be restored, without recording anything."""
     incoming = read_incoming(
         record.scope,
         record.hint,
@@ -235,88 +242,91 @@ def read_answers(
         volatile=context.volatile,
     )
     session = [] if record.hint is None else find_session(store, record.scope, record.hint)
-    place = find_continuation(store, incoming, session, record.named)
-    return find_answers(store, incoming, place, maker, is_complete=False)
+    continuation = find_continuation(store, incoming, session, record.continuation)
+    return find_answers(store, incoming, continuation, maker, is_complete=False)
 
 
 def record_answer(
     store: Store,
     record: AnswerRecord,
     context: RecordingContext,
-    imprint: SentBodyDelta | None = None,
-) -> Ticket:
-    """Commit an answer behind its request; the ticket says where it is now.
+    sent_delta: SentBodyDelta | None = None,
+) -> RequestLocation:
+    """Commit an answer after its request; returns the location behind it.
 
-    `imprint` is that of the body that was sent, where it has been taken already.
+    `sent_delta` is the delta of the sent body, if it has been computed already.
     """
     with store.transaction():
         key = exchange_key("answer", record.exchange)
-        ticket = _present_ticket(store, record, context)
+        location, thread = _current_location(store, record, context)
         done = store.newest_link(key, deleted=True)
         if done is not None:
-            return structs.replace(ticket, thread=done.thread, head=done.commit.hex())
+            return structs.replace(location, thread=done.thread, head=done.commit.hex())
         metadata = None if record.id is None else {ANSWER: record.id}
-        if imprint is None and record.sent is not None:
-            imprint = imprint_sent(store, ticket, record.sent, context)
-        riders = () if imprint is None else sent_body_entries(imprint)
+        if sent_delta is None and record.sent is not None:
+            sent_delta = encode_sent(store, location, record.sent, context)
+        entries = () if sent_delta is None else sent_body_entries(sent_delta)
         draft = Draft(
-            "append", Append(), (record.message, *riders), None, metadata, usage=record.usage
+            "append", Append(), (record.message, *entries), None, metadata, usage=record.usage
         )
-        head = bytes.fromhex(ticket.head)
+        head = bytes.fromhex(location.head)
         series = encode_series(
-            [draft], head, scope=ticket.scope, chain=ticket.chain, created=record.created
+            [draft], head, scope=location.scope, chain=location.chain, created=record.created
         )
-        known = _answered_equally(store, ticket, series) if record.ticket is None else None
+        known = _find_equal_answer(store, location, series) if record.location is None else None
         if known is None:
-            branch = _land_series(store, ticket.thread, ticket.branch, head, series)
+            branch = _land_series(store, location.thread, location.branch, head, series, thread)
             answer = series.commits[-1].id
         else:
-            branch, answer = ticket.branch, known
-        point = Point(series.chain, ticket.system)
-        links = [(token_key(ticket.scope, t), answer) for t in tokens_of(record.message)]
+            branch, answer = location.branch, known
+        point = Point(series.chain, location.system)
+        links = [(token_key(location.scope, t), answer) for t in tokens_of(record.message)]
         links += [
             (key, answer),
-            (reply_key(ticket.thread, head), answer),
-            (context_key("answer", point, ticket.tools), answer),
+            (reply_key(location.thread, head), answer),
+            (context_key("answer", point, location.tools), answer),
         ]
-        if not ticket.is_hinted:
-            links.append((context_key("tip", point, ticket.tools), answer))
+        if not location.is_hinted:
+            links.append((context_key("tip", point, location.tools), answer))
         if record.id is not None:
-            links.append((response_key(ticket.scope, record.id), answer))
-        store.add_links(ticket.thread, links)
+            links.append((response_key(location.scope, record.id), answer))
+        store.add_links(location.thread, links)
         failed = [
-            (context_key(kind, ticket.point, ticket.tools), head) for kind in ("failed", "partial")
+            (context_key(kind, location.point, location.tools), head)
+            for kind in ("failed", "partial")
         ]
-        store.drop_links(ticket.thread, failed)
-        context.digests.put(ticket.thread, answer, ticket.system, ticket.tools)
-        return structs.replace(ticket, branch=branch, head=answer.hex(), chain=series.chain)
+        store.drop_links(location.thread, failed)
+        context.digests.put(location.thread, answer, location.system, location.tools)
+        return structs.replace(location, branch=branch, head=answer.hex(), chain=series.chain)
 
 
-def _answered_equally(store: Store, ticket: Ticket, series: Series) -> Id | None:
-    """The same answer to this request, where a later request has brought it already."""
+def _find_equal_answer(store: Store, location: RequestLocation, series: Series) -> Id | None:
+    """The commit of the same answer, if a later request has brought it before this record."""
     if series.chain is None:
         return None
-    matches = store.match_within([ticket.thread], [series.chain])
-    steps = store.read_commits(ticket.thread, [match.commit for match in matches])
-    head = bytes.fromhex(ticket.head)
+    matches = store.match_within([location.thread], [series.chain])
+    steps = store.read_commits(location.thread, [match.commit for match in matches])
+    head = bytes.fromhex(location.head)
     return next((step.commit.id for step in steps if step.commit.parents == (head,)), None)
 
 
-def record_failure(store: Store, record: FailureRecord, context: RecordingContext) -> Ticket:
-    """Keep a partial or failed attempt beside its request; it joins no branch."""
+def record_failure(
+    store: Store, record: FailureRecord, context: RecordingContext
+) -> RequestLocation:
+    """Record a failed attempt at its request; it is on no branch."""
     with store.transaction():
         key = exchange_key("failure", record.exchange)
-        ticket = _present_ticket(store, record, context)
+        location, _ = _current_location(store, record, context)
         if store.newest_link(key, deleted=True) is not None:
-            return ticket
-        head = bytes.fromhex(ticket.head)
+            return location
+        head = bytes.fromhex(location.head)
         attempt = encode_attempt(head, _attempt_body(record), record.created)
-        store.add_attempt(ticket.thread, attempt)
+        store.add_attempt(location.thread, attempt)
         links = [(key, head)]
-        if not ticket.is_hinted:
-            links.append((context_key(attempt.state, ticket.point, ticket.tools), head))
-        store.add_links(ticket.thread, links)
-        return ticket
+        if not location.is_hinted:
+            links.append((context_key(attempt.state, location.point, location.tools), head))
+        store.add_links(location.thread, links)
+        return location
 
 
 def _attempt_body(record: FailureRecord) -> AttemptBody:
@@ -329,10 +339,10 @@ def _attempt_body(record: FailureRecord) -> AttemptBody:
 
 
 def read_before(store: Store, scope: str, id: str) -> StoredConversation | None:
-    """The conversation up to the caller's answer of this id.
+    """The conversation up to the caller's answer with this id.
 
-    Where one of its requests was filed with a conversation that another one equalled, earlier
-    answers may be the other one's: what only their client may have is left out.
+    If one of its requests could have belonged to another, equal conversation, earlier answers may
+    be that conversation's. Then their private parts (thinking, signatures) are left out.
     """
     found = find_response(store, scope, id)
     if found is None:
@@ -349,7 +359,7 @@ def read_before(store: Store, scope: str, id: str) -> StoredConversation | None:
 
 
 def _without_private(message: Message) -> Message:
-    """An answer as a client of another protocol would echo it: text and calls."""
+    """An answer with only what every client is shown: text, media and calls."""
     if message.role != "assistant":
         return message
     blocks = [
@@ -366,20 +376,20 @@ def find_response(store: Store, scope: str, id: str) -> tuple[str, str] | None:
     return None if link is None else (link.thread, link.commit.hex())
 
 
-def _recorded(store: Store, record: RequestRecord, incoming: Incoming) -> Ticket | None:
-    """The ticket of an exchange whose request has been recorded already."""
+def _recorded(store: Store, record: RequestRecord, incoming: Incoming) -> RequestLocation | None:
+    """The location of a request that has been recorded before."""
     link = store.newest_link(exchange_key("request", record.exchange), deleted=True)
     if link is None:
         return None
-    return _ticket(store, record, incoming, link.thread, link.commit)
+    return _read_location(store, record, incoming, link.thread, link.commit)
 
 
-def _ticket(
+def _read_location(
     store: Store, record: RequestRecord, incoming: Incoming, thread: str, commit: Id
-) -> Ticket:
+) -> RequestLocation:
     branches = store.branches_at(thread, commit)
     (step,) = store.read_commits(thread, [commit])
-    return Ticket(
+    return RequestLocation(
         record.exchange,
         record.scope,
         record.hint is not None,
@@ -392,19 +402,22 @@ def _ticket(
     )
 
 
-def _present_ticket(
+def _current_location(
     store: Store, record: AnswerRecord | FailureRecord, context: RecordingContext
-) -> Ticket:
-    """The ticket of a request, read again where its thread was renamed or deleted meanwhile: what
-    it was answered belongs to it even then."""
-    ticket = record.ticket
-    if ticket is not None and store.read_thread(ticket.thread) is not None:
-        return ticket
-    return _ticket_of(store, record.exchange, context)
+) -> tuple[RequestLocation, ThreadRecord | None]:
+    """The location of a request, and its thread.
+
+    The location is looked up again if the thread was renamed or deleted since.
+    """
+    if record.location is not None:
+        thread = store.read_thread(record.location.thread)
+        if thread is not None:
+            return record.location, thread
+    return _replayed_location(store, record.exchange, context), None
 
 
-def _ticket_of(store: Store, exchange: str, context: RecordingContext) -> Ticket:
-    """The ticket of a request that was replayed: the answer's record was written before it."""
+def _replayed_location(store: Store, exchange: str, context: RecordingContext) -> RequestLocation:
+    """The location of a request, found by the id of its exchange."""
     link = store.newest_link(exchange_key("request", exchange), deleted=True)
     if link is None:
         raise UnknownExchange(exchange)
@@ -414,7 +427,7 @@ def _ticket_of(store: Store, exchange: str, context: RecordingContext) -> Ticket
     branches = store.branches_at(link.thread, link.commit)
     scope = "" if record is None or record.scope is None else record.scope
     hinted = store.newest_link(exchange_key("hinted", exchange), deleted=True) is not None
-    return Ticket(
+    return RequestLocation(
         exchange,
         scope,
         hinted,
@@ -432,44 +445,50 @@ def _record_at(
     record: RequestRecord,
     incoming: Incoming,
     session: Sequence[str],
-    place: Continuation | None,
+    continuation: Continuation | None,
     context: RecordingContext,
-) -> Ticket:
-    """Append what is new behind the place, or begin a thread."""
-    if place is None:
+) -> RequestLocation:
+    """Append what is new to the conversation that the request continues, or start a thread."""
+    if continuation is None:
         name, branch = _new_line(store, record, session)
         drafts: list[Draft] = []
         if record.tools:
             drafts.append(Draft("setup", Setup(record.tools)))
         drafts += [_append(message) for message in record.messages]
         return _land_request(store, record, incoming, name, branch, None, drafts, None)
-    branches = [name for name in store.branches_at(place.thread, place.commit) if _is_branch(name)]
+    branches = [
+        name
+        for name in store.branches_at(continuation.thread, continuation.commit)
+        if _is_branch(name)
+    ]
     branch = branches[0] if branches else ""
-    drafts = _setup_drafts(store, record, incoming, place, context)
-    drafts += _new_messages(store, record, place)
-    if place.length and not drafts:
-        return _ticket(store, record, incoming, place.thread, place.commit)
-    if place.length:
+    drafts = _setup_drafts(store, record, incoming, continuation, context)
+    drafts += _new_messages(store, record, continuation)
+    if continuation.length and not drafts:
+        return _read_location(store, record, incoming, continuation.thread, continuation.commit)
+    if continuation.length:
         # What follows is found by the client's own spelling of what is before it.
-        chain = incoming.points[place.length - 1].chain
+        chain = incoming.points[continuation.length - 1].chain
     else:
-        (step,) = store.read_commits(place.thread, [place.commit])
+        (step,) = store.read_commits(continuation.thread, [continuation.commit])
         chain = step.commit.chain
-    return _land_request(store, record, incoming, place.thread, branch, place.commit, drafts, chain)
+    return _land_request(
+        store, record, incoming, continuation.thread, branch, continuation.commit, drafts, chain
+    )
 
 
-def _new_messages(store: Store, record: RequestRecord, place: Continuation) -> list[Draft]:
-    """The messages behind the place; the echo of a partial answer is that answer as it came."""
-    messages = list(record.messages[place.length :])
+def _new_messages(store: Store, record: RequestRecord, continuation: Continuation) -> list[Draft]:
+    """The new messages. The echo of a partial answer is replaced by that answer as it arrived."""
+    messages = list(record.messages[continuation.length :])
     if messages and messages[0].role == "assistant":
-        partial = _partial_answer(store, place, messages[0])
+        partial = _partial_answer(store, continuation, messages[0])
         if partial is not None:
             messages[0] = partial
     return [_append(message) for message in messages]
 
 
-def _partial_answer(store: Store, place: Continuation, echo: Message) -> Message | None:
-    for record in reversed(store.attempts(place.thread, [place.commit])):
+def _partial_answer(store: Store, continuation: Continuation, echo: Message) -> Message | None:
+    for record in reversed(store.attempts(continuation.thread, [continuation.commit])):
         message = decode_attempt(record).message
         if message is not None and match_key(message) == match_key(echo):
             return message
@@ -489,10 +508,10 @@ def _land_request(
     parent: Id | None,
     drafts: Sequence[Draft],
     chain: bytes | None,
-) -> Ticket:
+) -> RequestLocation:
     series = encode_series(drafts, parent, scope=record.scope, chain=chain, created=record.created)
     landed = _land_series(store, thread, branch, parent, series)
-    return Ticket(
+    return RequestLocation(
         record.exchange,
         record.scope,
         record.hint is not None,
@@ -505,8 +524,18 @@ def _land_request(
     )
 
 
-def _land_series(store: Store, thread: str, branch: str, parent: Id | None, series: Series) -> str:
-    """Land commits on the branch if it still ends in `parent`, else on a new one; HEAD follows."""
+def _land_series(
+    store: Store,
+    thread: str,
+    branch: str,
+    parent: Id | None,
+    series: Series,
+    record: ThreadRecord | None = None,
+) -> str:
+    """Add commits to the branch if it still ends in `parent`, else to a new one; HEAD follows.
+
+    `record` is the thread's record, if the caller has just read it.
+    """
     if parent is None:
         name = branch
         old = None
@@ -516,12 +545,15 @@ def _land_series(store: Store, thread: str, branch: str, parent: Id | None, seri
         others = [other for other in store.branches_at(thread, parent) if _is_branch(other)]
         name, old = (others[0], parent) if others else (_free_branch(store, thread), None)
     store.land(thread, series.landing("append", name, old))
-    _follow_client(store, thread, name, series.commits[-1].created)
+    _follow_client(store, thread, name, series.commits[-1].created, record)
     return name
 
 
-def _follow_client(store: Store, thread: str, branch: str, created: float) -> None:
-    record = store.read_thread(thread)
+def _follow_client(
+    store: Store, thread: str, branch: str, created: float, record: ThreadRecord | None = None
+) -> None:
+    """Make the branch that the client uses the thread's HEAD."""
+    record = record or store.read_thread(thread)
     if record is None or record.head == branch:
         return
     head = store.read_ref(thread, branch)
@@ -533,11 +565,11 @@ def _is_branch(name: str) -> bool:
 
 
 def _new_line(store: Store, record: RequestRecord, session: Sequence[str]) -> tuple[str, str]:
-    """The thread and branch for a conversation that continues none.
+    """The thread and branch for a new conversation.
 
-    A session whose first request failed and was given up is begun again in its own thread.
+    If the first request of the session failed and was given up, its thread is used again.
     """
-    if session and not record.is_aside and _was_given_up(store, session[0]):
+    if session and not record.is_title_request and _was_given_up(store, session[0]):
         return session[0], _free_branch(store, session[0])
     name = _free_name(store, record)
     store.ensure_thread(name, created=record.created, scope=record.scope)
@@ -545,7 +577,7 @@ def _new_line(store: Store, record: RequestRecord, session: Sequence[str]) -> tu
 
 
 def _was_given_up(store: Store, thread: str) -> bool:
-    """Whether nobody ever answered in a thread, and the last try failed."""
+    """Whether a thread has no answer, and its last attempt failed."""
     heads = list(read_branches(store, thread).values())
     if len(heads) != 1 or not store.attempts(thread, heads):
         return False
@@ -554,11 +586,11 @@ def _was_given_up(store: Store, thread: str) -> bool:
 
 
 def _free_name(store: Store, record: RequestRecord) -> str:
-    """The session's name, numbered where it is taken; without a session, when it began."""
+    """The session's name, with a number if it is taken; without a session, the current time."""
     if record.hint is None:
         moment = time.strftime("%Y%m%d-%H%M%S", time.localtime(record.created))
         return f"{moment}-{uuid4().hex[:8]}"
-    if not record.is_aside and store.read_thread(record.hint) is None:
+    if not record.is_title_request and store.read_thread(record.hint) is None:
         return record.hint
     return _first_free(
         lambda number: f"{record.hint}.{number}",
@@ -574,7 +606,7 @@ def _free_branch(store: Store, thread: str) -> str:
 
 
 def _first_free(name: Callable[[int], str], is_taken: Callable[[str], bool]) -> str:
-    """The first numbered name that is free, found by halving: numbers are taken in order."""
+    """The first free number, found by bisection: numbers are taken in order."""
     low, high = 1, 2
     while is_taken(name(high)):
         low, high = high, high * 2
@@ -591,28 +623,28 @@ def _setup_drafts(
     store: Store,
     record: RequestRecord,
     incoming: Incoming,
-    place: Continuation,
+    continuation: Continuation,
     context: RecordingContext,
 ) -> list[Draft]:
-    """The commit that brings system text and tools up to date, where they changed."""
-    if not place.length:
+    """The commit that updates system text and tools, if they changed."""
+    if not continuation.length:
         return []
-    system, tools = _context_at(store, place.thread, place.commit, context)
-    now = incoming.points[place.length - 1].system
+    system, tools = _context_at(store, continuation.thread, continuation.commit, context)
+    now = incoming.points[continuation.length - 1].system
     if system == now and tools == incoming.tools:
         return []
     setup = None if tools == incoming.tools else Setup(record.tools)
     if system == now:
         return [] if setup is None else [Draft("setup", setup)]
-    rows = _view(store, place.thread, place.commit).rows
-    planned = plan_rewrite(rows, _with_system(rows, record.messages[: place.length]))
+    rows = _view(store, continuation.thread, continuation.commit).rows
+    planned = plan_rewrite(rows, _with_system(rows, record.messages[: continuation.length]))
     if not planned.op.touches_rows:
         return [] if setup is None else [Draft("setup", setup)]
     return [Draft("setup", structs.replace(planned.op, setup=setup), planned.messages)]
 
 
 def _with_system(rows: Sequence[Row], messages: Sequence[Message]) -> list[Row]:
-    """The rows with the request's leading system run, and its inline system messages by number."""
+    """The rows with the system messages of the request, leading ones and inline ones."""
     leading = list(takewhile(is_system, messages))
     old = list(takewhile(lambda row: is_system(row.message), rows))
     begun = [
@@ -630,7 +662,7 @@ def _with_system(rows: Sequence[Row], messages: Sequence[Message]) -> list[Row]:
 def _context_at(
     store: Store, thread: str, commit: Id, context: RecordingContext
 ) -> tuple[bytes, bytes]:
-    """The digests of system text and tools that hold at a commit."""
+    """The digests of system text and tools at a commit."""
     known = context.digests.get(thread, commit)
     if known is not None:
         return known
@@ -651,21 +683,23 @@ def _record_compaction(
     record: RequestRecord,
     incoming: Incoming,
     session: Sequence[str],
-    place: Continuation | None,
+    continuation: Continuation | None,
     context: RecordingContext,
-) -> Ticket | None:
-    """Commit a client's own compaction and what is new behind it, where the request brings one."""
-    threads = list(session) or ([place.thread] if place is not None and place.is_token else [])
+) -> RequestLocation | None:
+    """Commit a compaction that the client made itself, and what is new after it."""
+    threads = list(session) or (
+        [continuation.thread] if continuation is not None and continuation.is_token else []
+    )
     summary = find_summary(record.messages) if threads else None
-    if summary is None or _knows(store, incoming, threads, summary.place):
+    if summary is None or _knows(store, incoming, threads, summary.index):
         return None
     folded = find_compacted_thread(store, threads, record.messages, summary)
     if folded is None:
         return None
     thread = folded.thread
-    note = f"{summary.by} compacted"
+    note = f"{summary.client} compacted"
     commit = bytes.fromhex(
-        thread.adopt(record.messages[: folded.length], summary=summary.place, message=note).id
+        thread.adopt(record.messages[: folded.length], summary=summary.index, message=note).id
     )
     rest = [_append(message) for message in record.messages[folded.length :]]
     if tools_digest(thread.compile().tools) != incoming.tools:
@@ -675,13 +709,13 @@ def _record_compaction(
     )
     if not rest:
         _follow_client(store, thread.name, thread.current, record.created)
-        return _ticket(store, record, incoming, thread.name, commit)
+        return _read_location(store, record, incoming, thread.name, commit)
     chain = incoming.points[folded.length - 1].chain
     return _land_request(store, record, incoming, thread.name, thread.current, commit, rest, chain)
 
 
 def _knows(store: Store, incoming: Incoming, threads: Sequence[str], number: int) -> bool:
-    """Whether one of these threads has the request's messages up to this one, or further."""
+    """Whether one of these threads has the request's messages up to this index, or more."""
     chains = [point.chain for point in incoming.points[number:] if point.chain is not None]
     return bool(store.match_within(list(threads), chains))
 
@@ -690,42 +724,42 @@ def _link_request(
     store: Store,
     record: RequestRecord,
     incoming: Incoming,
-    ticket: Ticket,
+    location: RequestLocation,
     session: Sequence[str],
-    place: Continuation | None,
+    continuation: Continuation | None,
     context: RecordingContext,
 ) -> None:
-    head = bytes.fromhex(ticket.head)
+    head = bytes.fromhex(location.head)
     links = [
         (exchange_key("request", record.exchange), head),
-        (context_key("request", ticket.point, ticket.tools), head),
+        (context_key("request", location.point, location.tools), head),
     ]
     if record.hint is None:
-        links.append((context_key("asked", ticket.point, ticket.tools), head))
+        links.append((context_key("asked", location.point, location.tools), head))
     else:
         links.append((exchange_key("hinted", record.exchange), head))
-        if ticket.thread not in session:
+        if location.thread not in session:
             links.append((hint_key(record.scope, record.hint), head))
-    if place is not None and place.length and not place.is_token:
-        point, tools = incoming.points[place.length - 1], incoming.tools
+    if continuation is not None and continuation.length and not continuation.is_token:
+        point, tools = incoming.points[continuation.length - 1], incoming.tools
         if not store.only_links([context_key("answer", point, tools)]):
             links.append((unsure_key(head), head))
-    store.add_links(ticket.thread, links)
-    if place is not None and record.hint is None and place.commit != head:
-        _use_tip(store, place, context)
+    store.add_links(location.thread, links)
+    if continuation is not None and record.hint is None and continuation.commit != head:
+        _use_tip(store, continuation, context)
 
 
-def _use_tip(store: Store, place: Continuation, context: RecordingContext) -> None:
-    """The conversation has gone on: no other request may continue it from here by equality."""
-    system, tools = _context_at(store, place.thread, place.commit, context)
-    (step,) = store.read_commits(place.thread, [place.commit])
+def _use_tip(store: Store, continuation: Continuation, context: RecordingContext) -> None:
+    """Mark the conversation as continued: no other equal request may continue it from here."""
+    system, tools = _context_at(store, continuation.thread, continuation.commit, context)
+    (step,) = store.read_commits(continuation.thread, [continuation.commit])
     key = context_key("tip", Point(step.commit.chain, system), tools)
-    store.drop_links(place.thread, [(key, place.commit)])
+    store.drop_links(continuation.thread, [(key, continuation.commit)])
 
 
-def imprint_sent(
-    store: Store, ticket: Ticket, sent: SentBody, context: RecordingContext
+def encode_sent(
+    store: Store, location: RequestLocation, sent: SentBody, context: RecordingContext
 ) -> SentBodyDelta:
-    """How the body that left can be made again from what is stored."""
-    letter = SentRequest(sent.body, sent.protocol, sent.model, ticket.head)
-    return encode_sent_body(store, ticket.thread, letter, context.bodies)
+    """The delta from which a sent body can be rebuilt with what is stored."""
+    sent_request = SentRequest(sent.body, sent.protocol, sent.model, location.head)
+    return encode_sent_body(store, location.thread, sent_request, context.bodies)
