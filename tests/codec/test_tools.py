@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 import weft
-from weft.codec import CallRestorer, Losses, restore_calls
+from weft.codec import Losses
 from weft.codec.call_ids import fitting_id
+from weft.codec.calls import CallRestorer, restore_calls
 from weft.codec.tools import flat_name, flatten_tools
 from weft.model import (
     Close,

@@ -23,7 +23,6 @@ exception are system messages, by a policy or where the target's rules are enfor
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from operator import is_not
 from typing import Any, Literal, NoReturn, cast
 
 from msgspec import Struct, structs
@@ -459,28 +458,30 @@ def _drop_unsupported(turn: Turn, request: Request, rules: Rules, losses: Losses
     if message.name is not None and not rules.named:
         losses.add(turn.at, "participant_name_dropped", message.name)
     kept: list[Block] = []
-    places: list[Place] = []
-    own_side = side(turn.role)
+    numbers: list[int] = []
+    checks, own_side = rules.checks, side(turn.role)
+    changed = False
     for at, block in enumerate(turn.blocks):
         kind = type(block)
-        place = turn.place_of(at)
-        check = rules.checks.get(kind)
+        check = checks.get(kind)
         if check is not None:
             code = check(block, message, request)
         else:
             code = WRONG_SIDE.get((own_side, kind))
         if code is None:
-            kept.append(block)
-            places.append(place)
             ext: Ext | None = getattr(block, "ext", None)
             if ext is not None:
-                report_ext(ext, rules.protocol, place, losses)
+                report_ext(ext, rules.protocol, turn.place_of(at), losses)
+            kept.append(block)
+            numbers.append(at)
             continue
-        for rest, _ in leave_out(block, place, code, request, losses):
+        changed = True
+        for rest, _ in leave_out(block, turn.place_of(at), code, request, losses):
             kept.append(rest)
-            places.append(place)
-    if len(kept) < len(turn.blocks) or any(map(is_not, kept, turn.blocks)):
-        turn.blocks, turn.moved = kept, places
+            numbers.append(at)
+    if changed:
+        turn.moved = [turn.place_of(at) for at in numbers]
+        turn.blocks = kept
 
 
 def report_dropped_message(turn: Turn, losses: Losses) -> None:
@@ -549,7 +550,7 @@ def _place_system(
     """Let each run of later system messages stay, or speak as `user` in its place."""
     start = 0
     while start < len(turns):
-        if not is_system(turns[start].message):
+        if turns[start].message.role not in SYSTEM_ROLES:
             start += 1
             continue
         end = start

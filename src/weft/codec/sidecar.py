@@ -17,11 +17,12 @@ found by what every client echoes.
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from hashlib import sha256
 from typing import Any, cast
 
 import msgspec
-from msgspec import structs
+from msgspec import UNSET, Struct, UnsetType, field, structs
 
 from weft.errors import Refused
 from weft.model import (
@@ -253,7 +254,7 @@ def _place(place: Sequence[int | str]) -> tuple[int | str, ...]:
 
 
 def _key(message: Message) -> str:
-    return digest(structs.replace(message, origin=None))
+    return digest(message if message.origin is None else structs.replace(message, origin=None))
 
 
 def _anchor(keys: Sequence[str], start: int, end: int) -> str:
@@ -329,39 +330,79 @@ def _words(block: Block) -> str:
     return digest([type(block).__name__, said])
 
 
+class _Reference(Struct):
+    """A block of the original: one that came back with other members (`of`, `set`), or one that did
+    not come back (`is`)."""
+
+    of: Address | None = None
+    set: dict[str, Any] = {}
+    block: Block | UnsetType = field(default=UNSET, name="is")
+
+
+class _Recipe(Struct):
+    """How a message is rebuilt; a bare address is a block that came back unchanged."""
+
+    head: Message
+    blocks: list[Address | _Reference]
+
+
+class _Region(Struct, array_like=True):
+    start: int
+    count: int
+    anchor: str
+    recipes: list[_Recipe]
+
+
+class _Regions(Struct):
+    """Typed, so that msgspec checks and converts all regions in one call."""
+
+    messages: list[_Region]
+
+
 def _restore(echoed: Sequence[Message], sidecar: JsonObject) -> tuple[tuple[Message, ...], bool]:
-    """The messages with every region put back that still stands where it stood."""
+    """The messages with every region restored that is still there, and whether all are."""
+    regions = msgspec.convert({"messages": sidecar["messages"]}, _Regions).messages
     keys = [_key(message) for message in echoed]
     origin = Origin(str(sidecar["protocol"]))
     messages: list[Message] = []
     done, whole = 0, len(echoed) == sidecar["count"]
-    for start, count, anchor, recipes in sidecar["messages"]:
-        end = start + count
-        if end > len(echoed) or _anchor(keys, start, end) != anchor:
+    for region in regions:
+        start, end = region.start, region.start + region.count
+        if end > len(echoed) or _anchor(keys, start, end) != region.anchor:
             whole = False
             continue
         messages += echoed[done:start]
-        messages += [_rebuild(recipe, echoed[start:end], origin) for recipe in recipes]
+        part = echoed[start:end]
+        messages += [_rebuild(recipe, part, origin) for recipe in region.recipes]
         done = end
     messages += echoed[done:]
     return tuple(messages), whole
 
 
-def _block(fields: Any) -> Block:
-    return cast(Block, msgspec.convert(fields, Block))  # msgspec's stub does not know unions
-
-
-def _rebuild(recipe: JsonObject, region: Sequence[Message], origin: Origin) -> Message:
+def _rebuild(recipe: _Recipe, region: Sequence[Message], origin: Origin) -> Message:
     blocks: list[Block] = []
-    for reference in recipe["blocks"]:
-        if isinstance(reference, list):
-            at, number = msgspec.convert(reference, tuple[int, int])
+    for reference in recipe.blocks:
+        if not isinstance(reference, _Reference):
+            at, number = reference
             blocks.append(region[at].blocks[number])
-        elif "of" in reference:
-            at, number = msgspec.convert(reference["of"], tuple[int, int])
-            fields = msgspec.to_builtins(region[at].blocks[number])
-            blocks.append(_block({**fields, **reference["set"]}))
+        elif reference.of is not None:
+            at, number = reference.of
+            blocks.append(_patched(region[at].blocks[number], reference.set))
+        elif reference.block is not UNSET:
+            blocks.append(reference.block)
         else:
-            blocks.append(_block(reference["is"]))
-    message = msgspec.convert(recipe["head"], Message)
-    return structs.replace(message, blocks=tuple(blocks), origin=origin)
+            raise ValueError("a block refers to nothing")
+    return structs.replace(recipe.head, blocks=tuple(blocks), origin=origin)
+
+
+def _patched(block: Block, members: dict[str, Any]) -> Block:
+    """The block with these members as the sidecar has them."""
+    patch = msgspec.convert(members, _patch_type(type(block)))
+    return structs.replace(block, **{name: getattr(patch, name) for name in members})
+
+
+@cache
+def _patch_type(kind: type[Struct]) -> type[Struct]:
+    """A type with the fields of a block, all optional."""
+    fields = [(f.name, f.type | UnsetType, UNSET) for f in structs.fields(kind)]
+    return msgspec.defstruct(f"{kind.__name__}Patch", fields, forbid_unknown_fields=True)

@@ -72,6 +72,10 @@ def write_common(block: Block, embed: Callable[[str], Any], *, native: bool) -> 
         except ValueError:
             return None
         return {"type": "tool_use", "id": call_id, "name": block.name, "input": arguments}
+    if type(block) is Thinking:
+        if block.ext is not None or block.signature is None:
+            return None
+        return {"type": "thinking", "thinking": block.text, "signature": block.signature}
     if type(block) is not ToolResult or block.ext is not None or not block.content:
         return None
     if not has_plain_texts(block) or not (native or is_plain_id(block.call_id)):

@@ -39,7 +39,7 @@ from .cache import (
     limit_marks,
 )
 from .fields import PATHS, decode_params, encode_params, encode_tool
-from .wire import PROTOCOL, REQUEST_SETUP
+from .wire import MAX_MARKS, PROTOCOL, REQUEST_SETUP
 
 MESSAGE = frozenset({"role", "content"})
 
@@ -196,7 +196,8 @@ def encode_request(request: Request, target: Target) -> Encoded:
         body["cache_control"] = marks[()]
     if target.cache == "auto" and not has_marks(body):
         _place_marks(body)
-    elif marks:
+    elif len(marks) + sum("cache_control" in tool for tool in tools) > MAX_MARKS:
+        # Counted before the body is searched for them: nearly all requests are within the limit.
         limit_marks(body, losses)
     return Encoded(body, losses.items, calls)
 

@@ -40,6 +40,8 @@ decode = msgspec.json.Decoder(body_of(User | Assistant | Result | System | Devel
 
 def read(body: bytes | str) -> SimpleBody:
     """The conversation behind the leading system run, which is part of the setup."""
+    if isinstance(body, bytes) and _has_inline_system(body):
+        raise NotSimple
     simple = read_with(decode, body)
     lead = simple.setup["messages"]
     for message in simple.messages:
@@ -55,6 +57,16 @@ def read(body: bytes | str) -> SimpleBody:
         elif type(message) in LEADING:
             raise NotSimple
     return simple
+
+
+def _has_inline_system(body: bytes) -> bool:
+    """Whether a system message follows the first user message.
+
+    Only saves the time to decode the body first: inside a JSON string the quotes are escaped, so
+    these bytes are always members. A body with other white space is read, and refused then.
+    """
+    start = body.find(b'"role":"user"')
+    return start >= 0 and body.rfind(b'"role":"system"', start) >= 0
 
 
 def _normalise(message: Assistant, number: int, rest: dict[str, None]) -> None:
