@@ -15,6 +15,7 @@ client's own protocol, never in a success.
 
 import re
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import Any, Literal, cast
 
 import orjson
@@ -45,7 +46,7 @@ from weft.model import (
     ToolCall,
 )
 
-from .base import Calls, Codec, Encoded, Frame, Locate, ThinkingMember
+from .base import Calls, Codec, Encoded, Frame, Locate, StreamEncoder, ThinkingMember
 from .calls import CallRestorer, restore_calls, with_unique_call_id, with_unique_call_ids
 from .errors import error_of, failed
 from .lenient import with_repairs
@@ -241,21 +242,32 @@ class Piece(Struct, frozen=True, gc=False):
 
 
 class AnswerWriter:
-    """Writes an answer in the protocol of a client: as a stream, event by event, or as a body."""
+    """Writes an answer in the protocol of a client: as a stream, event by event, or as a body.
 
-    def __init__(self, codec: Codec, options: AnswerOptions = DEFAULT_OPTIONS) -> None:
+    `locate` turns a place in the answer into a path of the upstream's, for the losses of a stream.
+    """
+
+    def __init__(
+        self,
+        codec: Codec,
+        options: AnswerOptions = DEFAULT_OPTIONS,
+        locate: Locate | None = None,
+    ) -> None:
         self._codec = codec
         self._options = options
-        self._encoder = codec.stream_encoder(options.created)
+        self._locate = locate
+
+    @cached_property
+    def _encoder(self) -> StreamEncoder:
+        encoder = self._codec.stream_encoder(self._options.created)
+        if self._locate is not None:
+            encoder.losses.locate = self._locate
+        return encoder
 
     @property
     def losses(self) -> list[Loss]:
         """What the stream could not express, so far."""
         return self._encoder.losses.items
-
-    def locate_losses(self, locate: Locate) -> None:
-        """Report the losses of the stream in paths of the upstream's answer."""
-        self._encoder.losses.locate = locate
 
     def write(self, events: Iterable[Event]) -> Piece:
         """The frames of these events."""
@@ -317,14 +329,16 @@ class AnswerTranslator:
         self._origin = origin
         self._is_same = source.protocol == target.protocol
         self._inlines = refusal_must_be_inlined(source, target)
-        self._reader = AnswerReader(source)
-        self._writer = AnswerWriter(target, options)
-        self._writer.locate_losses(self._locate)
+        self._writer = AnswerWriter(target, options, self._locate)
         self._restorer = CallRestorer(options.calls) if options.calls else None
         self._inliner = RefusalInliner() if self._inlines else None
         self._original = Fold(origin)
         # Without renamed tools the two differ in nothing that a fold holds.
         self._restored = Fold(origin) if options.calls else self._original
+
+    @cached_property
+    def _reader(self) -> AnswerReader:
+        return AnswerReader(self._source)
 
     @property
     def original(self) -> Response:
