@@ -1,31 +1,53 @@
 """Wrong arguments become a `WrongValue` that names them, whatever they broke on the way.
 
-Looking at every argument of every call would cost more than many calls do. So a call is looked at
-when it has failed with an error that is not Weft's: if one of its arguments does not fit what the
-signature says, that is the reason, and the caller is told so. Otherwise the error stays as it is.
+Checking every argument of every call would cost more than many calls do. So arguments are checked
+after a call failed with an error that is not Weft's. If one of them does not fit the signature, the
+caller gets a `WrongValue`; otherwise the error stays as it is. Async generators, and the methods
+named in `eager`, are checked before they run: there a wrong argument would only fail later, in
+another call.
 """
 
 import types
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from weft.errors import WeftError, WrongValue
+from weft.errors import UnknownArgument, WeftError, WrongValue
 
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+ASYNC, ASYNC_GENERATOR = 0x80, 0x200
+"""Flags of a code object: https://docs.python.org/3/library/inspect.html#code-objects-bit-flags"""
+
+
 def checked(cls: C) -> C:
     """A class whose public methods say which argument is wrong."""
-    for name, method in list(vars(cls).items()):
-        if isinstance(method, types.FunctionType) and not name.startswith("_"):
-            setattr(cls, name, checked_function(method))
-    return cls
+    return checked_class()(cls)
+
+
+def checked_class(*, eager: Sequence[str] = ()) -> Callable[[C], C]:
+    """The same, with methods that are checked before they run."""
+
+    def decorate(cls: C) -> C:
+        for name, method in list(vars(cls).items()):
+            if not isinstance(method, types.FunctionType):
+                continue
+            if name in eager:
+                setattr(cls, name, checked_first(method))
+            elif not name.startswith("_"):
+                setattr(cls, name, checked_function(method))
+        return cls
+
+    return decorate
 
 
 def checked_function(function: F) -> F:
-    """A function that says which argument is wrong."""
+    """A function that says which argument is wrong when it fails."""
+    flags = function.__code__.co_flags
+    if flags & ASYNC_GENERATOR:
+        return checked_first(function)
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
@@ -34,29 +56,76 @@ def checked_function(function: F) -> F:
         except WeftError:
             raise
         except Exception as error:  # explained if an argument is wrong, else raised as it is
-            wrong = _find_wrong(function, args, options)
-            if wrong is None:
-                raise
-            raise wrong from error
+            raise _explained(error, function, args, options) from error
+
+    @wraps(function)
+    async def call_async(*args: Any, **options: Any) -> Any:
+        try:
+            return await function(*args, **options)
+        except WeftError:
+            raise
+        except Exception as error:  # explained if an argument is wrong, else raised as it is
+            raise _explained(error, function, args, options) from error
+
+    return cast(F, call_async if flags & ASYNC else call)
+
+
+def checked_first(function: F) -> F:
+    """A function whose arguments are checked before it runs."""
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        wrong = _find_wrong(function, args, options)
+        if wrong is not None:
+            raise wrong
+        return function(*args, **options)
 
     return cast(F, call)
+
+
+def _explained(
+    error: Exception, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]
+) -> Exception:
+    """The `WrongValue` that explains a failure, or the failure itself."""
+    return _find_wrong(function, args, options) or error
 
 
 def _find_wrong(
     function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]
 ) -> WrongValue | None:
-    """What is wrong with the arguments; `None` where they fit, or do not bind at all."""
-    from inspect import signature  # slow to import, and needed by nobody else
+    """What is wrong with the arguments; `None` if they fit, or if one is missing."""
+    from inspect import Parameter, signature  # slow to import
 
+    accepted = signature(function)
+    kinds = {parameter.kind for parameter in accepted.parameters.values()}
+    names = [name for name in accepted.parameters if name != "self"]
+    unknown = [name for name in options if name not in names]
+    if unknown and Parameter.VAR_KEYWORD not in kinds:
+        call = f"{function.__qualname__.removesuffix('.__init__')}()"
+        return UnknownArgument(unknown[0], call, names)
     try:
-        bound = signature(function).bind(*args, **options)
-        hints = get_type_hints(function)
+        bound = accepted.bind(*args, **options)
+        hints = _hints(function)
     except (TypeError, NameError):
         return None
     for name, value in bound.arguments.items():
         if name in hints and not fits(value, hints[name]):
             return WrongValue(name, f"must be {_told(hints[name])}, not {_kind(value)}")
     return None
+
+
+@lru_cache(maxsize=256)
+def _hints(function: Callable[..., Any]) -> Mapping[str, Any]:
+    return get_type_hints(function)
+
+
+def check_fields(value: Any) -> None:
+    """Raise `WrongValue` for a field of a value that is not what its type says."""
+    for name, hint in _hints(cast(type[Any], type(value))).items():
+        field = getattr(value, name)
+        if not fits(field, hint):
+            wrong = f"must be {_told(hint)}, not {_kind(field)}"
+            raise WrongValue(f"{type(value).__name__}.{name}", wrong)
 
 
 def fits(value: Any, hint: Any) -> bool:

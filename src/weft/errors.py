@@ -9,6 +9,7 @@
     │   └── UpstreamProtocolError  it broke its own protocol (502)
     ├── ThreadError              a verb was asked for something the thread cannot do
     │   ├── WrongValue           an argument is of a wrong type, or JSON cannot say it
+    │   │   └── UnknownArgument  a call has no keyword argument of that name
     │   ├── NotFound             no commit, entry, branch or thread of that name
     │   ├── Ambiguous            an id prefix names more than one
     │   ├── MergeConflict        both sides changed one line; carries the conflicts
@@ -25,6 +26,7 @@
 Lost information is not an error: encoders return `Loss` values instead.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -110,6 +112,13 @@ class WrongValue(ThreadError):
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field} {message}")
         self.field = field
+
+
+class UnknownArgument(WrongValue, TypeError):
+    """A call with a keyword argument that it does not have; a `TypeError` too, as in Python."""
+
+    def __init__(self, name: str, call: str, accepted: Sequence[str]) -> None:
+        super().__init__(name, f"is not an argument of {call}: give {', '.join(accepted)}")
 
 
 class NotFound(ThreadError):

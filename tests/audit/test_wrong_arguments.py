@@ -1,5 +1,6 @@
 """Every public call answers a wrong argument with a `WeftError`, and so does a closed thread."""
 
+import asyncio
 import inspect
 import os
 import subprocess
@@ -20,7 +21,7 @@ GOOD: dict[str, Any] = {
     "at": None, "onto": "main", "query": "words", "wanted": "words", "call_id": "c1",
     "answer": "words", "content": {"content_type": "dialogue", "role": "user", "text": "x"},
     "priority": "pinned", "before": "HEAD", "results": [], "hook": print, "callback": print,
-    "said": weft.Message("user", ()), "data": b"[]", "messages": [], "summary": 0,
+    "entry": weft.Message("user", ()), "data": b"[]", "messages": [], "summary": 0,
     "message": None, "usage": {"input_tokens": 1, "output_tokens": 1}, "target": None,
 }  # fmt: skip
 PARAMS = [f"to_{name}_params" for name in ("anthropic", "gemini", "openai", "responses")]
@@ -103,6 +104,124 @@ def test_a_function_that_translates(name: str, junk: Any) -> None:
         function(**dict.fromkeys(needed, junk))
 
 
+NOT_CALLED = {"Asker", "Store", "open", "search", "threads", "undelete"}
+FACTORY_MADE = {
+    "AgentAnswer",
+    "CommitInfo",
+    "CompiledContext",
+    "Thread",
+    "Translation",
+    "VendorParams",
+}
+"""Classes that Weft's own functions make: their constructors are not public."""
+
+
+def public_callables() -> Iterator[str]:
+    """All but errors, type aliases and what other tests here call."""
+    for name in weft.__all__:
+        value = getattr(weft, name)
+        is_error = isinstance(value, type) and issubclass(value, BaseException)
+        is_named = isinstance(value, type) or inspect.isfunction(value)
+        if is_named and not is_error and name not in NOT_CALLED | FACTORY_MADE:
+            yield name
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", list(public_callables()))
+def test_any_public_callable(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Junk for all that is needed, then for each option beside a text for what is needed."""
+    monkeypatch.chdir(tmp_path)
+    function = getattr(weft, name)
+    parameters = [
+        p for p in inspect.signature(function).parameters.values() if p.kind != p.VAR_KEYWORD
+    ]
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (2, 4)]
+    optional = [p.name for p in parameters if p.default is not p.empty]
+    wrong: list[str] = []
+    for junk in JUNK:
+        calls = [dict.fromkeys(needed, junk)]
+        calls += [{**dict.fromkeys(needed, "x"), option: junk} for option in optional]
+        for options in calls:
+            try:
+                function(**options)
+            except WeftError:
+                pass
+            except Exception as error:
+                wrong.append(f"{options}: {error!r}")
+    assert wrong == []
+
+
+AGENT: dict[str, Any] = {
+    "thread": 5,
+    "model": 5,
+    "tools": 5,
+    "system": 5,
+    "provider": 5,
+    "base_url": 5,
+    "steps": "x",
+    "pace": "x",
+    "catalog": 5,
+    "policy": 5,
+    "compaction": 5,
+    "temperature": "x",
+    "max_tokens": "x",
+    "params": 5,
+    "parallel_tools": "x",
+}
+
+
+@pytest.mark.parametrize("name", AGENT)
+def test_an_agent_names_the_wrong_argument(name: str) -> None:
+    with pytest.raises(WeftError, match=rf"{name} must be"):
+        weft.Agent(**{"thread": weft.open(), name: AGENT[name]})
+
+
+@pytest.mark.parametrize("name", weft.Compaction.__struct_fields__)
+def test_a_compaction_names_the_wrong_field(name: str) -> None:
+    with pytest.raises(WeftError, match=name):
+        weft.Compaction(**{name: object()})
+
+
+@pytest.mark.parametrize("name", ["run", "send", "asend", "context_use"])
+def test_a_method_of_an_agent(name: str) -> None:
+    agent = weft.Agent(weft.open())
+    for junk in (5, [], {}, b"x", object()):
+        with pytest.raises(WeftError, match="text must be"):
+            finished(getattr(agent, name), junk)
+
+
+def finished(method: Any, *args: Any) -> Any:
+    called = method(*args)
+    return asyncio.run(called) if inspect.iscoroutine(called) else called
+
+
+@pytest.mark.parametrize("name", PARAMS)
+def test_an_unknown_parameter_is_named_with_those_that_there_are(name: str) -> None:
+    t = weft.open()
+    t.user("words")
+    accepted = rf"temperature is not an argument of .*{name}\(\): give model, tools, system"
+    with pytest.raises(WeftError, match=accepted) as refused:
+        getattr(t.compile(), name)(temperature=0)
+    assert isinstance(refused.value, TypeError)
+
+
+@pytest.mark.parametrize("name", PARAMS)
+@pytest.mark.parametrize("option", ["tools", "system", "max_tokens"])
+def test_an_option_of_the_wrong_type_is_named(name: str, option: str) -> None:
+    t = weft.open()
+    t.user("words")
+    with pytest.raises(WeftError, match=f"{option} must be"):
+        getattr(t.compile(), name)(**{option: object()})
+
+
+@pytest.mark.parametrize("junk", JUNK, ids=lambda value: type(value).__name__)
+def test_a_recipe_of_a_compiled_context(junk: Any) -> None:
+    t = weft.open()
+    t.user("words")
+    with pytest.raises(WeftError, match="recipe must be Recipe"):
+        t.compile().follow(junk)
+
+
 @pytest.mark.parametrize("name", PARAMS)
 @pytest.mark.parametrize("junk", JUNK, ids=lambda value: type(value).__name__)
 def test_a_model_of_a_compiled_context(name: str, junk: Any) -> None:
@@ -112,9 +231,10 @@ def test_a_model_of_a_compiled_context(name: str, junk: Any) -> None:
         getattr(t.compile(), name)(junk)
 
 
+@pytest.mark.parametrize("where", ["file", "memory"])
 @pytest.mark.parametrize("name", methods())
-def test_a_method_after_close(name: str, tmp_path: Path) -> None:
-    t = weft.open(tmp_path / "a.db")
+def test_a_method_after_close(name: str, where: str, tmp_path: Path) -> None:
+    t = weft.open(tmp_path / "a.db") if where == "file" else weft.open()
     t.user("words")
     t.close()
     options = next(rows(getattr(weft.Thread, name)), {})
@@ -131,8 +251,9 @@ def test_a_method_after_close(name: str, tmp_path: Path) -> None:
     assert "closed: open it again" in told
 
 
-def test_after_close_the_error_says_what_to_do(tmp_path: Path) -> None:
-    t = weft.open(tmp_path / "a.db")
+@pytest.mark.parametrize("where", ["file", "memory"])
+def test_after_close_the_error_says_what_to_do(where: str, tmp_path: Path) -> None:
+    t = weft.open(tmp_path / "a.db") if where == "file" else weft.open()
     t.user("x")
     t.close()
     for verb in (lambda: t.user("y"), t.compile, t.log, t.stats, lambda: t.head, t.undo):

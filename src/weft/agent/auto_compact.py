@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from weft.catalog import Model
+from weft.checked import check_fields
 from weft.compact import (
     Answer,
     Breaker,
@@ -98,6 +99,7 @@ class Compaction(Struct, frozen=True, kw_only=True):
     timeout: float | None = SUMMARY_SECONDS
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.timeout is not None and not self.timeout > 0:
             raise ConfigError(f"timeout: must be a number of seconds above 0, not {self.timeout}")
 

@@ -31,6 +31,7 @@ import orjson
 from msgspec import Struct, structs
 
 from weft.catalog import Catalog, load_catalog
+from weft.checked import checked_class
 from weft.client import (
     LOOP,
     OFFLINE_MODEL,
@@ -177,6 +178,7 @@ class AgentAnswer(str):
         return readable_losses(self.losses)
 
 
+@checked_class(eager=("__init__", "context_use"))
 class Agent:
     """A model that works in a thread with tools."""
 

@@ -194,6 +194,8 @@ def load_catalog(
     """
     rows: tuple[CatalogRow, ...] = ()
     if path is not None:
+        if not isinstance(path, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"path must be a file's path, not {type(path).__name__}")
         try:
             text = _read(path)
         except (OSError, UnicodeDecodeError) as error:

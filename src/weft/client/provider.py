@@ -11,6 +11,7 @@ import orjson
 from msgspec import Struct, structs
 
 from weft.catalog import Catalog, Model
+from weft.checked import checked_function
 from weft.codec import CODECS, CachePolicy, SystemPolicy, Target, ThinkingMember, verbatim
 from weft.errors import ConfigError
 from weft.model import JsonObject, Origin
@@ -135,6 +136,7 @@ def read_provider(spec: str, *, key: str | None = None) -> Provider:
     return make_provider(match["name"], match["protocol"], match["url"], key=key)
 
 
+@checked_function
 def make_provider(
     name: str,
     protocol: str,

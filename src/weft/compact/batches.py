@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from msgspec import Struct, ValidationError, convert, to_builtins
 
+from weft.checked import check_fields
 from weft.errors import ConfigError
 from weft.history import Row
 from weft.model import JsonObject, Message, Text
@@ -81,6 +82,7 @@ class Clip(Struct, frozen=True):
     spare: int = 2
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if min(self.first, self.last) < 1 or self.spare < 0:
             raise ConfigError(f"a clip keeps a batch at both ends, not {self.first}, {self.last}")
 

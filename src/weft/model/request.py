@@ -13,6 +13,8 @@ from typing import Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
+from weft.errors import WrongValue
+
 from .blocks import Block, Ext, JsonObject
 from .message import Message
 
@@ -38,6 +40,8 @@ class Tool(Struct, frozen=True, gc=False, omit_defaults=True):
     namespace: str | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.kind, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WrongValue("Tool.kind", f"must be str, not {type(self.kind).__name__}")
         # Defaults are left out of the stored form by identity, so equal kinds must be one object.
         force_setattr(self, "kind", intern(self.kind))
 

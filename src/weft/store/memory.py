@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from functools import partial
 from threading import RLock
+from typing import NoReturn, cast
 
 from msgspec import Struct, field, structs
 
@@ -55,6 +56,13 @@ class ThreadTables(Struct):
             set(self.checkpoints),
             dict(self.attempts),
         )
+
+
+class ClosedTables:
+    """What stands in for the tables of a closed store."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise StoreError("the store in memory is closed: open it again")
 
 
 class Tables(Struct):
@@ -367,7 +375,9 @@ class MemoryStore:
             ][:limit]
 
     def close(self) -> None:
-        """Nothing is held that would need it."""
+        """Let go of everything; any later call raises `StoreError`, as on the other stores."""
+        with self._lock:
+            self._tables = cast(Tables, ClosedTables())
 
     def copy_tables(self) -> Tables:
         """The tables to rewrite freely: a copy of them inside a transaction."""

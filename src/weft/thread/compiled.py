@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
-from weft.checked import checked
+from weft.checked import checked_class
 from weft.codec import SystemPolicy
 from weft.history import Count, Priority, Row, Setup, View, show_rows
 from weft.ids import Id
@@ -51,7 +51,9 @@ Configs = Callable[[Sequence[Id]], dict[Id, JsonObject]]
 """Reads how the answers of these commits were generated."""
 
 
-@checked
+@checked_class(
+    eager=("to_openai_params", "to_anthropic_params", "to_responses_params", "to_gemini_params")
+)
 class CompiledContext:
     """The messages of a commit; all sequences have one item for each message."""
 
@@ -206,21 +208,54 @@ class CompiledContext:
         """The conversation as text for people."""
         return formats.to_text(self.rows)
 
-    def to_openai_params(self, model: str | None = None, **options: Any) -> VendorParams:
-        """What `chat.completions.create(**...)` takes; `.losses` is what it could not say."""
-        return self._params("openai-chat", model, **options)
+    def to_openai_params(
+        self,
+        model: str | None = None,
+        *,
+        tools: Sequence[ToolLike] | None = None,
+        system: SystemPolicy = "auto",
+        max_tokens: int | None = None,
+    ) -> VendorParams:
+        """What `chat.completions.create(**...)` takes.
 
-    def to_anthropic_params(self, model: str | None = None, **options: Any) -> VendorParams:
-        """What `messages.create(**...)` takes."""
-        return self._params("anthropic", model, **options)
+        `tools` replace the thread's own. `system` is the policy for later system messages, and
+        `max_tokens` limits the answer. Other parameters come from `Thread.setup()`, or go to
+        `create()` beside these. `.losses` lists what could not be expressed.
+        """
+        return self._params("openai-chat", model, tools, system, max_tokens)
 
-    def to_responses_params(self, model: str | None = None, **options: Any) -> VendorParams:
-        """What `responses.create(**...)` takes."""
-        return self._params("openai-responses", model, **options)
+    def to_anthropic_params(
+        self,
+        model: str | None = None,
+        *,
+        tools: Sequence[ToolLike] | None = None,
+        system: SystemPolicy = "auto",
+        max_tokens: int | None = None,
+    ) -> VendorParams:
+        """What `messages.create(**...)` takes; arguments as in `to_openai_params`."""
+        return self._params("anthropic", model, tools, system, max_tokens)
 
-    def to_gemini_params(self, model: str | None = None, **options: Any) -> VendorParams:
-        """What `models.generate_content(**...)` takes."""
-        return self._params(GEMINI, model, **options)
+    def to_responses_params(
+        self,
+        model: str | None = None,
+        *,
+        tools: Sequence[ToolLike] | None = None,
+        system: SystemPolicy = "auto",
+        max_tokens: int | None = None,
+    ) -> VendorParams:
+        """What `responses.create(**...)` takes; arguments as in `to_openai_params`."""
+        return self._params("openai-responses", model, tools, system, max_tokens)
+
+    def to_gemini_params(
+        self,
+        model: str | None = None,
+        *,
+        tools: Sequence[ToolLike] | None = None,
+        system: SystemPolicy = "auto",
+        max_tokens: int | None = None,
+    ) -> VendorParams:
+        """What `models.generate_content(**...)` takes; arguments as in `to_openai_params`."""
+        return self._params(GEMINI, model, tools, system, max_tokens)
 
     def follow(self, recipe: Recipe) -> VendorParams:
         """The request that a recipe builds from these messages."""
@@ -230,7 +265,6 @@ class CompiledContext:
         self,
         protocol: str,
         model: str | None,
-        *,
         tools: Sequence[ToolLike] | None = None,
         system: SystemPolicy = "auto",
         max_tokens: int | None = None,

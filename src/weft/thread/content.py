@@ -12,6 +12,7 @@ from typing import Any, Literal, cast, get_args
 import msgspec
 from msgspec import Struct
 
+from weft.checked import checked_function
 from weft.errors import NotFound, ThreadError, WrongValue
 from weft.history import check_json
 from weft.ids import canonical
@@ -178,6 +179,7 @@ def register_content_type(
     _registered[name] = CustomType(role, text, schema)
 
 
+@checked_function
 def unregister_content_type(name: str) -> None:
     """Forget a registered type; raises `NotFound` if there is none of this name."""
     if _registered.pop(name, None) is None:

@@ -1,11 +1,13 @@
 """Translate a stream: bytes of the upstream in, bytes of the client out."""
 
+from weft.checked import checked_class
 from weft.codec import AnswerOptions, AnswerTranslator, ThinkingMember, calls_of
 from weft.model import JsonObject, Loss, Origin, Response
 
 from .translate import check_thinking, find_codec
 
 
+@checked_class(eager=("__init__",))
 class StreamTranslator:
     """Translates the stream of an upstream for a client, in whatever pieces the bytes arrive.
 

@@ -6,6 +6,7 @@ https://platform.claude.com/docs/en/build-with-claude/prompt-caching
 from collections.abc import Iterator
 from typing import Any, cast
 
+from weft.checked import checked_function
 from weft.codec.base import Losses
 from weft.model import JsonObject
 
@@ -15,6 +16,7 @@ EPHEMERAL = {"type": "ephemeral"}
 CACHEABLE = frozenset({"text", "image", "document", "tool_use", "tool_result"})
 
 
+@checked_function
 def apply_last_system_cache_breakpoint(
     system: list[JsonObject] | None,
 ) -> list[JsonObject] | None:
