@@ -5,15 +5,12 @@ from pathlib import Path
 import pytest
 
 from protocol_rows import ROWS, table
+from weft.codec import CODECS
 from weft.codec.anthropic.blocks import BLOCKS
-from weft.codec.anthropic.fields import READ as ANTHROPIC
 from weft.codec.chat.blocks import PARTS as CHAT_PARTS
-from weft.codec.chat.fields import READ as CHAT
 from weft.codec.chat.stream_in import DELTA
 from weft.codec.gemini.blocks import OTHER_DATA, READERS
-from weft.codec.gemini.fields import FORMAT, READ_CONFIG
 from weft.codec.responses.blocks import PARTS as RESPONSES_PARTS
-from weft.codec.responses.fields import READ as RESPONSES
 from weft.codec.responses.items import CALLS, RESULTS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "protocols"
@@ -22,19 +19,19 @@ ELSEWHERE = ("carried", "refused elsewhere")
 """Homes of fields that a codec need not know: it carries whatever it does not."""
 
 KNOWN = {
-    ("anthropic", "Request"): ANTHROPIC,
+    ("anthropic", "Request"): CODECS["anthropic"].fields.known,
     ("anthropic", "Blocks"): BLOCKS.keys(),
-    ("openai-chat", "Request"): CHAT,
+    ("openai-chat", "Request"): CODECS["openai-chat"].fields.known,
     ("openai-chat", "Messages"): DELTA,
     ("openai-chat", "Parts"): CHAT_PARTS.keys(),
-    ("openai-responses", "Request"): RESPONSES,
+    ("openai-responses", "Request"): CODECS["openai-responses"].fields.known,
     ("openai-responses", "Parts and items"): {*RESPONSES_PARTS, *CALLS, *RESULTS},
     ("gemini", "Request"): {
         "contents",
         "systemInstruction",
         "tools",
         "toolConfig",
-        *(f"generationConfig.{name}" for name in READ_CONFIG | FORMAT),
+        *(f"generationConfig.{name}" for name in CODECS["gemini"].fields.tree["generationConfig"]),
     },
     ("gemini", "Parts"): READERS.keys() - OTHER_DATA,
 }

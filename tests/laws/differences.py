@@ -22,8 +22,6 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from weft.codec.fields import param_path
-
 Path = tuple[Any, ...]
 
 STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
@@ -210,7 +208,7 @@ class Report:
                     return True
                 continue
             for name in words_home:
-                meant = {param_path(name, words_home), words_home[name]}
+                meant = {words_home[name]}
                 if any(names(loss, steps_of(path)) for path in meant):
                     head = name.partition(".")[0]
                     paths = {words_out[other] for other in words_out if other.startswith(head)}

@@ -16,18 +16,14 @@ import weft
 from corpus import recorded, sent_by_clients
 from laws.differences import Report, differences
 from laws.wire_bodies import BODIES, MODEL, PROTOCOLS
-from weft.codec.anthropic.fields import PATHS as ANTHROPIC
-from weft.codec.chat.fields import PATHS as CHAT
-from weft.codec.fields import param_path
-from weft.codec.gemini.fields import PATHS as GEMINI
+from weft.codec import CODECS
 from weft.codec.gemini.spelling import camel
-from weft.codec.responses.fields import PATHS as RESPONSES
 from weft.model import Params
 
 PAIRS = [(a, b) for a in PROTOCOLS for b in PROTOCOLS if a != b]
 WORDS = {
-    protocol: {name: param_path(name, words) for name in Params.__struct_fields__} | words
-    for protocol, words in zip(PROTOCOLS, (ANTHROPIC, CHAT, RESPONSES, GEMINI), strict=True)
+    protocol: {name: table.path(name) for name in Params.__struct_fields__} | table.paths
+    for protocol, table in ((protocol, CODECS[protocol].fields) for protocol in PROTOCOLS)
 }
 """Where each wire says a parameter."""
 

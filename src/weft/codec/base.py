@@ -32,6 +32,7 @@ from weft.model import (
 
 if TYPE_CHECKING:
     from .fast_path import FastPath
+    from .field_table import FieldTable
 
 SystemPolicy = Literal["auto", "inline", "demote", "merge"]
 CachePolicy = Literal["keep", "auto"]
@@ -290,7 +291,7 @@ class Codec(Struct, frozen=True):
     members that an upstream's rules may change in a body of this same protocol.
     `rules_apply` tells whether a rule of the target could change such a body: usually none does.
     `needs_user_message` tells that the vendor refuses a conversation without one. `http` has the
-    facts about HTTP.
+    facts about HTTP, `fields` the table of parameters.
 
     `decode_request` also takes the model's name, for wires whose body has none. `stream_encoder`
     takes the time that goes into the frames, because a machine reads no clock. `request_path` is
@@ -322,6 +323,7 @@ class Codec(Struct, frozen=True):
     rewritten: tuple[str, ...]
     needs_user_message: bool = False
     rules_apply: Callable[[Request, Target], bool] = lambda _request, _target: False
+    fields: "FieldTable | None" = None
     fast_path: "FastPath | None" = None
     explains: bool = False
     failed_stops: Mapping[str, ErrorKind] = {}

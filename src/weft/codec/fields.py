@@ -1,6 +1,6 @@
 """What the parameters of all wires share: reporting what a target cannot be told."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from weft.errors import Refused
@@ -35,7 +35,7 @@ DEFAULTS: dict[str, Any] = {
 }
 """Values that say what every target does anyway: leaving them out is a matter of form."""
 
-BOOKS = frozenset({"prompt_cache_key", "prompt_cache_retention", "store"})
+BOOKKEEPING = frozenset({"prompt_cache_key", "prompt_cache_retention", "store"})
 """What a vendor keeps of a request for itself, and how it finds it again: no answer differs by it.
 Codex says of each of its requests that it is not to be stored, and by which key it is cached."""
 
@@ -67,13 +67,6 @@ MISSING_CONTEXT = frozenset(
 """Members, and types of items, that stand for context which only their own vendor has."""
 
 
-def param_path(name: str, words: Mapping[str, str]) -> str:
-    """The caller's own path of a parameter; `words` are those that its wire calls otherwise."""
-    if name in words:
-        return words[name]
-    return words.get(name.partition(".")[0], name)
-
-
 def read_schema_format(fields: JsonObject) -> Format:
     """The shape of an answer by its schema, as both of OpenAI's wires write it."""
     return Format(
@@ -98,7 +91,7 @@ def refuse_missing_context(request: Request) -> None:
             )
 
 
-def report_params(request: Request, sayable: frozenset[str], losses: Losses) -> None:
+def report_params(request: Request, supported: frozenset[str], losses: Losses) -> None:
     """Report every parameter that the caller set and the target has no word for.
 
     Raises `Refused` where what is missing is a part of the conversation itself.
@@ -106,9 +99,9 @@ def report_params(request: Request, sayable: frozenset[str], losses: Losses) -> 
     refuse_missing_context(request)
     for key in request.params.__struct_fields__:
         value = getattr(request.params, key)
-        if value is not None and value != {} and key not in sayable:
+        if value is not None and value != {} and key not in supported:
             losses.param(key, "param_dropped", key, _level(key, value))
-    _report_null_members(request, sayable, losses)
+    _report_null_members(request, supported, losses)
     for path, value in request.rest.items():
         if value is None:
             losses.add(path, "form_changed", path)
@@ -119,7 +112,7 @@ def report_params(request: Request, sayable: frozenset[str], losses: Losses) -> 
 def _level(name: str, value: Any) -> Level:
     """Whether an answer could differ by what is lost."""
     usual = name in DEFAULTS and value == DEFAULTS[name]
-    return "form" if usual or name in BOOKS or value in ([], {}, (), "") else "meaning"
+    return "form" if usual or name in BOOKKEEPING or value in ([], {}, (), "") else "meaning"
 
 
 def report_tier(tier: str | None, losses: Losses) -> None:
@@ -152,11 +145,11 @@ def report_stop(
 NULL, EMPTY = "null", "empty"
 
 
-def _report_null_members(request: Request, sayable: frozenset[str], losses: Losses) -> None:
+def _report_null_members(request: Request, supported: frozenset[str], losses: Losses) -> None:
     """Report the members that are null, or empty objects: another wire leaves them out."""
     for fields in request.raw.values():
         for path, word in sorted(_silent_paths(fields)):
-            kept = word == EMPTY and path in sayable and getattr(request.params, path, None) == {}
+            kept = word == EMPTY and path in supported and getattr(request.params, path, None) == {}
             if path not in request.rest and not kept:
                 losses.add(path, "null_member_dropped", path)
     for number, tool in enumerate(request.tools):

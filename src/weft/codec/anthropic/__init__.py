@@ -18,6 +18,7 @@ from weft.model import JsonObject, Request
 from .cache import apply_last_system_cache_breakpoint
 from .errors import decode_error, encode_error
 from .fast_path import FAST_PATH
+from .fields import FIELDS
 from .request import decode_request, encode_request
 from .response import decode_response, encode_response, locate_answer
 from .stream_in import StreamDecoder
@@ -81,6 +82,7 @@ CODEC = Codec(
     decode_error=decode_error,
     encode_error=encode_error,
     request_path=request_path,
+    fields=FIELDS,
     http=HTTP,
     conversation="messages",
     answer="content",

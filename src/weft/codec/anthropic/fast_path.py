@@ -27,7 +27,7 @@ from weft.codec.repair import report_trailing_space
 from weft.model import JsonObject
 
 from .blocks import legal_id
-from .fields import READ
+from .fields import FIELDS
 
 
 class TextBlock(Shape, tag="text"):
@@ -63,7 +63,7 @@ class AssistantTurn(Shape, tag="assistant", tag_field="role"):
     content: Content | Annotated[list[TextBlock | ToolUse], Meta(min_length=1)]
 
 
-decode = msgspec.json.Decoder(body_of(UserTurn | AssistantTurn, READ)).decode
+decode = msgspec.json.Decoder(body_of(UserTurn | AssistantTurn, FIELDS.known)).decode
 
 
 def read(body: bytes | str) -> SimpleBody:

@@ -6,18 +6,15 @@ tool and takes no sampling but the default:
 https://platform.claude.com/docs/en/build-with-claude/extended-thinking
 """
 
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from msgspec import structs
 
 from weft.codec.base import INLINE, Losses, Target, members
-from weft.codec.fields import report_params, schema_path, tool_losses
+from weft.codec.field_table import Field, FieldTable, Reading, Writing, read_strings, write_list
 from weft.codec.limits import Limits, within
-from weft.codec.read import at, optional, optional_object, wrong
-from weft.codec.schema import COMBINES, flatten_root_combinators
-from weft.codec.tools import is_offered, schema_of
-from weft.codec.web_search import is_search, search_members
-from weft.model import Format, JsonObject, Params, Reasoning, Request, Tool, ToolChoice
+from weft.codec.read import optional, wrong
+from weft.model import Format, JsonObject, Params, Request, ToolChoice
 
 from .schema import enforceable
 from .wire import PROTOCOL
@@ -87,153 +84,142 @@ SERVICE_TIERS = {"auto": "auto", "standard_only": "default"}
 EFFORTS = frozenset({"low", "medium", "high", "xhigh", "max"})
 NEAREST_EFFORT = {"minimal": "low"}
 
-SEARCH: JsonObject = {"type": "web_search_20250305", "name": "web_search"}
-SEARCH_MEMBERS = frozenset({"allowed_domains", "blocked_domains", "user_location"})
-
-READ = frozenset(
-    {
-        "cache_control",
-        "max_tokens",
-        "metadata",
-        "output_config",
-        "service_tier",
-        "stop_sequences",
-        "stream",
-        "temperature",
-        "thinking",
-        "tool_choice",
-        "top_k",
-        "top_p",
-        "model",
-        "messages",
-        "system",
-        "tools",
-    }
-)
-
-SAYABLE = frozenset(
-    {
-        "format",
-        "max_tokens",
-        "parallel_tool_calls",
-        "reasoning",
-        "service_tier",
-        "stop",
-        "stream",
-        "temperature",
-        "tool_choice",
-        "top_k",
-        "top_p",
-        "user",
-    }
-)
-
 LIMITS = Limits(temperature=(0, 1), blank_stops=False, silence=True)
 """https://platform.claude.com/docs/en/api/messages: an answer of no tokens fills the cache only."""
 
-PATHS = {
-    "format": "output_config.format",
-    "format.schema": "output_config.format.schema",
-    "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
-    "reasoning": "thinking",
-    "reasoning.budget": "thinking.budget_tokens",
-    "reasoning.effort": "output_config.effort",
-    "stop": "stop_sequences",
-    "user": "metadata.user_id",
-}
-"""Where this wire says what the model calls otherwise."""
+
+def _read_choice(value: JsonObject, _reading: Reading) -> ToolChoice:
+    kind = CHOICES.get(str(value.get("type")))
+    if kind is None:
+        raise wrong("type", value.get("type"), "one of auto, any, none, tool")
+    return ToolChoice(kind, optional(value, "name", str))
 
 
-def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
-    """The shared meaning of a body's parameters, and by path what it could not take up."""
-    rest = {key: value for key, value in body.items() if key not in READ}
-    choice, parallel = _decode_choice(body, rest)
-    stops = cast("list[Any] | None", optional(body, "stop_sequences", list))
-    for number, stop in enumerate(stops or ()):
-        if not isinstance(stop, str):
-            raise wrong(f"stop_sequences[{number}]", stop, "a string")
-    params = Params(
-        max_tokens=optional(body, "max_tokens", int),
-        temperature=optional(body, "temperature", float),
-        top_p=optional(body, "top_p", float),
-        top_k=optional(body, "top_k", int),
-        stop=tuple(stops) if stops is not None else None,
-        stream=optional(body, "stream", bool),
-        tool_choice=choice,
-        parallel_tool_calls=parallel,
-        format=_decode_format(body, rest),
-        reasoning=_decode_reasoning(body, rest),
-        service_tier=_decode_tier(body, rest),
-        user=_decode_user(body, rest),
-    )
-    return params, rest
+def _write_choice(choice: ToolChoice, _writing: Writing) -> JsonObject:
+    named = {"name": choice.name} if choice.name is not None else {}
+    return {"type": choice.kind, **named}
 
 
-def _decode_choice(body: JsonObject, rest: dict[str, Any]) -> tuple[ToolChoice | None, bool | None]:
-    choice = optional_object(body, "tool_choice")
-    if not choice:
-        return None, None
-    with at("tool_choice"):
-        kind = CHOICES.get(str(choice.get("type")))
-        if kind is None:
-            raise wrong("type", choice.get("type"), "one of auto, any, none, tool")
-        alone = optional(choice, "disable_parallel_tool_use", bool)
-        name = optional(choice, "name", str)
-    _keep_rest(choice, {"type", "name", "disable_parallel_tool_use"}, "tool_choice", rest)
-    return ToolChoice(kind, name), None if alone is None else not alone
+def _read_parallel(disabled: bool, _reading: Reading) -> bool:
+    return not disabled
 
 
-def _decode_reasoning(body: JsonObject, rest: dict[str, Any]) -> Reasoning | None:
-    thinking = optional_object(body, "thinking")
-    config = optional_object(body, "output_config")
-    with at("thinking"):
-        kind = optional(thinking, "type", str)
-        budget = optional(thinking, "budget_tokens", int)
-    with at("output_config"):
-        effort = optional(config, "effort", str)
-    _keep_rest(thinking, {"type", "budget_tokens"}, "thinking", rest)
-    _keep_rest(config, {"effort", "format"}, "output_config", rest)
-    if not thinking and effort is None:
+def _write_parallel(parallel: bool, writing: Writing) -> bool | None:
+    """Calls are parallel unless a choice forbids it; the choice is added if there is none."""
+    choice = writing.params.tool_choice
+    if parallel or (choice is not None and choice.kind == "none"):
+        detail = str(parallel).lower()
+        writing.losses.param("parallel_tool_calls", "parallel_calls_dropped", detail)
         return None
-    mode: Any = THINKING_MODES.get(kind or "")
-    if kind is not None and mode is None:
-        rest["thinking.type"] = kind
-    return Reasoning(mode, effort, budget)
+    if choice is None:
+        writing.losses.param("tool_choice", "default_added", "auto")
+        writing.body["tool_choice"] = {"type": "auto"}
+    return True
 
 
-def _decode_format(body: JsonObject, rest: dict[str, Any]) -> Format | None:
-    config = members(body.get("output_config")) or {}
-    shape = members(config.get("format"))
-    if shape is None:
+def _read_thinking(value: JsonObject, reading: Reading) -> None:
+    kind = optional(value, "type", str)
+    mode = THINKING_MODES.get(kind or "")
+    if mode is not None:
+        reading.values["reasoning.mode"] = mode
+    elif kind is not None:
+        reading.leave("type")
+    budget = optional(value, "budget_tokens", int)
+    if budget is not None:
+        reading.values["reasoning.budget"] = budget
+
+
+def _write_effort(effort: str, writing: Writing) -> str | None:
+    if effort == "none":  # written as disabled thinking
         return None
-    if shape.get("type") != "json_schema":
-        rest["output_config.format"] = shape
-        return None
-    _keep_rest(shape, {"type", "schema"}, "output_config.format", rest)
+    if not writing.target.model.effort or effort not in EFFORTS:
+        writing.losses.param("reasoning.effort", "effort_unsupported", effort)
+    nearest = NEAREST_EFFORT.get(effort, effort)
+    return nearest if writing.target.model.effort and nearest in EFFORTS else None
+
+
+def _read_format(value: Any, reading: Reading) -> Format | None:
+    shape = members(value)
+    if shape is None or shape.get("type") != "json_schema":
+        return reading.leave()
     return Format("schema", members(shape.get("schema")))
 
 
-def _decode_tier(body: JsonObject, rest: dict[str, Any]) -> str | None:
-    tier = optional(body, "service_tier", str)
-    if tier is not None and tier not in SERVICE_TIERS:
-        rest["service_tier"] = tier
-        return None
-    return SERVICE_TIERS[tier] if tier is not None else None
+def _write_format(shape: Format, writing: Writing) -> JsonObject | None:
+    losses, body = writing.losses, None
+    if shape.kind == "schema" and shape.schema is not None:
+        schema = enforceable(shape.schema, losses.path(("params", "format.schema")), losses)
+        body = {"type": "json_schema", "schema": schema}
+    else:
+        level = "form" if shape.kind == "text" else "meaning"
+        losses.param("format", "format_unsupported", shape.kind, level)
+    for key in ("name", "description", "strict"):
+        if getattr(shape, key) is not None:
+            level = "meaning" if key == "description" else "form"
+            losses.param(f"format.{key}", "format_member_dropped", key, level)
+    return body
 
 
-def _decode_user(body: JsonObject, rest: dict[str, Any]) -> str | None:
-    metadata = optional_object(body, "metadata")
-    _keep_rest(metadata, {"user_id"}, "metadata", rest)
-    if metadata.get("user_id", "") is None:
-        rest["metadata.user_id"] = None
-    with at("metadata"):
-        return optional(metadata, "user_id", str)
+def _read_tier(tier: str, reading: Reading) -> str | None:
+    return SERVICE_TIERS[tier] if tier in SERVICE_TIERS else reading.leave()
 
 
-def _keep_rest(raw: JsonObject, known: set[str], step: str, rest: dict[str, Any]) -> None:
-    for key, value in raw.items():
-        if key not in known:
-            rest[f"{step}.{key}"] = value
+def _write_tier(tier: str, writing: Writing) -> str | None:
+    word = next((word for word, name in SERVICE_TIERS.items() if name == tier), None)
+    if word is None:
+        writing.losses.param("service_tier", "service_tier_dropped", tier)
+    return word
+
+
+FIELDS = FieldTable(
+    Field("max_tokens", int),
+    Field("temperature", float),
+    Field("top_p", float),
+    Field("top_k", int),
+    Field("stream", bool),
+    Field("stop", list, "stop_sequences", read=read_strings, write=write_list),
+    Field(
+        "tool_choice",
+        dict,
+        read=_read_choice,
+        write=_write_choice,
+        inner={"type": None, "name": None},
+    ),
+    Field(
+        "parallel_tool_calls",
+        bool,
+        "tool_choice.disable_parallel_tool_use",
+        read=_read_parallel,
+        write=_write_parallel,
+    ),
+    Field(
+        "reasoning",
+        dict,
+        "thinking",
+        read=_read_thinking,
+        write=None,  # it depends on the answer's limit, and excludes other parameters
+        inner={"type": None, "budget_tokens": "reasoning.budget"},
+    ),
+    Field("reasoning.effort", str, "output_config.effort", write=_write_effort),
+    Field(
+        "format",
+        path="output_config.format",
+        read=_read_format,
+        write=_write_format,
+        inner={"type": None, "schema": "format.schema"},
+    ),
+    Field("user", str, "metadata.user_id"),
+    Field("service_tier", str, read=_read_tier, write=_write_tier),
+    members=("cache_control", "messages", "model", "system", "tools"),
+)
+
+
+def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
+    """The parameters of a body, and by path what they could not take up."""
+    params, rest = FIELDS.decode(body)
+    if (members(body.get("metadata")) or {}).get("user_id", "") is None:
+        rest["metadata.user_id"] = None  # nulls in metadata are otherwise the caller's own data
+    return params, rest
 
 
 def encode_params(request: Request, target: Target, losses: Losses) -> JsonObject:
@@ -244,102 +230,13 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
         own.pop(INLINE, None)
         return own
     params = within(request.params, LIMITS, target.model, losses)
-    limit = target.model.output if params.max_tokens is None else params.max_tokens
-    thinking = write_thinking(params, limit, target, losses)
+    if params.max_tokens is None:
+        losses.param("max_tokens", "default_added", target.model.output)
+        params = structs.replace(params, max_tokens=target.model.output)
+    thinking = write_thinking(params, params.max_tokens or 0, target, losses)
     if thinking is not None and thinking["type"] != "disabled":
         params = beside_thinking(params, losses)
-    body: JsonObject = {"max_tokens": limit}
-    if params.max_tokens is None:
-        losses.param(
-            "max_tokens",
-            "default_added",
-            target.model.output,
-        )
-    for key, value in (
-        ("temperature", params.temperature),
-        ("top_p", params.top_p),
-        ("top_k", params.top_k),
-        ("stream", params.stream),
-        ("stop_sequences", list(params.stop) if params.stop is not None else None),
-        ("tool_choice", _write_choice(params, losses)),
-        ("thinking", thinking),
-        ("output_config", _write_config(params, target, losses)),
-        ("metadata", {"user_id": params.user} if params.user is not None else None),
-    ):
-        if value is not None:
-            body[key] = value
-    tier = {name: word for word, name in SERVICE_TIERS.items()}.get(params.service_tier or "")
-    if tier is not None:
-        body["service_tier"] = tier
-    elif params.service_tier is not None:
-        losses.param("service_tier", "service_tier_dropped", params.service_tier)
-    report_params(request, SAYABLE, losses)
-    return body
-
-
-def _write_choice(params: Params, losses: Losses) -> JsonObject | None:
-    choice, parallel = params.tool_choice, params.parallel_tool_calls
-    kind = choice.kind if choice is not None else "auto"
-    if parallel or (parallel is False and kind == "none"):
-        losses.param("parallel_tool_calls", "parallel_calls_dropped", str(parallel).lower())
-    if choice is None and parallel is not False:
-        return None
-    if choice is None:
-        losses.param("tool_choice", "default_added", "auto")
-    body: JsonObject = {"type": kind}
-    if choice is not None and choice.name is not None:
-        body["name"] = choice.name
-    if parallel is False and kind != "none":
-        body["disable_parallel_tool_use"] = True
-    return body
-
-
-def _write_config(params: Params, target: Target, losses: Losses) -> JsonObject | None:
-    body: JsonObject = {}
-    effort = params.reasoning.effort if params.reasoning is not None else None
-    if effort is not None and effort != "none" and not target.model.effort:
-        losses.param("reasoning.effort", "effort_unsupported", effort)
-    elif effort is not None and effort != "none":
-        body["effort"] = NEAREST_EFFORT.get(effort, effort)
-        if effort not in EFFORTS:
-            losses.param("reasoning.effort", "effort_unsupported", effort)
-        if body["effort"] not in EFFORTS:
-            del body["effort"]
-    if params.format is not None:
-        _write_format(params.format, body, losses)
-    return body or None
-
-
-def _write_format(shape: Format, body: JsonObject, losses: Losses) -> None:
-    if shape.kind == "schema" and shape.schema is not None:
-        schema = enforceable(shape.schema, losses.path(("params", "format.schema")), losses)
-        body["format"] = {"type": "json_schema", "schema": schema}
-    else:
-        level = "form" if shape.kind == "text" else "meaning"
-        losses.param("format", "format_unsupported", shape.kind, level)
-    for key in ("name", "description", "strict"):
-        if getattr(shape, key) is not None:
-            level = "meaning" if key == "description" else "form"
-            losses.param(f"format.{key}", "format_member_dropped", key, level)
-
-
-def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
-    """A tool definition, or `None` where the target has no such kind of tool."""
-    if tool.raw is not None and PROTOCOL in tool.raw:
-        return dict(tool.raw[PROTOCOL])
-    if is_search(tool):
-        return {**SEARCH, **search_members(tool, number, SEARCH_MEMBERS, losses)}
-    if not is_offered(tool, number, losses):
-        return None
-    tool_losses(tool, number, losses)
-    body: JsonObject = {"name": tool.name}
-    if tool.description is not None:
-        body["description"] = tool.description
-    schema = schema_of(tool, number, losses)
-    body["input_schema"] = flatten_root_combinators(schema, tool, number, COMBINES, losses)
-    if tool.strict:
-        path = schema_path(tool, number, losses)
-        body["input_schema"] = enforceable(body["input_schema"], path, losses)
-    if tool.strict is not None:
-        body["strict"] = tool.strict
+    body = FIELDS.encode(Writing(request, params, target, losses))
+    if thinking is not None:
+        body["thinking"] = thinking
     return body

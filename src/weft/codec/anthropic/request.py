@@ -12,7 +12,6 @@ from typing import Any, cast
 
 from weft.codec.base import INLINE, Calls, Encoded, Losses, Target
 from weft.codec.choice import is_allowed, narrow
-from weft.codec.fields import param_path
 from weft.codec.read import at, inside, object_of, objects, optional, rest_of, text_of
 from weft.codec.repair import Arranged, Rules, Turn, arrange, join_system_text, report_system_only
 from weft.codec.tools import flatten_tools
@@ -38,7 +37,8 @@ from .cache import (
     has_marks,
     limit_marks,
 )
-from .fields import PATHS, decode_params, encode_params, encode_tool
+from .fields import FIELDS, decode_params, encode_params
+from .tools import encode_tool
 from .wire import MAX_MARKS, PROTOCOL, REQUEST_SETUP
 
 MESSAGE = frozenset({"role", "content"})
@@ -148,7 +148,7 @@ def _locator(body: JsonObject) -> Any:
             case ("tools", int(number)):
                 return f"tools[{number}]"
             case ("params", str(name)):
-                return param_path(name, PATHS)
+                return FIELDS.path(name)
             case _:
                 return ""
 

@@ -5,6 +5,7 @@ from weft.model import JsonObject, Request, is_system
 
 from .errors import decode_error, encode_error
 from .fast_path import FAST_PATH
+from .fields import FIELDS
 from .request import decode_request, encode_request
 from .response import decode_response, encode_response, locate_answer, place_thinking
 from .stream_in import StreamDecoder
@@ -58,6 +59,7 @@ CODEC = Codec(
     decode_error=decode_error,
     encode_error=encode_error,
     request_path=request_path,
+    fields=FIELDS,
     http=HTTP,
     conversation="messages",
     answer="choices",

@@ -22,7 +22,7 @@ from weft.codec.fast_path import (
 from weft.codec.repair import NO_RESULT
 
 from .common_shapes import legal_id, report_outcome
-from .fields import READ
+from .fields import FIELDS
 
 
 class System(Shape, tag="system", tag_field="role"):
@@ -35,7 +35,9 @@ class Developer(Shape, tag="developer", tag_field="role"):
 
 LEADING = frozenset({System, Developer})
 
-decode = msgspec.json.Decoder(body_of(User | Assistant | Result | System | Developer, READ)).decode
+decode = msgspec.json.Decoder(
+    body_of(User | Assistant | Result | System | Developer, FIELDS.known)
+).decode
 
 
 def read(body: bytes | str) -> SimpleBody:

@@ -11,7 +11,6 @@ from msgspec import structs
 from weft.catalog import Model
 from weft.codec.base import Calls, Encoded, Losses, Target
 from weft.codec.choice import narrow
-from weft.codec.fields import param_path
 from weft.codec.read import inside, objects, text_of
 from weft.codec.repair import Turn, arrange, join_system_text
 from weft.codec.tools import flatten_tools
@@ -30,7 +29,7 @@ from weft.model import (
 
 from .blocks import MARKS, part_name
 from .common_shapes import decode_common
-from .fields import decode_params, encode_params, words_of
+from .fields import FIELDS, decode_params, encode_params
 from .messages import RULES, Writer, decode_message, find_blocks, write_message
 from .tools import decode_tools, write_tools
 from .wire import (
@@ -141,7 +140,7 @@ def _locator(body: JsonObject, raws: list[JsonObject]) -> Callable[[Place], str]
             case ("tools", int(number)):
                 return f"tools[{number}]"
             case ("params", str(name)):
-                return param_path(name, words_of(body))
+                return FIELDS.path(name, body)
             case (int(number),):
                 return f"messages[{number}]"
             case (int(number), int(block), *deeper):

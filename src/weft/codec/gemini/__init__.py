@@ -6,6 +6,7 @@ from weft.codec.base import Auth, Codec, Http, ModelList, Target, Vendor, has_in
 from weft.model import JsonObject, Request
 
 from .errors import decode_error, encode_error
+from .fields import FIELDS
 from .request import decode_request, encode_request
 from .response import decode_response, encode_response, locate_answer
 from .stream_in import StreamDecoder
@@ -63,6 +64,7 @@ CODEC = Codec(
     decode_error=decode_error,
     encode_error=encode_error,
     request_path=request_path,
+    fields=FIELDS,
     http=HTTP,
     conversation="contents",
     answer="candidates",

@@ -4,34 +4,18 @@ from typing import Any, cast
 
 from weft.catalog import Model
 from weft.codec.base import Losses, Target, members
-from weft.codec.fields import report_params
+from weft.codec.field_table import Field, FieldTable, Reading, Writing, read_strings, write_list
 from weft.codec.limits import Limits, within
-from weft.codec.read import at, optional, optional_object, wrong
+from weft.codec.read import optional, wrong
 from weft.codec.tools import CALLABLE
 from weft.errors import Refused
 from weft.model import Format, JsonObject, Params, Reasoning, Request, ToolChoice
 
 from .schema import json_schema
-from .spelling import camel, camel_members
-from .wire import FORM, PROTOCOL, REQUEST_SETUP
+from .spelling import camel, camel_members, spelt
+from .wire import FORM, PROTOCOL
 
-SAME: tuple[tuple[str, str, type[Any]], ...] = (
-    ("temperature", "temperature", float),
-    ("top_p", "topP", float),
-    ("top_k", "topK", int),
-    ("max_tokens", "maxOutputTokens", int),
-    ("n", "candidateCount", int),
-    ("seed", "seed", int),
-    ("presence_penalty", "presencePenalty", float),
-    ("frequency_penalty", "frequencyPenalty", float),
-)
-"""The model's name for a parameter, this wire's, and its type."""
-
-READ_CONFIG = frozenset({name for _, name, _ in SAME} | {"stopSequences", "thinkingConfig"})
-FORMAT = frozenset({"responseMimeType", "responseSchema", "responseJsonSchema"})
-SAYABLE = frozenset(
-    {"format", "reasoning", "stop", "stream", "tool_choice", *(name for name, _, _ in SAME)}
-)
+FORMAT = ("responseMimeType", "responseSchema", "responseJsonSchema")
 
 PLAIN_TEXT = ["TEXT"]
 """The `responseModalities` of every answer unless another is asked for."""
@@ -48,81 +32,34 @@ BUDGETS = {"minimal": 1024, "low": 1024, "medium": 8192, "high": 24576}
 """What Google itself makes of an effort, for models that count tokens instead:
 https://ai.google.dev/gemini-api/docs/openai#thinking"""
 
-Rest = dict[str, Any]
-
 LIMITS = Limits(stops=5, seed=2**31 - 1)
 """https://ai.google.dev/api/generate-content#generationconfig"""
 
-PATHS = {
-    **{name: f"generationConfig.{word}" for name, word, _ in SAME},
-    "format": "generationConfig.responseMimeType",
-    "format.schema": "generationConfig.responseJsonSchema",
-    "reasoning": "generationConfig.thinkingConfig",
-    "reasoning.budget": "generationConfig.thinkingConfig.thinkingBudget",
-    "reasoning.effort": "generationConfig.thinkingConfig.thinkingLevel",
-    "reasoning.summary": "generationConfig.thinkingConfig.includeThoughts",
-    "stop": "generationConfig.stopSequences",
-    "tool_choice": "toolConfig.functionCallingConfig",
-}
-"""Where this wire says what the model calls otherwise."""
 
-
-def decode_params(body: JsonObject) -> tuple[Params, Rest]:
-    """The shared meaning of a body's parameters, and by path what it could not take up."""
-    rest: Rest = {}
-    fields: dict[str, Any] = {}
-    for key, value in body.items():
-        if value == {} and key not in REQUEST_SETUP:
-            rest[key] = value
-            continue
-        match camel(key):
-            case "generationConfig":
-                with at(key):
-                    fields |= _decode_config(optional_object(body, key), key, rest)
-            case "toolConfig":
-                with at(key):
-                    fields["tool_choice"] = _decode_choice(optional_object(body, key), key, rest)
-            case "cachedContent":
-                rest["cachedContent"] = value
-            case "model":
-                pass
-            case _:
-                if key not in REQUEST_SETUP:
-                    rest[key] = value
-    return Params(**fields), rest
-
-
-def _decode_config(raw: JsonObject, step: str, rest: Rest) -> dict[str, Any]:
-    config = camel_members(raw)
-    stops = cast("list[Any] | None", optional(config, "stopSequences", list))
-    for number, stop in enumerate(stops or ()):
-        if not isinstance(stop, str):
-            raise wrong(f"stopSequences[{number}]", stop, "a string")
-    fields: dict[str, Any] = {name: _number(config, word, kind) for name, word, kind in SAME}
-    fields["stop"] = tuple(stops) if stops is not None else None
-    fields["reasoning"] = _decode_reasoning(config, step, rest)
-    fields["format"] = shape = _decode_format(config)
-    known = READ_CONFIG if shape is None else READ_CONFIG | FORMAT
-    for key, value in raw.items():
-        if camel(key) not in known:
-            rest[f"{step}.{key}"] = None if value == PLAIN_TEXT else value
-        elif camel(key) == "responseSchema":
-            rest[f"{step}.{key}"] = None  # the dialect, not the schema
-    if shape is not None and shape.kind == "schema" and "responseMimeType" not in config:
-        rest[f"{step}.responseMimeType"] = None  # which goes without saying
-    return fields
-
-
-def _number(config: JsonObject, word: str, kind: type[Any]) -> Any:
-    """A number; protocol buffers read `40.0` as an integer, too."""
-    value = config.get(word)
-    if kind is int and isinstance(value, float) and value.is_integer():
+def _read_integer(value: Any, _reading: Reading) -> int:
+    """An integer; protocol buffers take `40.0` for one, too."""
+    if isinstance(value, float) and value.is_integer():
         return int(value)
-    return optional(config, word, kind)
+    if type(value) is not int:
+        raise wrong("", value, "an integer")
+    return value
 
 
-def _decode_format(config: JsonObject) -> Format | None:
-    """The shape of an answer; `None` where it is one that only this wire knows."""
+def _read_format(config: JsonObject, reading: Reading) -> Format | None:
+    """The shape of an answer. Members that only Gemini understands stay its own."""
+    shape = _find_format(config)
+    if shape is None:
+        for key in FORMAT:
+            reading.leave(key)
+        return None
+    if "responseSchema" in config:
+        reading.note_form("generationConfig.responseSchema")  # the dialect, not the schema
+    if shape.kind == "schema" and "responseMimeType" not in config:
+        reading.note_form("generationConfig.responseMimeType")  # a schema implies it
+    return shape
+
+
+def _find_format(config: JsonObject) -> Format | None:
     kind = config.get("responseMimeType")
     if kind not in (None, "application/json"):
         return Format("text") if kind == "text/plain" else None
@@ -135,47 +72,34 @@ def _decode_format(config: JsonObject) -> Format | None:
     return None if kind is None else Format("json")
 
 
-def _decode_reasoning(config: JsonObject, step: str, rest: Rest) -> Reasoning | None:
-    raw = optional_object(config, "thinkingConfig")
-    if not raw:
-        return None
-    thinking = camel_members(raw)
-    with at("thinkingConfig"):
-        budget = optional(thinking, "thinkingBudget", int)
-        level = optional(thinking, "thinkingLevel", str)
-        shown = optional(thinking, "includeThoughts", bool)
-    for key, value in raw.items():
-        known = camel(key) in ("thinkingBudget", "thinkingLevel", "includeThoughts")
-        if not known or value is False or value == "":
-            rest[f"{step}.thinkingConfig.{key}"] = value
-    mode = None if budget is None else "off" if budget == 0 else "on" if budget > 0 else "adaptive"
-    return Reasoning(
-        mode,
-        level.lower() if level else None,
-        budget if budget is not None and budget > 0 else None,
-        "auto" if shown else None,
-    )
+def _read_thinking(thinking: JsonObject, reading: Reading) -> None:
+    budget = optional(thinking, "thinkingBudget", int)
+    level = optional(thinking, "thinkingLevel", str)
+    shown = optional(thinking, "includeThoughts", bool)
+    for key, value in thinking.items():
+        if value is False or value == "":
+            reading.leave(key)
+    if budget is not None:
+        mode = "off" if budget == 0 else "on" if budget > 0 else "adaptive"
+        reading.values["reasoning.mode"] = mode
+        if budget > 0:
+            reading.values["reasoning.budget"] = budget
+    if level:
+        reading.values["reasoning.effort"] = level.lower()
+    if shown:
+        reading.values["reasoning.summary"] = "auto"
 
 
-def _decode_choice(raw: JsonObject, step: str, rest: Rest) -> ToolChoice | None:
-    key = next((key for key in raw if camel(key) == "functionCallingConfig"), None)
-    for other, value in raw.items():
-        if other != key:
-            rest[f"{step}.{other}"] = value
-    if key is None:
-        return None
-    with at(key):
-        config = optional_object(raw, key)
-        mode = (optional(camel_members(config), "mode", str) or "").upper()
-        names = cast(
-            "list[Any] | None", optional(camel_members(config), "allowedFunctionNames", list)
-        )
+def _read_choice(raw: JsonObject, reading: Reading) -> ToolChoice | None:
+    config = camel_members(raw)
+    mode = (optional(config, "mode", str) or "").upper()
+    names = cast("list[Any] | None", optional(config, "allowedFunctionNames", list))
     kind = MODES.get(mode)
     some = tuple(str(name) for name in names or ()) if mode in SELECTIVE else ()
-    for other, value in config.items():
-        known = camel(other) == "mode" and kind is not None and (mode != "VALIDATED" or some)
-        if not known and not (some and camel(other) == "allowedFunctionNames"):
-            rest[f"{step}.{key}.{other}"] = value
+    known = {"mode"} if kind is not None and (mode != "VALIDATED" or some) else set[str]()
+    if some:
+        known.add("allowedFunctionNames")
+    reading.keep_others(raw, {key for key in raw if camel(key) in known})
     if kind is None:
         return None
     if kind == "any" and len(some) == 1:
@@ -183,33 +107,20 @@ def _decode_choice(raw: JsonObject, step: str, rest: Rest) -> ToolChoice | None:
     return ToolChoice(cast(Any, kind), None, some)
 
 
-def encode_params(request: Request, target: Target, losses: Losses) -> JsonObject:
-    """The members beside contents, systemInstruction and tools."""
-    if PROTOCOL in request.raw:
-        return {key: value for key, value in request.raw[PROTOCOL].items() if key != FORM}
-    params = within(request.params, LIMITS, target.model, losses)
-    config: JsonObject = {}
-    for name, word, _ in SAME:
-        value = getattr(params, name)
-        if value is not None:
-            config[word] = value
-    if params.stop is not None:
-        config["stopSequences"] = list(params.stop)
-    if params.format is not None and _may_format(params, request, target.model, losses):
-        _write_format(params.format, config, losses)
-    if params.reasoning is not None:
-        thinking = _write_thinking(params.reasoning, target, losses)
-        if thinking:
-            config["thinkingConfig"] = thinking
-    body: JsonObject = {"generationConfig": config} if config else {}
-    if params.tool_choice is not None and not any(t.kind in CALLABLE for t in request.tools):
-        losses.param("tool_choice", "tool_setting_dropped", "tool_choice")
-    elif params.tool_choice is not None:
-        body["toolConfig"] = {"functionCallingConfig": _write_choice(params.tool_choice)}
-    if params.stream is not None:
-        losses.param("stream", "stream_in_path")
-    report_params(request, SAYABLE, losses)
+def _write_choice(choice: ToolChoice, writing: Writing) -> JsonObject | None:
+    if not any(tool.kind in CALLABLE for tool in writing.request.tools):
+        return writing.losses.param("tool_choice", "tool_setting_dropped", "tool_choice")
+    if choice.names:
+        mode = "VALIDATED" if choice.kind == "auto" else "ANY"
+        return {"mode": mode, "allowedFunctionNames": list(choice.names)}
+    body: JsonObject = {"mode": MODE_WORDS[choice.kind]}
+    if choice.kind == "tool" and choice.name is not None:
+        body["allowedFunctionNames"] = [choice.name]
     return body
+
+
+def _report_stream(_stream: bool, writing: Writing) -> None:
+    writing.losses.param("stream", "stream_in_path")
 
 
 def _may_format(params: Params, request: Request, model: Model, losses: Losses) -> bool:
@@ -223,8 +134,12 @@ def _may_format(params: Params, request: Request, model: Model, losses: Losses) 
     return False
 
 
-def _write_format(shape: Format, config: JsonObject, losses: Losses) -> None:
-    config["responseMimeType"] = "text/plain" if shape.kind == "text" else "application/json"
+def _write_format(shape: Format, writing: Writing) -> JsonObject | None:
+    losses = writing.losses
+    if not _may_format(writing.params, writing.request, writing.target.model, losses):
+        return None
+    kind = "text/plain" if shape.kind == "text" else "application/json"
+    config: JsonObject = {"responseMimeType": kind}
     if shape.kind == "schema" and shape.schema is not None:
         config["responseJsonSchema"] = shape.schema
     elif shape.kind == "schema":
@@ -233,25 +148,17 @@ def _write_format(shape: Format, config: JsonObject, losses: Losses) -> None:
         if getattr(shape, key) is not None:
             level = "meaning" if key == "description" else "form"
             losses.param(f"format.{key}", "format_member_dropped", key, level)
+    return config
 
 
-def _write_choice(choice: ToolChoice) -> JsonObject:
-    if choice.names:
-        mode = "VALIDATED" if choice.kind == "auto" else "ANY"
-        return {"mode": mode, "allowedFunctionNames": list(choice.names)}
-    body: JsonObject = {"mode": MODE_WORDS[choice.kind]}
-    if choice.kind == "tool" and choice.name is not None:
-        body["allowedFunctionNames"] = [choice.name]
-    return body
-
-
-def _write_thinking(reasoning: Reasoning, target: Target, losses: Losses) -> JsonObject:
-    """One of budget and level: a model takes the one or the other, never both."""
+def _write_thinking(reasoning: Reasoning, writing: Writing) -> JsonObject | None:
+    """A budget or a level: a model takes one of the two, never both."""
+    target, losses = writing.target, writing.losses
     levels = target.model.thinking == "effort"
     body: JsonObject = {}
     if target.model.budget == (0, 0):
         _report_thinking(reasoning, losses)
-        return body
+        return None
     if reasoning.mode == "off" or reasoning.effort == "none":
         body = {"thinkingLevel": "low"} if levels else {"thinkingBudget": 0}
         if reasoning.effort not in (None, "none"):
@@ -282,7 +189,7 @@ def _write_thinking(reasoning: Reasoning, target: Target, losses: Losses) -> Jso
                 reasoning.summary,
                 "form",
             )
-    return body
+    return body or None
 
 
 def _report_thinking(reasoning: Reasoning, losses: Losses) -> None:
@@ -298,15 +205,15 @@ def _report_thinking(reasoning: Reasoning, losses: Losses) -> None:
 
 def _keep_budget(body: JsonObject, model: Model, losses: Losses) -> None:
     """Bring a budget within what the model takes; -1 leaves it to the model."""
-    given = body.get("thinkingBudget", -1)
-    if model.budget is None or given < 0 or (given == 0 and not model.always_thinks):
+    wanted = body.get("thinkingBudget", -1)
+    if model.budget is None or wanted < 0 or (wanted == 0 and not model.always_thinks):
         return
     least, most = model.budget
-    body["thinkingBudget"] = taken = min(max(given, least), most)
-    if given == 0:
+    body["thinkingBudget"] = taken = min(max(wanted, least), most)
+    if wanted == 0:
         losses.param("reasoning.mode", "thinking_not_disabled")
-    elif taken != given:
-        losses.param("reasoning.budget", "thinking_budget_changed", f"{given} -> {taken}")
+    elif taken != wanted:
+        losses.param("reasoning.budget", "thinking_budget_changed", f"{wanted} -> {taken}")
 
 
 def _write_effort(effort: str, levels: bool, losses: Losses) -> JsonObject:
@@ -318,6 +225,77 @@ def _write_effort(effort: str, levels: bool, losses: Losses) -> JsonObject:
     for name in ("reasoning", "reasoning.effort"):
         losses.param(name, "effort_as_budget", level)
     return {"thinkingBudget": BUDGETS[level]}
+
+
+def _config(member: str) -> str:
+    return f"generationConfig.{member}"
+
+
+FIELDS = FieldTable(
+    Field("temperature", float, _config("temperature")),
+    Field("top_p", float, _config("topP")),
+    Field("top_k", None, _config("topK"), read=_read_integer),
+    Field("max_tokens", None, _config("maxOutputTokens"), read=_read_integer),
+    Field("n", None, _config("candidateCount"), read=_read_integer),
+    Field("seed", None, _config("seed"), read=_read_integer),
+    Field("presence_penalty", float, _config("presencePenalty")),
+    Field("frequency_penalty", float, _config("frequencyPenalty")),
+    Field("stop", list, _config("stopSequences"), read=read_strings, write=write_list),
+    Field(
+        "format",
+        dict,
+        "generationConfig",
+        read=_read_format,
+        write=_write_format,
+        inner={
+            "responseMimeType": "format",
+            "responseJsonSchema": "format.schema",
+            "responseSchema": None,
+        },
+    ),
+    Field(
+        "reasoning",
+        dict,
+        _config("thinkingConfig"),
+        read=_read_thinking,
+        write=_write_thinking,
+        inner={
+            "thinkingBudget": "reasoning.budget",
+            "thinkingLevel": "reasoning.effort",
+            "includeThoughts": "reasoning.summary",
+        },
+    ),
+    Field(
+        "tool_choice",
+        dict,
+        "toolConfig.functionCallingConfig",
+        read=_read_choice,
+        write=_write_choice,
+    ),
+    Field("stream", path=None, write=_report_stream),
+    members=("contents", "model", "systemInstruction", "tools", FORM),
+    spell=camel,
+    respell=spelt,
+)
+
+
+def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
+    """The parameters of a body, and by path what they could not take up."""
+    params, rest = FIELDS.decode(body)
+    for path, value in list(rest.items()):
+        if value == PLAIN_TEXT and camel(path.rpartition(".")[2]) == "responseModalities":
+            rest[path] = None
+        elif camel(path) == "cachedContent":
+            rest["cachedContent"] = rest.pop(path)
+    return params, rest
+
+
+def encode_params(request: Request, target: Target, losses: Losses) -> JsonObject:
+    """The members beside contents, systemInstruction and tools."""
+    if PROTOCOL in request.raw:
+        return {key: value for key, value in request.raw[PROTOCOL].items() if key != FORM}
+    params = within(request.params, LIMITS, target.model, losses)
+    return FIELDS.encode(Writing(request, params, target, losses))
 
 
 def require_model(model: str | None) -> str:

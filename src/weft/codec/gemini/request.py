@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from weft.codec.base import Calls, Encoded, Losses, Target, members
-from weft.codec.fields import param_path
 from weft.codec.read import inside, objects, optional, rest_of, wrong
 from weft.codec.repair import Arranged, Rules, Turn, arrange, join_system_text, report_system_only
 from weft.codec.tools import flatten_tools
@@ -31,8 +30,8 @@ from weft.model import (
 )
 
 from .blocks import CHECKS, Foreign, PartReader, Writer, part_name
-from .fields import PATHS, decode_params, encode_params, require_model
-from .spelling import read_spelling, spelt, write_spelling
+from .fields import FIELDS, decode_params, encode_params, require_model
+from .spelling import read_spelling, write_spelling
 from .tools import decode_tools, tool_path, write_tools
 from .wire import FORM, PROTOCOL, REQUEST_SETUP, ROLE_WORDS, ROLES
 
@@ -177,7 +176,7 @@ def _locator(body: JsonObject, system: str | None, form: JsonObject) -> Any:
             case ("tools", int(number)):
                 return tool_path(form.get("tools", []), number)
             case ("params", str(name)):
-                return spelt(body, param_path(name, PATHS))
+                return FIELDS.path(name, body)
             case (int(number), *steps):
                 holder = f"contents[{number - offset}]"
                 if system is not None and number < offset:

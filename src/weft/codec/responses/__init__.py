@@ -14,6 +14,7 @@ from weft.codec.base import (
 from weft.model import JsonObject
 
 from .errors import decode_error, encode_error
+from .fields import FIELDS
 from .request import decode_request, encode_request
 from .response import decode_response, encode_response, locate_answer
 from .stream_in import StreamDecoder
@@ -73,6 +74,7 @@ CODEC = Codec(
     decode_error=decode_error,
     encode_error=encode_error,
     request_path=request_path,
+    fields=FIELDS,
     http=HTTP,
     conversation="input",
     answer="output",

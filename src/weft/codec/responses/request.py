@@ -19,7 +19,6 @@ from typing import Any, cast
 from msgspec import structs
 
 from weft.codec.base import INLINE, Calls, Encoded, Losses, Target
-from weft.codec.fields import param_path
 from weft.codec.read import objects, text_of
 from weft.codec.repair import Arranged, Rules, Turn, arrange, join_system_text
 from weft.codec.tools import flatten_tools
@@ -34,16 +33,9 @@ from weft.model import (
 )
 
 from .blocks import part_name
-from .fields import (
-    NAMESPACED,
-    PATHS,
-    decode_params,
-    decode_tools,
-    encode_params,
-    encode_tool,
-    tool_paths,
-)
+from .fields import FIELDS, decode_params, encode_params
 from .items import CHECKS, Writer, decode_items
+from .tools import NAMESPACED, decode_tools, encode_tool, tool_paths
 from .wire import PROTOCOL
 
 SETUP = frozenset({"model", "input", "instructions"})
@@ -132,7 +124,7 @@ def _locator(body: JsonObject, starts: list[int], offset: int) -> Callable[[Plac
             case ("tools", int(number)):
                 return tools()[number] if number < len(tools()) else "tools"
             case ("params", str(name)):
-                return param_path(name, PATHS)
+                return FIELDS.path(name)
             case (int(number), *steps):
                 if number < offset:
                     return "instructions"
