@@ -64,7 +64,7 @@ def test_the_second_parent_of_a_merge(thread: weft.Thread) -> None:
     "name", ["main~3", "main^3", "nobody~1", "HEAD~999999999", "HEAD~x", "main^2", "deadbeef"]
 )
 def test_what_is_not_there_says_what_names_there_are(thread: weft.Thread, name: str) -> None:
-    with pytest.raises(NotFound, match=r"HEAD, each also with ~N or \^"):
+    with pytest.raises(NotFound, match=r"HEAD, optionally followed by ~N or \^"):
         thread.show(name)
 
 

@@ -1,13 +1,13 @@
-"""`weft chat`: talk with a model in the terminal, over a thread that stays.
+"""`weft chat`: talk with a model in the terminal, in a stored thread.
 
-Answers stream; tool calls and compactions are shown as they happen. With words on the command line
-it says them, prints the answer and ends; otherwise it reads lines until the end of input. A line
-that is one word behind a slash is for the chat itself, and is said to nobody. `/attach FILE` (and
-`--attach FILE` for the first message) sends files with the next message.
+Answers are streamed, with tool calls and compactions. With a text on the command line the chat
+sends it, prints the answer and exits; otherwise it reads lines until the end of input. A line of
+one word after a slash is a command and is not sent. `/attach FILE` (and `--attach FILE` for the
+first message) sends files with the next message.
 
 After an answer that failed or was stopped (Ctrl-C), an empty line or `/retry` asks the model again
-without repeating the question; any other line goes on in the same thread. What had arrived of the
-answer stays in the thread as an attempt (`weft log` shows it).
+without repeating the question. The part that had arrived is stored as an attempt, which `weft log`
+shows.
 """
 
 import argparse
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from weft.thread import Media
 
 LINE = 200
-HELLO = "talking with {model} in {thread!r}; /help tells more, /quit or Ctrl-D leaves"
+HELLO = "talking with {model} in {thread!r}; /help for help, /quit or Ctrl-D to leave"
 LEAVE = ("/quit", "/exit")
 COMMAND = re.compile(r"/[a-z]+")
 HELP = """/help   this
@@ -43,7 +43,7 @@ EXIT_FAILED, EXIT_STOPPED = 1, 130
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Which thread, which model, and optionally what to say."""
+    """Add the options."""
     parser.add_argument("--store", metavar="PATH", help="the store")
     parser.add_argument("--thread", default="default", metavar="NAME", help="the thread to talk in")
     parser.add_argument("--model", default="weft-offline", help="the model (default weft-offline)")
@@ -69,7 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Talk until the end of input; 1 where the last answer failed, 130 where it was stopped."""
+    """Chat until the end of input; returns 1 if the last answer failed, 130 if it was stopped."""
     import weft.thread
     from weft.agent import Agent
     from weft.catalog import load_catalog
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def talk(agent: "Agent", as_json: bool, files: "tuple[Media, ...]" = ()) -> int:
-    """Read lines and answer them; the files go with the first."""
+    """Read lines and send them; the files go with the first."""
     prompt = "" if as_json or not sys.stdin.isatty() else "> "
     code = 0
     known = {"model": agent.model, "thread": agent.thread.name}
@@ -113,15 +113,15 @@ def talk(agent: "Agent", as_json: bool, files: "tuple[Media, ...]" = ()) -> int:
         elif not as_json and word.split(maxsplit=1)[:1] == [ATTACH]:
             files += attach(word.removeprefix(ATTACH).strip())
         elif not as_json and COMMAND.fullmatch(word):
-            told = HELP if word == "/help" else "no command {word!r}\n" + HELP
-            print(safe(told.format_map({**known, "word": word})))
+            text = HELP if word == "/help" else "no command {word!r}\n" + HELP
+            print(safe(text.format_map({**known, "word": word})))
         elif word:
             code = turn(agent, line, as_json, bool(prompt), files)
             files = ()
 
 
 def attach(path: str) -> "tuple[Media, ...]":
-    """The file that goes with the next message; none where it cannot be read."""
+    """The file to send with the next message; nothing if it cannot be read."""
     from weft.thread import read_attachments
 
     if not path:
@@ -137,7 +137,7 @@ def attach(path: str) -> "tuple[Media, ...]":
 
 
 def undo(agent: "Agent") -> int:
-    """Take back the last turn and say which it was."""
+    """Undo the last turn and print it."""
     try:
         undone = agent.thread.undo(turn=True)
     except ThreadError as error:
@@ -155,7 +155,7 @@ def turn(
     interactive: bool,
     files: "tuple[Media, ...]" = (),
 ) -> int:
-    """One turn of a conversation; an interactive one survives Ctrl-C and a refused retry."""
+    """Run one turn; in a terminal, Ctrl-C and a refused retry do not end the chat."""
     try:
         code = asyncio.run(say(agent, text, as_json, sys.stdout, files))
     except KeyboardInterrupt:
@@ -180,7 +180,7 @@ async def say(
     out: TextIO,
     files: "tuple[Media, ...]" = (),
 ) -> int:
-    """One turn, printed as it comes; without words the model is asked again."""
+    """Run one turn and print its events; without words the model is asked again."""
     from weft.agent import Failure, to_json
 
     code = 0
@@ -199,7 +199,7 @@ async def say(
 
 
 def show(event: "AgentEvent") -> str:
-    """An event as a person reads it in a terminal."""
+    """An event as text for the terminal."""
     from weft.agent import (
         Failure,
         LossReport,
@@ -215,8 +215,8 @@ def show(event: "AgentEvent") -> str:
     match event:
         case TextDelta(text=text):
             return text
-        case ToolStart(name=name, input=given):
-            return f"\n[{name} {clip(str(given))}]\n"
+        case ToolStart(name=name, input=input):
+            return f"\n[{name} {clip(str(input))}]\n"
         case ToolEnd(content=content, is_error=failed):
             return f"[{'failed: ' if failed else ''}{clip(content)}]\n"
         case SystemMessage() | LossReport():
@@ -231,6 +231,6 @@ def show(event: "AgentEvent") -> str:
 
 
 def clip(text: str) -> str:
-    """One readable line."""
+    """The text as one short line."""
     line = " ".join(text.split())
     return line if len(line) <= LINE else line[: LINE - 1] + "…"

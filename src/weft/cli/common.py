@@ -1,7 +1,7 @@
-"""What the commands on threads share: where the store is, how a thread is opened, how one prints.
+"""Shared by the commands on threads: find the store, open the thread, print results.
 
-The environment is read here and nowhere below: `WEFT_STORE` names the store where `--store` does
-not. Commands that only read never make a store or a thread that is not there.
+`--store` names the store, or else the environment variable `WEFT_STORE`. Commands that only read
+never create a store or a thread.
 """
 
 import argparse
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NAMES_SHOWN = 8
 REVISION = "an id or a prefix of one, a branch, a tag or HEAD, optionally with ~N or ^"
-"""What may be said where a commit is meant; `weft.thread.resolve` reads it."""
+"""The ways to name a commit, as `weft.thread.resolve` reads them."""
 
 MESSAGE = "the message's id or a prefix of it, or the commit that added it: HEAD, HEAD~N, main^"
 
@@ -35,7 +35,7 @@ Verb = Callable[[Thread, argparse.Namespace], None]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options that every command on threads has."""
+    """Add the options of every command on threads."""
     parser.add_argument(
         "--store", metavar="PATH", help=f"the store (default: WEFT_STORE, or {DEFAULT_STORE})"
     )
@@ -48,12 +48,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def store_path(args: argparse.Namespace) -> str:
-    """The address of the store that the command is about."""
+    """The address of the store."""
     return args.store or os.environ.get("WEFT_STORE") or str(Path(DEFAULT_STORE).expanduser())
 
 
 def existing_store(args: argparse.Namespace) -> str:
-    """The address of a store that must be there."""
+    """The address of a store that must exist."""
     path = store_path(args)
     file = path.removeprefix("sqlite://")
     if "://" not in file and not Path(file).is_file():
@@ -62,20 +62,20 @@ def existing_store(args: argparse.Namespace) -> str:
 
 
 def writable_store(args: argparse.Namespace) -> str:
-    """The address of a store that may be new; only the usual place is made with its folders."""
+    """The address of a store that may be new; only the default folder is created."""
     path = store_path(args)
     file = path.removeprefix("sqlite://")
-    usual = not args.store and not os.environ.get("WEFT_STORE")
+    is_default = not args.store and not os.environ.get("WEFT_STORE")
     folder = Path(file).parent
-    if not usual and "://" not in file and not folder.is_dir():
+    if not is_default and "://" not in file and not folder.is_dir():
         raise ConfigError(f"there is no folder {str(folder)!r} to keep a store in")
-    if usual:
+    if is_default:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
 
 
 def choose_thread(args: argparse.Namespace, known: Sequence[str]) -> str | None:
-    """The thread that is meant, if it is there: the one named, the usual one, or the only one."""
+    """The named thread, the default thread or the only one; None if it does not exist."""
     if args.thread is not None:
         return args.thread if args.thread in known else None
     if DEFAULT_THREAD in known:
@@ -84,7 +84,7 @@ def choose_thread(args: argparse.Namespace, known: Sequence[str]) -> str | None:
 
 
 def existing_thread(args: argparse.Namespace, path: str) -> str:
-    """The name of a thread that must be there; the error says which there are."""
+    """The name of a thread that must exist; the error lists the existing ones."""
     known = [record.name for record in reversed(threads(path))]  # newest first
     name = choose_thread(args, known)
     if name is not None:
@@ -98,7 +98,7 @@ def existing_thread(args: argparse.Namespace, path: str) -> str:
 
 
 def run_on_thread(args: argparse.Namespace, verb: Verb) -> int:
-    """Run a verb on a thread that must be there."""
+    """Run a verb on a thread that must exist."""
     path = existing_store(args)
     with open_thread(path, existing_thread(args, path)) as thread:
         verb(thread, args)
@@ -115,7 +115,7 @@ def find_model_route(args: argparse.Namespace, catalog: "Catalog") -> "Route":
 
 
 def read_text(text: str | None, stdin: TextIO | None = None) -> str:
-    """The text given; for `-` and for nothing all of standard input, less its last newline."""
+    """The text; for `-` or None all of standard input without its last newline."""
     if text is not None and text != "-":
         return text
     if stdin is None and sys.stdin.isatty():
@@ -124,7 +124,7 @@ def read_text(text: str | None, stdin: TextIO | None = None) -> str:
 
 
 def count(text: str) -> int:
-    """A number of things: whole and not negative."""
+    """A whole number of at least 0."""
     number = int(text)
     if number < 0:
         raise ValueError
@@ -132,13 +132,13 @@ def count(text: str) -> int:
 
 
 def print_json(value: Any) -> None:
-    """A value as JSON. On a terminal, what that would obey is written as JSON escapes."""
+    """Print a value as JSON; on a terminal, control characters are written as JSON escapes."""
     text = orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str).decode() + "\n"
     sys.stdout.write(escape_json(text) if sys.stdout.isatty() else text)
 
 
 def print_info(args: argparse.Namespace, thread: Thread, info: CommitInfo) -> None:
-    """The commit that a verb made."""
+    """Print the new commit."""
     if args.json:
         print_json(info.to_dict())
     else:
@@ -146,7 +146,7 @@ def print_info(args: argparse.Namespace, thread: Thread, info: CommitInfo) -> No
 
 
 def print_done(args: argparse.Namespace, info: CommitInfo | None, sentence: str) -> None:
-    """What a verb did in one sentence; as JSON, the commit where a name now points, or did."""
+    """Print one sentence; as JSON, the commit that a branch or tag points to (or pointed to)."""
     if args.json:
         print_json(None if info is None else info.to_dict())
     else:
@@ -154,7 +154,7 @@ def print_done(args: argparse.Namespace, info: CommitInfo | None, sentence: str)
 
 
 def safe(line: str) -> str:
-    """The line as it may be shown on whatever standard output is."""
+    """The line, safe for a terminal if standard output is one."""
     return read_screen(sys.stdout, os.environ).safe(line)
 
 
@@ -163,7 +163,7 @@ def at_commit(info: CommitInfo) -> str:
 
 
 def print_rows(args: argparse.Namespace, rows: Sequence[Any], line: Callable[[Any], str]) -> None:
-    """A list: as JSON, or a line for each."""
+    """Print a list as JSON, or one line for each row."""
     if args.json:
         print_json([row if isinstance(row, dict) else row.to_dict() for row in rows])
         return

@@ -1,7 +1,7 @@
-"""`weft compact`: old turns folded into a summary, by a budget, by turns to keep, or by ranges.
+"""`weft compact`: replace old turns with a summary, by a budget, by turns to keep, or by ranges.
 
-With `--model` a model writes the summary: the offline one, one of the environment's upstreams, or
-one that `--upstream` or a config names. How far it is goes to stderr.
+With `--model` a model writes the summary: the offline model, or one of an upstream from the
+environment, `--upstream` or a config file. Progress is printed on stderr.
 """
 
 import argparse
@@ -38,11 +38,11 @@ from .common import (
     run_on_thread,
     safe,
 )
-from .console import complain
+from .console import print_error
 from .describe import ID_LENGTH, PREVIEW_WIDTH
 from .terminal import read_screen, shorten
 
-FOLDS = {
+MODE_FLAGS = {
     "--model": "model",
     "--budget": "budget",
     "--keep": "keep",
@@ -51,12 +51,12 @@ FOLDS = {
     "--to": "to",
     "--replacements": "replacements",
 }
-"""The flags that say what `compact` folds, and where their values are."""
+"""The flags that choose what is compacted, and the names of their values."""
 
-RANGES = ("--from", "--to")
-TURNS = ("--model", "--budget", "--keep")
-OWN_WORDS = ("--summary", "--from", "--to", "--replacements")
-ASKING = {
+RANGE_FLAGS = ("--from", "--to")
+TURN_FLAGS = ("--model", "--budget", "--keep")
+SUMMARY_FLAGS = ("--summary", "--from", "--to", "--replacements")
+MODEL_FLAGS = {
     "--prompt": "prompt",
     "--upstream": "upstream",
     "--config": "config",
@@ -65,7 +65,7 @@ ASKING = {
     "--timeout": "timeout",
     "--fallback": "fallback",
 }
-"""The flags that say how a model is asked, and where their values are."""
+"""The flags that need `--model`, and the names of their values."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +78,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--summary",
-        help="your own summary of what is folded: all but the last --keep turns (1), or a range",
+        help="your own summary for all but the last --keep turns (1), or for a range",
     )
     parser.add_argument(
         "--model",
@@ -103,7 +103,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--verbatim",
         type=count,
         metavar="TOKENS",
-        help="keep the most important folded messages verbatim, up to this many tokens",
+        help="keep the most important old messages verbatim, up to this many tokens",
     )
     parser.add_argument(
         "--scoring", metavar="FILE", help="a TOML file with the weights for --verbatim"
@@ -117,7 +117,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fallback",
         action=argparse.BooleanOptionalAction,
-        help="fold without a model if the model writes no summary (default with --budget)",
+        help="compact without a model if it writes no summary (default with --budget)",
     )
     parser.add_argument(
         "--from",
@@ -152,31 +152,31 @@ def run(args: argparse.Namespace) -> int:
 
 
 def list_batches(thread: Thread, args: argparse.Namespace) -> None:
-    """Each summary that holds: the commit that made it, what it stands for, how it begins."""
-    given = [flag for flag, name in FOLDS.items() if getattr(args, name) is not None]
-    if given:
-        raise ConfigError(f"--list changes nothing: leave out {given[0]}")
+    """List the current summaries: commit, what it replaces, first words."""
+    flags = [flag for flag, name in MODE_FLAGS.items() if getattr(args, name) is not None]
+    if flags:
+        raise ConfigError(f"--list changes nothing: leave out {flags[0]}")
     print_rows(args, thread.batches(), _line)
 
 
-def _line(told: SummaryBatch) -> str:
+def _line(batch: SummaryBatch) -> str:
     screen = read_screen(sys.stdout, os.environ)
-    commit = (told.commit or "")[:ID_LENGTH]
-    words = shorten(told.words, PREVIEW_WIDTH)
-    return screen.safe(f"{commit:<{ID_LENGTH}} {told}: {words}")
+    commit = (batch.commit or "")[:ID_LENGTH]
+    words = shorten(batch.words, PREVIEW_WIDTH)
+    return screen.safe(f"{commit:<{ID_LENGTH}} {batch}: {words}")
 
 
 def compact(thread: Thread, args: argparse.Namespace) -> None:
     replacements = _replacements(args)
     if not args.json:
-        thread.listen(_tell)
-    # Flags of any mode may be given; `Thread.compact` refuses those that do not go together.
+        thread.listen(_print_event)
+    # Flags of any mode may be flags; `Thread.compact` refuses those that do not go together.
     options: dict[str, Any] = {
         "replacements": replacements,
         "budget": args.budget,
         "keep": args.keep,
         "summary": args.summary if replacements is None else None,
-        "model": None if args.model is None else _asker(args),
+        "model": None if args.model is None else _model_client(args),
         "prompt": _prompt(args.prompt),
         "retain": args.retain,
         "verbatim": args.verbatim or 0,
@@ -194,8 +194,8 @@ def compact(thread: Thread, args: argparse.Namespace) -> None:
         print(safe(str(result)))
 
 
-def _asker(args: argparse.Namespace) -> Asker | str:
-    """Who answers for the model, by flags, a config and the environment."""
+def _model_client(args: argparse.Namespace) -> Asker | str:
+    """The client of the model, from flags, a config file and the environment."""
     from weft.catalog import load_catalog
     from weft.client import ModelClient
 
@@ -205,12 +205,12 @@ def _asker(args: argparse.Namespace) -> Asker | str:
     except (ConfigError, Refused):
         if not args.preview:
             raise
-        return args.model  # a preview asks nobody, so nobody needs to be there
+        return args.model  # a preview asks no model, so it needs no upstream
     return ModelClient(route.provider, route.model, catalog)
 
 
 def _scorer(path: str | None) -> Scorer:
-    """The weights in a file, over the preset."""
+    """The weights of a file, over the defaults."""
     if path is None:
         return Importance()
     try:
@@ -219,14 +219,15 @@ def _scorer(path: str | None) -> Scorer:
         raise ConfigError(f"{path!r} is not TOML: {error}") from None
 
 
-def _prompt(given: str | None) -> str | None:
-    """The text, or what the file behind an `@` says."""
-    if given is None or not given.startswith("@"):
-        return given
+def _prompt(value: str | None) -> str | None:
+    """The text itself, or the content of `@FILE`."""
+    if value is None or not value.startswith("@"):
+        return value
+    path = value[1:]
     try:
-        return Path(given[1:]).read_text()
+        return Path(path).read_text()
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{given[1:]!r} is not text: {error}") from None
+        raise ConfigError(f"{path!r} is not text: {error}") from None
 
 
 def _seconds(text: str) -> float:
@@ -237,17 +238,16 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _tell(event: SystemMessage) -> None:
-    """How far a compaction is, and what failed on the way, in one line each."""
+def _print_event(event: SystemMessage) -> None:
+    """Print progress and failures of a compaction, one line each."""
     if event.subtype == PROGRESS:
-        complain(f"{event.data['content']} ...")
+        print_error(f"{event.data['content']} ...")
     elif event.subtype == FALLBACK:
-        complain(event.data["content"])
+        print_error(event.data["content"])
 
 
 def _replacements(args: argparse.Namespace) -> tuple[Replacement, ...] | None:
-    """The ranges from a file in the tool's own form, or the one between two checkpoints; `None`
-    where old turns are to be folded."""
+    """The ranges of `--replacements` or of `--from` and `--to`; `None` to compact old turns."""
     _check_flags(args)
     if args.replacements is not None:
         try:
@@ -260,28 +260,28 @@ def _replacements(args: argparse.Namespace) -> tuple[Replacement, ...] | None:
 
 
 def _check_flags(args: argparse.Namespace) -> None:
-    """Refuse flags that say nothing, or of which one would be ignored."""
-    given = [flag for flag, name in FOLDS.items() if getattr(args, name) is not None]
-    if not given:
+    """Raise `ConfigError` for flags that contradict each other, or that would be ignored."""
+    flags = [flag for flag, name in MODE_FLAGS.items() if getattr(args, name) is not None]
+    if not flags:
         raise ConfigError("compact needs --model, --budget, --keep, --summary or --replacements")
-    for flag, name in ASKING.items():
-        if getattr(args, name) is not None and "--model" not in given:
+    for flag, name in MODEL_FLAGS.items():
+        if getattr(args, name) is not None and "--model" not in flags:
             raise ConfigError(f"{flag} only works with --model")
-    words = [flag for flag in given if flag in OWN_WORDS]
-    if "--model" in given and words:
+    words = [flag for flag in flags if flag in SUMMARY_FLAGS]
+    if "--model" in flags and words:
         raise ConfigError(f"--model writes the summary itself: leave out {words[0]}")
-    ranges = [flag for flag in given if flag in RANGES]
-    if "--replacements" in given and len(given) > 1:
-        raise ConfigError(f"--replacements has its own ranges: leave out {_other(given)}")
-    if ranges and "--summary" not in given:
+    ranges = [flag for flag in flags if flag in RANGE_FLAGS]
+    if "--replacements" in flags and len(flags) > 1:
+        raise ConfigError(f"--replacements has its own ranges: leave out {_other(flags)}")
+    if ranges and "--summary" not in flags:
         raise ConfigError(f"{ranges[0]} needs --summary, the text that replaces the range")
-    turns = [flag for flag in given if flag in TURNS]
+    turns = [flag for flag in flags if flag in TURN_FLAGS]
     if ranges and turns:
         raise ConfigError(f"{turns[0]} folds old turns and {ranges[0]} a range: give one of them")
 
 
-def _other(given: list[str]) -> str:
-    return ", ".join(flag for flag in given if flag != "--replacements")
+def _other(flags: list[str]) -> str:
+    return ", ".join(flag for flag in flags if flag != "--replacements")
 
 
 def _result_json(result: CompactResult) -> dict[str, Any]:

@@ -1,9 +1,8 @@
-"""Standard output and standard error as a command sees them when a person reads them.
+"""Standard output and standard error, made safe for a terminal.
 
-On a terminal everything that is printed goes through `clean_text`; the only escape sequences that
-pass are the colours that Weft itself uses. A pipe or a file gets every byte as it is. Output with
-colours cleans its text before it is coloured (`Screen.safe`): this module is the last line for all
-other output, and for what somebody forgets.
+On a terminal everything printed goes through `clean_text`; only Weft's own colours pass. A pipe or
+a file gets every byte unchanged. Commands that use colour clean their text first (`Screen.safe`).
+This module is the safety net for all other output.
 """
 
 import re
@@ -37,7 +36,7 @@ class Console:
         self.terminal = terminal
 
     def write(self, text: str) -> int:
-        """Write text; Weft's own colours stay, everything else that a terminal obeys does not."""
+        """Write text without control sequences, except Weft's own colours."""
         parts = _OWN_STYLE.split(text)
         parts[::2] = map(clean_text, parts[::2])
         self.terminal.write("".join(parts))
@@ -57,7 +56,7 @@ class Console:
 
 
 class ConsoleBuffer:
-    """Bytes to a terminal, as text. They never hold colours of ours."""
+    """Bytes to a terminal, written as text without any colour."""
 
     def __init__(self, terminal: TextIO) -> None:
         self._terminal = terminal
@@ -71,15 +70,15 @@ class ConsoleBuffer:
         self._terminal.flush()
 
 
-def complain(line: str) -> None:
-    """A line for a person on standard error, wherever that leads."""
+def print_error(line: str) -> None:
+    """Print a line on standard error."""
     sys.stderr.write(clean_text(line) + "\n")
     sys.stderr.flush()
 
 
 @contextmanager
 def clean_output() -> Generator[None]:
-    """Standard output and error go through a `Console` where they are terminals."""
+    """Replace standard output and error with a `Console` if they are terminals."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = guard(sys.stdout), guard(sys.stderr)
     try:

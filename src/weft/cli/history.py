@@ -1,4 +1,4 @@
-"""`weft branch`, `switch`, `merge`, `undo`, `redo`: what moves a thread."""
+"""`weft branch`, `switch`, `merge`, `undo`, `redo`."""
 
 import argparse
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from .reshape import add_answers, preview_json, read_strategy
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The options of the command that the parser is for."""
+    """Add the options of the parser's command."""
     add_options(parser)
     OPTIONS[parser.get_default("command")](parser)
 
@@ -51,21 +51,20 @@ def switch(thread: Thread, args: argparse.Namespace) -> None:
 
 def merge(thread: Thread, args: argparse.Namespace) -> None:
     is_squash = args.strategy == SQUASH
-    given = args.settle if is_squash else args.strategy
-    settle = read_strategy(given, args.answer)
-    found = thread.merge(
+    settle = read_strategy(args.settle if is_squash else args.strategy, args.answer)
+    result = thread.merge(
         args.branch,
         args.strategy if is_squash else settle,
         preview=bool(args.preview),
         text=args.text,
         settle=settle if is_squash else args.settle,
     )
-    if isinstance(found, MergePreview) and args.json:
-        print_json(_preview_json(found))
-    elif isinstance(found, MergePreview):
-        print(safe(str(found)))
+    if isinstance(result, MergePreview) and args.json:
+        print_json(_preview_json(result))
+    elif isinstance(result, MergePreview):
+        print(safe(str(result)))
     else:
-        print_info(args, thread, found)
+        print_info(args, thread, result)
 
 
 def undo(thread: Thread, args: argparse.Namespace) -> None:
@@ -77,16 +76,16 @@ def redo(thread: Thread, args: argparse.Namespace) -> None:
 
 
 def _print_undone(args: argparse.Namespace, thread: Thread, undone: Undone, verb: str) -> None:
-    """What was taken back or brought back; as JSON, the head with it under `undid` or `redid`."""
+    """Print what was undone or redone; as JSON, the head, with it under `undid` or `redid`."""
     if args.json:
         head = {"id": None} if undone.head is None else undone.head.to_dict()
         print_json({**head, verb: undone.to_dict()})
         return
-    told = str(undone)
+    line = str(undone)
     if undone.commit is not None and undone.verb not in REF_OPERATIONS:
-        _, what = summarise(thread, undone.commit)
-        told = f"{undone.verb} {undone.commit.id[:ID_LENGTH]} {what}".rstrip()
-    print(safe(f"{verb}: {told}"))
+        _, text = summarise(thread, undone.commit)
+        line = f"{undone.verb} {undone.commit.id[:ID_LENGTH]} {text}".rstrip()
+    print(safe(f"{verb}: {line}"))
 
 
 def _list_branches(thread: Thread, args: argparse.Namespace) -> None:

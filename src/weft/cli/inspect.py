@@ -1,4 +1,5 @@
-"""`weft log`, `show`, `diff`, `compile`, `search`, `recall`, `threads`, `stats` only look."""
+"""The commands that only read: `log`, `show`, `diff`, `compile`, `search`, `recall`, `threads`,
+`stats`."""
 
 import argparse
 import sys
@@ -27,7 +28,7 @@ from .common import (
     print_rows,
     run_on_thread,
 )
-from .console import complain
+from .console import print_error
 from .describe import (
     ID_LENGTH,
     PREVIEW_WIDTH,
@@ -47,13 +48,13 @@ FORMATS: dict[str, Callable[[CompiledContext], Any]] = {
     "gemini": CompiledContext.to_gemini,
 }
 LINE = 120
-"""How long a line of findings is where no screen says it."""
+"""The width of a search result if the output is not a terminal."""
 
 DIFF_STYLES = {"-": "old", "+": "new"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The options of the command that the parser is for."""
+    """Add the options of the parser's command."""
     add_options(parser)
     OPTIONS[parser.get_default("command")](parser)
 
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def list_threads(args: argparse.Namespace) -> int:
-    """Every thread of the store, the one that spoke last first; `--thread` means nothing here."""
+    """List the threads of the store, last active first; `--thread` is ignored."""
     if args.deleted:
         return list_deleted(args)
     store = open_store(existing_store(args))
@@ -83,7 +84,7 @@ def list_threads(args: argparse.Namespace) -> int:
 
 
 def list_deleted(args: argparse.Namespace) -> int:
-    """The threads that `weft undelete` can bring back."""
+    """List the threads that `weft undelete` can restore."""
     rows = [
         {"name": record.name, "deleted": _iso(record.deleted or 0.0)}
         for record in threads(existing_store(args), deleted=True)
@@ -93,7 +94,7 @@ def list_deleted(args: argparse.Namespace) -> int:
 
 
 def _thread_json(store: Store, record: ThreadRecord) -> dict[str, Any]:
-    """What a list says of a thread; its messages are not read, but for the first."""
+    """A thread as JSON. Only its first message is read, for the title."""
     branches = read_branches(store, record.name)
     head = branches.get(record.head)
     newest = [] if head is None else store.read_commits(record.name, [head])
@@ -111,10 +112,10 @@ def _thread_json(store: Store, record: ThreadRecord) -> dict[str, Any]:
 def _thread_line(row: dict[str, Any], screen: Screen) -> str:
     """`name  2 branches  14 commits  2026-01-31 12:00  first words`."""
     last = "" if row["last"] is None else f"{datetime.fromisoformat(row['last']):%Y-%m-%d %H:%M}"
-    facts = f"{plural(len(row['branches']), 'branch')}, {plural(row['commits'], 'commit')}  {last}"
+    counts = f"{plural(len(row['branches']), 'branch')}, {plural(row['commits'], 'commit')}  {last}"
     name = screen.name(row["name"])
-    words = screen.fit(row["first"], columns(name) + len(facts) + 4)
-    return f"{screen.paint(name, 'name')}  {facts}  {words}".rstrip()
+    words = screen.fit(row["first"], columns(name) + len(counts) + 4)
+    return f"{screen.paint(name, 'name')}  {counts}  {words}".rstrip()
 
 
 def _iso(moment: float) -> str:
@@ -158,31 +159,31 @@ def show(thread: Thread, args: argparse.Namespace) -> None:
 
 
 def _message_json(message: Message) -> dict[str, Any]:
-    """A message as JSON says it: what it calls, and which calls it answers, where it does."""
+    """A message as JSON, with its tool calls and the ids of the calls that it answers."""
     calls = [
         {"id": block.id, "name": block.name, "arguments": block.arguments}
         for block in message.blocks
         if isinstance(block, ToolCall)
     ]
     results = [block.call_id for block in message.blocks if isinstance(block, ToolResult)]
-    found: dict[str, Any] = {"role": message.role, "content": message.text}
-    return found | ({"calls": calls} if calls else {}) | ({"results": results} if results else {})
+    data: dict[str, Any] = {"role": message.role, "content": message.text}
+    return data | ({"calls": calls} if calls else {}) | ({"results": results} if results else {})
 
 
 def _show_sent(thread: Thread, args: argparse.Namespace) -> None:
-    """The very bytes and no other; `--json` wraps them in what is known of them."""
-    found = thread.show(args.id, sent=True)
+    """Print the exact bytes that were sent; with `--json`, together with their receipt."""
+    sent = thread.show(args.id, sent=True)
     if args.json:
-        print_json({"receipt": found.receipt.to_dict(), "body": _exact(found.body)})
+        print_json({"receipt": sent.receipt.to_dict(), "body": _exact(sent.body)})
     elif args.screen.width is not None:
-        print(args.screen.safe(found.body.decode()))  # a person looks: a line that ends
+        print(args.screen.safe(sent.body.decode()))  # a terminal also gets a newline
     else:
         sys.stdout.flush()
-        sys.stdout.buffer.write(found.body)
+        sys.stdout.buffer.write(sent.body)
 
 
 def _exact(body: bytes) -> orjson.Fragment | str:
-    """The body inside of JSON: as it is spelt, or as words where it is no JSON."""
+    """The body as JSON, with its own spelling; as a string if it is not JSON."""
     try:
         orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -191,18 +192,18 @@ def _exact(body: bytes) -> orjson.Fragment | str:
 
 
 def diff(thread: Thread, args: argparse.Namespace) -> None:
-    found = _last_change(thread) if args.before is None else thread.diff(args.before, args.after)
+    change = _last_change(thread) if args.before is None else thread.diff(args.before, args.after)
     if args.json:
-        print_json(_diff_json(found))
+        print_json(_diff_json(change))
         return
-    *lines, total = str(found).split("\n")
+    *lines, total = str(change).split("\n")
     for line in lines:
         print(args.screen.paint(args.screen.safe(line), DIFF_STYLES.get(line[:1], "dim")))
     print(args.screen.safe(total))
 
 
 def _last_change(thread: Thread) -> Diff:
-    """The newest commit against the one before it; the first one against the empty past."""
+    """What the newest commit changed; the first commit is compared with an empty thread."""
     head = thread.head
     return thread.diff(head.parents[0] if head is not None and head.parents else 0.0)
 
@@ -212,11 +213,11 @@ def compile_thread(thread: Thread, args: argparse.Namespace) -> None:
     if args.json or args.format is not None:
         print_json(FORMATS[args.format or "dicts"](compiled))
     elif len(compiled):
-        print("\n\n".join(_spoken(row, args.screen) for row in compiled.rows))
+        print("\n\n".join(_row_text(row, args.screen) for row in compiled.rows))
 
 
 def search(args: argparse.Namespace) -> int:
-    """What all threads said, or one; threads are named where there are several."""
+    """Search all threads, or one; results name their thread if there are several."""
     path = existing_store(args)
     if args.thread is not None:
         existing_thread(args, path)
@@ -241,24 +242,24 @@ def recall(thread: Thread, args: argparse.Namespace) -> None:
 
 
 def stats(thread: Thread, args: argparse.Namespace) -> None:
-    found = thread.stats().to_dict()
+    values = thread.stats().to_dict()
     if args.json:
-        print_json(found)
+        print_json(values)
         return
-    marks = [f"{number} {name}" for name, number in found["priorities"].items()]
-    for name, value in {**found, "priorities": ", ".join(marks)}.items():
+    marks = [f"{number} {name}" for name, number in values["priorities"].items()]
+    for name, value in {**values, "priorities": ", ".join(marks)}.items():
         print(args.screen.safe(f"{name:<11}{value}".rstrip()))
 
 
-def _spoken(row: Row, screen: Screen) -> str:
-    """A line as a person reads it, its speaker in front."""
-    speaker, colon, said = to_text([row]).partition(":")
-    return f"{screen.paint(screen.name(speaker), 'role')}{colon}{screen.safe(said)}"
+def _row_text(row: Row, screen: Screen) -> str:
+    """A message for people: the speaker, then the text."""
+    speaker, colon, text = to_text([row]).partition(":")
+    return f"{screen.paint(screen.name(speaker), 'role')}{colon}{screen.safe(text)}"
 
 
-def _diff_json(found: Diff) -> dict[str, Any]:
+def _diff_json(change: Diff) -> dict[str, Any]:
     return {
-        "tokens": found.tokens,
+        "tokens": change.tokens,
         "changes": [
             {
                 "kind": delta.kind,
@@ -266,22 +267,30 @@ def _diff_json(found: Diff) -> dict[str, Any]:
                 "before": None if delta.before is None else spoken(delta.before.message),
                 "after": None if delta.after is None else spoken(delta.after.message),
             }
-            for delta in found.changes
+            for delta in change.changes
         ],
     }
 
 
 def _hit_json(hit: Hit) -> dict[str, Any]:
-    found = {"id": hit.id, "text": hit.text, "live": hit.live, "role": hit.role}
-    found |= {"speaker": hit.speaker, "calls": hit.calls, "summary": hit.summary}
-    created = None if hit.created is None else hit.created.isoformat()
-    return {**found, "thread": hit.thread, "commit": hit.commit, "created": created}
+    return {
+        "id": hit.id,
+        "text": hit.text,
+        "live": hit.live,
+        "role": hit.role,
+        "speaker": hit.speaker,
+        "calls": hit.calls,
+        "summary": hit.summary,
+        "thread": hit.thread,
+        "commit": hit.commit,
+        "created": None if hit.created is None else hit.created.isoformat(),
+    }
 
 
 def _print_hits(
     args: argparse.Namespace, hits: list[Hit], *, whole: bool = False, named: bool = False
 ) -> None:
-    """What was found, a line for each; what was recalled is wanted whole."""
+    """Print one line per hit, or with `whole` the whole text of each."""
 
     def line(hit: dict[str, Any]) -> str:
         id, state = hit["id"][:ID_LENGTH], "live" if hit["live"] else "gone"
@@ -290,13 +299,13 @@ def _print_hits(
         text = "\n".join(filter(None, [hit["text"], hit["calls"]]))
         if not whole:
             text = around(text, args.words.split(), max(8, (args.screen.width or LINE) - taken))
-        said = args.screen.safe(text)
+        text = args.screen.safe(text)
         name = args.screen.name(hit["speaker"])
-        return f"{args.screen.paint(id, 'id')} {thread}{state} {name}: {said}"
+        return f"{args.screen.paint(id, 'id')} {thread}{state} {name}: {text}"
 
     print_rows(args, [_hit_json(hit) for hit in hits], line)
     if not hits and not args.json:
-        complain(f"weft: nothing here says {args.words!r}")
+        print_error(f"weft: nothing here says {args.words!r}")
 
 
 def _log_options(parser: argparse.ArgumentParser) -> None:
@@ -352,7 +361,7 @@ def _recall_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _no_options(parser: argparse.ArgumentParser) -> None:
-    """Stats need to be told nothing."""
+    """`stats` has no options of its own."""
 
 
 def _threads_options(parser: argparse.ArgumentParser) -> None:

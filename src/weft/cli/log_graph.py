@@ -1,4 +1,9 @@
-"""`weft log --graph`: all branches of a thread, newest first, with their lanes beside them."""
+"""`weft log --graph`: the commits of all branches, newest first, with the graph beside them.
+
+`draw` takes commits in an order in which children come before their parents. Each lane of the graph
+waits for one commit. If two lanes wait for the same commit, the right one joins the left; a commit
+with two parents opens a lane.
+"""
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,22 +20,15 @@ from .common import print_json
 from .describe import commit_json, describe, describe_attempt, group_attempts
 from .terminal import Screen
 
-# """A history drawn beside its lines: one lane a branch, `*` where a commit is.
-#
-# `draw` takes commits in an order in which children come before their parents, and says for each
-# what to draw before its line. Lanes wait for a commit: where two wait for the same, the right one
-# bends into the left; where a commit has two parents, a lane opens.
-# """
 
-
-class Drawn(Struct, frozen=True):
-    """A line of the graph: its signs, and the commit that stands there, if one does."""
+class GraphLine(Struct, frozen=True):
+    """A line of the graph: its characters, and the commit on it, if any."""
 
     signs: str
     commit: Id | None = None
 
 
-def draw(commits: Iterable[tuple[Id, Sequence[Id]]]) -> Iterator[Drawn]:
+def draw(commits: Iterable[tuple[Id, Sequence[Id]]]) -> Iterator[GraphLine]:
     """The graph of these commits, line by line."""
     lanes: list[Id] = []
     for id, parents in commits:
@@ -40,18 +38,18 @@ def draw(commits: Iterable[tuple[Id, Sequence[Id]]]) -> Iterator[Drawn]:
             waiting = [len(lanes) - 1]
         here = waiting[0]
         for place in reversed(waiting[1:]):
-            yield Drawn(_join(len(lanes), here, place))
+            yield GraphLine(_join(len(lanes), here, place))
             del lanes[place]
-        yield Drawn(_row(len(lanes), here), id)
+        yield GraphLine(_row(len(lanes), here), id)
         if not parents:
             closing = _close(len(lanes), here)
             del lanes[here]
             if closing:
-                yield Drawn(closing)
+                yield GraphLine(closing)
             continue
         lanes[here] = parents[0]
         for place, parent in enumerate(parents[1:], start=here + 1):
-            yield Drawn(_fork(len(lanes), place - 1))
+            yield GraphLine(_fork(len(lanes), place - 1))
             lanes.insert(place, parent)
 
 
@@ -86,35 +84,35 @@ def _row(lanes: int, here: int) -> str:
 
 
 def _join(lanes: int, to: int, place: int) -> str:
-    """The lane at `place` bends into the lane `to`, under the lanes between."""
+    """The lane at `place` joins the lane `to`, below the lanes between."""
     signs = list(" ".join("|" * lanes))
     signs[2 * place] = " "
     signs[2 * place - 1] = "/"
     for gap in range(2 * to + 1, 2 * place - 1, 2):
         signs[gap] = "_"
-    for right in range(place + 1, lanes):  # what stands further right moves one lane to the left
+    for right in range(place + 1, lanes):  # lanes further right move one to the left
         signs[2 * right] = " "
         signs[2 * right - 1] = "/"
     return "".join(signs).rstrip()
 
 
 def _fork(lanes: int, place: int) -> str:
-    """A lane opens to the right of `place`; those further right move on."""
-    kept = " ".join("|" * (place + 1))
-    return kept + "\\" + " \\" * (lanes - place - 1)
+    """A lane opens to the right of `place`; lanes further right move on."""
+    left = " ".join("|" * (place + 1))
+    return left + "\\" + " \\" * (lanes - place - 1)
 
 
 def _close(lanes: int, here: int) -> str:
-    """A lane that began here ends; those further right move in."""
+    """The lane at `here` ends; lanes further right move in."""
     moved = lanes - here - 1
     if not moved:
         return ""
-    kept = "".join("| " for _ in range(here))
-    return (kept + " /" * moved).rstrip()
+    left = "| " * here
+    return (left + " /" * moved).rstrip()
 
 
 def log_graph(thread: Thread, args: argparse.Namespace) -> None:
-    """Every commit that some branch or tag reaches, drawn as the graph it is."""
+    """Print every commit that a branch or tag reaches, with the graph."""
     refs = thread.store.refs(thread.name)
     steps = _reachable(thread, refs, args.limit)
     order = newest_first({id: (s.commit.created, s.commit.parents) for id, s in steps.items()})
@@ -148,7 +146,7 @@ def log_graph(thread: Thread, args: argparse.Namespace) -> None:
 
 
 def _line(
-    line: Drawn,
+    line: GraphLine,
     thread: Thread,
     info: CommitInfo | None,
     names: Mapping[Id, list[str]],
@@ -163,39 +161,39 @@ def _line(
     here = names.get(line.commit, [])
     label = screen.name(f"({', '.join(here)}) ") if here else ""
     taken = len(line.signs) + 1 + len(label)
-    told = describe(thread, info, screen, taken)
-    return f"{signs} {screen.paint(label.rstrip(), 'name')}{' ' if label else ''}{told}"
+    text = describe(thread, info, screen, taken)
+    return f"{signs} {screen.paint(label.rstrip(), 'name')}{' ' if label else ''}{text}"
 
 
 def _reachable(thread: Thread, refs: Mapping[str, Id], limit: int | None) -> dict[Id, Step]:
-    """The commits behind all refs; a limit is enough of each chain."""
-    found: dict[Id, Step] = {}
+    """The commits that the refs reach, at most `limit` of each chain."""
+    steps: dict[Id, Step] = {}
     heads = list(refs.values())
     while heads:
         head = heads.pop()
-        if head in found:
+        if head in steps:
             continue
         for step in thread.store.walk(thread.name, head, limit=limit):
-            found[step.commit.id] = step
+            steps[step.commit.id] = step
             heads.extend(step.commit.parents[1:])
-    return found
+    return steps
 
 
 def _names(refs: Mapping[str, Id], current: str) -> dict[Id, list[str]]:
-    """The names that each commit has, the current branch marked."""
+    """The refs of each commit; the current branch has a star."""
     names: dict[Id, list[str]] = {}
     for name, target in refs.items():
         names.setdefault(target, []).append(f"*{name}" if name == current else name)
     return names
 
 
-def _first(lines: list[Drawn], limit: int) -> list[Drawn]:
+def _first(lines: list[GraphLine], limit: int) -> list[GraphLine]:
     """The lines up to that many commits."""
-    kept: list[Drawn] = []
+    first: list[GraphLine] = []
     for line in lines:
         if line.commit is not None:
             limit -= 1
         if limit < 0:
             break
-        kept.append(line)
-    return kept
+        first.append(line)
+    return first

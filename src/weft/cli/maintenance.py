@@ -1,4 +1,4 @@
-"""`weft fsck`, `gc`, `forget` look after a whole store; `--thread` means nothing to them."""
+"""`weft fsck`, `gc`, `forget`: commands on a whole store, which ignore `--thread`."""
 
 import argparse
 
@@ -7,14 +7,14 @@ from weft.thread import open as open_thread
 from weft.thread.maintenance import RETENTION_DAYS, forget, fsck, gc, kept_copies, repair_store
 
 from .common import add_options, existing_store, existing_thread, print_json, read_text, safe
-from .console import complain
+from .console import print_error
 from .terminal import plural
 
 EXIT_DAMAGED = 1
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The options of the command that the parser is for."""
+    """Add the options of the parser's command."""
     add_options(parser)
     OPTIONS[parser.get_default("command")](parser)
 
@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check(args: argparse.Namespace) -> int:
-    """Name all damage; with `--repair` recover what is intact, and fail if any is left."""
+    """List all damage; with `--repair` recover what is intact. Fails if damage remains."""
     address = existing_store(args)
     done, report = repair_store(address) if args.repair else ([], fsck(address))
     if args.json:
@@ -32,8 +32,8 @@ def check(args: argparse.Namespace) -> int:
     else:
         for line in [*done, *map(str, report.flaws)]:
             print(safe(line))
-        told = "clean" if report.clean else f"{len(report.flaws)} damaged"
-        print(f"{plural(report.commits, 'commit')}, {plural(report.entries, 'entry')}: {told}")
+        state = "clean" if report.clean else f"{len(report.flaws)} damaged"
+        print(f"{plural(report.commits, 'commit')}, {plural(report.entries, 'entry')}: {state}")
     return 0 if report.clean else EXIT_DAMAGED
 
 
@@ -44,32 +44,32 @@ def collect(args: argparse.Namespace) -> int:
         print_json({**swept.to_dict(), "preview": args.preview})
     elif not swept.commits and not swept.entries and not swept.threads:
         verb = "would go" if args.preview else "went"
-        print(f"nothing {verb}: {_why_kept(address, args.days)}")
+        print(f"nothing {verb}: {_why_nothing(address, args.days)}")
     else:
         print(f"{_sizes(swept)} {'would go' if args.preview else 'went'}")
     return 0
 
 
-def _why_kept(address: str, days: float) -> str:
-    """Whether all is named, or what is not is too young to go."""
-    young = gc(address, days=0, preview=True)
-    if not young.commits and not young.entries:
+def _why_nothing(address: str, days: float) -> str:
+    """Why nothing is removed: everything is referenced, or the rest is too recent."""
+    recent = gc(address, days=0, preview=True)
+    if not recent.commits and not recent.entries:
         return "branches and tags lead to all there is"
-    left = plural(young.commits, "commit") if young.commits else plural(young.entries, "entry")
-    were = "was" if left.startswith("1 ") else "were"
-    return f"{left} {were} still named in the last {days:g} days (--days 0 takes all)"
+    count = plural(recent.commits, "commit") if recent.commits else plural(recent.entries, "entry")
+    were = "was" if count.startswith("1 ") else "were"
+    return f"{count} {were} still named in the last {days:g} days (--days 0 takes all)"
 
 
 def _sizes(swept: Swept) -> str:
-    told = f"{plural(swept.commits, 'commit')} and {plural(swept.entries, 'entry')}"
-    deleted = f", with {plural(swept.threads, 'deleted thread')}," if swept.threads else ""
-    return told + deleted
+    objects = f"{plural(swept.commits, 'commit')} and {plural(swept.entries, 'entry')}"
+    threads = f", with {plural(swept.threads, 'deleted thread')}," if swept.threads else ""
+    return objects + threads
 
 
 def erase(args: argparse.Namespace) -> int:
-    """Erase a text, or all that the message of an id says."""
+    """Erase a text, or with `--id` the whole text of a message."""
     address = existing_store(args)
-    text = read_text(args.text) if args.id is None else _words_of(args, address)
+    text = read_text(args.text) if args.id is None else _message_text(args, address)
     erased = forget(address, text, preview=args.preview)
     copies = kept_copies(address)
     if args.json:
@@ -77,7 +77,7 @@ def erase(args: argparse.Namespace) -> int:
         return 0
     for copy in copies:
         line = f"weft: {copy!r} was kept by a repair and may hold it: delete it yourself"
-        complain(line)
+        print_error(line)
     if not erased:
         print("nothing here holds that text")
     else:
@@ -89,7 +89,7 @@ def erase(args: argparse.Namespace) -> int:
     return 0
 
 
-def _words_of(args: argparse.Namespace, address: str) -> str:
+def _message_text(args: argparse.Namespace, address: str) -> str:
     with open_thread(address, existing_thread(args, address)) as opened:
         return opened.show(args.id).text
 
@@ -99,9 +99,9 @@ def _fsck_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _days(text: str) -> float:
-    """A time to look back: a number of days, none below zero."""
+    """A number of days, at least 0."""
     days = float(text)
-    if not days >= 0:  # what is no number is not above it either
+    if not days >= 0:  # NaN compares false
         raise ValueError
     return days
 

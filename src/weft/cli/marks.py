@@ -1,4 +1,4 @@
-"""`weft tag`, `note`, `blame`, `versions`: names and remarks, and where words come from."""
+"""`weft tag`, `note`, `blame`, `versions`: labels of commits, and the origin of a text."""
 
 import argparse
 from collections.abc import Callable
@@ -22,11 +22,11 @@ from .common import (
     run_on_thread,
     safe,
 )
-from .console import complain
+from .console import print_error
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The options of the command that the parser is for."""
+    """Add the options of the parser's command."""
     add_options(parser)
     OPTIONS[parser.get_default("command")](parser)
 
@@ -54,10 +54,10 @@ def note(thread: Thread, args: argparse.Namespace) -> None:
 
 
 def blame(thread: Thread, args: argparse.Namespace) -> None:
-    rows = [found.to_dict() for found in thread.blame(args.text, args.limit)]
+    rows = [row.to_dict() for row in thread.blame(args.text, args.limit)]
     print_rows(args, rows, _blame_line)
     if not rows and not args.json:
-        complain(f"weft: nothing here says {args.text!r}")
+        print_error(f"weft: nothing here says {args.text!r}")
 
 
 def versions(thread: Thread, args: argparse.Namespace) -> None:
@@ -87,15 +87,15 @@ def _note_line(note: dict[str, Any]) -> str:
     return safe(f"{note['about'][:ID_LENGTH]} {note['text']}")
 
 
-def _blame_line(found: dict[str, Any]) -> str:
-    state = "live" if found["live"] else "gone"
-    by = f"{found['commit'][:ID_LENGTH]} {found['kind']:<8}"
-    return safe(f"{by} {found['created'][:19]} {state} {found['role']}: {found['text']}")
+def _blame_line(row: dict[str, Any]) -> str:
+    state = "live" if row["live"] else "gone"
+    commit = f"{row['commit'][:ID_LENGTH]} {row['kind']:<8}"
+    return safe(f"{commit} {row['created'][:19]} {state} {row['role']}: {row['text']}")
 
 
-def _version_line(found: dict[str, Any]) -> str:
-    by = f"{found['number']} {found['commit'][:ID_LENGTH]} {found['kind']}"
-    return safe(f"{by}: {found['text']}")
+def _version_line(row: dict[str, Any]) -> str:
+    commit = f"{row['number']} {row['commit'][:ID_LENGTH]} {row['kind']}"
+    return safe(f"{commit}: {row['text']}")
 
 
 def _tag_options(parser: argparse.ArgumentParser) -> None:

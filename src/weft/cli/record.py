@@ -1,4 +1,4 @@
-"""`weft commit`, `edit`, `pin`, `skip`: what writes one message, or changes one."""
+"""`weft commit`, `edit`, `pin`, `skip`: append or change one message."""
 
 import argparse
 from collections.abc import Callable
@@ -26,7 +26,7 @@ TEXT_FIELD = {"artifact": "content", "session": "summary"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The options of the command that the parser is for."""
+    """Add the options of the parser's command."""
     add_options(parser)
     OPTIONS[parser.get_default("command")](parser)
 
@@ -38,10 +38,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def commit(args: argparse.Namespace) -> int:
-    """Append one message; makes the store and the thread where they are not there yet."""
-    text = _read_words(args)
+    """Append one message; creates the store and the thread if they do not exist."""
+    text = _read_message(args)
     if not args.force:
-        _check_words(args.role, text)
+        _check_message(args.role, text)
     path = writable_store(args)
     with open_thread(path, _thread_for(args, path), args.checkpoints) as thread:
         if args.call_id is not None:
@@ -54,26 +54,26 @@ def commit(args: argparse.Namespace) -> int:
 
 
 def _content(args: argparse.Namespace, text: str) -> Content | JsonObject:
-    """What is committed; with `--force` a role may be any word."""
+    """The content to commit; with `--force` any role is accepted."""
     if args.type == "dialogue":
         return DialogueContent(args.role, text, args.name)
     named = {} if args.name is None else {"name": args.name}
     return {"content_type": args.type, TEXT_FIELD.get(args.type, "text"): text, **named}
 
 
-def _add_words(parser: argparse.ArgumentParser, what: str) -> None:
+def _add_text_options(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument(
         "-m",
         "--message",
         metavar="TEXT",
         action="append",
-        help=f"{what}, as with git: given again, it is another paragraph",
+        help=f"{what}; repeated, each is a paragraph",
     )
-    parser.add_argument("--note", help="the note beside the commit, for `weft log`")
+    parser.add_argument("--note", help="a note for the commit, shown by `weft log`")
 
 
-def _read_words(args: argparse.Namespace) -> str:
-    """The text, from wherever it was given."""
+def _read_message(args: argparse.Namespace) -> str:
+    """The text, from an argument, `-m` or standard input."""
     if args.message is None:
         return read_text(args.text)
     if args.text is not None:
@@ -81,8 +81,8 @@ def _read_words(args: argparse.Namespace) -> str:
     return "\n\n".join(args.message)
 
 
-def _check_words(role: str, text: str) -> None:
-    """Refuse what nobody means to say; the library takes any role and any text."""
+def _check_message(role: str, text: str) -> None:
+    """Raise `ConfigError` for a likely mistake; the library accepts any role and any text."""
     if not text.strip():
         raise ConfigError("the text is empty (--force commits it anyway)")
     if role not in ROLES:
@@ -91,7 +91,7 @@ def _check_words(role: str, text: str) -> None:
 
 
 def _thread_for(args: argparse.Namespace, path: str) -> str:
-    """The thread to speak in: the one that reading commands would show, else a new one."""
+    """The thread to append to: the one that reading commands would choose, or a new one."""
     if args.thread is not None:
         return args.thread
     store = open_store(path)
@@ -102,7 +102,7 @@ def _thread_for(args: argparse.Namespace, path: str) -> str:
 
 
 def edit(thread: Thread, args: argparse.Namespace) -> None:
-    print_info(args, thread, thread.edit(args.id, _read_words(args), message=args.note))
+    print_info(args, thread, thread.edit(args.id, _read_message(args), message=args.note))
 
 
 def pin(thread: Thread, args: argparse.Namespace) -> None:
@@ -121,7 +121,7 @@ def _commit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--type", default="dialogue", choices=TYPES, help="the content type")
     parser.add_argument("--name", help="the speaker's name")
     parser.add_argument("--call-id", help="the id of the call that this answers")
-    _add_words(parser, "the text")
+    _add_text_options(parser, "the text")
     parser.add_argument(
         "--checkpoints", action="store_true", help="end each user message with a checkpoint"
     )
@@ -131,7 +131,7 @@ def _commit_options(parser: argparse.ArgumentParser) -> None:
 def _edit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help=MESSAGE)
     parser.add_argument("text", nargs="?", help="the new text; without it, standard input")
-    _add_words(parser, "the new text")
+    _add_text_options(parser, "the new text")
 
 
 def _pin_options(parser: argparse.ArgumentParser) -> None:

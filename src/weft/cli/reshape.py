@@ -1,6 +1,6 @@
-"""`weft reset`, `rebase`, `cherry-pick`, `revert`, `restore`: what says history anew.
+"""`weft reset`, `rebase`, `cherry-pick`, `revert`, `restore`: commands that rewrite history.
 
-Each shows with `--preview` what it would change and cost, and changes nothing.
+With `--preview` each shows what it would change and cost, and changes nothing.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from .common import (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The options of the command that the parser is for."""
+    """Add the options of the parser's command."""
     add_options(parser)
     parser.add_argument("--preview", action="store_true", help="show what it would do")
     OPTIONS[parser.get_default("command")](parser)
@@ -61,18 +61,18 @@ def restore(thread: Thread, args: argparse.Namespace) -> None:
     print_change(args, thread, thread.restore(args.id, args.version, preview=bool(args.preview)))
 
 
-def print_change(args: argparse.Namespace, thread: Thread, found: CommitInfo | Preview) -> None:
-    """What was done, or what would be."""
-    if isinstance(found, CommitInfo):
-        print_info(args, thread, found)
+def print_change(args: argparse.Namespace, thread: Thread, result: CommitInfo | Preview) -> None:
+    """Print the new commit, or the preview."""
+    if isinstance(result, CommitInfo):
+        print_info(args, thread, result)
     elif args.json:
-        print_json(preview_json(found))
+        print_json(preview_json(result))
     else:
-        print(safe(str(found)))
+        print(safe(str(result)))
 
 
 def preview_json(preview: Preview) -> dict[str, Any]:
-    """A preview as JSON says it."""
+    """A preview as JSON."""
     return {
         "verb": preview.verb,
         "tokens": preview.diff.tokens,
@@ -87,18 +87,18 @@ def preview_json(preview: Preview) -> dict[str, Any]:
 
 
 def conflict_json(conflict: AnyConflict) -> dict[str, Any]:
-    """A conflict as JSON says it: of a message its texts, of the setup its parts on each side."""
+    """A conflict as JSON, with both sides: texts of a message or a result, parts of a setup."""
     if isinstance(conflict, ResultConflict):
         results = {"ours": conflict.ours, "theirs": conflict.theirs}
-        told = {side: Message("tool", (result,)).text for side, result in results.items()}
-        return {"id": conflict.id, "kind": conflict.kind, **told}
-    sides = {"ours": conflict.ours, "theirs": conflict.theirs}
-    said = {
-        side: found.message.text if isinstance(found, Row) else to_builtins(found)
-        for side, found in sides.items()
+        texts = {side: Message("tool", (result,)).text for side, result in results.items()}
+        return {"id": conflict.id, "kind": conflict.kind, **texts}
+    values = {"ours": conflict.ours, "theirs": conflict.theirs}
+    sides = {
+        side: value.message.text if isinstance(value, Row) else to_builtins(value)
+        for side, value in values.items()
     }
     parts = {"parts": list(conflict.parts)} if isinstance(conflict, SetupConflict) else {}
-    return {"id": conflict.id, "kind": conflict.kind, **parts, **said}
+    return {"id": conflict.id, "kind": conflict.kind, **parts, **sides}
 
 
 def add_strategy(parser: argparse.ArgumentParser) -> None:
@@ -114,7 +114,7 @@ def add_answers(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_answer,
         help="resolve the conflict with this id (--preview --json lists them): ours, theirs, "
-        "concat, or the text to have; may be repeated",
+        "concat, or a text; may be repeated",
     )
 
 
@@ -126,15 +126,15 @@ def _answer(text: str) -> tuple[str, str]:
 
 
 def read_strategy(strategy: str | None, answers: Sequence[tuple[str, str]]) -> Strategy:
-    """How conflicts are settled: each by its answer, all others by the strategy."""
+    """A strategy that resolves conflicts by their `--answer`, and all others by `strategy`."""
     if not answers:
         return strategy
 
     def choose(conflict: AnyConflict) -> str:
-        found = {answer for id, answer in answers if conflict.id.startswith(id)}
-        if len(found) == 1:
-            return found.pop()
-        if strategy is None or found:
+        matching = {answer for id, answer in answers if conflict.id.startswith(id)}
+        if len(matching) == 1:
+            return matching.pop()
+        if strategy is None or matching:
             raise MergeConflict(f"no answer for the conflict in {conflict.place}", (conflict,))
         return strategy
 

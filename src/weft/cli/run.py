@@ -1,7 +1,7 @@
-"""`weft run -- CMD`: a program whose model calls go through Weft, and nothing else changed.
+"""`weft run -- CMD`: run a program whose model calls go through a gateway.
 
-A gateway that already answers on the usual port is used; otherwise one is started on a free port
-and ends with the program. The base-URL variables are set for that child alone.
+A gateway on the default port is used if one is running; otherwise one is started on a free port and
+stopped after the program. The base-URL variables are set only for the program.
 """
 
 import argparse
@@ -13,35 +13,35 @@ import time
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from .console import complain
+from .console import print_error
 
-USUAL = "http://127.0.0.1:8787"
-PATIENCE_SECONDS = 20.0
+DEFAULT_URL = "http://127.0.0.1:8787"
+START_SECONDS = 20.0
 NOT_FOUND = 127
 LAUNCH = "from weft.cli.main import entry; entry()"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The gateway to use, and the command behind `--`."""
+    """Add the options and the command after `--`."""
     parser.usage = "weft run [--url URL] [--store PATH] -- CMD [ARG ...]"
     parser.add_argument(
-        "--url", help=f"the URL of a running gateway (default: {USUAL}, or a new one)"
+        "--url", help=f"the URL of a running gateway (default: {DEFAULT_URL}, or a new one)"
     )
     parser.add_argument("--store", metavar="PATH", help="the store of a new gateway")
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="CMD", help="the program to run")
 
 
 def run(args: argparse.Namespace) -> int:
-    """The program's own exit code."""
+    """Run the program and return its exit code."""
     words: list[str] = args.words[1:] if args.words[:1] == ["--"] else args.words
     if not words:
-        complain("weft: run needs a command: weft run -- CMD")
+        print_error("weft: run needs a command: weft run -- CMD")
         return 2
     if args.url is not None and not answers(args.url.rstrip("/")):
-        complain(f"weft: no gateway answers at {args.url!r}: `weft serve` starts one")
+        print_error(f"weft: no gateway answers at {args.url!r}: `weft serve` starts one")
         return 1
     gateway = None
-    url = args.url or (USUAL if args.store is None and answers(USUAL) else None)
+    url = args.url or (DEFAULT_URL if args.store is None and answers(DEFAULT_URL) else None)
     if url is None:
         gateway, url = start_gateway(args.store)
     try:
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def base_urls(url: str) -> dict[str, str]:
-    """The variables by which the vendors' clients find their server."""
+    """The base-URL variables of the vendors' clients."""
     return {
         "ANTHROPIC_BASE_URL": url,
         "OPENAI_BASE_URL": f"{url}/v1",
@@ -61,7 +61,7 @@ def base_urls(url: str) -> dict[str, str]:
 
 
 def run_child(words: list[str], url: str) -> int:
-    """Run the program in the foreground; the terminal's interrupt is the child's to answer."""
+    """Run the program in the foreground; Ctrl-C goes to it, not to `weft run`."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         child = subprocess.Popen(
@@ -71,7 +71,7 @@ def run_child(words: list[str], url: str) -> int:
         )
         code = child.wait()
     except FileNotFoundError:
-        complain(f"weft: no program {words[0]!r}")
+        print_error(f"weft: no program {words[0]!r}")
         return NOT_FOUND
     finally:
         signal.signal(signal.SIGINT, before)
@@ -79,9 +79,9 @@ def run_child(words: list[str], url: str) -> int:
 
 
 def start_gateway(store: str | None) -> tuple["subprocess.Popen[str]", str]:
-    """A gateway of our own on a free port, and its URL; raises `ConfigError` if it fails.
+    """Start a gateway on a free port and return it with its URL; raises `ConfigError` on failure.
 
-    Its log goes beside the store, so that it does not write over the program's own screen.
+    Its output is not shown, because it would disturb the program's screen.
     """
     from weft.errors import ConfigError
 
@@ -95,7 +95,7 @@ def start_gateway(store: str | None) -> tuple["subprocess.Popen[str]", str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        start_new_session=True,  # an interrupt at the terminal is for the program, not for us
+        start_new_session=True,  # Ctrl-C in the terminal must not end the gateway
     )
     line = gateway.stdout.readline() if gateway.stdout is not None else ""
     url = line.strip().rpartition(" ")[2]
@@ -106,7 +106,7 @@ def start_gateway(store: str | None) -> tuple["subprocess.Popen[str]", str]:
 
 
 def stop_gateway(gateway: "subprocess.Popen[str]") -> None:
-    """End the gateway and let go of its pipe."""
+    """Stop the gateway and close its pipe."""
     gateway.terminate()
     gateway.wait()
     if gateway.stdout is not None:
@@ -114,8 +114,8 @@ def stop_gateway(gateway: "subprocess.Popen[str]") -> None:
 
 
 def await_gateway(url: str) -> bool:
-    """Whether the gateway answers before our patience ends."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    """Whether the gateway answers in time."""
+    deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if answers(url):
             return True
@@ -124,7 +124,7 @@ def await_gateway(url: str) -> bool:
 
 
 def answers(url: str) -> bool:
-    """Whether a Weft gateway is there."""
+    """Whether a Weft gateway answers at this URL."""
     try:
         with urlopen(f"{url}/healthz", timeout=1) as reply:
             return b'"weft"' in reply.read(1000)

@@ -25,7 +25,7 @@ def require_server() -> None:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The options; what is left out comes from the config file, then from the environment."""
+    """Add the options; defaults come from the config file, then from the environment."""
     parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     parser.add_argument(
         "--port", type=int, help="port to listen on; 0 picks a free one (default 8787)"
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _announce(url: str, store: str) -> None:
-    """Where it is, and where it keeps things; an address's password is not for the screen."""
+    """Print the URL and the store, without a password in the store's address."""
     print(f"weft serves on {url}", file=sys.stdout)
-    place = re.sub(r"//[^@/]*@", "//", store)
-    print(clean_line(f"threads are kept in {place}"), flush=True, file=sys.stdout)
+    address = re.sub(r"//[^@/]*@", "//", store)
+    print(clean_line(f"threads are kept in {address}"), flush=True, file=sys.stdout)

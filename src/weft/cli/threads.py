@@ -1,4 +1,4 @@
-"""`weft delete`, `undelete`, `rename`, `clear`: threads as a whole."""
+"""`weft delete`, `undelete`, `rename`, `clear`: commands on a whole thread."""
 
 import argparse
 import sys
@@ -20,7 +20,7 @@ from .terminal import plural
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The options of the command that the parser is for."""
+    """Add the options of the parser's command."""
     add_options(parser)
     OPTIONS[parser.get_default("command")](parser)
 
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def delete(args: argparse.Namespace) -> int:
-    """Delete a thread, after a yes."""
+    """Delete a thread after confirmation."""
     path = existing_store(args)
     args.thread = args.name or args.thread
     name = existing_thread(args, path)
@@ -46,7 +46,7 @@ def delete(args: argparse.Namespace) -> int:
     return 0
 
 
-def bring_back(args: argparse.Namespace) -> int:
+def restore(args: argparse.Namespace) -> int:
     record = undelete(existing_store(args), args.name)
     if args.json:
         print_json({"thread": record.name})
@@ -69,25 +69,25 @@ def rename(args: argparse.Namespace) -> int:
 
 def clear(args: argparse.Namespace) -> int:
     def verb(thread: Thread, args: argparse.Namespace) -> None:
-        found = thread.clear(preview=bool(args.preview))
-        if found is not None and not isinstance(found, CommitInfo):
+        result = thread.clear(preview=bool(args.preview))
+        if result is not None and not isinstance(result, CommitInfo):
             if args.json:
-                print_json(preview_json(found))
+                print_json(preview_json(result))
             else:
-                print(safe(str(found)))
+                print(safe(str(result)))
         elif args.json:
-            print_json({"branch": thread.current, "was": None if found is None else found.id})
-        elif found is None:
+            print_json({"branch": thread.current, "was": None if result is None else result.id})
+        elif result is None:
             print(safe(f"branch {thread.current!r} is empty already"))
         else:
-            was = f"it was {at_commit(found)}"
+            was = f"it was {at_commit(result)}"
             print(safe(f"cleared branch {thread.current!r}; {was}, and `weft undo` brings it back"))
 
     return run_on_thread(args, verb)
 
 
 def _confirm(question: str) -> None:
-    """Ask, and raise `ConfigError` where the answer is not yes or nobody can be asked."""
+    """Ask; raises `ConfigError` if the answer is not yes, or if there is no terminal."""
     if not sys.stdin.isatty():
         raise ConfigError("cannot ask for confirmation here: use --yes to delete")
     sys.stderr.write(f"{safe(question)} [y/N] ")
@@ -119,4 +119,4 @@ OPTIONS = {
     "rename": _rename_options,
     "clear": _clear_options,
 }
-COMMANDS = {"delete": delete, "undelete": bring_back, "rename": rename, "clear": clear}
+COMMANDS = {"delete": delete, "undelete": restore, "rename": rename, "clear": clear}

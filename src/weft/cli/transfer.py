@@ -1,4 +1,4 @@
-"""`weft import` and `weft export`: conversations from elsewhere, and to there."""
+"""`weft import` and `weft export`."""
 
 import argparse
 import gzip
@@ -31,7 +31,7 @@ from .common import (
     safe,
     writable_store,
 )
-from .console import complain
+from .console import print_error
 from .terminal import ProgressBar
 
 REMARKS_SHOWN = 10
@@ -39,7 +39,7 @@ STDIN = "-"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The options of the command that the parser is for."""
+    """Add the options of the parser's command."""
     add_options(parser)
     OPTIONS[parser.get_default("command")](parser)
 
@@ -81,32 +81,33 @@ def export_thread(args: argparse.Namespace) -> int:
     path = existing_store(args)
     if args.all and args.format not in (None, ARCHIVE):
         raise ConfigError("--all only works with --format archive")
-    every = [record.name for record in threads(path)] if args.all else []
-    wanted = every if args.all else [existing_thread(args, path)]
+    names = [record.name for record in threads(path)]
+    if not args.all:
+        names = [existing_thread(args, path)]
     losses = ()
     with _opened(path) as store:
-        format = args.format or (ARCHIVE if args.all else read_origin(store, wanted[0])) or ARCHIVE
+        format = args.format or (ARCHIVE if args.all else read_origin(store, names[0])) or ARCHIVE
         if format == ARCHIVE:
-            data = archive_bytes(store, wanted)
+            data = archive_bytes(store, names)
         else:
             data, losses = export_bytes(
-                store, wanted[0], format, branch=args.branch, model=args.model
+                store, names[0], format, branch=args.branch, model=args.model
             )
     _write(args.output, data)
     for line in loss_lines(losses) if not args.json else ():
-        complain(line)
+        print_error(line)
     if args.json and args.output is not None:
-        told = [loss_json(loss) for loss in losses]
-        print_json({"threads": wanted, "format": format, "bytes": len(data), "losses": told})
+        rows = [loss_json(loss) for loss in losses]
+        print_json({"threads": names, "format": format, "bytes": len(data), "losses": rows})
     elif args.output is not None:
-        what = repr(wanted[0]) if len(wanted) == 1 else f"{len(wanted)} threads"
+        what = repr(names[0]) if len(names) == 1 else f"{len(names)} threads"
         size = Path(args.output).stat().st_size
         print(safe(f"wrote {what} as {format} to {args.output!r} ({size:,} bytes)"))
     return 0
 
 
 def describe_import(imported: Imported) -> Iterator[str]:
-    """What a person wants to know about an import."""
+    """The result of an import, line by line."""
     state = f"{imported.new} new commits" if imported.new else "nothing new"
     yield f"{imported.thread}: {imported.messages} messages ({imported.format}), {state}"
     for name, head in imported.branches.items():
@@ -137,7 +138,7 @@ def _read(name: str) -> bytes:
 
 
 def _write(name: str | None, data: bytes) -> None:
-    """To standard output, or to a file that only its owner may read: it holds a conversation."""
+    """Write to standard output, or to a file that only its owner may read."""
     if name is None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()

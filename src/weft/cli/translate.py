@@ -1,7 +1,7 @@
-"""`weft translate`: one body, one stream, or many lines of either.
+"""`weft translate`: one body, one stream, or with `--jsonl` one job per line.
 
-With `--jsonl` a line is a job that says all of itself, or a body and nothing more; what it does
-not say, the flags say for it. Each line has its own result, in order, and its own error.
+A line is a job, or a body alone. The flags are the defaults for members that a job omits. Each line
+gets its own result or error, in order.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from weft.model import loss_json, loss_lines
 from weft.translation.streaming import StreamTranslator
 from weft.translation.translate import translate, translate_response
 
-from .console import complain
+from .console import print_error
 
 SYSTEM = ("auto", "inline", "demote", "merge")
 KINDS = ("request", "response", "stream")
@@ -32,10 +32,10 @@ OPTIONS: dict[str, Callable[[Any], bool]] = {
     "upstream": lambda value: isinstance(value, str),
     "created": lambda value: isinstance(value, int),
 }
-"""What a job may say beside its body, and what each may be."""
+"""The options of a job, and the check of each value."""
 
 JOB_KEYS = frozenset({"source", "target", "body", "sse"})
-"""A line that has none of these is a body itself."""
+"""A line without any of these is a body."""
 
 EXAMPLE = f"""PROTOCOL is one of {", ".join(sorted(CODECS))}.
 
@@ -100,12 +100,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.jsonl:
         with open_input(args.file) as source:
-            return run_lines(source, sys.stdout.buffer, defaults(args))
+            return run_lines(source, sys.stdout.buffer, default_job(args))
     if args.source is None or args.target is None:
         raise Refused("--from and --to are required", param="translate")
     with open_input(args.file) as source:
         data = source.read()
-    job = defaults(args) | {"sse" if args.kind == "stream" else "body": data}
+    job = default_job(args) | {"sse" if args.kind == "stream" else "body": data}
     result = JOBS[args.kind](job)
     if args.save_sidecar:
         with open(args.save_sidecar, "wb") as file:
@@ -114,8 +114,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def defaults(args: argparse.Namespace) -> dict[str, Any]:
-    """The job that the flags make, but for its body."""
+def default_job(args: argparse.Namespace) -> dict[str, Any]:
+    """A job with the values of the flags, without a body."""
     return {
         "source": args.source,
         "target": args.target,
@@ -128,44 +128,44 @@ def defaults(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def write_result(result: dict[str, Any], as_json: bool) -> None:
-    """The body on standard output, the losses on standard error; or all of it as one object."""
+    """Print the body on stdout and the losses on stderr, or everything as one JSON object."""
     out = sys.stdout.buffer
     if as_json:
-        out.write(orjson.dumps(plain(result)) + b"\n")
+        out.write(orjson.dumps(result_json(result)) + b"\n")
         return
     text: bytes | str = result["sse"] if "sse" in result else result["body"]
     out.write(text if isinstance(text, bytes) else text.encode())
     out.write(b"" if "sse" in result else b"\n")
     for line in loss_lines(result["losses"]):
-        complain(line)
+        print_error(line)
 
 
-def plain(result: dict[str, Any]) -> dict[str, Any]:
-    """A result as JSON output shows it."""
-    shown = dict(result)
-    shown["losses"] = [loss_json(loss) for loss in result["losses"]]
-    if isinstance(shown.get("body"), bytes):
-        shown["body"] = orjson.Fragment(shown["body"])
-    return shown
+def result_json(result: dict[str, Any]) -> dict[str, Any]:
+    """A result as JSON."""
+    data = dict(result)
+    data["losses"] = [loss_json(loss) for loss in result["losses"]]
+    if isinstance(data.get("body"), bytes):
+        data["body"] = orjson.Fragment(data["body"])
+    return data
 
 
-def run_lines(source: BinaryIO, out: BinaryIO, unsaid: dict[str, Any]) -> int:
-    """One job a line; a bad line gets its own error and the others go on."""
+def run_lines(source: BinaryIO, out: BinaryIO, defaults: dict[str, Any]) -> int:
+    """Run one job per line; a bad line gets an error and the others continue."""
     for number, line in enumerate(source, start=1):
         if line.strip():
-            out.write(orjson.dumps(run_line(line, number, unsaid)) + b"\n")
+            out.write(orjson.dumps(run_line(line, number, defaults)) + b"\n")
             out.flush()
     return 0
 
 
-def run_line(line: bytes, number: int, unsaid: dict[str, Any]) -> dict[str, Any]:
+def run_line(line: bytes, number: int, defaults: dict[str, Any]) -> dict[str, Any]:
     job: dict[str, Any] = {}
     try:
-        job = read_job(line, number, unsaid)
+        job = read_job(line, number, defaults)
         kind = str(job["kind"])
         if kind not in JOBS:
             raise Refused(f"{kind!r} is not one of {', '.join(JOBS)}", param="kind")
-        return {"id": job.get("id"), **plain(JOBS[kind](job))}
+        return {"id": job.get("id"), **result_json(JOBS[kind](job))}
     except Refused as error:
         refused = error
     except UpstreamFailed as error:
@@ -182,25 +182,25 @@ def run_line(line: bytes, number: int, unsaid: dict[str, Any]) -> dict[str, Any]
     }
 
 
-def read_job(line: bytes, number: int, unsaid: dict[str, Any]) -> dict[str, Any]:
-    """The job of a line; a bare body is known by the number of its line."""
+def read_job(line: bytes, number: int, defaults: dict[str, Any]) -> dict[str, Any]:
+    """The job of a line; the id of a body alone is its line number."""
     try:
-        read: Any = orjson.loads(line)
+        value: Any = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         raise Refused(f"the line is not JSON: {error}", param="line") from None
-    if not isinstance(read, dict):
+    if not isinstance(value, dict):
         raise Refused(f"each line is a JSON object: {SHAPE}", param="line")
-    said: dict[str, Any] = read  # pyright: ignore[reportUnknownVariableType] - JSON's own keys
-    if not JOB_KEYS & said.keys():
-        said = {"id": number, "body": said}
-    options: Any = said.get("options") or {}
+    job: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType] - keys are strings
+    if not JOB_KEYS & job.keys():
+        job = {"id": number, "body": job}
+    options: Any = job.get("options") or {}
     if isinstance(options, dict):
-        options = unsaid["options"] | options
-    return unsaid | said | {"options": options, "catalog": unsaid["catalog"]}
+        options = defaults["options"] | options
+    return defaults | job | {"options": options, "catalog": defaults["catalog"]}
 
 
 def translate_request_job(job: dict[str, Any]) -> dict[str, Any]:
-    done = translate(
+    translation = translate(
         job_body(job),
         job_name(job, "source"),
         job_name(job, "target"),
@@ -208,18 +208,18 @@ def translate_request_job(job: dict[str, Any]) -> dict[str, Any]:
         catalog=job["catalog"],
         **job_options(job, ("model", "system", "strict", "cache", "upstream")),
     )
-    return {"body": done.body, "losses": done.losses, "sidecar": done.sidecar}
+    return {"body": translation.body, "losses": translation.losses, "sidecar": translation.sidecar}
 
 
 def translate_response_job(job: dict[str, Any]) -> dict[str, Any]:
-    done = translate_response(
+    translation = translate_response(
         job_body(job),
         job_name(job, "source"),
         job_name(job, "target"),
         sidecar=job.get("sidecar"),
         **job_options(job, ("created",)),
     )
-    return {"body": done.body, "losses": done.losses, "sidecar": done.sidecar}
+    return {"body": translation.body, "losses": translation.losses, "sidecar": translation.sidecar}
 
 
 def translate_stream_job(job: dict[str, Any]) -> dict[str, Any]:
