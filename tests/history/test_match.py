@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.history import match_key
+from weft.history import Trace, match_key, trace
 from weft.model import Message, Text, Thinking, ToolCall, ToolResult
 
 CALL = ToolCall("call_1", "Read", '{"path": "a.py", "limit": 2}')
@@ -38,3 +38,25 @@ def test_respelt_messages_have_one_key(one, other):
 @pytest.mark.parametrize(("one", "other"), OTHER)
 def test_messages_that_differ_have_two_keys(one, other):
     assert match_key(one) != match_key(other)
+
+
+def test_a_known_trace_changes_nothing_but_the_work():
+    """Lists that share a beginning, leave it and come back, or have nothing in common."""
+    turns = [message(("user", "assistant")[n % 2], f"turn {n}") for n in range(8)]
+    edited = message("user", "turn 2, edited")
+    system = message("system", "be brief")
+    respelt = message("assistant", "turn 3 \n")
+    lists = [
+        turns,
+        turns[:5],
+        [*turns[:2], edited, *turns[3:]],
+        [*turns[:3], respelt, *turns[4:]],
+        [system, *turns],
+        [*turns[:4], system, *turns[4:]],
+        turns[1:],
+        [],
+    ]
+    for old in lists:
+        known = Trace(tuple(old), tuple(trace("s", old)))
+        for new in lists:
+            assert trace("s", new, known=known) == trace("s", new)

@@ -61,9 +61,9 @@ class ClientCompaction(Struct, frozen=True):
     length: int
 
 
-def find_summary(messages: Sequence[Message]) -> SummaryMessage | None:
-    """The last summary in a list, if there is one."""
-    for index in range(len(messages) - 1, -1, -1):
+def find_summary(messages: Sequence[Message], known: int = 0) -> SummaryMessage | None:
+    """The last summary in a list behind its `known` messages, if there is one."""
+    for index in range(len(messages) - 1, known - 1, -1):
         client = _client_of(messages[index])
         if client is not None:
             return SummaryMessage(index, client)

@@ -24,7 +24,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from weft.history import Point, chain_message, decode_appended, first_link, trace
+from weft.history import Point, Trace, chain_message, decode_appended, first_link, trace
 from weft.ids import Id, object_id
 from weft.model import (
     Block,
@@ -43,6 +43,7 @@ from weft.store import Link, Match, Step, Store
 from .alignment import echo_length, find_edit, is_echo
 
 ANCHORS_TRIED = 16
+NEWEST_CHAINS = 12
 TOKENS_READ = 256
 """How many tokens of a request are looked up, starting at its end."""
 
@@ -87,10 +88,44 @@ def read_incoming(
     *,
     volatile: Sequence[re.Pattern[str]] = (),
     is_retry: bool = False,
+    traces: "TraceCache | None" = None,
 ) -> Incoming:
     """The facts of a request; `volatile` are patterns of system blocks to ignore."""
-    points = tuple(trace(scope, messages, volatile))
+    key = (scope, hint or _opening(messages))
+    known = None if traces is None else traces.get(key)
+    points = tuple(trace(scope, messages, volatile, known))
+    if traces is not None:
+        traces.put(key, Trace(messages, points))
     return Incoming(scope, hint, messages, points, tools, is_retry)
+
+
+def _opening(messages: Sequence[Message]) -> bytes:
+    """A key of a conversation without a session: its first message."""
+    first = next((message for message in messages if not is_system(message)), None)
+    return b"" if first is None else chain_message(b"", first)
+
+
+class TraceCache:
+    """The traces of the newest requests, so that a growing conversation is not hashed again.
+
+    They are found by scope, and session or first message. A request of another conversation may
+    find one too: only equal messages are taken from it.
+    """
+
+    def __init__(self, messages: int = 20_000) -> None:
+        self._traces: dict[tuple[str, str | bytes], Trace] = {}
+        self._limit = messages
+        self._held = 0
+
+    def get(self, key: tuple[str, str | bytes]) -> Trace | None:
+        return self._traces.get(key)
+
+    def put(self, key: tuple[str, str | bytes], trace: Trace) -> None:
+        old = self._traces.pop(key, None)
+        self._held += len(trace.messages) - (0 if old is None else len(old.messages))
+        self._traces[key] = trace
+        while self._held > self._limit:
+            self._held -= len(self._traces.pop(next(iter(self._traces))).messages)
 
 
 class Continuation(Struct, frozen=True):
@@ -334,8 +369,13 @@ def _find_in_session(
     messages, then the newest.
     """
     lengths = _lengths(incoming)
+    chains = list(lengths)
     nearest: dict[str, Match] = {}
-    for match in store.match_within(list(session), list(lengths)):
+    # The newest exchange of the session is nearly always what matches: look there first.
+    matches = store.match_within(list(session), chains[-NEWEST_CHAINS:]) or (
+        store.match_within(list(session), chains[:-NEWEST_CHAINS])
+    )
+    for match in matches:
         known = nearest.get(match.thread)
         if known is None or lengths[match.chain] > lengths[known.chain]:
             nearest[match.thread] = match

@@ -63,6 +63,7 @@ from .client_compaction import find_compacted_thread, find_summary
 from .identity import (
     Continuation,
     Incoming,
+    TraceCache,
     context_key,
     exchange_key,
     find_continuation,
@@ -187,6 +188,7 @@ class RecordingContext(Struct, frozen=True):
     digests: DigestCache
     bodies: Bodies
     volatile: tuple[re.Pattern[str], ...] = ()
+    traces: TraceCache = field(default_factory=TraceCache)
 
 
 class Recorded(Struct, frozen=True):
@@ -212,6 +214,7 @@ def record_request(
         tools,
         volatile=context.volatile,
         is_retry=record.is_retry,
+        traces=context.traces,
     )
     with store.transaction():
         known = _recorded(store, record, incoming)
@@ -291,11 +294,12 @@ def record_answer(
         if record.id is not None:
             links.append((response_key(location.scope, record.id), answer))
         store.add_links(location.thread, links)
-        failed = [
-            (context_key(kind, location.point, location.tools), head)
-            for kind in ("failed", "partial")
-        ]
-        store.drop_links(location.thread, failed)
+        if not location.is_hinted:
+            failed = [
+                (context_key(kind, location.point, location.tools), head)
+                for kind in ("failed", "partial")
+            ]
+            store.drop_links(location.thread, failed)
         context.digests.put(location.thread, answer, location.system, location.tools)
         return structs.replace(location, branch=branch, head=answer.hex(), chain=series.chain)
 
@@ -690,7 +694,9 @@ def _record_compaction(
     threads = list(session) or (
         [continuation.thread] if continuation is not None and continuation.is_token else []
     )
-    summary = find_summary(record.messages) if threads else None
+    # A token may lead to turns that the client kept behind its summary.
+    known = 0 if continuation is None or continuation.is_token else continuation.length
+    summary = find_summary(record.messages, known) if threads else None
     if summary is None or _knows(store, incoming, threads, summary.index):
         return None
     folded = find_compacted_thread(store, threads, record.messages, summary)

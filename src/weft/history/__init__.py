@@ -22,6 +22,7 @@ from .json_check import check_json
 from .match import (
     Point,
     Series,
+    Trace,
     chain_message,
     chain_messages,
     encode_series,
@@ -110,6 +111,7 @@ __all__ = [
     "SetupConflict",
     "State",
     "Swept",
+    "Trace",
     "View",
     "apply_rewrite",
     "chain_message",

@@ -122,24 +122,39 @@ class Point(Struct, frozen=True, gc=False):
 
 def trace(
     scope: str,
-    messages: Iterable[Message],
+    messages: Sequence[Message],
     volatile: Sequence[re.Pattern[str]] = (),
-    start: Point | None = None,
+    known: "Trace | None" = None,
 ) -> list[Point]:
-    """The point after each message, going on from `start`.
+    """The point after each message.
 
     System blocks that match a `volatile` pattern are not part of the digest: some clients put
-    text there that changes from request to request without meaning anything.
+    text there that changes from request to request without meaning anything. `known` is the trace
+    of an earlier list with the same scope and patterns: what is equal there is not hashed again.
     """
-    chain, system = (None, b"") if start is None else (start.chain, start.system)
+    point = before = Point(None)
     points: list[Point] = []
-    for message in messages:
-        if is_system(message):
-            system = _add_system(system, message, volatile)
+    old_messages = () if known is None else known.messages
+    old_points = () if known is None else known.points
+    for number, message in enumerate(messages):
+        is_known = number < len(old_messages)
+        if is_known and point == before and message == old_messages[number]:
+            point = old_points[number]
+        elif is_system(message):
+            point = Point(point.chain, _add_system(point.system, message, volatile))
         else:
-            chain = chain_message(chain or first_link(scope), message)
-        points.append(Point(chain, system))
+            point = Point(chain_message(point.chain or first_link(scope), message), point.system)
+        if is_known:
+            before = old_points[number]
+        points.append(point)
     return points
+
+
+class Trace(Struct, frozen=True):
+    """A list of messages and the point after each."""
+
+    messages: tuple[Message, ...]
+    points: tuple[Point, ...]
 
 
 def _add_system(digest: bytes, message: Message, volatile: Sequence[re.Pattern[str]]) -> bytes:
