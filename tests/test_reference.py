@@ -1,13 +1,19 @@
 """The reference in `docs/reference` says what the code says."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
 
+import weft
+from weft.client import UpstreamTable
+from weft.gateway.settings import ConfigFile, LimitSettings
 from weft.model import LOSS_CODES
 
-REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
+ROOT = Path(__file__).parents[1]
+REFERENCE = ROOT / "docs" / "reference"
+SOURCES = [path.read_text() for path in (ROOT / "src" / "weft").rglob("*.py")]
 
 
 def load_maker():
@@ -29,3 +35,55 @@ def test_a_generated_page_is_up_to_date(name):
 def test_every_loss_code_has_its_row():
     text = (REFERENCE / "losses.md").read_text()
     assert [code for code in LOSS_CODES if f"| `{code}` |" not in text] == []
+
+
+def rows(title):
+    """The first two cells of each row of the table below a line."""
+    text = (REFERENCE / "configuration.md").read_text().partition(title)[2]
+    table = re.search(r"(?:^\|.*\n)+", text, re.M)[0].splitlines()[2:]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    return {row[0].strip("`"): row[1] for row in cells}
+
+
+def encoded_fields(struct):
+    return list(struct.__struct_encode_fields__)
+
+
+TABLES = [
+    ("## weft.toml", encoded_fields(ConfigFile)),
+    ("### `[[upstream]]`", encoded_fields(UpstreamTable)),
+    ("### `[[model]]`", ["match", "upstream", "below", *encoded_fields(weft.Model)]),
+    ("### `[limits]`", encoded_fields(LimitSettings)),
+]
+
+
+@pytest.mark.parametrize(("title", "keys"), TABLES, ids=[title for title, _ in TABLES])
+def test_every_key_of_the_file_is_listed_and_no_other(title, keys):
+    assert list(rows(title)) == keys
+
+
+def test_defaults_of_limits_are_those_of_the_code():
+    default = LimitSettings()
+    listed = {key: float(value.strip("`")) for key, value in rows("### `[limits]`").items()}
+    assert listed == {key: getattr(default, key) for key in listed}
+
+
+VARIABLE = re.compile(
+    r"\b(WEFT_[A-Z_]+|(?:ANTHROPIC|OPENAI|GEMINI)_API_KEY|[A-Z_]+_BASE_URL|XDG_[A-Z_]+|NO_COLOR|PAGER)\b"
+)
+
+
+def test_every_environment_variable_is_listed_and_no_other():
+    used = {name for text in SOURCES for name in VARIABLE.findall(text)}
+    assert set(rows("## Environment variables")) == used
+
+
+def test_every_header_of_ours_is_listed_and_no_other():
+    used = {name for text in SOURCES for name in re.findall(r"x-weft-[a-z]+", text)}
+    listed = {*rows("Requests:"), *rows("Answers:")} - {"x-session-id"}
+    assert listed == used
+
+
+def test_the_api_page_has_every_public_name():
+    text = (REFERENCE / "api.md").read_text()
+    assert [name for name in weft.__all__ if f"`{name}" not in text] == []

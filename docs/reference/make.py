@@ -1,7 +1,13 @@
 """Write the generated parts of the reference: run `python docs/reference/make.py`."""
 
+import inspect
+import re
+import types
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import weft
 from weft.model import LOSS_CODES
 
 HERE = Path(__file__).parent
@@ -17,7 +23,99 @@ def losses() -> str:
     return "\n".join(lines)
 
 
-PARTS = {"losses.md": losses}
+def api() -> str:
+    """Every public name with its signature and its docstring."""
+    groups: dict[str, list[str]] = {"Functions": [], "Classes": [], "Errors": [], "Other names": []}
+    for name in sorted(weft.__all__, key=str.lower):
+        value = getattr(weft, name)
+        if not isinstance(value, type):
+            kind = "Functions" if inspect.isfunction(value) else "Other names"
+            groups[kind].append(name)
+        else:
+            groups["Errors" if issubclass(value, BaseException) else "Classes"].append(name)
+    parts: list[str] = []
+    for title, names in groups.items():
+        parts.append(f"## {title}")
+        for name in names:
+            parts += entry(name, getattr(weft, name))
+    return "\n\n".join(parts)
+
+
+def entry(name: str, value: Any) -> Iterator[str]:
+    """One public name."""
+    if inspect.isfunction(value):
+        yield f"### `{name}{signature(value)}`"
+        yield described(value)
+    elif isinstance(value, type):
+        yield f"### `{name}`" if issubclass(value, BaseException) else f"### `{name}{made(value)}`"
+        yield described(value)
+        lines = [line for member in members(value) if (line := member_line(value, member))]
+        if lines:
+            yield "\n".join(lines)
+    else:
+        yield f"### `{name}`"
+        yield f"A value of type `{type(value).__name__}`."
+
+
+def made(value: type) -> str:
+    """How a class is made; nothing for those that Weft makes itself."""
+    if value.__name__ in FACTORY_MADE or getattr(value, "_is_protocol", False):
+        return ""
+    try:
+        return without_result(signature(value))
+    except ValueError:  # a subclass of dict or str
+        return ""
+
+
+FACTORY_MADE = {"Thread", "CommitInfo", "CompiledContext", "Translation", "AgentAnswer"}
+
+
+def signature(value: Any) -> str:
+    """A signature without the modules of its types and without addresses in its defaults."""
+    text = str(inspect.signature(value))
+    text = re.sub(r"<(?:function|object|class) ?'?([\w.]+)[^>]*>", r"\1", text)
+    text = re.sub(
+        r"\b(?:weft|typing|collections\.abc|os|pathlib|msgspec)(?:\.[a-z_]+)*\.(?=[A-Z])", "", text
+    )
+    return re.sub(
+        r"\((?:self, |self\))", lambda m: "()" if m[0].endswith(")") else "(", text, count=1
+    )
+
+
+def without_result(text: str) -> str:
+    return text.removesuffix(" -> None")
+
+
+def described(value: Any) -> str:
+    return inspect.getdoc(value) or ""
+
+
+def members(value: type) -> list[str]:
+    own = [name for name in dir(value) if not name.startswith("_")]
+    fields = set(getattr(value, "__struct_fields__", ()))
+    outside = {
+        name for base in (BaseException, dict, str) if issubclass(value, base) for name in dir(base)
+    }
+    return [name for name in own if name not in fields | outside]
+
+
+def member_line(value: type, member: str) -> str | None:
+    """A method or property with the first sentence of its docstring."""
+    found = inspect.getattr_static(value, member)
+    if isinstance(found, staticmethod | classmethod):
+        found = found.__func__
+    if isinstance(found, types.FunctionType):
+        head = f"`.{member}{signature(found)}`"
+    elif isinstance(found, property) or hasattr(found, "func"):
+        head = f"`.{member}`"
+    else:
+        return None
+    text = inspect.getdoc(getattr(found, "fget", None) or getattr(found, "func", None) or found)
+    first = (text or "").partition("\n\n")[0].replace("\n", " ")
+    return f"- {head}: {first}" if first else f"- {head}"
+
+
+PARTS = {"losses.md": losses, "api.md": api}
 
 
 def pages() -> dict[Path, str]:
