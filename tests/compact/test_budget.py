@@ -6,8 +6,8 @@ import pytest
 
 from compact_rows import broken_pairs, rows, write
 from weft.compact import extract_summary, plan_budget, plan_summary
-from weft.compact.entities import find_entities
 from weft.compact.extract import HEADER, LABELS
+from weft.compact.source import find_entities
 from weft.errors import BudgetExceeded, CompactRefused, ThreadError
 from weft.history import Row
 from weft.model import Message, Text, Thinking, ToolCall

@@ -48,7 +48,7 @@ from weft.compact import (
     summary_request,
     write_batches,
 )
-from weft.compact.chunks import cut_units
+from weft.compact.pairs import cut_units
 from weft.compact.prompts import PROMPT
 from weft.errors import BudgetExceeded, CompactRefused, ConfigError, ThreadError, UpstreamFailed
 from weft.history import Row

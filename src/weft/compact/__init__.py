@@ -17,14 +17,31 @@ from .checkpoint import (
     read_checkpoint,
     read_checkpoints,
 )
-from .chunks import cut_chunks, retold_tokens
 from .cutoff import Cutoff, choose_cutoff, keep_verbatim, min_summary_need
-from .events import (
+from .extract import extract_summary
+from .layout import Layout
+from .pairs import Pair, find_pairs
+from .plan import Method, Pin, Plan, Range, Stripped, Thinned
+from .prompts import (
+    cut_chunks,
+    folding_request,
+    is_summary_request,
+    retell,
+    retold_tokens,
+    summarised,
+    summary_request,
+    summary_size,
+)
+from .replace import COMPACTED, Strip, plan_replacements
+from .result import (
     FALLBACK,
     PROGRESS,
     STEPS,
+    CompactResult,
+    StepFailure,
     SystemMessage,
     Trigger,
+    compact_result,
     compaction_ended,
     compaction_events,
     compaction_failed,
@@ -32,20 +49,6 @@ from .events import (
     compaction_progress,
     compaction_started,
 )
-from .extract import extract_summary
-from .layout import Layout
-from .pairs import Pair, find_pairs
-from .plan import Method, Pin, Plan, Range, Stripped, Thinned
-from .prompts import (
-    folding_request,
-    is_summary_request,
-    retell,
-    summarised,
-    summary_request,
-    summary_size,
-)
-from .replace import COMPACTED, Strip, plan_replacements
-from .result import CompactResult, StepFailure, compact_result
 from .score import Importance, Scorer, choose_verbatim, read_importance
 from .summarise import (
     FRAME,

@@ -23,8 +23,7 @@ from math import log
 from weft.history import Row
 from weft.model import Message, Text
 
-from .entities import KINDS, WEIGHTS
-from .source import BULLET, LABELS, MARK, MORE, Name, Sentence, read_source
+from .source import BULLET, KINDS, LABELS, MARK, MORE, WEIGHTS, Name, Sentence, read_source
 
 HEADER = f"{MARK}]"
 

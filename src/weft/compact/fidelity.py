@@ -20,9 +20,8 @@ from msgspec import Struct
 from weft.history import Row
 from weft.model import Message, Text, ToolCall
 
-from .entities import KINDS, SPACES, find_entities
 from .layout import Count
-from .source import BULLET, LABELS, LEFT_OUT, MORE, Name, read_source
+from .source import BULLET, KINDS, LABELS, LEFT_OUT, MORE, SPACES, Name, find_entities, read_source
 
 KEPT = "Word for word:"
 

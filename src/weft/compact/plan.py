@@ -1,8 +1,8 @@
-"""A plan: the rows a compaction would leave, and the record of what it took.
+"""`Plan`: the rows that a compaction leaves, and a record of what it removed.
 
-Planning decides and changes nothing. The rows go to history, which stores the difference; the
-record goes into the commit, so that anybody can read later what was folded, what the pins kept,
-and which reminders and thinking left.
+Planning changes nothing. `history` stores the difference between old and new rows. The record is
+stored in the commit, so that anyone can read later what was replaced, which pins stayed, and which
+reminders and thinking were removed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,19 +27,19 @@ from weft.model import (
 PREVIEW = 60
 
 Method = Literal["model", "shorter", "extract", "cut", "thin"]
-"""How the engine made room: a model's summary, a shorter one after the first was no good, an
-extract of verbatim sentences, a line that only says how much was cut, or shortened results alone.
+"""How room was made: a model's summary, a shorter one after the first failed, an extract of
+verbatim sentences, a line that only says how much was cut, or shortened results only.
 """
 
 STRIPPED: dict[str, tuple[type, ...]] = {
     "user": (Reminder,),
     "assistant": (Thinking, Redacted),
 }
-"""Which blocks leave a kept message when a thread is compacted, by whose message it is."""
+"""Which blocks are removed from kept messages, by the side of the message."""
 
 
 class Range(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One folded range, by its checkpoints where a model named them and by its slots, in hex."""
+    """One replaced range: its checkpoints, if a model named them, and its first and last id."""
 
     from_: str | None = None
     to: str | None = None
@@ -51,14 +51,14 @@ class Range(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Pin(Struct, frozen=True):
-    """A pinned message that stood in a folded range and is still there, byte by byte."""
+    """A pinned message inside a replaced range; it is still there, byte by byte."""
 
     id: str | None
     preview: str
 
 
 class Stripped(Struct, frozen=True):
-    """One block that left a kept message: its slot and place there, its kind, how it began."""
+    """One block that was removed from a kept message: its message, number, kind and beginning."""
 
     id: str | None
     block: int
@@ -67,7 +67,7 @@ class Stripped(Struct, frozen=True):
 
 
 class Thinned(Struct, frozen=True, kw_only=True):
-    """One result that was shortened: its message and block, and its characters before and after."""
+    """One shortened result: its message and block, and its characters before and after."""
 
     id: str | None
     block: int
@@ -76,9 +76,11 @@ class Thinned(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What a compaction comes to. `dropped_calls` are calls that lost their place with no result
-    of theirs in the thread yet: a loop that still holds one must not commit it. `method` says how
-    the engine's summary was made (`Method`), if the engine made one."""
+    """What a compaction would do.
+
+    `dropped_calls` are removed calls that have no result in the thread yet; a loop must not commit
+    their results any more. `method` is how the engine made the summary, if it made one.
+    """
 
     rows: tuple[Row, ...]
     ranges: tuple[Range, ...] = ()
@@ -105,7 +107,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 def leading_system(rows: Sequence[Row]) -> int:
-    """How many rows the setup has: the run of system messages that opens a thread."""
+    """The number of system messages at the start of a thread."""
     for number, row in enumerate(rows):
         if not is_system(row.message):
             return number
@@ -113,12 +115,12 @@ def leading_system(rows: Sequence[Row]) -> int:
 
 
 def strippable(message: Message) -> tuple[type, ...]:
-    """The kinds of block that leave this message when it is kept."""
+    """The kinds of block that are removed from this message if it is kept."""
     return STRIPPED.get(side(message.role), ())
 
 
 def describe_stripped(row: Row, number: int) -> Stripped:
-    """The record of one block that leaves its row."""
+    """The record of one removed block."""
     block = row.message.blocks[number]
     text = block.text if isinstance(block, Reminder | Thinking) else ""
     return Stripped(slot(row), number, block_kind(block), preview(text))
@@ -130,13 +132,13 @@ def describe_pin(row: Row) -> Pin:
 
 
 def with_blocks(message: Message, blocks: Iterable[Block]) -> Message:
-    """The message with other blocks, and a `form` that can still be written for them."""
+    """The message with other blocks, and a `form` that fits them."""
     left = tuple(blocks)
     return structs.replace(message, blocks=left, form=_form(message.form, left))
 
 
 def slot(row: Row) -> str | None:
-    """A row's slot as people see it."""
+    """A row's id in hex."""
     return None if row.id is None else row.id.hex()
 
 
@@ -147,7 +149,7 @@ def preview(text: str) -> str:
 
 
 def block_kind(block: Block) -> str:
-    """The stored name of a block's kind."""
+    """The name of a block's kind, as it is stored."""
     return str(type(block).__struct_config__.tag)
 
 

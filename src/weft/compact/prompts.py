@@ -1,16 +1,17 @@
-"""What a model is asked when it is to write a summary: a conversation, not a form with gaps.
+"""The requests for summaries, written as a conversation.
 
-    system      how to summarise: the caller's own words, or ours
-    system      what earlier summaries say, if there are any
+    system      how to summarise: the caller's prompt, or the default
+    system      earlier summaries, if there are any
     user ...    the turns, each in its own role
     user        what to preserve, condense, prioritise and remove
 
-Calls and results become text, because a request that holds them must declare its tools, and a
-model that has tools calls them. Reminders, checkpoints and thinking are left out: they are the
-loop's words or nobody's. A turn that is too long for the model is cut in its middle, and says so.
-The thread's own system prompt is not sent: whose voice the agent has is no matter of the summary.
+Calls and results are written as text: a request with real calls must declare its tools, and a model
+with tools calls them. Reminders, checkpoints and thinking are left out. A turn that is too long for
+the model is cut in the middle, and says so. The thread's own system prompt is not sent: the agent's
+persona does not matter for the summary.
 
-Building a request asks nobody. Whoever sends it may be anyone.
+A long history is cut into chunks, between units (`pairs.cut_units`). A unit that is too large by
+itself is shortened.
 """
 
 import re
@@ -38,6 +39,7 @@ from weft.model import (
     texts,
 )
 
+from .pairs import cut_units
 from .plan import block_kind
 from .source import BULLET, MARK
 
@@ -68,19 +70,22 @@ Write plain prose of at most {words} words and nothing else."""
 
 WORDS_A_TOKEN = 0.7
 THINKING_ROOM = 8192
-"""What a model has for thinking before it writes, which counts as output: many think unasked, also
-some that the catalogue does not know. How long the summary is to be, the directive says."""
+"""Output tokens for thinking before the summary: many models think unasked, even some that the
+catalogue does not know. The length of the summary itself is set by the directive."""
 
 SPARE_ROOM = 2
-"""A model may write so many times what it is asked for before it is cut off."""
+"""A model may write this many times the requested length before it is truncated."""
 
 WINDOW_SHARE = 4
-"""An answer gets at most this fraction of a small window: the turns need the rest."""
+"""The divisor of a small window: an answer gets at most this part, the turns need the rest."""
 
 BRIEF = """
 
 An earlier attempt was too long or unusable. Be brief: leave out everything that is not needed to \
 go on, and finish your last sentence."""
+
+MIN_CHUNK = 256
+"""Chunks smaller than this are not tried."""
 
 CUT = "\n[... {} characters left out ...]\n"
 
@@ -99,9 +104,9 @@ def summary_request(
     limit: int,
     brief: bool = False,
 ) -> Request:
-    """The request for a summary of `turns` in about `limit` tokens; a blank prior is none."""
-    said = [Message("system", (Text(PRIOR + text),)) for text in prior if text.strip()]
-    return _request(model, [*said, *turns], DIRECTIVE, prompt, limit, brief)
+    """The request for a summary of `turns` in about `limit` tokens; blank priors are skipped."""
+    earlier = [Message("system", (Text(PRIOR + text),)) for text in prior if text.strip()]
+    return _request(model, [*earlier, *turns], DIRECTIVE, prompt, limit, brief)
 
 
 def folding_request(
@@ -112,19 +117,19 @@ def folding_request(
     limit: int,
     brief: bool = False,
 ) -> Request:
-    """The request for one summary in place of several."""
-    said = [Message("system", (Text(BATCH + text),)) for text in batches]
-    return _request(model, said, FOLDING, prompt, limit, brief)
+    """The request for one summary that replaces several."""
+    summaries = [Message("system", (Text(BATCH + text),)) for text in batches]
+    return _request(model, summaries, FOLDING, prompt, limit, brief)
 
 
 def answer_room(model: Model, limit: int) -> int:
-    """The most output tokens for a summary of about `limit` tokens."""
+    """The maximum output tokens for a summary of about `limit` tokens."""
     wanted = min(SPARE_ROOM * limit + THINKING_ROOM, max(limit, model.window // WINDOW_SHARE))
     return min(model.output, wanted)
 
 
 def is_summary_request(request: Request) -> bool:
-    """Whether a request is one of these, by the directive that ends it."""
+    """Whether a request asks for a summary, by its last message."""
     last = request.messages[-1] if request.messages else None
     if last is None or last.role != "user":
         return False
@@ -132,35 +137,35 @@ def is_summary_request(request: Request) -> bool:
 
 
 def summary_size(request: Request) -> int | None:
-    """The tokens that such a request asks for, by the words that its directive allows."""
+    """The tokens that a summary request asks for, from the word limit in its directive."""
     asked = _WORDS.search(request.messages[-1].text) if request.messages else None
     return None if asked is None else int(int(asked[1]) / WORDS_A_TOKEN)
 
 
 def summarised(request: Request) -> list[Row]:
-    """What such a request asks about, whichever wire it came over: the turns, or the summaries.
+    """What a summary request asks about: the turns, or the summaries.
 
-    A wire may have joined the system messages that open it, but not the texts in them. A summary
-    that is a list of verbatim sentences is given its heading back, by which it is read as one.
+    A protocol may have merged the leading system messages, but not their texts. A summary that is a
+    list of verbatim sentences gets its heading back, by which it is recognised.
     """
-    said = request.messages[:-1]
+    messages = request.messages[:-1]
     if request.messages[-1].text.startswith(FOLDING):
-        texts = [block.text for message in said for block in message.blocks if _is_batch(block)]
+        texts = [block.text for message in messages for block in message.blocks if _is_batch(block)]
         return [_reread(text.removeprefix(BATCH)) for text in texts]
-    turns = dropwhile(is_system, said)
+    turns = dropwhile(is_system, messages)
     return [Row(None, message) for message in turns]
 
 
 def retell(row: Row) -> Message | None:
-    """A turn as a summariser reads it; `None` where it says nothing."""
-    told = [text for block in row.message.blocks for text in _told(block) if text.strip()]
-    if not told:
+    """A turn as text for the summary; `None` if it has none."""
+    texts = [text for block in row.message.blocks for text in _block_texts(block) if text.strip()]
+    if not texts:
         return None
-    return Message(side(row.message.role), (Text("\n".join(told)),), name=row.message.name)
+    return Message(side(row.message.role), (Text("\n".join(texts)),), name=row.message.name)
 
 
 def retell_within(rows: Sequence[Row], room: int, count: Count) -> list[Message]:
-    """The turns of some rows in at most `room` tokens: the longest are cut in the middle."""
+    """The turns of some rows in at most `room` tokens; the longest are cut in the middle."""
     turns = [turn for row in rows if (turn := retell(row)) is not None]
     sizes = [count(turn) for turn in turns]
     if sum(sizes) <= room:
@@ -173,7 +178,7 @@ def retell_within(rows: Sequence[Row], room: int, count: Count) -> list[Message]
 
 
 def shorten(text: str, room: int, size: Callable[[str], int]) -> str:
-    """The text with its middle left out, so that it has at most `room` tokens."""
+    """The text with its middle removed, so that it has at most `room` tokens."""
     whole = size(text)
     kept = len(text)
     shorter = text
@@ -184,18 +189,39 @@ def shorten(text: str, room: int, size: Callable[[str], int]) -> str:
     return shorter
 
 
+def cut_chunks(rows: Sequence[Row], room: int, count: Count) -> list[list[Row]]:
+    """The rows in chunks of at most `room` tokens, counted as text for the summary."""
+    chunks: list[list[Row]] = []
+    filled = 0
+    for unit in cut_units(rows):
+        size = retold_tokens(unit, count)
+        size = size if size <= room else room * 3 // 4  # it will be shortened
+        if not chunks or filled + size > room:
+            chunks.append([])
+            filled = 0
+        chunks[-1] += unit
+        filled += size
+    return chunks
+
+
+def retold_tokens(rows: Sequence[Row], count: Count) -> int:
+    """The tokens of rows, as text for the summary."""
+    turns = (retell(row) for row in rows)
+    return sum(count(turn) for turn in turns if turn is not None)
+
+
 def _is_batch(block: Block) -> TypeGuard[Text]:
     return isinstance(block, Text) and block.text.startswith(BATCH)
 
 
 def _reread(text: str) -> Row:
-    told = f"{MARK}]\n\n{text}" if _LISTED.match(text) else text
-    return Row(None, Message("user", (Text(told),)), kind="summary")
+    with_heading = f"{MARK}]\n\n{text}" if _LISTED.match(text) else text
+    return Row(None, Message("user", (Text(with_heading),)), kind="summary")
 
 
 def _request(
     model: Model,
-    said: Sequence[Message],
+    content: Sequence[Message],
     directive: str,
     prompt: str | None,
     limit: int,
@@ -205,7 +231,7 @@ def _request(
     closing = directive + "\n" + RULES.format(words=words) + (BRIEF if brief else "")
     messages = (
         Message("system", (Text(PROMPT if prompt is None else prompt),)),
-        *said,
+        *content,
         Message("user", (Text(closing),)),
     )
     most = answer_room(model, limit)
@@ -213,7 +239,7 @@ def _request(
     return Request(model.name, messages, params=Params(max_tokens=most, temperature=temperature))
 
 
-def _told(block: Block) -> Sequence[str]:
+def _block_texts(block: Block) -> Sequence[str]:
     match block:
         case Text(text=text) | Refusal(text=text):
             return (text,)
@@ -233,7 +259,7 @@ def _media(block: Block) -> Sequence[str]:
 
 
 def _share(sizes: Sequence[int], room: int) -> int:
-    """The most tokens that one turn may have: what short ones leave goes to the long ones."""
+    """The most tokens that one turn may have; long turns get what short ones do not use."""
     left, share = room, 0
     ordered = sorted(sizes)
     for place, size in enumerate(ordered):

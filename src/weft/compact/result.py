@@ -1,38 +1,125 @@
-"""What a compaction came to, for a person and for the model that asked."""
+"""What a compaction reports: its result, and the events that listeners hear.
+
+The events have the shapes of the Claude Agent SDK (`SystemMessage(subtype, data)`, `status` with
+`compacting`, `compact_boundary` with `compact_metadata`). So a page shows Weft's own compactions
+and a client's in the same way.
+
+    started    status             {"status": "compacting"}
+    progress   compact_progress   {"content", "part", "parts"}
+    fell back  compact_fallback   {"content", "failed", "next", "compact_error"}
+    finished   compact_boundary   {"compact_metadata": {"trigger", "pre_tokens", "post_tokens",
+                                   "method"?, "reason"?, "thinned"?}}
+    failed     status             {"compact_result": "failed", "compact_error"}
+
+After `started` comes exactly one `finished` or `failed`. `fell back` is not an end: one step failed
+and the next is tried. A compaction that is refused before it starts emits only `failed`, or raises
+and emits nothing. In `compact_metadata`, `method` is how the summary was made (`plan.Method`),
+`reason` why the first step was not used, and `thinned` the number of shortened tool results.
+"""
 
 from collections.abc import Sequence
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from weft.history import Row
 
-from .events import STEPS
 from .plan import Method, Pin, Plan, Range, Stripped, Thinned
+
+PROGRESS = "compact_progress"
+FALLBACK = "compact_fallback"
+
+Trigger = Literal["manual", "auto", "tool"]
+
+STEPS: dict[Method, str] = {
+    "model": "a model's summary",
+    "shorter": "a shorter summary by the model",
+    "extract": "an extract without a model",
+    "cut": "a cut without a summary",
+    "thin": "shorter tool results",
+}
+"""The steps of a compaction, as text for people."""
+
+
+class SystemMessage(Struct, frozen=True):
+    """An event of the session, for listeners; no model sees it."""
+
+    subtype: str
+    data: dict[str, Any]
+
+
+def compaction_started() -> SystemMessage:
+    """Emitted before the thread changes."""
+    return SystemMessage("status", {"status": "compacting"})
+
+
+def compaction_progress(number: int, of: int) -> SystemMessage:
+    """Emitted before each of several requests for a summary."""
+    content = f"Summarising part {number} of {of}"
+    return SystemMessage(PROGRESS, {"content": content, "part": number, "parts": of})
+
+
+def compaction_fell_back(failed: Method, to: Method, error: str) -> SystemMessage:
+    """Emitted when one step failed and the next is tried; the thread has not changed yet."""
+    content = f"{STEPS[failed].capitalize()} failed ({error}). Next: {STEPS[to]}."
+    data = {"content": content, "failed": failed, "next": to, "compact_error": error}
+    return SystemMessage(FALLBACK, data)
+
+
+def compaction_failed(error: str) -> SystemMessage:
+    """Emitted instead of the end: the thread is unchanged."""
+    return SystemMessage("status", {"compact_result": "failed", "compact_error": error})
+
+
+def compaction_ended(
+    trigger: Trigger,
+    before: int,
+    after: int,
+    *,
+    method: Method | None = None,
+    reason: str | None = None,
+    thinned: int = 0,
+) -> SystemMessage:
+    """Emitted after the commit: the trigger, the tokens before and after, and the method."""
+    metadata: dict[str, Any] = {"trigger": trigger, "pre_tokens": before, "post_tokens": after}
+    further = {"method": method, "reason": reason, "thinned": thinned}
+    metadata.update((name, value) for name, value in further.items() if value)
+    return SystemMessage("compact_boundary", {"compact_metadata": metadata})
+
+
+def compaction_events(
+    trigger: Trigger, before: int, after: int
+) -> tuple[SystemMessage, SystemMessage]:
+    """The events before and after a compaction that is known to succeed."""
+    return compaction_started(), compaction_ended(trigger, before, after)
 
 
 class StepFailure(Struct, frozen=True):
-    """A way to make the summary that failed before another succeeded, and why."""
+    """A step that failed before another succeeded, and why."""
 
     step: Method
     reason: str
 
 
 class CompactResult(Struct, frozen=True, kw_only=True):
-    """Tokens before and after, the ranges, the pins that stood in them. `str()` is one line.
+    """The result of a compaction; `str()` is one line. Ids are in hex.
 
-    Ids are in hex. `commit` is absent for a preview, and where nothing had to change. `rows` is
-    what the thread compiles to afterwards, hidden rows included. `dropped_calls` are calls that a
-    range took before their results came: a loop must not commit those results any more.
-    `cache_lost` are the tokens sent before that a prompt cache has to read again.
+    - `ranges`: what was replaced; `pins`: pinned messages inside that range, which stay.
+    - `commit`: absent for a preview, and if nothing had to change.
+    - `rows`: what the thread compiles to afterwards, including hidden rows.
+    - `dropped_calls`: open calls that were removed; do not commit their results any more.
+    - `cache_lost`: tokens that a prompt cache has to read again.
+    - `method`: how the summary was made; `failures`: the steps that failed before it.
+    - `thinned`: unread tool results that were shortened.
 
-    Where a model wrote the summary: `requests` is how often it was asked (or would be), `dropped`
-    are its sentences that named what was never said, `names_added` how many names were put back
-    and `names_left` how many had no room and are found by `recall`, `cost` the dollars that the
-    catalogue says it took, where it knows a price.
-    A preview asks nobody: `tokens_after` is then the most that it can come to.
+    With a model's summary:
 
-    `method` is how the engine made room, `failures` which ways failed before it. `thinned` are
-    results that the model has not read and that were shortened.
+    - `requests`: how often the model was asked, or would be asked.
+    - `dropped`: sentences that were removed because they contain invented names.
+    - `names_added`: names that were added; `names_left`: names without room, which `recall` finds.
+    - `cost`: dollars, if the catalogue has a price.
+
+    A preview asks no model, so `tokens_after` is then an upper bound.
     """
 
     tokens_before: int
@@ -57,17 +144,17 @@ class CompactResult(Struct, frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str | None:
-        """Why the first way to make the summary was not the one that was used."""
+        """Why an earlier step was not used."""
         return self.failures[-1].reason if self.failures else None
 
     @property
     def pins_kept(self) -> tuple[str, ...]:
-        """The ids of the pinned messages that stood in a range."""
+        """The ids of the pinned messages inside a range."""
         return tuple(pin.id for pin in self.pins if pin.id is not None)
 
     @property
     def messages(self) -> int:
-        """How many messages were folded, whole or in part."""
+        """How many messages were replaced, whole or in part."""
         return sum(folded.messages for folded in self.ranges)
 
     def __str__(self) -> str:
@@ -97,7 +184,7 @@ class CompactResult(Struct, frozen=True, kw_only=True):
         return ", ".join(parts)
 
     def _growth(self) -> str:
-        """What is said of a fold that makes nothing shorter."""
+        """The warning for a fold that saves nothing."""
         if self.preview:
             return "which may save nothing: so little is not worth a fold"
         longer = self.tokens_after > self.tokens_before
@@ -113,7 +200,7 @@ class CompactResult(Struct, frozen=True, kw_only=True):
 def compact_result(
     plan: Plan, before: int, after: int, *, commit: str | None = None, preview: bool = False
 ) -> CompactResult:
-    """The result of a plan whose rows were counted before and after."""
+    """The result of a plan with its tokens before and after."""
     return CompactResult(
         tokens_before=before,
         tokens_after=after,

@@ -1,15 +1,15 @@
-"""Which old messages stay word for word when the rest of their time is summed up.
+"""Which old messages stay verbatim when the rest is summarised.
 
-A *scorer* says how much a message matters, from what it is, where it stands and among how many;
-`Importance` is the one with documented weights. It decides what is selected and nothing else: what
-is selected stays in its place, and a summariser reads the rest in the order in which it was said.
+A *scorer* returns how important a message is, from the row, its number and the number of rows.
+`Importance` is the default, with documented weights. It only selects: selected messages stay in
+their place, and the others are summarised in order.
 
     weight of the role x recency ^ age            system 10, user and tool 5, assistant 3; 0.95
-    + 2 where something is asked, + 4 where tools are called
-    + 1.5 for each word of a short list that occurs, + 1 for every hundred characters, at most 3
+    + 2 for a question, + 4 for tool calls
+    + 1.5 for each keyword that occurs, + 1 for every hundred characters, at most 3
 
-Messages that somebody marked as important come first whatever they score. A call goes with its
-results: what cannot be parted is selected together, or not.
+Messages that are marked as important come first, whatever they score. A call and its results are
+selected together, or not at all.
 """
 
 import re
@@ -23,11 +23,11 @@ from weft.errors import ConfigError
 from weft.history import Row
 from weft.model import Refusal, Text, ToolCall, ToolResult, side, texts
 
-from .chunks import cut_units
 from .layout import Count, count_tokens
+from .pairs import cut_units
 
 Scorer = Callable[[Row, int, int], float]
-"""From a row, its number and how many there are, to how much it matters."""
+"""Takes a row, its number and the number of rows; returns its importance."""
 
 KEYWORDS = ("error", "fail", "bug", "fix", "decision", "agreed", "constraint", "requirement")
 ASKING = ("?", "？")
@@ -54,16 +54,16 @@ class Importance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             if isinstance(value, float | int) and value < 0:
                 raise ConfigError(f"{name} must not be negative: {value}")
         if self.recency > 1:
-            raise ConfigError(f"recency is a part that is left, from 0 to 1, not {self.recency}")
+            raise ConfigError(f"recency must be between 0 and 1, not {self.recency}")
 
     def __call__(self, row: Row, number: int, total: int) -> float:
-        said = _words(row)
-        bonus = self.question if any(mark in said for mark in ASKING) else 0.0
+        text = _words(row)
+        bonus = self.question if any(mark in text for mark in ASKING) else 0.0
         if any(isinstance(block, ToolCall) for block in row.message.blocks):
             bonus += self.calls
-        found = _keyword_pattern(self.keywords).findall(said) if self.keywords else ()
-        bonus += self.keyword * len({word.lower() for word in found})
-        bonus += min(self.length_most, self.length * len(said) / 100)
+        keywords = _keyword_pattern(self.keywords).findall(text) if self.keywords else ()
+        bonus += self.keyword * len({word.lower() for word in keywords})
+        bonus += min(self.length_most, self.length * len(text) / 100)
         return self._weight(row) * self.recency ** (total - 1 - number) + bonus
 
     def _weight(self, row: Row) -> float:
@@ -74,7 +74,7 @@ class Importance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def read_importance(weights: Mapping[str, Any]) -> Importance:
-    """The preset with some weights of one's own; raises `ConfigError` naming the wrong one."""
+    """The defaults with some other weights; raises `ConfigError` with the wrong one."""
     try:
         return convert(dict(weights), Importance)
     except ValidationError as error:
@@ -82,7 +82,7 @@ def read_importance(weights: Mapping[str, Any]) -> Importance:
 
 
 def choose_verbatim(rows: Sequence[Row], scorer: Scorer, room: int, count: Count) -> list[int]:
-    """The numbers of the rows that stay, those that matter most first to be asked, in order."""
+    """The numbers of the rows that stay, in order; the most important are selected first."""
     units: list[tuple[bool, float, list[int]]] = []
     number = 0
     for unit in cut_units(rows):
@@ -101,12 +101,12 @@ def choose_verbatim(rows: Sequence[Row], scorer: Scorer, room: int, count: Count
 
 
 def _words(row: Row) -> str:
-    """What is said in a row: no reminders, no checkpoints, no thinking."""
+    """The text of a row, without reminders, checkpoints and thinking."""
     spoken = (b for b in row.message.blocks if isinstance(b, Text | Refusal | ToolResult))
     return "\n".join(texts(spoken))
 
 
 @cache
 def _keyword_pattern(keywords: tuple[str, ...]) -> re.Pattern[str]:
-    """Whole words only: a prefix is no fix."""
+    """Matches whole words only: `prefix` is not `fix`."""
     return re.compile(rf"\b({'|'.join(map(re.escape, keywords))})\b", re.IGNORECASE)

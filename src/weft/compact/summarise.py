@@ -26,7 +26,6 @@ from weft.ids import Id
 from weft.model import ApiError, Message, Request, Response, Text
 
 from .batches import Batch, Clip, batch_row, between, fold_batches, join_batches
-from .chunks import LEAST, cut_chunks, retold_tokens
 from .fidelity import (
     check_summary,
     complete,
@@ -37,7 +36,16 @@ from .fidelity import (
     with_lines,
 )
 from .layout import Count
-from .prompts import answer_room, folding_request, retell_within, shorten, summary_request
+from .prompts import (
+    MIN_CHUNK,
+    answer_room,
+    cut_chunks,
+    folding_request,
+    retell_within,
+    retold_tokens,
+    shorten,
+    summary_request,
+)
 
 HALVINGS = 4
 MANY = 1000
@@ -160,7 +168,7 @@ def max_summary_tokens(chunks: Sequence[Sequence[Row]], limit: int, count: Count
 def chunk_room(order: SummaryJob, prior: int) -> int:
     """The tokens of turns that one request takes beside a previous summary of so many."""
     window = int(order.model.window * SURE) - answer_room(order.model, order.limit)
-    room = max(LEAST, window - FRAME - prior)
+    room = max(MIN_CHUNK, window - FRAME - prior)
     return room if order.chunk is None else max(1, min(room, order.chunk))
 
 
@@ -370,7 +378,7 @@ class Work:
 
     def _half(self, size: int) -> int:
         self.halvings += 1
-        if self.halvings > HALVINGS or size // 2 < LEAST:
+        if self.halvings > HALVINGS or size // 2 < MIN_CHUNK:
             why = TOO_LONG_WHY[self.too_long]
             raise self._failed(why, answered=self.too_long == "answer")
         return size // 2

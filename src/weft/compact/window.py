@@ -1,15 +1,15 @@
-"""When a thread is too long for the model that answers next, and when to stop trying.
+"""When a thread is too long for the next model, and when to stop compacting.
 
 A window holds the conversation, what comes with every request (the tools), and the answer. So the
-limit is the window less a reserve for the answer and less that overhead; past it old turns are
-folded, down to a target well below, because every fold costs a request and a vendor's cache.
+limit is the window minus a reserve for the answer and minus that overhead. Above it, old turns are
+folded down to a target well below, because every fold costs a request and the vendor's cache.
 
-What a request really comes to is known only to its vendor. A `Gauge` estimates, and learns from
-what is reported by how much it is wrong: within bounds, and half of the way each time, so that one
-strange report moves little. A report beyond the window is no report.
+Only the vendor knows the real size of a request. A `Gauge` estimates it and learns from reports how
+wrong it is: within bounds, and half of the way each time, so that one odd report changes little. A
+report above the window is ignored.
 
-A fold that fails, or does not help, is tried again a few times and then not for a while: a
-`Breaker` counts. After a pause it lets one attempt through.
+A compaction that fails or does not help is tried again a few times, and then paused: a `Breaker`
+counts. After the pause it lets one attempt through.
 """
 
 from msgspec import Struct, structs
@@ -22,11 +22,11 @@ TARGET = 0.5
 FAILURES = 3
 PAUSE = 20
 LOWEST, HIGHEST = 0.75, 2.0
-"""By how much an estimate may be wrong."""
+"""The bounds of the learned ratio."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What a model's window leaves for the conversation, in its vendor's tokens."""
+    """The room for the conversation in a model's window, in its vendor's tokens."""
 
     window: int
     reserve: int
@@ -35,16 +35,16 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     @property
     def room(self) -> int:
-        """The most tokens that messages may have."""
+        """The most tokens that the messages may have."""
         return max(0, self.window - self.reserve - self.overhead)
 
     @property
     def goal(self) -> int:
-        """The tokens that a fold aims at."""
+        """The size that a compaction aims at."""
         return int(self.room * self.target)
 
     def is_over(self, tokens: int) -> bool:
-        """Whether messages of so many tokens must be folded first."""
+        """Whether messages of this size must be compacted first."""
         return tokens > self.room
 
 
@@ -53,17 +53,17 @@ def limits_of(
 ) -> Limits:
     """The limits of a model; the reserve is its longest answer, at most a fifth of its window.
 
-    Raises `ConfigError` for a target that is no part of the room.
+    Raises `ConfigError` if the target is not between 0 and 1.
     """
     if not 0 < target < 1:
-        raise ConfigError(f"a target is a part of the room, between 0 and 1, not {target}")
+        raise ConfigError(f"target must be between 0 and 1, not {target}")
     usual = min(model.output, int(model.window * RESERVE_SHARE))
     held = usual if reserve is None else reserve
     return Limits(window=model.window, reserve=held, overhead=overhead, target=target)
 
 
 class Gauge(Struct, frozen=True):
-    """How many real tokens an estimated one comes to."""
+    """The ratio of real tokens to estimated tokens."""
 
     ratio: float = 1.0
 
@@ -71,15 +71,15 @@ class Gauge(Struct, frozen=True):
         return int(estimate * self.ratio)
 
     def learn(self, estimate: int, reported: int | None, window: int) -> "Gauge":
-        """What a report on a request of this estimate teaches."""
+        """The gauge after a report for a request of this estimate."""
         if not estimate or not reported or reported > window:
             return self
-        seen = min(HIGHEST, max(LOWEST, reported / estimate))
-        return Gauge((self.ratio + seen) / 2)
+        ratio = min(HIGHEST, max(LOWEST, reported / estimate))
+        return Gauge((self.ratio + ratio) / 2)
 
 
 class Breaker(Struct, frozen=True):
-    """How many attempts failed in a row, and how often one was left out since."""
+    """A circuit breaker: how many attempts failed in a row, and how many were skipped since."""
 
     limit: int = FAILURES
     pause: int = PAUSE
@@ -88,7 +88,7 @@ class Breaker(Struct, frozen=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether attempts are to be left out."""
+        """Whether attempts are to be skipped."""
         return self.failures >= self.limit and self.passed < self.pause
 
     def fail(self) -> "Breaker":
@@ -98,5 +98,5 @@ class Breaker(Struct, frozen=True):
         return structs.replace(self, failures=0, passed=0)
 
     def leave_out(self) -> "Breaker":
-        """One attempt less; enough of them, and the next is made."""
+        """Count one skipped attempt; after enough of them, the next one is made."""
         return structs.replace(self, passed=self.passed + 1)

@@ -29,8 +29,7 @@ def check_texts(**values: Any) -> None:
 def read_note(note: Any, message: Any) -> str | None:
     """The commit note. `message` is an alias of `note`; giving both is an error."""
     if message is None:
-        check_texts(note=note)
-        return note
+        return None if note is None else check_text("note", note)
     if note is not None:
         raise WrongValue("message", "is an alias of note: give one of the two")
     return check_text("message", message)

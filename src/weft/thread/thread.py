@@ -411,7 +411,7 @@ class Thread:
         metadata: JsonObject | None = None,
     ) -> CommitInfo:
         """Append an instruction."""
-        return self.commit(InstructionContent(text), read_note(note, message), metadata=metadata)
+        return self.commit(InstructionContent(text), note, message=message, metadata=metadata)
 
     def user(
         self,
@@ -432,10 +432,10 @@ class Thread:
         model reads.
         """
         content = DialogueContent("user", text, name)
-        note = read_note(note, message)
         media = read_attachments(attach)
         if not media:
-            return self.commit(content, note, metadata=metadata, reminder=reminder)
+            return self.commit(content, note, message=message, metadata=metadata, reminder=reminder)
+        note = read_note(note, message)
         draft = content_draft(content, note=note, metadata=metadata, reminder=reminder, media=media)
         return append(self._handle, draft)
 
