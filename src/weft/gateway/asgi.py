@@ -1,4 +1,4 @@
-"""A request and its answer over plain ASGI: the hot routes need no more than this.
+"""Requests and answers over plain ASGI, for the routes of the data plane.
 
 `Inbound` reads, `Outbound` writes. A body is bounded before it is held in memory, also when it
 comes compressed: https://asgi.readthedocs.io/en/latest/specs/www.html
@@ -22,7 +22,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 JSON_TYPE = "application/json"
 SLICE = 1024 * 1024
-"""The most that one message to the server holds of an answer."""
+"""The largest piece of an answer in one ASGI message."""
 
 WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 """https://docs.python.org/3/library/zlib.html#zlib.decompressobj"""
@@ -31,8 +31,8 @@ ZSTD_WINDOW = 8 * 1024 * 1024
 """The largest window that HTTP allows: https://www.rfc-editor.org/rfc/rfc9659"""
 
 MAX_DEPTH = 128
-"""How deep a body may nest. Reading, translating and storing it recurse, and a tool's schema uses
-two levels for each nested object."""
+"""How deep a body may nest. Decoding, translating and storing are recursive; the schema of a tool
+uses two levels for each nested object."""
 
 CONTAINERS = (dict, list)
 
@@ -40,10 +40,10 @@ _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 
 
 class Inbound:
-    """What the caller sent."""
+    """A request as it was received."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
-        self.method: str = scope.get("method", "GET")  # a WebSocket begins as one
+        self.method: str = scope.get("method", "GET")  # a WebSocket starts as a GET
         self.path: str = scope["path"]
         self.query: str = scope.get("query_string", b"").decode("latin-1")
         self.headers: Mapping[str, str] = read_headers(scope)
@@ -66,13 +66,13 @@ class Inbound:
                 return decompress(b"".join(pieces), self.headers.get("content-encoding"), limit)
 
     async def gone(self) -> None:
-        """Returns when the caller has hung up."""
+        """Wait until the client has disconnected."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
 
 class Outbound:
-    """What the caller gets; the status goes out with the first bytes."""
+    """The answer to a request; the status is sent with the first bytes."""
 
     def __init__(self, send: Send) -> None:
         self.started = False
@@ -102,10 +102,10 @@ class Outbound:
 
     async def send(self, status: int, body: bytes, headers: Iterable[tuple[str, str]] = ()) -> None:
         """Send a whole answer; its type is JSON unless a header says otherwise."""
-        given = list(headers)
-        if not any(name == "content-type" for name, _ in given):
-            given.append(("content-type", JSON_TYPE))
-        await self.start(status, [*given, ("content-length", str(len(body)))])
+        sent = list(headers)
+        if not any(name == "content-type" for name, _ in sent):
+            sent.append(("content-type", JSON_TYPE))
+        await self.start(status, [*sent, ("content-length", str(len(body)))])
         if len(body) > SLICE:  # in slices, so that the client's pace bounds what the server holds
             for begin in range(0, len(body), SLICE):
                 await self.write(body[begin : begin + SLICE])
@@ -114,13 +114,13 @@ class Outbound:
 
 
 def bound_body(receive: Receive, seconds: float) -> Receive:
-    """The same messages; a body that is not complete in time raises `Refused` with 408."""
+    """The same messages; raises `Refused` with 408 if the body is not complete in time."""
     deadline = asyncio.get_running_loop().time() + seconds
     complete = False
 
     async def bounded() -> MutableMapping[str, Any]:
         nonlocal complete
-        if complete:  # whoever waits now waits for the client to hang up
+        if complete:  # from now on the next message is the disconnect
             return await receive()
         try:
             async with asyncio.timeout_at(deadline):
@@ -138,10 +138,10 @@ def bound_body(receive: Receive, seconds: float) -> Receive:
 
 
 def bound_writes(send: Send, seconds: float) -> Send:
-    """The same way out; a client that reads nothing for that long has left (`ClientLeft`)."""
+    """The same function; raises `ClientLeft` if the client reads nothing for that long."""
 
     async def bounded(message: MutableMapping[str, Any]) -> None:
-        if not message.get("more_body", False):  # the server takes an answer's end at once
+        if not message.get("more_body", False):  # the end of an answer never blocks
             await send(message)
             return
         try:
@@ -154,7 +154,7 @@ def bound_writes(send: Send, seconds: float) -> Send:
 
 
 def plain_answers(scope: Scope, send: Send) -> Send:
-    """How to answer with plain HTTP also who asked for a WebSocket.
+    """Sends a plain HTTP answer even to a request for a WebSocket.
 
     https://asgi.readthedocs.io/en/latest/extensions.html#websocket-denial-response
     """
@@ -168,11 +168,11 @@ def plain_answers(scope: Scope, send: Send) -> Send:
 
 
 class ClientLeft(Exception):
-    """The caller hung up; there is nobody to tell."""
+    """The client has disconnected, so nothing can be sent to it."""
 
 
 def read_headers(scope: Scope) -> dict[str, str]:
-    """Headers by lower-case name; of repeated ones, the values joined as HTTP allows."""
+    """Headers by lower-case name; the values of repeated headers are joined, as HTTP allows."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in cast(Iterable[tuple[bytes, bytes]], scope["headers"]):
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
@@ -181,14 +181,14 @@ def read_headers(scope: Scope) -> dict[str, str]:
 
 
 def header_bytes(value: str) -> bytes:
-    """A header's value, on one line and in printable ASCII: the server drops answers that have
-    control bytes in their headers."""
+    """A header's value on one line, in printable ASCII: the server drops answers with control bytes
+    in their headers."""
     line = " ".join(value.split()).encode("ascii", "backslashreplace")
-    return _CONTROL.sub(lambda found: b"\\x%02x" % ord(found[0]), line)
+    return _CONTROL.sub(lambda match: b"\\x%02x" % ord(match[0]), line)
 
 
 def parse_body(body: bytes) -> JsonObject:
-    """The JSON object of a body; raises `Refused` that names the place."""
+    """The JSON object of a body; raises `Refused` with the position of the error."""
     try:
         raw: Any = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -201,7 +201,7 @@ def parse_body(body: bytes) -> JsonObject:
 
 
 def check_depth(raw: JsonObject) -> None:
-    """Raises `Refused` for a body that nests too deep; level by level, so it does not recurse."""
+    """Raises `Refused` for a body that nests too deeply; without recursion, level by level."""
     level: list[Any] = [raw]
     for _ in range(MAX_DEPTH):
         level = [
@@ -220,7 +220,7 @@ def _members(container: Any) -> Iterable[Any]:
 
 
 def decompress(body: bytes, encoding: str | None, limit: int) -> bytes:
-    """The body as it was before it was compressed; never more than the limit."""
+    """The uncompressed body; raises `Refused` beyond the limit."""
     name = (encoding or "identity").strip().lower()
     if name == "identity":
         return body
@@ -259,5 +259,5 @@ def decompress_zstd(body: bytes, limit: int) -> bytes:
 
 
 def too_large(limit: int) -> Refused:
-    """The refusal of a body beyond the limit."""
+    """The error for a body beyond the limit."""
     return Refused(f"the body is larger than {limit} bytes", status=413, type="request_too_large")

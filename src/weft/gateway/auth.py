@@ -1,12 +1,12 @@
-"""Who may call, and whose credentials go upstream.
+"""Who may call, and whose credentials are sent to an upstream.
 
-On loopback without keys every program of this machine may call; a web page may not, even though
-the person's browser could reach us: a foreign `Origin`, or a `Host` that is not this machine's
-(DNS rebinding), is turned away. With keys configured a caller must show one, wherever it is.
+Without configured keys the server listens on loopback, and every program of this machine may call.
+Web pages may not: a foreign `Origin`, or a `Host` that is not this machine (DNS rebinding), is
+refused. With configured keys every caller must send one.
 
-A caller's own vendor credentials are forwarded only if all of this holds: we listen on loopback
-without keys, the upstream speaks the caller's protocol, no key is configured for it, and it is the
-vendor's own host or says `pass_through = true`. They are never stored and never logged.
+A caller's own vendor credentials are forwarded only if all of these hold: the server listens on
+loopback without keys, the upstream speaks the caller's protocol, no key is configured for it, and
+it is the vendor's own host or has `pass_through = true`. They are never stored and never logged.
 """
 
 import re
@@ -33,34 +33,35 @@ SECRET_WORDS = frozenset(
 KEY_HEADERS = ("x-api-key", "x-goog-api-key")
 OWN_SCOPE = "local"
 MARK = 6
-"""How much of a key's scope is in the names of its threads."""
+"""How many characters of a key's scope are in the names of its threads."""
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 
 
 class Caller(Struct, frozen=True, gc=False):
-    """A caller that was let in. `scope` keeps the threads of one key apart from another's."""
+    """An admitted caller. `scope` separates the threads of different keys."""
 
     scope: str = OWN_SCOPE
 
 
 def admit(headers: Mapping[str, str], settings: Settings) -> Caller:
-    """Let the caller in; raises `Refused` with 401 or 403."""
+    """Identify the caller; raises `Refused` with 401 or 403."""
     refuse_foreign_pages(headers, settings)
     if not settings.keys:
         return Caller()
-    shown = shown_key(headers)
-    if shown is None:
+    key = read_key(headers)
+    if key is None:
         raise Refused("no API key was given", status=401, type="authentication_error")
-    digest = hash_key(shown)
-    known = [key for key in settings.keys if compare_digest(key, digest)]
-    if not known:
+    digest = hash_key(key)
+    # Every key is compared, and in constant time, so that the time tells nothing about the keys.
+    matches = [each for each in settings.keys if compare_digest(each, digest)]
+    if not matches:
         raise Refused("the API key is not known here", status=401, type="authentication_error")
     return Caller(digest[:16])
 
 
 def may_see(caller: Caller, scope: str | None, settings: Settings) -> bool:
-    """Whether a thread of this scope is the caller's; without keys all threads are."""
+    """Whether the caller may see a thread of this scope; without keys it may see all."""
     return not settings.keys or owns(caller, scope)
 
 
@@ -72,8 +73,8 @@ def owns(caller: Caller, scope: str | None) -> bool:
 def own_name(caller: Caller, name: str) -> str:
     """A thread name in the caller's own namespace.
 
-    Names are unique in a store. If a name that another key has were answered differently from a
-    free one, a caller could find out what others call their threads.
+    Names are unique in a store. Without a namespace, a caller could find out the names of other
+    callers' threads by trying which ones are taken.
     """
     if caller.scope == OWN_SCOPE:
         return name
@@ -82,7 +83,7 @@ def own_name(caller: Caller, name: str) -> str:
 
 
 def refuse_foreign_pages(headers: Mapping[str, str], settings: Settings) -> None:
-    """Raises `Refused` where a browser was led here by somebody else's page."""
+    """Raises `Refused` for a request that a foreign web page made a browser send."""
     host = headers.get("host", "")
     origin = headers.get("origin")
     if host and not is_host(host):
@@ -103,8 +104,8 @@ def is_host(text: str) -> bool:
         return False
 
 
-def shown_key(headers: Mapping[str, str]) -> str | None:
-    """The key that the caller shows, in whichever header its SDK puts it."""
+def read_key(headers: Mapping[str, str]) -> str | None:
+    """The key of the caller, in whichever header its SDK sends it."""
     for name in KEY_HEADERS:
         if key := headers.get(name):
             return key
@@ -117,7 +118,7 @@ def _bearer(token: str) -> str:
 
 
 def _password(token: str) -> str:
-    """The password of HTTP's basic scheme: how a browser shows a key."""
+    """The password of the basic scheme, with which browsers send a key."""
     try:
         return b64decode(token, validate=True).decode().partition(":")[2]
     except ValueError:
@@ -145,9 +146,9 @@ def upstream_credentials(
 def client_credentials(
     headers: Mapping[str, str], settings: Settings, protocol: str
 ) -> dict[str, str]:
-    """The caller's own credentials for its protocol's vendor; empty where they may not be used.
+    """The caller's own credentials for the vendor of its protocol; empty if they may not be used.
 
-    With keys configured, what the caller shows is a key of ours and no vendor's.
+    With configured keys, the caller sends one of these, not a vendor's.
     """
     if settings.keys or not settings.loopback:
         return {}
@@ -181,10 +182,12 @@ def with_query(
     without: Collection[str] = (),
     added: Iterable[tuple[str, str]] = (),
 ) -> str:
-    """A path for an upstream with the caller's query, encoded anew and without its secrets."""
-    given = parse_qsl(query, keep_blank_values=True)
-    kept = [(name, value) for name, value in given if name not in without and not is_secret(name)]
-    encoded = urlencode([*kept, *added])
+    """A path for an upstream with the caller's query, without secrets."""
+    pairs = parse_qsl(query, keep_blank_values=True)
+    allowed = [
+        (name, value) for name, value in pairs if name not in without and not is_secret(name)
+    ]
+    encoded = urlencode([*allowed, *added])
     return f"{path}?{encoded}" if encoded else path
 
 

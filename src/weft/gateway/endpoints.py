@@ -1,7 +1,7 @@
-"""The hot routes, by method and path, and the small answers beside the conversation.
+"""The routes of the data plane by method and path, and the small endpoints beside conversations.
 
-Every route is a plain function of the state, what came in and the way out. One that serves a
-protocol is wrapped so that whatever fails is told in that protocol's words.
+Every endpoint is a function of the state, the request and the answer. Errors are reported in the
+client's protocol.
 """
 
 import re
@@ -24,14 +24,21 @@ from .auth import admit
 from .errors import internal_failure, refusal, upstream_failure
 from .exchange import converse, read_request
 from .exchange_log import ExchangeLog, write_line
-from .google import COUNT, METHODS, PROTOCOL as GOOGLE, read_address, show_key, way_out
+from .google import (
+    COUNT,
+    METHODS,
+    PROTOCOL as GOOGLE,
+    choose_outbound,
+    move_key_to_header,
+    read_address,
+)
 from .guard import Guard
 from .models import dialect, models
 from .outgoing import is_direct, write_outgoing
 from .state import State
 
 WRAPPED = "generateContentRequest"
-"""Google's count also takes the whole request as one member."""
+"""Gemini's token count also accepts the whole request as one member."""
 
 HEALTH = "/healthz"
 
@@ -39,12 +46,12 @@ Endpoint = Callable[[State, Inbound, Outbound], Awaitable[None]]
 
 
 async def conversation(protocol: str, state: State, inbound: Inbound, outbound: Outbound) -> None:
-    """One exchange, and its line in the log whatever became of it."""
+    """Serve one exchange, and log a line about it whatever happens."""
     codec = CODECS[protocol]
     log = ExchangeLog(inbound.path)
     try:
         await converse(state, codec, inbound, outbound, log)
-    except Exception:  # the outermost: a fault of ours must not take the connection with it
+    except Exception:  # the outermost handler: a bug must not drop the connection
         log.outcome = "fault"
         sys.stderr.write(clean_text(traceback.format_exc()))
         if not outbound.started:
@@ -55,7 +62,7 @@ async def conversation(protocol: str, state: State, inbound: Inbound, outbound: 
 
 
 async def count_tokens(protocol: str, state: State, inbound: Inbound, outbound: Outbound) -> None:
-    """How large a request is: the upstream's own count where it has one, our estimate elsewhere."""
+    """Count the tokens of a request: the upstream's own count if it has one, else our estimate."""
     codec = CODECS[protocol]
     member = codec.http.count_member
     try:
@@ -94,7 +101,7 @@ async def count_tokens(protocol: str, state: State, inbound: Inbound, outbound: 
 
 
 def check_count(body: bytes, member: str, upstream: str) -> None:
-    """Raises `UpstreamFailed` where an upstream's answer holds no count."""
+    """Raises `UpstreamFailed` if an upstream's answer has no count."""
     try:
         raw = parse_body(body)
     except Refused:
@@ -115,13 +122,13 @@ def count_request(state: State, request: Request) -> int:
 
 
 async def send_error(codec: Codec, outbound: Outbound, error: Refused) -> None:
-    """A refusal in this protocol's words."""
+    """Send a refusal in this protocol."""
     status, wire = codec.encode_error(refusal(error))
     await outbound.send(status, orjson.dumps(wire))
 
 
 async def no_websocket(state: State, inbound: Inbound, outbound: Outbound) -> None:
-    """Codex asks for a WebSocket first; 426 sends it to plain HTTP at once."""
+    """Codex asks for a WebSocket first; the status 426 makes it use plain HTTP at once."""
     try:
         admit(inbound.headers, state.settings)
     except Refused as error:
@@ -133,30 +140,30 @@ async def no_websocket(state: State, inbound: Inbound, outbound: Outbound) -> No
 
 
 async def health(_state: State, _inbound: Inbound, outbound: Outbound) -> None:
-    """Whether we are up; `name` tells `weft run` that it is us."""
+    """Report that the server is up; `name` tells `weft run` that it is Weft."""
     await outbound.send(200, orjson.dumps({"status": "ok", "name": "weft"}))
 
 
 async def google(state: State, inbound: Inbound, outbound: Outbound) -> None:
-    """What Google's addresses name: a conversation, or a count."""
-    show_key(inbound)
+    """A Gemini path: a conversation, or a token count."""
+    move_key_to_header(inbound)
     counts = read_address(inbound.path).method == COUNT
     answer = count_tokens if counts else conversation
-    await answer(GOOGLE, state, inbound, way_out(inbound, outbound))
+    await answer(GOOGLE, state, inbound, choose_outbound(inbound, outbound))
 
 
-async def nowhere(state: State, inbound: Inbound, outbound: Outbound) -> None:
-    """A path that no protocol has; the answer says which there are."""
-    show_key(inbound)
+async def unknown_path(state: State, inbound: Inbound, outbound: Outbound) -> None:
+    """Answer a path that does not exist with the paths that do."""
+    move_key_to_header(inbound)
     codec = CODECS[dialect(inbound)]
     try:
         admit(inbound.headers, state.settings)
     except Refused as error:
         await send_error(codec, outbound, error)
         return
-    known = ", ".join(f"{method} {path}" for method, path in ROUTES if path.startswith("/v1/"))
+    paths = ", ".join(f"{method} {path}" for method, path in ROUTES if path.startswith("/v1/"))
     methods = ", ".join(f"POST /v1beta/models/MODEL:{method}" for method in METHODS)
-    message = f"there is no {inbound.method} {inbound.path} here; the paths are: {known}, {methods}"
+    message = f"there is no {inbound.method} {inbound.path} here; the paths are: {paths}, {methods}"
     missing = ApiError("not_found", message, 404, code="unknown_url")
     status, wire = codec.encode_error(missing)
     await outbound.send(status, orjson.dumps(wire))
@@ -188,10 +195,10 @@ _UNVERSIONED = re.compile(r"/(?:messages|chat/completions|responses|models)(?=[/
 
 
 def full_path(path: str) -> str:
-    """The path with its version once, whether the client's base URL has it or not.
+    """The path with its version exactly once.
 
-    Clients differ in what they add to a base URL: `/v1/messages` or `/messages`. So a base URL may
-    end in `/v1` or not, and the version comes twice, once or never.
+    Some clients add `/v1/messages` to their base URL, others `/messages`, and the base URL may end
+    in `/v1`. So the version may come twice, once or not at all.
     """
     path = _VERSIONS.sub("/", path, count=1) if path.startswith("/v1") else path
     if _UNVERSIONED.match(path) is None:
@@ -200,11 +207,11 @@ def full_path(path: str) -> str:
 
 
 def find_endpoint(method: str, path: str) -> Endpoint | None:
-    """The hot route for a request; None sends it to the control plane."""
+    """The endpoint of the data plane for a request; None if the control plane serves it."""
     if (method, path) in ROUTES:
         return ROUTES[method, path]
     if not path.startswith(("/v1/", "/v1beta/")):
         return None
     if method == "GET" and path.startswith(("/v1/models/", "/v1beta/models/")):
         return models
-    return google if method == "POST" and read_address(path).model else nowhere
+    return google if method == "POST" and read_address(path).model else unknown_path

@@ -1,7 +1,7 @@
-"""Whatever goes wrong here, as the one error value that every protocol's error is written from.
+"""Exceptions as `ApiError`, the value from which every protocol's error is written.
 
-Clients are other people than the operator. So an error that is ours says what happened, and not
-where: paths, addresses and the texts of databases go to the log.
+A client need not be the operator. So an error of the gateway tells the client what happened, but
+no paths, addresses or database messages: these go to the log.
 """
 
 import logging
@@ -28,25 +28,25 @@ KINDS: dict[int, ErrorKind] = {
 
 
 def refusal(error: Refused) -> ApiError:
-    """The caller is to blame; `param` names the caller's own path."""
+    """An error that the caller caused; `param` is the path in its body."""
     kind = KINDS.get(error.status, "invalid_request")
     return ApiError(kind, str(error), error.status, param=error.param)
 
 
 def upstream_failure(error: UpstreamError) -> ApiError:
-    """The upstream is to blame."""
+    """An error that the upstream caused."""
     return error_of(error)
 
 
 def failure(error: Refused | UpstreamError | StoreError) -> ApiError:
-    """Whoever is to blame."""
+    """An error that the caller, the upstream or the store caused."""
     if isinstance(error, Refused):
         return refusal(error)
     return store_failure(error) if isinstance(error, StoreError) else upstream_failure(error)
 
 
 def store_failure(error: StoreError) -> ApiError:
-    """We are to blame: what cannot be kept is not passed on."""
+    """An error of the store: what cannot be stored is not sent."""
     return ApiError("server", public_message(error), 500)
 
 
@@ -62,5 +62,5 @@ def public_message(error: WeftError) -> str:
 
 
 def internal_failure() -> ApiError:
-    """A fault of ours that nobody foresaw; its details are in the log, not in the answer."""
+    """An unexpected error of the gateway; the details are only in the log."""
     return ApiError("server", "the gateway failed; its log says why", 500)

@@ -1,7 +1,7 @@
 """One structured line per exchange: ids, route, tokens, losses, milliseconds. Never content.
 
 An `ExchangeLog` collects the facts while an exchange runs; `line` gives them as JSON at its end.
-Credentials and words never come near it: it has no field that could hold them.
+It has no field that could hold credentials or content.
 """
 
 import time
@@ -38,7 +38,7 @@ class ExchangeLog:
             self._first = time.perf_counter()
 
     def line(self) -> JsonObject:
-        """The record, without what never became known."""
+        """The facts that are known, as JSON."""
         now = time.perf_counter()
         facts: JsonObject = {
             "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -65,7 +65,7 @@ class ExchangeLog:
 
 
 def write_line(log: ExchangeLog, out: TextIO) -> None:
-    """Write the exchange's line; a log that cannot be written is no reason to fail."""
+    """Write the line of an exchange; if the log cannot be written, the line is lost."""
     try:
         out.write(escape_json(orjson.dumps(log.line()).decode()) + "\n")
         out.flush()

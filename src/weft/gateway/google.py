@@ -1,11 +1,11 @@
-"""Google's addresses: the model and the manner of the answer stand in the path, not in the body.
+"""Gemini's paths, which name the model and the method; other protocols name them in the body.
 
     POST /v1beta/models/{model}:generateContent          also under /v1/
     POST /v1beta/models/{model}:streamGenerateContent    ?alt=sse: events; else one JSON array
     POST /v1beta/models/{model}:countTokens
 
-The road behind is the one of every protocol. An answer that streams always travels as events; for
-a caller who did not ask for them the way out writes each as the next element of an array.
+A streamed answer is always relayed as server-sent events. For a client that did not ask for events,
+`ArrayOutbound` writes them as the elements of one JSON array.
 
 https://ai.google.dev/api/generate-content
 """
@@ -24,7 +24,7 @@ from .auth import with_query
 PROTOCOL = "gemini"
 KEY_HEADER = "x-goog-api-key"
 MARKS = (KEY_HEADER, "x-goog-api-client")
-"""Headers by which Google's own clients are known."""
+"""Headers that only Google's own clients send."""
 
 STREAM = "streamGenerateContent"
 COUNT = "countTokens"
@@ -34,7 +34,7 @@ _PATH = re.compile(r"/(?P<version>v1|v1beta)/models/(?P<model>[^:]+(?::[^:]+)*):
 
 
 class Address(Struct, frozen=True, gc=False):
-    """What a path says besides where it leads; nothing, for most protocols."""
+    """The model and method in a path; empty for other protocols."""
 
     model: str | None = None
     method: str = ""
@@ -42,11 +42,11 @@ class Address(Struct, frozen=True, gc=False):
 
     @property
     def streams(self) -> bool | None:
-        """Whether the answer is to stream, where the path says it."""
+        """Whether the path asks for a stream; None if it does not say."""
         return None if self.model is None else self.method == STREAM
 
     def path(self, model: str, query: str) -> str:
-        """The same address at an upstream, for a model that may have another name there."""
+        """The path at an upstream, where the model may have another name."""
         path = (
             f"/{self.version}/models/{quote(model.removeprefix('models/'), safe='')}:{self.method}"
         )
@@ -55,27 +55,27 @@ class Address(Struct, frozen=True, gc=False):
 
 
 def read_address(path: str) -> Address:
-    """The model and method that a path of Google's names; an empty one for any other."""
-    found = _PATH.fullmatch(path)
-    if found is None or found["method"] not in METHODS:
+    """The model and method of a Gemini path; an empty address for any other path."""
+    match = _PATH.fullmatch(path)
+    if match is None or match["method"] not in METHODS:
         return Address()
-    return Address(found["model"], found["method"], found["version"])
+    return Address(match["model"], match["method"], match["version"])
 
 
 def is_google(inbound: Inbound) -> bool:
-    """Whether it is one of Google's clients that asks."""
+    """Whether the client is one of Google's."""
     return inbound.path.startswith("/v1beta/") or any(mark in inbound.headers for mark in MARKS)
 
 
-def show_key(inbound: Inbound) -> None:
-    """A key in the query is moved to its header: from there on no address carries a secret."""
+def move_key_to_header(inbound: Inbound) -> None:
+    """Move a key from the query to its header, so that no URL carries a secret from here on."""
     key = dict(parse_qsl(inbound.query)).get("key")
     if key and KEY_HEADER not in inbound.headers:
         inbound.headers = {**inbound.headers, KEY_HEADER: key}
 
 
-def way_out(inbound: Inbound, outbound: Outbound) -> Outbound:
-    """Where the answer goes: as it is, or made an array of."""
+def choose_outbound(inbound: Inbound, outbound: Outbound) -> Outbound:
+    """The way to answer: unchanged, or as a JSON array."""
     events = dict(parse_qsl(inbound.query)).get("alt") == "sse"
     streams = read_address(inbound.path).streams
     return ArrayOutbound(outbound) if streams and not events else outbound
@@ -90,18 +90,18 @@ class ArrayOutbound(Outbound):
         self._before = b"["
 
     async def start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
-        kept = [pair for pair in headers if pair[0] != "content-type"]
-        await super().start(status, [*kept, ("content-type", JSON_TYPE)])
+        others = [pair for pair in headers if pair[0] != "content-type"]
+        await super().start(status, [*others, ("content-type", JSON_TYPE)])
 
     async def write(self, data: bytes) -> None:
-        await super().write(self._elements(data) or b"\n")  # blanks keep the line alive
+        await super().write(self._elements(data) or b"\n")  # white space keeps the connection alive
 
     async def finish(self, data: bytes = b"") -> None:
         closing = b"[]" if self._before == b"[" else b"]"
         await super().finish(self._elements(data) + closing)
 
     async def send(self, status: int, body: bytes, headers: Iterable[tuple[str, str]] = ()) -> None:
-        """An error that comes before any element is the only one."""
+        """An error before any element is the only element."""
         whole = b"[" + body + b"]"
         await super().start(status, [*headers, ("content-type", JSON_TYPE)])
         await super().finish(whole)

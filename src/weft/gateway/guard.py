@@ -1,9 +1,8 @@
-"""What ends an upstream call besides its own deadlines: a client that leaves, a gateway that stops.
+"""Cancels upstream calls when the client disconnects or the gateway stops.
 
-The deadlines of a call are the HTTP client's (`weft.client.CallLimits`). A `Guard` adds the rest
-for one request. It watches the client's connection and interrupts the wait for the upstream, at
-any stage: before the headers, within a body, between two chunks of a stream. Only that wait is
-interrupted, never the recording of an answer.
+The HTTP client enforces the deadlines of a call (`weft.client.CallLimits`). A `Guard` watches the
+connection of one client and interrupts the wait for the upstream: before the headers, within a
+body, or between two chunks of a stream. It never interrupts the recording of an answer.
 
 A `Gate` counts the requests that run, refuses those beyond the limit, and ends all of them when
 the gateway stops.
@@ -25,7 +24,7 @@ FLUSH_SECONDS = 2.0
 
 
 WATCH_SECONDS = 0.05
-"""From when on the client is watched: a task that most calls of a fast upstream need not pay."""
+"""The client is watched after this time, so that fast calls do not pay for the task."""
 
 
 class GatewayStopping(UpstreamFailed):
@@ -36,7 +35,7 @@ class GatewayStopping(UpstreamFailed):
 
 
 class Guard:
-    """Use it around all that is done for a request once its body has been read."""
+    """A context for everything that is done for a request after its body has been read."""
 
     def __init__(self, inbound: Inbound, gate: "Gate") -> None:
         self._inbound = inbound
@@ -65,7 +64,7 @@ class Guard:
             self._watch.cancel()
 
     def interrupt(self, reason: Exception) -> None:
-        """Raise this where the request waits for its upstream, now or the next time it does."""
+        """Raise this error where the request waits for its upstream, now or later."""
         if self._reason is not None:
             return
         self._reason = reason
@@ -75,7 +74,7 @@ class Guard:
 
     @contextmanager
     def waiting(self) -> Generator[None]:
-        """Within it, an interrupt is raised at once; the same care as in `asyncio.timeout`."""
+        """A context in which an interrupt is raised at once. It cancels like `asyncio.timeout`."""
         if self._reason is not None:
             raise self._reason
         task = asyncio.current_task()
@@ -111,12 +110,12 @@ class Guard:
 
     def _client_left(self, watch: "asyncio.Future[None]") -> None:
         if not watch.cancelled():
-            watch.exception()  # a connection that cannot be watched any more is gone as well
+            watch.exception()  # a connection that cannot be watched is gone, too
             self.interrupt(ClientLeft())
 
 
 class Gate:
-    """The requests and sockets that are served now."""
+    """Counts and limits the requests and sockets that are being served."""
 
     def __init__(self, limit: int) -> None:
         self.guards: set[Guard] = set()
@@ -128,7 +127,7 @@ class Gate:
         self._idle.set()
 
     def enter(self) -> None:
-        """Count a request in; raises `Refused` with 503 where there is no room for it."""
+        """Count a request; raises `Refused` with 503 beyond the limit."""
         if self.stopping:
             raise Refused("the gateway is shutting down", status=503, type="overloaded_error")
         if self._running >= self._limit:
@@ -141,15 +140,15 @@ class Gate:
         self._idle.clear()
 
     def leave(self) -> None:
-        """Count out what was counted in."""
+        """A request has ended."""
         self._running -= 1
         if not self._running:
             self._idle.set()
 
     @contextmanager
     def socket(self) -> Generator[None]:
-        """A WebSocket is served within it. It may stay open for days, so it holds up no shutdown:
-        it is cancelled when the last request is done."""
+        """A context for serving a WebSocket. It may stay open for days, so a shutdown does not wait
+        for it: it is cancelled when the last request has ended."""
         task = asyncio.current_task()
         assert task is not None
         if self.stopping:
@@ -161,7 +160,7 @@ class Gate:
             self._sockets.discard(task)
 
     async def drain(self, grace: float) -> None:
-        """Take no more requests; let those that run finish, and end them after the grace."""
+        """Refuse new requests; interrupt running ones after `grace` seconds."""
         self.stopping = True
         if not await self._becomes_idle(grace):
             for guard in tuple(self.guards):

@@ -1,4 +1,4 @@
-"""All models of all upstreams that answer, in the form that the asking vendor's SDK reads."""
+"""Lists the models of all upstreams, in the form that the client's SDK expects."""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from weft.model import JsonObject
 from .asgi import ClientLeft, Inbound, Outbound
 from .auth import admit, upstream_credentials
 from .errors import failure
-from .google import METHODS, PROTOCOL as GOOGLE, is_google, show_key
+from .google import METHODS, PROTOCOL as GOOGLE, is_google, move_key_to_header
 from .guard import Guard
 from .listings import LISTING_SECONDS, PREFIX
 from .state import State
@@ -23,7 +23,7 @@ EPOCH = "1970-01-01T00:00:00Z"
 
 
 def dialect(inbound: Inbound) -> str:
-    """The protocol of a caller whose path does not tell it."""
+    """The protocol of a client whose path does not tell it."""
     if is_google(inbound):
         return GOOGLE
     anthropic = inbound.path.startswith("/v1/messages") or "anthropic-version" in inbound.headers
@@ -31,17 +31,17 @@ def dialect(inbound: Inbound) -> str:
 
 
 async def models(state: State, inbound: Inbound, outbound: Outbound) -> None:
-    """The list, or the one model that the path names."""
-    show_key(inbound)
+    """Answer with the list, or with the one model that the path names."""
+    move_key_to_header(inbound)
     protocol = dialect(inbound)
     try:
         admit(inbound.headers, state.settings)
         async with Guard(inbound, state.gate) as guard:
             with guard.waiting():
-                found = await _collect(state, inbound, protocol)
+                rows_by_name = await _collect(state, inbound, protocol)
         name = inbound.path.partition("/models")[2].strip("/")
-        if name and name not in found:
-            raise Refused(f"no model {name!r} here", status=404, type="not_found_error")
+        if name and name not in rows_by_name:
+            raise Refused(f"no model {name!r} here", status=404, type="not_rows_by_name_error")
     except ClientLeft:
         return
     except (Refused, UpstreamError) as error:
@@ -50,9 +50,9 @@ async def models(state: State, inbound: Inbound, outbound: Outbound) -> None:
         return
     write = _google_row if protocol == GOOGLE else _row
     if name:
-        await outbound.send(200, orjson.dumps(write(state, name, found[name])))
+        await outbound.send(200, orjson.dumps(write(state, name, rows_by_name[name])))
         return
-    rows = [write(state, name, row) for name, row in found.items()]
+    rows = [write(state, name, row) for name, row in rows_by_name.items()]
     listing = {"models": rows} if protocol == GOOGLE else _list(rows)
     await outbound.send(200, orjson.dumps(listing))
 
@@ -61,22 +61,22 @@ async def _collect(state: State, inbound: Inbound, protocol: str) -> dict[str, J
     listings = await asyncio.gather(
         *(_read_models(state, provider, inbound.headers, protocol) for provider in state.providers)
     )
-    found = {name: row for rows in listings for name, row in rows.items()}
-    return {**found, OFFLINE_MODEL: {"id": OFFLINE_MODEL, "owned_by": "weft"}}
+    rows_by_name = {name: row for rows in listings for name, row in rows.items()}
+    return {**rows_by_name, OFFLINE_MODEL: {"id": OFFLINE_MODEL, "owned_by": "weft"}}
 
 
 async def _read_models(
     state: State, provider: Provider, headers: Mapping[str, str], protocol: str
 ) -> dict[str, JsonObject]:
-    """One upstream's models; an upstream that does not list them serves them all the same."""
-    paid = upstream_credentials(headers, state.settings, provider, protocol)
-    if provider.keyed and not paid:
+    """The models of one upstream; empty if it does not list them."""
+    credentials = upstream_credentials(headers, state.settings, provider, protocol)
+    if provider.keyed and not credentials:
         return {}
     form = CODECS[provider.protocol].http.models
     try:
         async with asyncio.timeout(LISTING_SECONDS):
-            asked = {**dict(provider.headers), **paid}
-            reply = await state.wire.get(provider, form.path, asked, RELAY)
+            sent = {**dict(provider.headers), **credentials}
+            reply = await state.wire.get(provider, form.path, sent, RELAY)
             try:
                 listing: Any = orjson.loads(await read_all(reply))
             finally:
@@ -86,16 +86,16 @@ async def _read_models(
     rows = cast(JsonObject, listing).get(form.rows) if isinstance(listing, dict) else None
     if reply.status != 200 or not isinstance(rows, list):
         return {}
-    named = [cast(JsonObject, row) for row in cast(list[Any], rows) if isinstance(row, dict)]
+    entries = [cast(JsonObject, row) for row in cast(list[Any], rows) if isinstance(row, dict)]
     return {
         name.removeprefix(PREFIX): row
-        for row in named
+        for row in entries
         if isinstance(name := row.get(form.name), str)
     }
 
 
 def _row(_state: State, name: str, row: JsonObject) -> JsonObject:
-    """The union of what the SDKs of Anthropic and OpenAI read of a model."""
+    """A model with all members that the SDKs of Anthropic and OpenAI read."""
     return {
         "type": "model",
         "object": "model",

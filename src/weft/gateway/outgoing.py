@@ -1,9 +1,9 @@
-"""A request as it goes upstream: the caller's own bytes, or their translation.
+"""Writes the request for an upstream: the client's own bytes, or their translation.
 
-Towards the same protocol only the model's name, the credentials and what a rule of the upstream
-concerns change (where its model takes system messages, cache marks, what its server does not know);
-every other byte, and every header that speaks of the request rather than of the connection, goes on
-as it came.
+For an upstream of the client's protocol, only these change: the model's name, the credentials, and
+values that a rule of the upstream concerns (where system messages may be, cache marks, members that
+its server does not support). All other bytes, and all headers that are about the request rather
+than the connection, are forwarded unchanged.
 """
 
 from collections.abc import Mapping
@@ -52,24 +52,24 @@ HOP_HEADERS = frozenset(
         "via",
     }
 )
-"""Request headers that are about this connection. Secrets are not forwarded either."""
+"""Request headers that concern only this connection. Secrets are not forwarded either."""
 
-KEPT_HEADERS = ("retry-after", "retry-after-ms", "request-id", "x-request-id", "x-should-retry")
-KEPT_PREFIXES = ("anthropic-", "openai-", "x-ratelimit-")
-"""Answer headers that go on to the caller."""
+RETURNED_HEADERS = ("retry-after", "retry-after-ms", "request-id", "x-request-id", "x-should-retry")
+RETURNED_PREFIXES = ("anthropic-", "openai-", "x-ratelimit-")
+"""Headers of an answer that are forwarded to the client."""
 
 
 LOSS_HEADER_LIMIT = 1000
 
 RETURNED_LIMIT = 16_000
-"""Bytes of an upstream's headers that go on to the caller: more than any vendor sends, and fewer
-than HTTP clients refuse."""
+"""How many bytes of an upstream's headers are forwarded: more than any vendor sends, and less than
+HTTP clients refuse."""
 
 
 class Outgoing(Struct, frozen=True):
-    """A request as it goes upstream, and what its translation could not say.
+    """A request for an upstream, and what its translation lost.
 
-    `calls` are the tools whose names it had to change: the answer is turned back by them.
+    `calls` has the tools whose names were changed, so that the answer can restore them.
     """
 
     path: str
@@ -80,34 +80,34 @@ class Outgoing(Struct, frozen=True):
 
 
 def is_direct(route: Route, codec: Codec) -> bool:
-    """The offline model speaks every caller's protocol; an upstream speaks its own."""
+    """Whether the upstream speaks the client's protocol; the offline model speaks all of them."""
     return route.provider is OFFLINE or route.provider.protocol == codec.protocol
 
 
 def write_outgoing(
     state: State, codec: Codec, route: Route, request: Request, body: bytes, inbound: Inbound
 ) -> Outgoing:
-    """The bytes for the upstream: the caller's own, or their translation."""
+    """The request for the upstream: the client's own bytes, or their translation."""
     provider = route.provider
-    paid = upstream_credentials(inbound.headers, state.settings, provider, codec.protocol)
+    credentials = upstream_credentials(inbound.headers, state.settings, provider, codec.protocol)
     base = {"content-type": "application/json", **dict(provider.headers)}
-    if provider is OFFLINE:  # an upstream would judge its own protocol; this one is ours
+    if provider is OFFLINE:  # a real upstream checks its bodies itself
         refuse_system_media(request)
         refuse_system_only(request, codec)
     if is_direct(route, codec):
         dropped = connection_headers(inbound.headers)
-        passed = {n: v for n, v in inbound.headers.items() if forwards(n) and n not in dropped}
+        forwarded = {n: v for n, v in inbound.headers.items() if forwards(n) and n not in dropped}
         address = read_address(inbound.path)
         path = with_query(inbound.path, inbound.query)
         if address.model is not None:
             path = address.path(route.model, inbound.query)
-        named = route.model == request.model or address.model is not None
+        has_name = route.model == request.model or address.model is not None
         losses: tuple[Loss, ...] = ()
         if provider is not OFFLINE:
             target = provider.target(state.catalog, route.model)
             body, losses = apply_rules(codec, body, request, address.model, target)
-        renamed = body if named else rename_model(body, route.model)
-        return Outgoing(path, renamed, {**base, **passed, **paid}, losses)
+        renamed = body if has_name else rename_model(body, route.model)
+        return Outgoing(path, renamed, {**base, **forwarded, **credentials}, losses)
     if CODECS[provider.protocol].needs_user_message:
         refuse_system_only(request, codec)
     writer = CODECS[provider.protocol]
@@ -117,7 +117,7 @@ def write_outgoing(
     return Outgoing(
         written.path,
         provider.write_body(written.body, target.model, streams=streams),
-        {**base, **paid},
+        {**base, **credentials},
         tuple(written.losses),
         written.calls,
     )
@@ -126,10 +126,10 @@ def write_outgoing(
 def apply_rules(
     codec: Codec, body: bytes, request: Request, model: str | None, target: Target
 ) -> tuple[bytes, tuple[Loss, ...]]:
-    """A body of the upstream's own protocol with the upstream's rules applied, and what they cost.
+    """A body of the upstream's own protocol with the upstream's rules applied, and the losses.
 
-    Only the values that a rule changes are written anew. `request` is the body as it was read, or
-    more; a body that cannot be read goes on as it is, for the upstream to judge.
+    Only values that a rule changes are written again. `request` is the decoded body, perhaps with
+    an earlier conversation before it. If the body cannot be decoded, the upstream judges it.
     """
     if not may_apply(codec, request, target):
         return body, ()
@@ -140,13 +140,13 @@ def apply_rules(
         written = write_request(own, codec, enforced)
     except (Refused, orjson.JSONDecodeError):
         return body, ()
-    ruled = codec.rewritten
+    members = codec.rewritten
     wanted = {
-        key: written.body[key] if key in ruled else value
+        key: written.body[key] if key in members else value
         for key, value in raw.items()
-        if key not in ruled or key in written.body
+        if key not in members or key in written.body
     }
-    wanted |= {key: written.body[key] for key in ruled if key in written.body}
+    wanted |= {key: written.body[key] for key in members if key in written.body}
     if wanted == raw:
         return body, ()
     return splice(body, raw, wanted), tuple(written.losses)
@@ -160,21 +160,21 @@ def may_apply(codec: Codec, request: Request, target: Target) -> bool:
 
 
 def refuse_system_only(request: Request, codec: Codec) -> None:
-    """Raises `Refused` where nobody has said anything that could be answered."""
+    """Raises `Refused` for a conversation without a message to answer."""
     if all(is_system(message) for message in request.messages):
         member = codec.conversation
         raise Refused(f"{member} holds no message to answer", param=member)
 
 
 def forwards(name: str) -> bool:
-    """Whether a caller's header goes on to an upstream of the same protocol."""
+    """Whether a client's header is forwarded to an upstream of the same protocol."""
     if name in HOP_HEADERS or is_secret(name):
         return False
     return not name.startswith(("x-weft-", "sec-", "x-forwarded-"))
 
 
 def connection_headers(headers: Mapping[str, str]) -> frozenset[str]:
-    """The headers that `Connection` declares to be about this connection only.
+    """The headers that `Connection` declares to concern only this connection.
 
     https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1
     """
@@ -183,14 +183,14 @@ def connection_headers(headers: Mapping[str, str]) -> frozenset[str]:
 
 
 def returns(name: str) -> bool:
-    """Whether an upstream's header goes on to the caller."""
-    return name in KEPT_HEADERS or name.startswith(KEPT_PREFIXES)
+    """Whether an upstream's header is forwarded to the client."""
+    return name in RETURNED_HEADERS or name.startswith(RETURNED_PREFIXES)
 
 
 def returned_headers(headers: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The upstream's headers that go on to the caller.
+    """The upstream's headers that are forwarded to the client.
 
-    A value with a control character is left out, because no server may send it on:
+    A value with a control character is left out, because no server may forward it:
     https://www.rfc-editor.org/rfc/rfc9110#section-5.5
     """
     chosen: list[tuple[str, str]] = []
@@ -207,14 +207,14 @@ def returned_headers(headers: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def rename_model(body: bytes, model: str) -> bytes:
-    """The body with another model's name and every other byte as it was."""
+    """The body with another model name; all other bytes stay."""
     raw: JsonObject = orjson.loads(body)
     return splice(body, raw, {**raw, "model": model})
 
 
 def loss_header(losses: tuple[Loss, ...]) -> str:
-    """How many, and where: `2; top_k, messages[1].content[0]`."""
-    places = ", ".join(dict.fromkeys(loss.path for loss in losses))
-    if len(places) > LOSS_HEADER_LIMIT:
-        places = places[:LOSS_HEADER_LIMIT].rpartition(", ")[0] + ", ..."
-    return f"{len(losses)}; {places}" if losses else "0"
+    """The number of losses and their paths: `2; top_k, messages[1].content[0]`."""
+    paths = ", ".join(dict.fromkeys(loss.path for loss in losses))
+    if len(paths) > LOSS_HEADER_LIMIT:
+        paths = paths[:LOSS_HEADER_LIMIT].rpartition(", ")[0] + ", ..."
+    return f"{len(losses)}; {paths}" if losses else "0"
