@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -588,3 +589,19 @@ def test_a_dropped_thread_leaves_nothing(store: Store) -> None:
     assert store.threads() == []
     assert store.read_thread("t") is None
     assert maintenance.flaws() == []
+
+
+def test_operations_know_their_batch(store: Store) -> None:
+    land(store, "a")
+    for old, name in pairwise("abcde"):
+        land(store, name, old, old=old)
+    store.mark_batch("t", 2, 3)
+    store.mark_batch("t", 5)  # a batch of one is none
+    assert [op.batch for op in store.operations("t")] == [None, None, 2, 2, None]
+    assert [op.batch for op in store.operations("t", before=3, limit=1)] == [2]
+    with pytest.raises(KeyError), store.transaction():  # noqa: PT012
+        store.mark_batch("t", 4)
+        raise KeyError
+    assert [op.batch for op in store.operations("t", limit=2)] == [None, None]
+    store.mark_batch("t", 4)
+    assert [op.batch for op in store.operations("t", limit=2)] == [4, 4]

@@ -8,6 +8,7 @@ import weft
 from weft.store import MemoryStore, SqliteStore, Store, open_store
 from weft.thread import Thread
 from weft.thread.maintenance import fsck
+from weft.thread.transfer import archive_bytes, import_bytes
 
 BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
     "memory": lambda _: MemoryStore(),
@@ -128,3 +129,140 @@ def test_undo_knows_nothing_of_a_nested_batch_that_failed(store: Store) -> None:
             raise KeyError
     assert "two" in str(t.undo())
     assert "one" in str(t.undo())
+
+
+def three(t: Thread) -> None:
+    with t.batch():
+        for text in ("one", "two", "three"):
+            t.user(text)
+
+
+def test_undo_takes_back_a_whole_batch(store: Store) -> None:
+    t = weft.open(store)
+    t.user("before")
+    three(t)
+    undone = t.undo()
+    assert said(t) == fresh(store) == ["before"]
+    assert (undone.verb, undone.steps) == ("batch", 3)
+    assert undone.commit is not None
+    assert undone.commit.text == "one"
+    assert str(undone).startswith("batch of 3 operations from ")
+    again = weft.open(store).redo()
+    assert (again.verb, again.steps, again.commit) == ("batch", 3, undone.commit)
+    assert fresh(store) == ["before", "one", "two", "three"]
+    for _ in range(2):  # as often as one likes, and from any handle
+        weft.open(store).undo()
+        assert fresh(store) == ["before"]
+        weft.open(store).redo()
+        assert fresh(store) == ["before", "one", "two", "three"]
+    t.undo()
+    t.undo()
+    assert said(t) == []
+
+
+def test_batches_behind_one_another_are_undone_one_by_one(store: Store) -> None:
+    t = weft.open(store)
+    three(t)
+    three(t)
+    t.user("alone")
+    assert [t.undo().steps for _ in range(3)] == [1, 3, 3]
+    assert [t.redo().steps for _ in range(3)] == [3, 3, 1]
+    assert len(said(t)) == 7
+
+
+def test_nested_batches_are_one_step(store: Store) -> None:
+    t = weft.open(store)
+    with t.batch():
+        t.user("outer")
+        with t.batch():
+            t.user("inner")
+        with pytest.raises(KeyError), t.batch():  # noqa: PT012
+            t.user("lost")
+            raise KeyError
+        t.user("after")
+    assert t.undo().steps == 3
+    assert said(t) == []
+
+
+def test_a_batch_whose_first_part_was_rolled_back_is_one_step(store: Store) -> None:
+    t = weft.open(store)
+    t.user("before")
+    with t.batch():
+        with pytest.raises(KeyError), t.batch():  # noqa: PT012
+            three(t)
+            raise KeyError
+        t.user("one")
+        t.user("two")
+    assert t.undo().steps == 2
+    assert said(t) == ["before"]
+
+
+def test_a_batch_that_switches_is_undone_with_its_branch(store: Store) -> None:
+    t = weft.open(store)
+    t.user("before")
+    with t.batch():
+        t.branch("side")
+        t.switch("side")
+        t.user("on the side")
+    undone = t.undo()
+    assert (undone.verb, undone.steps, t.current, list(t.branches())) == (
+        "batch",
+        3,
+        "main",
+        ["main"],
+    )
+
+
+def test_undo_on_one_branch_leaves_what_a_batch_did_on_another(store: Store) -> None:
+    t = weft.open(store)
+    t.user("before")
+    t.branch("side")
+    with t.batch():
+        t.user("one")
+        t.user("two")
+        t.switch("side")
+        t.user("on the side")
+        t.switch("main")
+    other = weft.open(store, branch="main")
+    assert other.undo().steps == 2
+    assert (said(other), said(other, "side")) == (["before"], ["before", "on the side"])
+
+
+def test_a_turn_is_undone_out_of_a_batch(store: Store) -> None:
+    t = weft.open(store)
+    with t.batch():
+        for number in range(2):
+            t.user(f"ask {number}")
+            t.assistant(f"answer {number}")
+    assert t.undo(turn=True).steps == 2
+    assert said(t) == ["ask 0", "answer 0"]
+    assert t.undo().steps == 2
+    assert said(t) == []
+
+
+def test_a_batch_is_one_step_after_an_archive(store: Store) -> None:
+    t = weft.open(store)
+    t.user("before")
+    three(t)
+    three(t)
+    weft.open(store).undo()
+    other = MemoryStore()
+    import_bytes(other, archive_bytes(store, ["default"]))
+    assert weft.open(other).redo().steps == 3
+    assert weft.open(other).undo().steps == 3
+    assert weft.open(other).undo().steps == 3
+    assert fresh(other) == ["before"]
+    back = MemoryStore()
+    import_bytes(back, archive_bytes(other, ["default"]))
+    assert weft.open(back).redo().steps == 3
+
+
+def test_undo_of_a_long_batch_is_one_step(store: Store) -> None:
+    t = weft.open(store)
+    with t.batch():
+        for number in range(300):
+            t.user(f"{number}")
+    assert t.undo().steps == 300
+    assert said(t) == []
+    assert t.redo().steps == 300
+    assert len(said(t)) == 300

@@ -84,7 +84,7 @@ def _print_undone(args: argparse.Namespace, thread: Thread, undone: Undone, verb
     line = str(undone)
     if undone.commit is not None and undone.verb not in REF_OPERATIONS:
         _, text = summarise(thread, undone.commit)
-        line = f"{undone.verb} {undone.commit.id[:ID_LENGTH]} {text}".rstrip()
+        line = f"{undone.title} {undone.commit.id[:ID_LENGTH]} {text}".rstrip()
     print(safe(f"{verb}: {line}"))
 
 

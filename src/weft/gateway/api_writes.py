@@ -148,7 +148,7 @@ def _describe(undone: Undone) -> str:
         return str(undone)
     words = " ".join((undone.commit.text or undone.commit.message or "").split())
     short = words if len(words) <= WORDS else words[: WORDS - 1] + "…"
-    return f"{undone.verb} “{short}”" if short else undone.verb
+    return f"{undone.title} “{short}”" if short else undone.verb
 
 
 WRITES: dict[str, Answer] = {

@@ -34,58 +34,86 @@ def plan_undo(
     operations: Iterable[Operation],
     branch: str,
     is_own: Callable[[Operation], bool],
-    kept: Collection[str] = (),
-) -> Operation | None:
-    """The operation that an undo on this branch takes back; `None` where none is left.
+    protected: Collection[str] = (),
+) -> list[Operation]:
+    """The operations that an undo on this branch takes back, newest first; empty if none is left.
 
-    `is_own` says which operations with `was` are the caller's, `kept` names refs that must stay as
-    they are. A ref that somebody else has moved since is left alone: what the caller did to it
-    before cannot be taken back any more.
+    There are several if they were made in one batch. A switch ends the list: the caller is on
+    another branch then, and plans again.
+
+    `is_own` says which operations with `was` are the caller's; `protected` refs must stay as they
+    are. A ref that somebody else has moved since is left alone: what the caller did to it before
+    cannot be taken back any more.
     """
+    plan = _Plan()
     cancelled: dict[str, int] = {}
-    closed = set(kept)
+    closed = set(protected)
     switches = _Switches(branch, is_own)
     for operation in operations:
         ref = operation.ref
         if is_switch(operation):
-            if switches.is_standing(operation):
-                return operation
+            if switches.is_in_effect(operation):
+                plan.add(operation)
         elif operation.verb == UNDO:
             cancelled[ref] = cancelled.get(ref, 0) + 1
         elif operation.verb == REDO or cancelled.get(ref, 0) > 0:
             cancelled[ref] = cancelled.get(ref, 0) - 1
         elif ref not in closed and _counts(operation, branch, is_own):
-            return operation
+            plan.add(operation)
         else:
             closed.add(ref)
-    return None
+        if plan.is_complete:
+            break
+    return plan.operations
 
 
 def plan_redo(
     operations: Iterable[Operation], branch: str, is_own: Callable[[Operation], bool]
-) -> Operation | None:
-    """The undo that a redo on this branch takes back.
+) -> list[Operation]:
+    """The undos that a redo on this branch takes back, newest first.
 
-    `None` where something else was done on this branch since, or where none is left.
+    Empty if something else was done on this branch since, or if none is left. There are several if
+    one undo took back a batch; a switch ends the list, as in `plan_undo`.
     """
+    plan = _Plan()
     redone = 0
     moved_by_others: set[str] = set()
     switches = _Switches(branch, is_own)
     for operation in operations:
         if is_switch(operation):
             if switches.is_undone(operation):
-                return operation
+                plan.add(operation)
         elif not _counts(operation, branch, is_own):
             moved_by_others.add(operation.ref)
         elif operation.verb == REDO:
             redone += 1
         elif operation.verb != UNDO:
-            return None
-        elif redone == 0:
-            return None if operation.ref in moved_by_others else operation
-        else:
+            break
+        elif redone > 0:
             redone -= 1
-    return None
+        elif operation.ref in moved_by_others:
+            break
+        else:
+            plan.add(operation)
+        if plan.is_complete:
+            break
+    return plan.operations
+
+
+class _Plan:
+    """The operations of one step: a single one, or the run of those that are in one batch."""
+
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+        self.is_complete = False
+
+    def add(self, operation: Operation) -> None:
+        """Add an operation if it belongs to the step."""
+        if self.operations and operation.batch != self.operations[0].batch:
+            self.is_complete = True
+            return
+        self.operations.append(operation)
+        self.is_complete = operation.batch is None or is_switch(operation)
 
 
 def _counts(operation: Operation, branch: str, is_own: Callable[[Operation], bool]) -> bool:
@@ -107,8 +135,8 @@ class _Switches:
         self._cancelled: dict[tuple[str, str | None], int] = {}
         self._done = False
 
-    def is_standing(self, operation: Operation) -> bool:
-        """Whether this switch is the caller's last that was not taken back."""
+    def is_in_effect(self, operation: Operation) -> bool:
+        """Whether this is the caller's last switch that was not undone."""
         if self._done or not self._is_own(operation):
             return False
         there, back = (operation.ref, operation.was), (operation.was or "", operation.ref)

@@ -94,6 +94,7 @@ class Operation(Struct, frozen=True, gc=False):
 
     `was` is the branch that the writer stood on, where that is another one than `ref`. A line
     with `was` that moves nothing (`old` is `new`) is a switch from `was` to `ref`.
+    `batch` is the sequence number of the first operation of the batch that this one belongs to.
     """
 
     seq: int
@@ -103,6 +104,7 @@ class Operation(Struct, frozen=True, gc=False):
     new: Id | None
     was: str | None
     created: float
+    batch: int | None = None
 
 
 class Landing(Struct, frozen=True, gc=False):
@@ -254,6 +256,13 @@ class Store(Protocol):
         self, thread: str, *, before: int | None = None, limit: int = 64
     ) -> list[Operation]:
         """The log, newest first, below sequence number `before`."""
+        ...
+
+    def mark_batch(self, thread: str, first: int, last: int | None = None) -> None:
+        """Make the operations from `first` to `last`, or to the newest, one batch.
+
+        Nothing happens if there are fewer than two. Batches must not overlap.
+        """
         ...
 
     def add_attempt(self, thread: str, record: AttemptRecord) -> None:

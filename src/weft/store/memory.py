@@ -282,6 +282,15 @@ class MemoryStore:
             end = len(log) if before is None else bisect_left(log, before, key=_seq)
             return log[max(0, end - limit) : end][::-1]
 
+    def mark_batch(self, thread: str, first: int, last: int | None = None) -> None:
+        with self._lock:
+            log = self._own(thread).log
+            end = len(log) if last is None else bisect_right(log, last, key=_seq)
+            start = bisect_left(log, first, key=_seq)
+            for position in range(start, end) if end - start > 1 else ():
+                self._on_rollback(log.__setitem__, position, log[position])
+                log[position] = structs.replace(log[position], batch=first)
+
     def add_attempt(self, thread: str, record: AttemptRecord) -> None:
         with self._lock:
             own = self._own(thread)

@@ -7,7 +7,7 @@ is, stands in `migrations/`.
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, cast
 
 from weft.errors import Damaged, RefMoved, StoreError
 from weft.ids import Id
@@ -264,15 +264,38 @@ class SqlStore:
     def operations(
         self, thread: str, *, before: int | None = None, limit: int = 64
     ) -> list[Operation]:
-        rows = self._db.read(
-            """SELECT o.seq, o.verb, o.name, a.id, b.id, o.was, coalesce(o.created, b.created)
-            FROM (SELECT l.*, r.name FROM operation l JOIN ref r ON r.key = l.ref
-                WHERE l.thread = ? AND l.seq < ? ORDER BY l.seq DESC LIMIT ?) o
-            LEFT JOIN commits a ON a.key = o.old LEFT JOIN commits b ON b.key = o.new
-            ORDER BY o.seq DESC""",
-            (self._key(thread), EVERYTHING if before is None else before, limit),
-        )
-        return [Operation(*row) for row in rows]
+        owner = self._key(thread)
+        with self._db.snapshot():
+            rows = self._db.read(
+                """SELECT o.seq, o.verb, o.name, a.id, b.id, o.was, coalesce(o.created, b.created)
+                FROM (SELECT l.*, r.name FROM operation l JOIN ref r ON r.key = l.ref
+                    WHERE l.thread = ? AND l.seq < ? ORDER BY l.seq DESC LIMIT ?) o
+                LEFT JOIN commits a ON a.key = o.old LEFT JOIN commits b ON b.key = o.new
+                ORDER BY o.seq DESC""",
+                (owner, EVERYTHING if before is None else before, limit),
+            )
+            # Each operation is in one batch at most, so there are no more batches than operations.
+            sql = (
+                "SELECT first, last FROM batch WHERE thread = ? AND last >= ? ORDER BY last LIMIT ?"
+            )
+            oldest = rows[-1][0] if rows else 0
+            batches = self._db.read(sql, (owner, oldest, len(rows)))
+        batch_of = {
+            seq: first
+            for first, last in batches
+            for seq in range(max(first, oldest), min(last, rows[0][0]) + 1)
+        }
+        return [Operation(*row[:7], batch=batch_of.get(row[0])) for row in rows]
+
+    def mark_batch(self, thread: str, first: int, last: int | None = None) -> None:
+        owner = self._key(thread)
+        with self._db.transaction(alone=False):
+            if last is None:
+                sql = "SELECT coalesce(max(seq), 0) FROM operation WHERE thread = ?"
+                last = cast(int, self._db.read(sql, (owner,))[0][0])
+            if last > first:
+                sql = "INSERT INTO batch (thread, last, first) VALUES (?, ?, ?)"
+                self._db.write(sql, (owner, last, first))
 
     def add_attempt(self, thread: str, record: AttemptRecord) -> None:
         with self._db.transaction(alone=False):

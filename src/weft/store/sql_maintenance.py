@@ -440,7 +440,7 @@ class SqlMaintenance:
     def drop_thread(self, thread: str) -> None:
         with self._db.transaction():
             ((owner,),) = self._db.read("SELECT key FROM thread WHERE name = ?", (thread,))
-            for table in ("operation", "ref", "checkpoint"):
+            for table in ("operation", "batch", "ref", "checkpoint"):
                 self._db.write(f"DELETE FROM {table} WHERE thread = ?", (owner,))
             self._db.write("DELETE FROM thread WHERE key = ?", (owner,))
 
@@ -461,6 +461,7 @@ class SqlMaintenance:
             # what came before a line that names nothing any more cannot be undone through it
             sql = "DELETE FROM operation WHERE thread = ? AND seq <= ?"
             operations = self._db.write(sql, (owner, cut))
+            self._db.write("DELETE FROM batch WHERE thread = ? AND last <= ?", (owner, cut))
             entries = self._db.write(  # one that is buried has no words, and keeps them away
                 """DELETE FROM entry WHERE NOT EXISTS (SELECT 1 FROM commits c
                 WHERE c.entry = entry.key) AND NOT EXISTS (SELECT 1 FROM commit_entry m

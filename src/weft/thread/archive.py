@@ -17,7 +17,7 @@ from hashlib import sha256
 from typing import Any, cast
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import Raw, Struct, field, structs
 
 from weft.errors import Damaged, ThreadError
 from weft.history import commit_id, decode_attempt, decode_entry, read_operations
@@ -79,6 +79,7 @@ class LogLine(Struct, frozen=True, omit_defaults=True):
     old: str | None = None
     new: str | None = None
     was: str | None = None
+    batch: bool = False  # whether it continues the batch of the operation before it
 
 
 class ThreadLine(Struct, frozen=True):
@@ -188,8 +189,11 @@ def _lines(store: Store, threads: Sequence[str]) -> Iterator[Any]:
             )
         for record in store.attempts(name):
             yield AttemptLine(record.commit.hex(), record.state, Raw(record.data), record.created)
+        batch: int | None = None
         for op in reversed(list(read_operations(store, name))):
-            yield LogLine(op.verb, op.ref, op.created, _hex(op.old), _hex(op.new), op.was)
+            goes_on = op.batch is not None and op.batch == batch
+            batch = op.batch
+            yield LogLine(op.verb, op.ref, op.created, _hex(op.old), _hex(op.new), op.was, goes_on)
 
 
 def _graves(store: Store) -> dict[tuple[str, Id], Reason]:
@@ -229,8 +233,15 @@ def _read_line(line: bytes, archive: Archive) -> None:
     elif line.startswith(b'{"verb"'):
         op = msgspec.json.decode(line, type=LogLine)
         log = archive.threads[-1].log
+        batch = None
+        if op.batch and log:
+            batch = log[-1].batch or log[-1].seq
+            log[-1] = structs.replace(log[-1], batch=batch)
         log.append(
-            Operation(len(log) + 1, op.verb, op.ref, _id(op.old), _id(op.new), op.was, op.created)
+            Operation(
+                *(len(log) + 1, op.verb, op.ref),
+                *(_id(op.old), _id(op.new), op.was, op.created, batch),
+            )
         )
     else:
         opened = msgspec.json.decode(line, type=ThreadLine)
@@ -303,11 +314,22 @@ def _restore(store: Store, parcel: Parcel, entries: Mapping[Id, bytes], created:
                 checkpoints=tuple(_checkpoints(needed.values())) if brings else (),
             ),
         )
+    _restore_batches(store, record.name, log, len(present))
     present_attempts = set(store.attempts(record.name))
     for attempt in parcel.attempts:
         if attempt not in present_attempts:
             store.add_attempt(record.name, attempt)
     return store.count(record.name) - before
+
+
+def _restore_batches(store: Store, thread: str, log: Sequence[Operation], present: int) -> None:
+    """Mark the batches among the operations that were new here."""
+    batches: dict[int, int] = {op.batch: op.seq for op in log if op.batch is not None}
+    if batches:
+        offset = store.operations(thread, limit=1)[0].seq - len(log)
+        for first, last in batches.items():
+            if first > present:
+                store.mark_batch(thread, first + offset, last + offset)
 
 
 def _bury(store: Store, parcel: Parcel, archive: Archive, created: float) -> None:

@@ -97,6 +97,8 @@ class Handle:
         self._landed = 0
         self._last_write: tuple[str, Id] | None = None
         self.batching = False
+        self._in_one_step = False
+        self._first_of_step: int | None = None
         self._follows = branch is None
         self._opened = clock()
         self._own: set[int] = set()
@@ -142,9 +144,33 @@ class Handle:
     ) -> None:
         """Move a ref and write it to the operation log; `was` is the branch it was done from."""
         landing = Landing(verb=verb, ref=ref, old=old, new=new, created=self.clock(), was=was)
-        self.store.land(self.name, landing)
+        self.write_landing(landing)
         if was is not None:
             self._own.add(self.store.operations(self.name, limit=1)[0].seq)
+
+    def write_landing(self, landing: Landing) -> None:
+        """Write to the thread; every write of this handle goes through here."""
+        self.store.land(self.name, landing)
+        if self._in_one_step and self._first_of_step is None:
+            self._first_of_step = self.store.operations(self.name, limit=1)[0].seq
+
+    @contextmanager
+    def one_step(self) -> Generator[None]:
+        """Make the operations inside one step for `undo`; must be inside a transaction.
+
+        Nested steps belong to the outermost one.
+        """
+        if self._in_one_step:
+            yield
+            return
+        self._in_one_step = True
+        try:
+            yield
+            if self._first_of_step is not None:
+                self.store.mark_batch(self.name, self._first_of_step)
+        finally:
+            self._in_one_step = False
+            self._first_of_step = None
 
     @contextmanager
     def changing_refs(self) -> Generator[None]:
@@ -378,7 +404,7 @@ class Handle:
     ) -> None:
         created = commits[-1].created if commits else self.clock()
         landing = Landing(verb, self.branch, head, tip, created, entries, commits, checkpoints)
-        self.store.land(self.name, landing)
+        self.write_landing(landing)
         self._last_write = (self.branch, tip)
         self._index()
 

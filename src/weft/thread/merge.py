@@ -177,9 +177,8 @@ def preview_merge(
 def fast_forward(handle: Handle, verb: str, to: Id) -> CommitInfo:
     """Move the branch to a commit that descends from its head."""
     handle.check_budget(handle.view(to).rows)
-    handle.store.land(
-        handle.name,
-        Landing(verb=verb, ref=handle.branch, old=handle.head(), new=to, created=handle.clock()),
+    handle.write_landing(
+        Landing(verb=verb, ref=handle.branch, old=handle.head(), new=to, created=handle.clock())
     )
     return handle.info(to)
 

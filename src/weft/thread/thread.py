@@ -586,13 +586,14 @@ class Thread:
     def batch(self) -> Generator[Self]:
         """Write everything inside as one transaction; an exception rolls all of it back.
 
-        A nested batch is rolled back by itself, so the outer one may catch its exception.
+        A nested batch is rolled back by itself, so the outer one may catch its exception. `undo`
+        undoes the outermost batch as one step.
         """
         handle = self._handle
         with handle.lock:
             within, handle.batching = handle.batching, True
             try:
-                with handle.restoring_branch(), handle.store.transaction():
+                with handle.restoring_branch(), handle.store.transaction(), handle.one_step():
                     yield self
             except BaseException:
                 handle.forget_views()

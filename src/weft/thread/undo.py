@@ -1,8 +1,9 @@
 """`undo` and `redo`: move a branch, a tag or the handle back along the operation log."""
 
+from collections.abc import Callable
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from weft.errors import ThreadError
 from weft.history import REDO, TAG, UNDO, is_switch, plan_redo, plan_undo, read_operations
@@ -26,12 +27,18 @@ TURN_VERBS = ("append", "note")
 """The operations that a turn can end with: an answer, or a report of token usage."""
 
 
+BATCH = "batch"
+
+Logged = list[Operation]
+
+
 class Undone(Struct, frozen=True):
     """What `undo` undid, or `redo` restored.
 
     `verb` and `ref` are those of the operation, `commit` is the commit that it added or named, and
-    `head` is the head of the handle's branch afterwards. For a whole turn, `verb` is `turn`,
-    `commit` is the user message that began it, and `steps` is the number of operations.
+    `head` is the head of the handle's branch afterwards. `steps` is the number of operations: for a
+    batch, `verb` is `batch` and `commit` is the first one of it; for a whole turn, `verb` is `turn`
+    and `commit` is the user message that began it.
     """
 
     verb: str
@@ -43,7 +50,14 @@ class Undone(Struct, frozen=True):
     def __str__(self) -> str:
         if self.verb in REF_OPERATIONS or self.commit is None:
             return REF_OPERATIONS.get(self.verb, self.verb + " {ref!r}").format(ref=self.ref)
-        return f"{self.verb} {self.commit.id[:12]} {self.commit.message or ''}".rstrip()
+        return f"{self.title} {self.commit.id[:12]} {self.commit.message or ''}".rstrip()
+
+    @property
+    def title(self) -> str:
+        """What it was, in a few words: the verb, or how large the batch was."""
+        if self.verb == BATCH:
+            return f"batch of {self.steps} operations from"
+        return self.verb
 
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON."""
@@ -57,38 +71,90 @@ class Undone(Struct, frozen=True):
 
 
 def undo(handle: Handle, *, turn: bool = False) -> Undone:
-    """Undo the last operation on the handle's branch that is still in effect, or the last turn."""
+    """Undo the last step on the handle's branch that is still in effect, or the last turn.
+
+    A step is one operation, or all operations of a batch.
+    """
     with handle.changing_refs():
-        return _undo_turn(handle) if turn else _undo_once(handle)
+        return _undo_turn(handle) if turn else _undo_step(handle)
 
 
 def redo(handle: Handle, *, turn: bool = False) -> Undone:
     """Redo what was undone last, unless something else was done on the branch since."""
     with handle.changing_refs():
-        return _redo_turn(handle) if turn else _redo_once(handle)
+        return _redo_turn(handle) if turn else _redo_step(handle)
 
 
-def _undo_once(handle: Handle) -> Undone:
+def _undo_step(handle: Handle) -> Undone:
+    with handle.one_step():  # so that one redo restores all of it
+        undone = _reverse_step(handle, UNDO, _plan_undo)
+    if not undone:
+        raise _nothing_to_undo(handle)
+    return _describe_step(handle, undone[::-1])
+
+
+def _redo_step(handle: Handle) -> Undone:
+    with handle.one_step():
+        redone = _reverse_step(handle, REDO, _plan_redo)
+    if not redone:
+        raise _nothing_to_redo(handle)
+    if len(redone) == 1:
+        return _describe(handle, next(iter(_plan_undo(handle)), redone[0]))
+    first = redone[0]  # the undo that was logged last took back the first operation of the batch
+    restored = structs.replace(first, old=first.new, new=first.old)
+    return _describe_step(handle, [restored, *redone[1:]])
+
+
+def _reverse_step(handle: Handle, verb: str, plan: Callable[[Handle], list[Operation]]) -> Logged:
+    """Reverse all operations of one step, newest first."""
+    done: Logged = []
+    while operations := plan(handle):
+        if done and operations[0].batch != done[0].batch:
+            break
+        for operation in operations:
+            _reverse(handle, verb, operation)
+        done += operations
+        if operations[-1].batch is None or not is_switch(operations[-1]):
+            break  # after a switch, the rest of a batch is planned on the other branch
+    return done
+
+
+def _plan_undo(handle: Handle) -> list[Operation]:
     log = read_operations(handle.store, handle.name)
     record = handle.store.read_thread(handle.name)
     # The thread's current branch must not be deleted, even if this handle is on another one.
     protected = [record.head] if record is not None and record.head != handle.branch else []
-    operation = plan_undo(log, handle.branch, handle.owns_operation, protected)
-    if operation is None:
-        raise ThreadError(f"there is nothing to undo on branch {handle.branch!r}")
-    _reverse(handle, UNDO, operation)
-    return _describe(handle, operation)
+    return plan_undo(log, handle.branch, handle.owns_operation, protected)
+
+
+def _plan_redo(handle: Handle) -> list[Operation]:
+    log = read_operations(handle.store, handle.name)
+    return plan_redo(log, handle.branch, handle.owns_operation)
+
+
+def _undo_once(handle: Handle) -> Undone:
+    """Undo a single operation, even one of a batch."""
+    operations = _plan_undo(handle)
+    if not operations:
+        raise _nothing_to_undo(handle)
+    _reverse(handle, UNDO, operations[0])
+    return _describe(handle, operations[0])
 
 
 def _redo_once(handle: Handle) -> Undone:
-    log = read_operations(handle.store, handle.name)
-    undone = plan_redo(log, handle.branch, handle.owns_operation)
-    if undone is None:
-        raise ThreadError(f"there is nothing to redo on branch {handle.branch!r}")
-    _reverse(handle, REDO, undone)
-    log = read_operations(handle.store, handle.name)
-    restored = plan_undo(log, handle.branch, handle.owns_operation)
-    return _describe(handle, restored or undone)
+    operations = _plan_redo(handle)
+    if not operations:
+        raise _nothing_to_redo(handle)
+    _reverse(handle, REDO, operations[0])
+    return _describe(handle, next(iter(_plan_undo(handle)), operations[0]))
+
+
+def _nothing_to_undo(handle: Handle) -> ThreadError:
+    return ThreadError(f"there is nothing to undo on branch {handle.branch!r}")
+
+
+def _nothing_to_redo(handle: Handle) -> ThreadError:
+    return ThreadError(f"there is nothing to redo on branch {handle.branch!r}")
 
 
 def _undo_turn(handle: Handle) -> Undone:
@@ -115,8 +181,7 @@ def _redo_turn(handle: Handle) -> Undone:
     first = undone = _redo_once(handle)
     steps = 1
     while True:
-        log = read_operations(handle.store, handle.name)
-        following = plan_redo(log, handle.branch, handle.owns_operation)
+        following = next(iter(_plan_redo(handle)), None)
         if following is None or is_switch(following):
             break
         if following.old is not None and _is_user_message(handle.info(following.old)):
@@ -153,3 +218,11 @@ def _describe(handle: Handle, operation: Operation) -> Undone:
         None if commit is None else handle.info(commit),
         None if head is None else handle.info(head),
     )
+
+
+def _describe_step(handle: Handle, operations: Logged) -> Undone:
+    """Describe a step by its first operation, which is the first of these."""
+    first = _describe(handle, operations[0])
+    if len(operations) == 1:
+        return first
+    return Undone(BATCH, first.ref, first.commit, first.head, len(operations))

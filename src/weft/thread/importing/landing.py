@@ -241,8 +241,7 @@ def _land_branch(handle: Handle, name: str, target: Id, chain: list[Made]) -> No
     head = handle.store.read_ref(handle.name, name)
     if head == target:
         return
-    handle.store.land(
-        handle.name,
+    handle.write_landing(
         Landing(
             verb="import",
             ref=name,
