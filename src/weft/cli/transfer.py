@@ -51,12 +51,12 @@ def run(args: argparse.Namespace) -> int:
 def import_files(args: argparse.Namespace) -> int:
     """Take every file into the store; one that cannot be read stops those behind it."""
     contents = [(name, _read(name)) for name in args.files]
-    found: list[Imported] = []
+    imports: list[Imported] = []
     with _opened(writable_store(args)) as store:
         for name, data in contents:
             bar = ProgressBar(f"importing {Path(name).name}")
             try:
-                found += import_bytes(
+                imports += import_bytes(
                     store,
                     data,
                     thread=args.thread,
@@ -69,9 +69,9 @@ def import_files(args: argparse.Namespace) -> int:
             finally:
                 bar.close()
     if args.json:
-        print_json([imported.to_dict() for imported in found])
+        print_json([imported.to_dict() for imported in imports])
         return 0
-    for imported in found:
+    for imported in imports:
         print(safe("\n".join(describe_import(imported))))
     return 0
 

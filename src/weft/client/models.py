@@ -221,17 +221,17 @@ def find_upstream(
     if row is None and base_url is None:
         raise ConfigError(f"the vendor of model {model!r} is not known: say provider= or base_url=")
     if row is None:
-        found = make_provider("custom", "openai-chat", base_url or "", key=api_key)
-        return Route(found, model)
+        custom = make_provider("custom", "openai-chat", base_url or "", key=api_key)
+        return Route(custom, model)
     protocol, vendor = row
-    found = _vendor_provider(
+    chosen = _vendor_provider(
         protocol, vendor, environ, base_urls=True, base_url=base_url, key=api_key
     )
-    if found.keyed and found.key is None:
+    if chosen.keyed and chosen.key is None:
         raise ConfigError(
             f"{vendor.upstream} needs a key: set {vendor.key_variable}, or say api_key="
         )
-    return Route(found, model)
+    return Route(chosen, model)
 
 
 def read_tables(path: str) -> tuple[UpstreamTable, ...]:

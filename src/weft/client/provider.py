@@ -1,7 +1,7 @@
-"""An upstream as a record: where it is, which protocol it speaks, how it wants to be paid.
+"""An upstream as a record: URL, protocol, key and policies.
 
-Nothing asks for a provider's name to decide how to treat it: what differs is a field here.
-`key` is a secret: it is left out of the record's `repr`, so that no log line can carry it.
+Code never compares provider names: differences between upstreams are fields here. `key` is a
+secret, so `repr` leaves it out.
 """
 
 import re
@@ -29,14 +29,16 @@ OPENAI_DOMAINS = (".api.openai.com", ".openai.azure.com", ".cognitiveservices.az
 class Provider(Struct, frozen=True, kw_only=True):
     """One upstream.
 
-    `models` are patterns of the names it serves (none: it says nothing of itself), `vendor` the
-    maker whose models it serves, `stream_members` what a streamed request has to say there besides,
-    `thinking_members` what one to a model that thinks by an effort has to, `keyed` whether it is of
-    no use without a key, `system` the policy for system messages in the middle of a conversation.
-    `cache` is whether a request without cache marks gets some. `pass_through` allows the gateway
-    to forward a client's own credentials to it.
-    `thinking` is the member in which clients of Chat Completions see this upstream's thinking; None
-    leaves it to the gateway.
+    - `models`: patterns of the model names that it serves; empty if unknown.
+    - `vendor`: the vendor whose models it serves.
+    - `keyed`: whether it needs a key.
+    - `stream_members`, `thinking_members`: members added to streamed requests, and to requests for
+      models with `thinking = "effort"`.
+    - `system`: the policy for system messages between turns.
+    - `cache`: whether a request without cache marks gets some.
+    - `pass_through`: whether the gateway may forward a client's own credentials to it.
+    - `thinking`: the member in which Chat Completions clients get its thinking; None for the
+      gateway's setting.
     """
 
     name: str
@@ -106,8 +108,8 @@ class Provider(Struct, frozen=True, kw_only=True):
 
     def target(self, catalog: Catalog, model: str) -> Target:
         """Whom a request to this model is written for, by this upstream's policies."""
-        found = self.settle(catalog.find(model, self.name))
-        return Target(found, self.system, self.cache, verbatim)
+        settled = self.settle(catalog.find(model, self.name))
+        return Target(settled, self.system, self.cache, verbatim)
 
     def write_body(self, body: JsonObject, model: Model, *, streams: bool) -> bytes:
         """A body as it goes out to this model; the caller's own members overrule ours."""
@@ -150,8 +152,10 @@ def make_provider(
     thinking: ThinkingMember | None = None,
     place: str = "url",
 ) -> Provider:
-    """A provider with its protocol's defaults; raises `ConfigError` for a protocol or URL that
-    cannot be used. `place` is how the error names the setting that holds the URL."""
+    """A provider with its protocol's defaults; raises `ConfigError` for a bad protocol or URL.
+
+    `place` is the name of the URL's setting in the error.
+    """
     if protocol not in CODECS:
         known = ", ".join(CODECS)
         raise ConfigError(f"upstream {name!r} speaks {protocol!r}; known protocols: {known}")
@@ -175,7 +179,7 @@ def make_provider(
 
 
 def find_url_fault(url: str) -> str | None:
-    """Why a base URL cannot be used; the URL itself is not repeated, it may hold a password."""
+    """Why a base URL cannot be used, without the URL itself, which may contain a password."""
     if not url.isascii() or any(sign <= " " or sign == "\x7f" for sign in url):
         return "has blanks or characters that a URL cannot have"
     try:

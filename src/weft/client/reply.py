@@ -1,7 +1,7 @@
-"""What comes back from an upstream, before anyone has read it; and the offline model as one.
+"""The reply of an upstream whose body is still unread, and the same for the offline model.
 
-The gateway's road does not ask where bytes come from. The model inside answers through the same
-three members as a server far away, in the protocol that the caller speaks.
+The gateway reads both through the protocol `Reply`. The offline model answers in the protocol of
+the caller.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ def shape_id(protocol: str, id: str | None = None) -> str:
 
 
 class Reply(Protocol):
-    """An answer whose body is still on its way."""
+    """An answer whose body is still arriving."""
 
     @property
     def status(self) -> int: ...
@@ -41,12 +41,12 @@ class Reply(Protocol):
     async def read(self, patience: float | None = None) -> bytes | None:
         """The next bytes, `b""` at the end, None after `patience` seconds without any.
 
-        A cancelled read loses nothing. Raises `UpstreamFailed` where the body breaks off.
+        A cancelled read loses no bytes. Raises `UpstreamFailed` if the body breaks off.
         """
         ...
 
     def close(self) -> None:
-        """Let go; unread bytes are not waited for."""
+        """Free the connection; unread bytes are dropped."""
         ...
 
 

@@ -1,8 +1,8 @@
-"""When to ask again, decided from values alone.
+"""When to retry a request: a pure decision.
 
-Retries live at one layer: whoever is nearest to the person. Behind the gateway that is the
-client, whose SDK retries by itself, so the gateway repeats only what never reached the upstream.
-The agent loop has nobody above it, so it repeats what the vendors call retryable.
+Only one layer should retry, the one nearest to the user. Clients of the gateway retry by themselves
+(their SDKs do), so the gateway retries only if no connection was made. The agent loop is the top
+layer, so it retries every status that the vendors call retryable.
 """
 
 from msgspec import Struct
@@ -11,11 +11,11 @@ RETRYABLE = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 """https://docs.anthropic.com/en/api/errors, https://platform.openai.com/docs/guides/error-codes"""
 
 UNREACHED = 0
-"""Stands for a status where no connection was made: the upstream has seen nothing."""
+"""In place of a status: no connection was made, so the upstream has not seen the request."""
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):
-    """How often, and after which answers, to ask again; delays double from `first` to `longest`."""
+    """How often and after which statuses to retry; delays double from `first` to `longest`."""
 
     attempts: int
     statuses: frozenset[int]
@@ -33,18 +33,18 @@ def plan_retry(
 ) -> float | None:
     """Seconds to wait before attempt `attempt + 1`; None to give up.
 
-    An upstream that names a time is believed, unless the time is longer than our patience.
+    The upstream's `Retry-After` is used, unless it is longer than `patience`.
     """
     if attempt >= policy.attempts or status not in policy.statuses:
         return None
-    named = read_retry_after(retry_after)
-    if named is not None:
-        return named if named <= policy.patience else None
+    delay = read_retry_after(retry_after)
+    if delay is not None:
+        return delay if delay <= policy.patience else None
     return min(policy.first * 2 ** (attempt - 1), policy.longest)
 
 
 def read_retry_after(value: str | None) -> float | None:
-    """Seconds of a `Retry-After` header; a date is left to the caller's own pace."""
+    """The seconds of a `Retry-After` header; None if it is a date."""
     if value is None:
         return None
     try:

@@ -1,12 +1,11 @@
-"""The model inside Weft: deterministic, without network, honest about what it is.
+"""The offline model: deterministic, without network or key.
 
-It understands nothing; it follows a short table of rules over the conversation it was given. That
-is enough to make every road of the product real without a key: it streams, it reads tool results,
-it calls a tool that the user names, it fills a demanded schema, and it calls `compact` with a
-range and a summary when it is told to compact. The same request always gives the same answer, to
-the byte, so tests and examples can say what to expect.
+It understands nothing; it follows a short table of rules. That is enough to try every feature
+without a key: it streams, reads tool results, calls a tool that the user names, fills a JSON
+schema, and calls `compact` with a range and a summary when value. The same request always gives
+the same bytes, so tests and examples can rely on the answer.
 
-The rules are tried in order; the first that has something to say is the answer.
+The rules are tried in order; the first that returns blocks gives the answer.
 """
 
 import re
@@ -43,7 +42,7 @@ from weft.tokens import counter_for
 
 from . import OFFLINE_MODEL
 from .replies import (
-    Said,
+    EarlierTurn,
     answer_question,
     clip,
     fill_schema,
@@ -52,24 +51,24 @@ from .replies import (
     summarise,
 )
 from .tool_choice import (
+    asks_for,
     asks_which,
-    fitting_tool,
+    list_tools,
+    matching_tool,
     named_tools,
-    others,
-    say_tools,
+    other_tools,
     wants_some_tool,
-    wishes,
 )
 
-PIECE = 24
-SUMMARY = 1000
+CHUNK_CHARACTERS = 24
+SUMMARY_TOKENS = 1000
 
 _CHECKPOINT = re.compile(r"<checkpoint:([a-z0-9]{6})>")
 _REMINDER = re.compile(r"<system-reminder>.*</system-reminder>", re.DOTALL)
 
 
-class Asked(Struct, frozen=True, omit_defaults=True):
-    """A request in the words of this model's own wire: those of the values themselves."""
+class OfflineBody(Struct, frozen=True, omit_defaults=True):
+    """The request body of this model: the values of the model package as JSON."""
 
     model: str
     messages: tuple[Message, ...]
@@ -77,52 +76,52 @@ class Asked(Struct, frozen=True, omit_defaults=True):
     params: Params = Params()
 
 
-class Scene(Struct, frozen=True):
-    """What the rules look at: the turn to be answered, and all that was said before it."""
+class OpenTurn(Struct, frozen=True):
+    """The input of the rules: the turn to answer, and the turns before it."""
 
     request: Request
     words: str
     results: tuple[tuple[str, ToolResult], ...]
-    before: tuple[Said, ...]
+    before: tuple[EarlierTurn, ...]
     checkpoints: tuple[str, ...]
     tools: dict[str, Tool]
 
 
 def write_offline(request: Request) -> bytes:
-    """The body that this model is sent."""
+    """The request body for this model."""
     return msgspec.json.encode(
-        Asked(request.model, request.messages, request.tools, request.params)
+        OfflineBody(request.model, request.messages, request.tools, request.params)
     )
 
 
 def read_offline(body: bytes) -> Request:
-    """The request that such a body is."""
-    asked = msgspec.json.decode(body, type=Asked)
-    return Request(asked.model, asked.messages, asked.tools, asked.params)
+    """The request of a body."""
+    value = msgspec.json.decode(body, type=OfflineBody)
+    return Request(value.model, value.messages, value.tools, value.params)
 
 
 def answer(request: Request) -> Iterator[Event]:
     """The events of the answer to this request."""
-    scene = read_scene(request)
-    blocks = next(filter(None, (rule(scene) for rule in RULES)))
+    turn = read_turn(request)
+    blocks = next(filter(None, (rule(turn) for rule in RULES)))
     if request.params.reasoning is not None and request.params.reasoning.mode in ("on", "adaptive"):
-        thought = f"The user's turn has {len(scene.words.split())} words. A rule answers it."
+        thought = f"The user's turn has {len(turn.words.split())} words. A rule answers it."
         blocks = (Thinking(thought, signature=OFFLINE_MODEL), *blocks)
     blocks, stop = _limit(blocks, request)
     count = counter_for("estimate").message
     spent = sum(count(message) for message in request.messages)
     yield Start(
-        id="weft_" + _seal(request, "answer"), model=request.model, usage=Usage(input=spent)
+        id="weft_" + _derived_id(request, "answer"), model=request.model, usage=Usage(input=spent)
     )
     for index, block in enumerate(blocks):
-        yield from _play(index, block)
+        yield from _block_events(index, block)
     written = count(Message("assistant", blocks))
     yield Finish(stop=stop, usage=Usage(input=spent, output=written))
     yield End()
 
 
-def read_scene(request: Request) -> Scene:
-    """The tail after the last assistant turn is what is asked; the rest is what is known."""
+def read_turn(request: Request) -> OpenTurn:
+    """Split the request after the last assistant turn: what follows is the turn to answer."""
     messages = request.messages
     last = max((i for i, m in enumerate(messages) if m.role == "assistant"), default=-1)
     names = {
@@ -138,24 +137,24 @@ def read_scene(request: Request) -> Scene:
         for block in message.blocks
         if isinstance(block, ToolResult)
     )
-    said = tuple(
-        said
+    before = tuple(
+        earlier
         for message in messages[: last + 1]
         if message.role in ("user", "assistant") and (words := _words(message))
-        for said in read_notes(message.role, words)
+        for earlier in read_notes(message.role, words)
     )
-    return Scene(
+    return OpenTurn(
         request,
         "\n".join(filter(None, map(_words, tail))),
         results,
-        said,
+        before,
         tuple(_checkpoints(messages)),
         {tool.name: tool for tool in request.tools if tool.kind == "function"},
     )
 
 
 def _words(message: Message) -> str:
-    """What was typed: reminders and checkpoints are the loop's words, not the speaker's."""
+    """The text that was typed, without reminders and checkpoints."""
     texts = [block.text for block in message.blocks if isinstance(block, Text)]
     spoken = (text for text in texts if not _CHECKPOINT.fullmatch(text.strip()))
     return "\n".join(_REMINDER.sub("", text).strip() for text in spoken).strip()
@@ -166,16 +165,16 @@ def _checkpoints(messages: tuple[Message, ...]) -> Iterator[str]:
         for block in message.blocks:
             if isinstance(block, Checkpoint):
                 yield block.id
-            elif isinstance(block, Text) and (found := _CHECKPOINT.fullmatch(block.text.strip())):
-                yield found[1]
+            elif isinstance(block, Text) and (match := _CHECKPOINT.fullmatch(block.text.strip())):
+                yield match[1]
 
 
-def _report_results(scene: Scene) -> tuple[Block, ...] | None:
-    if not scene.results:
+def _report_results(turn: OpenTurn) -> tuple[Block, ...] | None:
+    if not turn.results:
         return None
     lines = [
         f"`{name}` {'failed' if result.is_error else 'answered'}: {_result_text(result)}"
-        for name, result in scene.results
+        for name, result in turn.results
     ]
     return (Text("\n\n".join(lines)),)
 
@@ -184,108 +183,111 @@ def _result_text(result: ToolResult) -> str:
     return Message("tool", result.content).text.strip() or "(nothing)"
 
 
-def _forced(scene: Scene) -> tuple[Block, ...] | None:
-    choice = scene.request.params.tool_choice
-    if choice is None or choice.kind not in ("any", "tool") or not scene.tools:
+def _forced(turn: OpenTurn) -> tuple[Block, ...] | None:
+    choice = turn.request.params.tool_choice
+    if choice is None or choice.kind not in ("any", "tool") or not turn.tools:
         return None
-    if choice.name in scene.tools:
-        return _calls(scene, [scene.tools[choice.name]])
-    named = named_tools(scene.tools, scene.words)
-    first = next(iter(others(scene.tools) or scene.tools))
-    return _calls(scene, named or [fitting_tool(scene.tools, scene.words) or scene.tools[first]])
+    if choice.name in turn.tools:
+        return _calls(turn, [turn.tools[choice.name]])
+    named = named_tools(turn.tools, turn.words)
+    first = next(iter(other_tools(turn.tools) or turn.tools))
+    return _calls(
+        turn,
+        named or [matching_tool(turn.tools, turn.words) or turn.tools[first]],
+    )
 
 
-def _compact(scene: Scene) -> tuple[Block, ...] | None:
-    if "compact" not in scene.tools or not wishes("compact", scene.words) or _refused(scene):
+def _compact(turn: OpenTurn) -> tuple[Block, ...] | None:
+    if "compact" not in turn.tools or not asks_for("compact", turn.words) or _refused(turn):
         return None
-    replacement = {"summary": note_facts(scene.before)}
-    if len(scene.checkpoints) > 1:
-        replacement["to"] = scene.checkpoints[-2]
+    replacement = {"summary": note_facts(turn.before)}
+    if len(turn.checkpoints) > 1:
+        replacement["to"] = turn.checkpoints[-2]
     arguments = orjson.dumps({"replacements": [replacement]}).decode()
-    return (ToolCall("call_" + _seal(scene.request, "compact"), "compact", arguments),)
+    return (ToolCall("call_" + _derived_id(turn.request, "compact"), "compact", arguments),)
 
 
-def _recall(scene: Scene) -> tuple[Block, ...] | None:
-    if "recall" not in scene.tools or not wishes("recall", scene.words) or _refused(scene):
+def _recall(turn: OpenTurn) -> tuple[Block, ...] | None:
+    if "recall" not in turn.tools or not asks_for("recall", turn.words) or _refused(turn):
         return None
-    return _calls(scene, [scene.tools["recall"]])
+    return _calls(turn, [turn.tools["recall"]])
 
 
-def _named(scene: Scene) -> tuple[Block, ...] | None:
-    if _refused(scene):
+def _named(turn: OpenTurn) -> tuple[Block, ...] | None:
+    if _refused(turn):
         return None
-    if tools := named_tools(scene.tools, scene.words):
-        return _calls(scene, tools)
-    if wants_some_tool(scene.words):
-        tool = fitting_tool(scene.tools, scene.words)
-        return _calls(scene, [tool]) if tool else (Text(say_tools(scene.tools, scene.words)),)
-    return (Text(say_tools(scene.tools, scene.words)),) if asks_which(scene.words) else None
+    if tools := named_tools(turn.tools, turn.words):
+        return _calls(turn, tools)
+    if wants_some_tool(turn.words):
+        tool = matching_tool(turn.tools, turn.words)
+        return _calls(turn, [tool]) if tool else (Text(list_tools(turn.tools, turn.words)),)
+    return (Text(list_tools(turn.tools, turn.words)),) if asks_which(turn.words) else None
 
 
-def _refused(scene: Scene) -> bool:
-    choice = scene.request.params.tool_choice
+def _refused(turn: OpenTurn) -> bool:
+    choice = turn.request.params.tool_choice
     return choice is not None and choice.kind == "none"
 
 
-def _calls(scene: Scene, tools: list[Tool]) -> tuple[Block, ...]:
+def _calls(turn: OpenTurn, tools: list[Tool]) -> tuple[Block, ...]:
     return tuple(
         ToolCall(
-            "call_" + _seal(scene.request, f"{number}:{tool.name}"),
+            "call_" + _derived_id(turn.request, f"{number}:{tool.name}"),
             tool.name,
-            orjson.dumps(fill_schema(tool.parameters or {}, scene.words)).decode(),
+            orjson.dumps(fill_schema(tool.parameters or {}, turn.words)).decode(),
         )
         for number, tool in enumerate(tools)
     )
 
 
-def _shaped(scene: Scene) -> tuple[Block, ...] | None:
-    shape = scene.request.params.format
+def _fill_format(turn: OpenTurn) -> tuple[Block, ...] | None:
+    shape = turn.request.params.format
     if shape is None or shape.kind == "text":
         return None
-    return (Text(orjson.dumps(fill_schema(shape.schema or {}, scene.words)).decode()),)
+    return (Text(orjson.dumps(fill_schema(shape.schema or {}, turn.words)).decode()),)
 
 
-def _go_on(scene: Scene) -> tuple[Block, ...] | None:
-    """A turn without words: the loop wants the work to continue."""
-    if scene.words:
+def _continue(turn: OpenTurn) -> tuple[Block, ...] | None:
+    """A turn without text, such as the one after a compaction: continue."""
+    if turn.words:
         return None
-    return (Text("I go on from here. " + summarise(scene.before)),)
+    return (Text("I go on from here. " + summarise(turn.before)),)
 
 
-def _speak(scene: Scene) -> tuple[Block, ...]:
-    return (Text(answer_question(scene.words, scene.before)),)
+def _reply(turn: OpenTurn) -> tuple[Block, ...]:
+    return (Text(answer_question(turn.words, turn.before)),)
 
 
-def _sum_up(scene: Scene) -> tuple[Block, ...] | None:
-    """Asked for a summary: what was said in its own words, as much as there is room for."""
-    request = scene.request
+def _summarise(turn: OpenTurn) -> tuple[Block, ...] | None:
+    """A summary request: an extract that fits the requested size."""
+    request = turn.request
     if not is_summary_request(request):
         return None
     rows = summarised(request)
-    most = request.params.max_tokens or SUMMARY
+    most = request.params.max_tokens or SUMMARY_TOKENS
     room = min(most, summary_size(request) or most)
-    told = extract_summary(rows, room, counter_for("estimate").message) if rows else None
-    if told is None:
+    extract = extract_summary(rows, room, counter_for("estimate").message) if rows else None
+    if extract is None:
         return (Text(clip(" ".join(row.message.text for row in rows)) or "Nothing was said."),)
-    _, _, words = told.text.partition("\n\n")
+    _, _, words = extract.text.partition("\n\n")
     return (Text(words),)
 
 
-RULES: tuple[Callable[[Scene], tuple[Block, ...] | None], ...] = (
-    _sum_up,
+RULES: tuple[Callable[[OpenTurn], tuple[Block, ...] | None], ...] = (
+    _summarise,
     _report_results,
     _forced,
     _compact,
     _recall,
     _named,
-    _shaped,
-    _go_on,
-    _speak,
+    _fill_format,
+    _continue,
+    _reply,
 )
 
 
 def _limit(blocks: tuple[Block, ...], request: Request) -> tuple[tuple[Block, ...], Stop]:
-    """Keep the caller's stop sequences and output limit, and say why the answer ends."""
+    """Apply the stop sequences and the output limit; also returns the reason of the end."""
     if any(isinstance(block, ToolCall) for block in blocks):
         return blocks, Stop("tool")
     *head, last = blocks
@@ -304,8 +306,8 @@ def _limit(blocks: tuple[Block, ...], request: Request) -> tuple[tuple[Block, ..
     return (*head, Text(text)), stop
 
 
-def _play(index: int, block: Block) -> Iterator[Event]:
-    """One block as it would arrive: opened empty, grown in pieces, closed."""
+def _block_events(index: int, block: Block) -> Iterator[Event]:
+    """The events of one block: opened empty, filled in chunks, closed."""
     match block:
         case Text(text=text):
             yield Open(index, Text(""))
@@ -318,14 +320,14 @@ def _play(index: int, block: Block) -> Iterator[Event]:
             yield Delta(index, "signature", signature or "")
         case ToolCall(arguments=arguments):
             yield Open(index, msgspec.structs.replace(block, arguments=""))
-            for start in range(0, len(arguments), PIECE):
-                yield Delta(index, "arguments", arguments[start : start + PIECE])
+            for start in range(0, len(arguments), CHUNK_CHARACTERS):
+                yield Delta(index, "arguments", arguments[start : start + CHUNK_CHARACTERS])
         case _:
             yield Open(index, block)
     yield Close(index)
 
 
-def _seal(request: Request, part: str) -> str:
-    """A name for a part of the answer: other requests have other names, this one always its own."""
+def _derived_id(request: Request, part: str) -> str:
+    """An id for a part of the answer, derived from the request: the same request, the same id."""
     data = msgspec.json.encode((request.model, request.messages, part))
     return object_id("offline", data)[:12].hex()

@@ -1,11 +1,11 @@
-"""The offline model's words: sentences about a conversation, and values that fill a schema.
+"""The texts of the offline model: sentences about the conversation, and values for a schema.
 
-Everything is taken from what was said. A question is answered with the earlier sentence that
-shares the most of its rarer words; where none does, the answer says so.
+Everything comes from the conversation. A question is answered with the earlier sentence that shares
+the most rare words with it.
 
-Who said a thing is never guessed. The notes that stand for a compacted conversation name the
-speaker of every line and are read back by them; words that came under the model's own name from
-elsewhere are quoted without one.
+The speaker of a sentence is never guessed. The summary of a compacted conversation names the
+speaker of every line, and is read back with it. Text of an assistant turn is quoted without a
+speaker.
 """
 
 import re
@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from weft.model import JsonObject
 
-from .tool_choice import wishes
+from .tool_choice import asks_for
 
 LINE = 160
 NOTE = 400
@@ -41,70 +41,70 @@ _SENTENCE = re.compile(r"[^.!?\n]+[.!?]?")
 _EXPRESSION = re.compile(r"[(\d][\d\s.()+*/%-]*[-+*/%][\d\s.()+*/%-]*[)\d]")
 
 
-class Said(Struct, frozen=True, gc=False):
-    """One earlier turn: who spoke, and the words."""
+class EarlierTurn(Struct, frozen=True, gc=False):
+    """One earlier turn: its role and text."""
 
     role: str
     words: str
 
 
-def answer_question(words: str, before: Sequence[Said]) -> str:
-    """A reply to `words` from what was said before."""
+def answer_question(words: str, before: Sequence[EarlierTurn]) -> str:
+    """A reply to `words`, from the earlier turns."""
     for pattern, reply in REPLIES:
         if pattern.search(words):
             return reply(before)
-    found = _closest(words, before) if "?" in words else None
-    if found is not None:
-        who = "You said earlier" if found[0].role == "user" else "From earlier"
-        return f"{who}: “{found[1]}”"
-    turn = sum(said.role == "user" for said in before) + 1
+    quote = _closest(words, before) if "?" in words else None
+    if quote is not None:
+        who = "You said earlier" if quote[0].role == "user" else "From earlier"
+        return f"{who}: “{quote[1]}”"
+    turn = sum(turn.role == "user" for turn in before) + 1
     return (
         f"You said: “{clip(words)}” This is turn {turn} of our conversation. {ECHO}: I can tell "
         "you what was said here, call a tool you name, and compact the thread."
     )
 
 
-def summarise(before: Sequence[Said]) -> str:
-    """The gist of earlier turns, for the one who spoke them: the first sentence of each."""
-    lines = [f"- {_speaker(said)}: {clip(_first(said.words))}" for said in _facts(before)]
+def summarise(before: Sequence[EarlierTurn]) -> str:
+    """The first sentence of each earlier turn, for the user."""
+    lines = [f"- {_speaker(turn)}: {clip(_first(turn.words))}" for turn in _facts(before)]
     return "\n".join(("So far:", *lines)) if lines else "Nothing was said before."
 
 
-def note_facts(before: Sequence[Said]) -> str:
-    """What a compaction keeps: everything said but talk about the talk, each with its speaker."""
-    lines = [f"- {SPEAKERS[said.role]}: {clip(said.words, NOTE)}" for said in _facts(before)]
+def note_facts(before: Sequence[EarlierTurn]) -> str:
+    """A summary for `compact`: every earlier turn with its speaker, without small talk."""
+    lines = [f"- {SPEAKERS[turn.role]}: {clip(turn.words, NOTE)}" for turn in _facts(before)]
     return "\n".join((NOTES, *lines)) if lines else f"{NOTES} nothing was said."
 
 
-def read_notes(role: str, words: str) -> list[Said]:
-    """A turn as it was said; one that is a summary, as the turns that its lines stand for."""
+def read_notes(role: str, words: str) -> list[EarlierTurn]:
+    """The turn itself; a summary is read as the turns that its lines stand for."""
     if words.startswith(NOTES):
-        found = (_NOTE.fullmatch(line) for line in words.splitlines()[1:])
-        return [Said(_ROLES[note[1]], note[2]) for note in found if note]
-    return _read_extract(words) if _EXTRACT.match(words) else [Said(role, words)]
+        notes = (_NOTE.fullmatch(line) for line in words.splitlines()[1:])
+        return [EarlierTurn(_ROLES[note[1]], note[2]) for note in notes if note]
+    return _read_extract(words) if _EXTRACT.match(words) else [EarlierTurn(role, words)]
 
 
-def _read_extract(words: str) -> list[Said]:
-    """The engine's own summary: sentences under the name of who said them."""
-    said: list[Said] = []
+def _read_extract(words: str) -> list[EarlierTurn]:
+    """The turns of an extract: sentences below the name of their speaker."""
+    turns: list[EarlierTurn] = []
     speaker = ""
     for line in words.splitlines()[1:]:
         if line.startswith("- "):
-            said.append(Said("user" if speaker == "user" else "assistant", line[2:]))
+            turns.append(EarlierTurn("user" if speaker == "user" else "assistant", line[2:]))
         elif line.endswith(":"):
             speaker = line[:-1]
-    return said
+    return turns
 
 
-def _facts(before: Sequence[Said]) -> list[Said]:
-    """What is worth keeping, once: no wish to compact, none of the model's words about itself."""
-    return [said for said in dict.fromkeys(before) if not _is_aside(said)]
+def _facts(before: Sequence[EarlierTurn]) -> list[EarlierTurn]:
+    """The distinct turns, without requests to compact and the model's remarks about itself."""
+    return [turn for turn in dict.fromkeys(before) if not _is_aside(turn)]
 
 
-def _is_aside(said: Said) -> bool:
-    if said.role == "assistant":
-        return _ASIDE.search(said.words) is not None
-    return wishes("compact", said.words)
+def _is_aside(turn: EarlierTurn) -> bool:
+    if turn.role == "assistant":
+        return _ASIDE.search(turn.words) is not None
+    return asks_for("compact", turn.words)
 
 
 def clip(text: str, length: int = LINE) -> str:
@@ -114,29 +114,29 @@ def clip(text: str, length: int = LINE) -> str:
 
 
 def fill_schema(schema: JsonObject, words: str) -> Any:
-    """A value that fits the schema, made of what stands in the words."""
+    """A value that fits the schema, made from the text."""
     for candidate in _objects(words):
         if schema.get("type", "object") == "object" and _fits(candidate, schema):
             return candidate
     return _fill(schema, schema, _Source(words))
 
 
-def _count(before: Sequence[Said]) -> str:
-    users = sum(said.role == "user" for said in before)
+def _count(before: Sequence[EarlierTurn]) -> str:
+    users = sum(turn.role == "user" for turn in before)
     return f"{len(before)} messages came before this one, {users} of them yours."
 
 
-def _first_said(before: Sequence[Said]) -> str:
-    first = next((said.words for said in before if said.role == "user"), None)
+def _first_said(before: Sequence[EarlierTurn]) -> str:
+    first = next((turn.words for turn in before if turn.role == "user"), None)
     return f"Your first message was: “{clip(first)}”" if first else "This is your first message."
 
 
-def _last_said(before: Sequence[Said]) -> str:
-    last = next((said.words for said in reversed(before) if said.role == "user"), None)
+def _last_said(before: Sequence[EarlierTurn]) -> str:
+    last = next((turn.words for turn in reversed(before) if turn.role == "user"), None)
     return f"Before this you said: “{clip(last)}”" if last else "You said nothing before this."
 
 
-REPLIES: tuple[tuple[re.Pattern[str], Callable[[Sequence[Said]], str]], ...] = tuple(
+REPLIES: tuple[tuple[re.Pattern[str], Callable[[Sequence[EarlierTurn]], str]], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), reply)
     for pattern, reply in (
         (r"\bhow many (messages|turns)\b", _count),
@@ -147,39 +147,42 @@ REPLIES: tuple[tuple[re.Pattern[str], Callable[[Sequence[Said]], str]], ...] = t
 )
 
 
-def _closest(words: str, before: Sequence[Said]) -> tuple[Said, str] | None:
-    """The earlier sentence that shares the most rare words with the question; newest wins ties."""
-    asked = set(_WORD.findall(words.lower()))
-    told = _facts(before)
-    spoken = ((said, sentence) for said in told for sentence in _sentences(said.words))
-    sentences = [(said, sentence) for said, sentence in spoken if not sentence.endswith("?")]
-    spread: dict[str, int] = {}
+def _closest(words: str, before: Sequence[EarlierTurn]) -> tuple[EarlierTurn, str] | None:
+    """The earlier sentence that shares the most rare words with the question; newest if equal."""
+    question = set(_WORD.findall(words.lower()))
+    sentences = [
+        (turn, sentence)
+        for turn in _facts(before)
+        for sentence in _sentences(turn.words)
+        if not sentence.endswith("?")
+    ]
+    frequency: dict[str, int] = {}
     for _, sentence in sentences:
         for word in set(_WORD.findall(sentence.lower())):
-            spread[word] = spread.get(word, 0) + 1
-    best: tuple[float, Said, str] | None = None
-    for said, sentence in sentences:
-        shared = asked & set(_WORD.findall(sentence.lower()))
-        score = sum(1 / spread[word] for word in shared)
+            frequency[word] = frequency.get(word, 0) + 1
+    best: tuple[float, EarlierTurn, str] | None = None
+    for turn, sentence in sentences:
+        shared = question & set(_WORD.findall(sentence.lower()))
+        score = sum(1 / frequency[word] for word in shared)
         if score and (best is None or score >= best[0]):
-            best = (score, said, sentence)
+            best = (score, turn, sentence)
     return None if best is None else (best[1], clip(best[2]))
 
 
 def _sentences(words: str) -> Iterator[str]:
-    return (found.strip() for found in _SENTENCE.findall(words) if found.strip())
+    return (text.strip() for text in _SENTENCE.findall(words) if text.strip())
 
 
 def _first(words: str) -> str:
     return next(_sentences(words), words)
 
 
-def _speaker(said: Said) -> str:
-    return "You said" if said.role == "user" else "Answer"
+def _speaker(turn: EarlierTurn) -> str:
+    return "You said" if turn.role == "user" else "Answer"
 
 
 class _Source:
-    """Hands out what the words hold, each thing once."""
+    """The strings and numbers of a text, each used once."""
 
     def __init__(self, words: str) -> None:
         self.words = words
@@ -187,8 +190,8 @@ class _Source:
         self.numbers = _NUMBER.findall(words)
 
     def string(self, name: str = "") -> str:
-        if name == "expression" and (found := _EXPRESSION.search(self.words)):
-            return found[0].strip()
+        if name == "expression" and (match := _EXPRESSION.search(self.words)):
+            return match[0].strip()
         return self.strings.pop(0) if self.strings else clip(self.words) or "example"
 
     def number(self) -> float:
@@ -222,13 +225,13 @@ def _fill(schema: JsonObject, root: JsonObject, source: _Source, name: str = "")
 
 
 def _kind(schema: JsonObject) -> str:
-    """The type, the first where several are allowed."""
+    """The type, or the first of several."""
     kind = cast("str | list[str]", schema.get("type") or "object")
     return kind if isinstance(kind, str) else kind[0]
 
 
 def _resolve(schema: JsonObject, root: JsonObject) -> JsonObject:
-    """Follow one `$ref` into `$defs`, or take the first of several choices."""
+    """The target of a `$ref`, or the first of several choices."""
     reference = schema.get("$ref")
     if isinstance(reference, str):
         target: Any = root
@@ -242,7 +245,7 @@ def _resolve(schema: JsonObject, root: JsonObject) -> JsonObject:
 
 
 def _objects(words: str) -> Iterator[JsonObject]:
-    """JSON objects that stand in the words."""
+    """The JSON object in the text, if there is one."""
     start = words.find("{")
     end = words.rfind("}")
     if 0 <= start < end:

@@ -1,8 +1,8 @@
-"""The thread that an empty store opens on, so that the first minute has something to look at.
+"""The sample thread, which is added to an empty store.
 
-It is played from `sample.toml` through the same verbs that everybody uses: nothing about it is
-special but its name and the mark in the metadata of its first commit. A store that holds any
-thread is left alone, so a sample that was deleted does not come back.
+It is built from `sample.toml` with the public methods of `Thread`. Only its name and the metadata
+of its first commit mark it as the sample. A store with any thread is not changed, so a deleted
+sample does not come back.
 """
 
 import tomllib
@@ -17,11 +17,11 @@ from weft.store import Store
 from weft.thread import CommitInfo, Thread, open as open_thread
 
 SAMPLE = "sample-nightly-export"
-MARK = {"sample": True}
+METADATA = {"sample": True}
 
 
-class Play(Struct, frozen=True, forbid_unknown_fields=True):
-    """One step: somebody speaks, or something is done to the thread."""
+class SampleStep(Struct, frozen=True, forbid_unknown_fields=True):
+    """One step: a message, or an operation on the thread."""
 
     label: str | None = None
     pin: bool = False
@@ -42,55 +42,55 @@ class Play(Struct, frozen=True, forbid_unknown_fields=True):
     switch: str | None = None
 
 
-class Script(Struct, frozen=True, forbid_unknown_fields=True):
+class SampleScript(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
-    step: tuple[Play, ...]
+    step: tuple[SampleStep, ...]
 
 
 def ensure_sample(store: Store) -> None:
-    """Play the sample into a store that holds no thread at all, not even a deleted one."""
+    """SampleStep the sample into a store that holds no thread at all, not even a deleted one."""
     if store.threads() or store.threads(deleted=True):
         return
     thread = open_thread(store, SAMPLE, checkpoints=True)
     with thread.batch():
-        play(thread, read_script().step)
+        apply_steps(thread, read_script().step)
 
 
-def read_script() -> Script:
+def read_script() -> SampleScript:
     text = files("weft.demo").joinpath("sample.toml").read_text("utf-8")
-    return convert(tomllib.loads(text), Script)
+    return convert(tomllib.loads(text), SampleScript)
 
 
-def play(thread: Thread, steps: Iterable[Play]) -> None:
-    """Do each step; labels name commits that later steps speak of."""
+def apply_steps(thread: Thread, steps: Iterable[SampleStep]) -> None:
+    """Apply the steps; labels name commits for later steps."""
     labels: dict[str, CommitInfo] = {}
     for step in steps:
-        info = _speak(thread, step)
+        info = _append(thread, step)
         if info is not None and step.label is not None:
             labels[step.label] = info
         if info is not None and step.pin:
             thread.pin(info)
         if step.compact is not None:
-            _fold(thread, step, labels)
+            _compact(thread, step, labels)
         if step.branch is not None:
             thread.branch(step.branch)
         if step.switch is not None:
             thread.switch(step.switch)
 
 
-def _speak(thread: Thread, step: Play) -> CommitInfo | None:
+def _append(thread: Thread, step: SampleStep) -> CommitInfo | None:
     if step.system is not None:
-        return thread.system(step.system, metadata=MARK)
+        return thread.system(step.system, metadata=METADATA)
     if step.user is not None:
         return thread.user(step.user)
     if step.result is not None:
         return thread.tool_result(step.result, step.text, is_error=step.error)
     if step.say is not None or step.call is not None:
-        return thread.commit_message(_answer(step), message=_note(step))
+        return thread.commit_message(_assistant_message(step), message=_commit_note(step))
     return None
 
 
-def _answer(step: Play) -> Message:
+def _assistant_message(step: SampleStep) -> Message:
     blocks: list[Block] = []
     if step.think is not None:
         blocks.append(Thinking(step.think))
@@ -101,13 +101,13 @@ def _answer(step: Play) -> Message:
     return Message("assistant", tuple(blocks))
 
 
-def _note(step: Play) -> str:
+def _commit_note(step: SampleStep) -> str:
     words = " ".join((step.say or f"calls {step.tool}").split())
     return f"dialogue: {words}"[:72]
 
 
-def _fold(thread: Thread, step: Play, labels: dict[str, CommitInfo]) -> None:
-    """The range between two labelled turns, by the checkpoints that those turns carry."""
+def _compact(thread: Thread, step: SampleStep, labels: dict[str, CommitInfo]) -> None:
+    """Compact the range between the checkpoints of two labelled turns."""
     first = None if step.after is None else _checkpoint(labels[step.after])
     last = _checkpoint(labels[step.compact or ""])
     thread.compact([Replacement(summary=step.summary, from_=first, to=last)])

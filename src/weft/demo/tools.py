@@ -1,4 +1,4 @@
-"""The tools that lie ready for the agent behind the page: harmless, and useful without a key."""
+"""The tools of the page's agent. They are harmless and need no key."""
 
 import ast
 import operator
@@ -10,9 +10,9 @@ from weft.errors import ThreadError
 from weft.store import Store, ThreadRecord
 from weft.thread import open as open_thread
 
-LARGEST = 10**100
-HITS = 5
-LENGTH = 300
+MAX_NUMBER = 10**100
+MAX_HITS = 5
+HIT_LENGTH = 300
 
 BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -31,20 +31,20 @@ UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
 def demo_tools(
     store: Store, threads: Callable[[], Sequence[ThreadRecord]]
 ) -> Sequence[Callable[..., Any]]:
-    """The functions that an agent may call; it looks only into these threads."""
+    """The functions that the agent may call; `search_threads` searches only these threads."""
 
     def search_threads(words: str) -> str:
-        """Find messages in all threads of this store, folded ones included.
+        """Find messages in all threads of this store, compacted ones included.
 
         Args:
-            words: words that stand in the message
+            words: words that the message contains
         """
-        found = [
-            f"{record.name}: {' '.join(hit.text.split())[:LENGTH]}"
+        lines = [
+            f"{record.name}: {' '.join(hit.text.split())[:HIT_LENGTH]}"
             for record in threads()
-            for hit in open_thread(store, record.name).search(words)[:HITS]
+            for hit in open_thread(store, record.name).search(words)[:MAX_HITS]
         ]
-        return "\n".join(found[:HITS]) or f"no message has the words {words!r}"
+        return "\n".join(lines[:MAX_HITS]) or f"no message has the words {words!r}"
 
     return (calculate, now, search_threads)
 
@@ -85,7 +85,7 @@ def _value(node: ast.expr) -> Any:
 
 
 def _bounded(value: Any) -> Any:
-    """A number that a person could still read."""
-    if abs(value) > LARGEST:
+    """The value; raises `ThreadError` if it is too large to read."""
+    if abs(value) > MAX_NUMBER:
         raise ThreadError("the numbers get too large")
     return value
