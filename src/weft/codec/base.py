@@ -32,7 +32,7 @@ from weft.model import (
 
 if TYPE_CHECKING:
     from .fast_path import FastPath
-    from .field_table import FieldTable
+    from .fields import FieldTable
 
 SystemPolicy = Literal["auto", "inline", "demote", "merge"]
 CachePolicy = Literal["keep", "auto"]
@@ -286,23 +286,29 @@ class Http(Struct, frozen=True, kw_only=True):
 class Codec(Struct, frozen=True):
     """One protocol, both ways.
 
-    `conversation` is the member of a request that holds the messages, `answer` the member by which
-    a whole answer is recognised, `empty_request` the smallest valid body. `rewritten` are the
-    members that an upstream's rules may change in a body of this same protocol.
-    `rules_apply` tells whether a rule of the target could change such a body: usually none does.
-    `needs_user_message` tells that the vendor refuses a conversation without one. `http` has the
-    facts about HTTP, `fields` the table of parameters.
+    Functions:
 
-    `decode_request` also takes the model's name, for wires whose body has none. `stream_encoder`
-    takes the time that goes into the frames, because a machine reads no clock. `request_path` is
-    the path such a request is posted to, by model and whether it streams. `locate_answer` is where
-    this wire says what stands at a place of an answer. `fast_path` translates simple
-    conversations without the model's values. `explains` is whether this wire tells why
-    an answer may not be given beside the stop, not in the answer itself. `failed_stops` are the
-    stop reasons that mean a failure. `stream_errors` are the kinds of error that clients of this
-    protocol recognise only inside a stream. `marks_end` is whether a stream has a terminal event;
-    where it has none, the frame with the stop reason is the last. `place_thinking` marks thinking
-    for the member in which a client reads it, in a protocol that has several.
+    - `decode_request` also takes the model's name, for protocols whose body has none.
+    - `stream_encoder` takes the creation time of the frames, because codecs read no clock.
+    - `request_path`: the path that a request is posted to, by model and whether it streams.
+    - `locate_answer`: the path of a place in an answer of this protocol.
+    - `rules_apply`: whether a rule of the target could change a body of this same protocol.
+    - `place_thinking`: marks thinking for the member in which a client reads it, in a protocol with
+      several such members.
+
+    Facts:
+
+    - `http`: everything about HTTP. `fields`: the table of parameters.
+    - `conversation`: the request member that holds the messages.
+    - `answer`: the member by which a whole answer is recognised.
+    - `empty_request`: the smallest valid body.
+    - `rewritten`: the members that a rule of the target may change.
+    - `needs_user_message`: the vendor refuses a conversation without a user message.
+    - `fast_path`: translates simple conversations without the model's values.
+    - `has_stop_details`: an answer explains a refusal beside its stop reason.
+    - `failed_stops`: stop reasons that mean a failure.
+    - `stream_errors`: kinds of error that clients recognise only inside a stream.
+    - `marks_end`: a stream has a terminal event; otherwise the frame with the stop reason is last.
     """
 
     protocol: str
@@ -325,7 +331,7 @@ class Codec(Struct, frozen=True):
     rules_apply: Callable[[Request, Target], bool] = lambda _request, _target: False
     fields: "FieldTable | None" = None
     fast_path: "FastPath | None" = None
-    explains: bool = False
+    has_stop_details: bool = False
     failed_stops: Mapping[str, ErrorKind] = {}
     stream_errors: frozenset[ErrorKind] = frozenset()
     marks_end: bool = True

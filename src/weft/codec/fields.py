@@ -1,299 +1,319 @@
-"""What the parameters of all wires share: reporting what a target cannot be told."""
+"""One table per protocol lists its parameters, and drives everything that is done with them.
 
-from collections.abc import Iterator
-from typing import Any
+A row says how the model calls a parameter, where the protocol puts it, and how it is converted.
+The rows give the decoder and the encoder, the members that a decoder knows, the caller's path of a
+parameter for reports, and the parameters that a target supports.
+
+    Field("top_k", int)                             the same name in both
+    Field("max_tokens", int, "max_output_tokens")   another name
+    Field("user", str, "metadata.user_id")          a nested member
+    Field("stop", list, "stop_sequences", read=read_strings, write=write_list)
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, cast
+
+from msgspec import Struct
 
 from weft.errors import Refused
-from weft.model import (
-    Ext,
-    Format,
-    JsonObject,
-    Level,
-    Place,
-    Request,
-    Stop,
-    StopKind,
-    Tool,
-    ToolCall,
-)
+from weft.model import JsonObject, Params, Reasoning, Request
 
-from .base import Losses, members
-from .read import optional
+from .base import Losses, Target
+from .read import inside, optional, optional_object, wrong
+from .reports import report_params
 
-DEFAULTS: dict[str, Any] = {
-    "background": False,
-    "frequency_penalty": 0,
-    "include": ["reasoning.encrypted_content"],
-    "logprobs": False,
-    "modalities": ["text"],
-    "n": 1,
-    "presence_penalty": 0,
-    "stream_options.include_usage": True,
-    "top_logprobs": 0,
-    "truncation": "disabled",
-    "verbosity": "medium",
-}
-"""Values that say what every target does anyway: leaving them out is a matter of form."""
+REASONING = "reasoning."
+NO_TOOLS: list[JsonObject] = []
 
-BOOKKEEPING = frozenset({"prompt_cache_key", "prompt_cache_retention", "store"})
-"""What a vendor keeps of a request for itself, and how it finds it again: no answer differs by it.
-Codex says of each of its requests that it is not to be stored, and by which key it is cached."""
-
-FORM_MEMBERS = frozenset(
-    {
-        "avgLogprobs",
-        "caller",
-        "created",
-        "envelope",
-        "id",
-        "index",
-        "item",
-        "logprobs",
-        "obfuscation",
-        "object",
-        "phase",
-        "role",
-        "source",
-        "status",
-        "system_fingerprint",
-        "type",
-    }
-)
-"""Vendor members that neither the model nor the user could miss."""
-
-MISSING_CONTEXT = frozenset(
-    {"cachedContent", "conversation", "item_reference", "previous_response_id", "prompt"}
-)
-"""Members, and types of items, that stand for context which only their own vendor has."""
+Tree = dict[str, "Tree"]
+"""Known members by name; the members of a leaf belong to its field."""
 
 
-def read_schema_format(fields: JsonObject) -> Format:
-    """The shape of an answer by its schema, as both of OpenAI's wires write it."""
-    return Format(
-        "schema",
-        members(fields.get("schema")),
-        optional(fields, "name", str),
-        optional(fields, "description", str),
-        optional(fields, "strict", bool),
-    )
+class Reading:
+    """A body while its parameters are read.
 
-
-def refuse_missing_context(request: Request) -> None:
-    """Raise `Refused` where a part of the conversation is not in the body itself."""
-    for path, value in request.rest.items():
-        kind = (members(value) or {}).get("type")
-        name = kind if isinstance(kind, str) and kind in MISSING_CONTEXT else path
-        if name in MISSING_CONTEXT and value is not None:
-            raise Refused(
-                f"{name} stands for context that only its own vendor has, so it cannot be"
-                " translated: send the whole conversation",
-                param=path,
-            )
-
-
-def report_params(request: Request, supported: frozenset[str], losses: Losses) -> None:
-    """Report every parameter that the caller set and the target has no word for.
-
-    Raises `Refused` where what is missing is a part of the conversation itself.
+    `values` are the parameters so far, by their names in the model. `rest` has what no parameter
+    takes: by path the value, or `None` where only the form is lost. `path` is the member that is
+    being read.
     """
-    refuse_missing_context(request)
-    for key in request.params.__struct_fields__:
-        value = getattr(request.params, key)
-        if value is not None and value != {} and key not in supported:
-            losses.param(key, "param_dropped", key, _level(key, value))
-    _report_null_members(request, supported, losses)
-    for path, value in request.rest.items():
-        if value is None:
-            losses.add(path, "form_changed", path)
-            continue
-        losses.add(path, "member_dropped", path, _level(path, value))
+
+    def __init__(self, body: JsonObject) -> None:
+        self.body = body
+        self.values: dict[str, Any] = {}
+        self.rest: dict[str, Any] = {}
+        self.unread: set[str] = set()
+        self.path = ""
+
+    def leave(self, member: str = "") -> None:
+        """Do not take this field, or this member of it, after all: it stays a vendor's member."""
+        self.unread.add(f"{self.path}.{member}" if member else self.path)
+
+    def note_form(self, path: str = "") -> None:
+        """The value is taken, but another protocol will spell it differently."""
+        self.rest[path or self.path] = None
+
+    def keep_others(self, raw: JsonObject, known: Collection[str], step: str = "") -> None:
+        """Keep the members of an object that the field does not take."""
+        base = f"{self.path}.{step}" if step else self.path
+        for key, value in raw.items():
+            if key not in known:
+                self.rest[f"{base}.{key}"] = value
 
 
-def _level(name: str, value: Any) -> Level:
-    """Whether an answer could differ by what is lost."""
-    usual = name in DEFAULTS and value == DEFAULTS[name]
-    return "form" if usual or name in BOOKKEEPING or value in ([], {}, (), "") else "meaning"
+class Writing(Struct):
+    """A body while its parameters are written.
+
+    `params` are the caller's, within the limits of the target. `tools` are the written tools.
+    """
+
+    request: Request
+    params: Params
+    target: Target
+    losses: Losses
+    tools: list[JsonObject] = NO_TOOLS
+    body: JsonObject = {}
 
 
-def report_tier(tier: str | None, losses: Losses) -> None:
-    """Report a tier of service that a target does not know."""
-    if tier is not None:
-        losses.param("service_tier", "service_tier_dropped", tier)
+Read = Callable[[Any, Reading], Any]
+"""Turns a member's value into the parameter's; `None` takes nothing."""
+
+Write = Callable[[Any, Writing], Any]
+"""Turns a parameter into the value of its member; `None` writes nothing."""
 
 
-def report_stop(
-    stop: Stop | None, words: frozenset[StopKind], losses: Losses, said: str = ""
-) -> None:
-    """Report why an answer ended, where the target's wire has no word of its own for it, and what
-    was told beside; `said` is what this wire tells, too."""
-    if stop is None:
-        return
-    if stop.raw == "":
-        losses.add(("stop",), "stop_reason_added")
-    for part in ("sequence", "details"):
-        if part != said and getattr(stop, part) is not None:
-            losses.add(("stop", part), "stop_detail_dropped", part)
-    if stop.kind not in words:
-        losses.add(
-            ("stop",),
-            "stop_reason_changed",
-            stop.raw or stop.kind,
-            "form" if stop.kind == "sequence" and not stop.sequence else "meaning",
-        )
+def copy(value: Any, _writing: Writing) -> Any:
+    return value
 
 
-NULL, EMPTY = "null", "empty"
+class Field(Struct, frozen=True):
+    """One parameter of a protocol.
+
+    - `name`: its name in the model, a field of `Params` or of `Reasoning` (`reasoning.effort`).
+    - `kind`: the JSON type that is checked before `read`.
+    - `path`: the member, dotted; empty for the same name, `None` if it is not in the body.
+    - `read`, `write`: conversions. Without `write` another field, or the caller, writes it.
+    - `inner`: members of the value that the field takes, each with the parameter that it holds.
+    - `older`: an earlier name of the member, still read.
+    """
+
+    name: str
+    kind: type[Any] | None = None
+    path: str | None = ""
+    read: Read | None = None
+    write: Write | None = copy
+    inner: Mapping[str, str | None] = {}
+    older: str | None = None
 
 
-def _report_null_members(request: Request, supported: frozenset[str], losses: Losses) -> None:
-    """Report the members that are null, or empty objects: another wire leaves them out."""
-    for fields in request.raw.values():
-        for path, word in sorted(_silent_paths(fields)):
-            kept = word == EMPTY and path in supported and getattr(request.params, path, None) == {}
-            if path not in request.rest and not kept:
-                losses.add(path, "null_member_dropped", path)
-    for number, tool in enumerate(request.tools):
-        for fields in (tool.raw or {}).values():
-            for path, _ in _silent_paths(fields):
-                whole = losses.path(("tools", number))
-                if len(fields) == 1:  # one member of an entry, by which the tool is named itself
-                    whole = whole.removesuffix(f".{next(iter(fields))}")
-                losses.add(f"{whole}.{path}", "null_member_dropped", path)
+class Row(Struct, frozen=True):
+    """A field with its path taken apart."""
+
+    field: Field
+    path: str
+    containers: tuple[str, ...]
+    member: str
+    first: str
+    name: str
+    inner_name: str
 
 
-def _silent_paths(fields: JsonObject, path: str = "") -> Iterator[tuple[str, str]]:
-    """Where a body says nothing, outside of what is the caller's own, and how."""
-    for key, value in fields.items():
-        inner = members(value)
-        if value is None:
-            yield path + key, NULL
-        elif inner == {} and key not in SCHEMAS:
-            yield path + key, EMPTY
-        elif inner is not None and key not in CALLERS:
-            yield from _silent_paths(inner, f"{path}{key}.")
+class FieldTable:
+    """The parameters of one protocol.
+
+    - `known`: the members of a body that a decoder reads, with `members`, which hold no parameter.
+    - `paths`: the member of each parameter.
+    - `supported`: the parameters that the protocol can express.
+
+    `spell` turns any spelling of a member's name into the usual one, `respell` a path into that of
+    a body: for a protocol that takes two spellings.
+    """
+
+    def __init__(
+        self,
+        *fields: Field,
+        members: Iterable[str] = (),
+        spell: Callable[[str], str] | None = None,
+        respell: Callable[[JsonObject, str], str] | None = None,
+    ) -> None:
+        self.tree: Tree = {name: {} for name in members}
+        self.paths: dict[str, str] = {}
+        self.supported = frozenset(field.name.partition(".")[0] for field in fields)
+        self._older = {field.name: field.older for field in fields if field.older is not None}
+        self._spell = spell
+        self._respell = respell
+        self._rows = tuple(map(self._add, fields))
+        self.known = frozenset(self.tree)
+        self._leaves = frozenset(name for name, inner in self.tree.items() if not inner)
+
+    def _add(self, field: Field) -> Row:
+        name, _, inner_name = field.name.partition(".")
+        if field.path is None:
+            return Row(field, "", (), "", "", name, inner_name)
+        path = field.path or field.name
+        _grow(self.tree, path)
+        self.paths[field.name] = path
+        for inner, held in field.inner.items():
+            _grow(self.tree, f"{path}.{inner}")
+            if held is not None:
+                self.paths[held] = f"{path}.{inner}"
+        if field.older is not None:
+            self.tree.setdefault(field.older, {})
+        *containers, member = path.split(".")
+        first = path.partition(".")[0]
+        return Row(field, path, tuple(containers), member, first, name, inner_name)
+
+    def path(self, name: str, body: JsonObject | None = None) -> str:
+        """The caller's path of a parameter, in the words of this body."""
+        head = name.partition(".")[0]
+        older = self._older.get(name)
+        if older is not None and body and older in body and self.paths[name] not in body:
+            return older
+        path = self.paths.get(name) or self.paths.get(head, name)
+        return path if self._respell is None or body is None else self._respell(body, path)
+
+    def decode(self, body: JsonObject) -> tuple[Params, dict[str, Any]]:
+        """The parameters of a body, and by path what they could not take up."""
+        named = body if self._spell is None else self._usual(body, self.tree, self._spell)
+        reading = Reading(named)
+        try:
+            for row in self._rows:
+                # Most parameters are absent from most bodies: do not look further for those.
+                if row.member and (row.first in named or row.field.older in named):
+                    _read(row, reading)
+        except Refused as error:
+            if self._respell is None or error.param is None:
+                raise
+            path = self._respell(body, error.param)
+            raise Refused(error.message, param=path, status=error.status, type=error.type) from None
+        rest: dict[str, Any] = {}
+        if reading.unread or self._spell is not None or not body.keys() <= self._leaves:
+            self._collect(body, self.tree, "", "", rest, reading.unread)
+        for path, value in reading.rest.items():
+            rest[path if self._respell is None else self._respell(body, path)] = value
+        return _params(reading.values), rest
+
+    def _usual(self, body: JsonObject, tree: Tree, spell: Callable[[str], str]) -> JsonObject:
+        usual: JsonObject = {}
+        for key, value in body.items():
+            name = spell(key)
+            inner = tree.get(name)
+            if inner and isinstance(value, dict):
+                value = self._usual(cast(JsonObject, value), inner, spell)
+            usual[name] = value
+        return usual
+
+    def _collect(
+        self,
+        raw: JsonObject,
+        tree: Tree,
+        path: str,
+        shown: str,
+        rest: dict[str, Any],
+        unread: set[str],
+    ) -> None:
+        """Keep the members that no field takes; `shown` is the path as the body spells it."""
+        for key, value in raw.items():
+            name = key if self._spell is None else self._spell(key)
+            inner = tree.get(name)
+            if inner is None or path + name in unread:
+                rest[shown + key] = value
+            elif inner and isinstance(value, dict):
+                fields = cast(JsonObject, value)
+                self._collect(fields, inner, f"{path}{name}.", f"{shown}{key}.", rest, unread)
+
+    def encode(self, writing: Writing) -> JsonObject:
+        """The members that say the parameters; everything that they cannot say is reported."""
+        writing.body = {}
+        params = writing.params
+        for row in self._rows:
+            value: Any = getattr(params, row.name)
+            if value is not None and row.inner_name:
+                value = getattr(value, row.inner_name)
+            write = row.field.write
+            if value is None or write is None:
+                continue
+            written = value if write is copy else write(value, writing)
+            if written is None:
+                continue
+            holder = writing.body
+            for step in row.containers:
+                holder = holder.setdefault(step, {})
+            if isinstance(written, dict) and isinstance(holder.get(row.member), dict):
+                holder[row.member] |= written
+            else:
+                holder[row.member] = written
+        report_params(writing.request, self.supported, writing.losses)
+        return writing.body
 
 
-SCHEMAS = frozenset(
-    {
-        "input_schema",
-        "parameters",
-        "parametersJsonSchema",
-        "parameters_json_schema",
-        "responseJsonSchema",
-        "responseSchema",
-        "response_json_schema",
-        "schema",
+def _grow(tree: Tree, path: str) -> None:
+    for step in path.split("."):
+        tree = tree.setdefault(step, {})
+
+
+def _read(row: Row, reading: Reading) -> None:
+    field, raw = row.field, reading.body
+    for number, step in enumerate(row.containers):
+        try:
+            raw = optional_object(raw, step)
+        except Refused as error:
+            raise _under(row.containers[:number], error) from None
+    try:
+        value = _value(raw, row.member, field.kind)
+        reading.path = row.path
+        if field.older is not None:
+            value = _older_value(field, field.older, value, reading)
+    except Refused as error:
+        raise _under(row.containers, error) from None
+    if field.read is not None and value is not None:
+        if value == {}:
+            return
+        try:
+            value = field.read(value, reading)
+        except Refused as error:
+            raise inside(reading.path, error) from None
+    if value is not None:
+        reading.values[field.name] = value
+
+
+def _value(raw: JsonObject, key: str, kind: type[Any] | None) -> Any:
+    return raw.get(key) if kind is None else optional(raw, key, kind)
+
+
+def _older_value(field: Field, older: str, value: Any, reading: Reading) -> Any:
+    """The value, or that of the member's older name; both at once is one too many."""
+    before = _value(reading.body, older, field.kind)
+    if before is None:
+        return value
+    if value is not None:
+        reading.rest[older] = before
+        return value
+    reading.rest[older] = None
+    reading.path = older
+    return before
+
+
+def _under(steps: tuple[str, ...], error: Refused) -> Refused:
+    return inside(".".join(steps), error) if steps else error
+
+
+def _params(values: dict[str, Any]) -> Params:
+    parts = {
+        name.removeprefix(REASONING): value
+        for name, value in values.items()
+        if name.startswith(REASONING)
     }
-)
-CALLERS = SCHEMAS | {"@form", "metadata"}
-"""Members whose inside is the caller's own data."""
+    plain = {name: value for name, value in values.items() if not name.startswith(REASONING)}
+    return Params(reasoning=Reasoning(**parts) if parts else None, **plain)
 
 
-def report_ext(ext: Ext, protocol: str, place: Place, losses: Losses) -> None:
-    """Report the members of every other protocol than this one."""
-    for name, fields in ext.items():
-        if name == protocol:
-            continue
-        path = losses.path(place)
-        item = members(fields.get("item"))
-        if item is None:
-            name = fields.get("item")
-            if isinstance(name, str) and path.endswith(f".{name}"):  # its members stand beside it
-                path = path.removesuffix(f".{name}")
-            _report_members(fields, path, losses)
-            continue
-        # A border: the members are those of the item around the parts.
-        inner = {key: value for key, value in fields.items() if key != "item"}
-        _report_members(inner, path, losses)
-        outer = {key: value for key, value in item.items() if key != "content"}
-        _report_members(outer, path.partition(".content")[0], losses)
+def read_strings(value: list[Any], _reading: Reading) -> tuple[str, ...]:
+    """A list of strings."""
+    for number, item in enumerate(value):
+        if not isinstance(item, str):
+            raise wrong(f"[{number}]", item, "a string")
+    return tuple(value)
 
 
-def report_call(call: ToolCall, place: Place, losses: Losses, *, custom: bool = True) -> None:
-    """Report what a flat name and, unless `custom` is known, an object say of an answer's call."""
-    if call.namespace is not None:
-        losses.add(place, "namespace_flattened", call.namespace)
-    if call.custom and not custom:
-        losses.add(place, "custom_call_as_function")
-
-
-def report_answer(ext: Ext, protocol: str, losses: Losses) -> None:
-    """Report the members around an answer that every other protocol than this one said."""
-    for name, fields in ext.items():
-        if name == protocol:
-            continue
-        for key, value in fields.items():
-            form = key.rpartition(".")[2] in FORM_MEMBERS or value in (None, "", [], {})
-            losses.add(
-                ("member", key),
-                "member_dropped",
-                key,
-                "form" if form else "meaning",
-            )
-
-
-def _report_members(fields: JsonObject, path: str, losses: Losses) -> None:
-    for key, value in fields.items():
-        form = key in FORM_MEMBERS or value in (None, "", [], {})
-        losses.add(
-            path if (key, type(value)) in NOTES else f"{path}.{key}" if path else key,
-            "member_dropped",
-            key,
-            "form" if form else "meaning",
-        )
-
-
-NOTES = frozenset({("id", type(None)), ("id", list), ("item", str), ("reasoning_details", list)})
-"""What a decoder notes about the block itself: no wire has written it as a member of it."""
-
-
-def tool_losses(tool: Tool, number: int, losses: Losses) -> None:
-    """Report the members of a tool's definition that the shared meaning does not hold."""
-    path = losses.path(("tools", number))
-    for fields in (tool.raw or {}).values():
-        inner = members(fields.get("function")) or {}
-        found = [f"{path}.{key}" for key in fields if key not in TOOL_MEMBERS]
-        for kind in NESTED:
-            nested = members(fields.get(kind)) or {}
-            found += [f"{path}.{kind}.{key}" for key in nested if key not in TOOL_MEMBERS]
-        for place in found:
-            f"the member {place.rpartition('.')[2]!r} of the tool {tool.name!r}"
-            losses.add(
-                place, "tool_member_dropped", f"{place.rpartition('.')[2]} of the tool {tool.name}"
-            )
-        if inner and "type" not in fields:
-            losses.add(f"{path}.type", "default_added", "type: function")
-
-
-def schema_path(tool: Tool, number: int, losses: Losses) -> str:
-    """Where the caller wrote the schema of a tool."""
-    path = losses.path(("tools", number))
-    for fields in (tool.raw or {}).values():
-        inner = members(fields.get("function"))
-        step = f"{path}.function" if inner is not None else path
-        for key in SCHEMA_MEMBERS:
-            if key in (inner or fields):
-                return f"{step}.{key}"
-    return path
-
-
-SCHEMA_MEMBERS = ("input_schema", "parameters", "parametersJsonSchema", "parameters_json_schema")
-
-
-NESTED = ("function", "custom")
-"""Members under which a wire puts all others of a tool, by its kind."""
-
-TOOL_MEMBERS = frozenset(
-    {
-        *NESTED,
-        "type",
-        "name",
-        "description",
-        "input_schema",
-        "parameters",
-        "parametersJsonSchema",
-        "parameters_json_schema",
-        "strict",
-        "format",
-    }
-)
+def write_list(value: Iterable[Any], _writing: Writing) -> list[Any]:
+    return list(value)

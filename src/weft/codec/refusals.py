@@ -40,7 +40,7 @@ def declined(stop: Stop, *, refused: bool) -> bool:
 
 def refusal_must_be_inlined(source: Codec, target: Codec) -> bool:
     """Whether what a source explains beside the stop must be told to a target in the answer."""
-    return source.protocol != target.protocol and not target.explains
+    return source.protocol != target.protocol and not target.has_stop_details
 
 
 def inline_refusal(response: Response) -> Response:

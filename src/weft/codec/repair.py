@@ -50,9 +50,9 @@ from weft.model import (
 )
 
 from .base import INLINE, Losses, SystemPolicy, members
-from .fields import report_ext
 from .pairing import NO_RESULT as NO_RESULT, Pairing, Turn, turn_of
 from .registry import CODECS
+from .reports import report_ext
 
 CONTINUED = "(continued)"
 

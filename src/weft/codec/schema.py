@@ -11,7 +11,7 @@ from typing import Any, cast
 from weft.model import JsonObject, Tool
 
 from .base import Losses, members
-from .fields import schema_path
+from .reports import schema_path
 
 COMBINES = frozenset({"allOf", "anyOf", "oneOf"})
 """What Anthropic refuses: https://github.com/anthropics/claude-code/issues/5973"""

@@ -29,7 +29,7 @@ from weft.model import (
 
 from .base import Calls, Losses, members
 from .call_ids import unique_call_ids
-from .fields import schema_path
+from .reports import schema_path
 from .schema import OPENAI_ROOT, flatten_root_combinators
 from .web_search import is_search
 

@@ -91,7 +91,7 @@ CODEC = Codec(
     rules_apply=_rules_apply,
     needs_user_message=True,
     fast_path=FAST_PATH,
-    explains=True,
+    has_stop_details=True,
     failed_stops=FAILED_STOPS,
 )
 

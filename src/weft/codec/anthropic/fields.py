@@ -11,7 +11,7 @@ from typing import Any, Literal
 from msgspec import structs
 
 from weft.codec.base import INLINE, Losses, Target, members
-from weft.codec.field_table import Field, FieldTable, Reading, Writing, read_strings, write_list
+from weft.codec.fields import Field, FieldTable, Reading, Writing, read_strings, write_list
 from weft.codec.limits import Limits, within
 from weft.codec.read import optional, wrong
 from weft.model import Format, JsonObject, Params, Request, ToolChoice
@@ -84,7 +84,7 @@ SERVICE_TIERS = {"auto": "auto", "standard_only": "default"}
 EFFORTS = frozenset({"low", "medium", "high", "xhigh", "max"})
 NEAREST_EFFORT = {"minimal": "low"}
 
-LIMITS = Limits(temperature=(0, 1), blank_stops=False, silence=True)
+LIMITS = Limits(temperature=(0, 1), blank_stops=False, allows_zero_tokens=True)
 """https://platform.claude.com/docs/en/api/messages: an answer of no tokens fills the cache only."""
 
 

@@ -1,7 +1,7 @@
 """Tool definitions, written."""
 
 from weft.codec.base import Losses
-from weft.codec.fields import schema_path, tool_losses
+from weft.codec.reports import schema_path, tool_losses
 from weft.codec.schema import COMBINES, flatten_root_combinators
 from weft.codec.tools import is_offered, schema_of
 from weft.codec.web_search import is_search, search_members

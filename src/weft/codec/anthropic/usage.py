@@ -8,10 +8,10 @@ from typing import Any
 from msgspec import structs
 
 from weft.codec.base import Losses, members
-from weft.codec.fields import report_stop
 from weft.codec.lenient import count_of
 from weft.codec.read import optional
 from weft.codec.refusals import explanation
+from weft.codec.reports import report_stop
 from weft.model import JsonObject, Stop, Usage
 
 from .wire import PROTOCOL, STOP_REASONS, STOP_WORDS

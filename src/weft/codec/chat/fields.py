@@ -4,11 +4,17 @@ from typing import Any, cast
 
 from weft.codec.base import Losses, Target, members
 from weft.codec.choice import read_allowed
-from weft.codec.effort import fitting_effort, with_effort
-from weft.codec.field_table import Field, FieldTable, Reading, Writing, write_list
-from weft.codec.fields import read_schema_format, report_tier
-from weft.codec.limits import OPENAI_EFFORTS, Limits, with_named_json, within
+from weft.codec.fields import Field, FieldTable, Reading, Writing, write_list
+from weft.codec.limits import (
+    OPENAI_EFFORTS,
+    Limits,
+    fitting_effort,
+    with_effort,
+    with_named_json,
+    within,
+)
 from weft.codec.read import at, optional_object, wrong
+from weft.codec.reports import read_schema_format, report_tier
 from weft.model import Format, JsonObject, Params, Reasoning, Request, ToolChoice
 
 from .wire import PROTOCOL
@@ -21,7 +27,7 @@ FORMAT_MEMBERS = frozenset({"name", "schema", "description", "strict"})
 CHOICES = {"auto": ToolChoice("auto"), "none": ToolChoice("none"), "required": ToolChoice("any")}
 CHOICE_WORDS = {"auto": "auto", "none": "none", "any": "required"}
 
-LIMITS = Limits(stops=4, user=64, unthinking=True)
+LIMITS = Limits(stops=4, user=64, sampling_if_reasoning_off=True)
 """https://platform.openai.com/docs/api-reference/chat/create#chat-create-stop,
 https://github.com/maximhq/bifrost/pull/1000"""
 

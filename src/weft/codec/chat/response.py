@@ -12,7 +12,6 @@ from msgspec import structs
 
 from weft.codec.base import Encoded, Locate, Losses, ThinkingMember, members
 from weft.codec.errors import failed, failed_stop, not_an_answer
-from weft.codec.fields import report_answer, report_call, report_ext
 from weft.codec.lenient import (
     arguments_text,
     made_call_id,
@@ -22,6 +21,7 @@ from weft.codec.lenient import (
     with_type,
 )
 from weft.codec.read import inside, objects, wrong
+from weft.codec.reports import report_answer, report_call, report_ext
 from weft.errors import Refused
 from weft.model import (
     ApiError,

@@ -7,8 +7,8 @@ from typing import Any
 
 from weft.codec.base import Losses, members
 from weft.codec.choice import is_allowed
-from weft.codec.fields import tool_losses
 from weft.codec.read import at, object_of, objects, optional, text_of, wrong
+from weft.codec.reports import tool_losses
 from weft.codec.tools import format_of, grammar_of, is_offered, schema_of, with_properties
 from weft.model import JsonObject, Place, Request, Tool
 

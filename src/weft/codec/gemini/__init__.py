@@ -72,7 +72,7 @@ CODEC = Codec(
     rewritten=("systemInstruction", "system_instruction", "contents"),
     rules_apply=_rules_apply,
     needs_user_message=True,
-    explains=True,
+    has_stop_details=True,
     failed_stops=FAILED_STOPS,
     marks_end=False,
 )

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from weft.catalog import Model
 from weft.codec.base import Losses, Target, members
-from weft.codec.field_table import Field, FieldTable, Reading, Writing, read_strings, write_list
+from weft.codec.fields import Field, FieldTable, Reading, Writing, read_strings, write_list
 from weft.codec.limits import Limits, within
 from weft.codec.read import optional, wrong
 from weft.codec.tools import CALLABLE

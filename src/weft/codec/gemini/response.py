@@ -10,10 +10,10 @@ from typing import Any
 
 from weft.codec.base import Encoded, Locate, Losses, members
 from weft.codec.errors import failed, failed_stop, not_an_answer
-from weft.codec.fields import report_answer, report_call, report_ext, report_stop
 from weft.codec.lenient import arguments_object, optional_text, with_repairs
 from weft.codec.read import at, inside, objects, wrong
 from weft.codec.refusals import explanation
+from weft.codec.reports import report_answer, report_call, report_ext, report_stop
 from weft.errors import Refused
 from weft.model import (
     ApiError,

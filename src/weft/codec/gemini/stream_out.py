@@ -3,7 +3,7 @@
 from msgspec import structs
 
 from weft.codec.base import Frame, Losses
-from weft.codec.fields import report_stop
+from weft.codec.reports import report_stop
 from weft.codec.stream import json_frame
 from weft.model import (
     Block,

@@ -8,8 +8,8 @@ must go back as it came.
 from typing import Any, cast
 
 from weft.codec.base import Losses, members
-from weft.codec.fields import tool_losses
 from weft.codec.read import at, object_of, objects, optional, text_of
+from weft.codec.reports import tool_losses
 from weft.codec.tools import CALLABLE, is_offered, schema_of
 from weft.codec.web_search import is_search, search_members
 from weft.model import JsonObject, Request, Tool

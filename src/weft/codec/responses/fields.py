@@ -4,11 +4,17 @@ from typing import Any, Literal
 
 from weft.codec.base import Losses, Target, members
 from weft.codec.choice import read_allowed
-from weft.codec.effort import fitting_effort, with_effort
-from weft.codec.field_table import Field, FieldTable, Reading, Writing
-from weft.codec.fields import read_schema_format, report_tier
-from weft.codec.limits import OPENAI_EFFORTS, Limits, with_named_json, within
+from weft.codec.fields import Field, FieldTable, Reading, Writing
+from weft.codec.limits import (
+    OPENAI_EFFORTS,
+    Limits,
+    fitting_effort,
+    with_effort,
+    with_named_json,
+    within,
+)
 from weft.codec.read import optional
+from weft.codec.reports import read_schema_format, report_tier
 from weft.model import Format, JsonObject, Params, Reasoning, Request, ToolChoice
 
 from .wire import PROTOCOL
@@ -28,7 +34,7 @@ REMEMBERED = ("", "absent")
 FORMAT_NAME = "response"
 """The name of a schema that came without one: the vendor demands some name."""
 
-LIMITS = Limits(tokens=16, user=64, unthinking=True)
+LIMITS = Limits(tokens=16, user=64, sampling_if_reasoning_off=True)
 """What the vendor says to less: "Expected a value >= 16"; for the user, as in Chat."""
 
 

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 from weft.codec.base import Encoded, Locate, Losses, members
 from weft.codec.errors import failed, not_an_answer
-from weft.codec.fields import report_answer, report_ext
 from weft.codec.lenient import (
     arguments_text,
     made_call_id,
@@ -19,6 +18,7 @@ from weft.codec.lenient import (
     with_type,
 )
 from weft.codec.read import at, objects
+from weft.codec.reports import report_answer, report_ext
 from weft.model import (
     ApiError,
     Audio,

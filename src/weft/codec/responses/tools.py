@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.codec.base import Losses
-from weft.codec.fields import tool_losses
 from weft.codec.read import at, object_of, objects, optional, text_of
+from weft.codec.reports import tool_losses
 from weft.codec.tools import format_of, grammar_of, is_offered, schema_of, with_properties
 from weft.codec.web_search import is_search, search_members
 from weft.model import JsonObject, Tool

@@ -3,9 +3,9 @@
 from typing import Any
 
 from weft.codec.base import Losses, members
-from weft.codec.fields import report_stop
 from weft.codec.lenient import count_of
 from weft.codec.refusals import declined
+from weft.codec.reports import report_stop
 from weft.model import JsonObject, Stop, StopKind, Usage
 
 from .wire import INCOMPLETE, INCOMPLETE_WORDS, POLICIES, PROTOCOL

@@ -1,0 +1,301 @@
+"""Reports of what a target cannot express: parameters, vendor members, tools, stop reasons."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from weft.errors import Refused
+from weft.model import (
+    Ext,
+    Format,
+    JsonObject,
+    Level,
+    Place,
+    Request,
+    Stop,
+    StopKind,
+    Tool,
+    ToolCall,
+)
+
+from .base import Losses, members
+from .read import optional
+
+DEFAULTS: dict[str, Any] = {
+    "background": False,
+    "frequency_penalty": 0,
+    "include": ["reasoning.encrypted_content"],
+    "logprobs": False,
+    "modalities": ["text"],
+    "n": 1,
+    "presence_penalty": 0,
+    "stream_options.include_usage": True,
+    "top_logprobs": 0,
+    "truncation": "disabled",
+    "verbosity": "medium",
+}
+"""Defaults of every target: leaving one out is a loss of form only."""
+
+BOOKKEEPING = frozenset({"prompt_cache_key", "prompt_cache_retention", "store"})
+"""How a vendor stores and caches a request. Answers do not depend on it. Codex sends these
+members with every request."""
+
+FORM_MEMBERS = frozenset(
+    {
+        "avgLogprobs",
+        "caller",
+        "created",
+        "envelope",
+        "id",
+        "index",
+        "item",
+        "logprobs",
+        "obfuscation",
+        "object",
+        "phase",
+        "role",
+        "source",
+        "status",
+        "system_fingerprint",
+        "type",
+    }
+)
+"""Vendor members without a meaning for the model or the user."""
+
+MISSING_CONTEXT = frozenset(
+    {"cachedContent", "conversation", "item_reference", "previous_response_id", "prompt"}
+)
+"""Members and item types that refer to context which only the vendor stores."""
+
+
+def read_schema_format(fields: JsonObject) -> Format:
+    """A JSON schema format, as both of OpenAI's protocols write it."""
+    return Format(
+        "schema",
+        members(fields.get("schema")),
+        optional(fields, "name", str),
+        optional(fields, "description", str),
+        optional(fields, "strict", bool),
+    )
+
+
+def refuse_missing_context(request: Request) -> None:
+    """Raise `Refused` where a part of the conversation is not in the body itself."""
+    for path, value in request.rest.items():
+        kind = (members(value) or {}).get("type")
+        name = kind if isinstance(kind, str) and kind in MISSING_CONTEXT else path
+        if name in MISSING_CONTEXT and value is not None:
+            raise Refused(
+                f"{name} stands for context that only its own vendor has, so it cannot be"
+                " translated: send the whole conversation",
+                param=path,
+            )
+
+
+def report_params(request: Request, supported: frozenset[str], losses: Losses) -> None:
+    """Report every parameter that the caller set and the target does not support.
+
+    Raises `Refused` where a part of the conversation itself is missing.
+    """
+    refuse_missing_context(request)
+    for key in request.params.__struct_fields__:
+        value = getattr(request.params, key)
+        if value is not None and value != {} and key not in supported:
+            losses.param(key, "param_dropped", key, _level(key, value))
+    _report_null_members(request, supported, losses)
+    for path, value in request.rest.items():
+        if value is None:
+            losses.add(path, "form_changed", path)
+            continue
+        losses.add(path, "member_dropped", path, _level(path, value))
+
+
+def _level(name: str, value: Any) -> Level:
+    """The level of a lost member: `meaning` if the answer could depend on it."""
+    usual = name in DEFAULTS and value == DEFAULTS[name]
+    return "form" if usual or name in BOOKKEEPING or value in ([], {}, (), "") else "meaning"
+
+
+def report_tier(tier: str | None, losses: Losses) -> None:
+    """Report a service tier that the target does not have."""
+    if tier is not None:
+        losses.param("service_tier", "service_tier_dropped", tier)
+
+
+def report_stop(
+    stop: Stop | None, words: frozenset[StopKind], losses: Losses, written: str = ""
+) -> None:
+    """Report a stop reason that the target does not have, and its details.
+
+    `written` is the detail that the target can express.
+    """
+    if stop is None:
+        return
+    if stop.raw == "":
+        losses.add(("stop",), "stop_reason_added")
+    for part in ("sequence", "details"):
+        if part != written and getattr(stop, part) is not None:
+            losses.add(("stop", part), "stop_detail_dropped", part)
+    if stop.kind not in words:
+        losses.add(
+            ("stop",),
+            "stop_reason_changed",
+            stop.raw or stop.kind,
+            "form" if stop.kind == "sequence" and not stop.sequence else "meaning",
+        )
+
+
+NULL, EMPTY = "null", "empty"
+
+
+def _report_null_members(request: Request, supported: frozenset[str], losses: Losses) -> None:
+    """Report members that are null or empty objects: other protocols leave them out."""
+    for fields in request.raw.values():
+        for path, word in sorted(_null_paths(fields)):
+            kept = word == EMPTY and path in supported and getattr(request.params, path, None) == {}
+            if path not in request.rest and not kept:
+                losses.add(path, "null_member_dropped", path)
+    for number, tool in enumerate(request.tools):
+        for fields in (tool.raw or {}).values():
+            for path, _ in _null_paths(fields):
+                whole = losses.path(("tools", number))
+                if len(fields) == 1:  # one member of an entry, by which the tool is named itself
+                    whole = whole.removesuffix(f".{next(iter(fields))}")
+                losses.add(f"{whole}.{path}", "null_member_dropped", path)
+
+
+def _null_paths(fields: JsonObject, path: str = "") -> Iterator[tuple[str, str]]:
+    """The paths of null and empty members, outside of the caller's own data."""
+    for key, value in fields.items():
+        inner = members(value)
+        if value is None:
+            yield path + key, NULL
+        elif inner == {} and key not in SCHEMAS:
+            yield path + key, EMPTY
+        elif inner is not None and key not in CALLERS:
+            yield from _null_paths(inner, f"{path}{key}.")
+
+
+SCHEMAS = frozenset(
+    {
+        "input_schema",
+        "parameters",
+        "parametersJsonSchema",
+        "parameters_json_schema",
+        "responseJsonSchema",
+        "responseSchema",
+        "response_json_schema",
+        "schema",
+    }
+)
+CALLERS = SCHEMAS | {"@form", "metadata"}
+"""Members that contain the caller's own data."""
+
+
+def report_ext(ext: Ext, protocol: str, place: Place, losses: Losses) -> None:
+    """Report the vendor members of all protocols but this one."""
+    for name, fields in ext.items():
+        if name == protocol:
+            continue
+        path = losses.path(place)
+        item = members(fields.get("item"))
+        if item is None:
+            name = fields.get("item")
+            if isinstance(name, str) and path.endswith(f".{name}"):  # its members stand beside it
+                path = path.removesuffix(f".{name}")
+            _report_members(fields, path, losses)
+            continue
+        # A border: the members are those of the item around the parts.
+        inner = {key: value for key, value in fields.items() if key != "item"}
+        _report_members(inner, path, losses)
+        outer = {key: value for key, value in item.items() if key != "content"}
+        _report_members(outer, path.partition(".content")[0], losses)
+
+
+def report_call(call: ToolCall, place: Place, losses: Losses, *, custom: bool = True) -> None:
+    """Report what a flat name and, unless `custom` is known, an object say of an answer's call."""
+    if call.namespace is not None:
+        losses.add(place, "namespace_flattened", call.namespace)
+    if call.custom and not custom:
+        losses.add(place, "custom_call_as_function")
+
+
+def report_answer(ext: Ext, protocol: str, losses: Losses) -> None:
+    """Report the members around an answer that every other protocol than this one said."""
+    for name, fields in ext.items():
+        if name == protocol:
+            continue
+        for key, value in fields.items():
+            form = key.rpartition(".")[2] in FORM_MEMBERS or value in (None, "", [], {})
+            losses.add(
+                ("member", key),
+                "member_dropped",
+                key,
+                "form" if form else "meaning",
+            )
+
+
+def _report_members(fields: JsonObject, path: str, losses: Losses) -> None:
+    for key, value in fields.items():
+        form = key in FORM_MEMBERS or value in (None, "", [], {})
+        losses.add(
+            path if (key, type(value)) in NOTES else f"{path}.{key}" if path else key,
+            "member_dropped",
+            key,
+            "form" if form else "meaning",
+        )
+
+
+NOTES = frozenset({("id", type(None)), ("id", list), ("item", str), ("reasoning_details", list)})
+"""What a decoder notes about the block itself: no wire has written it as a member of it."""
+
+
+def tool_losses(tool: Tool, number: int, losses: Losses) -> None:
+    """Report the members of a tool's definition that the shared meaning does not hold."""
+    path = losses.path(("tools", number))
+    for fields in (tool.raw or {}).values():
+        inner = members(fields.get("function")) or {}
+        found = [f"{path}.{key}" for key in fields if key not in TOOL_MEMBERS]
+        for kind in NESTED:
+            nested = members(fields.get(kind)) or {}
+            found += [f"{path}.{kind}.{key}" for key in nested if key not in TOOL_MEMBERS]
+        for place in found:
+            f"the member {place.rpartition('.')[2]!r} of the tool {tool.name!r}"
+            losses.add(
+                place, "tool_member_dropped", f"{place.rpartition('.')[2]} of the tool {tool.name}"
+            )
+        if inner and "type" not in fields:
+            losses.add(f"{path}.type", "default_added", "type: function")
+
+
+def schema_path(tool: Tool, number: int, losses: Losses) -> str:
+    """Where the caller wrote the schema of a tool."""
+    path = losses.path(("tools", number))
+    for fields in (tool.raw or {}).values():
+        inner = members(fields.get("function"))
+        step = f"{path}.function" if inner is not None else path
+        for key in SCHEMA_MEMBERS:
+            if key in (inner or fields):
+                return f"{step}.{key}"
+    return path
+
+
+SCHEMA_MEMBERS = ("input_schema", "parameters", "parametersJsonSchema", "parameters_json_schema")
+
+
+NESTED = ("function", "custom")
+"""Members under which a wire puts all others of a tool, by its kind."""
+
+TOOL_MEMBERS = frozenset(
+    {
+        *NESTED,
+        "type",
+        "name",
+        "description",
+        "input_schema",
+        "parameters",
+        "parametersJsonSchema",
+        "parameters_json_schema",
+        "strict",
+        "format",
+    }
+)
