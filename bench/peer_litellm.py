@@ -47,7 +47,7 @@ class Wire(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         request.read()
-        self.ready = time.perf_counter()
+        self.ready = time.process_time()
         raise httpx.ConnectError("sent nowhere", request=request)
 
 
@@ -81,10 +81,10 @@ def send_messages(wire: Wire):
 def time_transformation(transform, body: bytes) -> float:
     best = float("inf")
     for _ in range(ROUNDS):
-        start = time.perf_counter()
+        start = time.process_time()
         done = transform(orjson.loads(body))
         orjson.dumps(done, default=plain, option=orjson.OPT_NON_STR_KEYS)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.process_time() - start)
     return best
 
 
@@ -92,7 +92,7 @@ def time_road(send, wire: Wire, body: bytes) -> float:
     best = float("inf")
     for _ in range(ROUNDS):
         wire.ready = 0.0
-        start = time.perf_counter()
+        start = time.process_time()
         try:
             send(orjson.loads(body))
         except Exception as error:  # whatever LiteLLM makes of a wire that leads nowhere

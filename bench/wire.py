@@ -1,10 +1,14 @@
-"""What translation costs, beside the floor of reading and writing the same JSON.
+"""What translation costs, as a multiple of the floor: reading and writing the same JSON.
 
     python bench/wire.py            the figures
     python bench/wire.py --peer     beside LiteLLM's transformation, in an environment of its own
 
-Ratios are taken inside one run, floor and translation in turns, and the smallest of many rounds
-is kept: on a shared machine only the best case repeats.
+The first table is the real workload: a Claude Code request of 400 messages (`claude_code.py`), to
+and from every protocol, and back with its sidecar. The second is a plain conversation: only text,
+calls and results.
+
+Floor and translation take turns inside one run, and the smallest CPU time of many rounds counts: on
+a shared machine only the best case repeats.
 """
 
 import argparse
@@ -18,17 +22,24 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from claude_code import claude_code_body
 
 import weft
 
 ROUNDS = 60
 PEER_ROUNDS = 3
 HERE = Path(__file__).parent
+PROTOCOLS = ("anthropic", "openai-chat", "openai-responses", "gemini")
+BARS = {"openai-chat": 5, "openai-responses": 6, "gemini": 6}
+"""At most this many times the floor, for Claude Code requests to and from Anthropic."""
+
+PLAIN_BAR = 2.5
+RESTORE_BAR = 10
 
 
 def conversation(messages: int = 400) -> dict[str, Any]:
     """A tool conversation of Anthropic's, about 500 bytes a message."""
-    said: list[dict[str, Any]] = []
+    sent: list[dict[str, Any]] = []
     for turn in range(messages // 4):
         call = {
             "type": "tool_use",
@@ -41,7 +52,7 @@ def conversation(messages: int = 400) -> dict[str, Any]:
             "tool_use_id": f"toolu_{turn:04d}",
             "content": "def f(x):\n    return x\n" * 30,
         }
-        said += [
+        sent += [
             {"role": "user", "content": f"look at file {turn} and tell me what it does " * 10},
             {
                 "role": "assistant",
@@ -50,84 +61,91 @@ def conversation(messages: int = 400) -> dict[str, Any]:
             {"role": "user", "content": [result]},
             {"role": "assistant", "content": "The file defines a function. " * 12},
         ]
-    return {"model": "claude-sonnet-4-5", "max_tokens": 1000, "messages": said}
+    return {"model": "claude-sonnet-4-5", "max_tokens": 1000, "messages": sent}
 
 
 def best(*tasks: Callable[[], Any], rounds: int = ROUNDS) -> list[float]:
-    """The smallest time of each task in seconds, taken in turns."""
+    """The smallest CPU time of each task in seconds, taken in turns."""
     times = [float("inf")] * len(tasks)
     for _ in range(rounds):
         for number, task in enumerate(tasks):
-            start = time.perf_counter()
+            start = time.process_time()
             task()
-            times[number] = min(times[number], time.perf_counter() - start)
+            times[number] = min(times[number], time.process_time() - start)
     return times
 
 
-def bodies() -> dict[str, bytes]:
-    """The same conversation on each wire."""
-    first = orjson.dumps(conversation())
-    return {"anthropic": first} | {
-        name: weft.translate(first, "anthropic", name).body
-        for name in ("openai-chat", "openai-responses", "gemini")
+def on_each_wire(body: dict[str, Any]) -> dict[str, bytes]:
+    """The same conversation in each protocol."""
+    first = orjson.dumps(body)
+    return {
+        name: first if name == "anthropic" else weft.translate(first, "anthropic", name).body
+        for name in PROTOCOLS
     }
 
 
-def measure_requests() -> None:
-    wires = bodies()
-    print(f"a 400-message conversation, {len(wires['anthropic']):,} bytes, bytes to bytes")
+def compare(body: bytes, task: Callable[[], Any], label: str, bar: float | None) -> None:
+    """Print the time of a task beside the floor of this body."""
+    floor, ours = best(lambda: orjson.dumps(orjson.loads(body)), task)
+    limit = "" if bar is None else f" (at most {bar:g}x)"
+    print(f"  {label:<36}{ours * 1e3:7.2f} ms  {ours / floor:5.1f}x floor{limit}")
+
+
+def measure_claude_code() -> None:
+    body = claude_code_body()
+    wires, model = on_each_wire(body), body["model"]
+    print(
+        f"a Claude Code request: {len(body['messages'])} messages, "
+        f"{len(wires['anthropic']):,} bytes, bytes to bytes"
+    )
+    pairs = [("anthropic", name) for name in BARS] + [(name, "anthropic") for name in BARS]
+    pairs += [(a, b) for a in PROTOCOLS for b in PROTOCOLS if (a, b) not in pairs]
+    for source, target in pairs:
+        bars = [BARS[name] for name in (source, target) if name in BARS]
+        compare(
+            wires[source],
+            lambda source=source, target=target: weft.translate(
+                wires[source], source, target, model=model
+            ),
+            f"{source} -> {target}",
+            max(bars) if "anthropic" in (source, target) and bars else None,
+        )
+    for name in BARS:
+        sent = weft.translate(wires["anthropic"], "anthropic", name)
+        sidecar = sent.sidecar
+
+        def restore(name: str = name, data: bytes = sent.body, sidecar: Any = sidecar) -> bytes:
+            return weft.translate(data, name, "anthropic", model=model, sidecar=sidecar).body
+
+        assert orjson.loads(restore()) == body
+        label = f"{name} -> anthropic, sidecar"
+        compare(wires["anthropic"], restore, label, RESTORE_BAR)
+
+
+def measure_plain() -> None:
+    wires = on_each_wire(conversation())
+    print(f"a plain conversation: 400 messages, {len(wires['anthropic']):,} bytes")
     for source, body in wires.items():
         for target in wires:
-            floor, ours = best(
-                lambda body=body: orjson.dumps(orjson.loads(body)),
+            compare(
+                body,
                 lambda body=body, source=source, target=target: weft.translate(
                     body, source, target, model="claude-sonnet-4-5"
                 ),
+                f"{source} -> {target}",
+                PLAIN_BAR if {source, target} == {"anthropic", "openai-chat"} else None,
             )
-            print(f"  {source:>17} -> {target:<17}{ours * 1e3:7.2f} ms  {ours / floor:5.1f}x floor")
-
-
-def with_image(body: bytes) -> bytes:
-    """The conversation, no longer calm: its last message, read last, shows a picture."""
-    data = orjson.loads(body)
-    source = {"type": "url", "url": "https://example.com/a.png"}
-    url = {"url": "https://example.com/a.png"}
-    shown = (
-        {"type": "image_url", "image_url": url}
-        if any(message["role"] == "tool" for message in data["messages"])
-        else {"type": "image", "source": source}
-    )
-    data["messages"].append({"role": "user", "content": [{"type": "text", "text": "so"}, shown]})
-    return orjson.dumps(data)
-
-
-def measure_tables() -> None:
-    """What the codecs' tables take, where a conversation cannot be carried over whole."""
-    wires = bodies()
-    for source, target in (("anthropic", "openai-chat"), ("openai-chat", "anthropic")):
-        body = with_image(wires[source])
-        floor, ours = best(
-            lambda body=body: orjson.dumps(orjson.loads(body)),
-            lambda body=body, source=source, target=target: weft.translate(body, source, target),
-        )
-        print(
-            f"the same with a picture at its end, {source} -> {target}: {ours * 1e3:.2f} ms, "
-            f"{ours / floor:.1f}x floor"
-        )
 
 
 def measure_growth() -> None:
-    short, long = (orjson.dumps(conversation(n)) for n in (200, 2000))
-    for what, fewer, more in (
-        ("", short, long),
-        (" with a picture", with_image(short), with_image(long)),
-    ):
+    for what, make in (("plain", conversation), ("Claude Code", claude_code_body)):
+        short, long = (orjson.dumps(make(count)) for count in (200, 2000))
         small, large = best(
-            lambda fewer=fewer: weft.translate(fewer, "anthropic", "openai-chat"),
-            lambda more=more: weft.translate(more, "anthropic", "openai-chat"),
+            lambda short=short: weft.translate(short, "anthropic", "openai-chat"),
+            lambda long=long: weft.translate(long, "anthropic", "openai-chat"),
             rounds=20,
         )
-        print(f"ten times the messages{what}: {large / small:.1f}x the time (at most 11)")
+        print(f"ten times the messages, {what}: {large / small:.1f}x the time (at most 11)")
 
 
 def measure_deltas() -> None:
@@ -172,7 +190,7 @@ def measure_peer() -> None:
         subprocess.run(
             [str(python), "-m", "pip", "install", "-q", "litellm", "mcp", "orjson"], check=True
         )
-    wires = bodies()
+    wires = on_each_wire(conversation())
     for source, target in (("openai-chat", "anthropic"), ("anthropic", "openai-chat")):
         ours = alone = road = float("inf")
         for _ in range(PEER_ROUNDS):  # in turns, so that a busy neighbour slows both
@@ -198,8 +216,8 @@ def main() -> None:
     parser.add_argument("--peer", action="store_true")
     args = parser.parse_args()
     gc.freeze()
-    measure_requests()
-    measure_tables()
+    measure_claude_code()
+    measure_plain()
     measure_growth()
     measure_deltas()
     if args.peer:

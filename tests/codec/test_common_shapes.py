@@ -195,6 +195,7 @@ ITEMS = [
     {"role": "user", "content": "hi"},
     {"role": "user", "content": [{"type": "input_text", "text": "hi"}]},
     {"role": "developer", "content": [{"type": "input_text", "text": "be brief"}]},
+    {"role": "assistant", "content": "yes"},
     {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"},
     {"type": "function_call_output", "call_id": "call_1", "output": "done"},
     {

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from weft.catalog import Model
 from weft.model import (
+    LOSS_CODES,
     ApiError,
     ErrorKind,
     Event,
@@ -27,7 +28,6 @@ from weft.model import (
     Response,
     Thinking,
     is_system,
-    make_loss,
 )
 
 if TYPE_CHECKING:
@@ -95,8 +95,11 @@ class Losses:
         self, at: Place | str, code: str, detail: object = "", level: Level | None = None
     ) -> None:
         """Report one loss; `at` is a place of the model, or a finished path."""
-        path = at if isinstance(at, str) else self.path(at)
-        self.items.append(make_loss(code, path, detail, level))
+        path = at if type(at) is str else self.locate(cast(Place, at))
+        # `make_loss` written out: a long conversation reports hundreds of losses.
+        entry = LOSS_CODES[code]
+        text = detail if type(detail) is str else str(detail)
+        self.items.append(Loss(code, entry.kind, path, text, level or entry.level))
 
     def param(self, name: str, code: str, detail: object = "", level: Level | None = None) -> None:
         """Report a loss about a parameter, by its name in the model (`reasoning.effort`)."""

@@ -1,11 +1,11 @@
-"""Put answers back as the model gave them, in the place of what a client echoes.
+"""Replace a client's echo of an answer by the answer as the model gave it.
 
 Every client echoes the text of an answer, and its calls by id, name and arguments. The stored
-answer has more: thinking, signatures, a vendor's own members. A protocol without turns may split
-one answer into several assistant messages; together they are one echo.
+answer has more: thinking, signatures, vendor members. A protocol without turns may split one answer
+into several assistant messages; together they are one echo.
 
-- `replace_answers` takes the answers by their place in the request (the gateway finds them).
-- `restore_echoes` finds them by their content, in order (the sidecar does not know places).
+- `replace_answers` takes the answers by their place in the request (the gateway knows it).
+- `restore_echoes` finds them by content, in order (the sidecar does not know places).
 
 Loss paths still refer to the list that the caller sent. A cache mark stays with the text or call
 that it was set on, and never moves to thinking:
@@ -35,17 +35,17 @@ from weft.model import (
 
 
 class OriginalPlace(Struct, frozen=True, gc=False):
-    """Where a message stood in the caller's list; `blocks` are the places of the blocks of one that
-    is put back, or its message's where the client never saw the block."""
+    """The place of a message in the caller's list. `blocks` are the places of the blocks of a
+    restored answer; a block that the client never saw has the place of its message."""
 
     number: int
     blocks: list[Place] | None = None
 
 
 class AnswerIndex:
-    """Answers by what is echoed of them, oldest first; `None` is one whose echo says it all.
+    """Stored answers by the key of their echo, oldest first; `None` needs no restoring.
 
-    `again` is whether the last of those that read alike serves for every further echo.
+    With `again`, the last answer with a key is used for every further echo with that key.
     """
 
     def __init__(self, *, again: bool = False) -> None:
@@ -54,17 +54,17 @@ class AnswerIndex:
         self._again = again
 
     def add(self, key: str, answer: Message | None, blocks: int) -> None:
-        """Keep an answer of so many blocks; its echo may tell a refusal in one more."""
+        """Add an answer with this many blocks; its echo may have one more, for a refusal."""
         self._answers.setdefault(key, deque()).append(answer)
         self._longest = max(self._longest, blocks + 1)
 
-    def take(self, given: Sequence[Message], start: int) -> tuple[Message | None, int]:
-        """The answer that the messages from here on echo, and how many they are."""
-        end, furthest = start, min(len(given), start + self._longest)
-        while end < furthest and given[end].role == "assistant":
+    def take(self, echoes: Sequence[Message], start: int) -> tuple[Message | None, int]:
+        """The answer that the next messages echo, and the number of these messages."""
+        end, furthest = start, min(len(echoes), start + self._longest)
+        while end < furthest and echoes[end].role == "assistant":
             end += 1
         for stop in range(end, start, -1):
-            blocks = [block for message in given[start:stop] for block in message.blocks]
+            blocks = [block for message in echoes[start:stop] for block in message.blocks]
             answers = self._answers.get(echo_key(blocks))
             if answers:
                 alone = self._again and len(answers) == 1
@@ -73,22 +73,22 @@ class AnswerIndex:
 
 
 def is_plain(answer: Message) -> bool:
-    """Whether an answer is nothing but words and calls."""
+    """Whether an answer has only text and calls, so that its echo is complete."""
     return all(
         type(block) in (Text, ToolCall) and getattr(block, "ext", None) is None
         for block in answer.blocks
     )
 
 
-def restore_echoes(echoed: Request, kept: AnswerIndex) -> Request:
-    """The request with every echo of a kept answer replaced by the answer."""
-    given = echoed.messages
+def restore_echoes(echoed: Request, index: AnswerIndex) -> Request:
+    """The request with every echo of a stored answer replaced by the answer."""
+    echoes = echoed.messages
     messages: list[Message] = []
     before: list[OriginalPlace] = []
     start = 0
-    while start < len(given):
-        answer, count = kept.take(given, start)
-        echo = given[start : start + count]
+    while start < len(echoes):
+        answer, count = index.take(echoes, start)
+        echo = echoes[start : start + count]
         if answer is not None:
             messages.append(answer)
             before.append(OriginalPlace(start, _places_before(answer, echo, start)))
@@ -96,7 +96,7 @@ def restore_echoes(echoed: Request, kept: AnswerIndex) -> Request:
             messages += echo
             before += [OriginalPlace(start + at) for at in range(count)]
         start += count
-    moved = any(stood.blocks is not None for stood in before)
+    moved = any(original.blocks is not None for original in before)
     return _move(echoed, messages, before) if moved else echoed
 
 
@@ -105,32 +105,32 @@ def replace_answers(echoed: Request, answers: Mapping[tuple[int, int], Message])
 
     A key is where an echo begins and ends in the list of messages.
     """
-    given = echoed.messages
+    echoes = echoed.messages
     stops = dict(answers.keys())
     messages: list[Message] = []
     before: list[OriginalPlace] = []
     start = 0
-    while start < len(given):
+    while start < len(echoes):
         stop = stops.get(start)
         if stop is None:
-            messages.append(given[start])
+            messages.append(echoes[start])
             before.append(OriginalPlace(start))
             start += 1
             continue
         answer = answers[start, stop]
         messages.append(answer)
-        before.append(OriginalPlace(start, _places_before(answer, given[start:stop], start)))
+        before.append(OriginalPlace(start, _places_before(answer, echoes[start:stop], start)))
         start = stop
     return _move(echoed, messages, before) if answers else echoed
 
 
 def echo_key(blocks: Sequence[Block]) -> str:
-    """A digest of what every client echoes: the words, and the calls by id, name and meaning."""
-    said: list[Any] = ["".join(texts(blocks))]
+    """A digest of what every client echoes: the text, and the calls by id, name and arguments."""
+    echo: list[Any] = ["".join(texts(blocks))]
     for block in blocks:
         if isinstance(block, ToolCall):
-            said.append([block.id, block.name, canonical_arguments(block.arguments)])
-    return digest(said)
+            echo.append([block.id, block.name, canonical_arguments(block.arguments)])
+    return digest(echo)
 
 
 def digest(value: Any) -> str:
@@ -161,15 +161,15 @@ def _places_before(answer: Message, echo: Sequence[Message], start: int) -> list
 
 
 def _move(echoed: Request, messages: Sequence[Message], before: Sequence[OriginalPlace]) -> Request:
-    """The request with these messages, its marks and its paths still where the caller put them."""
+    """The request with these messages; its marks and paths still follow the caller's list."""
 
     def place_before(place: Place) -> Place:
         match place:
             case (int(number), *steps) if number < len(before):
-                stood = before[number]
-                if stood.blocks is None or not steps or not isinstance(steps[0], int):
-                    return (stood.number, *steps)
-                at = stood.blocks[steps[0]]
+                original = before[number]
+                if original.blocks is None or not steps or not isinstance(steps[0], int):
+                    return (original.number, *steps)
+                at = original.blocks[steps[0]]
                 return (*at, *steps[1:]) if len(at) > 1 else at
             case _:
                 return place
@@ -183,14 +183,14 @@ def _move(echoed: Request, messages: Sequence[Message], before: Sequence[Origina
 
 
 def _move_marks(echoed: Request, before: Sequence[OriginalPlace]) -> dict[Place, Any]:
-    """The marks at their new places; what the client saw of an answer and its maker said otherwise
-    leaves its mark to the last block that both have."""
+    """The marks at their new places. A mark on a block that the answer does not have moves to the
+    last block that both have."""
     now: dict[Place, Place] = {}
-    for number, stood in enumerate(before):
-        if stood.blocks is None:
-            now[stood.number,] = (number,)
+    for number, original in enumerate(before):
+        if original.blocks is None:
+            now[original.number,] = (number,)
             continue
-        for at, place in enumerate(stood.blocks):
+        for at, place in enumerate(original.blocks):
             if len(place) > 1:
                 now[place] = now[place[0], "last"] = (number, at)
     marks: dict[Place, Any] = {}

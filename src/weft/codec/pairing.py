@@ -1,4 +1,7 @@
-"""Calls and their results, side by side: no vendor takes them any other way."""
+"""Turns on their way to a protocol, with every tool result directly after its call.
+
+No vendor accepts calls and results in any other order.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -23,8 +26,8 @@ from .call_ids import unique_call_ids
 class Turn(Struct, gc=False):
     """One message to write: its own blocks, until something is changed.
 
-    `places` is worked out when it is asked for: in a calm conversation nobody asks, because nothing
-    moved and nothing was lost.
+    `moved` has the places of the blocks once they differ from the message's own order. It is `None`
+    for most turns, which saves making a list for each.
     """
 
     role: str
@@ -35,16 +38,16 @@ class Turn(Struct, gc=False):
 
     @property
     def at(self) -> Place:
-        """Where the message stood."""
+        """The place of the message in the request."""
         return (self.number,)
 
     def place_of(self, at: int) -> Place:
-        """Where a block stood in the request."""
+        """The place of one block in the request."""
         return (self.number, at) if self.moved is None else self.moved[at]
 
     @property
     def places(self) -> list[Place]:
-        """Where each block stood in the request."""
+        """The places of all blocks in the request."""
         if self.moved is None:
             self.moved = [(self.number, at) for at in range(len(self.blocks))]
         return self.moved
@@ -54,12 +57,12 @@ class Turn(Struct, gc=False):
         self.moved = places
 
     def keep(self, items: list[tuple[Any, Place]]) -> None:
-        """Hold just these blocks from now on."""
+        """Replace the blocks by these."""
         self.blocks = [block for block, _ in items]
         self.moved = [place for _, place in items]
 
     def insert(self, at: int, items: Sequence[tuple[Any, Place]]) -> None:
-        """Take these blocks in before the one that stands there."""
+        """Insert these blocks before this position."""
         if not isinstance(self.blocks, list):
             self.blocks = list(self.blocks)
         self.places[at:at] = [place for _, place in items]
@@ -67,20 +70,20 @@ class Turn(Struct, gc=False):
 
 
 def turn_of(number: int, message: Message) -> Turn:
-    """The turn of a message that stands at this place of the list."""
+    """The turn of a message with this number in the list."""
     return Turn(message.role, message, message.blocks, number)
 
 
-Sift = Callable[[ToolResult, Place], Sequence[tuple[Block, Place]]]
-"""The parts of a result that can be said where it goes; the others are reported."""
+ResultParts = Callable[[ToolResult, Place], Sequence[tuple[Block, Place]]]
+"""Returns the parts of a result that the target supports, and reports the others."""
 
 NO_RESULT = "no result was recorded for this call"
 
 
 def pair_messages(messages: Sequence[Message]) -> list[tuple[int, Message]]:
-    """The messages with every result behind its call, each with the number it had in the list.
+    """The messages with every result after its call, each with its number in the original list.
 
-    Calls that go by one id are told apart.
+    Calls with the same id get ids of their own.
     """
     pairing = Pairing(Losses(None))
     for number, message in enumerate(unique_call_ids(messages, pairing.losses)):
@@ -105,13 +108,17 @@ def _message_of(turn: Turn) -> Message:
 
 
 class Pairing:
-    """Puts results behind their calls. `waiting` are the calls that have none yet, `group` the turn
-    of the results so far: so many of them stand first in it. `inline` is whether a system message
-    is among the turns. `supported_result_parts` looks at what a result holds that becomes text."""
+    """Collects turns and moves results directly after their calls.
 
-    def __init__(self, losses: Losses, supported_result_parts: Sift | None = None) -> None:
+    `waiting` has the calls without a result, by id. `group` is the turn that collects the results
+    of the last calls; its first `results` blocks are results. `deferred` are system messages that
+    wait for the results. `inline` is whether any system message is among the turns.
+    `result_parts` filters a result that becomes text.
+    """
+
+    def __init__(self, losses: Losses, result_parts: ResultParts | None = None) -> None:
         self.losses = losses
-        self.supported_result_parts = supported_result_parts
+        self.result_parts = result_parts
         self.turns: list[Turn] = []
         self.waiting: dict[str, Place] = {}
         self.group: Turn | None = None
@@ -209,7 +216,7 @@ class Pairing:
         return True
 
     def settle(self) -> None:
-        """Answer what still waits, and let go of what was held back."""
+        """Add an error result for each call that still waits, and release deferred messages."""
         if not self.waiting and not self.deferred:
             self.group = None
             return
@@ -237,8 +244,8 @@ class Pairing:
     def _as_text(self, block: ToolResult, place: Place, code: str) -> list[tuple[Block, Place]]:
         self.losses.add(place, code)
         parts: Sequence[Block] = block.content
-        if self.supported_result_parts is not None:
-            parts = [part for part, _ in self.supported_result_parts(block, place)]
+        if self.result_parts is not None:
+            parts = [part for part, _ in self.result_parts(block, place)]
         words = "\n".join(texts(parts))
         media = [(part, place) for part in parts if not isinstance(part, Text)]
         return [(Text(f"[result of {block.call_id}]\n{words}"), place), *media]

@@ -1,24 +1,25 @@
-"""A list of messages made legal for its target.
+"""Make a list of messages valid for its target.
 
-Each wire states in `Rules` what it demands; `arrange` gives the turns to write, in order, with the
-place that every block came from. Each rule, and whose it is:
+Each protocol states its demands in `Rules`. `arrange` returns the turns to write, in order, with
+the place where each block stood. The rules, and who demands them:
 
-- The leading system run leaves the list: Anthropic refuses an inline system at position 0.
-- A later system message stays where the model and its neighbours allow it, else it speaks as
-  `user`: https://platform.claude.com/docs/en/build-with-claude/mid-conversation-system
-- Nothing stands between a call and its results: all vendors pair them by adjacency.
-- Results come first in their turn, those of parallel calls together: Anthropic, Gemini.
-- A call without a result gets one that says so, a result without a call becomes text: an unpaired
-  id is a 400 everywhere.
+- Leading system messages leave the list: Anthropic refuses an inline system message at position 0.
+- A later system message stays if the model and its neighbours allow it, else it becomes a `user`
+  message: https://platform.claude.com/docs/en/build-with-claude/mid-conversation-system
+- Nothing comes between a call and its results: all vendors pair them by adjacency.
+- Results come first in their turn, and results of parallel calls together: Anthropic, Gemini.
+- A call without a result gets an error result, and a result without a call becomes text: all
+  vendors refuse an unpaired id.
 - Empty text is not sent: Anthropic says "text content blocks must be non-empty".
-- The list does not begin, and for some models not end, with the assistant: Anthropic. What he has
-  begun there ends in a word: "final assistant content cannot end with trailing whitespace".
-- What only its maker can read stays behind: signatures, file ids, foreign blocks; and so does the
-  line that Claude Code puts first for billing: it differs in every request, so no prefix that it
-  stands in is ever found in a cache (https://github.com/anthropics/claude-code/issues/68900).
+- The list does not begin with the assistant, and for some models does not end with it: Anthropic.
+  A prefill may not end in white space: "final assistant content cannot end with trailing
+  whitespace" (https://github.com/anomalyco/opencode/issues/1295).
+- Signatures, file ids and blocks of another vendor are dropped. So is the billing line that Claude
+  Code puts first: it differs in every request, so no prefix with it is ever found in a cache
+  (https://github.com/anthropics/claude-code/issues/68900).
 
-A body that goes back to the protocol it came from is not touched: its vendor judges it. The one
-exception are system messages, by a policy or where the target's rules are enforced.
+A body that goes back to its own protocol stays as it is; its vendor judges it. The only exception
+are system messages, if a policy moves them or the target's rules are enforced.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -60,7 +61,7 @@ CONTINUED = "(continued)"
 def fix_first_and_last_turn(
     turns: list[Turn], model: Model, losses: Losses, *, user_first: bool, blank_end: bool
 ) -> None:
-    """Begin with the user and, where the model takes no prefill, do not end with the assistant."""
+    """Make the user speak first and, if the model accepts no prefill, last."""
     if user_first and turns and turns[0].role == "assistant":
         first = turns[0]
         losses.add(first.at, "turn_added", CONTINUED)
@@ -88,7 +89,7 @@ def _strip_trailing_space(turn: Turn, losses: Losses) -> None:
 
 
 def report_trailing_space(at: Place | str, losses: Losses) -> None:
-    """Report that what the assistant has begun goes without the blanks at its end."""
+    """Report that a prefill lost its trailing white space."""
     losses.add(at, "trailing_space_dropped")
 
 
@@ -100,9 +101,10 @@ def _filler(number: int) -> Turn:
 def refuse_empty_conversation(
     request: Request, turns: Sequence[Turn], lost: Sequence[Loss]
 ) -> None:
-    """Raise `Refused`, at the first thing that was lost, where nothing of what was said is left.
+    """Raise `Refused` if nothing of the conversation is left, at the first thing that was dropped.
 
-    A thread that is compiled is its owner's, who may look at any part of it: it is not refused.
+    Vendors refuse an empty list, and a model asked about nothing gives no useful answer. A compiled
+    thread is not refused: its owner may look at any part of it.
     """
     if request.wire is None or any(_says(turn) for turn in turns):
         return
@@ -117,39 +119,39 @@ def refuse_empty_conversation(
 
 
 def _says(turn: Turn) -> bool:
-    """Whether a turn holds a block that the caller wrote; what fills a place stands at none."""
+    """Whether a turn has a block from the caller; a filler has no block's place."""
     if turn.moved is None:
         return bool(turn.blocks)
     return any(len(place) > 1 for place in turn.moved)
 
 
 def opaque_to_text(block: Opaque) -> str | None:
-    """The words of a block, or `None` where it has none for others."""
+    """The text of a vendor's own block, if it has text that the model was meant to read."""
     read = READERS.get((block.protocol, str(block.raw.get("type"))))
     return read(block.raw) if read is not None else None
 
 
 def _search_result(raw: JsonObject) -> str | None:
     """https://platform.claude.com/docs/en/build-with-claude/search-results"""
-    said = _texts(raw)
+    text = _texts(raw)
     head = "\n".join(str(raw[key]) for key in ("title", "source") if raw.get(key))
-    return f"{head}\n\n{said}" if head and said else said or None
+    return f"{head}\n\n{text}" if head and text else text or None
 
 
 def _agent_message(raw: JsonObject) -> str | None:
-    """What one agent of Codex tells another: it speaks for nobody's user."""
-    said = _texts(raw)
+    """A message between two Codex agents; it must not look like the user's."""
+    text = _texts(raw)
     author, recipient = raw.get("author"), raw.get("recipient")
     head = f"[message of the agent {author!r} to {recipient!r}, not of the user]"
-    return f"{head}\n{said}" if said else None
+    return f"{head}\n{text}" if text else None
 
 
 def _texts(raw: JsonObject) -> str:
     content = raw.get("content")
     parts = cast("list[Any]", content) if isinstance(content, list) else []
     fields = [members(part) or {} for part in parts]
-    found = [part.get("text") or part.get("refusal") for part in fields]
-    return "\n".join(text for text in found if isinstance(text, str) and text)
+    texts = [part.get("text") or part.get("refusal") for part in fields]
+    return "\n".join(text for text in texts if isinstance(text, str) and text)
 
 
 READERS: dict[tuple[str, str], Callable[[JsonObject], str | None]] = {
@@ -159,11 +161,11 @@ READERS: dict[tuple[str, str], Callable[[JsonObject], str | None]] = {
 
 
 Check = Callable[[Any, Message, Request], str | None]
-"""Why a block cannot be said on a wire, or `None`."""
+"""The loss code of a block that a protocol does not support, or `None` if it does."""
 
 
 def block_name(block: Block, request: Request) -> str:
-    """The caller's own word for a block; ours where no wire wrote the request."""
+    """The block's name in the caller's protocol; our own name for a compiled thread."""
     if request.wire is None:
         return type(block).__name__.lower()
     return request.wire.part_name(block)
@@ -172,7 +174,7 @@ def block_name(block: Block, request: Request) -> str:
 def leave_out(
     block: Block, place: Place, code: str, request: Request, losses: Losses
 ) -> list[tuple[Block, Place]]:
-    """What is left of a block that cannot be said: its words, where it has any, or nothing."""
+    """What is left of an unsupported block: its text, if it has any, or nothing."""
     name = block_name(block, request)
     words = opaque_to_text(block) if isinstance(block, Opaque) else None
     if words is None:
@@ -198,7 +200,7 @@ def supported_result_parts(
     protocol: str,
     losses: Losses,
 ) -> list[tuple[Block, Place]]:
-    """The parts of a result that this wire can say; whatever else is reported."""
+    """The parts of a result that this protocol supports; the others are reported."""
     places: list[Place] = [(*place, number) for number in range(len(block.content))]
     if has_plain_texts(block):
         return list(zip(block.content, places, strict=True))
@@ -221,7 +223,7 @@ EMPTY = "(empty)"
 BILLING = "x-anthropic-billing-header:"
 
 SYSTEM_TEXT = Text | Checkpoint | Reminder
-"""What may stand in a system message; reminders and checkpoints are text on every wire."""
+"""What a system message may contain; reminders and checkpoints are text in every protocol."""
 
 WRONG_SIDE: dict[tuple[str, type], str] = {
     ("user", ToolCall): "block_on_wrong_side",
@@ -230,8 +232,13 @@ WRONG_SIDE: dict[tuple[str, type], str] = {
 
 
 class Rules(Struct, frozen=True):
-    """What a wire demands. `checks` are the block types that it cannot always say; `inline_lead` is
-    whether it can tell a system message that leads the list from one that stands before it."""
+    """What a protocol demands.
+
+    `checks` has the block types that it does not always support. `hoists` is whether leading system
+    messages go into a field before the list. `inline_lead` is whether it distinguishes that field
+    from a system message at the start of the list. `blank_end` is whether a prefill may end in
+    white space.
+    """
 
     protocol: str
     roles: frozenset[str]
@@ -246,7 +253,7 @@ class Rules(Struct, frozen=True):
 
 
 class Arranged(Struct, frozen=True):
-    """The leading system run (empty where the wire keeps it in the list), then the turns."""
+    """The leading system messages (empty if they stay in the list), and the turns."""
 
     system: list[Turn]
     turns: list[Turn]
@@ -260,9 +267,9 @@ def arrange(
     losses: Losses,
     enforce: bool = False,
 ) -> Arranged:
-    """The turns of a request as this wire wants them; every change is reported.
+    """The turns of a request as this protocol accepts them; every change is reported.
 
-    With `enforce`, the placement of system messages is judged in a body of this wire's own too.
+    With `enforce`, the rules for system messages apply to a body of this protocol too.
     """
     native = request.wire is not None and request.wire.protocol == rules.protocol
     turns = [Turn(m.role, m, m.blocks, number) for number, m in enumerate(request.messages)]
@@ -286,7 +293,7 @@ def arrange(
 
 
 def _report_inline_lead(system: list[Turn], request: Request, rules: Rules, losses: Losses) -> None:
-    """Report that a system message led the list itself, on a wire with a place before it."""
+    """Report system messages at the start of the list that move to the field before it."""
     inline = sum(fields.get(INLINE, 0) for fields in request.raw.values())
     for turn in system[-inline:] if inline and not rules.inline_lead else ():
         losses.add(turn.at, "system_to_start")
@@ -328,7 +335,7 @@ def _make_valid(
 
 
 def _drop_billing_line(turn: Turn, losses: Losses) -> None:
-    """Leave out the line a client writes for its own vendor's books."""
+    """Drop the line that Claude Code writes for billing."""
     kept: list[tuple[Block, Place]] = []
     for block, place in zip(turn.blocks, turn.places, strict=True):
         if isinstance(block, Text) and block.text.startswith(BILLING):
@@ -380,13 +387,13 @@ def _clear(turn: Turn, request: Request, rules: Rules, losses: Losses) -> bool:
 
 
 def _answers_nothing(turn: Turn) -> bool:
-    """Whether a tool speaks in plain words, which no wire can tell from the user's."""
+    """Whether a `tool` message has text but no result; in other protocols that is user text."""
     kinds = {type(block) for block in turn.blocks}
     return Text in kinds and ToolResult not in kinds
 
 
 def _is_absent(turn: Turn, losses: Losses) -> bool:
-    """Whether a message only holds the place of another wire's setup; reported if so."""
+    """Whether a message has no content at all, because it stands for setup; reported if so."""
     message = turn.message
     if message.blocks or message.form != "absent":
         return False
@@ -395,7 +402,7 @@ def _is_absent(turn: Turn, losses: Losses) -> bool:
 
 
 def report_system_only(request: Request, losses: Losses) -> None:
-    """Report a conversation of system messages only, which the target refuses: nobody asks."""
+    """Report a conversation of system messages only, which the target refuses."""
     member = "messages"
     if request.wire is not None:
         member = CODECS[request.wire.protocol].conversation
@@ -409,7 +416,7 @@ def join_system_text(messages: Iterable[Message]) -> str | None:
 
 
 def refuse_system_media(request: Request) -> None:
-    """Raise `Refused` where any system message of a request holds anything but text."""
+    """Raise `Refused` if any system message of a request contains anything but text."""
     for number, message in enumerate(request.messages):
         if is_system(message):
             refuse_non_text(request, turn_of(number, message))
@@ -427,7 +434,7 @@ def refuse_non_text(request: Request, turn: Turn) -> None:
 def refuse_system_block(
     block: Block, role: str, path: str, name_of: Callable[[Block], str]
 ) -> NoReturn:
-    """Refuse a block of a system message that is not text, in the caller's own words."""
+    """Refuse a block of a system message that is not text, by its name in the caller's protocol."""
     raise Refused(
         f"invalid {name_of(block)!r} content part in a {role} message: only text can be said there",
         param=path,
@@ -435,7 +442,7 @@ def refuse_system_block(
 
 
 def _take_system(turns: list[Turn], policy: SystemPolicy, losses: Losses) -> list[Turn]:
-    """Remove the leading run from the turns, or, when merging, every system message."""
+    """Remove the leading system messages from the turns, or all of them if the policy merges."""
     lead = 0
     while lead < len(turns) and is_system(turns[lead].message):
         lead += 1
@@ -462,6 +469,10 @@ def _drop_unsupported(turn: Turn, request: Request, rules: Rules, losses: Losses
     checks, own_side = rules.checks, side(turn.role)
     changed = False
     for at, block in enumerate(turn.blocks):
+        if type(block) is Text and block.ext is None:  # text is supported everywhere
+            kept.append(block)
+            numbers.append(at)
+            continue
         kind = type(block)
         check = checks.get(kind)
         if check is not None:
@@ -485,7 +496,7 @@ def _drop_unsupported(turn: Turn, request: Request, rules: Rules, losses: Losses
 
 
 def report_dropped_message(turn: Turn, losses: Losses) -> None:
-    """Report a message that goes away because all it said is lost."""
+    """Report a message that is dropped because all its blocks were."""
     losses.add(turn.at, "message_dropped", turn.message.role)
 
 
@@ -515,7 +526,7 @@ def _is_blank(block: Block) -> bool:
 
 
 def _behind_results(turns: list[Turn], losses: Losses) -> list[Turn]:
-    """The turns with no system message between a call and its results: it follows them."""
+    """The turns with system messages moved from between a call and its results to behind them."""
     placed: list[Turn] = []
     held: list[Turn] = []
     waiting: set[str] = set()
@@ -547,7 +558,7 @@ def _place_system(
     losses: Losses,
     native: bool,
 ) -> None:
-    """Let each run of later system messages stay, or speak as `user` in its place."""
+    """Keep each run of later system messages inline, or turn it into user messages."""
     start = 0
     while start < len(turns):
         if turns[start].message.role not in SYSTEM_ROLES:

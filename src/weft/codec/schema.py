@@ -1,9 +1,9 @@
 """The root of a tool's schema, which vendors want to be one plain object.
 
-Generators of schemas write a choice between objects as `anyOf` at the root. Vendors refuse that,
-and with it the whole request. Who offers this or that offers either: the properties of all that was
-combined become the root's, and needed is what every choice needs. Which of them go together cannot
-be said any more, and is reported.
+Schema generators write a choice between objects as `anyOf` at the root. Vendors refuse that, and
+with it the whole request. So the properties of all combined schemas become the root's, and the
+required ones are those that every choice requires. Which of them belong together is lost, and
+reported.
 """
 
 from typing import Any, cast
@@ -14,16 +14,16 @@ from .base import Losses, members
 from .reports import schema_path
 
 COMBINES = frozenset({"allOf", "anyOf", "oneOf"})
-"""What Anthropic refuses: https://github.com/anthropics/claude-code/issues/5973"""
+"""Refused by Anthropic: https://github.com/anthropics/claude-code/issues/5973"""
 
 OPENAI_ROOT = COMBINES | {"enum", "not"}
-"""What OpenAI refuses: https://github.com/chatanywhere/GPT_API_free/issues/403"""
+"""Refused by OpenAI: https://github.com/chatanywhere/GPT_API_free/issues/403"""
 
 
 def flatten_root_combinators(
     schema: JsonObject, tool: Tool, number: int, refused: frozenset[str], losses: Losses
 ) -> JsonObject:
-    """The schema without the keywords that a vendor refuses at its root, each reported."""
+    """The schema without the keywords that a vendor refuses at its root; each is reported."""
     found = [key for key in schema if key in refused]
     if not found:
         return schema
@@ -46,7 +46,7 @@ def flatten_root_combinators(
 
 
 def _combined(schema: JsonObject, key: str) -> list[JsonObject]:
-    """The schemas that a keyword combines; one that is only named is looked up."""
+    """The schemas that a keyword combines; a `$ref` is looked up."""
     listed = schema.get(key) if key in COMBINES else None
     parts = cast("list[Any]", listed) if isinstance(listed, list) else []
     found: list[JsonObject] = []

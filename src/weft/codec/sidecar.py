@@ -1,17 +1,17 @@
-"""What a translation left behind, so that the way back restores the original exactly.
+"""What a translation could not carry over, so that the way back restores the original exactly.
 
-A wire B cannot say all of a wire A. Translate A to B, read B again, and compare with what A meant:
-the difference, and only that, is the sidecar. It is plain JSON that the caller keeps beside the
-translated body. Given back with the reverse translation, it turns what B's body says into what A's
-said, message by message.
+Protocol B cannot express everything that protocol A can. To make a sidecar, translate A to B,
+decode B again, and compare with the original request: the difference is the sidecar. It is plain
+JSON that the caller keeps beside the translated body. Given to the reverse translation, it
+restores the original message by message.
 
-Text is not stored twice: a message is rebuilt from references to the blocks that did travel, plus
-the few members that did not. Each region is bound to a digest of the messages it replaces, so a
-conversation that went on meanwhile keeps its new turns, and one that was edited is not overwritten.
+Text is not stored twice: a message is rebuilt from references to the blocks that B carried, plus
+the members that it did not. Each region has a digest of the messages it replaces. So a conversation
+that continued keeps its new turns, and one that was edited is not overwritten.
 
-`calls` are the tools that the translation gave other names; the answer needs them, and so does
-every later call. An answer has a sidecar of its own: `answers` is what its maker wants back of it,
-found by what every client echoes.
+`calls` are the tools with other names at the target; the answer and every later call need them. An
+answer has a sidecar of its own: `answers` is what its model needs back, found by what every client
+echoes.
 """
 
 from bisect import bisect_left
@@ -44,7 +44,13 @@ Region = tuple[int, int, int, int]
 
 
 def differing(ours: Sequence[str], theirs: Sequence[str]) -> Iterator[Region]:
-    """The regions that differ, in order; what lies between them is the same in both."""
+    """The regions that differ, in order; everything between them is equal.
+
+    Takes n log n time even if items repeat, which `difflib` does not promise: conversations contain
+    many equal messages. The n-th occurrence of a key in one list is paired with its n-th occurrence
+    in the other; the longest run of pairs that is in order in both lists is taken as equal. The
+    regions between are trimmed at both ends, and are not always the smallest possible.
+    """
     i = j = 0
     for same_i, same_j in [*_in_order(_pairs(ours, theirs)), (len(ours), len(theirs))]:
         region = _trimmed(ours, theirs, (i, same_i, j, same_j))
@@ -54,7 +60,7 @@ def differing(ours: Sequence[str], theirs: Sequence[str]) -> Iterator[Region]:
 
 
 def _pairs(ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[int, int]]:
-    """Where each occurrence of a key stands in both lists, in the order of the first."""
+    """The positions of each occurrence of a key in both lists, in the order of the first."""
     places = {key: at for at, key in enumerate(_counted(theirs))}
     return [(at, places[key]) for at, key in enumerate(_counted(ours)) if key in places]
 
@@ -108,11 +114,11 @@ def make_sidecar(
     *,
     named: bool = True,
 ) -> JsonObject:
-    """The difference between a request and what its translation says of it.
+    """The difference between a request and its translation; empty if there is none.
 
-    `echoed` is the translated body read again; `back` writes a request in the original's protocol;
-    `calls` are the tools that go by another name there; `named` is whether the translated body
-    says its model. Empty where the way back needs no help.
+    `echoed` is the translated body, decoded again. `back` writes a request in the original's
+    protocol. `calls` are the tools with another name at the target. `named` is whether the
+    translated body contains the model's name.
     """
     echoed = _with_calls(echoed, calls or {})
     try:
@@ -145,7 +151,7 @@ def make_sidecar(
 
 
 def apply_sidecar(echoed: Request, sidecar: JsonObject) -> Request:
-    """The request that the sidecar's maker read, with whatever was said since."""
+    """The original request, plus everything that was added since."""
     if not sidecar:
         return echoed
     check_sidecar(sidecar)
@@ -159,13 +165,13 @@ def apply_sidecar(echoed: Request, sidecar: JsonObject) -> Request:
 
 
 def check_sidecar(sidecar: Any) -> None:
-    """Raise `Refused` where a value is no sidecar that this version wrote."""
+    """Raise `Refused` if a value is not a sidecar of this version."""
     if not isinstance(sidecar, dict) or cast(JsonObject, sidecar).get("weft") != VERSION:
         raise Refused("is not a sidecar of this version of weft", param="sidecar")
 
 
 def calls_of(sidecar: JsonObject | None) -> Calls:
-    """The tools that go by another name at the target; raises `Refused` where they are none."""
+    """The tools with another name at the target; raises `Refused` if they are damaged."""
     if not sidecar:
         return {}
     check_sidecar(sidecar)
@@ -176,7 +182,7 @@ def calls_of(sidecar: JsonObject | None) -> Calls:
 
 
 def model_of(sidecar: JsonObject) -> str | None:
-    """The model that the original named, for a body that names none."""
+    """The original's model, for a body without one."""
     check_sidecar(sidecar)
     model = sidecar.get("model")
     return model if isinstance(model, str) else None
@@ -190,10 +196,11 @@ def _with_calls(echoed: Request, calls: Calls) -> Request:
 
 
 def make_answer_sidecar(answer: Message, echoed: Message) -> JsonObject:
-    """What a client of another wire cannot hand back of an answer; empty where it can say it all.
+    """What a client of another protocol cannot send back of an answer; empty if there is nothing.
 
-    `echoed` is the answer as that client sees it. Clients echo an answer whole, or only its text
-    and calls: the key covers just those, and thinking or a vendor's own member is always kept.
+    `echoed` is the answer as that client sees it. Some clients echo an answer whole, others only
+    its text and calls. So the key covers only these, and thinking and vendor members are always
+    stored.
     """
     if is_plain(answer) and structs.replace(answer, origin=None) == structs.replace(
         echoed, origin=None
@@ -258,7 +265,7 @@ def _key(message: Message) -> str:
 
 
 def _anchor(keys: Sequence[str], start: int, end: int) -> str:
-    """A digest of the messages a region stands for, and of the one before it."""
+    """A digest of the messages that a region replaces, and of the one before it."""
     return sha256("".join(keys[max(0, start - 1) : end]).encode()).hexdigest()[:16]
 
 
@@ -285,8 +292,8 @@ def _recipes(original: Sequence[Message], region: Sequence[Message]) -> list[Jso
 
 
 class _Parts:
-    """The blocks of a region, each to be referred to once: `same` finds them by all they are,
-    `alike` by the words in them."""
+    """The blocks of a region, each of which can be referred to once. `same` finds equal blocks,
+    `alike` blocks with equal text."""
 
     def __init__(self, region: Sequence[Message]) -> None:
         self._free: dict[Address, Block] = {}
@@ -299,7 +306,7 @@ class _Parts:
                 self._alike.setdefault(_words(block), deque()).append((at, number))
 
     def refer(self, block: Block) -> Any:
-        """A block that travelled, one that travelled with other members, or one that did not."""
+        """A reference to an equal block, a reference with a patch, or the block itself."""
         address = self._take(self._same.get(digest(block)))
         if address is not None:
             del self._free[address]
@@ -316,7 +323,7 @@ class _Parts:
         return {"of": list(address), "set": patch}
 
     def _take(self, addresses: deque[Address] | None) -> Address | None:
-        """The first of these that is still free."""
+        """The first of these that is unused."""
         while addresses:
             address = addresses.popleft()
             if address in self._free:
@@ -325,9 +332,9 @@ class _Parts:
 
 
 def _words(block: Block) -> str:
-    """A digest of what a patch must not repeat; of the kind alone where a block holds no words."""
-    said = [getattr(block, name, None) for name in ("text", "content", "arguments")]
-    return digest([type(block).__name__, said])
+    """A digest of the type and the long texts of a block, which a patch must not repeat."""
+    texts = [getattr(block, name, None) for name in ("text", "content", "arguments")]
+    return digest([type(block).__name__, texts])
 
 
 class _Reference(Struct):

@@ -1,7 +1,7 @@
-"""A JSON text with some of its values changed, and every other byte as it was.
+"""Change some values of a JSON text and keep every other byte.
 
-Whoever changes one message of somebody else's body should not touch the rest of it: spacing, the
-order of members, escapes and the digits of numbers stay as their author wrote them.
+The gateway changes single values of a client's body. White space, the order of members, escapes and
+the digits of numbers stay as the client wrote them.
 """
 
 import re
@@ -23,11 +23,11 @@ _read_items = msgspec.json.Decoder(list[Raw]).decode
 
 
 class Irregular(Exception):
-    """A text whose values cannot be told apart by their place, as with a member given twice."""
+    """A text whose values cannot be found by position, for example because a member repeats."""
 
 
 def splice(text: bytes, old: Any, new: Any) -> bytes:
-    """The JSON text of `old`, changed to say `new`; what is equal in both keeps its bytes."""
+    """The JSON text of `old`, changed to mean `new`; values equal in both keep their bytes."""
     if _same(old, new):
         return text
     try:
@@ -62,7 +62,7 @@ def _splice_object(text: bytes, old: JsonObject, new: JsonObject) -> bytes:
 
 
 def _rewrite_object(text: bytes, spans: dict[str, Span], old: JsonObject, new: JsonObject) -> bytes:
-    """An object that loses a member: the others keep the bytes of their values."""
+    """An object that loses a member; the other values keep their bytes."""
     members: list[bytes] = []
     for key, value in new.items():
         if key in old:
@@ -99,7 +99,7 @@ def _splice_array(text: bytes, old: list[Any], new: list[Any]) -> bytes:
 
 
 def _moves(old: list[Any], new: list[Any]) -> bool:
-    """Whether an item of the old list stands elsewhere in the new one."""
+    """Whether an item of the old list is at another position in the new one."""
     changed = [number for number in range(len(old)) if not _same(old[number], new[number])]
     return any(_same(old[at], new[to]) for at in changed for to in changed if at != to)
 
@@ -113,7 +113,7 @@ def _member(key: str, value: bytes) -> bytes:
 
 
 def _member_spans(text: bytes) -> dict[str, Span]:
-    """Where the value of each member stands in the text of an object."""
+    """The span of each member's value in the text of an object."""
     spans: dict[str, Span] = {}
     at = _skip(text, 0) + 1
     for key, value in _read_members(text).items():
@@ -131,7 +131,7 @@ def _member_spans(text: bytes) -> dict[str, Span]:
 
 
 def _item_spans(text: bytes) -> list[Span]:
-    """Where each item stands in the text of an array."""
+    """The span of each item in the text of an array."""
     spans: list[Span] = []
     at = _skip(text, 0) + 1
     for value in _read_items(text):

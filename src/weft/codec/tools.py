@@ -1,11 +1,11 @@
-"""Tools as a target can be told of them, and its calls as the caller knows them.
+"""Tools in the target's terms, and the names to translate its calls back.
 
-Two kinds of tools are not known everywhere: custom ones, which take free text by a grammar, and
-those of a namespace. Towards a wire without them a custom tool is a function of one string, its
-grammar quoted in the description, and a name in a namespace becomes one flat name. Names that a
-vendor would refuse are made legal in the same way. One name stands for a tool in its definition, in
-the choice of a tool and in history, the same every turn; `Calls` keeps what the caller calls it, so
-that an answer's calls are turned back (`codec.calls`).
+Two kinds of tools are not supported everywhere: custom tools, which take free text by a grammar,
+and tools of a namespace. For a protocol without them, a custom tool becomes a function of one
+string with its grammar quoted in the description, and the namespace becomes part of the name.
+Names that a vendor refuses are changed in the same way. A tool has the same name in its
+definition, in the choice of a tool and in history, every turn. `Calls` keeps the caller's names,
+so that the calls of an answer are translated back (`codec.calls`).
 """
 
 import re
@@ -48,16 +48,17 @@ FREEFORM: JsonObject = {
     "properties": {"input": {"type": "string"}},
     "required": ["input"],
 }
-"""What a custom tool takes, for wires whose tools all take an object."""
+"""The schema of a custom tool, for protocols whose tools all take an object."""
 
 
 def flatten_tools(
     request: Request, losses: Losses, *, custom: bool, namespaces: bool
 ) -> tuple[Request, Calls]:
-    """The request with tools, choice and calls in a target's terms, and how to turn them back.
+    """The request with tools, tool choice and calls in the target's terms, and the names to
+    translate calls back.
 
-    `custom` and `namespaces` are whether the target has such tools. Nothing moves: every tool and
-    every block keeps its place.
+    `custom` and `namespaces` are whether the target supports such tools. Every tool and every block
+    keeps its place.
     """
     names = _Names(request.tools, custom=custom, namespaces=namespaces)
     tools = tuple(
@@ -83,7 +84,7 @@ def flatten_tools(
 
 
 def is_offered(tool: Tool, number: int, losses: Losses) -> bool:
-    """Whether a foreign tool can be defined on another wire; what cannot is reported."""
+    """Whether a foreign tool can be defined in another protocol; reported if not."""
     if tool.kind in CALLABLE:
         return True
     place = losses.path(("tools", number))
@@ -97,8 +98,8 @@ def is_offered(tool: Tool, number: int, losses: Losses) -> bool:
 
 
 def schema_of(tool: Tool, number: int, losses: Losses) -> JsonObject:
-    """What a tool takes: all vendors want the schema of an object, and DeepSeek and Vertex refuse
-    the whole request for one that does not say so (https://github.com/BerriAI/litellm/pull/19103)."""
+    """The schema of a tool, always with a `type`: DeepSeek and Vertex refuse the whole request if
+    it is missing (https://github.com/BerriAI/litellm/pull/19103)."""
     schema = tool.parameters
     if schema and "type" in schema:
         return schema
@@ -108,9 +109,9 @@ def schema_of(tool: Tool, number: int, losses: Losses) -> JsonObject:
 
 
 def with_properties(schema: JsonObject, tool: Tool, number: int, losses: Losses) -> JsonObject:
-    """A schema as OpenAI takes it: "object schema missing properties", it says of one without
-    (https://github.com/spring-projects/spring-ai/issues/4776), which tools that take nothing are
-    often defined by."""
+    """A schema as OpenAI accepts it. Tools without parameters often have no `properties`, which is
+    refused: "object schema missing properties"
+    (https://github.com/spring-projects/spring-ai/issues/4776)."""
     schema = flatten_root_combinators(schema, tool, number, OPENAI_ROOT, losses)
     if schema.get("type") != "object" or "properties" in schema:
         return schema
@@ -121,7 +122,7 @@ def with_properties(schema: JsonObject, tool: Tool, number: int, losses: Losses)
 
 @lru_cache(maxsize=4096)
 def flat_name(name: str, namespace: str | None = None, *, marked: bool = False) -> str:
-    """One legal name; `marked` by a digest of the whole where it was cut, changed, or is taken."""
+    """One valid name; a name that was cut or changed, or is `marked`, ends in a digest."""
     flat = name
     if namespace is not None:
         flat = f"{namespace}{'' if namespace.endswith(SEPARATOR) else SEPARATOR}{name}"
@@ -132,7 +133,7 @@ def flat_name(name: str, namespace: str | None = None, *, marked: bool = False) 
 
 
 class _Names:
-    """The flat names of one request's tools. Plain names come first: they stay as they are."""
+    """The flat names of one request's tools. A name that is valid already is never changed."""
 
     def __init__(self, tools: Sequence[Tool], *, custom: bool, namespaces: bool) -> None:
         self.custom = custom
@@ -159,7 +160,7 @@ class _Names:
             self._note(flat, tool.name, tool.namespace, tool.kind == "custom")
 
     def is_odd(self, tool: Tool) -> bool:
-        """Whether a tool cannot be said as it is."""
+        """Whether a tool must be changed for the target."""
         return tool.kind in CALLABLE and self._odd(tool.name, tool.namespace, tool.kind == "custom")
 
     def is_odd_call(self, call: ToolCall) -> bool:
@@ -185,7 +186,7 @@ class _Names:
         return next(whole, None)
 
     def tool(self, tool: Tool, number: int, losses: Losses) -> Tool:
-        """A tool's definition in the target's terms, each change reported."""
+        """A tool's definition in the target's terms; each change is reported."""
         flat = self._names[tool.namespace, tool.name]
         place = losses.path(("tools", number))
         kind, words, schema = tool.kind, tool.description, tool.parameters
@@ -226,7 +227,7 @@ class _Names:
 
 
 def _survey(messages: Sequence[Message], names: _Names) -> tuple[list[int], bool]:
-    """The messages with a call that cannot be said as it is, and whether two calls have one id."""
+    """The messages with a call that must be changed, and whether two calls have the same id."""
     odd: list[int] = []
     plain: set[str] = set()
     ids: set[str] = set()
@@ -267,10 +268,9 @@ def _report_custom_results(messages: Sequence[Message], losses: Losses) -> None:
 
 
 def _choose(request: Request, names: _Names, losses: Losses) -> Params:
-    """The parameters with the chosen tool's flat name, or without a choice that names none.
+    """The parameters with the chosen tool's flat name, or without a choice that names no tool.
 
-    Without tools a vendor refuses to be told how to use them; that the model may choose is no such
-    word, and stays where the caller has said it without offering any.
+    Vendors refuse a tool choice in a request without tools. Only `auto` is accepted, and stays.
     """
     params = request.params
     choice = params.tool_choice
@@ -297,7 +297,7 @@ def _choose(request: Request, names: _Names, losses: Losses) -> Params:
 
 
 def _allow(choice: ToolChoice, names: _Names, losses: Losses) -> ToolChoice | None:
-    """A choice among some tools by their flat names; those that are not there are reported."""
+    """A choice among some tools by their flat names; tools that are not offered are reported."""
     offered = {name: flat for name in choice.names if (flat := names.offers(name)) is not None}
     for name in choice.names:
         if name not in offered:
@@ -307,7 +307,7 @@ def _allow(choice: ToolChoice, names: _Names, losses: Losses) -> ToolChoice | No
 
 
 def quote_grammar(tool: Tool) -> str | None:
-    """A custom tool's description with its grammar in words, for wires that cannot enforce one."""
+    """A custom tool's description with its grammar quoted, for protocols that cannot enforce it."""
     grammar = grammar_of(tool)
     if grammar is None or not grammar.get("definition"):
         return tool.description
@@ -324,7 +324,7 @@ def grammar_of(tool: Tool) -> JsonObject | None:
 
 
 def format_of(tool: Tool) -> JsonObject | None:
-    """The format of a custom tool's input, as its wire wrote it."""
+    """The format of a custom tool's input, as its protocol wrote it."""
     for fields in (tool.raw or {}).values():
         form = members((members(fields.get("custom")) or fields).get("format"))
         if form is not None:

@@ -1,7 +1,7 @@
-"""Tools that a vendor runs itself. Searching the web is the one that several have.
+"""Web search, the one hosted tool that several vendors have.
 
-Each wire has its own name and members for it; a wire without such a tool is told of none. All
-other hosted tools go back to their own vendor only.
+Each protocol has its own name and members for it. All other hosted tools go back to their own
+vendor only.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from weft.model import JsonObject, Tool
 from .base import Losses, members
 
 SEARCHES = ("web_search", "googleSearch")
-"""How the types begin by which vendors call it; some end in the date of a version."""
+"""How the vendors' type names begin; some end in the date of a version."""
 
 NAMED = frozenset({"type", "name", "filters", *SEARCHES})
 
@@ -22,11 +22,9 @@ def is_search(tool: Tool) -> bool:
 
 
 def search_members(tool: Tool, number: int, sayable: frozenset[str], losses: Losses) -> JsonObject:
-    """What a search is limited to, in shared words; what the target cannot be told is reported.
-
-    The words are Anthropic's: `allowed_domains`, `blocked_domains`, `user_location`.
-    """
-    told: JsonObject = {}
+    """The limits of a search by Anthropic's names: `allowed_domains`, `blocked_domains`,
+    `user_location`. Limits that the target does not support are reported."""
+    limits: JsonObject = {}
     if tool.kind not in SEARCHES:
         path = losses.path(("tools", number))
         path = path if path.endswith(tool.kind) else f"{path}.type"
@@ -40,14 +38,14 @@ def search_members(tool: Tool, number: int, sayable: frozenset[str], losses: Los
         name = key.removeprefix("filters.")
         path = f"{losses.path(('tools', number))}.{key}"
         if name in sayable:
-            told[name] = _place(value, path, losses) if name == "user_location" else value
+            limits[name] = _place(value, path, losses) if name == "user_location" else value
             continue
         losses.add(path, "web_search_member_dropped", key)
-    return told
+    return limits
 
 
 def _place(value: Any, path: str, losses: Losses) -> Any:
-    """Where a user is: roughly, which some wires want to be told in so many words."""
+    """The user's location with its `type`, which some protocols demand."""
     place = members(value)
     if place is None:
         return value
@@ -57,7 +55,7 @@ def _place(value: Any, path: str, losses: Losses) -> Any:
 
 
 def _written(tool: Tool) -> dict[str, Any]:
-    """The members of a search as its wire wrote them, by their path in the definition."""
+    """The members of a search by their path in the caller's definition."""
     for fields in (tool.raw or {}).values():
         own = fields
         for name in SEARCHES:

@@ -136,6 +136,10 @@ def _locator(body: JsonObject, raws: list[JsonObject]) -> Callable[[Place], str]
         return inside[number]
 
     def locate(place: Place) -> str:
+        if len(place) == 2 and type(number := place[0]) is int:  # nearly all
+            raw = raws[number]
+            if raw.get("role") in ("tool", "function"):
+                return f"messages[{number}]"
         match place:
             case ("tools", int(number)):
                 return f"tools[{number}]"

@@ -576,11 +576,14 @@ class Foreign:
     def _model(self, turn: Turn) -> list[JsonObject]:
         self._order = {}
         parts: list[JsonObject] = []
+        embed = self.writer.embed
         for at, block in enumerate(turn.blocks):
-            place = turn.place_of(at)
-            part = self.writer.part(block, place)
-            if isinstance(block, ToolCall):
-                self._report_call(block, place)
+            part = write_common(block, embed)
+            if part is None:
+                part = self.writer.part(block, turn.place_of(at))
+                if type(block) is ToolCall:
+                    self._report_call(block, turn.place_of(at))
+            if type(block) is ToolCall:
                 if not self._order and self.model.signed_calls:
                     part.setdefault("thoughtSignature", UNSIGNED)
                 self._order[block.id] = len(self._order)
@@ -594,6 +597,12 @@ class Foreign:
             self.losses.add(place, "custom_call_as_function")
 
     def _user(self, turn: Turn) -> list[JsonObject]:
+        if len(turn.blocks) == 1 and type(turn.blocks[0]) is ToolResult:  # nearly all
+            block, place = turn.blocks[0], turn.place_of(0)
+            call = self.writer.calls.get(block.call_id)
+            common = write_common_result(block, call, place, self.losses)
+            if common is not None:
+                return [{"parts": [common], "role": "user"}]
         answers: list[tuple[ToolResult, Place]] = []
         others: list[JsonObject] = []
         for at, block in enumerate(turn.blocks):

@@ -74,12 +74,14 @@ def write_common_result(
         return None
     if call is None or call.ext is not None or call.namespace is not None or not call.name:
         return None
-    texts = [cast(Text, part).text for part in block.content]
-    if len(texts) > 1:
+    if len(block.content) == 1:
+        text = cast(Text, block.content[0]).text
+        if block.form == "list":
+            losses.add(place, "list_as_string")
+    else:
+        text = "\n".join(cast(Text, part).text for part in block.content)
         losses.add(place, "text_boundary_dropped", "texts")
-    elif block.form == "list":
-        losses.add(place, "list_as_string")
     if block.is_error is False:
         losses.add(place, "error_flag_dropped", "false")
-    response = {"error" if block.is_error else "output": "\n".join(texts)}
+    response = {"error" if block.is_error else "output": text}
     return {"functionResponse": {"name": call.name, "id": block.call_id, "response": response}}

@@ -17,8 +17,8 @@ from .blocks import INPUT
 from .wire import CALL_ID_LENGTH
 
 
-def decode_common(raw: JsonObject) -> Message | ToolCall | None:
-    """A message of another role than the assistant, or the assistant's call; else `None`."""
+def decode_common(raw: JsonObject) -> Message | ToolCall | Text | None:
+    """The assistant's call or text, or a message of another role; `None` for other shapes."""
     kind, size = raw.get("type"), len(raw)
     if kind == "function_call":
         call_id, name, text = raw.get("call_id"), raw.get("name"), raw.get("arguments")
@@ -37,8 +37,10 @@ def decode_common(raw: JsonObject) -> Message | ToolCall | None:
             return Message("tool", (result,), None, None, "list")
     elif kind is None and size == 2:
         role, content = raw.get("role"), raw.get("content")
-        if type(role) is not str or role == "assistant":
+        if type(role) is not str:
             return None
+        if role == "assistant":
+            return Text(content) if type(content) is str and content else None
         if type(content) is str and content:
             return Message(role, (Text(content),), None, None, "text")
         texts = _decode_texts(content)

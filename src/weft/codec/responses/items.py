@@ -93,6 +93,12 @@ class Grouping:
         if type(common) is Message:
             self._alone(number, common)
             return
+        if type(common) is Text:  # a message without an id begins a new turn
+            self.close()
+            self.starts.append(number)
+            self._blocks.append(common)
+            self._form = "text"
+            return
         self.add_any(number, raw)
 
     def add_any(self, number: int, raw: JsonObject) -> None:
