@@ -2,7 +2,7 @@
 
 Checking every argument of every call would cost more than many calls do. So arguments are checked
 after a call failed with an error that is not Weft's. If one of them does not fit the signature, the
-caller gets a `WrongValue`; otherwise the error stays as it is. Async generators, and the methods
+caller gets a `WrongValue`; otherwise the error stays as it is. Async functions, and the methods
 named in `eager`, are checked before they run: there a wrong argument would only fail later, in
 another call.
 """
@@ -18,8 +18,11 @@ C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-ASYNC, ASYNC_GENERATOR = 0x80, 0x200
-"""Flags of a code object: https://docs.python.org/3/library/inspect.html#code-objects-bit-flags"""
+ASYNC = 0x80 | 0x200
+"""Flags of coroutines and async generators.
+
+https://docs.python.org/3/library/inspect.html#code-objects-bit-flags
+"""
 
 
 def checked(cls: C) -> C:
@@ -45,8 +48,7 @@ def checked_class(*, eager: Sequence[str] = ()) -> Callable[[C], C]:
 
 def checked_function(function: F) -> F:
     """A function that says which argument is wrong when it fails."""
-    flags = function.__code__.co_flags
-    if flags & ASYNC_GENERATOR:
+    if function.__code__.co_flags & ASYNC:
         return checked_first(function)
 
     @wraps(function)
@@ -58,16 +60,7 @@ def checked_function(function: F) -> F:
         except Exception as error:  # explained if an argument is wrong, else raised as it is
             raise _explained(error, function, args, options) from error
 
-    @wraps(function)
-    async def call_async(*args: Any, **options: Any) -> Any:
-        try:
-            return await function(*args, **options)
-        except WeftError:
-            raise
-        except Exception as error:  # explained if an argument is wrong, else raised as it is
-            raise _explained(error, function, args, options) from error
-
-    return cast(F, call_async if flags & ASYNC else call)
+    return cast(F, call)
 
 
 def checked_first(function: F) -> F:

@@ -377,7 +377,7 @@ class Thread:
 
     def commit(
         self,
-        content: Content | JsonObject,
+        content: Content | JsonObject | Any,
         note: str | None = None,
         *,
         message: str | None = None,
