@@ -727,13 +727,13 @@ class Session:
             (
                 "Edit",
                 {
-                    "file_path": f"/work/m{number}.py",
+                    "file_path": f"/project/m{number}.py",
                     "old_string": "a",
                     "new_string": f"b{number}  ",
                 },
             ),
             ("Bash", {"command": f"cd /work && ls {number}", "description": "List"}),
-            ("Read", {"file_path": f"/work/m{number}.py", "limit": "2", "offset": "1"}),
+            ("Read", {"file_path": f"/project/m{number}.py", "limit": "2", "offset": "1"}),
         ]
         chosen = self.random.sample(calls, self.random.choice([1, 1, 1, 2, 3]))
         lead = self.random.choice(

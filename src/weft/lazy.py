@@ -1,8 +1,7 @@
-"""Names that a package offers and imports only when somebody uses them.
+"""Names that a package exports and imports only when they are used.
 
-A command must start in the blink of an eye, so `import weft.codec` may not read four codecs for
-the one that is wanted. A package lists its names in a table; type checkers read the imports that
-stand beside it under `TYPE_CHECKING`.
+Commands must start fast: `import weft.codec` must not import four codecs if one is needed. A
+package lists its names in a table; type checkers read the imports beside it under `TYPE_CHECKING`.
 """
 
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from typing import Any
 
 
 def lazy_names(package: str, table: dict[str, str]) -> Callable[[str], Any]:
-    """A module's `__getattr__`: the name, from the module that the table says it lives in."""
+    """A package's `__getattr__` that imports a name from its module in the table."""
 
     def find(name: str) -> Any:
         home = table.get(name)

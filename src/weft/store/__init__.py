@@ -79,7 +79,7 @@ def _open_postgres(address: str) -> Store:
         from .postgres import PostgresStore  # an optional extra
     except ImportError:
         raise ConfigError(
-            "a store in PostgreSQL needs psycopg; run pip install '.[postgres]' in Weft's folder"
+            'a store in PostgreSQL needs psycopg: pip install "weft[postgres]"'
         ) from None
     return PostgresStore(address)
 
