@@ -47,3 +47,18 @@ def recorded(protocol: str) -> list[dict]:
         pytest.skip("the recorded traffic is not beside the project")
     with gzip.open(path, "rt") as lines:
         return [json.loads(line) for line in lines]
+
+
+NO_ANSWER = {"18f45f492cbf79ff"}
+"""Recorded with status 200, but an echo service's page and not an answer."""
+STORED_CONTEXT = {"previous_response_id", "conversation", "cachedContent"}
+"""Members that stand for context which only their own vendor has."""
+
+
+def is_untranslatable(param: str | None, message: str) -> bool:
+    """Whether a refusal has one of the reasons for which a recorded request may be refused."""
+    return (
+        param in STORED_CONTEXT
+        or "'tool_addition' content part" in message
+        or (bool(param) and "nothing of this conversation" in message)
+    )

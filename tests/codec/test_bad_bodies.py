@@ -5,7 +5,6 @@ import json
 import random
 import subprocess
 import sys
-import time
 import tracemalloc
 from pathlib import Path
 
@@ -15,7 +14,9 @@ import pytest
 import weft
 from corpus import recorded
 from laws.wire_bodies import MODEL, PROTOCOLS
+from weft.codec import CODECS
 from weft.errors import UpstreamFailed
+from weft.model import ToolCall, ToolResult
 
 PAIRS = [(a, b) for a in PROTOCOLS for b in PROTOCOLS]
 WRONG = [
@@ -88,22 +89,21 @@ def test_ten_thousand_nested_lists_are_refused(source, target):
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
-def test_a_pit_that_json_can_still_read_is_refused_or_goes_through(source, target):
+def test_a_pit_that_json_can_still_read_breaks_nothing(source, target):
     pit = b"[" * 900 + b"]" * 900
     small = orjson.dumps(body_with(source, metadata=0))
     attempt(small.replace(b'"metadata":0', b'"metadata":' + pit), source, target)
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
-def test_a_string_of_fifty_megabytes_goes_through_in_bounded_time_and_memory(source, target):
+def test_a_string_of_fifty_megabytes_goes_through_in_bounded_memory(source, target):
     size = 50_000_000
     body = orjson.loads(orjson.dumps(body_with(source)).replace(b'"hi"', b'"' + b"x" * size + b'"'))
     tracemalloc.start()
-    began = time.perf_counter()
-    attempt(body, source, target)
-    took, (_, peak) = time.perf_counter() - began, tracemalloc.get_traced_memory()
+    refused = attempt(body, source, target)
+    _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert took < 10
+    assert refused is None
     assert peak < size * 12
 
 
@@ -144,7 +144,14 @@ def test_calls_with_one_id_go_through(target):
         {"role": "tool", "tool_call_id": "c", "content": "1"},
         {"role": "tool", "tool_call_id": "c", "content": "2"},
     ]
-    attempt(body_with("openai-chat", messages=messages), "openai-chat", target)
+    body = weft.translate(body_with("openai-chat", messages=messages), "openai-chat", target).body
+    request = CODECS[target].decode_request(body, "m")
+    blocks = [block for message in request.messages for block in message.blocks]
+    called = [block.id for block in blocks if isinstance(block, ToolCall)]
+    answered = [block.call_id for block in blocks if isinstance(block, ToolResult)]
+    assert len(called) == 2
+    assert answered == called
+    assert len(set(called)) == (1 if target == "openai-chat" else 2)  # its own body is not changed
 
 
 def places(value, path=()):

@@ -13,14 +13,13 @@ import orjson
 import pytest
 
 import weft
-from corpus import recorded
+from corpus import NO_ANSWER, is_untranslatable, recorded
 from laws.wire_bodies import MODEL, PROTOCOLS
 from weft.codec import CODECS, SseParser, write_frame
 from weft.model import End, Fail, Finish
 
 PAIRS = [(a, b) for a in PROTOCOLS for b in PROTOCOLS if a != b]
 ALL = [(a, b) for a in PROTOCOLS for b in PROTOCOLS]
-NO_ANSWER = {"18f45f492cbf79ff"}  # an echo service's page, recorded with status 200
 LARGE = 12_000
 """Streams longer than this are sampled where every cut is tried."""
 
@@ -108,23 +107,22 @@ def journey(there, back):
 def test_there_and_back_in_two_processes(there, back):
     bodies, out, home = journey(there, back)
     refused = {key: result["error"] for key, result in out.items() if "error" in result}
-    assert all(error["status"] == 400 and error["param"] for error in refused.values())
+    assert {error["status"] for error in refused.values()} <= {400}
+    unexpected = {
+        key: error
+        for key, error in refused.items()
+        if not is_untranslatable(error["param"], error["message"])
+    }
+    assert unexpected == {}
     sent = [key for key in bodies if key not in refused]
     equal = [key for key in sent if home[f"{key} with"].get("body") == bodies[key]]
     bare = [key for key in sent if home[f"{key} without"].get("body") == bodies[key]]
-    told = [
-        key
-        for key in sent
-        if key in bare or out[key]["losses"] or home[f"{key} without"].get("losses")
-    ]
     print(
         f"{there} -> {back}: {len(refused)}/{len(bodies)} refused,"
         f" {len(equal)}/{len(sent)} equal with the sidecar,"
         f" {len(bare)}/{len(sent)} without, the rest with losses"
     )
-    assert len(equal) >= 0.99 * len(sent), [key for key in sent if key not in equal][:5]
-    assert told == sent, [key for key in sent if key not in told][:5]
-    assert len(refused) <= 0.05 * len(bodies)
+    assert [key for key in sent if key not in equal] == []
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

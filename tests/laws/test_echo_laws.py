@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import weft
-from corpus import recorded
+from corpus import NO_ANSWER, recorded
 from laws.echo_clients import answer_of, next_request, plain
 from laws.wire_bodies import arguments, names, words
 from weft.codec import CODECS, merge_answers
@@ -37,9 +37,16 @@ TURNS = {
     "openai-responses": "input",
     "gemini": "contents",
 }
-NO_ANSWER = {"18f45f492cbf79ff"}  # an echo service's page, recorded with status 200
-EQUAL = 0.93
-"""The least share of recorded answers that come back equal; all others are reported."""
+EXPLAINS = {
+    "block_unsupported",
+    "empty_text_dropped",
+    "member_dropped",
+    "stop_reason_changed",
+    "thinking_of_another_model",
+    "vendor_block_dropped",
+    "vendor_event_dropped",
+}
+"""Losses after which the maker may get another answer back than it gave."""
 
 Body = dict[str, Any]
 
@@ -76,7 +83,7 @@ def asked_again(
 def test_law_2b_recorded_answers_come_back_as_their_maker_wants_them(
     maker: str, client: str, whole: bool
 ) -> None:
-    count = equal = 0
+    unexplained = {}
     for exchange in recorded(maker):
         if exchange["status"] >= 400 or exchange["id"] in NO_ANSWER:
             continue
@@ -84,12 +91,10 @@ def test_law_2b_recorded_answers_come_back_as_their_maker_wants_them(
             continue
         told, seen, sidecar, lost = shown(exchange, maker, client)
         got, wanted, losses = asked_again(maker, client, told, seen, sidecar, whole=whole)
-        count += 1
-        if got == wanted:
-            equal += 1
-        else:
-            assert lost or losses, exchange["id"]
-    assert equal >= count * EQUAL
+        codes = {loss.code for loss in (*lost, *losses)}
+        if got != wanted and not codes & EXPLAINS:
+            unexplained[exchange["id"]] = codes
+    assert unexplained == {}
 
 
 @st.composite
@@ -127,7 +132,8 @@ def test_law_2b_made_up_answers(maker: str, client: str, data: st.DataObject) ->
     seen, sidecar = over_the_wire(done.body), over_the_wire(done.sidecar)
     for whole in (True, False):
         got, wanted, losses = asked_again(maker, client, told, seen, sidecar, whole=whole)
-        assert got == wanted or losses or done.losses
+        codes = {loss.code for loss in (*done.losses, *losses)}
+        assert got == wanted or codes & EXPLAINS
 
 
 @pytest.mark.parametrize("client", ["openai-chat", "openai-responses", "gemini"])

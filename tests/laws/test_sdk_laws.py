@@ -48,6 +48,18 @@ def translated(body, model, source, target, refused):
         return None
 
 
+RULES = {"cache_breakpoint_dropped", "system_demoted_for_model"}
+"""Rules for a target that change a body even where it stays in its own protocol."""
+
+
+def without_rules(value):
+    """A body without what the rules may change: its cache marks, and the role `system`."""
+    if isinstance(value, dict):
+        kept = {key: without_rules(inner) for key, inner in value.items() if key != "cache_control"}
+        return {**kept, "role": "user"} if kept.get("role") == "system" else kept
+    return [without_rules(item) for item in value] if isinstance(value, list) else value
+
+
 def assert_few(refused):
     assert all(error.status == 400 and error.param for error in refused)
     assert len(refused) <= BODIES * OF_LITTLE_SENSE
@@ -64,7 +76,10 @@ def test_law_1_the_same_protocol_comes_back_equal(protocol):
     refused = []
     for body, model in requests(protocol):
         done = translated(body, model, protocol, protocol, refused)
-        assert done is None or done.body == body or done.losses
+        if done is not None:
+            assert {loss.code for loss in done.losses} <= RULES
+            same = without_rules if done.losses else dict
+            assert same(done.body) == same(body)
     assert_few(refused)
 
 
@@ -78,7 +93,9 @@ def test_law_2_every_body_is_legal_there_and_comes_back_with_its_sidecar(there, 
         wire = over_the_wire(sent.body)
         assert faults(REQUESTS, back, wire) == []
         home = weft.translate(wire, back, there, model=model, sidecar=over_the_wire(sent.sidecar))
-        assert home.body == body or weft.translate(body, there, there, model=model).losses
+        own = weft.translate(body, there, there, model=model)
+        same = without_rules if own.losses else dict
+        assert same(home.body) == same(body)
     assert_few(refused)
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import weft
-from corpus import recorded
+from corpus import NO_ANSWER, is_untranslatable, recorded
 from laws.wire_bodies import BODIES, MODEL, PROTOCOLS, arguments, names, words
 from weft.codec import CODECS, SseParser, write_frame
 from weft.model import (
@@ -24,7 +24,6 @@ from weft.model import (
 )
 
 PAIRS = [(a, b) for a in PROTOCOLS for b in PROTOCOLS if a != b]
-NO_ANSWER = {"18f45f492cbf79ff"}  # an echo service's page, recorded with status 200
 
 thorough = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -32,11 +31,6 @@ thorough = settings(max_examples=150, deadline=None, suppress_health_check=[Heal
 def name_of(body):
     """The model's name, for a wire whose body does not hold it."""
     return body.get("model", MODEL["gemini"])
-
-
-def one_limit(body):
-    """A body with one spelling of the output limit: Chat Completions has two for the same limit."""
-    return {"max_tokens" if key == "max_completion_tokens" else key: body[key] for key in body}
 
 
 def over_the_wire(value):
@@ -73,9 +67,7 @@ def test_law_2_there_and_back_with_the_sidecar_is_the_identity(there, back, data
     sent = weft.translate(body, there, back, model=MODEL.get(there))
     sidecar = over_the_wire(sent.sidecar)
     returned = weft.translate(over_the_wire(sent.body), back, there, sidecar=sidecar)
-    assert returned.body == body
-    plain = weft.translate(over_the_wire(sent.body), back, there, model=name_of(body))
-    assert one_limit(plain.body) == one_limit(body) or sent.losses or plain.losses
+    assert returned.body == body  # without a sidecar: test_named_losses
 
 
 @pytest.mark.parametrize(("there", "back"), PAIRS)
@@ -96,8 +88,8 @@ def test_law_2_recorded_bodies_too(there, back):
             sidecar=over_the_wire(sent.sidecar),
         )
         assert returned.body == body, exchange["id"]
-    assert all(error.status == 400 and error.param for error in refused)
-    assert len(refused) <= len(recorded(there)) * 0.12  # stored context that no body holds
+    assert [error for error in refused if not is_untranslatable(error.param, str(error))] == []
+    assert {error.status for error in refused} <= {400}
 
 
 @st.composite

@@ -1,6 +1,7 @@
 """Bodies as pieces: what leaves comes back byte by byte, and is kept only once."""
 
 import json
+import math
 import sqlite3
 from itertools import pairwise
 from pathlib import Path
@@ -194,7 +195,7 @@ def test_odd_json_comes_back_as_it_left(
         head = t.user("hi").id
         said = t.assistant("ok", sent=SentRequest(body, "own", "m", head))
         found = t.show(said, sent=True).to_dict()["body"]["a"]
-        assert found == value or value is None
+        assert found == value or (name == "no number" and math.isnan(found))
     words = ["show", said.id, "--sent", "--store", str(tmp_path / "weft.db")]
     assert main(words) == 0
     assert capfdbinary.readouterr().out == body
