@@ -3,6 +3,7 @@
 import os
 import re
 
+import orjson
 import pytest
 
 import weft
@@ -121,3 +122,43 @@ def test_a_session_with_everything_in_it_stays_one_thread(gateway, model, client
         if agent not in ("title", "compaction"):
             assert set(threads) == {threads[0]}
             assert threads[0] != thread
+
+
+@pytest.mark.parametrize("upstream", UPSTREAM_NAMES.values())
+@pytest.mark.parametrize("client", ["claude code", "codex", "a chat client that merges text"])
+def test_a_compaction_of_a_live_session_stays_in_force(gateway, model, client, upstream):
+    session = Session(gateway.url, model, upstream, CLIENTS[client], seed=3)
+    for number in range(6):
+        session.say(f"Question {number} {session.nonce}", rounds=1)
+    thread = session.threads[0]
+    with weft.open(gateway.store, thread=thread) as handle:
+        tokens = handle.compile().tokens
+        result = handle.compact(budget=tokens // 2)
+    assert result.tokens_after < tokens
+    bodies = []
+    for number in (6, 7):
+        session.say(f"Question {number} {session.nonce}")
+        bodies.append(model.bodies[session.nonce][-1])
+    assert set(session.threads) == {thread}
+    assert len(branches(gateway, thread)) == 1
+    for body in bodies:
+        assert b"Question 1 " not in body
+        assert b"Question 6 " in body
+    first, second = (messages_of(body) for body in bodies)
+    assert second[: len(first)] == first  # so that the upstream's cache serves it
+    with weft.open(gateway.store, thread=thread) as handle:
+        (compaction,) = [info for info in handle.log() if info.kind == "compact"]
+        handle.revert(compaction.id)
+    session.say(f"Question 8 {session.nonce}")
+    assert b"Question 1 " in model.bodies[session.nonce][-1]
+    assert len(branches(gateway, thread)) == 1
+
+
+def messages_of(body):
+    """The messages that an upstream got, without cache marks: these move on with every turn."""
+    raw = orjson.loads(re.sub(rb',"cache_control":\{[^}]*\}', b"", body))
+    messages = next(raw[key] for key in ("contents", "input", "messages") if key in raw)
+    for message in messages:
+        if isinstance(message.get("content"), str):  # a mark needs a list; a cache sees no other
+            message["content"] = [{"type": "text", "text": message["content"]}]
+    return messages

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     )
     from .anthropic import apply_last_system_cache_breakpoint
     from .anthropic.messages import build_anthropic_system_param, encode_message
-    from .echoes import is_plain, replace_answers
+    from .echoes import is_plain, replace_answers, replace_messages
     from .errors import concerns_restored, error_of, failed
     from .fast_path import SimpleRequest, read_simple
     from .outgoing import WrittenRequest, write_request
@@ -91,6 +91,7 @@ __getattr__ = lazy_names(
         "refuse_system_media": "weft.codec.repair",
         "is_plain": "weft.codec.echoes",
         "replace_answers": "weft.codec.echoes",
+        "replace_messages": "weft.codec.echoes",
         "unfold": "weft.codec.answer",
     },
 )
@@ -142,6 +143,7 @@ __all__ = [
     "read_simple",
     "refuse_system_media",
     "replace_answers",
+    "replace_messages",
     "splice",
     "thread_path",
     "unfold",

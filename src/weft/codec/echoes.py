@@ -124,6 +124,31 @@ def replace_answers(echoed: Request, answers: Mapping[tuple[int, int], Message])
     return _move(echoed, messages, before) if answers else echoed
 
 
+def replace_messages(request: Request, messages: tuple[Message, ...]) -> Request:
+    """The request with another list of messages that begins or ends as its own does.
+
+    Cache marks stay on the messages that both lists have. A mark on another one is dropped.
+    """
+    old = request.messages
+    shorter = min(len(old), len(messages))
+    start = next((n for n in range(shorter) if old[n] != messages[n]), shorter)
+    rest = shorter - start
+    end = next((n for n in range(rest) if old[-1 - n] != messages[-1 - n]), rest)
+    shared = {*range(start), *range(len(old) - end, len(old))}
+    before = [
+        OriginalPlace(number if number < start else number + len(old) - len(messages))
+        if number < start or number >= len(messages) - end
+        else OriginalPlace(min(start, len(old) - 1))
+        for number in range(len(messages))
+    ]
+    marks = {
+        place: mark
+        for place, mark in request.marks.items()
+        if not place or not isinstance(place[0], int) or place[0] in shared
+    }
+    return _move(structs.replace(request, marks=marks), messages, before)
+
+
 def echo_key(blocks: Sequence[Block]) -> str:
     """A digest of what every client echoes: the text, and the calls by id, name and arguments."""
     echo: list[Any] = ["".join(texts(blocks))]

@@ -45,10 +45,14 @@ from weft.codec import (
     AnswerWriter,
     Codec,
     Piece,
+    Target,
     concerns_restored,
     failed,
     form_of,
     replace_answers,
+    replace_messages,
+    verbatim,
+    write_request,
 )
 from weft.errors import Refused, StoreError, UpstreamError, UpstreamFailed, UpstreamProtocolError
 from weft.model import ApiError, Fail, JsonObject, Loss, Params, Request, Response, Start
@@ -315,6 +319,29 @@ async def record_request(exchange: Exchange) -> None:
         exchange.upstream_request = replace_answers(request, exchange.recording.answers)
 
 
+async def show_edits(exchange: Exchange) -> None:
+    """Send the conversation as it was edited in Weft: compacted, pinned, with messages left out.
+
+    The client still sends the whole of it. This applies to an upstream of its own protocol too.
+    """
+    view = None if exchange.recording is None else exchange.recording.view
+    if view is None:
+        return
+    request = replace_messages(exchange.request, view)
+    exchange.request = exchange.upstream_request = request
+    if exchange.is_direct:
+        exchange.body = await exchange.compute(_encode_own, exchange, request)
+        exchange.outgoing = await _write(exchange, request)
+
+
+def _encode_own(exchange: Exchange, request: Request) -> bytes:
+    """A body in the client's own protocol, as the client itself would write it."""
+    model = exchange.state.catalog.find(request.model)
+    written = write_request(request, exchange.codec, Target(model, embed=verbatim))
+    streams = {"stream": exchange.raw["stream"]} if "stream" in exchange.raw else {}
+    return orjson.dumps({**written.body, **streams})
+
+
 async def write_restored(exchange: Exchange) -> None:
     """Write the request with its restored answers."""
     if exchange.is_written:
@@ -347,6 +374,7 @@ STAGES: tuple[Stage, ...] = (
     check_stored_ids,
     write_unrestored,
     record_request,
+    show_edits,
     write_restored,
     keep_sent_body,
 )

@@ -162,6 +162,11 @@ def reply_key(thread: str, request: Id) -> bytes:
     return object_id("link-reply", thread.encode() + b"\0" + request)
 
 
+def edited_key(commit: Id) -> bytes:
+    """Marks a commit of a conversation that was edited in Weft since the client knows it."""
+    return object_id("link-edited", commit)
+
+
 def unsure_key(commit: Id) -> bytes:
     """The key that marks a request which could continue several equal conversations."""
     return object_id("link-unsure", commit)

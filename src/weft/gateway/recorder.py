@@ -86,6 +86,7 @@ class Recording:
         self.state: State = "no"
         self.location: RequestLocation | None = None
         self.answers: Mapping[tuple[int, int], Message] = {}
+        self.view: tuple[Message, ...] | None = None
         self.is_begun = False
         self.request: Request | None = None
         self.sent: SentBody | None = None
@@ -179,6 +180,7 @@ class ExchangeRecorder:
         if recorded is not None:
             recording.location = recorded.location
             recording.answers = recorded.answers
+            recording.view = recorded.view
         elif maker is not None:
             stored = await self._read_answers(record, maker)
             recording.answers = {**stored, **self._journaled_answers(record, maker)}

@@ -65,6 +65,7 @@ from .identity import (
     Incoming,
     TraceCache,
     context_key,
+    edited_key,
     exchange_key,
     find_continuation,
     find_session,
@@ -78,6 +79,9 @@ from .identity import (
 )
 from .restore import find_answers
 from .resume import StoredConversation
+
+EDITS_PASSED = 64
+"""How many edits in a row are looked through for the commit that a request continues."""
 
 ANSWER = "answer"
 """The member of a commit's metadata with the id that the client got for the answer."""
@@ -119,6 +123,7 @@ class RequestLocation(Struct, frozen=True):
     chain: bytes | None
     system: bytes
     tools: bytes
+    shows_edits: bool = False
 
     @property
     def point(self) -> Point:
@@ -192,10 +197,14 @@ class RecordingContext(Struct, frozen=True):
 
 
 class Recorded(Struct, frozen=True):
-    """A recorded request: its location, and the stored answers that it echoes, by message range."""
+    """A recorded request: its location, and the stored answers that it echoes, by message range.
+
+    `view` is the conversation as it was edited in Weft, if it was: it is sent instead.
+    """
 
     location: RequestLocation
     answers: Mapping[tuple[int, int], Message]
+    view: tuple[Message, ...] | None = None
 
 
 def record_request(
@@ -230,7 +239,8 @@ def record_request(
         context.digests.put(
             location.thread, bytes.fromhex(location.head), location.system, location.tools
         )
-        return Recorded(location, answers)
+        view = read_conversation(store, location) if location.shows_edits else None
+        return Recorded(location, answers, view)
 
 
 def read_answers(
@@ -289,6 +299,8 @@ def record_answer(
             (reply_key(location.thread, head), answer),
             (context_key("answer", point, location.tools), answer),
         ]
+        if location.shows_edits:
+            links.append((edited_key(answer), answer))
         if not location.is_hinted:
             links.append((context_key("tip", point, location.tools), answer))
         if record.id is not None:
@@ -352,14 +364,25 @@ def read_before(store: Store, scope: str, id: str) -> StoredConversation | None:
     if found is None:
         return None
     thread, commit = found[0], bytes.fromhex(found[1])
+    view, messages = _read_own(store, thread, commit)
+    tools = () if view.setup is None else view.setup.tools
+    return StoredConversation(messages, tools, (thread, commit))
+
+
+def read_conversation(store: Store, location: RequestLocation) -> tuple[Message, ...]:
+    """The conversation up to a request as the thread shows it."""
+    return _read_own(store, location.thread, bytes.fromhex(location.head))[1]
+
+
+def _read_own(store: Store, thread: str, commit: Id) -> tuple[View, tuple[Message, ...]]:
+    """A conversation up to a commit, without private parts that may be another one's."""
     steps = list(store.walk(thread, commit))
     view = View().extend(steps)
     messages = [row.message for row in show_rows(view.rows)]
     if store.find_links([unsure_key(step.commit.id) for step in steps]):
         shared = map(_without_private, messages[:-1])
         messages = [*(message for message in shared if message.blocks), *messages[-1:]]
-    tools = () if view.setup is None else view.setup.tools
-    return StoredConversation(tuple(messages), tools, (thread, commit))
+    return view, tuple(messages)
 
 
 def _without_private(message: Message) -> Message:
@@ -466,19 +489,77 @@ def _record_at(
         if _is_branch(name)
     ]
     branch = branches[0] if branches else ""
-    drafts = _setup_drafts(store, record, incoming, continuation, context)
+    edited = None if branches else _edited_head(store, continuation)
+    if edited is not None:
+        branch, commit = edited
+        continuation = structs.replace(continuation, commit=commit)
+    shows_edits = edited is not None or bool(store.find_links([edited_key(continuation.commit)]))
+    drafts = (
+        _system_draft(store, record, continuation, context)
+        if shows_edits
+        else _setup_drafts(store, record, incoming, continuation, context)
+    )
     drafts += _new_messages(store, record, continuation)
     if continuation.length and not drafts:
-        return _read_location(store, record, incoming, continuation.thread, continuation.commit)
+        location = _read_location(store, record, incoming, continuation.thread, continuation.commit)
+        return structs.replace(location, shows_edits=shows_edits)
     if continuation.length:
         # What follows is found by the client's own spelling of what is before it.
         chain = incoming.points[continuation.length - 1].chain
     else:
         (step,) = store.read_commits(continuation.thread, [continuation.commit])
         chain = step.commit.chain
-    return _land_request(
+    location = _land_request(
         store, record, incoming, continuation.thread, branch, continuation.commit, drafts, chain
     )
+    return structs.replace(location, shows_edits=shows_edits)
+
+
+def _edited_head(store: Store, continuation: Continuation) -> tuple[str, Id] | None:
+    """The branch and commit behind the edits that somebody made to a conversation in Weft.
+
+    The client does not know about a compaction, an edit or a pin: its request ends before them.
+    They stay in force, so the request continues behind them.
+    """
+    thread = store.read_thread(continuation.thread)
+    tip = None if thread is None else store.read_ref(thread.name, thread.head)
+    if thread is None or tip is None:
+        return None
+    commit = tip
+    for _ in range(EDITS_PASSED):
+        if commit == continuation.commit:
+            return thread.head, tip
+        steps = store.read_commits(thread.name, [commit])
+        if not steps or steps[0].commit.kind in ("append", "merge") or not steps[0].commit.parents:
+            return None
+        commit = steps[0].commit.parents[0]
+    return None
+
+
+def _system_draft(
+    store: Store, record: RequestRecord, continuation: Continuation, context: RecordingContext
+) -> list[Draft]:
+    """The commit that updates the leading system text and the tools of an edited conversation.
+
+    Inline system messages stay as they are: they may be part of a summary.
+    """
+    view = _view(store, continuation.thread, continuation.commit)
+    old = list(takewhile(lambda row: is_system(row.message), view.rows))
+    leading = tuple(takewhile(is_system, record.messages))
+    digests = [
+        trace("", messages, context.volatile)[-1:]
+        for messages in ([r.message for r in old], leading)
+    ]
+    tools = () if view.setup is None else view.setup.tools
+    setup = None if tools_digest(tools) == tools_digest(record.tools) else Setup(record.tools)
+    if digests[0] == digests[1]:
+        return [] if setup is None else [Draft("setup", setup)]
+    rows = [
+        structs.replace(old[number], message=message) if number < len(old) else Row(None, message)
+        for number, message in enumerate(leading)
+    ]
+    planned = plan_rewrite(view.rows, [*rows, *view.rows[len(old) :]])
+    return [Draft("setup", structs.replace(planned.op, setup=setup), planned.messages)]
 
 
 def _new_messages(store: Store, record: RequestRecord, continuation: Continuation) -> list[Draft]:
@@ -750,6 +831,8 @@ def _link_request(
         point, tools = incoming.points[continuation.length - 1], incoming.tools
         if not store.only_links([context_key("answer", point, tools)]):
             links.append((unsure_key(head), head))
+    if location.shows_edits:
+        links.append((edited_key(head), head))
     store.add_links(location.thread, links)
     if continuation is not None and record.hint is None and continuation.commit != head:
         _use_tip(store, continuation, context)
