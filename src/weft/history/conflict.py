@@ -1,4 +1,4 @@
-"""Conflicts as values: what both sides did to a line, to the setup or to a call."""
+"""Conflicts as values: what both sides did to a row, to the setup or to a call."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -18,9 +18,9 @@ Lines = Mapping[Id, Row]
 
 
 class Conflict(Struct, frozen=True):
-    """One line that both sides changed. `None` is a side that no longer has it.
+    """One row that both sides changed. `None` is a side that no longer has it.
 
-    `kind` is `edited` (two versions of the line), `skipped` (hidden on one side, changed on the
+    `kind` is `edited` (two versions of the row), `skipped` (hidden on one side, changed on the
     other) or `folded` (two summaries of it, or a summary on one side and a change on the other).
     """
 
@@ -70,7 +70,7 @@ class SetupConflict(Struct, frozen=True):
 class ResultConflict(Struct, frozen=True):
     """A call that both sides answered, each with another result.
 
-    It is settled like a line: `ours`, `theirs`, `concat` (both in one result), or a text.
+    It is settled like a row: `ours`, `theirs`, `concat` (both in one result), or a text.
     """
 
     call_id: str

@@ -1,4 +1,4 @@
-"""What changed between two compiled lists, line by line, matched by slot."""
+"""What changed between two compiled lists, row by row, matched by slot."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -13,7 +13,7 @@ from .objects import Row
 
 
 class DiffLine(Struct, frozen=True):
-    """One line that is not the same in both lists."""
+    """One row that is not the same in both lists."""
 
     kind: Literal["added", "removed", "changed"]
     slot: Id
@@ -59,7 +59,7 @@ class Diff(Struct, frozen=True):
 
 
 def diff_rows(before: Sequence[Row], after: Sequence[Row], count: Count) -> Diff:
-    """The way from one list to the other; a line that is hidden counts as not there."""
+    """The way from one list to the other; a row that is hidden counts as not there."""
     old = {row.id: row for row in before if row.id is not None and shows(row)}
     new = {row.id: row for row in after if row.id is not None and shows(row)}
     changes: list[DiffLine] = []
@@ -84,7 +84,7 @@ def diff_rows(before: Sequence[Row], after: Sequence[Row], count: Count) -> Diff
 def _gone_before(
     old: Iterator[tuple[Id, Row]], until: Id | None, new: dict[Id, Row]
 ) -> Iterator[DiffLine]:
-    """The lines that left, from where the reader stands up to the line `until`."""
+    """The rows that left, from where the reader stands up to the row `until`."""
     for slot, row in old:
         if slot == until:
             return

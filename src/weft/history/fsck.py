@@ -4,7 +4,7 @@ Nothing is believed: an entry must hash to its id, a commit to its own over pare
 body, and what no id covers must fit its checksum. Tombstones are not damage: what was forgotten
 on purpose keeps its id, and a checksum over what stands there instead.
 
-`repair` saves what is whole. A message whose bytes are wrong becomes a line that says so, a commit
+`repair` saves what is whole. A message whose bytes are wrong becomes a row that says so, a commit
 whose body is wrong becomes one that changes nothing else, a branch that points at nothing goes
 back to the newest commit that the log has for it. All else stays as it is, byte by byte.
 """
@@ -81,7 +81,7 @@ def examine(store: Store, checksum: Callable[[tuple[object, ...]], int]) -> Repo
 
 
 def repair(store: Store, report: Report, created: float) -> list[str]:
-    """Put right what can be, and say what was done, a line for each."""
+    """Repair what can be repaired; returns what was done, a line for each."""
     maintenance = store.maintenance()
     done: list[str] = []
     with store.transaction():
@@ -110,7 +110,7 @@ def repair(store: Store, report: Report, created: float) -> list[str]:
 def end_where_readable(store: Store, thread: str, branch: str, created: float) -> str | None:
     """Let a branch that came from behind lost commits end before what cannot be told without them.
 
-    A rewrite may name lines that only a lost commit would have. The result says what was done.
+    A rewrite may name rows that only a lost commit would have. The result says what was done.
     """
     head = store.read_ref(thread, branch)
     buried = store.maintenance().tombstones()

@@ -1,7 +1,11 @@
-"""The shape of history: who comes before whom, and the names by which people point into it.
+"""The commit graph: branches and tags, ancestors, and the merge base.
 
-Depth grows along every parent, so a walk that always takes the deepest commit next meets the best
-common ancestor first, having read no more than what the two sides do not share.
+A commit is deeper than all its parents. So a walk that always takes the deepest commit next finds
+the best common ancestor first, and reads only what the two sides do not share.
+
+`read_writers` finds the commits that may have written a row. Nearly every commit appends one row
+and does nothing else, so only the others are read, and of those only the ones after the row. Merged
+sides are followed down to where they left the branch.
 """
 
 from collections.abc import Collection, Mapping
@@ -14,7 +18,7 @@ from .objects import PLAIN
 
 
 def read_writers(store: Store, thread: str, head: Id, slots: Collection[Id]) -> list[Step]:
-    """The commits that `head` comes from and that may have written these lines, older first.
+    """The commits that `head` comes from and that may have written these rows, older first.
 
     Others are among them; every commit that wrote one of the lines is.
     """
@@ -37,7 +41,7 @@ def read_writers(store: Store, thread: str, head: Id, slots: Collection[Id]) -> 
 
 
 def _read_chain(store: Store, thread: str, tip: Id, after: int, found: dict[Id, Step]) -> list[Id]:
-    """Add what a chain of first parents says beside plain messages; the sides it merged."""
+    """Read the commits of a first-parent chain that do more than append; returns merged sides."""
     sides: list[Id] = []
     for step in store.walk(thread, tip, after=after, but=tuple(PLAIN)):
         if step.commit.id not in found:
@@ -77,7 +81,7 @@ def read_tags(store: Store, thread: str) -> dict[str, Id]:
 
 
 def merge_base(store: Store, thread: str, ours: Id, theirs: Id) -> Id | None:
-    """The deepest commit that both sides come from; `None` where they share none."""
+    """The deepest common ancestor; `None` if there is none."""
     sides: dict[Id, int] = {}
     heap: list[tuple[int, Id]] = []
     node_of = _NodeReader(store, thread)
@@ -99,9 +103,10 @@ def merge_base(store: Store, thread: str, ours: Id, theirs: Id) -> Id | None:
 
 
 class _NodeReader:
-    """Commits of the graph, read with a run of what comes before them: a walk goes there next.
+    """Reads commits of the graph together with their ancestors, which a walk needs next.
 
-    Runs grow, so that a long way takes few questions and a short one reads little.
+    The number of ancestors grows, so that a long walk takes few queries and a short one reads
+    little.
     """
 
     def __init__(self, store: Store, thread: str) -> None:
@@ -119,7 +124,7 @@ class _NodeReader:
 
 
 def read_ancestors(store: Store, thread: str, head: Id) -> list[Step]:
-    """Every commit that `head` comes from, through all parents, the older before the newer."""
+    """All ancestors of `head` and itself, through all parents, older first."""
     found: dict[Id, Step] = {}
     waiting = [head]
     while waiting:
@@ -130,7 +135,7 @@ def read_ancestors(store: Store, thread: str, head: Id) -> list[Step]:
 
 
 def _unknown(store: Store, thread: str, tip: Id, known: Mapping[Id, Step]) -> list[Step]:
-    """The chain of first parents down from `tip`, as far as it is not known yet."""
+    """The first-parent chain down from `tip`, down to the first known commit."""
     limit = PAGE
     while known:
         steps = store.walk(thread, tip, limit=limit)

@@ -1,8 +1,8 @@
-"""What JSON can say: found before a value is written, because afterwards nobody can read it.
+"""Finds the place in a value that JSON cannot represent.
 
-An encoder is kinder than a decoder. It writes a number where a text belongs, bytes as if they were
-text, and a number that is none as null. So what is written is read back, and where that is not the
-same, the value is walked through for the place that JSON has no word for.
+An encoder accepts more than a decoder: it writes bytes as text, and NaN as null. So every value is
+read back after it was written. If the result differs, `check_json` walks the value and names the
+first place that is wrong.
 """
 
 import math
@@ -16,11 +16,11 @@ FOREIGN = (bytes, bytearray, memoryview)
 
 
 def check_json(field: str, value: Any) -> None:
-    """Raise `WrongValue` naming the first place inside that JSON cannot say."""
+    """Raise `WrongValue` with the path of the first value that JSON cannot represent."""
     try:
         plain = msgspec.to_builtins(value, builtin_types=FOREIGN)
     except (TypeError, UnicodeError, RecursionError) as error:
-        raise WrongValue(field, f"cannot be said as JSON: {error}") from None
+        raise WrongValue(field, f"cannot be written as JSON: {error}") from None
     _walk(field, plain)
 
 
@@ -33,7 +33,7 @@ def _walk(field: str, value: Any) -> None:
             for place, item in enumerate(cast(list[Any], value)):
                 _walk(f"{field}[{place}]", item)
         case float() if not math.isfinite(value):
-            raise WrongValue(field, f"cannot be said as JSON: {value} is no number there")
+            raise WrongValue(field, f"cannot be written as JSON: {value} is not a JSON number")
         case bytes() | bytearray() | memoryview():
             raise WrongValue(field, "must be text: bytes have no place in JSON")
         case str() if not value.isascii():

@@ -1,4 +1,4 @@
-"""Match keys: by what every client must echo, a stateless request finds the thread it continues.
+"""Match keys: how a stateless request finds the thread that it continues.
 
 A client that sends its conversation again spells it as it likes: ids, vendor fields, thinking,
 cache marks, string or list, how blocks are grouped into messages all change between turns. What
@@ -51,7 +51,10 @@ from .objects import Append, Draft, encode_commit
 
 
 class Series(Struct, frozen=True):
-    """Encoded commits behind one another, and the chain that the last one ends in."""
+    """Encoded commits, each the parent of the next, and the match chain after the last.
+
+    They are written together, as one operation of the log, so one `undo` takes them back.
+    """
 
     commits: tuple[CommitRecord, ...]
     entries: tuple[tuple[Id, bytes], ...]
@@ -71,9 +74,9 @@ def encode_series(
     chain: bytes | None,
     created: float,
 ) -> Series:
-    """The commits of these drafts, the first behind `parent`, whose chain is `chain`.
+    """The commits of these drafts on top of `parent`, whose match chain is `chain`.
 
-    Only appends lengthen the chain: a draft of another kind must not touch what a client echoes.
+    Only appends extend the chain: a draft of another kind must not change what a client echoes.
     """
     commits: list[CommitRecord] = []
     entries: dict[Id, bytes] = {}

@@ -1,14 +1,20 @@
-"""Three-way merge of compiled lists, line by line, with conflicts as values.
+"""Three-way merge of compiled lists, row by row, with conflicts as values.
 
-Lines are matched by slot, never by text. What only one side changed is taken; what both added is
-kept, ours first and theirs behind it, each whole, so that tails never conflict. A conflict is one
-line that both sides treated differently: edited, folded away or skipped here, and edited or
-folded otherwise there; or a call that both sides answered differently (`results`). `choose` settles
-each; without it the conflicts are listed and our side stands in their place, which is what a
-preview shows.
+Rows are matched by slot, never by text:
 
-The same function takes a commit back: reverting is merging, onto the present list, the way from
-what the commit made to what it was made from.
+- What only one side changed is taken. What both sides added is kept, ours first, then theirs.
+- If both sides added rows between a call and its result, and only they answered the call, their
+  rows come first: nothing may stand between a call and its result.
+- A conflict is a row that both sides changed differently, folded into different summaries, or that
+  one side changed and the other folded or hid. Two different results for one call are a conflict
+  too (`results`), and so are two different values of one part of the setup.
+- Two summaries of the same rows are one conflict, however many rows they cover. They are found by
+  the gap in which they stand.
+- `choose` settles each conflict. Without it, conflicts are listed and our side is kept, which is
+  what a preview shows.
+
+A revert uses the same function: it merges, into the present list, the change from the list after
+the commit to the list before it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,9 +51,11 @@ TOOLS = "tools"
 def merge_setup(
     base: Setup | None, ours: Setup | None, theirs: Setup | None, settle: Choose
 ) -> Setup | None:
-    """The tools and parameters that hold after a merge; `settle` is asked where both changed one.
+    """The tools and parameters after a merge; `settle` decides where both sides changed one.
 
-    Raises `MergeConflict` where the answer is no choice: words are no setup.
+    The parts are the list of tools and each parameter. A part is taken whole, except that `concat`
+    keeps our tools and adds theirs with other names. Raises `MergeConflict` if the answer is not
+    one of `CHOICES`, because free text cannot be a setup.
     """
     if ours == theirs or theirs == base:
         return ours
@@ -74,7 +82,7 @@ def _chosen_parts(
 ) -> dict[str, Any]:
     """The parts in conflict, as they were settled."""
     if choice not in CHOICES:
-        line = f"the setup takes ours, theirs or concat, not the words {choice!r}"
+        line = f"a conflict in the setup takes ours, theirs or concat, not the text {choice!r}"
         raise MergeConflict(line, (conflict,))
     side = right if choice == "theirs" else left
     found = {name: side[name] for name in conflict.parts}
@@ -99,10 +107,10 @@ def _setup_of(parts: dict[str, Any]) -> Setup:
 
 
 def edit_text(message: Message, text: str) -> Message:
-    """The message saying `text` instead: calls, media and results stay, thinking does not.
+    """The message with `text` as its new text; calls, media and results stay.
 
-    Where a message is nothing but one tool's answer, the answer's text is what changes. Thinking
-    goes because its signature vouches for words that are no longer there.
+    In a message that has only tool results, the text of the first one is replaced. Thinking is
+    removed, because its signature covers text that no longer exists.
     """
     answers = [place for place, b in enumerate(message.blocks) if isinstance(b, ToolResult)]
     spoken = [place for place, b in enumerate(message.blocks) if isinstance(b, Text | Refusal)]
@@ -111,8 +119,8 @@ def edit_text(message: Message, text: str) -> Message:
     first = spoken[0] if spoken else _opening(message.blocks)
     ahead = [block for block in message.blocks[:first] if _stays(block)]
     behind = [block for block in message.blocks[first:] if _stays(block)]
-    said: list[Block] = [Text(text)] if text or not (ahead or behind) else []
-    return structs.replace(message, blocks=(*ahead, *said, *behind), form="")
+    new: list[Block] = [Text(text)] if text or not (ahead or behind) else []
+    return structs.replace(message, blocks=(*ahead, *new, *behind), form="")
 
 
 def _stays(block: Block) -> bool:
@@ -120,7 +128,7 @@ def _stays(block: Block) -> bool:
 
 
 def _opening(blocks: tuple[Block, ...]) -> int:
-    """Where words go that were not there: behind media, before calls and a closing checkpoint."""
+    """Where new text goes: after media, before calls and a closing checkpoint."""
     before = (Image, File, Audio, Thinking, Redacted)
     return next((n for n, b in enumerate(blocks) if not isinstance(b, before)), len(blocks))
 
@@ -135,7 +143,7 @@ def _edit_answer(message: Message, place: int, text: str) -> Message:
 
 
 def settle_folds(old: Lines, left: Lines, right: Lines, settle: Choose) -> dict[Id, Row | None]:
-    """The lines that change when each pair of rival summaries is settled."""
+    """The rows that change when each pair of rival summaries is settled."""
     lines: dict[Id, Row | None] = {}
     our_folds, their_folds = _folds(old, left), _folds(old, right)
     asked: dict[tuple[tuple[Id, ...], tuple[Id, ...]], str] = {}
@@ -160,7 +168,7 @@ def settle_folds(old: Lines, left: Lines, right: Lines, settle: Choose) -> dict[
 
 
 def _folds(old: Lines, side: Lines) -> dict[Id, tuple[Id, ...]]:
-    """For every line that a side folded, the summaries that stand in its gap."""
+    """For every row that a side folded, the summaries that stand in its gap."""
     gaps: dict[Id | None, list[Id]] = {}
     anchor: Id | None = None
     for slot, row in side.items():
@@ -197,8 +205,8 @@ def merge_order(
 ) -> list[Id]:
     """All slots of the merged list in order.
 
-    `settled` is what each line came to: one that we had dropped and that is kept after all comes
-    back where they have it.
+    `settled` is the result for each slot. A row that we had dropped, and that is kept after all,
+    returns to where they have it.
     """
     runs = _their_runs(old, left, right, settled)
     slots = list(left)
@@ -227,7 +235,7 @@ def merge_order(
 def _their_runs(
     old: Lines, left: Lines, right: Lines, settled: Mapping[Id, Row | None]
 ) -> dict[Id | None, list[Id]]:
-    """The lines that only they have, by the nearest line before them that we have too."""
+    """The rows that only they have, by the nearest row before them that we have too."""
     runs: dict[Id | None, list[Id]] = {}
     anchor: Id | None = None
     for slot in right:
@@ -296,7 +304,7 @@ def merge3(
 
 
 def merge_states(base: State, ours: State, theirs: State, choose: Choose | None = None) -> Merged:
-    """What both sides made of `base`, lines and setup."""
+    """What both sides made of `base`, rows and setup."""
     merged = merge3(base.rows, ours.rows, theirs.rows, choose)
     conflicts = list(merged.conflicts)
     settle = listing(conflicts) if choose is None else choose
@@ -340,7 +348,7 @@ def _merge_line(
 
 
 def _combine(base: Row | None, ours: Row, theirs: Row) -> Row | None:
-    """One line of two that changed different things of it, or `None` where they collide."""
+    """One row of two that changed different things of it, or `None` where they collide."""
     hidden = {ours.priority, theirs.priority}
     if base is None:  # said again on both sides: marked here and not there is no quarrel
         same = ours.message == theirs.message and "skip" not in hidden
@@ -407,7 +415,7 @@ def _higher(one: Priority, other: Priority) -> Priority:
 
 
 def _untouched(base: Sequence[Row], ours: Sequence[Row], theirs: Sequence[Row]) -> int:
-    """How many lines at the start are of no interest: the same on all sides, and answered there."""
+    """How many rows at the start the merge can skip: equal on all sides, with no open calls."""
     same = min(same_start(base, ours), same_start(base, theirs))
     start = max(0, same - 1)  # one line stays, for what comes behind it
     waiting = _unasked([*base[start:], *ours[start:], *theirs[start:]])
@@ -422,7 +430,7 @@ def _untouched(base: Sequence[Row], ours: Sequence[Row], theirs: Sequence[Row]) 
 
 
 def _unasked(rows: Iterable[Row]) -> set[str]:
-    """The calls that these lines answer and do not make."""
+    """The calls that these rows answer, but that were made before them."""
     blocks = [block for row in rows for block in row.message.blocks]
     answered = {block.call_id for block in blocks if isinstance(block, ToolResult)}
     return answered - {block.id for block in blocks if isinstance(block, ToolCall)}

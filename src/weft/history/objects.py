@@ -1,14 +1,14 @@
 """The objects of a conversation: entries, commits, and the operations that commits carry.
 
-An *entry* is one message. A *commit* is parents, an operation, and what people wrote beside it.
+An *entry* is one message. A *commit* has parents, an operation, and a note and metadata.
 Two operations are enough. `Append` adds one entry at the end. `Rewrite` is every other change -
 edit, priority, compaction, merge, revert - said against the list that the first parent compiles
 to, and as large as the change, never as large as the list. `Setup` says which tools and
-parameters hold from here on and adds no line.
+parameters hold from here on and adds no row.
 
-A line of the compiled list is addressed by its *slot*: the id of the commit that appended it, or,
-for lines that a rewrite adds, a hash of that commit and a number. Edits keep the slot, and so
-does a line that is said again somewhere else (rebased, picked, merged): it stays the same line.
+A row of the compiled list is addressed by its *slot*: the id of the commit that appended it, or,
+for rows that a rewrite adds, a hash of that commit and a number. Edits keep the slot, and so
+does a row that is rebased, cherry-picked or merged: it stays the same row.
 
 Ids cover the canonical JSON of these values: members are sorted by name, except inside the
 definitions of tools and the schema of an answer's format, which are stored as they were written. A
@@ -38,7 +38,7 @@ CommitKind = Literal[
 
 
 class Row(Struct, frozen=True, gc=False):
-    """One compiled line; `id` is its slot, `None` for a line that is yet to be committed."""
+    """One compiled row; `id` is its slot, `None` for a row that is yet to be committed."""
 
     id: Id | None
     message: Message
@@ -49,7 +49,7 @@ class Row(Struct, frozen=True, gc=False):
 class Append(Struct, frozen=True, gc=False, omit_defaults=True, tag="append", tag_field="op"):
     """One entry at the end; `kind` is its content type.
 
-    `slot` is named where the line was said before on another branch.
+    `slot` is set if the row was appended before, on another branch.
     """
 
     kind: str = "dialogue"
@@ -58,9 +58,9 @@ class Append(Struct, frozen=True, gc=False, omit_defaults=True, tag="append", ta
 
 
 class Placed(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A line that a rewrite adds: `entry` counts into the commit's entries.
+    """A row that a rewrite adds: `entry` counts into the commit's entries.
 
-    `slot` is named where the line had one before (it was moved, or comes back).
+    `slot` is set if the row had one before: it was moved, or comes back.
     """
 
     entry: int
@@ -77,7 +77,7 @@ class Insert(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Change(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A line that keeps its slot and place; what is absent stays."""
+    """A change to a row that keeps its slot and position; absent fields stay as they are."""
 
     slot: Id
     entry: int | None = None
@@ -106,7 +106,7 @@ class Rewrite(Struct, frozen=True, gc=False, omit_defaults=True, tag="rewrite", 
 
     @property
     def touches_rows(self) -> bool:
-        """Whether any line is another one afterwards; a note beside a commit touches none."""
+        """Whether it changes any row; a commit that only carries a note changes none."""
         return bool(self.drop or self.change or self.insert)
 
 
@@ -114,17 +114,17 @@ Op = Append | Rewrite | Setup
 
 
 class State(Struct, frozen=True):
-    """What a commit means: its lines and its setup."""
+    """What a commit compiles to: its rows and its setup."""
 
     rows: Sequence[Row] = ()
     setup: Setup | None = None
 
 
 class Body(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What a commit says beside its parents and entries.
+    """The part of a commit beside its parents and entries.
 
-    `note` is `True` where it is the opening of the commit's own words: they are not said twice,
-    and what nearly every commit has is not spelt out.
+    `note` is `True` if the note is simply the beginning of the commit's own message: nearly every
+    commit has such a note, and it need not be stored twice.
     """
 
     op: Op
@@ -143,7 +143,7 @@ class Hashed(Struct, frozen=True, gc=False):
 
 
 class Draft(Struct, frozen=True, gc=False):
-    """A commit before it has parents: the verb's own result."""
+    """A commit that has no parents yet."""
 
     kind: CommitKind
     op: Op
@@ -163,7 +163,7 @@ PLAIN = {
     for note in (None, True)
     for body in (Body(Append(), note), Body(Append("instruction"), note))
 }
-"""What nearly every commit says beside its entry: nothing. These are not read again each time."""
+"""The bodies of commits that only append a message, which nearly all do; never decoded again."""
 
 
 def encode_entry(message: Message) -> tuple[Id, bytes]:
@@ -226,14 +226,14 @@ def decode_entry(data: bytes, id: Id | None = None) -> Message:
 
 
 def decode_entries(step: Step) -> list[Message]:
-    """The messages that a stored commit brings."""
+    """The messages of a stored commit."""
     return [
         decode_entry(data, id) for id, data in zip(step.commit.entries, step.contents, strict=True)
     ]
 
 
 def decode_appended(step: Step) -> Message:
-    """The one message that an append brings; raises `Damaged` where it is gone."""
+    """The message that an append adds; raises `Damaged` if it is missing."""
     if not step.contents:
         raise Damaged(f"commit {step.commit.id.hex()} names an entry that is not there")
     return decode_entry(step.contents[0], step.commit.entries[0])
@@ -254,7 +254,7 @@ def decode_body(step: Step) -> Body:
 def encode_commit(
     draft: Draft, parents: tuple[Id, ...], *, created: float, chain: bytes | None = None
 ) -> tuple[CommitRecord, tuple[tuple[Id, bytes], ...]]:
-    """The commit and the entries it brings, ready to land."""
+    """The commit and its entries, ready to be written."""
     body = Body(draft.op, draft.note, draft.metadata, draft.generation_config)
     data = _written(body, "commit", _body_decoder)
     usage = None if draft.usage is None else _written(draft.usage, "usage", _any_decoder)
@@ -288,7 +288,7 @@ def _written(value: Any, field: str, decoder: msgspec.json.Decoder[Any]) -> byte
         raise WrongValue(field, f"is not valid: {error}") from None
     except (TypeError, UnicodeError, RecursionError) as error:
         check_json(field, value)
-        raise WrongValue(field, f"cannot be said as JSON: {error}") from None
+        raise WrongValue(field, f"cannot be written as JSON: {error}") from None
     check_json(field, value)
     return data
 
@@ -300,7 +300,7 @@ def commit_id(kind: str, parents: tuple[Id, ...], entries: tuple[Id, ...], data:
 
 
 def count_entries(op: Op) -> int:
-    """How many messages an operation speaks of."""
+    """How many messages an operation refers to."""
     match op:
         case Append():
             return 1
@@ -313,5 +313,5 @@ def count_entries(op: Op) -> int:
 
 
 def new_slot(commit: Id, index: int) -> Id:
-    """The slot of the `index`-th line that a rewrite adds."""
+    """The slot of the `index`-th row that a rewrite adds."""
     return object_id("slot", commit + index.to_bytes(4, "big"))

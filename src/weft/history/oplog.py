@@ -1,8 +1,9 @@
-"""Undo and redo, read off the log of operations.
+"""Plans undo and redo from the operation log.
 
-Undo is itself an operation: it moves a ref back and is logged like any other. Which operation comes
-next needs no pointer, only the log read from its end: every undo cancels the nearest operation
-before it on the same ref that still stands, and every redo cancels an undo.
+Undo is itself an operation: it moves a ref back and is logged like any other. No pointer is needed
+to find what comes next. Read from its end, every undo in the log cancels the newest earlier
+operation on the same ref that is still in effect, and every redo cancels an undo. The operations of
+a batch are one step.
 
 Undo belongs to a branch: what moved another branch stays. Some operations move no branch that the
 writer stood on: a switch, or a branch or tag that was made or deleted. The log has `was` for these,

@@ -1,9 +1,9 @@
-"""Commits said again behind another list: what rebase and cherry-pick are made of.
+"""Replays commits on top of another list of rows, for rebase and cherry-pick.
 
-A line that is said again keeps its slot, so it stays the same line: its priority and the edits
-that follow find it, a later merge of the branch it came from does not bring it twice, and ids that
-people wrote down still name it. A rewrite is said again as a merge: the way from what it was made
-from to what it made, taken from the list that is there now.
+A replayed row keeps its slot, so it stays the same row: its priority and later edits still find it,
+a later merge of the branch that it came from does not bring it twice, and ids that people noted
+still name it. A rewrite is replayed as a merge: what it changed is merged into the rows that are
+there now.
 """
 
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ from .rewrite import plan_state
 
 
 class Again(Struct, frozen=True):
-    """One commit said again, and the other parents that it keeps."""
+    """A replayed commit, and the other parents that it keeps."""
 
     of: Id
     draft: Draft
@@ -39,7 +39,7 @@ class Again(Struct, frozen=True):
 
 
 class Replayed(Struct, frozen=True):
-    """All that is to be said again, what it comes to, and what could not be settled.
+    """All replayed commits, the resulting state, and the conflicts that remain.
 
     `empty` are the commits that would change nothing here.
     """
@@ -53,9 +53,9 @@ class Replayed(Struct, frozen=True):
 def replay(
     steps: Iterable[Step], before: State, onto: State, choose: Choose | None = None
 ) -> Replayed:
-    """`steps`, the first of which was made from `before`, said again behind `onto`.
+    """Replay `steps`, the first of which was made from `before`, on top of `onto`.
 
-    Without `choose` conflicts are listed, and the lines stand as `onto` has them.
+    Without `choose`, conflicts are listed, and the rows stay as `onto` has them.
     """
     commits: list[Again] = []
     conflicts: list[AnyConflict] = []

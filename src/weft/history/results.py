@@ -1,8 +1,8 @@
 """Two results for one call: a conflict, because no vendor takes both and neither may be lost.
 
 Both sides of a merge may have answered a call that they share. The two results stand in different
-lines, so the merge of lines does not see them as a conflict. They are found here, in the order of
-the merged list: the earlier line gets the result that was chosen, the later one loses its own.
+rows, so the merge of rows does not see them as a conflict. They are found here, in the order of
+the merged list: the earlier row gets the result that was chosen, the later one loses its own.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,7 +38,7 @@ def settle_results(
 
 
 def is_same_result(one: ToolResult, other: ToolResult) -> bool:
-    """Whether two results tell the model the same."""
+    """Whether two results mean the same to the model."""
     return one.content == other.content and bool(one.is_error) == bool(other.is_error)
 
 
@@ -62,7 +62,7 @@ def concat_results(ours: ToolResult, theirs: ToolResult) -> ToolResult:
 
 
 def is_answered_again(rows: Iterable[Row], message: Message) -> bool:
-    """Whether the message has a result for a call that these lines have answered already."""
+    """Whether the message has a result for a call that these rows have answered already."""
     wanted = {block.call_id for block in message.blocks if isinstance(block, ToolResult)}
     answered: set[str] = set()
     for row in rows if wanted else ():
@@ -75,7 +75,7 @@ def is_answered_again(rows: Iterable[Row], message: Message) -> bool:
 
 
 def open_answers(base: Sequence[Row], side: Sequence[Row]) -> list[Row]:
-    """The results that a side has, in lines of its own, for calls that `base` left open."""
+    """The results that a side has, in rows of its own, for calls that `base` left open."""
     known = {row.id for row in base}
     waiting: set[str] = set()
     for row in base:
@@ -103,7 +103,7 @@ def open_answers(base: Sequence[Row], side: Sequence[Row]) -> list[Row]:
 def _rivals(
     order: Sequence[Id], lines: dict[Id, Row | None], left: Lines, right: Lines
 ) -> Iterator[tuple[str, Id, Id]]:
-    """Each call that a line of one side alone answers, and a line of the other side alone too."""
+    """Each call that a row of one side alone answers, and a row of the other side alone too."""
     first: dict[str, Id] = {}
     for slot in order:
         row = lines[slot]
@@ -134,7 +134,7 @@ def _result(row: Row | None, call: str) -> ToolResult:
 
 
 def _with_result(row: Row | None, result: ToolResult) -> Row:
-    """The line with this result in the place of its own for the same call."""
+    """The row with this result in the place of its own for the same call."""
     assert row is not None
     blocks: tuple[Block, ...] = tuple(
         result if isinstance(block, ToolResult) and block.call_id == result.call_id else block
@@ -146,7 +146,7 @@ def _with_result(row: Row | None, result: ToolResult) -> Row:
 
 
 def _without_result(row: Row | None, call: str) -> Row | None:
-    """The line without its result for this call; `None` where nothing was said beside it."""
+    """The row without its result for this call; `None` if nothing else is in it."""
     assert row is not None
     blocks = tuple(
         block

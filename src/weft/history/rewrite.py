@@ -63,7 +63,7 @@ def plan_state(old: State, new: State) -> PlannedRewrite:
 
 
 def same_start(one: Sequence[Row], other: Sequence[Row]) -> int:
-    """How many lines both begin with; they are mostly the very same ones, so runs go at once."""
+    """How many rows both begin with; they are mostly the very same ones, so runs go at once."""
     if type(one) is not type(other):  # a list is never equal to a tuple
         one, other = (rows if isinstance(rows, list) else list(rows) for rows in (one, other))
     most = min(len(one), len(other))

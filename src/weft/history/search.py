@@ -66,7 +66,7 @@ def commit_text(contents: tuple[bytes, ...]) -> str:
 def _spoken(content: bytes) -> str:
     """All the words of an entry: what is read, what is thought, what is asked of a tool.
 
-    An entry that does not read has none: one damaged line must not hide all others.
+    An entry that does not read has none: one damaged row must not hide all others.
     """
     try:
         message = decode_entry(content)
