@@ -24,19 +24,19 @@ from .base import Losses
 
 
 def unique_call_ids(messages: Sequence[Message], losses: Losses) -> tuple[Message, ...]:
-    """The messages with every call under an id of its own; each new id is reported."""
+    """The messages with a unique id for every call; each new id is reported."""
     ids = _Ids(losses)
-    told: list[Message] = []
+    renamed: list[Message] = []
     for number, message in enumerate(messages):
         blocks = tuple(ids.block(block, (number, at)) for at, block in enumerate(message.blocks))
         same = blocks == message.blocks
-        told.append(message if same else structs.replace(message, blocks=blocks))
-    return tuple(told)
+        renamed.append(message if same else structs.replace(message, blocks=blocks))
+    return tuple(renamed)
 
 
 class _Ids:
-    """`taken` are the ids so far; by the id that the caller wrote, `numbers` is how many calls had
-    it, `waiting` are those that have no result yet, and `last` is the one answered last."""
+    """`taken` has all ids so far. By the caller's id: `numbers` counts its calls, `waiting` has
+    those without a result, and `last` is the one answered last."""
 
     def __init__(self, losses: Losses) -> None:
         self.losses = losses
@@ -76,29 +76,29 @@ MARK_LENGTH = 10
 
 
 def marked_id(call_id: str, longest: int | None = None) -> str:
-    """The id with its mark, cut to the longest that the wire takes."""
+    """The id with its mark, cut to the longest that the protocol accepts."""
     digest = sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     kept = call_id if longest is None else call_id[: longest - MARK_LENGTH]
     return f"{kept}-x{digest}"
 
 
 def report_new_id(call_id: str, place: Place, losses: Losses) -> None:
-    """Report that a call goes by another id here; the sidecar knows the caller's."""
+    """Report that a call has another id here; the sidecar has the caller's."""
     losses.add(place, "call_id_changed", call_id)
 
 
 def report_empty_arguments(place: Place, losses: Losses) -> None:
-    """Report that a call without arguments has an empty object of them here."""
+    """Report that a call without arguments gets an empty object."""
     losses.add(place, "empty_arguments_added")
 
 
 def looks_marked(call_id: str) -> bool:
-    """Whether an id could be mistaken for one of ours."""
+    """Whether an id ends like a marked one."""
     return call_id[-10:-8] == "-x" and MARKED.search(call_id) is not None
 
 
 def fitting_id(call_id: str, longest: int) -> str:
-    """The id where it fits and is nobody else's, else marked."""
+    """The id if it is short enough and does not look marked, else marked."""
     if 0 < len(call_id) <= longest and (call_id[-10:-8] != "-x" or not looks_marked(call_id)):
         return call_id
     return marked_id(call_id, longest)

@@ -18,7 +18,7 @@ MODES: dict[str, Literal["auto", "any"]] = {"auto": "auto", "required": "any"}
 
 
 def read_allowed(fields: JsonObject) -> ToolChoice | None:
-    """The choice; `None` where it names a vendor's own tool, which nobody else could be told of."""
+    """The choice; `None` if it names a hosted tool, which other vendors do not have."""
     mode, tools = MODES.get(str(fields.get("mode"))), fields.get("tools")
     if mode is None or not isinstance(tools, list):
         return None
@@ -28,8 +28,7 @@ def read_allowed(fields: JsonObject) -> ToolChoice | None:
 
 
 def narrow(request: Request, losses: Losses) -> tuple[Request, tuple[str, ...]]:
-    """The request with a choice that names nobody, and whom it named: just these are to be
-    offered."""
+    """The request without names in its tool choice, and these names: only they are offered."""
     choice = request.params.tool_choice
     if choice is None or not choice.names:
         return request, ()
@@ -39,7 +38,7 @@ def narrow(request: Request, losses: Losses) -> tuple[Request, tuple[str, ...]]:
 
 
 def is_allowed(tool: Tool, number: int, some: tuple[str, ...], losses: Losses) -> bool:
-    """Whether a tool is one of these; all are, where there are none. What is not is reported."""
+    """Whether a tool is among these names, or there are none; reported if not."""
     if not some or tool.name in some or tool.kind not in CALLABLE:
         return True
     losses.add(("tools", number), "tool_not_allowed", tool.name)

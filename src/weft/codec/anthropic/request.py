@@ -128,7 +128,7 @@ def _decode_tools(
 
 
 def _locator(body: JsonObject) -> Any:
-    """Paths of the caller's body; built only when something has to be said about it."""
+    """Returns the function that finds paths in the caller's body."""
     offset = 1 if "system" in body else 0
 
     def locate(place: Place) -> str:
@@ -168,7 +168,7 @@ def _message_path(body: JsonObject, number: int, steps: Place, offset: int) -> s
 
 
 def encode_request(request: Request, target: Target) -> Encoded:
-    """The body for Anthropic, and what it could not say."""
+    """The body for Anthropic, and everything it cannot express."""
     losses = Losses(request)
     native = PROTOCOL in request.raw
     calls: Calls = {}
@@ -203,7 +203,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
 
 
 def _put_back(arranged: Arranged, count: int) -> Arranged:
-    """Towards its own protocol nothing moves: what led the list, and was no `system`, leads it."""
+    """Move system messages back into the list if this protocol's own body had them there."""
     split = len(arranged.system) - count
     if not count or split < 0:
         return arranged
@@ -231,7 +231,7 @@ def _write_system(
 
 
 def _report_system_form(turns: Sequence[Turn], losses: Losses) -> None:
-    """Report what a list of blocks does not tell of the messages it was made from."""
+    """Report what several messages lose when they become one list of blocks."""
     for turn in turns:
         if not turn.message.text:
             losses.add(turn.at, "empty_message_dropped", turn.role)

@@ -219,7 +219,7 @@ def _named(raw: JsonObject, key: str) -> tuple[str, str]:
 
 
 def decode_audio_answer(raw: JsonObject) -> Audio:
-    """What the assistant said aloud; later turns name it by its id."""
+    """Audio of the assistant; later requests refer to it by id."""
     rest = {key: value for key, value in raw.items() if key != "id"}
     return Audio(FileRef(str(raw["id"])), {PROTOCOL: rest} if rest else None)
 
@@ -239,7 +239,7 @@ def _rest(raw: JsonObject, known: Any) -> Ext | None:
 
 
 def own(ext: Ext | None) -> JsonObject:
-    """What this wire itself said beside the fields."""
+    """This protocol's own members."""
     return ext.get(PROTOCOL, {}) if ext is not None else {}
 
 
@@ -273,7 +273,7 @@ def write_assistant(blocks: tuple[Block, ...] | list[Block], *, parts: bool) -> 
 
 
 def write_thinking(block: Thinking, body: JsonObject) -> None:
-    """Thinking in the member it came in; several blocks of it are one text here."""
+    """Write thinking to the member it came from; several blocks are joined to one text."""
     fields = own(block.ext)
     item = fields.get("item", "" if fields or block.signature else REASONING[0])
     if item or block.text:
@@ -312,12 +312,12 @@ RULES = Rules(
 )
 
 TEXTUAL = (Text, Refusal, Checkpoint, Reminder)
-SPOKEN = frozenset({*TEXTUAL, Thinking, ToolCall, Audio, Opaque})
-HEARD = frozenset({*TEXTUAL, Image, File, Audio, ToolResult, Opaque})
+ASSISTANT_BLOCKS = frozenset({*TEXTUAL, Thinking, ToolCall, Audio, Opaque})
+OTHER_BLOCKS = frozenset({*TEXTUAL, Image, File, Audio, ToolResult, Opaque})
 
 
 def write_message(message: Message, role: str | None = None) -> JsonObject:
-    """One message as this wire itself wrote it, or as a compiled thread has it."""
+    """One message as this protocol wrote it, or as a compiled thread has it."""
     body: JsonObject = {"role": role or message.role}
     blocks, form = message.blocks, message.form
     if len(blocks) == 1 and isinstance(blocks[0], ToolResult):
@@ -342,7 +342,7 @@ def write_message(message: Message, role: str | None = None) -> JsonObject:
 
 
 class Writer:
-    """Writes the turns of another wire's request."""
+    """Writes the turns of another protocol's request."""
 
     def __init__(self, request: Request, losses: Losses) -> None:
         self.request = request
@@ -359,7 +359,7 @@ class Writer:
         spoken = turn.role == "assistant"
         turn.keep(
             [
-                (self._fit(b, place) if spoken else self._heard(b, place), place)
+                (self._fit(b, place) if spoken else self._fit_other(b, place), place)
                 for b, place in zip(turn.blocks, turn.places, strict=True)
             ]
         )
@@ -375,7 +375,7 @@ class Writer:
         ]
         rest: list[Block] = [block for block in turn.blocks if not isinstance(block, ToolResult)]
         if not results:
-            return self._said(turn, rest)
+            return self._text_message(turn, rest)
         messages: list[JsonObject] = []
         lifted: list[Block] = []
         for block, place in results:
@@ -385,16 +385,16 @@ class Writer:
         for block, place in zip(turn.blocks, turn.places, strict=True) if rest else ():
             if not isinstance(block, ToolResult):
                 self.losses.add(place, "beside_results_moved")
-        return messages + (self._said(turn, rest) if rest else [])
+        return messages + (self._text_message(turn, rest) if rest else [])
 
     def _leave_out(self, turn: Turn) -> None:
-        """Drop what this side of a conversation cannot say here: a call by the user, say."""
-        sayable = SPOKEN if turn.role == "assistant" else HEARD
-        if all(type(block) in sayable for block in turn.blocks):
+        """Drop blocks that this role cannot have here, for example a call by the user."""
+        supported = ASSISTANT_BLOCKS if turn.role == "assistant" else OTHER_BLOCKS
+        if all(type(block) in supported for block in turn.blocks):
             return
         kept: list[tuple[Block, Place]] = []
         for block, place in zip(turn.blocks, turn.places, strict=True):
-            if type(block) in sayable:
+            if type(block) in supported:
                 kept.append((block, place))
             else:
                 self.losses.add(place, "block_unsupported", self._name(block))
@@ -402,8 +402,8 @@ class Writer:
         turn.places = [place for _, place in kept]
 
     def _fit(self, block: Block, place: Place) -> Block:
-        """Media as this wire takes it: its files are PDF, so a document of words is text. What it
-        is not told is reported: an address's type, another name of one."""
+        """A block as this protocol accepts it. Only a PDF is a file here; a text document is
+        text."""
         words = plain_text(block.source) if isinstance(block, File) else None
         if isinstance(block, File) and words is not None:
             self.losses.add(place, "document_as_text")
@@ -418,14 +418,14 @@ class Writer:
                 self.losses.add(place, "media_type_changed", kind)
         return block
 
-    def _heard(self, block: Block, place: Place) -> Block:
-        """What another than the assistant says: a refusal is a part of nobody else's message."""
+    def _fit_other(self, block: Block, place: Place) -> Block:
+        """A block of any role but the assistant; only the assistant can refuse."""
         if not isinstance(block, Refusal):
             return self._fit(block, place)
         self.losses.add(place, "refusal_as_text")
         return Text(block.text)
 
-    def _said(self, turn: Turn, blocks: list[Block]) -> list[JsonObject]:
+    def _text_message(self, turn: Turn, blocks: list[Block]) -> list[JsonObject]:
         role = "user" if turn.role == "tool" else turn.role
         message = turn.message
         if is_system(message) and not blocks:
@@ -442,15 +442,15 @@ class Writer:
         called = False
         blocks: list[Block] = []
         for block, place in zip(turn.blocks, turn.places, strict=True):
-            said = block
+            written = block
             if isinstance(block, ToolCall):
                 called = True
-                said = self._call(block, place)
+                written = self._call(block, place)
             elif called and isinstance(block, TEXTUAL):
                 self.losses.add(place, "text_after_call_moved")
             elif isinstance(block, Audio) and block.ext is not None:
-                said = Audio(block.source, _spoken_ext(block))
-            blocks.append(said)
+                written = Audio(block.source, _spoken_ext(block))
+            blocks.append(written)
         body: JsonObject = {"role": "assistant"}
         texts = sum(isinstance(block, TEXTUAL) for block in blocks)
         listed = turn.message.form == "list" and (texts > 1 or not called)
@@ -479,31 +479,31 @@ class Writer:
         return legal
 
     def _result(self, block: ToolResult, place: Place, lifted: list[Block]) -> JsonObject:
-        """One `tool` message; what it cannot hold is put into `lifted`."""
+        """One `tool` message; media, which it cannot contain, is added to `lifted`."""
         report_error_flag(place, block, self.losses)
-        said: list[Block] = []
+        texts: list[Block] = []
         media: list[Block] = []
         for part, at in supported_result_parts(
             block, place, self.request, RULES.checks, PROTOCOL, self.losses
         ):
-            self._sort(self._heard(part, at), at, said, media)
+            self._sort(self._fit_other(part, at), at, texts, media)
         if media:
             lifted.append(Text(f"[from the result of {legal_id(block.call_id)}]"))
             lifted += media
-        form = block.form if len(said) == len(block.content) else ""
-        if form == "list" and not said:
+        form = block.form if len(texts) == len(block.content) else ""
+        if form == "list" and not texts:
             form = ""
             self.losses.add(place, "list_as_string")
         return {
             "role": "tool",
             "tool_call_id": self._legal(block.call_id, place),
-            "content": write_content(said, form),
+            "content": write_content(texts, form),
         }
 
-    def _sort(self, part: Block, place: Place, said: list[Block], media: list[Block]) -> None:
-        """Text stays in the result; media moves behind it."""
+    def _sort(self, part: Block, place: Place, texts: list[Block], media: list[Block]) -> None:
+        """Text stays in the result; media moves after it."""
         if isinstance(part, TEXTUAL):
-            said.append(part)
+            texts.append(part)
             return
         media.append(part)
         self.losses.add(
@@ -518,7 +518,7 @@ class Writer:
 
 
 def _with_members(body: JsonObject, message: Message) -> JsonObject:
-    """The message with its name and what this wire itself once said beside it."""
+    """The message with its name and this protocol's own members."""
     if message.name is not None:
         body["name"] = message.name
     if message.ext is not None:

@@ -172,7 +172,7 @@ def _locator(body: JsonObject, raws: list[JsonObject]) -> Callable[[Place], str]
 
 
 def encode_request(request: Request, target: Target) -> Encoded:
-    """The body for this wire, and what it could not say."""
+    """The body for Chat Completions, and everything it cannot express."""
     losses = Losses(request)
     calls: Calls = {}
     some: tuple[str, ...] = ()
@@ -230,7 +230,7 @@ def _write_messages(request: Request, target: Target, losses: Losses) -> list[Js
 
 
 def _write_own(request: Request, target: Target, losses: Losses) -> list[JsonObject]:
-    """The messages of this wire's own body, with what the policy or the target asks for."""
+    """The messages of this protocol's own body, changed as the policy or target asks for."""
     written = [write_message(message) for message in request.messages]
     _put_marks(request, written)
     messages: list[JsonObject] = []
@@ -251,7 +251,7 @@ def _write_own(request: Request, target: Target, losses: Losses) -> list[JsonObj
 
 
 def _fit_system(body: JsonObject, place: Place, model: Model, losses: Losses) -> None:
-    """A system message as servers take it that know the older API only: see `Model`."""
+    """Adapt a system message to servers that only know the older API; see `Model`."""
     if body.get("role") == "developer" and model.developer is False:
         body["role"] = "system"
         losses.add(place, "role_changed", "developer -> system")
@@ -269,7 +269,7 @@ def _is_plain_text(part: JsonObject) -> bool:
 
 
 def _merge_system(turns: list[Turn], messages: list[JsonObject]) -> list[Turn]:
-    """All system text as one leading message; gives the turns that are left."""
+    """Add all system text as one leading message; returns the other turns."""
     system = [turn.message for turn in turns if is_system(turn.message)]
     text = join_system_text(system)
     if text is not None:
