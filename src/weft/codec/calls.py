@@ -1,8 +1,8 @@
-"""A target's calls turned back into the caller's: its own names, its custom tools' raw text.
+"""Restores tool calls in answers: the client's own tool names, and the raw text of custom tools.
 
-The request's translation keeps, in its sidecar, the names it had to change (`codec.tools`). Here
-they are applied to the answer: to a whole message, and to a stream, where a custom call's text is
-taken out of `{"input": "..."}` while it arrives.
+The translation of a request records which tool names it changed (`codec.tools`). Here the changes
+are undone in the answer, in a whole message or in a stream. In a stream, the text of a custom call
+is extracted from `{"input": "..."}` while it arrives.
 """
 
 import re
@@ -17,23 +17,23 @@ from .base import Calls, members
 
 OPENING = re.compile(r'\s*\{\s*"input"\s*:\s*"')
 LONGEST_OPENING = 1000
-"""Whoever has written more than this without an opening writes something else; the end tells it."""
+"""After so many characters without an opening, the arguments have another form."""
 CHARACTERS = re.compile(
     r'(?:[^"\\]+'
     r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     r"|\\u(?![dD][89abAB])[0-9a-fA-F]{4}"
     r"|\\[^u])*"
 )
-"""Whole characters of a JSON string: no escape, and no surrogate pair, is cut in two."""
+"""Complete characters of a JSON string; no escape and no surrogate pair is split."""
 
 
 MADE = "call_answer_"
-"""How ids begin that a decoder makes where the wire has none: counters, the same in every answer.
-An id of an answer must be unique, or a client's echo could be taken for that of another answer."""
+"""The prefix of ids that a decoder makes if the upstream sent none. They are counters, the same in
+every answer. The gateway makes them unique, because it recognises an answer by the ids in it."""
 
 
 def with_unique_call_ids(message: Message, seed: str) -> Message:
-    """The message with unique ids for calls whose wire gave none; `seed` is drawn at random."""
+    """The message with unique ids for calls without an id of the upstream; `seed` is random."""
     if not any(isinstance(b, ToolCall) and b.id.startswith(MADE) for b in message.blocks):
         return message
     blocks = tuple(_named(block, seed) for block in message.blocks)
@@ -41,7 +41,7 @@ def with_unique_call_ids(message: Message, seed: str) -> Message:
 
 
 def with_unique_call_id(event: Event, seed: str) -> Event:
-    """Like `with_unique_call_ids`, for one event of a stream."""
+    """The same for one event of a stream."""
     if isinstance(event, Open | Close) and event.block is not None:
         block = _named(event.block, seed)
         return event if block is event.block else structs.replace(event, block=block)
@@ -55,7 +55,7 @@ def _named(block: Block, seed: str) -> Block:
 
 
 def restore_call(call: ToolCall, calls: Calls) -> ToolCall:
-    """The call as the caller knows it; itself where its name was not changed."""
+    """The call with the client's own tool name; the same object if the name was not changed."""
     known = calls.get(call.name)
     if known is None or call.namespace is not None:
         return call
@@ -72,7 +72,7 @@ def restore_call(call: ToolCall, calls: Calls) -> ToolCall:
 
 
 def restore_calls(message: Message, calls: Calls) -> Message:
-    """The message with every call as the caller knows it."""
+    """The message with the client's own tool names."""
     if not calls or not any(
         isinstance(block, ToolCall) and block.name in calls for block in message.blocks
     ):
@@ -85,7 +85,7 @@ def restore_calls(message: Message, calls: Calls) -> Message:
 
 
 def unwrap(arguments: str) -> str:
-    """The text of `{"input": text}` or of a JSON string; any other shape is the text itself."""
+    """The text of `{"input": text}` or of a JSON string; other arguments unchanged."""
     try:
         value = orjson.loads(arguments)
     except orjson.JSONDecodeError:
@@ -99,14 +99,14 @@ def unwrap(arguments: str) -> str:
 
 
 class CallRestorer:
-    """Events of a stream, with its calls as the caller knows them."""
+    """Restores the calls in a stream of events."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
         self._open: dict[int, tuple[ToolCall, _Input | None]] = {}
 
     def send(self, event: Event) -> list[Event]:
-        """The events that say this one to the caller."""
+        """The events for the client in place of this one."""
         match event:
             case Open(index=index, block=ToolCall() as block):
                 return self._opened(index, block, event)
@@ -114,8 +114,8 @@ class CallRestorer:
                 reader = self._open[index][1]
                 if reader is None:
                     return [event]
-                said = reader.feed(text)
-                return [Delta(index, "arguments", said)] if said else []
+                piece = reader.feed(text)
+                return [Delta(index, "arguments", piece)] if piece else []
             case Close(index=index, block=block) if index in self._open:
                 return self._closed(index, block)
             case _:
@@ -132,7 +132,7 @@ class CallRestorer:
         return [Open(index, known)]
 
     def _closed(self, index: int, last: Block | None) -> list[Event]:
-        """The end of a renamed call, with whatever of its text is still unsaid."""
+        """The end of a renamed call, with the rest of its text."""
         known, reader = self._open.pop(index)
         if isinstance(last, ToolCall):
             last = restore_call(last, self._calls)
@@ -140,18 +140,18 @@ class CallRestorer:
             return [Close(index, last)]
         whole = last.arguments if isinstance(last, ToolCall) else unwrap(reader.written)
         final = last if last is not None else structs.replace(known, arguments=whole)
-        said = reader.said
-        missed = whole[len(said) :] if whole.startswith(said) else ""
-        events: list[Event] = [Delta(index, "arguments", missed)] if missed else []
+        sent = reader.sent
+        rest = whole[len(sent) :] if whole.startswith(sent) else ""
+        events: list[Event] = [Delta(index, "arguments", rest)] if rest else []
         return [*events, Close(index, final)]
 
 
 class _Input:
-    """The text inside `{"input": "..."}` while it arrives, and what was given out of it."""
+    """Extracts the text inside `{"input": "..."}` while it arrives."""
 
     def __init__(self) -> None:
         self._written: list[str] = []
-        self._given: list[str] = []
+        self._sent: list[str] = []
         self._inside = False
         self._ended = False
         self._rest = ""
@@ -174,17 +174,17 @@ class _Input:
         self._rest = self._rest[len(raw) :]
         self._ended = self._rest.startswith('"')
         try:
-            said = str(orjson.loads(f'"{raw}"'))
-        except orjson.JSONDecodeError:  # no JSON after all: the end says it whole
+            piece = str(orjson.loads(f'"{raw}"'))
+        except orjson.JSONDecodeError:  # not JSON after all: the end sends the whole text
             self._ended = True
             return ""
-        self._given.append(said)
-        return said
+        self._sent.append(piece)
+        return piece
 
     @property
     def written(self) -> str:
         return "".join(self._written)
 
     @property
-    def said(self) -> str:
-        return "".join(self._given)
+    def sent(self) -> str:
+        return "".join(self._sent)

@@ -1,10 +1,10 @@
-"""What answers leave out, filled in.
+"""Fills in what answers leave out.
 
-The vendors' SDKs build their objects without validation, so servers that only have to please an SDK
-leave out ids, types and arguments, or send an object where the protocol has its JSON text. Weft
-reads such answers too, and writes them complete. Each value that was filled in is a loss of form.
+The vendors' SDKs do not validate answers, so some servers leave out ids, types and arguments, or
+send an object where the protocol has JSON text. Weft decodes such answers and writes them complete.
+Each value that was filled in is reported as a loss of form.
 
-Only answers are completed. A client's request with the same gap is refused with its path.
+Only answers are completed. A request with the same fault is refused with its path.
 """
 
 from typing import Any, cast
@@ -21,7 +21,7 @@ from .calls import MADE
 def made_call_id(raw: JsonObject, key: str, number: int, path: str, losses: Losses) -> str:
     """The id of a call; one made from its number where the upstream sent none."""
     value = raw.get(key)
-    if isinstance(value, str):  # one that is empty is kept: its own wire gets it back
+    if isinstance(value, str):  # an empty id stays: its own protocol gets it back
         return value
     if isinstance(value, int) and not isinstance(value, bool):
         losses.add(f"{path}.{key}", "value_retyped", "number -> string")

@@ -1,4 +1,4 @@
-"""What the streams of all wires share."""
+"""What the stream decoders and encoders of all protocols share."""
 
 from typing import Any, cast
 
@@ -16,8 +16,8 @@ def json_frame(body: Any, event: str | None = None) -> Frame:
 
 
 class Pieces:
-    """A text that arrives in pieces. It stands where the text will stand, because joining each
-    piece to those before would copy a long text once per piece."""
+    """A text that arrives in pieces, in place of the text itself: joining each piece to the earlier
+    ones would copy a long text once per piece."""
 
     def __init__(self, *pieces: str) -> None:
         self.pieces = list(pieces)
@@ -27,7 +27,7 @@ class Pieces:
 
 
 def grow(text: Any, piece: str) -> Pieces:
-    """The text with one more piece; raises `TypeError` for what is no text."""
+    """The text with one more piece; raises `TypeError` if it is not a text."""
     if isinstance(text, Pieces):
         text.pieces.append(piece)
         return text
@@ -37,7 +37,7 @@ def grow(text: Any, piece: str) -> Pieces:
 
 
 def settle(value: Any) -> Any:
-    """The value with every text in it that grew as a string."""
+    """The value with plain strings in place of `Pieces`."""
     if isinstance(value, Pieces):
         return str(value)
     if isinstance(value, dict):
@@ -48,24 +48,24 @@ def settle(value: Any) -> Any:
 
 
 def cut_off(mark: str) -> ApiError:
-    """The error of a stream whose terminal mark never came."""
+    """The error for a stream that ends without its terminal event."""
     return ApiError("server", f"the upstream's stream ended without {mark}", 502, "api_error")
 
 
 MISSHAPEN = (Refused, AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What reading a frame raises whose members are not of the types that its wire promises. A decoder
-catches them in one place, because no frame may bring down the stream it came in."""
+"""What decoding raises for a frame with members of wrong types. A decoder catches these errors in
+one place, because one bad frame must not break the stream."""
 
 
 def misshapen(frame: Frame, error: Exception) -> ApiError:
-    """The error of a frame that is JSON, but not this wire's."""
+    """The error for a frame that is JSON, but not of this protocol."""
     what = str(error) if isinstance(error, Refused) else "a member is missing or of a wrong type"
     message = f"the upstream sent a frame that breaks its protocol: {what}"
     return ApiError("server", f"{message} ({len(frame.data)} characters)", 502, "api_error")
 
 
 def unreadable(frame: Frame) -> ApiError:
-    """The error of a frame that is not what the wire promises."""
+    """The error for a frame that is not a JSON object."""
     return ApiError(
         "server",
         f"the upstream sent a frame that is not a JSON object ({len(frame.data)} characters)",

@@ -1,19 +1,18 @@
-"""What the page and other tools ask about threads: plain JSON over HTTP.
+"""The HTTP API of the page and of other tools: JSON about threads, and the page's static files.
 
-Every question (`reads`) and every wish (`writes`) is a function of the open store and what was
-asked; a table says which path it stands under. This module is the rim around them: it reads the
-fields, and turns every error into JSON.
+Every read (`api_reads`) and every write (`api_writes`) is a function of an `ApiCall`; a table maps
+paths to functions. This module reads the fields of a call and turns every error into JSON.
 
-    GET  /api/threads?q=                      the list; with words, only threads that have them
+    GET  /api/threads?q=                      the list; with words, only threads that contain them
     GET  /api/deleted                         deleted threads that can be restored
     GET  /api/thread?thread=&branch=&last=    rows with ids, priorities, kinds, tokens; branches;
                     &until=&model=            attempts that failed; as of the commit `until`
     GET  /api/composer?thread=&branch=&model= which model answers next, and how full its window is
     GET  /api/head?thread=&branch=            the newest commit, and how many threads there are
     GET  /api/log?thread=&branch=&limit=      commits, newest first
-    GET  /api/commit?thread=&branch=&id=      what one commit took out, put in, and what pins kept
+    GET  /api/commit?thread=&branch=&id=      what one commit removed and added, and its pins
     GET  /api/diff?thread=&a=&b=              two branches or commits against each other
-    GET  /api/search?thread=&q=               messages with those words, folded ones too
+    GET  /api/search?thread=&q=               messages with those words, compacted ones too
     GET  /api/checkpoints?thread=&branch=     addresses that a model can name
     GET  /api/models                          every model of the upstreams, and why a list fails
     GET  /api/system-table
@@ -91,7 +90,7 @@ def page_routes() -> list[BaseRoute]:
 
 
 class Assets:
-    """The files of the page by name; those of other kinds (this package's Python) are not there."""
+    """The files of the page by name. Other files, such as this package's Python, are not served."""
 
     def __init__(self, folder: Path) -> None:
         self._files = StaticFiles(directory=folder)
@@ -104,10 +103,10 @@ class Assets:
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                kept = [pair for pair in message["headers"] if pair[0] != b"content-type"]
-                given = {**HEADERS, "content-type": f"{kind}; charset=utf-8"}
-                extra = [(name.encode(), value.encode()) for name, value in given.items()]
-                message = {**message, "headers": [*kept, *extra]}
+                others = [pair for pair in message["headers"] if pair[0] != b"content-type"]
+                own = {**HEADERS, "content-type": f"{kind}; charset=utf-8"}
+                added = [(name.encode(), value.encode()) for name, value in own.items()]
+                message = {**message, "headers": [*others, *added]}
             await send(message)
 
         await self._files(scope, receive, send_guarded)
@@ -124,22 +123,22 @@ STATUS: dict[type[WeftError], int] = {
     StoreError: 500,
     WeftError: 500,
 }
-"""The first that fits."""
+"""The first entry that matches is used."""
 
 _log = logging.getLogger(__name__)
 
 
 def routes(state: State) -> list[BaseRoute]:
-    """The page, its questions and its socket; an empty store may get the sample thread first."""
+    """The page, its API and its socket; an empty store may get the sample thread first."""
     if state.settings.sample:
         ensure_sample(state.store)
-    asked = [
+    reads = [
         Route(path, _endpoint(state, answer), methods=["GET"]) for path, answer in READS.items()
     ]
-    told = [
+    writes = [
         Route(path, _endpoint(state, answer), methods=["POST"]) for path, answer in WRITES.items()
     ]
-    return [*page_routes(), *asked, *told, socket_route(state)]
+    return [*page_routes(), *reads, *writes, socket_route(state)]
 
 
 def _endpoint(state: State, answer: Answer | AsyncAnswer) -> Callable[[Request], Any]:
@@ -147,14 +146,14 @@ def _endpoint(state: State, answer: Answer | AsyncAnswer) -> Callable[[Request],
         try:
             caller = admit(request.headers, state.settings)
             call = ApiCall(state, await _fields(request), caller)
-            given = await run_in_threadpool(answer, call)
-            return _json(given if isinstance(given, dict) else await given)
+            result = await run_in_threadpool(answer, call)
+            return _json(result if isinstance(result, dict) else await result)
         except Refused as error:
             return _error(error.message, error.param, error.status)
         except WeftError as error:
             status = next(code for kind, code in STATUS.items() if isinstance(error, kind))
             return _error(public_message(error), getattr(error, "field", None), status)
-        except Exception:  # the gateway's outermost: the caller gets one line, the log the rest
+        except Exception:  # the outermost handler: the caller gets one line, the log the rest
             _log.exception("%s failed", request.url.path)
             return _error("the gateway failed; its log says why", None, 500)
 

@@ -1,6 +1,6 @@
-"""What a caller of the page's API asked: fields of a query, a body or a frame, read one by one.
+"""A call of the page's API: reads the fields of a query, a body or a frame.
 
-A field that is missing or of another kind is refused by its name, before anything is done.
+A field that is missing or of the wrong type is refused by its name before anything is done.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,7 +21,7 @@ DEFAULT_BRANCH = "main"
 
 
 class ApiCall(Struct, frozen=True):
-    """What a caller asked: the open state, and the fields of the query or the body."""
+    """One call: the server's state, and the fields of the query or the body."""
 
     state: State
     fields: Mapping[str, Any]
@@ -32,7 +32,7 @@ class ApiCall(Struct, frozen=True):
         return self.state.store
 
     def text(self, name: str) -> str:
-        """A field that must be there and not blank."""
+        """A field that must be present and not blank."""
         value = self.fields.get(name)
         if not isinstance(value, str) or not value.strip():
             raise Refused(f"a text is needed here, not {_shown(value)}", param=name)
@@ -62,7 +62,7 @@ class ApiCall(Struct, frozen=True):
         return None if self.fields.get(name) is None else self.flag(name)
 
     def place(self) -> tuple[str, str]:
-        """The thread, by its full name, and the branch that were named; the thread may be new."""
+        """The full name of the thread and the branch; the thread may be new."""
         record = self.record()
         if record is None:
             return self.new_name, self.text_or_none("branch") or DEFAULT_BRANCH
@@ -72,8 +72,9 @@ class ApiCall(Struct, frozen=True):
         return record.name, branch
 
     def record(self) -> ThreadRecord | None:
-        """The thread that was named, if the caller has one: by its full name, or by the name in
-        the caller's own namespace. Somebody else's is treated like one that does not exist."""
+        """The thread, by its full name or by the name in the caller's own namespace.
+
+        None if it does not exist, or belongs to another caller."""
         for name in (self.text("thread"), self.new_name):
             record = self.store.read_thread(name)
             if record is not None and self.sees(record):
@@ -82,11 +83,11 @@ class ApiCall(Struct, frozen=True):
 
     @property
     def new_name(self) -> str:
-        """The name of the thread that was named, if it has to be made."""
+        """The full name of the thread if it must be created."""
         return own_name(self.caller, self.text("thread"))
 
     def sees(self, record: ThreadRecord) -> bool:
-        """Whether a thread is the caller's to look at."""
+        """Whether the caller may see a thread."""
         return may_see(self.caller, record.scope, self.state.settings)
 
     def threads(self) -> list[ThreadRecord]:
@@ -95,11 +96,11 @@ class ApiCall(Struct, frozen=True):
 
     @property
     def scope(self) -> str | None:
-        """What a thread that the caller begins is kept under."""
+        """The scope of a thread that the caller creates."""
         return self.caller.scope if self.state.settings.keys else None
 
     def thread(self) -> Thread:
-        """The thread that was named, on the branch that was named; both must exist."""
+        """The thread on the branch of the call; both must exist."""
         if self.record() is None:
             raise Refused(f"no thread {self.text('thread')!r}", param="thread", status=404)
         name, branch = self.place()
@@ -107,9 +108,9 @@ class ApiCall(Struct, frozen=True):
 
 
 Answer = Callable[[ApiCall], JsonObject]
-"""A question or a wish: from what was asked to what is answered."""
+"""A read or a write: takes a call, returns JSON."""
 AsyncAnswer = Callable[[ApiCall], Awaitable[JsonObject]]
-"""The same for what has to wait for an upstream."""
+"""The same for a function that waits for an upstream."""
 
 
 def _shown(value: object) -> str:

@@ -1,4 +1,4 @@
-"""The page's questions: each reads the store and changes nothing.
+"""The reads of the page's API; they change nothing.
 
 A thread that does not exist yet reads as an empty one, so that a page can open a name before its
 first message.
@@ -79,8 +79,8 @@ def _thread_line(call: ApiCall, record: ThreadRecord) -> JsonObject:
 
 def _with_hits(store: Store, row: JsonObject, words: str) -> JsonObject | None:
     hits = open_thread(store, row["name"]).search(words)[:HITS_SHOWN]
-    named = words.lower() in row["name"].lower()
-    return {**row, "hits": [_hit_json(hit) for hit in hits]} if hits or named else None
+    is_in_name = words.lower() in row["name"].lower()
+    return {**row, "hits": [_hit_json(hit) for hit in hits]} if hits or is_in_name else None
 
 
 def _hit_json(hit: Any) -> JsonObject:
@@ -134,12 +134,12 @@ def show_composer(call: ApiCall) -> JsonObject:
     thread = None if record is None else call.thread()
     own = choose_model(call.state, () if thread is None else thread.compile().rows)
     chosen = call.text_or_none("model")
-    shown = chosen or own.name or OFFLINE_MODEL
+    model = chosen or own.name or OFFLINE_MODEL
     reason = own.reason if chosen is None else check_model(call.state, chosen)
     return {
         "model": own.name,
         "problem": reason,
-        "context": context_json(call, thread, shown),
+        "context": context_json(call, thread, model),
     }
 
 
@@ -179,8 +179,8 @@ def show_commit(call: ApiCall) -> JsonObject:
     info = thread.show(call.text("id"))
     change = read_changes(read_steps(call, thread))[1].get(bytes.fromhex(info.id))
     count = count_once(counter_for(TOKENIZER).message)
-    shown = commit_json(info, change, count)
-    return {"commit": shown, **change_json(change or Change((), ()), count)}
+    commit = commit_json(info, change, count)
+    return {"commit": commit, **change_json(change or Change((), ()), count)}
 
 
 def read_steps(call: ApiCall, thread: Thread, until: str | None = None) -> list[Step]:

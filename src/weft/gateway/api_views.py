@@ -1,8 +1,8 @@
-"""What the page is told of a thread: rows, commits and changes as JSON, text beside safe HTML.
+"""Rows, commits and changes of a thread as JSON for the page, with text as safe HTML.
 
-Everything here is made of values: a walk of stored commits goes in, plain JSON comes out. A
-compaction is shown where it stands: the row that it put in carries how many it took out
-(`fold`), and a commit that changed earlier rows can be opened to both sides of the change.
+The functions take values, such as a walk of stored commits, and return JSON. The row of a summary
+says how many rows it replaced (`fold`). A commit that changed earlier rows can be shown with both
+sides of the change.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -48,33 +48,33 @@ REWRITES = frozenset({"compact", "edit", "merge", "revert", "splice"})
 
 
 class Change(Struct, frozen=True):
-    """What one commit did to the rows that stood before it."""
+    """What one commit changed in the rows before it."""
 
     before: tuple[Row, ...]
     after: tuple[Row, ...]
 
     @property
     def removed(self) -> list[Row]:
-        """Rows that are gone."""
+        """Rows that the commit removed."""
         now = {row.id for row in self.after}
         return [row for row in self.before if row.id not in now]
 
     @property
     def added(self) -> list[Row]:
-        """Rows that were not there; those of a preview have no id yet."""
+        """Rows that the commit added; in a preview they have no id yet."""
         was = {row.id for row in self.before}
         return [row for row in self.after if row.id not in was]
 
     @property
     def reworded(self) -> list[tuple[Row, Row]]:
-        """Rows that stayed with other words: as they were, and as they are."""
+        """Rows whose message changed: before and after."""
         was = {row.id: row for row in self.before}
         pairs = ((was[row.id], row) for row in self.after if row.id in was)
         return [(old, new) for old, new in pairs if old.message != new.message]
 
     @property
     def pins(self) -> list[Row]:
-        """Pinned rows that came through, standing among those that did not."""
+        """Pinned rows that stayed among removed ones."""
         gone = {row.id for row in self.removed}
         places = [place for place, row in enumerate(self.before) if row.id in gone]
         if not places:
@@ -84,23 +84,23 @@ class Change(Struct, frozen=True):
 
 
 def count_once(count: Count) -> Count:
-    """Counts each message object once: the two sides of a change share most of theirs.
+    """A counter that counts each message object once: both sides of a change share most of them.
 
-    For the length of one answer only, while the messages are held by the rows.
+    It is only valid while the rows hold the messages, so use it for one answer.
     """
-    known: dict[int, int] = {}
+    counts: dict[int, int] = {}
 
     def counted(message: Message) -> int:
         key = id(message)
-        if key not in known:
-            known[key] = count(message)
-        return known[key]
+        if key not in counts:
+            counts[key] = count(message)
+        return counts[key]
 
     return counted
 
 
 def read_changes(steps: Iterable[Step]) -> tuple[View, dict[Id, Change]]:
-    """The rows after all steps, and by commit each change to earlier rows on the way."""
+    """The rows after all steps, and the change of each commit that touched earlier rows."""
     view, changes, plain = View(), dict[Id, Change](), list[Step]()
     for step in steps:
         if step.commit.kind not in REWRITES:
@@ -114,7 +114,7 @@ def read_changes(steps: Iterable[Step]) -> tuple[View, dict[Id, Change]]:
 
 
 def thread_json(view: View, changes: Mapping[Id, Change], count: Count, last: int) -> JsonObject:
-    """The last rows, hidden ones included, and what a model would be sent in tokens."""
+    """The last rows, with hidden ones, and the number of tokens that a model would be sent."""
     folds = {
         row.id: fold_json(commit, change, count)
         for commit, change in changes.items()
@@ -122,14 +122,14 @@ def thread_json(view: View, changes: Mapping[Id, Change], count: Count, last: in
         if row.kind == SUMMARY and change.removed
     }
     rows = view.rows
-    shown = [{**row_json(row, count), "fold": folds.get(row.id)} for row in rows[-last:]]
-    return {"rows": shown, "earlier": len(rows) - len(shown), "tokens": view.tokens(count)}
+    last_rows = [{**row_json(row, count), "fold": folds.get(row.id)} for row in rows[-last:]]
+    return {"rows": last_rows, "earlier": len(rows) - len(last_rows), "tokens": view.tokens(count)}
 
 
 def attempts_json(steps: Sequence[Step], attempts: Sequence[Attempt]) -> list[JsonObject]:
     """The attempts at answers that failed or were stopped, oldest first.
 
-    `after` is the id of the row behind which an attempt is shown: the last one of its commit.
+    `after` is the id of the row after which an attempt is shown: the last row of its commit.
     """
     tried = {attempt.commit for attempt in attempts}
     rows: dict[str, str] = {}
@@ -148,7 +148,7 @@ def attempts_json(steps: Sequence[Step], attempts: Sequence[Attempt]) -> list[Js
 
 
 def attempt_json(attempt: Attempt, after: str) -> JsonObject:
-    """One attempt: why it has no complete answer, and the part that came."""
+    """One attempt: why it has no complete answer, and the part that arrived."""
     blocks = () if attempt.message is None else attempt.message.blocks
     reason = attempt.reason
     return {
@@ -208,7 +208,7 @@ def part_json(block: Block) -> list[JsonObject]:
 
 
 def read_input(arguments: str) -> Any:
-    """A call's arguments as the object they spell, else as the text they are."""
+    """The arguments of a call as an object; as text if they are not JSON."""
     try:
         return orjson.loads(arguments or "{}")
     except orjson.JSONDecodeError:
@@ -216,7 +216,7 @@ def read_input(arguments: str) -> Any:
 
 
 def result_text(result: ToolResult) -> str:
-    """What a person reads of a result; media by their names."""
+    """The text of a result, with names in place of media."""
     lines = list(texts(result.content))
     lines += [
         f"[{block.__struct_config__.tag}]"

@@ -1,4 +1,4 @@
-"""The page's wishes: each is one verb of `Thread`, answered with one sentence for people."""
+"""The writes of the page's API: each calls one method of `Thread` and returns a sentence."""
 
 from typing import Any, cast
 
@@ -18,38 +18,40 @@ from .api_views import Change, change_json, count_once, read_changes
 from .auth import own_name
 from .render import render
 
-WORDS = 60
-"""How much of a message is shown where an undo says what it took back."""
+EXCERPT_LENGTH = 60
+"""How many characters of a message an undo shows."""
 
 
 def render_text(call: ApiCall) -> JsonObject:
-    """Markdown as safe HTML: for words that did not come with theirs."""
+    """Markdown as safe HTML."""
     return {"html": render(call.text("text"))}
 
 
 def compact(call: ApiCall) -> JsonObject:
-    """Fold old rows, to half of now where nothing else is said, or by a `model`'s summary; a
-    `preview` changes nothing."""
+    """Compact old rows: to a budget (default: half of the tokens), or with a summary by a `model`.
+
+    A `preview` changes nothing.
+    """
     thread = call.thread()
-    heard: list[SystemMessage] = []
-    thread.listen(heard.append)
+    events_sent: list[SystemMessage] = []
+    thread.listen(events_sent.append)
     preview = call.flag("preview")
     before = thread.compile()
-    wish: JsonObject = {"keep": call.number("keep"), "preview": preview}
+    options: JsonObject = {"keep": call.number("keep"), "preview": preview}
     if call.fields.get("replacements") is not None:
-        given = {"replacements": call.fields["replacements"]}
-        wish["replacements"] = validate_compact_input(given)
+        fields = {"replacements": call.fields["replacements"]}
+        options["replacements"] = validate_compact_input(fields)
     else:
-        wish["budget"] = call.number("budget")
+        options["budget"] = call.number("budget")
     if call.text_or_none("model") is not None:
-        wish["model"] = find_asker(call)
-    elif "replacements" not in wish and wish["budget"] is None:
-        wish["budget"] = max(1, before.tokens // 2)
+        options["model"] = find_asker(call)
+    elif "replacements" not in options and options["budget"] is None:
+        options["budget"] = max(1, before.tokens // 2)
     old = read_changes(read_steps(call, thread))[0].rows
-    result = thread.compact(**wish)
+    result = thread.compact(**options)
     count = count_once(counter_for(TOKENIZER).message)
     change = Change(tuple(old), result.rows or tuple(old))
-    events = [to_json(event) for event in heard]
+    events = [to_json(event) for event in events_sent]
     return {
         **change_json(change, count),
         "commit": result.commit,
@@ -59,7 +61,7 @@ def compact(call: ApiCall) -> JsonObject:
 
 
 def find_asker(call: ApiCall) -> ModelClient:
-    """Whoever answers for the model that was named, by our own keys; raises `Refused`."""
+    """The model of the call, asked with our own keys; raises `Refused`."""
     state = call.state
     route = find_route(call.text("model"), "", state.settings.providers, state.catalog, pays=False)
     return ModelClient(route.provider, route.model, state.catalog)
@@ -71,14 +73,14 @@ def revert(call: ApiCall) -> JsonObject:
 
 
 def annotate(call: ApiCall) -> JsonObject:
-    """Pin a row, leave it out, or make it ordinary again."""
+    """Set the priority of a row: pin it, skip it, or make it normal again."""
     priority = call.text("priority")
     if priority not in PRIORITIES:
-        known = ", ".join(PRIORITIES)
-        raise Refused(f"{priority!r} is no priority: {known}", param="priority")
+        choices = ", ".join(PRIORITIES)
+        raise Refused(f"{priority!r} is not a priority; use one of {choices}", param="priority")
     info = call.thread().annotate(call.text("id"), cast(Any, priority))
-    said = {"pinned": "Pinned.", "skip": "Left out.", "normal": "Back to normal."}
-    return {"commit": info.id, "message": said.get(priority, f"Now {priority}.")}
+    messages = {"pinned": "Pinned.", "skip": "Left out.", "normal": "Back to normal."}
+    return {"commit": info.id, "message": messages.get(priority, f"Now {priority}.")}
 
 
 def edit(call: ApiCall) -> JsonObject:
@@ -124,17 +126,17 @@ def delete(call: ApiCall) -> JsonObject:
 
 
 def undelete(call: ApiCall) -> JsonObject:
-    """Bring back the thread of that name, if the caller may see it."""
+    """Restore the deleted thread of that name, if the caller may see it."""
     wanted = (call.text("thread"), call.new_name)
-    found = [r.name for r in threads(call.store, deleted=True) if r.name in wanted and call.sees(r)]
-    if not found:
+    names = [r.name for r in threads(call.store, deleted=True) if r.name in wanted and call.sees(r)]
+    if not names:
         raise Refused(f"no deleted thread {wanted[0]!r}", param="thread", status=404)
-    record = bring_back(call.store, found[-1])
+    record = bring_back(call.store, names[-1])
     return {"thread": record.name, "message": f"{wanted[0]} is back."}
 
 
 def _idle_thread(call: ApiCall) -> Thread:
-    """The thread that was named, unless somebody is being answered in it."""
+    """The thread of the call; raises `Refused` while a run writes to it."""
     thread = call.thread()
     for run in call.state.runs:
         if run.start.thread == thread.name:
@@ -143,11 +145,11 @@ def _idle_thread(call: ApiCall) -> Thread:
 
 
 def _describe(undone: Undone) -> str:
-    """What was taken back, as a person reads it in one line."""
+    """What was undone, in one line for a person."""
     if undone.commit is None or undone.verb in REF_OPERATIONS:
         return str(undone)
-    words = " ".join((undone.commit.text or undone.commit.message or "").split())
-    short = words if len(words) <= WORDS else words[: WORDS - 1] + "…"
+    text = " ".join((undone.commit.text or undone.commit.message or "").split())
+    short = text if len(text) <= EXCERPT_LENGTH else text[: EXCERPT_LENGTH - 1] + "…"
     return f"{undone.title} “{short}”" if short else undone.verb
 
 

@@ -1,8 +1,8 @@
-"""The application: hot routes as plain ASGI, everything else Starlette, both behind one door.
+"""The server: the data plane as plain ASGI, the page and its API as a Starlette application.
 
-`build` makes it of a state; `serve` opens that state from settings, listens, says where, and stops
-on a signal. Granian runs inside our own event loop, so one process holds the store, the
-connections and the page's sockets.
+`build` makes the application; `serve` opens the state, listens, announces the URL, and stops on a
+signal. Granian runs in our own event loop, so that one process holds the store, the connections
+and the page's sockets.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ POLL_SECONDS = 0.02
 PATIENCE_SECONDS = 15.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 BACKLOG = 4096
-"""Connections that the kernel may hold until we accept them; it caps the figure itself."""
+"""Connections that the kernel may queue before we accept them; it limits the number itself."""
 GOING_AWAY = 1001
 """https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1"""
 
@@ -80,7 +80,7 @@ def build(state: State) -> ASGIApp:
             await control(scope, receive, send)
 
     async def serve_request(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] == HEALTH:  # the one that must answer however full we are
+        if scope["path"] == HEALTH:  # it must answer even when the gateway is full
             await dispatch(scope, receive, send)
             return
         try:
@@ -103,7 +103,7 @@ def build(state: State) -> ASGIApp:
         try:
             admit(inbound.headers, state.settings)
         except Refused as error:
-            await _turn_away(error, outbound)
+            await _refuse(error, outbound)
             return
         await control(scope, receive, send)
 
@@ -111,14 +111,14 @@ def build(state: State) -> ASGIApp:
 
 
 async def _answer_full(error: Refused, inbound: Inbound, outbound: Outbound) -> None:
-    """There is no room for this request; it may come again soon."""
+    """Answer 503: the gateway is full, and the client may retry soon."""
     status, body = CODECS[dialect(inbound)].encode_error(refusal(error))
     headers = [("retry-after", "1"), ("connection", "close")]
     await outbound.send(status, orjson.dumps(body), headers)
 
 
-async def _turn_away(error: Refused, outbound: Outbound) -> None:
-    """A browser is asked for the key; it answers as the password of HTTP's basic scheme."""
+async def _refuse(error: Refused, outbound: Outbound) -> None:
+    """Refuse a request; a browser is asked for the key as the password of the basic scheme."""
     headers = [("content-type", "text/plain; charset=utf-8")]
     if error.status == 401:
         headers.append(("www-authenticate", 'Basic realm="weft"'))
@@ -127,7 +127,7 @@ async def _turn_away(error: Refused, outbound: Outbound) -> None:
 
 @asynccontextmanager
 async def open_state(settings: Settings) -> AsyncGenerator[State]:
-    """Everything a server holds, closed again in the right order."""
+    """Open everything that a server needs; close it in the right order."""
     if settings.store == usual_store():
         Path(settings.store).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     store = open_store(settings.store)
@@ -151,11 +151,11 @@ async def open_state(settings: Settings) -> AsyncGenerator[State]:
                 state.large_bodies.close()
     finally:
         if recorder is None or recorder.close():
-            store.close()  # while somebody writes this would wait for the write to end
+            store.close()  # it would block while the writer is busy
 
 
 async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
-    """Serve until a signal comes; `announce` gets the URL once connections are taken.
+    """Serve until a signal comes; `announce` gets the URL when connections are accepted.
 
     The first signal lets running requests finish, for `limits.drain_seconds` at most; the second
     one ends the process at once.
@@ -204,7 +204,7 @@ def _await_signal() -> "asyncio.Future[None]":
 
 
 def _fit_limits(limits: LimitSettings) -> LimitSettings:
-    """The limits that this process can keep; says so where they are smaller than those given."""
+    """The limits that this process can keep; warns if they are smaller than configured."""
     files = raise_file_limit(limits.connections + limits.requests + SPARE_FILES)
     fitting = limits.within(files)
     if fitting is not limits:
@@ -217,7 +217,7 @@ def _fit_limits(limits: LimitSettings) -> LimitSettings:
 
 
 def raise_file_limit(wanted: int) -> int:
-    """Allow this process so many open files, or as many as the system lets it: how many it is."""
+    """Raise the limit of open files as far as the system allows; returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return wanted
@@ -227,9 +227,9 @@ def raise_file_limit(wanted: int) -> int:
 
 
 def claim_port(host: str, port: int) -> int:
-    """A port that is free now (0 asks for any); raises `ConfigError` where it is taken.
+    """A free port (0: any); raises `ConfigError` if it is taken.
 
-    The server listens with SO_REUSEPORT and would share a taken port in silence.
+    The server listens with SO_REUSEPORT, so it would silently share a port that is taken.
     """
     address = find_address(host)
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -244,31 +244,31 @@ def claim_port(host: str, port: int) -> int:
 
 
 def find_address(host: str) -> str:
-    """The IP address of a host, because the server takes no names; raises `ConfigError`.
+    """The IP address of a host, because the server accepts no names; raises `ConfigError`.
 
-    A name with several addresses is listened on at the first; `localhost` is `127.0.0.1`.
+    If a name has several addresses, the first is used; `localhost` is `127.0.0.1`.
     """
     try:
-        found = socket.getaddrinfo(host, None, socket.AF_UNSPEC, socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, None, socket.AF_UNSPEC, socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise ConfigError(f"host {host!r} is not an address of this machine: {why}") from None
-    return str(sorted(found, key=lambda one: one[0] != socket.AF_INET)[0][4][0])
+    return str(sorted(addresses, key=lambda each: each[0] != socket.AF_INET)[0][4][0])
 
 
 def url_of(host: str, port: int) -> str:
-    """Where a browser finds a server that listens on this host."""
+    """The URL of a server that listens on this host."""
     name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
     return f"http://{name}:{port}"
 
 
 async def _await_listener(host: str, port: int, serving: "asyncio.Future[None]") -> None:
-    """Return when connections are taken; raises what the server failed with, if it did."""
+    """Wait until connections are accepted; raises the error of a server that failed."""
     reach = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, find_address(host))
     for _ in range(int(PATIENCE_SECONDS / POLL_SECONDS)):
         if serving.done():
             await serving
-            raise ConfigError(f"the server on {host}:{port} ended as soon as it began")
+            raise ConfigError(f"the server on {host}:{port} stopped right after its start")
         try:
             _, writer = await asyncio.open_connection(reach, port)
         except OSError:

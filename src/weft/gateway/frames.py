@@ -27,7 +27,7 @@ DELTAS = ("text_delta", "thinking_delta")
 
 
 def read_frame(text: str | None) -> JsonObject:
-    """The JSON object of a frame; raises `Refused` that names the place."""
+    """The JSON object of a frame; raises `Refused` with the position of the error."""
     if text is None:
         raise Refused("frames are text, not bytes", param="frame")
     if len(text) > FRAME_LIMIT:
@@ -40,8 +40,8 @@ def read_frame(text: str | None) -> JsonObject:
         raise Refused("the frame is not a JSON object", param="frame")
     kind = cast(JsonObject, frame).get("type")
     if kind not in FRAMES:
-        known = ", ".join(FRAMES)
-        raise Refused(f"a frame of type {kind!r} is not known; the types are {known}", param="type")
+        types = ", ".join(FRAMES)
+        raise Refused(f"a frame of type {kind!r} is not known; the types are {types}", param="type")
     return cast(JsonObject, frame)
 
 
@@ -97,8 +97,8 @@ class FrameWriter:
 class Transcript:
     """The frames of a run so far, without the steps in between.
 
-    The deltas of a block are one frame, and of its renderings only the newest is kept: playing the
-    frames gives the same page as having watched from the beginning.
+    The deltas of a block are one frame, and only its newest rendering stays. A tab that plays the
+    frames shows the same page as one that watched from the beginning.
     """
 
     def __init__(self) -> None:

@@ -100,10 +100,10 @@ async def _list_models(wire: HttpClient, provider: Provider) -> Listed:
 
 def _read_names(listing: Any, rows: str, name: str) -> list[str]:
     """The usable names in an upstream's list."""
-    found: Any = cast(JsonObject, listing).get(rows) if isinstance(listing, dict) else None
-    if not isinstance(found, list):
+    values: Any = cast(JsonObject, listing).get(rows) if isinstance(listing, dict) else None
+    if not isinstance(values, list):
         return []
-    entries = [cast(JsonObject, row) for row in cast(list[Any], found) if isinstance(row, dict)]
+    entries = [cast(JsonObject, row) for row in cast(list[Any], values) if isinstance(row, dict)]
     values = [entry.get(name) for entry in entries]
     names = [value.removeprefix(PREFIX) for value in values if isinstance(value, str)]
     return [text for text in names if 0 < len(text) <= NAME_LENGTH and text.isprintable()]

@@ -1,4 +1,4 @@
-"""What happens when the page sends a text: which model answers, and whether the thread fits it.
+"""Plans the answer to a text from the page: which model answers, and whether the thread fits.
 
 A thread keeps its model: without a choice, the model that answered last answers again. A send that
 would compact the thread is not started: the caller gets the figures first, and has to say yes.
