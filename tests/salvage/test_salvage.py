@@ -24,7 +24,7 @@ from weft.cli.main import main
 from weft.errors import Damaged, StoreError
 from weft.salvage.pages import Pages
 from weft.salvage.recovered_rows import gather
-from weft.salvage.repair_lock import Holding
+from weft.salvage.repair_lock import RepairLock
 from weft.thread.maintenance import forget, fsck, repair_store
 
 LARGE = bool(os.environ.get("WEFT_TORTURE"))
@@ -334,7 +334,7 @@ def test_a_repair_that_was_cut_short_starts_again(
     child = os.fork()
     if child == 0:  # no byte gets beyond a limit that cannot be lifted again
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        with Holding(str(path)) as held:
+        with RepairLock(str(path)) as held:
             kept = f"{held.path}.damaged-1"
             Path(kept).write_bytes(path.read_bytes())
             limit = int(once.stat().st_size * written)

@@ -1,4 +1,4 @@
-"""Forget: a text that must not be anywhere, is nowhere.
+"""Erases a text from everything that a store holds.
 
 Every entry, every attempt at an answer, and every note and every other string beside a commit, that
 holds the text is written again with a mark in its place. The ids stay, as tombstones, so the graph
@@ -75,27 +75,27 @@ def plan_forget(store: Store, text: str) -> Erased:
 def forget_text(store: Store, text: str, created: float) -> Erased:
     """Erase the text from everything the store has, whatever thread or branch it is on."""
     with store.transaction():
-        found = plan_forget(store, text)
+        erased = plan_forget(store, text)
         maintenance = store.maintenance()
         before = {
             (thread, step.commit.id): commit_text(step.contents)
-            for thread, step in _touched(store, found)
+            for thread, step in _touched(store, erased)
         }
         for id, data in list(maintenance.entries()):
-            if id in found.entries:
+            if id in erased.entries:
                 maintenance.write_tombstone("entry", id, without(data, text), "forgotten", created)
         for _, step in list(maintenance.commits()):
-            if step.commit.id in found.commits:
+            if step.commit.id in erased.commits:
                 data = without(step.commit.data, text)
                 maintenance.write_tombstone("commit", step.commit.id, data, "forgotten", created)
         for key, _, attempt in list(maintenance.attempts()):
-            if key in found.attempts:
+            if key in erased.attempts:
                 maintenance.put_attempt(key, attempt.state, without(attempt.data, text))
-        for thread, step in _touched(store, found):
+        for thread, step in _touched(store, erased):
             old = before[(thread, step.commit.id)]
             maintenance.reindex(thread, step.commit.id, old, commit_text(step.contents))
     store.maintenance().scrub()
-    return found
+    return erased
 
 
 def without(data: bytes, text: str) -> bytes:
@@ -197,8 +197,8 @@ def _unescaped(found: re.Match[str]) -> str:
     return cast(str, json.loads(f'"{found[0]}"'))
 
 
-def _touched(store: Store, found: Erased) -> Iterator[tuple[str, Step]]:
-    entries = set(found.entries)
+def _touched(store: Store, erased: Erased) -> Iterator[tuple[str, Step]]:
+    entries = set(erased.entries)
     for thread, step in list(store.maintenance().commits()):
         if entries.intersection(step.commit.entries):
             yield thread, step

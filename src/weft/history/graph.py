@@ -18,34 +18,34 @@ from .objects import PLAIN
 
 
 def read_writers(store: Store, thread: str, head: Id, slots: Collection[Id]) -> list[Step]:
-    """The commits that `head` comes from and that may have written these rows, older first.
+    """The ancestors of `head` that may have written these rows, older first.
 
-    Others are among them; every commit that wrote one of the lines is.
+    The list has every commit that wrote one of the rows, and may have others.
     """
-    born = store.read_depths(thread, head, list(slots))
-    oldest = min((born.get(slot, 1) for slot in slots), default=1)
-    found: dict[Id, Step] = {}
-    ids = set(born)
-    sides = _read_chain(store, thread, head, oldest - 1, found)
-    seen: set[Id] = set()
+    depths = store.read_depths(thread, head, list(slots))
+    oldest = min((depths.get(slot, 1) for slot in slots), default=1)
+    steps: dict[Id, Step] = {}
+    ids = set(depths)
+    sides = _read_chain(store, thread, head, oldest - 1, steps)
+    done: set[Id] = set()
     while sides:
         tip = sides.pop()
-        if tip not in seen:
-            seen.add(tip)
+        if tip not in done:
+            done.add(tip)
             after, aside = _leave(store, thread, head, tip)
             ids |= aside.intersection(slots)
-            sides += _read_chain(store, thread, tip, after, found)
-    for step in store.read_commits(thread, [id for id in ids if id not in found]):
-        found[step.commit.id] = step
-    return sorted(found.values(), key=lambda step: step.depth)
+            sides += _read_chain(store, thread, tip, after, steps)
+    for step in store.read_commits(thread, [id for id in ids if id not in steps]):
+        steps[step.commit.id] = step
+    return sorted(steps.values(), key=lambda step: step.depth)
 
 
-def _read_chain(store: Store, thread: str, tip: Id, after: int, found: dict[Id, Step]) -> list[Id]:
+def _read_chain(store: Store, thread: str, tip: Id, after: int, steps: dict[Id, Step]) -> list[Id]:
     """Read the commits of a first-parent chain that do more than append; returns merged sides."""
     sides: list[Id] = []
     for step in store.walk(thread, tip, after=after, but=tuple(PLAIN)):
-        if step.commit.id not in found:
-            found[step.commit.id] = step
+        if step.commit.id not in steps:
+            steps[step.commit.id] = step
             sides += step.commit.parents[1:]
     return sides
 

@@ -1,8 +1,13 @@
-"""What can be saved of a SQLite file whose pages are damaged: a new file with all that is whole.
+"""Recovers a SQLite store whose pages are damaged, by building a new file from what is whole.
 
-`salvage` reads every page by itself (`pages`), gathers rows (`remains`), keeps the commits that
-hash to their ids with all they come from (`graph`), and finds out where branches end (`names`).
-The new file takes the place of the damaged one, which stays beside it; neither is ever deleted.
+- `pages` reads every page by itself.
+- `recovered_rows` gathers the rows.
+- `graph` keeps the commits that hash to their ids, with all their ancestors.
+- `names` finds where branches end.
+- `rebuild` writes the new file, which takes the place of the damaged one. The damaged file stays
+  beside it; neither is ever deleted.
+
+Only `weft fsck --repair` needs this package, and imports it then.
 """
 
 from .rebuild import Salvage, salvage

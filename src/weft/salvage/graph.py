@@ -24,7 +24,7 @@ from weft.ids import Id
 from weft.store.landing import checksum
 from weft.store.maintenance import ObjectFormat, Tombstone
 
-from .recovered_rows import COMMIT_IDS, PLACES, Remains, Row
+from .recovered_rows import COMMIT_IDS, PLACES, RecoveredRows, Row
 
 LONGEST_RUN, LONGEST_MERGE = 5, 200
 TRIED_OTHERS = 1000  # entries of other commits: some things are said more than once
@@ -82,13 +82,13 @@ class Graph(Struct):
 
 
 def judge_commits(
-    remains: Remains,
+    recovered: RecoveredRows,
     entries: dict[int, Id],
     tombstones: dict[tuple[str, Id], Tombstone],
     judge: ObjectFormat,
 ) -> Graph:
     """Every commit that is whole, read or made again."""
-    return _Judging(remains, entries, tombstones, judge).run()
+    return _Judging(recovered, entries, tombstones, judge).run()
 
 
 class _Judging:
@@ -96,19 +96,19 @@ class _Judging:
 
     def __init__(
         self,
-        remains: Remains,
+        recovered: RecoveredRows,
         entries: dict[int, Id],
         tombstones: dict[tuple[str, Id], Tombstone],
         judge: ObjectFormat,
     ) -> None:
-        self._rows = cast(dict[int, Row], remains.table("commits"))
-        self._names = remains.ids(COMMIT_IDS)
+        self._rows = cast(dict[int, Row], recovered.table("commits"))
+        self._names = recovered.ids(COMMIT_IDS)
         self._entries = entries
         self._tombstones = tombstones
         self._judge = judge
-        self._many = _lists(remains)
-        self._lists_torn = "commit_entry" in remains.torn
-        self._origin = _origins(remains)
+        self._many = _lists(recovered)
+        self._lists_torn = "commit_entry" in recovered.torn
+        self._origin = _origins(recovered)
         self._graph = Graph()
         self._ids: dict[tuple[int, Id], int] = {}
         self._tries = TRIES
@@ -277,11 +277,11 @@ class _Judging:
         return None
 
 
-def _lists(remains: Remains) -> dict[int, tuple[int, ...]]:
+def _lists(recovered: RecoveredRows) -> dict[int, tuple[int, ...]]:
     """The entries of commits that have a list of them, in order and without a gap."""
     found: dict[int, list[int]] = {}
     for row in sorted(
-        cast("dict[object, tuple[int, int, int]]", remains.table("commit_entry")).values()
+        cast("dict[object, tuple[int, int, int]]", recovered.table("commit_entry")).values()
     ):
         commit, position, entry = row
         if position == len(found.get(commit, ())):
@@ -289,16 +289,16 @@ def _lists(remains: Remains) -> dict[int, tuple[int, ...]]:
     return {commit: tuple(entries) for commit, entries in found.items()}
 
 
-def _origins(remains: Remains) -> dict[int, int]:
+def _origins(recovered: RecoveredRows) -> dict[int, int]:
     """What a commit probably came from: the log's word, else the one before it on its line."""
     found: dict[int, int] = {}
-    places = {(line, depth): key for key, (line, depth) in remains.ids(PLACES).items()}
+    places = {(line, depth): key for key, (line, depth) in recovered.ids(PLACES).items()}
     for (line, depth), key in places.items():
         assert isinstance(depth, int)
         before = places.get((line, depth - 1))
         if before is not None:
             found[key] = before
-    for row in remains.table("operation").values():
+    for row in recovered.table("operation").values():
         old, new = row[4], row[5]
         if isinstance(old, int) and isinstance(new, int):
             found.setdefault(new, old)

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from weft.store.landing import checksum
 
 from .graph import Graph, Whole
-from .recovered_rows import PLACES, REF_NAMES, THREAD_NAMES, Remains, Row
+from .recovered_rows import PLACES, REF_NAMES, THREAD_NAMES, RecoveredRows, Row
 
 AFTER = "-after-damage"
 TAG = "tag:"
@@ -63,22 +63,22 @@ class Names(Struct):
     cut: int = 0
 
 
-def plan_names(remains: Remains, graph: Graph) -> Names:
+def plan_names(recovered: RecoveredRows, graph: Graph) -> Names:
     """Threads, refs and log of what is whole."""
     names = Names()
-    good = _good_lines(remains)
-    names.threads = _threads(remains, graph, names.nameless)
-    depths = Depths(remains, graph)
+    good = _good_lines(recovered)
+    names.threads = _threads(recovered, graph, names.nameless)
+    depths = Depths(recovered, graph)
     by_ref: dict[int, list[Logged]] = {}
     for line in good:
         by_ref.setdefault(line[3], []).append(line)
-    known = _known_refs(remains)
+    known = _known_refs(recovered)
     taken = {(thread, name) for thread, name, _, _ in known.values()}
     for key, (thread, name, row_target, is_row) in known.items():
         if thread not in names.threads:
             continue
         lines = [line for line in by_ref.get(key, ()) if line[0] == thread]
-        wanted = _wanted(remains, graph, row_target, is_row, lines)
+        wanted = _wanted(recovered, graph, row_target, is_row, lines)
         target = graph.find(wanted)
         if target is not None and target.thread != thread:
             target = None
@@ -90,7 +90,7 @@ def plan_names(remains: Remains, graph: Graph) -> Names:
             rest = _rest(names, graph, (thread, name), wanted, taken)
             names.ends.append(End(title, name, head, fewer, rest))
         names.refs[key] = (thread, name, None if target is None else target.key)
-    _keep_log(names, good, remains, graph)
+    _keep_log(names, good, recovered, graph)
     _stand(names)
     _keep_rests(names, graph)
     return names
@@ -120,21 +120,21 @@ def _keep_rests(names: Names, graph: Graph) -> None:
     names.refs.update(enumerate(names.rests, first))
 
 
-def _good_lines(remains: Remains) -> list[Logged]:
+def _good_lines(recovered: RecoveredRows) -> list[Logged]:
     """The lines of the log whose checksum fits, newest last."""
-    rows = cast("Iterable[Logged]", remains.table("operation").values())
+    rows = cast("Iterable[Logged]", recovered.table("operation").values())
     good = [row for row in rows if row[8] is None or checksum(row[2:8]) == row[8]]
     return sorted(good, key=lambda row: row[:2])
 
 
-def _threads(remains: Remains, graph: Graph, nameless: list[str]) -> dict[int, Row]:
+def _threads(recovered: RecoveredRows, graph: Graph, nameless: list[str]) -> dict[int, Row]:
     """Every thread that has a row, a name or a commit; what is not known of it is the default."""
-    found = dict(cast("dict[int, Row]", remains.table("thread")))
-    known = {key: cast(str, row[0]) for key, row in remains.ids(THREAD_NAMES).items()}
+    found = dict(cast("dict[int, Row]", recovered.table("thread")))
+    known = {key: cast(str, row[0]) for key, row in recovered.ids(THREAD_NAMES).items()}
     begun: dict[int, float] = {}
     for commit in graph.commits.values():
         begun[commit.thread] = min(begun.get(commit.thread, commit.created), commit.created)
-    marked = {row[0] for row in remains.table("checkpoint").values()}
+    marked = {row[0] for row in recovered.table("checkpoint").values()}
     titles = {row[1] for row in found.values()}
     for key in sorted(begun.keys() | known.keys() - found.keys()):
         if key in found:
@@ -147,15 +147,15 @@ def _threads(remains: Remains, graph: Graph, nameless: list[str]) -> dict[int, R
     return found
 
 
-def _known_refs(remains: Remains) -> dict[int, tuple[int, str, int | None, bool]]:
+def _known_refs(recovered: RecoveredRows) -> dict[int, tuple[int, str, int | None, bool]]:
     """Refs by key: thread, name, target, and whether the target comes from the ref's own row."""
     found: dict[int, tuple[int, str, int | None, bool]] = {}
     for key, row in cast(
-        "dict[int, tuple[None, int, str, int | None]]", remains.table("ref")
+        "dict[int, tuple[None, int, str, int | None]]", recovered.table("ref")
     ).items():
         found[key] = (row[1], row[2], row[3], True)
     taken = {(thread, name) for thread, name, _, _ in found.values()}
-    for key, row in remains.ids(REF_NAMES).items():
+    for key, row in recovered.ids(REF_NAMES).items():
         thread, name = cast(tuple[int, str], row)
         if key not in found and (thread, name) not in taken:
             found[key] = (thread, name, None, False)
@@ -163,15 +163,19 @@ def _known_refs(remains: Remains) -> dict[int, tuple[int, str, int | None, bool]
 
 
 def _wanted(
-    remains: Remains, graph: Graph, row_target: int | None, is_row: bool, lines: list[Logged]
+    recovered: RecoveredRows,
+    graph: Graph,
+    row_target: int | None,
+    is_row: bool,
+    lines: list[Logged],
 ) -> int | None:
     """The key of the commit that a ref is believed to have pointed at."""
     if not lines:
         return row_target
     said = lines[-1][5]
-    if not is_row or "operation" not in remains.torn:
+    if not is_row or "operation" not in recovered.torn:
         return said
-    if "ref" not in remains.torn or _leads_to(graph, row_target, said):
+    if "ref" not in recovered.torn or _leads_to(graph, row_target, said):
         return row_target
     return said
 
@@ -197,12 +201,14 @@ def _logged_before(graph: Graph, lines: list[Logged], thread: int) -> Whole | No
 class Depths:
     """The lines that lead to a commit, also through commits that are gone."""
 
-    def __init__(self, remains: Remains, graph: Graph) -> None:
-        rows = cast("dict[int, Row]", remains.table("commits"))
+    def __init__(self, recovered: RecoveredRows, graph: Graph) -> None:
+        rows = cast("dict[int, Row]", recovered.table("commits"))
         self._places = {key: cast(tuple[int, int], row[3:5]) for key, row in rows.items()}
-        for key, place in remains.ids(PLACES).items():
+        for key, place in recovered.ids(PLACES).items():
             self._places[key] = cast(tuple[int, int], place)
-        self._lines = cast("dict[int, tuple[None, int | None, int | None]]", remains.table("line"))
+        self._lines = cast(
+            "dict[int, tuple[None, int | None, int | None]]", recovered.table("line")
+        )
         self._graph = graph
         self._whole: dict[int, list[tuple[int, int]]] = {}
         for key in graph.commits:
@@ -231,7 +237,7 @@ class Depths:
         return 0 if there is None or here is None else max(0, there[1] - here[1])
 
 
-def _keep_log(names: Names, good: list[Logged], remains: Remains, graph: Graph) -> None:
+def _keep_log(names: Names, good: list[Logged], recovered: RecoveredRows, graph: Graph) -> None:
     """The newest lines of each thread's log that are whole without a gap, and lead to its refs."""
     for thread in names.threads:
         kept: list[Logged] = []
@@ -244,7 +250,7 @@ def _keep_log(names: Names, good: list[Logged], remains: Remains, graph: Graph) 
         heads = {line[3]: line[5] for line in reversed(kept)}
         if all(_stands(names, graph, ref, new) for ref, new in heads.items()):
             names.log += [_renumbered(graph, line) for line in reversed(kept)]
-    every = max(_written(good), len(remains.table("operation")))
+    every = max(_written(good), len(recovered.table("operation")))
     names.cut = every - len(names.log)
 
 

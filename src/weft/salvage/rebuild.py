@@ -1,4 +1,4 @@
-"""A new file from the remains of a damaged one.
+"""Builds a new file from what can be read of a damaged one.
 
 The new file is made and closed before the old one is touched. Then the old bytes, and its log,
 are copied to a name that says what they are; only after they are on the disk is the store's own
@@ -20,8 +20,8 @@ from weft.store.sqlite import SqliteFile
 from .graph import HOLE, Graph, judge_commits
 from .names import End, Names, plan_names
 from .pages import Pages
-from .recovered_rows import COMMIT_IDS, ENTRY_IDS, PLACES, Remains, Row, gather
-from .repair_lock import Holding
+from .recovered_rows import COMMIT_IDS, ENTRY_IDS, PLACES, RecoveredRows, Row, gather
+from .repair_lock import RepairLock
 
 AT_ONCE = 1000
 REASONS = frozenset({"forgotten", "damaged"})
@@ -79,7 +79,7 @@ def salvage(path: str, judge: ObjectFormat, created: float) -> Salvage:
     Raises `StoreError` where somebody has the store open, and `Damaged` where nothing of a store
     can be read; then the file stays as it is.
     """
-    with Holding(path) as held:
+    with RepairLock(path) as held:
         fresh = f"{held.path}.repairing"
         _clear(fresh)
         file = SqliteFile(fresh)
@@ -112,30 +112,30 @@ class _Rebuilding:
 
     def run(self, pages: Pages) -> Salvage:
         with self._file.transaction():
-            remains = gather(pages, self._take_entry)
-            tombstones = _tombstones(remains)
+            recovered = gather(pages, self._take_entry)
+            tombstones = _tombstones(recovered)
             self._take_wrong(tombstones)
             there = dict(self._ids)
-            for key, (id,) in remains.ids(ENTRY_IDS).items():
+            for key, (id,) in recovered.ids(ENTRY_IDS).items():
                 self._ids.setdefault(key, cast(Id, id))
             for key, (id, _) in self._wrong.items():
                 self._ids.setdefault(key, id)
-            graph = judge_commits(remains, self._ids, tombstones, self._judge)
-            names = plan_names(remains, graph)
+            graph = judge_commits(recovered, self._ids, tombstones, self._judge)
+            names = plan_names(recovered, graph)
             self._fill_holes(graph)
             lost = self._put_stand_ins(graph)
             self._put_commits(graph)
-            self._put_names(names, remains)
+            self._put_names(names, recovered)
             self._put_tombstones(tombstones, graph)
-            lost_attempts = self._put_attempts(remains, graph)
+            lost_attempts = self._put_attempts(recovered, graph)
         kept = (graph.commits.keys() | graph.same.keys()) - graph.holes
         most = pages.count * pages.size // SIZE  # no file has room for more than so many ids
-        named = {key for key in _named(remains) | graph.lost if 0 < key <= most}
+        named = {key for key in _named(recovered) | graph.lost if 0 < key <= most}
         missing = max([0, *named, *kept]) - len(kept)
         return Salvage(
             "", len(graph.commits) - len(graph.holes), len(there), len(named - kept), missing,
             tuple(lost),
-            len(graph.remade), names.cut, "operation" in remains.torn, tuple(names.ends),
+            len(graph.remade), names.cut, "operation" in recovered.torn, tuple(names.ends),
             tuple(names.nameless), lost_attempts,
         )  # fmt: skip
 
@@ -221,7 +221,7 @@ class _Rebuilding:
                     [(commit.key, position, entry) for position, entry in enumerate(entries)],
                 )
 
-    def _put_names(self, names: Names, remains: Remains) -> None:
+    def _put_names(self, names: Names, recovered: RecoveredRows) -> None:
         for key, row in names.threads.items():
             self._file.write(
                 """INSERT OR IGNORE INTO thread (key, name, head, checkpoints, scope, created)
@@ -234,7 +234,7 @@ class _Rebuilding:
         self._file.write(sql)
         sql = "INSERT INTO operation VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
         self._file.write_many(sql, names.log)
-        given = [row for row in remains.table("checkpoint").values() if row[0] in names.threads]
+        given = [row for row in recovered.table("checkpoint").values() if row[0] in names.threads]
         self._file.write_many("INSERT OR IGNORE INTO checkpoint VALUES (?, ?)", given)
 
     def _put_tombstones(self, tombstones: dict[tuple[str, Id], Tombstone], graph: Graph) -> None:
@@ -250,10 +250,10 @@ class _Rebuilding:
                 row = (kind, id, grave.reason, grave.checksum, self._created)
                 self._file.write(PUT_TOMBSTONE, row)
 
-    def _put_attempts(self, remains: Remains, graph: Graph) -> int:
+    def _put_attempts(self, recovered: RecoveredRows, graph: Graph) -> int:
         """Keep the attempts whose checksum fits and whose commit is kept; how many are lost."""
         lost = 0
-        for key, row in sorted(cast("dict[int, Row]", remains.table("attempt")).items()):
+        for key, row in sorted(cast("dict[int, Row]", recovered.table("attempt")).items()):
             _, commit_key, state, data, created, sum = row
             commit = graph.find(cast(int, commit_key))
             if commit is None or checksum((commit_key, state, data, created)) != sum:
@@ -285,17 +285,17 @@ def plan_lines(
     return lines, places
 
 
-def _named(remains: Remains) -> set[int]:
+def _named(recovered: RecoveredRows) -> set[int]:
     """The key of every commit that something which is left has named."""
-    found: set[object] = {*remains.ids(COMMIT_IDS), *remains.ids(PLACES)}
+    found: set[object] = {*recovered.ids(COMMIT_IDS), *recovered.ids(PLACES)}
     for table, columns in (("operation", (4, 5)), ("commits", (6, 7)), ("ref", (3,))):
-        found.update(row[column] for row in remains.table(table).values() for column in columns)
+        found.update(row[column] for row in recovered.table(table).values() for column in columns)
     return {key for key in found if isinstance(key, int)}
 
 
-def _tombstones(remains: Remains) -> dict[tuple[str, Id], Tombstone]:
+def _tombstones(recovered: RecoveredRows) -> dict[tuple[str, Id], Tombstone]:
     found: dict[tuple[str, Id], Tombstone] = {}
-    for row in remains.table("tombstone").values():
+    for row in recovered.table("tombstone").values():
         kind, id, reason, sum, _ = cast(tuple[str, Id, str, int, float], row)
         if reason in REASONS:
             found[(kind, id)] = Tombstone(reason, sum)

@@ -73,7 +73,7 @@ BY_SHAPE = (*SHAPES[:-5], BY_NAME[COMMIT_IDS])
 """What is known by its shape alone, or judged by a hash that covers it."""
 
 
-class Remains(Struct):
+class RecoveredRows(Struct):
     """Rows by table and key; entries are not kept here, only their ids."""
 
     rows: dict[str, dict[object, Row]] = field(default_factory=dict[str, dict[object, Row]])
@@ -92,35 +92,35 @@ class Remains(Struct):
         return found
 
 
-def gather(pages: Pages, on_entry: Entry) -> Remains:
+def gather(pages: Pages, on_entry: Entry) -> RecoveredRows:
     """Everything that can still be read."""
-    remains = Remains()
-    roots, seen = _roots(pages, remains)
+    recovered = RecoveredRows()
+    roots, seen = _roots(pages, recovered)
     for name, root in roots.items():
         shape = BY_NAME.get(name)
         for node in _walk(pages, root, seen):
             if node is None or not node.sound:
-                remains.torn.add(name)
+                recovered.torn.add(name)
             if shape is not None and node is not None and node.keyed == shape.keyed:
                 for cell in node.cells:
-                    if not _take(remains, shape, cell, on_entry):
-                        remains.torn.add(name)
-    if remains.torn or len(roots) < len(SHAPES):
+                    if not _take(recovered, shape, cell, on_entry):
+                        recovered.torn.add(name)
+    if recovered.torn or len(roots) < len(SHAPES):
         for number in sorted(set(range(1, pages.count + 1)) - seen - pages.free()):
             node = pages.node(number)
             if node is not None and node.cells:
-                _take_lost(remains, node, on_entry)
-    remains.torn.update(BY_NAME.keys() - roots.keys())
-    return remains
+                _take_lost(recovered, node, on_entry)
+    recovered.torn.update(BY_NAME.keys() - roots.keys())
+    return recovered
 
 
-def _roots(pages: Pages, remains: Remains) -> tuple[dict[str, int], set[int]]:
+def _roots(pages: Pages, recovered: RecoveredRows) -> tuple[dict[str, int], set[int]]:
     """The root of every tree that the schema names, and the pages of the schema."""
     found: dict[str, int] = {}
     seen: set[int] = set()
     for node in _walk(pages, 1, seen):
         if node is None or not node.sound:
-            remains.torn.add("sqlite_master")
+            recovered.torn.add("sqlite_master")
         for cell in () if node is None else node.cells:
             match cell.values:
                 case (str(), str(name), str(), int(root), _) if root:
@@ -145,17 +145,17 @@ def _walk(pages: Pages, root: int, seen: set[int]) -> Iterator[Node | None]:
         yield node
 
 
-def _take_lost(remains: Remains, node: Node, on_entry: Entry) -> None:
+def _take_lost(recovered: RecoveredRows, node: Node, on_entry: Entry) -> None:
     """The rows of a page that no root leads to; all must be of one shape, and of one only."""
     for shape in BY_SHAPE:
         fitting = [cell for cell in node.cells if _fit(shape, cell) is not None]
         if node.keyed == shape.keyed and len(fitting) == len(node.cells):
             for cell in fitting:
-                _take(remains, shape, cell, on_entry)
+                _take(recovered, shape, cell, on_entry)
             return
 
 
-def _take(remains: Remains, shape: Shape, cell: Cell, on_entry: Entry) -> bool:
+def _take(recovered: RecoveredRows, shape: Shape, cell: Cell, on_entry: Entry) -> bool:
     """Keep the row of a cell, unless one of its key is there; whether it has the table's shape."""
     row = _fit(shape, cell)
     if row is None:
@@ -168,7 +168,7 @@ def _take(remains: Remains, shape: Shape, cell: Cell, on_entry: Entry) -> bool:
         on_entry(cell.key, id, data)
         return True
     key = cell.key if shape.keyed else row[-1] if "index" in shape.name else row[:2]
-    remains.table(shape.name).setdefault(key, row)
+    recovered.table(shape.name).setdefault(key, row)
     return True
 
 

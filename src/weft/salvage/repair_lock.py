@@ -45,7 +45,7 @@ class Descriptor:
         return os.pread(self._descriptor, max(0, stop - start), start)
 
 
-class Holding:
+class RepairLock:
     """A file that nobody else may read or write for the length of a `with`."""
 
     def __init__(self, path: str) -> None:
@@ -56,7 +56,7 @@ class Holding:
         self.data: Bytes = b""
         self.log = b""
 
-    def __enter__(self) -> "Holding":
+    def __enter__(self) -> "RepairLock":
         refuse_in_use(self._given)
         try:
             self._descriptor = os.open(self.path, os.O_RDWR)
