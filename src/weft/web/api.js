@@ -1,6 +1,6 @@
-// Talking to the server: JSON over HTTP for what is asked, one socket for what is told.
+// The server: JSON over HTTP for requests, one socket for events.
 
-/** An answer that says no: `message` for people, `place` names the field at fault. */
+/** An error from the server: `message` is for people, `place` names the wrong field. */
 export class ApiError extends Error {
   constructor(message, place = null) {
     super(message);
@@ -9,17 +9,17 @@ export class ApiError extends Error {
 }
 
 export function get(path, query = {}) {
-  const words = Object.entries(query).filter(([, value]) => value !== null && value !== undefined);
-  const search = new URLSearchParams(words).toString();
-  return ask(search ? `${path}?${search}` : path);
+  const entries = Object.entries(query).filter(([, value]) => value !== null && value !== undefined);
+  const search = new URLSearchParams(entries).toString();
+  return request(search ? `${path}?${search}` : path);
 }
 
 export function post(path, body = {}) {
   const headers = { "content-type": "application/json" };
-  return ask(path, { method: "POST", headers, body: JSON.stringify(body) });
+  return request(path, { method: "POST", headers, body: JSON.stringify(body) });
 }
 
-async function ask(path, options) {
+async function request(path, options) {
   let answer;
   try {
     answer = await fetch(path, options);
@@ -35,8 +35,8 @@ async function ask(path, options) {
 const FIRST_WAIT = 500;
 const LONGEST_WAIT = 10_000;
 
-/** A socket that comes back by itself. `onstate` hears "open" and "closed". */
-export class Line {
+/** A WebSocket that reconnects by itself. `onstate` is called with "open" or "closed". */
+export class Socket {
   constructor(path, { onframe, onstate }) {
     this.path = path;
     this.onframe = onframe;

@@ -1,11 +1,11 @@
-// The page: one thread at a time, its log beside it, and a socket that streams what the agent does.
+// The page: one thread, its log, and a socket that streams the events of runs.
 //
-// The server holds every truth, runs included; after each change the page reads the thread again.
-// What this tab looks at (thread, branch) is in the address, so a reload or a second tab stands on
-// its own, and a run goes on when the tab leaves it.
+// All state is on the server, runs included; after each change the page reads the thread again. The
+// thread and branch of this tab are in its address, so reloads and second tabs work, and a run
+// continues when its tab is closed.
 
 import { byId, count, el, plural, refill, trusted } from "./dom.js";
-import { get, Line, post } from "./api.js";
+import { get, post, Socket } from "./api.js";
 import { Chat } from "./chat.js";
 import { Composer } from "./composer.js";
 import { History, reworded, rows } from "./history.js";
@@ -24,10 +24,10 @@ const SEEN = "weft.thread"; // where the browser keeps the thread last looked at
 const at = { thread: null, branch: null, head: null, run: null };
 let chat;
 let live;
-let line;
+let socket;
 
 const history = new History({ actions: { revert } });
-const composer = new Composer({ send: (frame) => line.send(frame), say });
+const composer = new Composer({ send: (frame) => socket.send(frame), say });
 const threads = new Threads({
   onpick: (name) => go(name),
   onhit: (name, id) => go(name, null, id),
@@ -58,25 +58,25 @@ async function start() {
   };
   chat = new Chat({ table, actions });
   live = new Live({ chat, table, confirm });
-  line = new Line("/ws", { onframe: receive, onstate: connection });
-  wire();
+  socket = new Socket("/ws", { onframe: receive, onstate: connection });
+  addListeners();
   const models = composer.loadModels(); // an upstream may take seconds
   const list = await threads.load();
-  const wanted = place();
-  await open(wanted.thread ?? landing(list), wanted.branch);
+  const wanted = readAddress();
+  await open(wanted.thread ?? firstThread(list), wanted.branch);
   await models;
   await composer.refresh();
 }
 
-/** Where a page without an address begins: where its reader was, the sample, what is newest. */
-function landing(list) {
-  const seen = localStorage.getItem(SEEN);
-  const found = list.find(({ name }) => name === seen) ?? list.find(({ sample }) => sample);
-  return (found ?? list[0])?.name ?? "default";
+/** The thread of a page without an address: the last one read, the sample, or the newest. */
+function firstThread(list) {
+  const last = localStorage.getItem(SEEN);
+  const thread = list.find(({ name }) => name === last) ?? list.find(({ sample }) => sample);
+  return (thread ?? list[0])?.name ?? "default";
 }
 
 /** What the address says: `#thread=name&branch=name`. */
-function place() {
+function readAddress() {
   const words = new URLSearchParams(location.hash.slice(1));
   return { thread: words.get("thread"), branch: words.get("branch") };
 }
@@ -212,7 +212,7 @@ async function previewCompaction() {
   byId("compact-commit").disabled = true;
   if (!dialog.open) dialog.showModal();
   try {
-    const plan = await post("/api/compact", { ...compactionWish(), preview: true });
+    const plan = await post("/api/compact", { ...compactionOptions(), preview: true });
     refill(
       byId("preview"),
       el("p", { class: "big" }, `${count(plan.before)} → ${count(plan.after)} tokens`),
@@ -245,14 +245,14 @@ function inAndOut({ removed, added, pins }) {
   return `${out}, ${put}${kept}.`;
 }
 
-function compactionWish() {
+function compactionOptions() {
   const budget = Number.parseInt(byId("budget").value, 10);
   return { thread: at.thread, branch: at.branch, budget: Number.isNaN(budget) ? null : budget };
 }
 
 async function commitCompaction() {
   byId("compact-dialog").close();
-  const made = await change("/api/compact", compactionWish());
+  const made = await change("/api/compact", compactionOptions());
   if (made) chat.toCompaction();
 }
 
@@ -285,7 +285,7 @@ function handle(frame) {
 
 /** Look at this thread's runs; the answer is `watching`. */
 function watch() {
-  if (at.branch) line.send({ type: "watch", thread: at.thread, branch: at.branch });
+  if (at.branch) socket.send({ type: "watch", thread: at.thread, branch: at.branch });
 }
 
 /** The server tells what runs here: show the thread as it was before the run, then the run. */
@@ -335,11 +335,11 @@ function running(run) {
 }
 
 function interrupt() {
-  line.send({ type: "interrupt", thread: at.thread, branch: at.branch });
+  socket.send({ type: "interrupt", thread: at.thread, branch: at.branch });
 }
 
 function confirm(compact) {
-  line.send({ type: "confirm", thread: at.thread, branch: at.branch, compact });
+  socket.send({ type: "confirm", thread: at.thread, branch: at.branch, compact });
 }
 
 /** A run goes on without us; once the connection is back, `watch` tells how far it is. */
@@ -376,7 +376,7 @@ function drawer(side, open) {
   byId(`toggle-${side}`).setAttribute("aria-expanded", String(is));
 }
 
-function wire() {
+function addListeners() {
   byId("stop").addEventListener("click", interrupt);
   byId("branch").addEventListener("change", (event) => go(at.thread, event.target.value));
   byId("new-thread").addEventListener("submit", newThread);
@@ -402,7 +402,7 @@ function wire() {
   addEventListener("focus", catchUp);
   setInterval(catchUp, LOOK_AGAIN);
   addEventListener("popstate", () => {
-    const { thread, branch } = place();
+    const { thread, branch } = readAddress();
     if (thread) open(thread, branch);
   });
 }

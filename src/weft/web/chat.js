@@ -178,8 +178,8 @@ export class Chat {
   }
 
   head(row) {
-    const told = row.parts.every(({ type }) => ["reminder", "checkpoint"].includes(type));
-    const speaker = told ? "Weft" : (SPEAKERS[row.role] ?? row.role); // the loop's own words
+    const isReminder = row.parts.every(({ type }) => ["reminder", "checkpoint"].includes(type));
+    const speaker = isReminder ? "Weft" : (SPEAKERS[row.role] ?? row.role); // the loop's own words
     const name = row.kind === "summary" ? "Summary" : speaker;
     const badge = { pinned: "pinned", important: "important", skip: "left out" }[row.priority];
     return el(

@@ -23,10 +23,10 @@ export class Composer {
     this.question = null;
     this.isRunning = false;
     this.hasUpstreams = false;
-    this.wire();
+    this.addListeners();
   }
 
-  wire() {
+  addListeners() {
     byId("composer").addEventListener("submit", (event) => this.submit(event));
     this.words.addEventListener("input", () => this.grow());
     this.words.addEventListener("keydown", (event) => {

@@ -37,10 +37,10 @@ function fill(line, event) {
   }
   let whole = true;
   const text = line.text.replace(FIELD, (_, path) => {
-    const found = lookUp(event, path);
-    const said = word(found);
-    if (said === null || (line.text === `{${path}}` && typeof found !== "string")) whole = false;
-    return said ?? "";
+    const value = lookUp(event, path);
+    const text = word(value);
+    if (text === null || (line.text === `{${path}}` && typeof value !== "string")) whole = false;
+    return text ?? "";
   });
   return whole ? text : null;
 }
