@@ -1,8 +1,8 @@
-"""What a codec is: a record of functions between one wire and the model.
+"""What a codec is: a record of functions between one protocol and the model.
 
 2N halves through one model, not N² pairs. Decoders take plain dicts and keep what they do not
-know; encoders return the wire beside everything it could not say. Streams are machines without
-I/O: a decoder is fed frames and gives events, an encoder is sent events and gives frames.
+know; encoders return the body and everything that it could not express. Streams are machines
+without I/O: a decoder is fed frames and returns events, an encoder takes events and returns frames.
 
 Nothing here compares a vendor's name. What differs between vendors, models and deployments comes
 in as `Target`: the model's row in the catalogue, and the caller's policies.
@@ -41,8 +41,8 @@ ThinkingMember = Literal["reasoning_content", "reasoning", "reasoning_text", "hi
 official one: most clients read `reasoning_content`, those of OpenRouter `reasoning`."""
 
 INLINE = "@inline"
-"""Where `Request.raw` counts the system messages that lead the list itself, on a wire that has a
-place for them before it; never written to any wire."""
+"""The key of `Request.raw` that counts the system messages at the start of the list itself, in a
+protocol with a separate member for them. It is never sent."""
 
 
 class Frame(Struct, frozen=True, gc=False):
@@ -58,7 +58,7 @@ def parsed(text: str) -> Any:
 
 
 def verbatim(text: str) -> Any:
-    """The JSON text itself, to be put on the wire byte by byte; raises `ValueError` likewise."""
+    """The JSON text itself, to be sent byte by byte; raises `ValueError` if it is not JSON."""
     orjson.loads(text)
     return orjson.Fragment(text)
 
@@ -66,7 +66,7 @@ def verbatim(text: str) -> Any:
 class Target(Struct, frozen=True):
     """Whom a request is written for, and by which policies.
 
-    `embed` turns a JSON text into what goes on the wire: `parsed` for callers who want dicts,
+    `embed` turns a JSON text into a member of the body: `parsed` for callers who want dicts,
     `verbatim` for those who want bytes. A body of the target's own protocol is written back as it
     came, but for what a policy asks; with `enforce`, all rules of the target apply to it too.
     """
@@ -83,7 +83,7 @@ Locate = Callable[[Place], str]
 
 
 class Losses:
-    """Collects what an encoder drops, in the paths of whoever said it: the caller's for a request,
+    """Collects what an encoder drops, in the paths of its source: the caller's for a request,
     the upstream's for an answer (`locate`)."""
 
     def __init__(self, request: Request | None = None, locate: Locate | None = None) -> None:
@@ -111,7 +111,7 @@ class Losses:
 
 
 def thread_path(place: Place) -> str:
-    """The path of a place in a request that no wire wrote: a compiled thread."""
+    """The path of a place in a request without a body: a compiled thread."""
     match place:
         case ():
             return ""
@@ -144,7 +144,7 @@ class Encoded(Struct, frozen=True):
 
 
 class StreamDecoder(Protocol):
-    """Frames of one wire become events. Unknown frames become `Other`, never an error.
+    """Frames of one protocol become events. Unknown frames become `Other`, never an error.
 
     `repairs` are the values that the upstream left out and the decoder filled in.
     """
@@ -156,7 +156,7 @@ class StreamDecoder(Protocol):
         ...
 
     def close(self) -> list[Event]:
-        """What is left when the bytes end: `Fail` where the wire's terminal mark never came.
+        """What is left when the bytes end: `Fail` if the terminal event never came.
 
         A stream with a frame that could not be read has failed already, and is not failed again.
         """
@@ -164,7 +164,7 @@ class StreamDecoder(Protocol):
 
 
 class StreamEncoder(Protocol):
-    """Events become frames of one wire."""
+    """Events become frames of one protocol."""
 
     losses: Losses
 
@@ -174,7 +174,7 @@ class StreamEncoder(Protocol):
 
 
 class ResponseEncoder(Protocol):
-    """Writes a whole answer; `locate` tells where its maker said what cannot be said here."""
+    """Writes a whole answer; `locate` gives the paths of the answer that it was read from."""
 
     def __call__(
         self, response: Response, created: int, locate: Locate | None = None, /

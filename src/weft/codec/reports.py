@@ -151,8 +151,8 @@ def _report_null_members(request: Request, supported: frozenset[str], losses: Lo
     """Report members that are null or empty objects: other protocols leave them out."""
     for fields in request.raw.values():
         for path, word in sorted(_null_paths(fields)):
-            kept = word == EMPTY and path in supported and getattr(request.params, path, None) == {}
-            if path not in request.rest and not kept:
+            is_written = path in supported and getattr(request.params, path, None) == {}
+            if path not in request.rest and not (word == EMPTY and is_written):
                 losses.add(path, "null_member_dropped", path)
     for number, tool in enumerate(request.tools):
         for fields in (tool.raw or {}).values():
@@ -220,7 +220,7 @@ def report_call(call: ToolCall, place: Place, losses: Losses, *, custom: bool = 
 
 
 def report_answer(ext: Ext, protocol: str, losses: Losses) -> None:
-    """Report the members around an answer that every other protocol than this one said."""
+    """Report the vendor members of a whole answer, of all protocols but this one."""
     for name, fields in ext.items():
         if name == protocol:
             continue
@@ -246,7 +246,7 @@ def _report_members(fields: JsonObject, path: str, losses: Losses) -> None:
 
 
 NOTES = frozenset({("id", type(None)), ("id", list), ("item", str), ("reasoning_details", list)})
-"""What a decoder notes about the block itself: no wire has written it as a member of it."""
+"""Notes of a decoder about the block: they were no members of the body."""
 
 
 def tool_losses(tool: Tool, number: int, losses: Losses) -> None:
@@ -254,15 +254,13 @@ def tool_losses(tool: Tool, number: int, losses: Losses) -> None:
     path = losses.path(("tools", number))
     for fields in (tool.raw or {}).values():
         inner = members(fields.get("function")) or {}
-        found = [f"{path}.{key}" for key in fields if key not in TOOL_MEMBERS]
+        paths = [f"{path}.{key}" for key in fields if key not in TOOL_MEMBERS]
         for kind in NESTED:
             nested = members(fields.get(kind)) or {}
-            found += [f"{path}.{kind}.{key}" for key in nested if key not in TOOL_MEMBERS]
-        for place in found:
-            f"the member {place.rpartition('.')[2]!r} of the tool {tool.name!r}"
-            losses.add(
-                place, "tool_member_dropped", f"{place.rpartition('.')[2]} of the tool {tool.name}"
-            )
+            paths += [f"{path}.{kind}.{key}" for key in nested if key not in TOOL_MEMBERS]
+        for unknown in paths:
+            member = unknown.rpartition(".")[2]
+            losses.add(unknown, "tool_member_dropped", f"{member} of the tool {tool.name}")
         if inner and "type" not in fields:
             losses.add(f"{path}.type", "default_added", "type: function")
 
@@ -283,7 +281,7 @@ SCHEMA_MEMBERS = ("input_schema", "parameters", "parametersJsonSchema", "paramet
 
 
 NESTED = ("function", "custom")
-"""Members under which a wire puts all others of a tool, by its kind."""
+"""Members that hold all others of a tool, by its kind."""
 
 TOOL_MEMBERS = frozenset(
     {

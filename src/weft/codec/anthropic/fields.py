@@ -49,14 +49,14 @@ def write_thinking(params: Params, limit: int, target: Target, losses: Losses) -
     return _budget(budget, limit, losses)
 
 
-def _budget(given: int, limit: int, losses: Losses) -> JsonObject | None:
-    taken = min(max(given, LEAST_BUDGET), limit - 1)
-    if taken < LEAST_BUDGET:
-        losses.param("reasoning.budget", "thinking_budget_dropped", given)
+def _budget(wanted: int, limit: int, losses: Losses) -> JsonObject | None:
+    budget = min(max(wanted, LEAST_BUDGET), limit - 1)
+    if budget < LEAST_BUDGET:
+        losses.param("reasoning.budget", "thinking_budget_dropped", wanted)
         return None
-    if taken != given:
-        losses.param("reasoning.budget", "thinking_budget_changed", f"{given} -> {taken}")
-    return {"type": "enabled", "budget_tokens": taken}
+    if budget != wanted:
+        losses.param("reasoning.budget", "thinking_budget_changed", f"{wanted} -> {budget}")
+    return {"type": "enabled", "budget_tokens": budget}
 
 
 def beside_thinking(params: Params, losses: Losses) -> Params:

@@ -17,7 +17,7 @@ from weft.model import JsonObject, Stop, Usage
 from .wire import PROTOCOL, STOP_REASONS, STOP_WORDS
 
 SAME_WORD = frozenset(STOP_REASONS.values())
-"""Stops that this wire has a word of its own for."""
+"""Stop reasons that this protocol has a word for."""
 
 
 def decode_usage(raw: Any) -> Usage | None:
@@ -98,7 +98,7 @@ def stop_word(stop: Stop | None, losses: Losses, *, native: bool) -> str | None:
 
 
 def stop_details(stop: Stop | None) -> JsonObject | None:
-    """What another wire's maker explains about a refusal, where this one does."""
+    """What another protocol's maker explains about a refusal, where this one does."""
     words = explanation(stop)
     if stop is None or not words:
         return None

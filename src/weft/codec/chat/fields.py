@@ -141,7 +141,7 @@ def _write_format(shape: Format, writing: Writing) -> JsonObject:
 
 
 def _write_reasoning(reasoning: Reasoning, writing: Writing) -> str | None:
-    """An effort is all that can be said.
+    """Only an effort can be written.
 
     To turn thinking off, `none` is sent to the models that accept an effort. Other models decide
     for themselves.
@@ -242,7 +242,7 @@ def _with_known_limit(body: JsonObject, target: Target, losses: Losses) -> JsonO
 
 
 def _without_tools(body: JsonObject, losses: Losses) -> None:
-    """Without tools this wire refuses to be told how to use them."""
+    """Drop the settings for tools from a request without tools: the vendor refuses them."""
     for key in ("tool_choice", "parallel_tool_calls"):
         if key in body:
             del body[key]

@@ -29,20 +29,20 @@ def decode_tools(body: JsonObject, marks: dict[Place, Any]) -> tuple[Tool, ...]:
 
 
 def _decode_tool(raw: JsonObject) -> Tool:
-    kept = {key: value for key, value in raw.items() if key != "cache_control"}
+    own = {key: value for key, value in raw.items() if key != "cache_control"}
     optional(raw, "type", str)
     function, custom = members(raw.get("function")), members(raw.get("custom"))
     if function is not None:
         with at("function"):
-            return _decode_function(function, kept)
+            return _decode_function(function, own)
     if custom is not None:
         with at("custom"):
             name, words = text_of(custom, "name"), optional(custom, "description", str)
-        return Tool(name, words, kind="custom", raw={PROTOCOL: kept})
+        return Tool(name, words, kind="custom", raw={PROTOCOL: own})
     kind = text_of(raw, "type")
     if kind in ("function", "custom"):
         raise wrong(kind, raw.get(kind), "an object")
-    return Tool(kind, kind=kind, raw={PROTOCOL: kept})
+    return Tool(kind, kind=kind, raw={PROTOCOL: own})
 
 
 def _decode_function(function: JsonObject, raw: JsonObject) -> Tool:

@@ -14,7 +14,7 @@ from weft.model import JsonObject, Stop, StopKind, Usage
 from .wire import FINISH_REASONS, FINISH_WORDS, PROTOCOL
 
 SAME_WORD: frozenset[StopKind] = frozenset({"end", "length", "tool", "filter"})
-"""Stops that this wire has a word of its own for."""
+"""Stop reasons that this protocol has a word for."""
 
 
 def decode_usage(raw: Any) -> Usage | None:
@@ -39,11 +39,11 @@ def encode_usage(usage: Usage | None) -> JsonObject | None:
         return None
     if usage.raw is not None and PROTOCOL in usage.raw:
         return dict(usage.raw[PROTOCOL])
-    given, made = usage.input or 0, usage.output or 0
+    input_tokens, output_tokens = usage.input or 0, usage.output or 0
     body: JsonObject = {
-        "prompt_tokens": given,
-        "completion_tokens": made,
-        "total_tokens": given + made,
+        "prompt_tokens": input_tokens,
+        "completion_tokens": output_tokens,
+        "total_tokens": input_tokens + output_tokens,
     }
     details = {"cached_tokens": usage.cached, "cache_write_tokens": usage.written}
     known = {key: value for key, value in details.items() if value is not None}
@@ -67,7 +67,7 @@ def decode_stop(word: Any, *, calls: bool, refused: bool = False) -> Stop:
 
 
 def finish_word(stop: Stop | None, losses: Losses, *, calls: bool, refused: bool = False) -> str:
-    """The nearest word for another wire's stop; what it does not say is reported.
+    """The nearest word for another protocol's stop; what it does not say is reported.
 
     A refusal in words is a whole answer here, as the vendor's own are:
     https://platform.openai.com/docs/guides/structured-outputs#refusals

@@ -124,7 +124,7 @@ def _report_stream(_stream: bool, writing: Writing) -> None:
 
 
 def _may_format(params: Params, request: Request, model: Model, losses: Losses) -> bool:
-    """Whether the format of an answer can be told; some models answer in JSON or call tools."""
+    """Whether the format can be written; some models either answer in JSON or call tools."""
     plain = params.format is not None and params.format.kind == "text"
     called = params.tool_choice is None or params.tool_choice.kind != "none"
     tools = called and any(tool.kind in CALLABLE for tool in request.tools)
@@ -193,7 +193,7 @@ def _write_thinking(reasoning: Reasoning, writing: Writing) -> JsonObject | None
 
 
 def _report_thinking(reasoning: Reasoning, losses: Losses) -> None:
-    """Report whatever was said about thinking to a model that does not think."""
+    """Report the thinking settings of a request to a model without thinking."""
     measured = reasoning.effort is not None or reasoning.budget is not None
     for name in reasoning.__struct_fields__:
         value = getattr(reasoning, name)
@@ -209,11 +209,11 @@ def _keep_budget(body: JsonObject, model: Model, losses: Losses) -> None:
     if model.budget is None or wanted < 0 or (wanted == 0 and not model.always_thinks):
         return
     least, most = model.budget
-    body["thinkingBudget"] = taken = min(max(wanted, least), most)
+    body["thinkingBudget"] = budget = min(max(wanted, least), most)
     if wanted == 0:
         losses.param("reasoning.mode", "thinking_not_disabled")
-    elif taken != wanted:
-        losses.param("reasoning.budget", "thinking_budget_changed", f"{wanted} -> {taken}")
+    elif budget != wanted:
+        losses.param("reasoning.budget", "thinking_budget_changed", f"{wanted} -> {budget}")
 
 
 def _write_effort(effort: str, levels: bool, losses: Losses) -> JsonObject:
@@ -301,6 +301,6 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
 def require_model(model: str | None) -> str:
     """The model's name, which stands in the address; raises `Refused` where nobody gave it."""
     if not model:
-        why = "is missing: a Gemini body does not name its model, so it must be given beside it"
+        why = "is missing: a Gemini body does not name its model, so it must be given separately"
         raise Refused(why, param="model")
     return model

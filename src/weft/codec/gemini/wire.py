@@ -5,7 +5,7 @@ from weft.model import ErrorKind, StopKind
 PROTOCOL = "gemini"
 
 FORM = "@form"
-"""Where `Request.raw` keeps how a body was spelt; never written to any wire."""
+"""The key of `Request.raw` that keeps how a body was spelt. It is never sent."""
 
 REQUEST_SETUP = frozenset({"contents", "systemInstruction", "system_instruction", "tools", FORM})
 """Members that the conversation and the tools are made of; the rest are parameters."""
@@ -62,4 +62,4 @@ FINISH_WORDS: dict[StopKind, str] = {
 }
 
 SAME_WORD: frozenset[StopKind] = frozenset({"end", "tool", "length", "filter"})
-"""Stops that this wire has a word of its own for, or that its parts tell."""
+"""Stop reasons that this protocol has a word for, or that its parts tell."""

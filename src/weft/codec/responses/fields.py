@@ -35,7 +35,7 @@ FORMAT_NAME = "response"
 """The name of a schema that came without one: the vendor demands some name."""
 
 LIMITS = Limits(tokens=16, user=64, sampling_if_reasoning_off=True)
-"""What the vendor says to less: "Expected a value >= 16"; for the user, as in Chat."""
+"""For fewer tokens the vendor answers "Expected a value >= 16". The user id is as in Chat."""
 
 
 def _read_choice(choice: Any, reading: Reading) -> ToolChoice | None:
@@ -99,7 +99,7 @@ def _read_reasoning(value: JsonObject, reading: Reading) -> None:
 
 
 def _write_reasoning(reasoning: Reasoning, writing: Writing) -> JsonObject | None:
-    """An effort and a summary can be said. Turning thinking off is the effort `none`."""
+    """An effort and a summary can be written. Turning thinking off is the effort `none`."""
     model, losses = writing.target.model, writing.losses
     reasoning = with_effort(reasoning, model, losses)
     body: JsonObject = {}

@@ -83,12 +83,12 @@ def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
 
 
 def _write_search(tool: Tool, number: int, losses: Losses) -> JsonObject:
-    told = search_members(tool, number, SEARCH_MEMBERS, losses)
+    supported = search_members(tool, number, SEARCH_MEMBERS, losses)
     body: JsonObject = {"type": "web_search"}
-    if "allowed_domains" in told:
-        body["filters"] = {"allowed_domains": told["allowed_domains"]}
-    if "user_location" in told:
-        body["user_location"] = told["user_location"]
+    if "allowed_domains" in supported:
+        body["filters"] = {"allowed_domains": supported["allowed_domains"]}
+    if "user_location" in supported:
+        body["user_location"] = supported["user_location"]
     return body
 
 

@@ -11,7 +11,7 @@ from weft.model import JsonObject, Stop, StopKind, Usage
 from .wire import INCOMPLETE, INCOMPLETE_WORDS, POLICIES, PROTOCOL
 
 SAME_WORD: frozenset[StopKind] = frozenset({"end", "length", "tool", "filter"})
-"""Stops that this wire has a word of its own for, or that its items tell."""
+"""Stop reasons that this protocol has a word for, or that its items tell."""
 
 
 def decode_usage(raw: Any) -> Usage | None:
@@ -80,7 +80,7 @@ def refused_by(response: JsonObject) -> tuple[str, JsonObject] | None:
 def encode_status(
     stop: Stop | None, losses: Losses, *, refused: bool = False
 ) -> tuple[str, JsonObject | None]:
-    """The words `status` and `incomplete_details` for an answer of another wire.
+    """The words `status` and `incomplete_details` for an answer of another protocol.
 
     A refusal in words is a whole answer here, as the vendor's own are:
     https://platform.openai.com/docs/guides/structured-outputs#refusals
