@@ -1,9 +1,8 @@
-"""`weft.open`: a thread that knows whom to ask.
+"""`weft.open`: opens a thread that can ask models by name.
 
-Threads and the network are layers that do not know each other. They meet here, above both: a
-thread opened by this door can be told a model's name (`t.compact(model="gpt-5")`), and finds its
-upstream as the commands do, by the keys of the environment, when it is asked for the first time.
-Until then nothing of the network is imported.
+The packages `thread` and `client` do not import each other. This module is above both: a thread
+opened here can be given a model's name (`t.compact(model="gpt-5")`), and finds its provider by the
+keys in the environment. No network code is imported until then.
 """
 
 import os

@@ -1,10 +1,9 @@
-"""Wrong arguments become a `WrongValue` that names them, whatever they broke on the way.
+"""Wrong arguments raise a `WrongValue` that names them, whatever error they caused.
 
 Checking every argument of every call would cost more than many calls do. So arguments are checked
-after a call failed with an error that is not Weft's. If one of them does not fit the signature, the
-caller gets a `WrongValue`; otherwise the error stays as it is. Async functions, and the methods
-named in `eager`, are checked before they run: there a wrong argument would only fail later, in
-another call.
+only after a call failed with an error that is not Weft's. If an argument does not fit the type
+hints of the function, that is the reason, and the caller is told so. Otherwise the error is raised
+as it is.
 """
 
 import types

@@ -1,14 +1,17 @@
-"""What rows say, read for a summary: their sentences in order, and the names in them.
+"""The sentences and names of rows, as the source of a summary.
 
-A question to which somebody states an answer is left out: the answer says more, and a reader who
-finds only questions has lost what was found out. Its names still count for the index. A question
-that nobody answers, or that is answered with a bare "yes", stays. Reminders, checkpoints and
-thinking are not read. Where nobody said anything long enough to be a sentence, whatever was said
-is taken, and where there are no words at all, what kind of blocks there were: a source is never
-without a sentence.
+A question that somebody answers with a statement is left out: the answer says more. Its names still
+count for the index. A question that nobody answers, or that is answered with a bare "yes", stays.
+Reminders, checkpoints and thinking are not read. A source always has a sentence: if no text is long
+enough, short texts count, and if there is no text at all, the kinds of blocks are listed.
 
-An earlier summary of this engine is read back: its sentences belong to whoever said them first,
-and its index only to the new index, which counts on with what that one left out.
+An earlier summary of this engine is read back: its sentences belong to their original speakers, and
+its index is continued by the new one.
+
+Entities are the paths, symbols, errors, hashes and figures that a summary most often loses and an
+agent most often needs. One regular expression finds them, always as a verbatim part of the text.
+Each alternative starts only where a word or path starts, so the cost stays linear for any text.
+Plain words are skipped first. A figure of one or two digits, or a line number, is not an entity.
 """
 
 import re
@@ -21,15 +24,6 @@ from weft.history import Row
 from weft.model import Block, Refusal, Text, ToolCall, ToolResult, side, texts
 
 from .plan import block_kind
-
-# """Entities: the paths, symbols, errors, hashes and figures by which work is found again.
-#
-# They are what a summary most often loses and an agent most often needs. Recognition is one
-# regular expression, so that a long thread is read once; what it finds is always a verbatim part
-# of the text. Each alternative can begin only where a word or path begins, so that no text, however
-# made, is read more than a fixed number of times; plain words are passed over before any is tried.
-# A bare figure of one or two digits, or one that numbers a line, is no entity.
-# """
 
 KINDS = ("path", "error", "symbol", "hash", "number")
 

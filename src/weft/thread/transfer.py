@@ -30,10 +30,10 @@ GZIP = b"\x1f\x8b"
 
 
 class Imported(Struct, frozen=True, kw_only=True):
-    """What an import came to, for one thread.
+    """The result of an import into one thread.
 
-    `new` counts the commits that the thread did not have; `kept` the lines that are no message,
-    by their kind; `renamed` the branches that had to land beside work of the user's own.
+    `new` counts the commits that the thread did not have, `kept` the lines that are not messages,
+    by kind. `renamed` are the branches that got another name because the user has work on them.
     """
 
     thread: str
@@ -58,21 +58,21 @@ class Imported(Struct, frozen=True, kw_only=True):
 def import_file(
     handle: Handle, data: bytes, format: str | None = None, progress: Progress | None = None
 ) -> Imported:
-    """Take a file into the handle's thread; twice is the same as once."""
+    """Import a file into the handle's thread; importing it twice changes nothing."""
     data = decompress(data)
     if is_archive(data):
-        raise ThreadError("an archive brings whole threads along; import it into a store")
+        raise ThreadError("an archive contains whole threads; import it into a store")
     return import_script(handle, read_script(data, format, progress), progress)
 
 
 def import_script(handle: Handle, script: Script, progress: Progress | None = None) -> Imported:
-    """Take what a file says; raises `ThreadError` where it says nothing."""
-    said = count_messages(script)
+    """Import a parsed file; raises `ThreadError` if it has no messages."""
+    messages = count_messages(script)
     landed = land_script(handle, script, progress)
     return Imported(
         thread=handle.name,
         format=script.format,
-        messages=said,
+        messages=messages,
         new=landed.new,
         lines=script.lines,
         branches=dict(landed.branches),
@@ -83,15 +83,15 @@ def import_script(handle: Handle, script: Script, progress: Progress | None = No
 
 
 def count_messages(script: Script) -> int:
-    """How many messages a file has; raises `ThreadError` where it has none."""
-    said = sum(isinstance(step, Said) for step in script.steps)
-    if not said and not any(isinstance(step, Folded) for step in script.steps):
+    """The number of messages in a file; raises `ThreadError` if there is none."""
+    messages = sum(isinstance(step, Said) for step in script.steps)
+    if not messages and not any(isinstance(step, Folded) for step in script.steps):
         raise ThreadError("there is no message in this file")
-    return said
+    return messages
 
 
 def decompress(data: bytes) -> bytes:
-    """The file itself, where it came compressed."""
+    """The file, decompressed if it is gzip."""
     if not data.startswith(GZIP):
         return data
     try:
@@ -118,15 +118,15 @@ def import_bytes(
     progress: Progress | None = None,
     clock: Callable[[], float] = time,
 ) -> list[Imported]:
-    """Take a file into a store; twice is the same as once.
+    """Import a file into a store; importing it twice changes nothing.
 
-    Without `thread` a session goes to the thread of its own id and a list to `name`. An archive
-    brings its threads' names along.
+    Without `thread`, a session goes into the thread of its own id, and a list into `name`. An
+    archive contains the names of its threads.
     """
     data = decompress(data)
     if format == ARCHIVE or (format is None and is_archive(data)):
         if thread is not None:
-            raise ThreadError("an archive brings the names of its threads along")
+            raise ThreadError("an archive contains the names of its threads: leave out `thread`")
         return _import_archive(store, data, clock())
     script = read_script(data, format, progress)
     count_messages(script)
@@ -144,7 +144,7 @@ def export_bytes(
     branch: str | None = None,
     model: str | None = None,
 ) -> tuple[bytes, tuple[Loss, ...]]:
-    """One branch in another's format, and what that format could not say."""
+    """One branch in another format, and what that format could not hold."""
     record = store.read_thread(thread)
     if record is None:
         raise ThreadError(f"there is no thread {thread!r}")
@@ -157,7 +157,7 @@ def export_bytes(
 
 
 def read_origin(store: Store, thread: str) -> str | None:
-    """The format of the file that the thread's branch was imported from, if it can be written."""
+    """The format of the file that the thread's branch was imported from, if it can be exported."""
     record = store.read_thread(thread)
     head = None if record is None else store.read_ref(thread, record.head)
     for step in [] if head is None else store.walk(thread, head):

@@ -1,13 +1,17 @@
-"""A branch as the lines of a session file: those that came in, and the lines that are new.
+"""A branch as the lines of a session file: the original lines, and new ones.
 
-As long as nothing was done since the import, the journal is the file: every line of the source,
-on whichever branch it was filed, in its old order. Otherwise it follows what the branch compiles
-to now. A line whose message stands unchanged is taken as it came. What a compaction of the file's
-own had folded stays in the file as long as that compaction stands, and so does its boundary; if
-it was taken back, boundary and summary go and the turns are in force again. Lines that the file
-never had are asked for by `New`, behind the line they follow; what follows none stands right before
-the first turn that is left, behind whatever the file begins with. A summary that nothing stands
-before `opens` the conversation: whoever wrote the file has lines of their own for that.
+If nothing was done since the import, the journal is the file: every line of the source, from all
+branches, in its old order. Otherwise it follows what the branch compiles to now:
+
+- The line of an unchanged message is copied.
+- What a compaction of the file's own replaced stays in the file as long as that compaction is in
+  effect, and so does its boundary. If it was reverted, boundary and summary are left out.
+- A message that the file never had is a `New` line after the line that it follows. If it follows
+  none, it comes right before the first remaining turn.
+- A summary with nothing before it `opens` the conversation. Session formats have lines of their own
+  for that.
+
+The time of a new line is that of the commit that added its message.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,15 +26,9 @@ from weft.store import Step
 from weft.thread.handle import Handle
 from weft.thread.source_lines import SourceLine, SourceLines, read_source_lines
 
-# """When a line was said that a file never had: the time of the commit that brought it.
-#
-# A message is its own commit; a line that a rewrite put in (a summary, what a merge brought home)
-# has a slot of its own, and is as old as that rewrite.
-# """
-
 
 def read_moments(handle: Handle, slots: Collection[Id]) -> dict[Id, float]:
-    """For each of these lines of the handle's branch, when it came there first."""
+    """For each of these slots of the branch, when it was first added."""
     head = handle.head()
     if head is None or not slots:
         return {}
@@ -42,7 +40,7 @@ def read_moments(handle: Handle, slots: Collection[Id]) -> dict[Id, float]:
 
 
 def _added_slots(step: Step) -> Iterator[Id]:
-    """The slots of the lines that a commit put into the list."""
+    """The slots that a commit added."""
     match decode_body(step).op:
         case Append(slot=slot):
             yield slot or step.commit.id

@@ -1,13 +1,22 @@
-"""Claude Code's session files: JSON lines, one a block, a result, a hook or a snapshot.
+"""Claude Code's session files: JSON lines, each a block, a result, a hook or a snapshot.
 
-The main conversation becomes `main`, ending with the last turn in the file. A sidechain (a
-subagent that spoke in the same file) and a turn that the user went back from become branches of
-their own. A `compact_boundary` with its summary becomes a compaction whose parent is everything
-before it, so that it can be taken back. Answers that report a failed request are kept and skipped:
-no model is ever shown them.
+The main conversation becomes `main` and ends with the last turn in the file. A sidechain (a
+subagent in the same file) and a turn that the user went back from become branches of their own. A
+`compact_boundary` with its summary becomes a compaction, so it can be reverted. Answers that report
+a failed request are stored with priority `skip`: no model sees them. All other lines (hooks,
+progress, snapshots, attachments that Claude Code renders for each request) are stored with the next
+turn, byte by byte.
 
-Everything else - hooks, progress, snapshots, queue operations, attachments that Claude Code
-renders anew for each request - rides along with the next turn, byte by byte.
+The lines form a tree: each has a `uuid` and the `parentUuid` that it follows. Progress and hook
+lines between turns are skipped. Three things need care:
+
+- An answer is written one block a line, all with one `message.id`. These lines are one turn.
+- Results of parallel calls are siblings below their calls. Here they follow each other, and what
+  comes next follows the last of them.
+- A compaction starts a new root, whose `logicalParentUuid` is what it followed.
+
+If a parent is missing or comes later in the file, the turn is attached to the turn before it, and
+that is reported. The remaining forks are real: the user went back and continued differently.
 """
 
 from collections import Counter
@@ -26,21 +35,6 @@ from weft.thread.source_lines import SourceLine
 
 from .lines import Line, read_time, split_lines
 from .script import Aside, Folded, Progress, Remark, Said, Script, Step, tell
-
-# """The tree that a Claude Code session is: which turn follows which.
-#
-# Every line that takes part has a `uuid` and the `parentUuid` it follows; progress and hook lines
-# stand between the turns and are stepped over. Three things make the tree look wilder than the
-# conversation was, and are read for what they are:
-#
-# - An answer is written one block a line, all with one `message.id`: those lines are one turn.
-# - Results of parallel calls hang side by side on the lines of their calls. They follow each other
-#   here, and what comes next follows the last of them.
-# - A compaction starts a new root whose `logicalParentUuid` says what it followed.
-#
-# A parent that is not in the file, or that would come later, is bridged to the turn before it in
-# the file, and reported. What is left of forks is real: the user went back and said it differently.
-# """
 
 SPEAKERS = frozenset({"user", "assistant"})
 
