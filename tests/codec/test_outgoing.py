@@ -32,7 +32,7 @@ def test_only_write_request_calls_an_encoder():
 
 
 def test_every_sender_calls_write_request():
-    assert calls("write_request") == CALLERS
+    assert calls("write_request") >= CALLERS
 
 
 def test_the_fast_path_is_a_part_of_write_request():
