@@ -36,7 +36,9 @@ def checked_class(*, eager: Sequence[str] = ()) -> Callable[[C], C]:
         for name, method in list(vars(cls).items()):
             if not isinstance(method, types.FunctionType):
                 continue
-            if name in eager:
+            if name == "__init__" and name in eager:
+                setattr(cls, name, checked_constructor(method))
+            elif name in eager:
                 setattr(cls, name, checked_first(method))
             elif not name.startswith("_"):
                 setattr(cls, name, checked_function(method))
@@ -71,6 +73,23 @@ def checked_first(function: F) -> F:
         if wrong is not None:
             raise wrong
         return function(*args, **options)
+
+    return cast(F, call)
+
+
+def checked_constructor(function: F) -> F:
+    """A constructor that says which argument is wrong, even if nothing failed yet.
+
+    The constructor's own errors come first, because they know more than its signature says.
+    """
+    explained = checked_function(function)
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        explained(*args, **options)
+        wrong = _find_wrong(function, args, options)
+        if wrong is not None:
+            raise wrong
 
     return cast(F, call)
 

@@ -649,7 +649,7 @@ def test_metadata_that_json_cannot_hold_is_refused_and_not_changed(thread, metad
 def test_metadata_that_holds_itself_is_refused(thread):
     endless: dict[str, Any] = {}
     endless["me"] = endless
-    with pytest.raises(weft.ThreadError, match=r"metadata.*holds itself"):
+    with pytest.raises(weft.ThreadError, match=r"metadata.*contains itself"):
         thread.user("hi", metadata=endless)
 
 
