@@ -1,6 +1,6 @@
 """Conversations as objects over a store: commits, compile, merge, diff, undo, search.
 
-Everything here is a function of values; what it reads, it reads through the `Store` it is given.
+Functions of values; all reading and writing goes through the `Store` argument.
 """
 
 from .attempts import (
@@ -40,7 +40,7 @@ from .objects import (
     CommitKind,
     Draft,
     Insert,
-    Placed,
+    InsertedRow,
     Priority,
     Rewrite,
     Row,
@@ -60,7 +60,7 @@ from .oplog import REDO, UNDO, is_switch, plan_redo, plan_undo, read_operations
 from .ops import apply_rewrite, run_step
 from .original_order import restore_original_order
 from .partial_compile import compile_slots, compile_tail
-from .replay import Again, Replayed, replay
+from .replay import ReplayedCommit, ReplayResult, replay
 from .results import open_answers
 from .rewrite import PlannedRewrite, plan_rewrite, plan_state
 from .search import (
@@ -79,7 +79,6 @@ __all__ = [
     "REDO",
     "TAG",
     "UNDO",
-    "Again",
     "AnyConflict",
     "Append",
     "AttemptBody",
@@ -96,12 +95,13 @@ __all__ = [
     "Draft",
     "Erased",
     "Insert",
+    "InsertedRow",
     "Merged",
-    "Placed",
     "PlannedRewrite",
     "Point",
     "Priority",
-    "Replayed",
+    "ReplayResult",
+    "ReplayedCommit",
     "Report",
     "ResultConflict",
     "Rewrite",

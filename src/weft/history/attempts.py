@@ -35,7 +35,7 @@ class AttemptReason(Struct, frozen=True, omit_defaults=True):
 
 
 class AttemptBody(Struct, frozen=True, omit_defaults=True):
-    """What is stored of an attempt beside its commit, state and time."""
+    """The stored body of an attempt; commit, state and time have columns of their own."""
 
     reason: AttemptReason | None = None
     message: Message | None = None
@@ -64,7 +64,7 @@ def has_content(message: Message) -> bool:
 
 
 def encode_attempt(commit: Id, body: AttemptBody, created: float) -> AttemptRecord:
-    """The attempt ready to be stored; raises `WrongValue` where JSON cannot hold it."""
+    """The attempt ready to be stored; raises `WrongValue` if JSON cannot represent it."""
     try:
         data = _encoder.encode(body)
         _decoder.decode(data)
@@ -76,7 +76,7 @@ def encode_attempt(commit: Id, body: AttemptBody, created: float) -> AttemptReco
 
 
 def decode_attempt(record: AttemptRecord) -> AttemptBody:
-    """What an attempt holds; raises `Damaged` where its bytes do not read as one."""
+    """Decode an attempt; raises `Damaged` if its bytes are not one."""
     try:
         return _decoder.decode(record.data)
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
@@ -85,5 +85,5 @@ def decode_attempt(record: AttemptRecord) -> AttemptBody:
 
 
 def damaged_attempt(mark: str) -> bytes:
-    """What `fsck --repair` puts in the place of an attempt whose bytes cannot be trusted."""
+    """The body that `fsck --repair` writes over a damaged attempt."""
     return _encoder.encode(AttemptBody(AttemptReason(mark, type="damaged")))

@@ -1,7 +1,7 @@
-"""Compile: the list of rows that a commit stands for.
+"""Compile: from a commit to its list of rows.
 
 A `View` is one such list. The views of one growing branch share a list: an append adds to its end,
-and an older view ignores what is behind its own length. So committing and compiling again costs the
+and an older view ignores the rows after its own length. So a commit and the next compile cost the
 same however long the thread is. Any other change copies the list first. Token counts are running
 sums beside the shared list, computed on first use.
 

@@ -42,9 +42,9 @@ class Conflict(Struct, frozen=True):
 
 
 class SetupConflict(Struct, frozen=True):
-    """Tools or parameters that both sides changed, each otherwise; `parts` names them.
+    """Tools or parameters that both sides changed differently; `parts` names them.
 
-    What one side alone changed beside them is taken from it, however the conflict is settled.
+    Parts that only one side changed are always taken from that side.
     """
 
     parts: tuple[str, ...]
@@ -68,7 +68,7 @@ class SetupConflict(Struct, frozen=True):
 
 
 class ResultConflict(Struct, frozen=True):
-    """A call that both sides answered, each with another result.
+    """A call that both sides answered with different results.
 
     It is settled like a row: `ours`, `theirs`, `concat` (both in one result), or a text.
     """

@@ -59,21 +59,21 @@ class Diff(Struct, frozen=True):
 
 
 def diff_rows(before: Sequence[Row], after: Sequence[Row], count: Count) -> Diff:
-    """The way from one list to the other; a row that is hidden counts as not there."""
+    """The difference between two lists; hidden rows count as absent."""
     old = {row.id: row for row in before if row.id is not None and shows(row)}
     new = {row.id: row for row in after if row.id is not None and shows(row)}
     changes: list[DiffLine] = []
-    came: list[DiffLine] = []
-    gone = iter(list(old.items()))
+    added: list[DiffLine] = []
+    old_rows = iter(list(old.items()))
     for slot, row in new.items():
         if slot not in old:
-            came.append(DiffLine("added", slot, None, row))
+            added.append(DiffLine("added", slot, None, row))
             continue
-        changes += [*_gone_before(gone, slot, new), *came]
-        came.clear()
+        changes += [*_removed_before(old_rows, slot, new), *added]
+        added.clear()
         if old[slot] != row:
             changes.append(DiffLine("changed", slot, old[slot], row))
-    changes += [*_gone_before(gone, None, new), *came]
+    changes += [*_removed_before(old_rows, None, new), *added]
     return Diff(
         tuple(changes),
         sum(count(row.message) for row in old.values()),
@@ -81,10 +81,10 @@ def diff_rows(before: Sequence[Row], after: Sequence[Row], count: Count) -> Diff
     )
 
 
-def _gone_before(
+def _removed_before(
     old: Iterator[tuple[Id, Row]], until: Id | None, new: dict[Id, Row]
 ) -> Iterator[DiffLine]:
-    """The rows that left, from where the reader stands up to the row `until`."""
+    """The removed rows from the iterator's position up to the row `until`."""
     for slot, row in old:
         if slot == until:
             return

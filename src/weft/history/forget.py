@@ -1,12 +1,13 @@
 """Erases a text from everything that a store holds.
 
-Every entry, every attempt at an answer, and every note and every other string beside a commit, that
-holds the text is written again with a mark in its place. The ids stay, as tombstones, so the graph
-and all that refers to it hold; full text forgets the words; the store's files are rewritten. A
-message that is committed again with the same words has the same id, and so stays forgotten.
+The text is replaced by a mark in every entry, attempt, note and metadata string that contains it.
 
-A text is found as JSON spells it, inside JSON that is a string as well, and in base64; a file that
-holds it goes whole. In what is packed or encrypted nobody finds it.
+- The objects keep their ids, as tombstones, so the graph and all references stay valid.
+- The full-text index is updated, and the store's files are rewritten.
+- If the same message is committed again, it has the same id and so stays forgotten.
+
+The text is found in every JSON spelling, in JSON inside JSON strings, and in base64. A base64 file
+that contains it is replaced whole. Compressed and encrypted data is not searched.
 """
 
 import json
@@ -26,7 +27,7 @@ from .search import commit_text
 FORGOTTEN = "[forgotten]"
 FORGOTTEN_FILE = b64encode(FORGOTTEN.encode()).decode()
 NESTED = 3
-SHORTEST_IN_BASE64 = 6  # bytes; the signs of less stand in every long file by chance
+SHORTEST_IN_BASE64 = 6  # bytes; shorter texts occur in every long file by chance
 URL_SAFE = str.maketrans("+/", "-_")
 
 _ESCAPE = re.compile(
@@ -37,7 +38,7 @@ _SIGN = re.compile(rf"{_ESCAPE.pattern}|.", re.DOTALL)
 
 
 class Erased(Struct, frozen=True):
-    """What held the text."""
+    """The objects that contained the text."""
 
     entries: tuple[Id, ...]
     commits: tuple[Id, ...]
@@ -55,7 +56,7 @@ class Erased(Struct, frozen=True):
 
 
 def plan_forget(store: Store, text: str) -> Erased:
-    """What holds the text; nothing is written."""
+    """The objects that contain the text; writes nothing."""
     maintenance = store.maintenance()
     return Erased(
         tuple(id for id, data in maintenance.entries() if without(data, text) != data),
@@ -99,11 +100,11 @@ def forget_text(store: Store, text: str, created: float) -> Erased:
 
 
 def without(data: bytes, text: str) -> bytes:
-    """The JSON with a mark for the text in every string that holds it."""
+    """The JSON with a mark in place of the text in every string."""
     escaped = msgspec.json.encode(text)[1:-1]
     files = _in_base64(text)
-    here = escaped in data or text.encode() in data or b"\\" in data
-    if not here and not any(part.encode() in data for part in files):
+    may_contain = escaped in data or text.encode() in data or b"\\" in data
+    if not may_contain and not any(part.encode() in data for part in files):
         return data
     value = msgspec.json.decode(data)
     cleaned = _cleaned(value, text, _spellings(text), files)
@@ -111,35 +112,35 @@ def without(data: bytes, text: str) -> bytes:
 
 
 def _spellings(text: str) -> list[str]:
-    """The text as it stands in a string, and in JSON inside a string, and in JSON inside that.
+    """The text as a string has it, and as JSON inside strings has it, up to `NESTED` levels deep.
 
-    Arguments of calls are JSON; lines of session files and what a model was sent hold these, and
-    are kept as they came.
+    Tool arguments are JSON text, and session lines or request bodies that contain them are JSON
+    again.
     """
-    found = [text]
+    spellings = [text]
     for _ in range(NESTED):
-        found += [
-            json.dumps(known, ensure_ascii=ascii)[1:-1]
-            for known in found
+        spellings += [
+            json.dumps(spelling, ensure_ascii=ascii)[1:-1]
+            for spelling in spellings
             for ascii in (True, False)
         ]
-    return sorted(set(found), key=len, reverse=True)
+    return sorted(set(spellings), key=len, reverse=True)
 
 
 def _in_base64(text: str) -> list[str]:
-    """What stands in base64 wherever the text is in a file: its first byte may be at three places.
+    """The base64 of the text at each of the three byte offsets that it can have in a file.
 
-    At both ends a sign belongs to the neighbours too, and is left out.
+    The first and last character also encode bits of the neighbouring bytes, so they are left out.
     """
     data = text.encode(errors="surrogatepass")
     if len(data) < SHORTEST_IN_BASE64:
         return []
-    found: list[str] = []
-    for skipped in range(3):
-        whole = b64encode(bytes(skipped) + data).decode()
-        part = whole[-(-8 * skipped // 6) : 8 * (skipped + len(data)) // 6]
-        found += [part, part.translate(URL_SAFE)]
-    return sorted(set(found))
+    parts: list[str] = []
+    for offset in range(3):
+        encoded = b64encode(bytes(offset) + data).decode()
+        part = encoded[-(-8 * offset // 6) : 8 * (offset + len(data)) // 6]
+        parts += [part, part.translate(URL_SAFE)]
+    return sorted(set(parts))
 
 
 def _cleaned(value: Any, text: str, spellings: list[str], files: list[str]) -> Any:
@@ -160,7 +161,7 @@ def _cleaned(value: Any, text: str, spellings: list[str], files: list[str]) -> A
 
 
 def _without_files(value: str, files: list[str]) -> str:
-    """The string with a mark for every run of base64 that holds one of these."""
+    """The string with a mark for every run of base64 that contains one of `files`."""
     if not any(part in value for part in files):
         return value
     return _BASE64.sub(
@@ -177,24 +178,24 @@ def _respelt(value: str, text: str) -> str:
         if text not in plain:
             continue
         for start, end in reversed(_places(value, text, depth)):
-            if "\\" in value[start:end]:  # as it is, it was found before
+            if "\\" in value[start:end]:  # the unescaped spelling was replaced before
                 value = value[:start] + FORGOTTEN + value[end:]
     return value
 
 
 def _places(value: str, text: str, depth: int) -> list[tuple[int, int]]:
-    """Where the text stands in a string that is JSON inside JSON so many times."""
+    """Where the text occurs in a string that is JSON, nested `depth` times."""
     spans = [(place, place + 1) for place in range(len(value))]
     for _ in range(depth):
         signs = list(_SIGN.finditer(value))
         spans = [(spans[sign.start()][0], spans[sign.end() - 1][1]) for sign in signs]
         value = "".join(_ESCAPE.sub(_unescaped, sign[0]) for sign in signs)
-    found = re.finditer(re.escape(text), value)
-    return [(spans[hit.start()][0], spans[hit.end() - 1][1]) for hit in found]
+    matches = re.finditer(re.escape(text), value)
+    return [(spans[hit.start()][0], spans[hit.end() - 1][1]) for hit in matches]
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    return cast(str, json.loads(f'"{found[0]}"'))
+def _unescaped(escape: re.Match[str]) -> str:
+    return cast(str, json.loads(f'"{escape[0]}"'))
 
 
 def _touched(store: Store, erased: Erased) -> Iterator[tuple[str, Step]]:

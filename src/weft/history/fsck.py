@@ -1,12 +1,14 @@
-"""Fsck: every hash, parent, ref and checksum of a store, and what can be saved of a damaged one.
+"""Fsck: checks every hash, parent, ref and checksum of a store, and repairs what it can.
 
-Nothing is believed: an entry must hash to its id, a commit to its own over parents, entries and
-body, and what no id covers must fit its checksum. Tombstones are not damage: what was forgotten
-on purpose keeps its id, and a checksum over what stands there instead.
+- An entry must hash to its id, and so must a commit with its parents, entries and body.
+- Columns that no id covers must match their checksum.
+- A tombstone is not damage: the object keeps its id, and its new bytes have a checksum.
 
-`repair` saves what is whole. A message whose bytes are wrong becomes a row that says so, a commit
-whose body is wrong becomes one that changes nothing else, a branch that points at nothing goes
-back to the newest commit that the log has for it. All else stays as it is, byte by byte.
+`repair` changes only what is damaged:
+
+- A damaged message becomes a row with the text `[damaged]`.
+- A commit with a damaged body keeps its rows and loses its note and metadata.
+- A branch that points at a missing commit goes back to the newest one that the log has for it.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +25,7 @@ from weft.store import Flaw, Landing, Maintenance, ObjectFormat, Step, Store, To
 from .attempts import damaged_attempt, decode_attempt
 from .compile import View
 from .objects import (
-    PLAIN,
+    PLAIN_BODIES,
     Append,
     Body,
     Rewrite,
@@ -35,11 +37,11 @@ from .objects import (
 
 DAMAGED = "[damaged]"
 
-Buried = dict[tuple[str, Id], Tombstone]
+Tombstones = dict[tuple[str, Id], Tombstone]
 
 
 class Report(Struct, frozen=True):
-    """What was looked at and what was found."""
+    """How many objects were checked, and the flaws."""
 
     entries: int
     commits: int
@@ -56,21 +58,21 @@ class Report(Struct, frozen=True):
 
 
 def examine(store: Store, checksum: Callable[[tuple[object, ...]], int]) -> Report:
-    """Look at every object; damage that stops the reading is itself a finding."""
+    """Check every object; damage that stops the check is reported as a flaw too."""
     maintenance = store.maintenance()
     flaws: list[Flaw] = []
     counts = {"entry": 0, "commit": 0, "attempt": 0}
-    buried: Buried = {}
+    tombstones: Tombstones = {}
     try:
-        buried = maintenance.tombstones()
+        tombstones = maintenance.tombstones()
         for look in (_wrong_entries, _wrong_commits, _wrong_attempts):
-            for kind, flaw in look(maintenance, buried, checksum):
+            for kind, flaw in look(maintenance, tombstones, checksum):
                 counts[kind] += 1
                 flaws += [] if flaw is None else [flaw]
         flaws += maintenance.flaws()
     except StoreError as error:
         flaws.append(Flaw("file", "store", str(error)))
-    forgotten = sum(tombstone.reason == "forgotten" for tombstone in buried.values())
+    forgotten = sum(tombstone.reason == "forgotten" for tombstone in tombstones.values())
     return Report(
         counts["entry"],
         counts["commit"],
@@ -108,19 +110,19 @@ def repair(store: Store, report: Report, created: float) -> list[str]:
 
 
 def end_where_readable(store: Store, thread: str, branch: str, created: float) -> str | None:
-    """Let a branch that came from behind lost commits end before what cannot be told without them.
+    """End a branch with lost commits before the first commit that cannot be compiled without them.
 
-    A rewrite may name rows that only a lost commit would have. The result says what was done.
+    A rewrite may name rows that only a lost commit would have. Returns what was done.
     """
     head = store.read_ref(thread, branch)
-    buried = store.maintenance().tombstones()
+    tombstones = store.maintenance().tombstones()
     view, passed = View(), False
     for step in [] if head is None else store.walk(thread, head):
         try:
             view = view.extend([step])
         except Damaged:
             break
-        passed = passed or ("commit", step.commit.id) in buried
+        passed = passed or ("commit", step.commit.id) in tombstones
     if view.head == head:
         return None
     new = view.head if passed else None  # before the first lost commit it is the old branch
@@ -131,10 +133,10 @@ def end_where_readable(store: Store, thread: str, branch: str, created: float) -
 
 
 def _wrong_entries(
-    maintenance: Maintenance, buried: Buried, checksum: Callable[[tuple[object, ...]], int]
+    maintenance: Maintenance, tombstones: Tombstones, checksum: Callable[[tuple[object, ...]], int]
 ) -> Iterator[tuple[str, Flaw | None]]:
     for id, data in maintenance.entries():
-        tombstone = buried.get(("entry", id))
+        tombstone = tombstones.get(("entry", id))
         if tombstone is not None:
             wrong = checksum((data,)) != tombstone.checksum
             what = "is a tombstone whose checksum does not fit"
@@ -145,11 +147,11 @@ def _wrong_entries(
 
 
 def _wrong_commits(
-    maintenance: Maintenance, buried: Buried, checksum: Callable[[tuple[object, ...]], int]
+    maintenance: Maintenance, tombstones: Tombstones, checksum: Callable[[tuple[object, ...]], int]
 ) -> Iterator[tuple[str, Flaw | None]]:
     for thread, step in maintenance.commits():
         commit = step.commit
-        tombstone = buried.get(("commit", commit.id))
+        tombstone = tombstones.get(("commit", commit.id))
         if tombstone is not None:
             wrong = checksum((commit.data,)) != tombstone.checksum
             what = "is a tombstone whose checksum does not fit"
@@ -161,7 +163,7 @@ def _wrong_commits(
 
 def _wrong_attempts(
     maintenance: Maintenance,
-    buried: Buried,  # noqa: ARG001 - no id covers an attempt, so none has a tombstone
+    tombstones: Tombstones,  # noqa: ARG001 - no id covers an attempt, so none has a tombstone
     checksum: Callable[[tuple[object, ...]], int],  # noqa: ARG001 - the store checks its own
 ) -> Iterator[tuple[str, Flaw | None]]:
     for key, thread, attempt in maintenance.attempts():
@@ -176,15 +178,15 @@ def _wrong_attempts(
 def _is_whole(step: Step) -> bool:
     commit = step.commit
     try:
-        made = commit_id(commit.kind, commit.parents, commit.entries, commit.data)
+        id = commit_id(commit.kind, commit.parents, commit.entries, commit.data)
         decode_body(step)
     except (StoreError, msgspec.MsgspecError, UnicodeDecodeError):
         return False
-    return made == commit.id
+    return id == commit.id
 
 
 def _stand_in(data: bytes) -> bytes:
-    """A message in the place of one that cannot be trusted; its role, if that can be read."""
+    """The replacement for a damaged message, with its role if that can be read."""
     try:
         role = decode_entry(data).role
     except StoreError:
@@ -196,6 +198,6 @@ OBJECT_FORMAT = ObjectFormat(
     entry_id=partial(object_id, "entry"),
     commit_id=commit_id,
     stand_in=_stand_in,
-    plain=tuple(PLAIN),
+    plain=tuple(PLAIN_BODIES),
 )
-"""What a store must know to save its objects from a file whose pages are damaged."""
+"""How a store recognises its objects in a file whose pages are damaged."""

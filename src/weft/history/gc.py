@@ -1,9 +1,8 @@
-"""Gc: what no branch leads to any more, and nobody can undo back to, goes.
+"""Gc: deletes commits that no branch reaches and that undo no longer needs.
 
-Everything that a branch comes from stays, and so do the originals behind every compaction: they
-are its parents. What the log has named within the time of retention stays as well, so that undo
-and redo reach as far back as before. A deleted thread goes as a whole when it was deleted before
-that time.
+All ancestors of a branch stay. That includes the originals of every compaction, because they are
+its ancestors. Commits that the log named within the retention time stay too, so that undo and redo
+still work. A thread that was deleted before the retention time is removed completely.
 """
 
 from collections.abc import Iterable
@@ -17,7 +16,7 @@ from .search import commit_text
 
 
 class Swept(Struct, frozen=True):
-    """What went, over all threads; `threads` are those that were deleted, and are gone now."""
+    """How much was deleted, over all threads; `threads` counts deleted threads removed for good."""
 
     commits: int
     entries: int
@@ -29,7 +28,7 @@ class Swept(Struct, frozen=True):
 
 
 def sweep(store: Store, since: float, *, preview: bool = False) -> Swept:
-    """Drop what is unreachable and was last named before `since`."""
+    """Delete commits that are unreachable and that the log last named before `since`."""
     maintenance = store.maintenance()
     total = [0, 0, 0]
     with store.transaction():
@@ -38,37 +37,43 @@ def sweep(store: Store, since: float, *, preview: bool = False) -> Swept:
         for thread, step in maintenance.commits():
             parents.setdefault(thread, {})[step.commit.id] = step.commit.parents
             texts.setdefault(thread, {})[step.commit.id] = commit_text(step.contents)
-        finished = [record.name for record in store.threads(deleted=True)]
-        finished = [name for name in finished if _is_before(name, since)]
+        expired = [record.name for record in store.threads(deleted=True)]
+        expired = [name for name in expired if _is_before(name, since)]
         for thread, graph in parents.items():
-            named = (
-                set[Id]() if thread in finished else maintenance.referenced_commits(thread, since)
+            starts = (
+                set[Id]() if thread in expired else maintenance.referenced_commits(thread, since)
             )
-            kept = reach(named, graph)
-            gone = {id: texts[thread][id] for id in graph if id not in kept}
-            done = Dropped(len(gone), 0, 0) if preview else maintenance.drop(thread, gone)
-            for place, count in enumerate((done.commits, done.entries, done.operations)):
-                total[place] += count
-        for thread in () if preview else finished:
+            reachable = reach(starts, graph)
+            unreachable = {id: texts[thread][id] for id in graph if id not in reachable}
+            dropped = (
+                Dropped(len(unreachable), 0, 0)
+                if preview
+                else maintenance.drop(thread, unreachable)
+            )
+            for position, count in enumerate(
+                (dropped.commits, dropped.entries, dropped.operations)
+            ):
+                total[position] += count
+        for thread in () if preview else expired:
             maintenance.drop_thread(thread)
     if not preview and total[0]:
         maintenance.scrub()
-    return Swept(total[0], total[1], total[2], len(finished))
+    return Swept(total[0], total[1], total[2], len(expired))
 
 
 def _is_before(name: str, since: float) -> bool:
     """Whether the thread of this name was deleted before that time."""
-    found = read_deleted_name(name)
-    return found is not None and found[1] < since
+    deleted = read_deleted_name(name)
+    return deleted is not None and deleted[1] < since
 
 
 def reach(starts: Iterable[Id], parents: dict[Id, tuple[Id, ...]]) -> set[Id]:
     """All commits that these come from, themselves included."""
-    seen: set[Id] = set()
+    reached: set[Id] = set()
     waiting = list(starts)
     while waiting:
         id = waiting.pop()
-        if id not in seen:
-            seen.add(id)
+        if id not in reached:
+            reached.add(id)
             waiting.extend(parents.get(id, ()))
-    return seen
+    return reached

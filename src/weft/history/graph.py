@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from weft.ids import Id
 from weft.store import Node, Step, Store
 
-from .objects import PLAIN
+from .objects import PLAIN_BODIES
 
 
 def read_writers(store: Store, thread: str, head: Id, slots: Collection[Id]) -> list[Step]:
@@ -43,7 +43,7 @@ def read_writers(store: Store, thread: str, head: Id, slots: Collection[Id]) -> 
 def _read_chain(store: Store, thread: str, tip: Id, after: int, steps: dict[Id, Step]) -> list[Id]:
     """Read the commits of a first-parent chain that do more than append; returns merged sides."""
     sides: list[Id] = []
-    for step in store.walk(thread, tip, after=after, but=tuple(PLAIN)):
+    for step in store.walk(thread, tip, after=after, but=tuple(PLAIN_BODIES)):
         if step.commit.id not in steps:
             steps[step.commit.id] = step
             sides += step.commit.parents[1:]
@@ -51,7 +51,7 @@ def _read_chain(store: Store, thread: str, tip: Id, after: int, steps: dict[Id, 
 
 
 def _leave(store: Store, thread: str, head: Id, tip: Id) -> tuple[int, set[Id]]:
-    """The depth at which a side left the chain of `head`, 0 where it never did; what is above."""
+    """The depth at which a side left the chain of `head` (0 if never), and the ids above it."""
     limit = NEAR
     while True:
         nodes = store.walk_nodes(thread, tip, limit)
@@ -125,13 +125,13 @@ class _NodeReader:
 
 def read_ancestors(store: Store, thread: str, head: Id) -> list[Step]:
     """All ancestors of `head` and itself, through all parents, older first."""
-    found: dict[Id, Step] = {}
+    steps_by_id: dict[Id, Step] = {}
     waiting = [head]
     while waiting:
-        steps = _unknown(store, thread, waiting.pop(), found)
-        found.update((step.commit.id, step) for step in steps)
+        steps = _unknown(store, thread, waiting.pop(), steps_by_id)
+        steps_by_id.update((step.commit.id, step) for step in steps)
         waiting += [other for step in steps for other in step.commit.parents[1:]]
-    return sorted(found.values(), key=lambda step: step.depth)
+    return sorted(steps_by_id.values(), key=lambda step: step.depth)
 
 
 def _unknown(store: Store, thread: str, tip: Id, known: Mapping[Id, Step]) -> list[Step]:
@@ -139,9 +139,9 @@ def _unknown(store: Store, thread: str, tip: Id, known: Mapping[Id, Step]) -> li
     limit = PAGE
     while known:
         steps = store.walk(thread, tip, limit=limit)
-        for place in range(len(steps) - 1, -1, -1):
-            if steps[place].commit.id in known:
-                return steps[place + 1 :]
+        for position in range(len(steps) - 1, -1, -1):
+            if steps[position].commit.id in known:
+                return steps[position + 1 :]
         if len(steps) < limit:
             return steps
         limit *= PAGE

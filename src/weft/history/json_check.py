@@ -30,8 +30,8 @@ def _walk(field: str, value: Any) -> None:
             for key, item in cast(dict[Any, Any], value).items():
                 _walk(f"{field}.{key}", item)
         case list() | tuple():
-            for place, item in enumerate(cast(list[Any], value)):
-                _walk(f"{field}[{place}]", item)
+            for position, item in enumerate(cast(list[Any], value)):
+                _walk(f"{field}[{position}]", item)
         case float() if not math.isfinite(value):
             raise WrongValue(field, f"cannot be written as JSON: {value} is not a JSON number")
         case bytes() | bytearray() | memoryview():

@@ -1,18 +1,19 @@
 """Match keys: how a stateless request finds the thread that it continues.
 
-A client that sends its conversation again spells it as it likes: ids, vendor fields, thinking,
-cache marks, string or list, how blocks are grouped into messages all change between turns. What
-must come back is hashed here, part by part, each with the side that speaks: visible text, calls as
-name and canonical arguments, results as text and digests of media.
+A client may change much of a conversation between turns: ids, vendor fields, thinking, cache marks,
+string or list content, and how blocks are grouped into messages. The key covers only what every
+client sends back: visible text, calls as name and canonical arguments, and results as text and
+media digests. Each part is hashed with the side that speaks.
 
-Neighbouring texts of a message are one part: clients merge and split them, and drop blank ones.
-The white space of an answer does not count, because clients trim it and join texts in their own
-way. That of a user's text counts, except at its ends: it may be an edit.
-
-Keys are chained: one key stands for everything up to it, so the longest known prefix is the
-furthest key that anybody has stored. System messages are left out, leading and inline, because
-clients rewrite them; a running digest of their own says whether they are equal. The scope is the
-chain's first link, so that one caller never matches another's thread.
+- Adjacent texts of a message are one part, because clients merge and split them, and drop blank
+  ones.
+- White space in an answer is ignored, because clients trim it and join texts differently. In a
+  user's text only leading and trailing white space is ignored: other changes may be an edit.
+- Keys are chained. One key covers everything up to it, so the longest known prefix is the last key
+  that is stored.
+- System messages are left out, because clients rewrite them. A separate digest tells whether they
+  are equal.
+- The chain starts with the scope, so that one caller never matches another caller's thread.
 """
 
 import re
@@ -53,7 +54,7 @@ from .objects import Append, Draft, encode_commit
 class Series(Struct, frozen=True):
     """Encoded commits, each the parent of the next, and the match chain after the last.
 
-    They are written together, as one operation of the log, so one `undo` takes them back.
+    They are written together as one operation of the log, so one `undo` reverts them.
     """
 
     commits: tuple[CommitRecord, ...]
@@ -95,7 +96,7 @@ Chain = bytes
 
 
 def first_link(scope: str) -> Chain:
-    """The chain before anything was said."""
+    """The chain of an empty conversation."""
     return object_id("scope", scope.encode())
 
 
@@ -108,7 +109,10 @@ def chain_message(chain: Chain, message: Message) -> Chain:
 
 
 def chain_messages(scope: str, messages: Iterable[Message]) -> Iterator[Chain | None]:
-    """The chain after each message; system messages leave it as it is, `None` before any other."""
+    """The chain after each message.
+
+    System messages do not change it; it is `None` before the first other message.
+    """
     chain: Chain | None = None
     for message in messages:
         if not is_system(message):
@@ -117,7 +121,7 @@ def chain_messages(scope: str, messages: Iterable[Message]) -> Iterator[Chain | 
 
 
 class Point(Struct, frozen=True, gc=False):
-    """What a list of messages is up to one of them: its chain, and a digest of its system text."""
+    """The chain and the system digest of a list of messages up to one of them."""
 
     chain: Chain | None
     system: bytes = b""
@@ -132,8 +136,8 @@ def trace(
     """The point after each message.
 
     System blocks that match a `volatile` pattern are not part of the digest: some clients put
-    text there that changes from request to request without meaning anything. `known` is the trace
-    of an earlier list with the same scope and patterns: what is equal there is not hashed again.
+    text there that changes in every request and has no meaning. `known` is the trace of an earlier
+    list with the same scope and patterns: its equal messages are not hashed again.
     """
     point = before = Point(None)
     points: list[Point] = []
@@ -170,7 +174,7 @@ def _add_system(digest: bytes, message: Message, volatile: Sequence[re.Pattern[s
 
 
 def tools_digest(tools: Sequence[Tool]) -> bytes:
-    """Equal for tools that mean the same, however their wire spelt them."""
+    """A digest that is equal for tools with the same meaning in any protocol."""
     if not tools:
         return b""
     meaning = [(t.name, t.description, t.parameters, t.kind, t.namespace) for t in tools]
@@ -178,7 +182,7 @@ def tools_digest(tools: Sequence[Tool]) -> bytes:
 
 
 def match_key(message: Message) -> Id:
-    """What a message must echo, on its own."""
+    """The match key of a single message."""
     return chain_message(b"", message)
 
 
@@ -217,7 +221,7 @@ def _visible_text(block: Block) -> str | None:
 
 
 def _part(block: Block) -> bytes | None:
-    """What a block other than text must echo; `None` for one that clients may leave out."""
+    """The hashed part of a block other than text; `None` if clients may leave the block out."""
     match block:
         case ToolCall():
             return b"call\0" + f"{block.name}\0{canonical_arguments(block.arguments)}".encode()

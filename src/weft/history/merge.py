@@ -72,7 +72,7 @@ def merge_setup(
 
 
 def setup_changes(before: Setup | None, after: Setup | None) -> tuple[str, ...]:
-    """The parts that are not the same."""
+    """The names of the parts that differ."""
     old, new = _parts(before), _parts(after)
     return tuple(name for name in old if old[name] != new[name])
 
@@ -82,13 +82,13 @@ def _chosen_parts(
 ) -> dict[str, Any]:
     """The parts in conflict, as they were settled."""
     if choice not in CHOICES:
-        line = f"a conflict in the setup takes ours, theirs or concat, not the text {choice!r}"
-        raise MergeConflict(line, (conflict,))
+        message = f"a conflict in the setup takes ours, theirs or concat, not the text {choice!r}"
+        raise MergeConflict(message, (conflict,))
     side = right if choice == "theirs" else left
-    found = {name: side[name] for name in conflict.parts}
-    if choice == "concat" and TOOLS in found:
-        found[TOOLS] = _both_tool_lists(left[TOOLS], right[TOOLS])
-    return found
+    chosen = {name: side[name] for name in conflict.parts}
+    if choice == "concat" and TOOLS in chosen:
+        chosen[TOOLS] = _both_tool_lists(left[TOOLS], right[TOOLS])
+    return chosen
 
 
 def _both_tool_lists(ours: tuple[Tool, ...], theirs: tuple[Tool, ...]) -> tuple[Tool, ...]:
@@ -112,15 +112,19 @@ def edit_text(message: Message, text: str) -> Message:
     In a message that has only tool results, the text of the first one is replaced. Thinking is
     removed, because its signature covers text that no longer exists.
     """
-    answers = [place for place, b in enumerate(message.blocks) if isinstance(b, ToolResult)]
-    spoken = [place for place, b in enumerate(message.blocks) if isinstance(b, Text | Refusal)]
-    if answers and not spoken:
-        return _edit_answer(message, answers[0], text)
-    first = spoken[0] if spoken else _opening(message.blocks)
-    ahead = [block for block in message.blocks[:first] if _stays(block)]
-    behind = [block for block in message.blocks[first:] if _stays(block)]
-    new: list[Block] = [Text(text)] if text or not (ahead or behind) else []
-    return structs.replace(message, blocks=(*ahead, *new, *behind), form="")
+    result_positions = [
+        position for position, b in enumerate(message.blocks) if isinstance(b, ToolResult)
+    ]
+    text_positions = [
+        position for position, b in enumerate(message.blocks) if isinstance(b, Text | Refusal)
+    ]
+    if result_positions and not text_positions:
+        return _edit_answer(message, result_positions[0], text)
+    first = text_positions[0] if text_positions else _opening(message.blocks)
+    before = [block for block in message.blocks[:first] if _stays(block)]
+    after = [block for block in message.blocks[first:] if _stays(block)]
+    new: list[Block] = [Text(text)] if text or not (before or after) else []
+    return structs.replace(message, blocks=(*before, *new, *after), form="")
 
 
 def _stays(block: Block) -> bool:
@@ -146,15 +150,15 @@ def settle_folds(old: Lines, left: Lines, right: Lines, settle: Choose) -> dict[
     """The rows that change when each pair of rival summaries is settled."""
     lines: dict[Id, Row | None] = {}
     our_folds, their_folds = _folds(old, left), _folds(old, right)
-    asked: dict[tuple[tuple[Id, ...], tuple[Id, ...]], str] = {}
+    choices: dict[tuple[tuple[Id, ...], tuple[Id, ...]], str] = {}
     for slot in old:
         mine, other = our_folds.get(slot, ()), their_folds.get(slot, ())
         if not mine or not other or mine == other:
             continue
-        if (mine, other) not in asked:
+        if (mine, other) not in choices:
             conflict = Conflict(slot, "folded", old[slot], left[mine[0]], right[other[0]])
-            asked[mine, other] = settle(conflict)
-    for (mine, other), choice in asked.items():
+            choices[mine, other] = settle(conflict)
+    for (mine, other), choice in choices.items():
         if choice == "ours":
             _undo_fold(other, their_folds, left, lines)
         elif choice == "theirs":
@@ -192,7 +196,7 @@ def _undo_fold(
     other: Lines,
     lines: dict[Id, Row | None],
 ) -> None:
-    """Leave one side's summaries out, and give back what they alone had folded."""
+    """Remove one side's summaries and restore the rows that only they had folded."""
     for summary in summaries:
         lines[summary] = other.get(summary)
     for slot, into in folds.items():
@@ -210,7 +214,7 @@ def merge_order(
     """
     runs = _their_runs(old, left, right, settled)
     slots = list(left)
-    woven: list[Id] = []
+    merged: list[Id] = []
     anchor: Id | None = None
     position = 0
     while True:
@@ -219,16 +223,16 @@ def merge_order(
             position += 1
         mine, theirs = slots[start:position], runs.get(anchor, [])
         if mine and theirs:
-            asked = _open_calls(left.get(slot) or right[slot] for slot in woven)
-            ours_answers = _answers([left[slot] for slot in mine], asked)
-            their_answers = _answers([right[slot] for slot in theirs], asked)
-            woven += [*theirs, *mine] if their_answers and not ours_answers else [*mine, *theirs]
+            open_calls = _open_calls(left.get(slot) or right[slot] for slot in merged)
+            ours_answers = _answers([left[slot] for slot in mine], open_calls)
+            their_answers = _answers([right[slot] for slot in theirs], open_calls)
+            merged += [*theirs, *mine] if their_answers and not ours_answers else [*mine, *theirs]
         else:
-            woven += [*mine, *theirs]
+            merged += [*mine, *theirs]
         if position == len(slots):
-            return woven
+            return merged
         anchor = slots[position]
-        woven.append(anchor)
+        merged.append(anchor)
         position += 1
 
 
@@ -258,12 +262,12 @@ def _open_calls(rows: Iterable[Row]) -> frozenset[str]:
     return frozenset(waiting)
 
 
-def _answers(rows: Sequence[Row], asked: frozenset[str]) -> frozenset[str]:
+def _answers(rows: Sequence[Row], calls: frozenset[str]) -> frozenset[str]:
     return frozenset(
         block.call_id
         for row in rows
         for block in row.message.blocks
-        if isinstance(block, ToolResult) and block.call_id in asked
+        if isinstance(block, ToolResult) and block.call_id in calls
     )
 
 
@@ -313,7 +317,7 @@ def merge_states(base: State, ours: State, theirs: State, choose: Choose | None 
 
 
 def listing(conflicts: list[AnyConflict]) -> Choose:
-    """Settles nothing: writes each conflict down, and lets our side stand."""
+    """A chooser that records each conflict and keeps our side."""
 
     def choose(conflict: AnyConflict) -> str:
         conflicts.append(conflict)
@@ -336,7 +340,7 @@ def _merge_line(
     if ours is None or theirs is None:
         changed = ours or theirs
         if changed is not None and changed.priority == "skip":
-            return None  # folded here, hidden there: nobody shows it
+            return None  # folded on one side, hidden on the other: neither shows it
         conflict = Conflict(slot, "folded", base, ours, theirs)
         return _chosen(conflict, settle(conflict))
     combined = _combine(base, ours, theirs)
@@ -348,9 +352,9 @@ def _merge_line(
 
 
 def _combine(base: Row | None, ours: Row, theirs: Row) -> Row | None:
-    """One row of two that changed different things of it, or `None` where they collide."""
+    """The row with both sides' changes, or `None` if they conflict."""
     hidden = {ours.priority, theirs.priority}
-    if base is None:  # said again on both sides: marked here and not there is no quarrel
+    if base is None:  # both sides replayed the row: different priorities are no conflict
         same = ours.message == theirs.message and "skip" not in hidden
         priority = _higher(ours.priority, theirs.priority)
         return structs.replace(ours, priority=priority) if same else None
@@ -392,7 +396,7 @@ def _chosen(conflict: Conflict, choice: str) -> Row | None:
 
 
 def _both_results(ours: Message, theirs: Message) -> tuple[Block, ...]:
-    """Our blocks, where each result that they have otherwise says what both say."""
+    """Our blocks; results that differ on their side have the content of both."""
     rivals = {block.call_id: block for block in theirs.blocks if isinstance(block, ToolResult)}
     blocks: list[Block] = []
     for block in ours.blocks:
@@ -417,12 +421,12 @@ def _higher(one: Priority, other: Priority) -> Priority:
 def _untouched(base: Sequence[Row], ours: Sequence[Row], theirs: Sequence[Row]) -> int:
     """How many rows at the start the merge can skip: equal on all sides, with no open calls."""
     same = min(same_start(base, ours), same_start(base, theirs))
-    start = max(0, same - 1)  # one line stays, for what comes behind it
+    start = max(0, same - 1)  # keep one row as the anchor of inserts
     waiting = _unasked([*base[start:], *ours[start:], *theirs[start:]])
-    for place in range(start - 1, -1, -1) if waiting else ():
-        for block in base[place].message.blocks:
+    for position in range(start - 1, -1, -1) if waiting else ():
+        for block in base[position].message.blocks:
             if isinstance(block, ToolCall) and block.id in waiting:
-                start = place
+                start = position
                 waiting.remove(block.id)
         if not waiting:
             break

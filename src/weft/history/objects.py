@@ -1,10 +1,12 @@
 """The objects of a conversation: entries, commits, and the operations that commits carry.
 
 An *entry* is one message. A *commit* has parents, an operation, and a note and metadata.
-Two operations are enough. `Append` adds one entry at the end. `Rewrite` is every other change -
-edit, priority, compaction, merge, revert - said against the list that the first parent compiles
-to, and as large as the change, never as large as the list. `Setup` says which tools and
-parameters hold from here on and adds no row.
+There are three operations:
+
+- `Append` adds one entry at the end.
+- `Rewrite` is every other change to rows: edit, priority, compaction, merge, revert. It is a
+  difference to the list that the first parent compiles to, so its size is that of the change.
+- `Setup` sets the tools and parameters from here on and adds no row.
 
 A row of the compiled list is addressed by its *slot*: the id of the commit that appended it, or,
 for rows that a rewrite adds, a hash of that commit and a number. Edits keep the slot, and so
@@ -57,10 +59,10 @@ class Append(Struct, frozen=True, gc=False, omit_defaults=True, tag="append", ta
     slot: Id | None = None
 
 
-class Placed(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A row that a rewrite adds: `entry` counts into the commit's entries.
+class InsertedRow(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A row that a rewrite adds. `entry` is an index into the commit's entries.
 
-    `slot` is set if the row had one before: it was moved, or comes back.
+    `slot` is set if the row already had one, because it was moved or restored.
     """
 
     entry: int
@@ -70,9 +72,9 @@ class Placed(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Insert(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Lines to add behind slot `after`, or before everything."""
+    """Rows to add after slot `after`, or at the start if it is `None`."""
 
-    rows: tuple[Placed, ...]
+    rows: tuple[InsertedRow, ...]
     after: Id | None = None
 
 
@@ -86,7 +88,7 @@ class Change(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Setup(Struct, frozen=True, omit_defaults=True, tag="setup", tag_field="op"):
-    """The tools and parameters that requests made from here on carry."""
+    """The tools and parameters of requests from this commit on."""
 
     tools: tuple[Tool, ...] = ()
     params: Params = Params()
@@ -95,8 +97,8 @@ class Setup(Struct, frozen=True, omit_defaults=True, tag="setup", tag_field="op"
 class Rewrite(Struct, frozen=True, gc=False, omit_defaults=True, tag="rewrite", tag_field="op"):
     """The difference between two lists: runs to drop (first and last slot), changes, inserts.
 
-    Inserts are anchored in the old list, so their order of application does not matter. `setup`
-    is what a merge brings along, or a revert gives back.
+    Inserts are anchored in the old list, so their order of application does not matter. `setup` is
+    set if a merge or a revert also changes the setup.
     """
 
     drop: tuple[tuple[Id, Id], ...] = ()
@@ -158,12 +160,13 @@ _body_decoder = msgspec.json.Decoder(Body)
 _message_decoder = msgspec.json.Decoder(Message)
 _any_decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder(order="sorted")
-PLAIN = {
+PLAIN_BODIES = {
     _encoder.encode(body): body
     for note in (None, True)
     for body in (Body(Append(), note), Body(Append("instruction"), note))
 }
-"""The bodies of commits that only append a message, which nearly all do; never decoded again."""
+"""Bodies of commits that only append a message, by their bytes. Nearly all commits have one of
+these, so they are looked up instead of decoded."""
 
 
 def encode_entry(message: Message) -> tuple[Id, bytes]:
@@ -217,7 +220,7 @@ def _as_written(value: Any) -> Any:
 
 
 def decode_entry(data: bytes, id: Id | None = None) -> Message:
-    """The message of these bytes; raises `Damaged`, naming the entry, where they are none."""
+    """Decode a message; raises `Damaged` with the entry's id if the bytes are not a message."""
     try:
         return _message_decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
@@ -240,8 +243,8 @@ def decode_appended(step: Step) -> Message:
 
 
 def decode_body(step: Step) -> Body:
-    """The body of a stored commit; raises `Damaged` where the bytes are none."""
-    plain = PLAIN.get(step.commit.data)
+    """The body of a stored commit; raises `Damaged` if its bytes are not a body."""
+    plain = PLAIN_BODIES.get(step.commit.data)
     if plain is not None:
         return plain
     try:
@@ -279,10 +282,10 @@ def _entry(message: Message) -> tuple[Id, bytes]:
 
 
 def _written(value: Any, field: str, decoder: msgspec.json.Decoder[Any]) -> bytes:
-    """A value as JSON that reads back; raises `WrongValue` naming the place where it would not."""
+    """Encode a value as JSON; raises `WrongValue` with the path of what would not decode equal."""
     try:
         data = encode_body(value) if isinstance(value, Body) else _encoder.encode(value)
-        if data in PLAIN or decoder.decode(data) == value:
+        if data in PLAIN_BODIES or decoder.decode(data) == value:
             return data
     except msgspec.ValidationError as error:
         raise WrongValue(field, f"is not valid: {error}") from None

@@ -1,7 +1,6 @@
-"""The interpreter of history operations: the only code that carries out what commits say.
+"""The interpreter of history operations: the only code that applies commits.
 
-`run_steps` reads commits one by one and carries each out on a list of rows. What kind of list that
-is, is the caller's choice:
+`run_steps` applies commits one by one to a list of rows. The caller chooses the kind of list:
 
 - `ListRows` is a plain list: rebase, cherry-pick and revert work on it;
 - `compile` has a list that the views of one branch share;

@@ -1,9 +1,9 @@
 """The original order of rows, including those that were folded away.
 
-A compiled list does not remember where a dropped row was. Replaying the branch from before the drop
-shows it: a row that goes leaves its position empty, its replacement stands behind the empty
-positions, and a row that comes back takes its own position again. A revert uses this order to put
-turns back before everything that came after them, however often they were folded since.
+A compiled list does not record where a dropped row was. The position is found by replaying the
+branch from before the drop: a dropped row leaves an empty position, its replacement comes after the
+empty positions, and a restored row takes its old position again. A revert uses this order to
+restore turns to their place, however often they were folded since.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -18,7 +18,7 @@ from weft.model import Message
 from weft.store import Step, Store
 
 from .compile import show_rows
-from .objects import PLAIN, Rewrite, Row, decode_body
+from .objects import PLAIN_BODIES, Rewrite, Row, decode_body
 from .ops import ListRows, run_steps, with_slots
 
 SLACK = 64  # commits read beside the wanted ones: some append nothing, or a row that is hidden
@@ -39,22 +39,22 @@ class PartialRows(ListRows):
         """Slots that a rewrite moved to before all rows that are here."""
 
     def rewrite(self, op: Rewrite, messages: Sequence[Message], step: Step) -> None:
-        known = self.index
+        index = self.index
         op = with_slots(op, step.commit.id)
         inserts = [
             insert
             for insert in op.insert
-            if (self._from_start if insert.after is None else insert.after in known)
+            if (self._from_start if insert.after is None else insert.after in index)
         ]
         if len(inserts) < len(op.insert):
             self.moved_out |= _inserted(op) - _inserted(Rewrite(insert=tuple(inserts)))
         partial = Rewrite(
             drop=tuple(
-                (first if first in known else self._first(), last)
+                (first if first in index else self._first(), last)
                 for first, last in op.drop
-                if last in known
+                if last in index
             ),
-            change=tuple(change for change in op.change if change.slot in known),
+            change=tuple(change for change in op.change if change.slot in index),
             insert=tuple(inserts),
         )
         if partial.touches_rows:
@@ -97,12 +97,12 @@ def _run_relevant(
     store: Store, thread: str, head: Id, depths: Mapping[Id, int], after: int
 ) -> PartialRows:
     """Carry out the commits above depth `after` that concern the rows of these commits."""
-    steps = store.walk(thread, head, after=after, but=tuple(PLAIN))
-    read = {step.commit.id for step in steps}
-    anchors = set(_anchors(steps)) - read - depths.keys()
+    steps = store.walk(thread, head, after=after, but=tuple(PLAIN_BODIES))
+    read_ids = {step.commit.id for step in steps}
+    anchors = set(_anchors(steps)) - read_ids - depths.keys()
     if anchors:
         depths = {**depths, **store.read_depths(thread, head, list(anchors))}
-    plain = [id for id, depth in depths.items() if depth > after and id not in read]
+    plain = [id for id, depth in depths.items() if depth > after and id not in read_ids]
     steps += store.read_commits(thread, plain)
     rows = PartialRows(from_start=after == 0)
     run_steps(sorted(steps, key=lambda step: step.depth), rows)

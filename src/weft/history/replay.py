@@ -30,21 +30,21 @@ from .results import is_answered_again
 from .rewrite import plan_state
 
 
-class Again(Struct, frozen=True):
-    """A replayed commit, and the other parents that it keeps."""
+class ReplayedCommit(Struct, frozen=True):
+    """The draft of a replayed commit. `of` is the original; `others` are its further parents."""
 
     of: Id
     draft: Draft
     others: tuple[Id, ...] = ()
 
 
-class Replayed(Struct, frozen=True):
+class ReplayResult(Struct, frozen=True):
     """All replayed commits, the resulting state, and the conflicts that remain.
 
     `empty` are the commits that would change nothing here.
     """
 
-    commits: tuple[Again, ...]
+    commits: tuple[ReplayedCommit, ...]
     state: State
     conflicts: tuple[AnyConflict, ...] = ()
     empty: tuple[Id, ...] = ()
@@ -52,12 +52,12 @@ class Replayed(Struct, frozen=True):
 
 def replay(
     steps: Iterable[Step], before: State, onto: State, choose: Choose | None = None
-) -> Replayed:
+) -> ReplayResult:
     """Replay `steps`, the first of which was made from `before`, on top of `onto`.
 
     Without `choose`, conflicts are listed, and the rows stay as `onto` has them.
     """
-    commits: list[Again] = []
+    commits: list[ReplayedCommit] = []
     conflicts: list[AnyConflict] = []
     empty: list[Id] = []
     for step in steps:
@@ -66,47 +66,47 @@ def replay(
         op = body.op
         if isinstance(op, Append):
             states = (before, onto, after)
-            again, onto = _append_again(step, body, op, states, choose, conflicts)
+            replayed, onto = _replay_append(step, body, op, states, choose, conflicts)
         else:
-            again, onto = _rewrite_again(step, body, (before, onto, after), choose, conflicts)
-        if again is None:
+            replayed, onto = _replay_rewrite(step, body, (before, onto, after), choose, conflicts)
+        if replayed is None:
             empty.append(step.commit.id)
         else:
-            commits.append(again)
+            commits.append(replayed)
         before = after
-    return Replayed(tuple(commits), onto, tuple(conflicts), tuple(empty))
+    return ReplayResult(tuple(commits), onto, tuple(conflicts), tuple(empty))
 
 
-def _append_again(
+def _replay_append(
     step: Step,
     body: Body,
     op: Append,
     states: tuple[State, State, State],
     choose: Choose | None,
     conflicts: list[AnyConflict],
-) -> tuple[Again | None, State]:
+) -> tuple[ReplayedCommit | None, State]:
     _, onto, _ = states
     slot = op.slot or step.commit.id
     if any(row.id == slot for row in onto.rows):
         return None, onto
     message = decode_appended(step)
     if is_answered_again(onto.rows, message):  # a second result for one call: settled by a merge
-        return _rewrite_again(step, body, states, choose, conflicts)
+        return _replay_rewrite(step, body, states, choose, conflicts)
     named = Append(op.kind, op.priority, slot)
     draft = Draft(
         "append", named, (message,), body.note, body.metadata, body.generation_config, _usage(step)
     )
     row = Row(slot, message, op.priority, op.kind)
-    return Again(step.commit.id, draft), State([*onto.rows, row], onto.setup)
+    return ReplayedCommit(step.commit.id, draft), State([*onto.rows, row], onto.setup)
 
 
-def _rewrite_again(
+def _replay_rewrite(
     step: Step,
     body: Body,
     states: tuple[State, State, State],
     choose: Choose | None,
     conflicts: list[AnyConflict],
-) -> tuple[Again | None, State]:
+) -> tuple[ReplayedCommit | None, State]:
     before, onto, after = states
     merged = merge_states(before, onto, after, choose)
     conflicts += merged.conflicts
@@ -124,7 +124,7 @@ def _rewrite_again(
         body.generation_config,
         _usage(step),
     )
-    return Again(step.commit.id, draft, step.commit.parents[1:]), merged.state
+    return ReplayedCommit(step.commit.id, draft, step.commit.parents[1:]), merged.state
 
 
 def _usage(step: Step) -> object:

@@ -1,4 +1,4 @@
-"""Two results for one call: a conflict, because no vendor takes both and neither may be lost.
+"""Two results for one call: a conflict, because no vendor accepts both and neither may be lost.
 
 Both sides of a merge may have answered a call that they share. The two results stand in different
 rows, so the merge of rows does not see them as a conflict. They are found here, in the order of
@@ -19,9 +19,9 @@ from .objects import Row
 def settle_results(
     order: Sequence[Id], lines: dict[Id, Row | None], left: Lines, right: Lines, settle: Choose
 ) -> tuple[str, ...]:
-    """Leave one result for each call in `lines`; the calls that both sides had answered.
+    """Keep one result for each call in `lines`; returns the calls that both sides had answered.
 
-    Results that are the same are no conflict: `settle` is asked only where something would be lost.
+    Equal results are no conflict: `settle` is called only if something would be lost.
     """
     answered: list[str] = []
     for call, first, second in list(_rivals(order, lines, left, right)):
@@ -75,7 +75,7 @@ def is_answered_again(rows: Iterable[Row], message: Message) -> bool:
 
 
 def open_answers(base: Sequence[Row], side: Sequence[Row]) -> list[Row]:
-    """The results that a side has, in rows of its own, for calls that `base` left open."""
+    """The rows that one side added to answer calls that are open in `base`."""
     known = {row.id for row in base}
     waiting: set[str] = set()
     for row in base:
@@ -84,7 +84,7 @@ def open_answers(base: Sequence[Row], side: Sequence[Row]) -> list[Row]:
                 waiting.add(block.id)
             elif isinstance(block, ToolResult):
                 waiting.discard(block.call_id)
-    found: list[Row] = []
+    answers: list[Row] = []
     for row in side:
         if row.id in known or row.priority == "skip":
             continue
@@ -96,14 +96,14 @@ def open_answers(base: Sequence[Row], side: Sequence[Row]) -> list[Row]:
         waiting -= {block.call_id for block in results}
         if results:
             message = structs.replace(row.message, blocks=results, form="")
-            found.append(structs.replace(row, message=message))
-    return found
+            answers.append(structs.replace(row, message=message))
+    return answers
 
 
 def _rivals(
     order: Sequence[Id], lines: dict[Id, Row | None], left: Lines, right: Lines
 ) -> Iterator[tuple[str, Id, Id]]:
-    """Each call that a row of one side alone answers, and a row of the other side alone too."""
+    """Calls that each side answers in a row of its own, with the slots of both rows."""
     first: dict[str, Id] = {}
     for slot in order:
         row = lines[slot]
@@ -113,12 +113,12 @@ def _rivals(
             if isinstance(block, ToolCall):
                 first.pop(block.id, None)  # an id that is used again is another call
             elif isinstance(block, ToolResult):
-                known = first.setdefault(block.call_id, slot)
-                if known != slot and {_side(known, left, right), _side(slot, left, right)} == {
+                earlier = first.setdefault(block.call_id, slot)
+                if earlier != slot and {_side(earlier, left, right), _side(slot, left, right)} == {
                     "ours",
                     "theirs",
                 }:
-                    yield block.call_id, known, slot
+                    yield block.call_id, earlier, slot
 
 
 def _side(slot: Id, left: Lines, right: Lines) -> str:
@@ -134,7 +134,7 @@ def _result(row: Row | None, call: str) -> ToolResult:
 
 
 def _with_result(row: Row | None, result: ToolResult) -> Row:
-    """The row with this result in the place of its own for the same call."""
+    """The row with its result for the same call replaced by this one."""
     assert row is not None
     blocks: tuple[Block, ...] = tuple(
         result if isinstance(block, ToolResult) and block.call_id == result.call_id else block

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from weft.ids import Id
 from weft.model import Message
 
-from .objects import Change, Insert, Placed, Rewrite, Row, Setup, State, same_setup
+from .objects import Change, Insert, InsertedRow, Rewrite, Row, Setup, State, same_setup
 
 RUN = 256
 
@@ -28,34 +28,34 @@ class PlannedRewrite(Struct, frozen=True):
 
 
 def plan_rewrite(old: Sequence[Row], new: Sequence[Row]) -> PlannedRewrite:
-    """The smallest operation that makes `new` of `old`; false when they are the same."""
-    start = max(0, same_start(old, new) - 1)  # one stays, for what is put behind it
+    """The smallest operation that turns `old` into `new`; false if they are equal."""
+    start = max(0, same_start(old, new) - 1)  # keep one row as the anchor of inserts
     old, new = old[start:], new[start:]
-    before = {row.id: position for position, row in enumerate(old) if row.id is not None}
-    kept = _kept(new, before)
+    old_positions = {row.id: position for position, row in enumerate(old) if row.id is not None}
+    in_order = _slots_in_order(new, old_positions)
     messages: list[Message] = []
     changes: list[Change] = []
     inserts: list[Insert] = []
-    run: list[Placed] = []
+    run: list[InsertedRow] = []
     anchor: Id | None = None
     for row in new:
-        if row.id in kept:
+        if row.id in in_order:
             assert row.id is not None
             _close_run(inserts, run, anchor)
             anchor = row.id
-            was = old[before[row.id]]
-            if row is not was and row != was:
-                changes.append(_change(was, row, messages))
+            old_row = old[old_positions[row.id]]
+            if row is not old_row and row != old_row:
+                changes.append(_change(old_row, row, messages))
         else:
-            run.append(Placed(len(messages), row.id, row.priority, row.kind))
+            run.append(InsertedRow(len(messages), row.id, row.priority, row.kind))
             messages.append(row.message)
     _close_run(inserts, run, anchor)
-    op = Rewrite(_dropped_runs(old, kept), tuple(changes), tuple(inserts))
+    op = Rewrite(_dropped_runs(old, in_order), tuple(changes), tuple(inserts))
     return PlannedRewrite(op, tuple(messages))
 
 
 def plan_state(old: State, new: State) -> PlannedRewrite:
-    """The operation that makes `new` of `old`, the setup included."""
+    """The operation that turns `old` into `new`, setup included."""
     planned = plan_rewrite(old.rows, new.rows)
     if same_setup(new.setup, old.setup):
         return planned
@@ -63,7 +63,7 @@ def plan_state(old: State, new: State) -> PlannedRewrite:
 
 
 def same_start(one: Sequence[Row], other: Sequence[Row]) -> int:
-    """How many rows both begin with; they are mostly the very same ones, so runs go at once."""
+    """The length of the common prefix; compares whole runs, because most rows are identical."""
     if type(one) is not type(other):  # a list is never equal to a tuple
         one, other = (rows if isinstance(rows, list) else list(rows) for rows in (one, other))
     most = min(len(one), len(other))
@@ -75,43 +75,43 @@ def same_start(one: Sequence[Row], other: Sequence[Row]) -> int:
     return min(same, most)
 
 
-def _kept(new: Sequence[Row], before: dict[Id, int]) -> set[Id]:
-    """Slots of `new` that stand in their old order: those that moved are not among them."""
-    kept: set[Id] = set()
+def _slots_in_order(new: Sequence[Row], old_positions: dict[Id, int]) -> set[Id]:
+    """Slots of `new` that are in their old order, without those that moved."""
+    in_order: set[Id] = set()
     last = -1
     for row in new:
-        if row.id is not None and row.id not in kept and before.get(row.id, -1) > last:
-            kept.add(row.id)
-            last = before[row.id]
-    return kept
+        if row.id is not None and row.id not in in_order and old_positions.get(row.id, -1) > last:
+            in_order.add(row.id)
+            last = old_positions[row.id]
+    return in_order
 
 
-def _change(was: Row, now: Row, messages: list[Message]) -> Change:
-    assert now.id is not None
+def _change(old: Row, new: Row, messages: list[Message]) -> Change:
+    assert new.id is not None
     entry = None
-    if now.message != was.message:
+    if new.message != old.message:
         entry = len(messages)
-        messages.append(now.message)
+        messages.append(new.message)
     return Change(
-        now.id,
+        new.id,
         entry,
-        None if now.priority == was.priority else now.priority,
-        None if now.kind == was.kind else now.kind,
+        None if new.priority == old.priority else new.priority,
+        None if new.kind == old.kind else new.kind,
     )
 
 
-def _close_run(inserts: list[Insert], run: list[Placed], anchor: Id | None) -> None:
+def _close_run(inserts: list[Insert], run: list[InsertedRow], anchor: Id | None) -> None:
     if run:
         inserts.append(Insert(tuple(run), anchor))
         run.clear()
 
 
-def _dropped_runs(old: Sequence[Row], kept: set[Id]) -> tuple[tuple[Id, Id], ...]:
+def _dropped_runs(old: Sequence[Row], in_order: set[Id]) -> tuple[tuple[Id, Id], ...]:
     runs: list[tuple[Id, Id]] = []
     open_run = False
     for row in old:
         assert row.id is not None
-        if row.id in kept:
+        if row.id in in_order:
             open_run = False
         elif open_run:
             runs[-1] = (runs[-1][0], row.id)

@@ -1,8 +1,7 @@
-"""Search over everything that was ever in context, live or not.
+"""Full-text search over everything that was ever in context, live or not.
 
-Full text is filled behind the writing: `index_behind` takes up what came since, before a search,
-on close, and every so many commits. A query without a single word in it (a sign, a bracket) is
-looked for as it stands.
+The index is filled lazily: `index_behind` adds new commits before a search, on close, and after a
+certain number of commits. A query without words (only punctuation) is searched as a substring.
 """
 
 import re
@@ -22,52 +21,53 @@ WORD = re.compile(r"\w", re.UNICODE)
 
 
 def index_behind(store: Store, pages: int | None = None) -> int:
-    """Take up commits that full text has not seen, all or some pages; the result is how many."""
-    taken = 0
-    while (pages is None or taken < pages * PAGE) and (waiting := store.unindexed(PAGE)):
-        store.index((item.key, commit_text(item.contents)) for item in waiting)
-        taken += len(waiting)
-    return taken
+    """Index all new commits, or at most this many pages of them; returns how many."""
+    indexed = 0
+    while (pages is None or indexed < pages * PAGE) and (commits := store.unindexed(PAGE)):
+        store.index((item.key, commit_text(item.contents)) for item in commits)
+        indexed += len(commits)
+    return indexed
 
 
 def search_commits(store: Store, thread: str, query: str, limit: int) -> list[Step]:
-    """The commits that brought text with every word of the query, best first."""
+    """The commits whose text has every word of the query, best first."""
     index_behind(store)
     words = [word for word in query.split() if WORD.search(word)]
     if words:
         return store.search(thread, words, limit)
-    every = read_every_commit(store, thread)
-    return [step for step in every if query in commit_text(step.contents)][:limit]
+    steps = read_every_commit(store, thread)
+    return [step for step in steps if query in commit_text(step.contents)][:limit]
 
 
 def read_every_commit(store: Store, thread: str) -> Iterator[Step]:
-    """Every commit that a branch leads to, or that the log of operations still names."""
-    seen: set[Id] = set()
-    logged = (head for line in read_operations(store, thread) for head in (line.new, line.old))
+    """Every commit that a branch or the operation log reaches."""
+    visited: set[Id] = set()
+    logged = (
+        head
+        for operation in read_operations(store, thread)
+        for head in (operation.new, operation.old)
+    )
     for head in chain(store.refs(thread).values(), logged):
         waiting = [] if head is None else [head]
         while waiting:
-            start = waiting.pop()
-            if start in seen:
+            tip = waiting.pop()
+            if tip in visited:
                 continue
-            for step in reversed(store.walk(thread, start)):
-                if step.commit.id in seen:
+            for step in reversed(store.walk(thread, tip)):
+                if step.commit.id in visited:
                     break
-                seen.add(step.commit.id)
+                visited.add(step.commit.id)
                 waiting += step.commit.parents[1:]
                 yield step
 
 
 def commit_text(contents: tuple[bytes, ...]) -> str:
-    """What full text finds a commit by."""
-    return "\n".join(spoken for spoken in map(_spoken, contents) if spoken)
+    """The text by which full-text search finds a commit."""
+    return "\n".join(text for text in map(_entry_text, contents) if text)
 
 
-def _spoken(content: bytes) -> str:
-    """All the words of an entry: what is read, what is thought, what is asked of a tool.
-
-    An entry that does not read has none: one damaged row must not hide all others.
-    """
+def _entry_text(content: bytes) -> str:
+    """The searchable text of an entry; empty if it is damaged, so that others are still found."""
     try:
         message = decode_entry(content)
     except Damaged:
@@ -76,7 +76,7 @@ def _spoken(content: bytes) -> str:
 
 
 def message_words(message: Message) -> str:
-    """All the words of a message: what is read, what is thought, what is asked of a tool."""
+    """The searchable text of a message: text, thinking, and the names and arguments of calls."""
     words = [message.text]
     for block in message.blocks:
         match block.__struct_config__.tag:

@@ -20,9 +20,9 @@ from msgspec import structs
 from weft.compact import SystemMessage
 from weft.errors import RefMoved, ThreadError
 from weft.history import (
-    Again,
     Append,
     Draft,
+    ReplayedCommit,
     Row,
     Setup,
     State,
@@ -232,16 +232,16 @@ class Handle:
             with self.store.transaction():
                 return self._land(verb, plan, self.head())
 
-    def land_series(self, verb: str, onto: Id, commits: Iterable[Again]) -> CommitInfo:
+    def land_series(self, verb: str, onto: Id, commits: Iterable[ReplayedCommit]) -> CommitInfo:
         """Move the branch to `onto` with these commits on top, as one operation."""
         with self.lock:
             head, tip = self.head(), onto
             state, chain = self.view(onto).state, self._chain_at(onto)
             records: list[CommitRecord] = []
             entries: list[tuple[Id, bytes]] = []
-            for again in commits:
-                draft = self.run_before_hooks(again.draft)
-                parents = (tip, *again.others)
+            for replayed in commits:
+                draft = self.run_before_hooks(replayed.draft)
+                parents = (tip, *replayed.others)
                 record, added = encode_commit(draft, parents, created=self.clock())
                 state = run_step(state, _step(record, added))
                 chain = self._chain(chain, draft, state)

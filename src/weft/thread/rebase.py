@@ -10,9 +10,9 @@ from msgspec import structs
 
 from weft.errors import MergeConflict, ThreadError
 from weft.history import (
-    Again,
     Draft,
-    Replayed,
+    ReplayedCommit,
+    ReplayResult,
     Row,
     State,
     merge_base,
@@ -140,7 +140,7 @@ def _in_original_order(
 
 def _replay_own(
     handle: Handle, ours: Id, target: Id, base: Id | None, strategy: Strategy
-) -> Replayed:
+) -> ReplayResult:
     steps = _own_steps(handle, ours, target, base)
     parents = steps[0].commit.parents
     before = handle.view(parents[0] if parents else None).state
@@ -163,6 +163,6 @@ def _own_steps(handle: Handle, ours: Id, target: Id, base: Id | None) -> list[St
     return steps[own:]
 
 
-def _with_origin(commit: Again) -> Again:
+def _with_origin(commit: ReplayedCommit) -> ReplayedCommit:
     metadata = {**(commit.draft.metadata or {}), "rebased_from": commit.of.hex()}
     return structs.replace(commit, draft=structs.replace(commit.draft, metadata=metadata))
