@@ -23,5 +23,4 @@ def test_a_codec_imports_no_other_codec(protocol):
     done = subprocess.run(
         [sys.executable, "-c", program, protocol], capture_output=True, text=True, check=True
     )
-    shared = {"chat"} if protocol == "openai-responses" else set()  # OpenAI has one error body
-    assert set(done.stdout.split()) & set(HOMES.values()) == {HOMES[protocol]} | shared
+    assert set(done.stdout.split()) & set(HOMES.values()) == {HOMES[protocol]}

@@ -1,7 +1,7 @@
-"""Errors in one vocabulary, and what every vendor's envelope is made from.
+"""Error kinds that all protocols share, and the helpers that read and write error bodies.
 
-Context overflow is one kind, whatever words the vendor found for it: agents compact when they
-recognise it, so it must survive translation.
+A full context window is one kind, `context_length`, however the vendor phrases it. Agents compact
+when they recognise it, so it must survive translation.
 """
 
 import re
@@ -25,27 +25,27 @@ CONTEXT_LENGTH = re.compile(
     r"reduce the length of (?:the|your) (?:messages|prompt|input)",
     re.IGNORECASE,
 )
-"""How servers say that the prompt does not fit: Anthropic, OpenAI, Gemini, Bedrock, xAI, Groq,
+"""Messages that mean "the prompt does not fit", by Anthropic, OpenAI, Gemini, Bedrock, xAI, Groq,
 DeepSeek, OpenRouter, Mistral, Together, Kimi, MiniMax, Copilot, vLLM, llama.cpp, LM Studio, Ollama.
-A rate limit may use the same words, so its status or type is looked at first."""
+A rate limit may use the same words, so its status and type take precedence."""
 
 RESTORED = re.compile(
     r"thinking|thought|signature|reasoning|encrypted[ _]content|"
     r"\bitem\b.{0,80}(?:not found|without its required)|duplicate item",
     re.IGNORECASE,
 )
-"""How vendors refuse what an earlier answer of theirs contained: Anthropic ("Invalid `signature` in
-`thinking` block"), OpenAI ("Item with id 'rs_...' not found", "The encrypted content ... could not
-be verified"), Gemini ("Thought signature is not valid"), and servers whose Chat dialect has no
+"""Messages that refuse content of the vendor's own earlier answers: Anthropic ("Invalid `signature`
+in `thinking` block"), OpenAI ("Item with id 'rs_...' not found", "The encrypted content ... could
+not be verified"), Gemini ("Thought signature is not valid"), and servers whose Chat dialect has no
 `reasoning_content`."""
 
 NO_REASON = "the upstream gave no reason"
 
 REASONLESS = frozenset({NO_REASON, "Request contains an invalid argument."})
-"""Errors that name no cause. In long conversations Gemini refuses a bad signature like this."""
+"""Messages without a cause. Gemini refuses a bad signature in a long conversation like this."""
 
 REFUSALS = frozenset({400, 404, 422})
-"""The statuses with which a vendor refuses content of a request."""
+"""The HTTP statuses of a request whose content was refused."""
 
 TOO_MANY_REQUESTS = 429
 
@@ -82,28 +82,30 @@ KIND_STATUS: dict[ErrorKind, int] = {
 
 
 UNCERTAIN: frozenset[ErrorKind | None] = frozenset({None, "invalid_request", "too_large", "server"})
-"""Kinds that an error about the context window may come under."""
+"""Kinds that vendors also use for a full context window."""
 
 
-def kind_of(status: int, message: str, named: ErrorKind | None) -> ErrorKind:
-    """The kind of an error, from its words first, its own type next, its status last."""
-    if named in UNCERTAIN and status != TOO_MANY_REQUESTS and CONTEXT_LENGTH.search(message):
+def kind_of(status: int, message: str, vendor_kind: ErrorKind | None) -> ErrorKind:
+    """The kind of an error, from its message first, the vendor's type next, the status last."""
+    if vendor_kind in UNCERTAIN and status != TOO_MANY_REQUESTS and CONTEXT_LENGTH.search(message):
         return "context_length"
-    if named is not None:
-        return named
+    if vendor_kind is not None:
+        return vendor_kind
     return STATUS_KINDS.get(status, "server" if status >= 500 or status == 0 else "invalid_request")
 
 
 def error_status(error: ApiError, statuses: "dict[ErrorKind, int]" = KIND_STATUS) -> int:
-    """The HTTP status of an error. A full window is the request's fault, so no client retries it,
-    although some servers answer it with 500."""
+    """The HTTP status of an error.
+
+    Some servers answer a full context window with 500. It becomes a 4xx, so that no client retries.
+    """
     if error.kind == "context_length" and error.status >= 500:
         return statuses[error.kind]
     return error.status or statuses[error.kind]
 
 
 def error_text(body: Any) -> str:
-    """The words of an error body, in whichever member it has them; empty where it has none."""
+    """The message in an error body of any form; empty if there is none."""
     envelope = members(body)
     if envelope is None:
         return _page_title(body) if isinstance(body, str) else str(body or "")
@@ -112,13 +114,13 @@ def error_text(body: Any) -> str:
             return value
         fields = members(value) or {}
         for name in ("message", "detail", "msg"):
-            if isinstance(words := fields.get(name), str) and words:
-                return words
+            if isinstance(message := fields.get(name), str) and message:
+                return message
     return str(cast(JsonObject, body)) if envelope else ""
 
 
 def _page_title(text: str) -> str:
-    """A page's title instead of its markup; any other text as it is."""
+    """The title of an HTML page; any other text unchanged."""
     if text.lstrip()[:1] != "<":
         return text
     title = re.search(r"<title[^>]*>\s*(.*?)\s*</title", text, re.IGNORECASE | re.DOTALL)
@@ -130,9 +132,9 @@ def concerns_restored(error: ApiError) -> bool:
     """Whether an error may be about content of earlier answers that the client did not send."""
     if error.status not in REFUSALS or error.kind not in ("invalid_request", "not_found"):
         return False
-    words = (error.message, error.param, error.code, error.type)
-    named = any(word is not None and RESTORED.search(word) for word in words)
-    return named or error.message in REASONLESS
+    fields = (error.message, error.param, error.code, error.type)
+    matches = any(field is not None and RESTORED.search(field) for field in fields)
+    return matches or error.message in REASONLESS
 
 
 def failed(error: ApiError, *, native: bool = False) -> UpstreamFailed:
@@ -153,17 +155,21 @@ def error_of(failure: UpstreamError) -> ApiError:
 
 
 def not_an_answer(body: JsonObject, member: str) -> NotAnAnswer:
-    """The error of a body that has no place for an answer in it, with its own words if any."""
-    words = next((body[key] for key in ("detail", "message") if isinstance(body.get(key), str)), "")
-    reason = f": {words[:200]}" if words else ""
+    """The error for a body without the member that holds an answer; quotes its message, if any."""
+    texts = (body[key] for key in ("detail", "message") if isinstance(body.get(key), str))
+    message = next(texts, "")
+    reason = f": {message[:200]}" if message else ""
     return NotAnAnswer(f"is missing, so this is no answer{reason}", param=member)
 
 
-def failed_stop(word: Any, table: "dict[str, ErrorKind]", why: Any = None) -> ApiError | None:
-    """The error of an answer whose stop reason means that it failed; None for any other reason."""
-    kind = table.get(word) if isinstance(word, str) else None
+def failed_stop(
+    stop_reason: Any, failures: "dict[str, ErrorKind]", detail: Any = None
+) -> ApiError | None:
+    """The error for a stop reason that is in `failures`, else `None`."""
+    kind = failures.get(stop_reason) if isinstance(stop_reason, str) else None
     if kind is None:
         return None
-    reason = f": {why}" if isinstance(why, str) and why else ""
+    suffix = f": {detail}" if isinstance(detail, str) and detail else ""
     status = 502 if kind == "server" else KIND_STATUS[kind]
-    return ApiError(kind, f"the upstream stopped with {word!r}{reason}", status, code=word)
+    message = f"the upstream stopped with {stop_reason!r}{suffix}"
+    return ApiError(kind, message, status, code=stop_reason)

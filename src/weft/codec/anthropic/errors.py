@@ -1,4 +1,4 @@
-"""Anthropic's error envelope, both ways: https://platform.claude.com/docs/en/api/errors"""
+"""Anthropic's error body, both ways: https://platform.claude.com/docs/en/api/errors"""
 
 from typing import Any
 
@@ -21,8 +21,8 @@ TYPES: dict[str, ErrorKind] = {
     "overloaded_error": "overloaded",
 }
 
-WORDS: dict[ErrorKind, str] = {
-    **{kind: word for word, kind in TYPES.items()},
+KIND_TYPES: dict[ErrorKind, str] = {
+    **{kind: name for name, kind in TYPES.items()},
     "context_length": "invalid_request_error",
 }
 
@@ -30,35 +30,35 @@ STATUSES: dict[ErrorKind, int] = {**KIND_STATUS, "overloaded": 529}
 
 
 def decode_error(body: Any, status: int) -> ApiError:
-    """An error body; anything that is none is an error of the server's all the same."""
+    """Read an error body; any other body is accepted too, and its text becomes the message."""
     envelope = members(body) or {}
     error = members(envelope.get("error")) or {}
-    word = error.get("type")
+    error_type = error.get("type")
     message = error_text(body) or NO_REASON
-    kind = kind_of(status, message, TYPES.get(str(word)))
-    rest = {key: value for key, value in envelope.items() if key not in ("type", "error")}
+    kind = kind_of(status, message, TYPES.get(str(error_type)))
+    other_members = {key: value for key, value in envelope.items() if key not in ("type", "error")}
     return ApiError(
         kind,
         message,
         status or STATUSES[kind],
-        word if isinstance(word, str) else None,
-        ext={PROTOCOL: rest} if rest else None,
+        error_type if isinstance(error_type, str) else None,
+        ext={PROTOCOL: other_members} if other_members else None,
     )
 
 
 def encode_error(error: ApiError) -> tuple[int, JsonObject]:
     """The status and body that an Anthropic client understands.
 
-    Claude Code compacts when it reads "prompt is too long", so that phrase leads where the window
-    was the reason.
+    Claude Code compacts when it reads "prompt is too long", so the message for a full context
+    window begins with that phrase.
     """
-    word = error.type if error.type in TYPES else WORDS[error.kind]
+    error_type = error.type if error.type in TYPES else KIND_TYPES[error.kind]
     message = error.message
     if error.kind == "context_length" and "prompt is too long" not in message.lower():
         message = f"prompt is too long: {message}"
     if error.param is not None and error.param not in message:
         message = f"{error.param}: {message}"
-    body: JsonObject = {"type": "error", "error": {"type": word, "message": message}}
+    body: JsonObject = {"type": "error", "error": {"type": error_type, "message": message}}
     if error.ext is not None:
         body.update(error.ext.get(PROTOCOL, {}))
     return error_status(error, STATUSES), body

@@ -1,9 +1,9 @@
 """OpenAI Chat Completions."""
 
 from weft.codec.base import Auth, Codec, Http, Target, Vendor, has_refused_developer, members
+from weft.codec.openai_errors import decode_error, encode_error
 from weft.model import JsonObject, Request, is_system
 
-from .errors import decode_error, encode_error
 from .fast_path import FAST_PATH
 from .fields import FIELDS
 from .request import decode_request, encode_request

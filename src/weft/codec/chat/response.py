@@ -20,6 +20,7 @@ from weft.codec.lenient import (
     with_text,
     with_type,
 )
+from weft.codec.openai_errors import decode_error
 from weft.codec.read import inside, objects, wrong
 from weft.codec.reports import report_answer, report_call, report_ext
 from weft.errors import Refused
@@ -43,7 +44,6 @@ from weft.model import (
     ToolCall,
 )
 
-from .errors import decode_error
 from .messages import decode_message, own, write_assistant
 from .usage import decode_stop, decode_usage, encode_usage, finish_word
 from .wire import (

@@ -14,6 +14,7 @@ import orjson
 
 from weft.codec.base import Frame, Losses, members
 from weft.codec.lenient import arguments_text, made_call_id, optional_text, piece_of
+from weft.codec.openai_errors import decode_error
 from weft.codec.read import wrong
 from weft.codec.stream import (
     MISSHAPEN,
@@ -44,7 +45,6 @@ from weft.model import (
     ToolCall,
 )
 
-from .errors import decode_error
 from .messages import decode_audio_answer
 from .response import MESSAGE, failed_choice
 from .usage import decode_stop, decode_usage

@@ -8,6 +8,7 @@ usage in a chunk without choices, and `[DONE]`, which never follows a failure.
 from typing import Any
 
 from weft.codec.base import Frame, Losses
+from weft.codec.openai_errors import encode_error
 from weft.codec.stream import json_frame
 from weft.model import (
     ApiError,
@@ -31,7 +32,6 @@ from weft.model import (
     merge_usage,
 )
 
-from .errors import encode_error
 from .messages import write_call
 from .response import sayable, thinking_member
 from .stream_in import DONE, Chunk

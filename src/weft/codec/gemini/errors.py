@@ -1,7 +1,8 @@
-"""Google's error envelope, both ways: https://cloud.google.com/apis/design/errors
+"""Google's error body, both ways: https://cloud.google.com/apis/design/errors
 
-`status` is a name of google.rpc.Code, `code` the HTTP status; `details` says which field was wrong,
-or that it was the key.
+- `status` is a name from google.rpc.Code.
+- `code` is the HTTP status.
+- `details` names the invalid field, or says that the API key is invalid.
 """
 
 from typing import Any, cast
@@ -39,7 +40,7 @@ STATUSES: dict[str, ErrorKind] = {
 }
 """https://github.com/googleapis/googleapis/blob/master/google/rpc/code.proto"""
 
-WORDS: dict[ErrorKind, str] = {
+KIND_STATUSES: dict[ErrorKind, str] = {
     "invalid_request": "INVALID_ARGUMENT",
     "context_length": "INVALID_ARGUMENT",
     "too_large": "INVALID_ARGUMENT",
@@ -58,31 +59,33 @@ TOO_LONG = "the input token count exceeds the maximum number of tokens allowed"
 
 
 def decode_error(body: Any, status: int) -> ApiError:
-    """An error body; anything that is none is an error of the server's all the same."""
+    """Read an error body; any other body is accepted too, and its text becomes the message."""
     items = cast("list[Any]", body) if isinstance(body, list) else []
     if items:  # a stream without SSE is a JSON array
         return decode_error(items[0], status)
     envelope = members(body) or {}
     error = members(envelope.get("error")) or {}
-    word = error.get("status")
+    status_name = error.get("status")
     message = error_text(cast(Any, body)) or NO_REASON
     code = error.get("code")
     status = status or (code if isinstance(code, int) else 0)
     details = _details(error)
-    named = STATUSES.get(str(word))
+    kind = STATUSES.get(str(status_name))
     if any(detail.get("reason") == "API_KEY_INVALID" for detail in details):
-        named = "authentication"
-    if named == "invalid_request" and status in STATUS_KINDS:
-        named = STATUS_KINDS[status]
-    kind = kind_of(status, message, named)
-    rest = {key: value for key, value in error.items() if key not in ("code", "message", "status")}
+        kind = "authentication"
+    if kind == "invalid_request" and status in STATUS_KINDS:
+        kind = STATUS_KINDS[status]
+    kind = kind_of(status, message, kind)
+    other_members = {
+        key: value for key, value in error.items() if key not in ("code", "message", "status")
+    }
     return ApiError(
         kind,
         message,
         status or KIND_STATUS[kind],
-        word if isinstance(word, str) else None,
+        status_name if isinstance(status_name, str) else None,
         param=_field(details),
-        ext={PROTOCOL: rest} if rest else None,
+        ext={PROTOCOL: other_members} if other_members else None,
     )
 
 
@@ -94,7 +97,7 @@ def _details(error: JsonObject) -> list[JsonObject]:
 
 
 def _field(details: list[JsonObject]) -> str | None:
-    """The path of the member that was wrong, where the error names one."""
+    """The path of the invalid field, if the error names one."""
     for detail in details:
         violations = detail.get("fieldViolations")
         for item in cast(list[Any], violations) if isinstance(violations, list) else ():
@@ -106,13 +109,13 @@ def _field(details: list[JsonObject]) -> str | None:
 
 def encode_error(error: ApiError) -> tuple[int, JsonObject]:
     """The status and body that a Gemini client understands."""
-    own = (error.ext or {}).get(PROTOCOL, {})
+    other_members = (error.ext or {}).get(PROTOCOL, {})
     status = error_status(error)
     message = error.message
     if error.kind == "context_length" and "token count" not in message:
         message = f"{TOO_LONG}: {message}"
-    word = error.type if error.type in STATUSES else WORDS[error.kind]
-    body: JsonObject = {"code": status, "message": message, "status": word, **own}
+    status_name = error.type if error.type in STATUSES else KIND_STATUSES[error.kind]
+    body: JsonObject = {"code": status, "message": message, "status": status_name, **other_members}
     if error.param is not None and "details" not in body:
         violation = {"field": error.param, "description": error.message}
         body["details"] = [{"@type": BAD_REQUEST, "fieldViolations": [violation]}]

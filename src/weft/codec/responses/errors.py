@@ -1,14 +1,14 @@
-"""The error envelope is OpenAI's one for all its wires; a stream has two forms of its own.
+"""Errors of Responses: OpenAI's common error body, and two forms that only streams have.
 
-`error` stands for itself; `response.failed` puts the reason into the response:
+An `error` event is the error itself. A `response.failed` event has it inside the response:
 https://platform.openai.com/docs/api-reference/responses-streaming/response/failed
 """
 
 from typing import Any
 
 from weft.codec.base import members
-from weft.codec.chat.errors import decode_error, encode_error
 from weft.codec.errors import NO_REASON
+from weft.codec.openai_errors import decode_error, encode_error
 from weft.model import ApiError, ErrorKind, JsonObject
 
 CODES: dict[ErrorKind, str] = {
@@ -18,7 +18,7 @@ CODES: dict[ErrorKind, str] = {
     "invalid_request": "invalid_prompt",
     "overloaded": "server_is_overloaded",
 }
-"""The code by which a client of the stream knows each kind; all others are `server_error`."""
+"""The `code` to send in a stream for each kind; all other kinds are `server_error`."""
 
 
 def decode_failure(error: Any) -> ApiError:
@@ -26,10 +26,10 @@ def decode_failure(error: Any) -> ApiError:
     if isinstance(error, str) and error:
         return decode_error({"error": error}, 0)
     fields = members(error) or {}
-    named = members(fields.get("error")) or fields
-    if not named:
+    inner = members(fields.get("error")) or fields
+    if not inner:
         return ApiError("server", NO_REASON)
-    return decode_error({"error": {**named, "type": named.get("error_type")}}, 0)
+    return decode_error({"error": {**inner, "type": inner.get("error_type")}}, 0)
 
 
 def encode_failure(error: ApiError) -> JsonObject:

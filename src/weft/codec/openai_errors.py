@@ -1,9 +1,14 @@
-"""OpenAI's error envelope, both ways: https://platform.openai.com/docs/guides/error-codes"""
+"""OpenAI's error body, both ways: https://platform.openai.com/docs/guides/error-codes
+
+Chat Completions and Responses share it.
+"""
 
 from typing import Any
 
-from weft.codec.base import members
-from weft.codec.errors import (
+from weft.model import ApiError, ErrorKind, JsonObject
+
+from .base import members
+from .errors import (
     KIND_STATUS,
     NO_REASON,
     STATUS_KINDS,
@@ -11,9 +16,9 @@ from weft.codec.errors import (
     error_text,
     kind_of,
 )
-from weft.model import ApiError, ErrorKind, JsonObject
 
-from .wire import PROTOCOL
+EXT_KEY = "openai-chat"
+"""The key of `ApiError.ext` that keeps the original error body, for both protocols."""
 
 CODES: dict[str, ErrorKind] = {
     "context_length_exceeded": "context_length",
@@ -51,7 +56,7 @@ CODES: dict[str, ErrorKind] = {
         "invalid_request",
     ),
 }
-"""Codes of errors and of failed responses; asking again helps with none of the last:
+"""Codes of errors and of failed responses. A retry does not help with the last group:
 https://platform.openai.com/docs/api-reference/responses/object#responses/object-error"""
 
 TYPES: dict[str, ErrorKind] = {
@@ -67,7 +72,7 @@ TYPES: dict[str, ErrorKind] = {
     "tokens": "rate_limit",
 }
 
-WORDS: dict[ErrorKind, tuple[str, str | None]] = {
+TYPE_AND_CODE: dict[ErrorKind, tuple[str, str | None]] = {
     "invalid_request": ("invalid_request_error", None),
     "authentication": ("invalid_request_error", "invalid_api_key"),
     "permission": ("permission_error", None),
@@ -80,62 +85,62 @@ WORDS: dict[ErrorKind, tuple[str, str | None]] = {
     "timeout": ("server_error", None),
     "server": ("server_error", None),
 }
-"""The type and code by which an OpenAI client knows each kind."""
+"""The `type` and `code` to send for each kind."""
 
-VAGUE: frozenset[ErrorKind] = frozenset({"invalid_request", "server"})
-"""Kinds whose word is used for much: the status says more where it says anything else."""
+GENERIC_KINDS: frozenset[ErrorKind] = frozenset({"invalid_request", "server"})
+"""Kinds whose `type` is generic. The HTTP status overrides them if it is more specific."""
 
 
 def decode_error(body: Any, status: int) -> ApiError:
-    """An error body; anything that is none is an error of the server's all the same."""
+    """Read an error body; any other body is accepted too, and its text becomes the message."""
     envelope = members(body)
     error = members((envelope or {}).get("error"))
     if error is None:  # vLLM and Mistral write the members of an error without an envelope
         error = envelope if envelope is not None and "message" in envelope else {}
-    word, code = error.get("type"), error.get("code")
+    error_type, code = error.get("type"), error.get("code")
     message = error_text(body)
-    said = status or _as_status(code)
-    named = CODES.get(str(code)) or TYPES.get(str(word))
-    if named is None or named in VAGUE:
-        named = STATUS_KINDS.get(said) or named
-    kind = kind_of(said, message, named)
+    status = status or _as_status(code)
+    kind = CODES.get(str(code)) or TYPES.get(str(error_type))
+    if kind is None or kind in GENERIC_KINDS:
+        kind = STATUS_KINDS.get(status) or kind
+    kind = kind_of(status, message, kind)
     return ApiError(
         kind,
         message or NO_REASON,
-        said or KIND_STATUS[kind],
-        None if word is None else str(word),
+        status or KIND_STATUS[kind],
+        None if error_type is None else str(error_type),
         None if code is None else str(code),
         None if error.get("param") is None else str(error["param"]),
-        ext=None if envelope is None else {PROTOCOL: envelope},
+        ext=None if envelope is None else {EXT_KEY: envelope},
     )
 
 
 def _as_status(code: Any) -> int:
-    """The HTTP status that some dialects put into `code`; 0 where it is a word."""
+    """The HTTP status that some dialects put into `code`; 0 if `code` is a string."""
     return code if isinstance(code, int) and 400 <= code <= 599 else 0
 
 
 def encode_error(error: ApiError) -> tuple[int, JsonObject]:
     """The status and body that an OpenAI client understands.
 
-    Clients compact when they read the code of a full window, so it is there whatever the server
-    wrote.
+    Clients compact when they read `context_length_exceeded`, so that code is always set for a full
+    context window, even if the server sent another one.
     """
     status = error_status(error)
-    word, code = WORDS[error.kind]
-    own: JsonObject = (error.ext or {}).get(PROTOCOL) or {}
-    if own:
-        inner = members(own.get("error"))
+    error_type, code = TYPE_AND_CODE[error.kind]
+    original: JsonObject = (error.ext or {}).get(EXT_KEY) or {}
+    if original:
+        inner = members(original.get("error"))
         if error.kind != "context_length" or (inner or {}).get("code") == code:
-            return status, own
+            return status, original
         if inner is not None:
-            return status, {**own, "error": {**inner, "code": code}}
+            return status, {**original, "error": {**inner, "code": code}}
     if error.code is not None and CODES.get(error.code) == error.kind:
         code = error.code
     return status, {
         "error": {
             "message": error.message,
-            "type": word,
+            "type": error_type,
             "param": error.param,
             "code": code,
         }
