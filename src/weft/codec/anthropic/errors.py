@@ -21,7 +21,7 @@ TYPES: dict[str, ErrorKind] = {
     "overloaded_error": "overloaded",
 }
 
-KIND_TYPES: dict[ErrorKind, str] = {
+KIND_TYPE: dict[ErrorKind, str] = {
     **{kind: name for name, kind in TYPES.items()},
     "context_length": "invalid_request_error",
 }
@@ -52,7 +52,7 @@ def encode_error(error: ApiError) -> tuple[int, JsonObject]:
     Claude Code compacts when it reads "prompt is too long", so the message for a full context
     window begins with that phrase.
     """
-    error_type = error.type if error.type in TYPES else KIND_TYPES[error.kind]
+    error_type = error.type if error.type in TYPES else KIND_TYPE[error.kind]
     message = error.message
     if error.kind == "context_length" and "prompt is too long" not in message.lower():
         message = f"prompt is too long: {message}"

@@ -42,7 +42,7 @@ from weft.model import (
 
 from .blocks import Writer, decode_block
 from .errors import decode_error
-from .usage import decode_stop, decode_usage, encode_usage, stop_details, stop_word
+from .usage import decode_stop, decode_usage, encode_usage, stop_details, stop_reason
 from .wire import FAILED_STOPS, PROTOCOL
 
 BLOCK_TYPES = {
@@ -153,7 +153,7 @@ def encode_response(response: Response, _created: int, locate: Locate | None = N
             for number, block in enumerate(response.message.blocks)
             if sayable(block, response.message, (0, number), losses)
         ],
-        "stop_reason": stop_word(response.stop, losses, native=native),
+        "stop_reason": stop_reason(response.stop, losses, native=native),
         "stop_sequence": response.stop.sequence if response.stop is not None else None,
         "usage": encode_usage(response.usage),
     }

@@ -30,7 +30,7 @@ from weft.model import (
 from .blocks import decode_block
 from .errors import decode_error
 from .response import complete_block, decode_start
-from .usage import decode_rest, decode_stop
+from .usage import decode_final_usage, decode_stop
 from .wire import FAILED_STOPS, PROTOCOL
 
 GROWS = {
@@ -182,7 +182,7 @@ class StreamDecoder:
             for key, value in delta.items()
             if key not in ("stop_reason", "stop_sequence")
         }
-        usage = decode_rest(self._counted, raw.get("usage"))
+        usage = decode_final_usage(self._counted, raw.get("usage"))
         return [Finish(decode_stop(delta), usage, {PROTOCOL: rest} if rest else None)]
 
 

@@ -37,7 +37,7 @@ from weft.model import (
 from .blocks import Writer
 from .errors import encode_error
 from .response import sayable
-from .usage import encode_usage, stop_details, stop_word
+from .usage import encode_usage, stop_details, stop_reason
 from .wire import PROTOCOL
 
 
@@ -226,7 +226,7 @@ class StreamEncoder:
     def _message_delta(self, event: Finish, *, native: bool) -> JsonObject:
         stop = event.stop
         delta: JsonObject = {
-            "stop_reason": stop_word(stop, self.losses, native=native),
+            "stop_reason": stop_reason(stop, self.losses, native=native),
             "stop_sequence": stop.sequence if stop is not None else None,
         }
         if not native and (details := stop_details(stop)) is not None:

@@ -1,6 +1,6 @@
 """Token counts and stop reasons, both ways.
 
-Anthropic counts cached input beside `input_tokens`; the model counts all input as one figure.
+Anthropic's `input_tokens` excludes cached input. `Usage.input` includes it.
 """
 
 from typing import Any
@@ -14,10 +14,10 @@ from weft.codec.refusals import explanation
 from weft.codec.reports import report_stop
 from weft.model import JsonObject, Stop, Usage
 
-from .wire import PROTOCOL, STOP_REASONS, STOP_WORDS
+from .wire import KIND_STOP_REASON, PROTOCOL, STOP_REASONS
 
-SAME_WORD = frozenset(STOP_REASONS.values())
-"""Stop reasons that this protocol has a word for."""
+EXACT_STOPS = frozenset(STOP_REASONS.values())
+"""Stop kinds that this protocol can express exactly."""
 
 
 def decode_usage(raw: Any) -> Usage | None:
@@ -39,27 +39,30 @@ def decode_usage(raw: Any) -> Usage | None:
 
 
 def _written(usage: JsonObject) -> int | None:
-    """What went into the cache: the sum that is told, else the sum of what each lifetime took."""
-    told = count_of(usage, "cache_creation_input_tokens")
-    lives = members(usage.get("cache_creation"))
-    if told is not None or not lives:
-        return told
-    return sum(count for count in lives.values() if isinstance(count, int))
+    """Tokens written to the cache: the reported total, else the sum over the cache lifetimes."""
+    total = count_of(usage, "cache_creation_input_tokens")
+    by_lifetime = members(usage.get("cache_creation"))
+    if total is not None or not by_lifetime:
+        return total
+    return sum(count for count in by_lifetime.values() if isinstance(count, int))
 
 
-def decode_rest(first: JsonObject, raw: Any) -> Usage | None:
-    """The counts of the last event of a stream, which leaves out those that the first one told:
-    the sum of all input needs both. They are kept as they came."""
+def decode_final_usage(first: JsonObject, raw: Any) -> Usage | None:
+    """The usage at the end of a stream.
+
+    The last event omits counts that were in the first event (`first`), but the total input needs
+    both. `raw` keeps only the last event.
+    """
     last = members(raw)
     if last is None:
         return None
-    told = {key: value for key, value in last.items() if value is not None}
-    usage = decode_usage({**first, **told})
+    counts = {key: value for key, value in last.items() if value is not None}
+    usage = decode_usage({**first, **counts})
     return None if usage is None else structs.replace(usage, raw={PROTOCOL: last})
 
 
 def encode_usage(usage: Usage | None, *, partial: bool = False) -> JsonObject:
-    """The counts as Anthropic writes them; `partial` leaves out what is not known yet."""
+    """The counts in Anthropic's form; with `partial`, unknown counts are omitted."""
     if usage is not None and usage.raw is not None and PROTOCOL in usage.raw:
         return dict(usage.raw[PROTOCOL])
     usage = usage or Usage()
@@ -77,30 +80,33 @@ def encode_usage(usage: Usage | None, *, partial: bool = False) -> JsonObject:
 
 
 def decode_stop(raw: JsonObject) -> Stop | None:
-    word = optional(raw, "stop_reason", str)
-    if word is None:
+    reason = optional(raw, "stop_reason", str)
+    if reason is None:
         return None
     return Stop(
-        STOP_REASONS.get(word, "other"),
-        word,
+        STOP_REASONS.get(reason, "other"),
+        reason,
         optional(raw, "stop_sequence", str),
         raw.get("stop_details"),
     )
 
 
-def stop_word(stop: Stop | None, losses: Losses, *, native: bool) -> str | None:
-    """Anthropic's own word where it was Anthropic's, else the nearest one, reported."""
+def stop_reason(stop: Stop | None, losses: Losses, *, native: bool) -> str | None:
+    """The original reason of an Anthropic answer, else the nearest one; inexact ones are reported.
+
+    Details that `stop_details` writes are not reported as lost.
+    """
     if stop is None or (native and stop.raw is not None):
         return stop.raw if stop is not None else None
-    told = structs.replace(stop, details=None) if explanation(stop) else stop
-    report_stop(told, SAME_WORD, losses, "sequence")
-    return STOP_WORDS[stop.kind]
+    reported_stop = structs.replace(stop, details=None) if explanation(stop) else stop
+    report_stop(reported_stop, EXACT_STOPS, losses, "sequence")
+    return KIND_STOP_REASON[stop.kind]
 
 
 def stop_details(stop: Stop | None) -> JsonObject | None:
-    """What another protocol's maker explains about a refusal, where this one does."""
-    words = explanation(stop)
-    if stop is None or not words:
+    """The `stop_details` for another protocol's explanation of a refusal, if there is one."""
+    text = explanation(stop)
+    if stop is None or not text:
         return None
     category = (members(stop.details) or {}).get("category")
-    return {"type": "refusal", "category": category, "explanation": words}
+    return {"type": "refusal", "category": category, "explanation": text}

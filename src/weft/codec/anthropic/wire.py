@@ -1,4 +1,4 @@
-"""Anthropic Messages, in its own words: https://platform.claude.com/docs/en/api/messages"""
+"""Constants of Anthropic Messages: https://platform.claude.com/docs/en/api/messages"""
 
 import re
 
@@ -8,7 +8,7 @@ PROTOCOL = "anthropic"
 VERSION = "2023-06-01"
 
 REQUEST_SETUP = frozenset({"model", "messages", "system", "tools"})
-"""Members that the conversation and the tools are made of; the rest are parameters."""
+"""Members for the conversation and the tools; all others are parameters."""
 
 CALL_ID = re.compile(r"^[a-zA-Z0-9_-]+\Z")
 CALL_ID_REFUSES = re.compile(r"[^a-zA-Z0-9_-]")
@@ -23,15 +23,15 @@ STOP_REASONS: dict[str, StopKind] = {
     "model_context_window_exceeded": "context",
 }
 
-STOP_WORDS: dict[StopKind, str] = {
-    **{kind: word for word, kind in STOP_REASONS.items()},
+KIND_STOP_REASON: dict[StopKind, str] = {
+    **{kind: reason for reason, kind in STOP_REASONS.items()},
     "filter": "refusal",
     "other": "end_turn",
 }
 
 FAILED_STOPS: dict[str, ErrorKind] = {"error": "server"}
-"""Stop reasons that mean a failure. The vendor has none; servers that translate another protocol
-into this one pass theirs on."""
+"""Stop reasons that mean a failure. Anthropic has none. Servers that translate another protocol
+into this one pass its failures on."""
 
 MAX_MARKS = 4
-"""Breakpoints that one request may carry."""
+"""The maximum number of cache breakpoints in one request."""

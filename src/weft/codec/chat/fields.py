@@ -25,7 +25,7 @@ TIERS = frozenset({"auto", "default", "flex", "scale", "priority", "fast"})
 FORMAT_MEMBERS = frozenset({"name", "schema", "description", "strict"})
 
 CHOICES = {"auto": ToolChoice("auto"), "none": ToolChoice("none"), "required": ToolChoice("any")}
-CHOICE_WORDS = {"auto": "auto", "none": "none", "any": "required"}
+KIND_CHOICE = {"auto": "auto", "none": "none", "any": "required"}
 
 LIMITS = Limits(stops=4, user=64, sampling_if_reasoning_off=True)
 """https://platform.openai.com/docs/api-reference/chat/create#chat-create-stop,
@@ -106,7 +106,7 @@ def _read_effort(effort: str, reading: Reading) -> None:
 
 def _write_choice(choice: ToolChoice, writing: Writing) -> Any:
     if choice.kind != "tool" and not choice.names:
-        return CHOICE_WORDS[choice.kind]
+        return KIND_CHOICE[choice.kind]
     kinds: dict[str, str] = {}
     for tool in writing.tools:
         kind = "custom" if tool.get("type") == "custom" else "function"
@@ -117,7 +117,7 @@ def _write_choice(choice: ToolChoice, writing: Writing) -> Any:
         if name in kinds
     ]
     if choice.names:
-        some = {"mode": CHOICE_WORDS[choice.kind], "tools": named}
+        some = {"mode": KIND_CHOICE[choice.kind], "tools": named}
         return {"type": "allowed_tools", "allowed_tools": some}
     if not named:
         writing.losses.param("tool_choice", "tool_choice_dropped", choice.name)

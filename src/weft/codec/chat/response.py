@@ -45,7 +45,7 @@ from weft.model import (
 )
 
 from .messages import decode_message, own, write_assistant
-from .usage import decode_stop, decode_usage, encode_usage, finish_word
+from .usage import decode_stop, decode_usage, encode_usage, finish_reason
 from .wire import (
     COMPLETION,
     FAILED_STOPS,
@@ -262,7 +262,7 @@ def encode_response(response: Response, created: int, locate: Locate | None = No
         said.setdefault("content", None)
         said.setdefault("refusal", None)
         choice["logprobs"] = None
-        choice["finish_reason"] = finish_word(response.stop, losses, calls=calls, refused=refused)
+        choice["finish_reason"] = finish_reason(response.stop, losses, calls=calls, refused=refused)
         body["created"] = created
     body["model"] = response.model or ""
     body["choices"] = [choice]

@@ -174,8 +174,8 @@ class StreamDecoder:
             events.append(Finish(ext={PROTOCOL: settle(self._kept)}))
         return [*events, End()]
 
-    def _stopped(self, word: Any) -> Stop:
-        return decode_stop(word, calls=self._called, refused=self._refused)
+    def _stopped(self, reason: Any) -> Stop:
+        return decode_stop(reason, calls=self._called, refused=self._refused)
 
     def _start(self, raw: JsonObject) -> Start:
         own = {key: value for key, value in raw.items() if key not in ENVELOPE}
@@ -192,15 +192,15 @@ class StreamDecoder:
         delta = members(choice.get("delta"))
         if delta:
             self._delta(delta, events)
-        word = choice.get("finish_reason")
+        reason = choice.get("finish_reason")
         error = failed_choice(choice)
         if error is not None:
             self._ended = True
             events.append(Fail(error, "stop"))
-        elif word is not None:
+        elif reason is not None:
             self._finished = True
             self._close_all(events)
-            events.append(Finish(self._stopped(word)))
+            events.append(Finish(self._stopped(reason)))
 
     def _delta(self, delta: JsonObject, events: list[Event]) -> None:
         self._thinking(delta, events)

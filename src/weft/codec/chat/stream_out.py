@@ -35,7 +35,7 @@ from weft.model import (
 from .messages import write_call
 from .response import sayable, thinking_member
 from .stream_in import DONE, Chunk
-from .usage import encode_usage, finish_word
+from .usage import encode_usage, finish_reason
 from .wire import CHUNK, PROTOCOL
 
 
@@ -182,8 +182,8 @@ class StreamEncoder:
         for index in list(self._open):
             frames += self._closed(index, None)
         calls, refused = self._calls > 0, self._refused
-        word = finish_word(self._stop, self.losses, calls=calls, refused=refused)
-        frames.append(self._chunk({}, word))
+        reason = finish_reason(self._stop, self.losses, calls=calls, refused=refused)
+        frames.append(self._chunk({}, reason))
         usage = encode_usage(self._usage)
         if usage is not None:
             frames.append(json_frame({**self._envelope(), "choices": [], "usage": usage}))

@@ -1,6 +1,7 @@
 """Token counts and finish reasons, both ways.
 
-`prompt_tokens` counts all input, cached and written included, as the model does.
+`prompt_tokens` counts all input, including tokens read from and written to the cache, like
+`Usage.input`.
 """
 
 from typing import Any
@@ -11,10 +12,10 @@ from weft.codec.refusals import declined
 from weft.codec.reports import report_stop
 from weft.model import JsonObject, Stop, StopKind, Usage
 
-from .wire import FINISH_REASONS, FINISH_WORDS, PROTOCOL
+from .wire import FINISH_REASONS, KIND_FINISH_REASON, PROTOCOL
 
-SAME_WORD: frozenset[StopKind] = frozenset({"end", "length", "tool", "filter"})
-"""Stop reasons that this protocol has a word for."""
+EXACT_STOPS: frozenset[StopKind] = frozenset({"end", "length", "tool", "filter"})
+"""Stop kinds that this protocol can express exactly."""
 
 
 def decode_usage(raw: Any) -> Usage | None:
@@ -34,7 +35,7 @@ def decode_usage(raw: Any) -> Usage | None:
 
 
 def encode_usage(usage: Usage | None) -> JsonObject | None:
-    """The counts as this wire writes them; `None` where nothing was counted."""
+    """The counts in this protocol's form; `None` if there are none."""
     if usage is None:
         return None
     if usage.raw is not None and PROTOCOL in usage.raw:
@@ -46,30 +47,30 @@ def encode_usage(usage: Usage | None) -> JsonObject | None:
         "total_tokens": input_tokens + output_tokens,
     }
     details = {"cached_tokens": usage.cached, "cache_write_tokens": usage.written}
-    known = {key: value for key, value in details.items() if value is not None}
-    if known:
-        body["prompt_tokens_details"] = known
+    details = {key: value for key, value in details.items() if value is not None}
+    if details:
+        body["prompt_tokens_details"] = details
     if usage.reasoning is not None:
         body["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning}
     return body
 
 
-def decode_stop(word: Any, *, calls: bool, refused: bool = False) -> Stop:
-    """Why a whole answer ended.
+def decode_stop(reason: Any, *, calls: bool, refused: bool = False) -> Stop:
+    """Why an answer ended.
 
-    Some servers give no reason, and some say `stop` beside tool calls: the answer waits for their
-    results all the same. A model that declines has ended its answer, too: only its words tell.
+    Some servers send no reason, or `stop` for an answer with tool calls. The kind is `tool` then.
+    An answer with a refusal also ends with `stop`; its kind is `refusal`.
     """
-    kind = FINISH_REASONS.get(str(word), "other") if word else "end"
+    kind = FINISH_REASONS.get(str(reason), "other") if reason else "end"
     if kind == "end":
         kind = "tool" if calls else "refusal" if refused else kind
-    return Stop(kind, None if word is None else str(word))
+    return Stop(kind, None if reason is None else str(reason))
 
 
-def finish_word(stop: Stop | None, losses: Losses, *, calls: bool, refused: bool = False) -> str:
-    """The nearest word for another protocol's stop; what it does not say is reported.
+def finish_reason(stop: Stop | None, losses: Losses, *, calls: bool, refused: bool = False) -> str:
+    """The nearest reason for another protocol's stop; an inexact one is reported.
 
-    A refusal in words is a whole answer here, as the vendor's own are:
+    A refusal with text is a complete answer, as it is in OpenAI's own answers:
     https://platform.openai.com/docs/guides/structured-outputs#refusals
     """
     if stop is None:
@@ -78,5 +79,5 @@ def finish_word(stop: Stop | None, losses: Losses, *, calls: bool, refused: bool
         return "tool_calls"
     if declined(stop, refused=refused):
         return "stop"
-    report_stop(stop, SAME_WORD, losses)
-    return FINISH_WORDS[stop.kind]
+    report_stop(stop, EXACT_STOPS, losses)
+    return KIND_FINISH_REASON[stop.kind]

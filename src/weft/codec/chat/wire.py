@@ -1,7 +1,7 @@
-"""OpenAI Chat Completions, in its own words: https://platform.openai.com/docs/api-reference/chat
+"""Constants of OpenAI Chat Completions: https://platform.openai.com/docs/api-reference/chat
 
-Many servers speak dialects of this wire. What they add is kept; what has a meaning that the model
-knows (reasoning in three spellings) is read as that, and written back as it was spelt.
+Many servers use dialects of this protocol. Unknown members are kept. Members with a known meaning
+(reasoning has three names) become model fields, and are written back under their original name.
 """
 
 import re
@@ -14,10 +14,10 @@ CHUNK = "chat.completion.chunk"
 COMPLETION = "chat.completion"
 
 REQUEST_SETUP = frozenset({"model", "messages"})
-"""Members that the conversation is made of; `tools` joins them where it holds any."""
+"""Members for the conversation; a `tools` list that is not empty is one too."""
 
 CALL_ID_LENGTH = 40
-"""Longer ids of calls are refused ("string too long")."""
+"""The maximum length of a call id; longer ones are refused ("string too long")."""
 
 LONGEST_PARTICIPANT = 64
 LEGAL_PARTICIPANT = re.compile(r"[^\s<|\\/>]{1,64}")
@@ -26,10 +26,10 @@ REFUSED_IN_NAMES = re.compile(r"[\s<|\\/>]")
 characters (https://community.openai.com/t/invalid-messages-name/950286)."""
 
 REASONING = ("reasoning_content", "reasoning", "reasoning_text")
-"""The members in which dialects show thinking: DeepSeek; OpenRouter and Groq; Copilot."""
+"""Members for thinking, by dialect: DeepSeek; OpenRouter and Groq; Copilot."""
 
 HIDDEN = "hidden"
-"""Marks thinking that a client of this wire is not to see."""
+"""Marks thinking that is not shown to a client of this protocol."""
 
 REASONING_PROOF = "reasoning_opaque"
 REASONING_DETAILS = "reasoning_details"
@@ -42,7 +42,7 @@ FINISH_REASONS: dict[str, StopKind] = {
     "content_filter": "filter",
 }
 
-FINISH_WORDS: dict[StopKind, str] = {
+KIND_FINISH_REASON: dict[StopKind, str] = {
     "end": "stop",
     "length": "length",
     "tool": "tool_calls",

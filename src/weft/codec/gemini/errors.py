@@ -40,7 +40,7 @@ STATUSES: dict[str, ErrorKind] = {
 }
 """https://github.com/googleapis/googleapis/blob/master/google/rpc/code.proto"""
 
-KIND_STATUSES: dict[ErrorKind, str] = {
+KIND_STATUS_NAME: dict[ErrorKind, str] = {
     "invalid_request": "INVALID_ARGUMENT",
     "context_length": "INVALID_ARGUMENT",
     "too_large": "INVALID_ARGUMENT",
@@ -114,7 +114,7 @@ def encode_error(error: ApiError) -> tuple[int, JsonObject]:
     message = error.message
     if error.kind == "context_length" and "token count" not in message:
         message = f"{TOO_LONG}: {message}"
-    status_name = error.type if error.type in STATUSES else KIND_STATUSES[error.kind]
+    status_name = error.type if error.type in STATUSES else KIND_STATUS_NAME[error.kind]
     body: JsonObject = {"code": status, "message": message, "status": status_name, **other_members}
     if error.param is not None and "details" not in body:
         violation = {"field": error.param, "description": error.message}

@@ -24,7 +24,7 @@ MODES = {"AUTO": "auto", "ANY": "any", "NONE": "none", "VALIDATED": "auto"}
 SELECTIVE = frozenset({"ANY", "VALIDATED"})
 """Modes beside which `allowedFunctionNames` may stand: all, or a call by the rules or words."""
 
-MODE_WORDS = {"auto": "AUTO", "any": "ANY", "none": "NONE", "tool": "ANY"}
+KIND_MODE = {"auto": "AUTO", "any": "ANY", "none": "NONE", "tool": "ANY"}
 
 LEVELS = {"minimal": "minimal", "low": "low", "medium": "medium", "high": "high"}
 HIGHEST = "high"
@@ -113,7 +113,7 @@ def _write_choice(choice: ToolChoice, writing: Writing) -> JsonObject | None:
     if choice.names:
         mode = "VALIDATED" if choice.kind == "auto" else "ANY"
         return {"mode": mode, "allowedFunctionNames": list(choice.names)}
-    body: JsonObject = {"mode": MODE_WORDS[choice.kind]}
+    body: JsonObject = {"mode": KIND_MODE[choice.kind]}
     if choice.kind == "tool" and choice.name is not None:
         body["allowedFunctionNames"] = [choice.name]
     return body

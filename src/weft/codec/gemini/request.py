@@ -33,7 +33,7 @@ from .blocks import CHECKS, Foreign, PartReader, Writer, part_name
 from .fields import FIELDS, decode_params, encode_params, require_model
 from .spelling import read_spelling, write_spelling
 from .tools import decode_tools, tool_path, write_tools
-from .wire import FORM, PROTOCOL, REQUEST_SETUP, ROLE_WORDS, ROLES
+from .wire import FORM, GEMINI_ROLES, PROTOCOL, REQUEST_SETUP, ROLES
 
 CONTENT = frozenset({"role", "parts"})
 PLAIN_ROLES = ("user", "model")
@@ -292,7 +292,7 @@ def _stands_before(request: Request, turns: int) -> int:
 def _write_own(turn: Turn, at: int, writer: Writer, form: Mapping[str, Any]) -> JsonObject:
     """A content as this wire itself wrote it."""
     message, path = turn.message, f"contents[{at}]"
-    body: JsonObject = {"role": ROLE_WORDS.get(turn.role, turn.role)}
+    body: JsonObject = {"role": GEMINI_ROLES.get(turn.role, turn.role)}
     if form:
         own_role = form.get(f"{path}.role")
         if own_role is not None and turn.role == message.role:

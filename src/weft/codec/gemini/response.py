@@ -39,8 +39,8 @@ from weft.model import (
 from .blocks import DATA, PartReader, Writer, own_ext
 from .errors import decode_error
 from .spelling import read_spelling
-from .usage import decode_block, decode_stop, decode_usage, encode_usage, finish_word
-from .wire import FAILED_STOPS, FAILED_WITHOUT_CALL, PROTOCOL, SAME_WORD
+from .usage import decode_block, decode_stop, decode_usage, encode_usage, finish_reason
+from .wire import EXACT_STOPS, FAILED_STOPS, FAILED_WITHOUT_CALL, PROTOCOL
 
 
 def complete_part(raw: JsonObject, path: str, losses: Losses) -> JsonObject:
@@ -218,7 +218,7 @@ def encode_response(response: Response, _created: int, locate: Locate | None = N
     ]
     own = own_ext(response.ext)
     if message.origin is None or message.origin.protocol != PROTOCOL:
-        report_stop(response.stop, SAME_WORD, losses)
+        report_stop(response.stop, EXACT_STOPS, losses)
     if response.ext is not None:
         report_answer(response.ext, PROTOCOL, losses)
     body = write_answer(parts, response.stop, own)
@@ -260,7 +260,7 @@ def _write_candidate(parts: list[JsonObject], stop: Stop | None, own: JsonObject
     if content is not None or parts:
         candidate["content"] = {**(content or {}), **({"parts": parts} if parts else {})}
     if stop is not None:
-        candidate["finishReason"] = finish_word(stop)
+        candidate["finishReason"] = finish_reason(stop)
         if isinstance(stop.details, str):
             candidate["finishMessage"] = stop.details
         elif words := explanation(stop):

@@ -33,7 +33,7 @@ from .response import (
     write_answer,
 )
 from .usage import encode_usage
-from .wire import PROTOCOL, SAME_WORD
+from .wire import EXACT_STOPS, PROTOCOL
 
 FOREIGN = Origin("")
 """The origin of events that come without a frame of this protocol."""
@@ -141,7 +141,7 @@ class StreamEncoder:
     def _end(self) -> list[Frame]:
         """The last frame; its text is empty, as Gemini's, for clients drop a turn without parts."""
         finish = self._finish
-        report_stop(finish.stop or Stop("end", ""), SAME_WORD, self.losses)
+        report_stop(finish.stop or Stop("end", ""), EXACT_STOPS, self.losses)
         if finish.stop is None:  # without a reason its clients take a stream for cut off
             finish = Finish(Stop("end"), finish.usage)
         frames: list[Frame] = []

@@ -1,7 +1,8 @@
 """Token counts and finish reasons, both ways: https://ai.google.dev/api/generate-content#UsageMetadata
 
-Gemini counts cached input inside `promptTokenCount`, and thoughts beside the answer's own tokens;
-the model counts all output as one figure. What its own tools read is input, too.
+- `promptTokenCount` includes cached input.
+- `candidatesTokenCount` excludes thoughts; `Usage.output` includes them.
+- Tokens that Gemini's own tools read count as input.
 """
 
 from typing import Any
@@ -10,7 +11,7 @@ from weft.codec.base import members
 from weft.codec.lenient import count_of
 from weft.model import JsonObject, Stop, Usage
 
-from .wire import FINISH_REASONS, FINISH_WORDS, PROTOCOL
+from .wire import FINISH_REASONS, KIND_FINISH_REASON, PROTOCOL
 
 
 def decode_usage(raw: Any) -> Usage | None:
@@ -28,7 +29,7 @@ def decode_usage(raw: Any) -> Usage | None:
 
 
 def encode_usage(usage: Usage | None) -> JsonObject | None:
-    """The counts as Gemini writes them; nothing where nothing was counted."""
+    """The counts in Gemini's form; `None` if there are none."""
     if usage is None:
         return None
     if usage.raw is not None and PROTOCOL in usage.raw:
@@ -48,30 +49,30 @@ def encode_usage(usage: Usage | None) -> JsonObject | None:
 
 
 def decode_stop(candidate: JsonObject, called: bool) -> Stop | None:
-    """Why a candidate ended. Gemini says `STOP` for calls, too: `called` is whether it made any."""
-    word = candidate.get("finishReason")
-    if not isinstance(word, str):
+    """Why a candidate ended; `called` tells apart calls and text, which both end with `STOP`."""
+    reason = candidate.get("finishReason")
+    if not isinstance(reason, str):
         return None
-    kind = FINISH_REASONS.get(word, "other")
+    kind = FINISH_REASONS.get(reason, "other")
     if called and kind == "end":
         kind = "tool"
-    return Stop(kind, word, details=candidate.get("finishMessage"))
+    return Stop(kind, reason, details=candidate.get("finishMessage"))
 
 
 def decode_block(feedback: Any) -> Stop | None:
-    """A prompt that was refused before any answer."""
+    """The stop of a prompt that was blocked before any answer."""
     raw = members(feedback)
     if raw is None or "blockReason" not in raw:
         return None
     return Stop("filter", str(raw["blockReason"]), details=raw)
 
 
-def finish_word(stop: Stop) -> str:
-    """Gemini's own word where it was Gemini's, else the nearest one."""
-    word = stop.raw or ""
-    if word.isupper() and FINISH_REASONS.get(word, "other") in (stop.kind, "end"):
-        return word
-    return FINISH_WORDS[stop.kind]
+def finish_reason(stop: Stop) -> str:
+    """The original reason of a Gemini answer, else the nearest one."""
+    reason = stop.raw or ""
+    if reason.isupper() and FINISH_REASONS.get(reason, "other") in (stop.kind, "end"):
+        return reason
+    return KIND_FINISH_REASON[stop.kind]
 
 
 def _sum(first: int | None, second: int | None) -> int | None:

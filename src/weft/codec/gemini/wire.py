@@ -1,23 +1,23 @@
-"""Gemini's generateContent, in its own words: https://ai.google.dev/api/generate-content"""
+"""Constants of Gemini's generateContent: https://ai.google.dev/api/generate-content"""
 
 from weft.model import ErrorKind, StopKind
 
 PROTOCOL = "gemini"
 
 FORM = "@form"
-"""The key of `Request.raw` that keeps how a body was spelt. It is never sent."""
+"""The key in `Request.raw` for the original spelling of a body. It is never sent."""
 
 REQUEST_SETUP = frozenset({"contents", "systemInstruction", "system_instruction", "tools", FORM})
-"""Members that the conversation and the tools are made of; the rest are parameters."""
+"""Members for the conversation and the tools; all others are parameters."""
 
 ROLES = {"user": "user", "model": "assistant", "function": "user"}
-ROLE_WORDS = {"user": "user", "assistant": "model", "tool": "user"}
+GEMINI_ROLES = {"user": "user", "assistant": "model", "tool": "user"}
 
 STORED = ("gs://", "https://generativelanguage.googleapis.com/")
-"""How the address of a file begins that only Google can open; any other is a public URL."""
+"""Prefixes of file addresses that only Google can open; any other address is a public URL."""
 
 UNSIGNED = "skip_thought_signature_validator"
-"""The signature of a call that another model made, for models which demand one:
+"""A placeholder signature for calls of other models, if the target requires a signature:
 https://ai.google.dev/gemini-api/docs/thought-signatures"""
 
 FINISH_REASONS: dict[str, StopKind] = {
@@ -40,16 +40,16 @@ FAILED_STOPS: dict[str, ErrorKind] = {
     "MALFORMED_RESPONSE": "server",
     "MISSING_THOUGHT_SIGNATURE": "invalid_request",
 }
-"""Finish reasons that mean a failure, whatever came before them."""
+"""Finish reasons that always mean a failure, even after some content."""
 
 FAILED_WITHOUT_CALL: dict[str, ErrorKind] = {
     "TOO_MANY_TOOL_CALLS": "server",
     "UNEXPECTED_TOOL_CALL": "server",
 }
-"""Finish reasons about a call that was not expected. Where the answer holds the call, its caller
-can deal with it; where it does not, nothing was answered."""
+"""Finish reasons that mean a failure only if the answer does not contain the unexpected call. If
+it does, the client can handle the call."""
 
-FINISH_WORDS: dict[StopKind, str] = {
+KIND_FINISH_REASON: dict[StopKind, str] = {
     "end": "STOP",
     "tool": "STOP",
     "sequence": "STOP",
@@ -61,5 +61,5 @@ FINISH_WORDS: dict[StopKind, str] = {
     "other": "OTHER",
 }
 
-SAME_WORD: frozenset[StopKind] = frozenset({"end", "tool", "length", "filter"})
-"""Stop reasons that this protocol has a word for, or that its parts tell."""
+EXACT_STOPS: frozenset[StopKind] = frozenset({"end", "tool", "length", "filter"})
+"""Stop kinds that this protocol can express exactly, with the parts of the answer."""

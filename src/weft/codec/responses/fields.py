@@ -24,7 +24,7 @@ CHOICES: dict[str, Literal["auto", "any", "none"]] = {
     "required": "any",
     "none": "none",
 }
-CHOICE_WORDS = {kind: word for word, kind in CHOICES.items()}
+KIND_CHOICE = {kind: word for word, kind in CHOICES.items()}
 
 SERVICE_TIERS = frozenset({"auto", "default", "flex", "scale", "priority", "fast", "ultrafast"})
 
@@ -56,8 +56,8 @@ def _write_choice(choice: ToolChoice, writing: Writing) -> str | JsonObject:
         for name in choice.names or (choice.name,)
     ]
     if choice.names:
-        return {"type": "allowed_tools", "mode": CHOICE_WORDS[choice.kind], "tools": some}
-    return some[0] if choice.kind == "tool" else CHOICE_WORDS[choice.kind]
+        return {"type": "allowed_tools", "mode": KIND_CHOICE[choice.kind], "tools": some}
+    return some[0] if choice.kind == "tool" else KIND_CHOICE[choice.kind]
 
 
 def _read_format(value: Any, reading: Reading) -> Format | None:

@@ -50,7 +50,7 @@ from weft.model import (
 from .errors import decode_failure
 from .items import Writer, border, decode_output_item, reasoning
 from .usage import decode_stop, decode_usage, encode_status, encode_usage, refused_by
-from .wire import FAILED_STOPS, INCOMPLETE, POLICIES, PROTOCOL, item_id
+from .wire import FAILED_STOPS, INCOMPLETE_REASONS, POLICIES, PROTOCOL, item_id
 
 ITEM_TYPES = {
     "content": "message",
@@ -186,7 +186,7 @@ def locate_answer(response: Response, place: Place) -> str:
             told = response.stop.raw if response.stop is not None else None
             if told in POLICIES and response.stop is not None and response.stop.details is not None:
                 return "error"
-            return "incomplete_details.reason" if told in INCOMPLETE else "status"
+            return "incomplete_details.reason" if told in INCOMPLETE_REASONS else "status"
         case ("member", str(name)) if name != "envelope":
             return name
         case _:

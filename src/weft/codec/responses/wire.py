@@ -1,16 +1,19 @@
-"""OpenAI Responses, in its own words: https://platform.openai.com/docs/api-reference/responses"""
+"""Constants of OpenAI Responses: https://platform.openai.com/docs/api-reference/responses"""
 
 from weft.model import ErrorKind, StopKind
 
 PROTOCOL = "openai-responses"
 
 CALL_ID_LENGTH = 64
-"""The longest `call_id` the vendor takes: https://platform.openai.com/docs/guides/function-calling"""
+"""The maximum length of a `call_id`: https://platform.openai.com/docs/guides/function-calling"""
 
-INCOMPLETE: dict[str, StopKind] = {"max_output_tokens": "length", "content_filter": "filter"}
-"""Why a response is incomplete, in `incomplete_details.reason`."""
+INCOMPLETE_REASONS: dict[str, StopKind] = {
+    "max_output_tokens": "length",
+    "content_filter": "filter",
+}
+"""Values of `incomplete_details.reason`."""
 
-INCOMPLETE_WORDS: dict[StopKind, str] = {
+KIND_INCOMPLETE_REASON: dict[StopKind, str] = {
     "length": "max_output_tokens",
     "context": "max_output_tokens",
     "filter": "content_filter",
@@ -18,8 +21,8 @@ INCOMPLETE_WORDS: dict[StopKind, str] = {
 }
 
 FAILED_STOPS: dict[str, ErrorKind] = {"failed": "server", "cancelled": "server"}
-"""States of a response that is no answer. `queued` and `in_progress` are answers still to come,
-`incomplete` is one that was cut short by a limit or a filter."""
+"""Values of `status` that mean a failure. `queued` and `in_progress` mean that the answer is still
+to come, `incomplete` means that a limit or a filter cut it short."""
 
 POLICIES: dict[str, str | None] = {
     "bio_policy": "bio",
@@ -28,8 +31,8 @@ POLICIES: dict[str, str | None] = {
     "image_content_policy_violation": None,
     "misalignment_policy_violation": None,
 }
-"""Codes of a failed response that nobody may answer, not one that nobody could: each with the
-category by which Anthropic, where such a thing is a refusal, knows it."""
+"""Error codes of responses that a policy refused, with Anthropic's refusal category. They are
+refusals in the model, not failures."""
 
 ITEM_IDS = {
     "message": "msg",
@@ -37,9 +40,9 @@ ITEM_IDS = {
     "function_call": "fc",
     "custom_tool_call": "ctc",
 }
-"""What the id of an output item begins with, by its type."""
+"""The id prefix of each type of output item."""
 
 
 def item_id(kind: str, response_id: str, number: int) -> str:
-    """The id of an item that its own maker gave none: the same whenever it is written."""
+    """A stable id for an item without one."""
     return f"{ITEM_IDS[kind]}_{response_id}_{number}"
