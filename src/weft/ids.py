@@ -1,8 +1,8 @@
-"""Canonical bytes, and the only hashing in Weft.
+"""Canonical JSON and object ids: all hashing in Weft is here.
 
 An id is 20 bytes of SHA-256 over `weft1:<kind>`, a zero byte and canonical JSON: keys sorted,
-no spaces, absent members omitted. People see it as hex, and may type any prefix that is not
-ambiguous. Two kinds never share an id, because the kind is inside the hash.
+no spaces, absent members omitted. It is shown as hex, and users may type any unique prefix. Objects
+of different kinds never have the same id, because the hash covers the kind.
 """
 
 from hashlib import sha256
@@ -16,7 +16,7 @@ Id = bytes
 
 
 def canonical(value: Any) -> bytes:
-    """The one spelling of a JSON value that hashes are taken over."""
+    """The canonical JSON of a value, which hashes cover."""
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 
@@ -26,10 +26,10 @@ def object_id(kind: str, data: bytes) -> Id:
 
 
 def canonical_arguments(text: str) -> str:
-    """Tool arguments in one spelling (RFC 8785 for numbers and keys); `""` is `{}`.
+    """Tool arguments as canonical JSON (RFC 8785 for numbers and keys); `""` is `{}`.
 
-    Clients re-serialise arguments as they please, so two texts that mean the same object must
-    agree here. Text that is not JSON stays as it is.
+    Clients re-serialise arguments, so two texts for the same object must be equal here. Text that
+    is not JSON stays unchanged.
     """
     if not text.strip():
         return "{}"

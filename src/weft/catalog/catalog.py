@@ -1,4 +1,4 @@
-"""The catalogue's values and how a name finds its row."""
+"""The catalogue: its rows, and the lookup of a model by name."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from .names import Version, plain_name, read_version, version_of
 SHIPPED = os.path.join(os.path.dirname(__file__), "catalog.toml")
 DEFAULT_OUTPUT = 8192
 DEFAULT_WINDOW = 128_000
-MOST_FOUND = 1000
+CACHE_SIZE = 1000
 
 Tokens = Annotated[int, Meta(gt=0)]
 
@@ -30,11 +30,11 @@ class Price(Struct, frozen=True, kw_only=True):
 
 
 def cost(price: Price, *, input: int, output: int, cached: int = 0, written: int = 0) -> float:
-    """What an answer cost, in dollars.
+    """The cost of an answer in dollars.
 
-    `input` counts all input, as `Usage` does: what was read from the cache or written to it is
-    taken out of it, so that no token is paid twice. Where the row has no price of its own for
-    those, they cost what any input costs.
+    `input` counts all input, as `Usage` does. Cached and written tokens are subtracted from it, so
+    that no token is charged twice. They cost as much as other input if the row has no price for
+    them.
     """
     fresh = max(0, input - cached - written)
     rate_cached = price.input if price.cached is None else price.cached
@@ -44,25 +44,33 @@ def cost(price: Price, *, input: int, output: int, cached: int = 0, written: int
 
 
 class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is known of one model behind one upstream.
+    """The properties of one model behind one upstream.
 
-    `inline_system` says where a system message may stand after the first: `anywhere` the vendor's
-    placement law allows, only `after_user`, or `never`. `prefill` is whether the list may end with
-    the assistant. `output` is the most tokens it writes in one answer. `signed_calls` is whether a
-    call must carry the signature of its thinking, `media_results` whether a tool's result may hold
-    media, `custom_tools` whether it takes tools of free text where its wire has them, `temperature`
-    whether it lets a caller choose one, `one_sampler` whether it then refuses a `top_p` beside it,
-    `stop` whether it can be told where to stop, `json_beside_tools` whether it answers in JSON
-    where tools are offered, `json_named` whether it does so only where somebody speaks of JSON.
+    - `output`: the maximum tokens of one answer.
+    - `inline_system`: where system messages may come after the first message. `anywhere` that the
+      vendor's rules allow, only `after_user`, or `never`.
+    - `prefill`: whether the list may end with an assistant message.
+    - `signed_calls`: whether a tool call must have the signature of its thinking.
+    - `media_results`: whether a tool result may contain media.
+    - `custom_tools`: whether it accepts free-text tools, if its protocol has them.
+    - `temperature`, `stop`: whether it accepts the parameter.
+    - `one_sampler`: whether it rejects `top_p` together with `temperature`.
+    - `json_beside_tools`: whether it can combine JSON output with tools.
+    - `json_named`: whether JSON output requires the word "JSON" in the conversation.
 
-    Servers that speak OpenAI's protocols differ in three things: `max_tokens_field` is the name of
-    the limit of output, `developer` whether they know that role, `system_parts` whether a system
-    message of Chat may be a list of parts. Where no row says it, the host decides
+    Servers with OpenAI's protocols differ in three fields. If no row sets one, the host decides
     (`Provider.settle`).
 
-    How hard to think it can be told where `effort` says so, by OpenAI in these of its `efforts`,
-    where not in all. `budget` is the least and the most tokens of thinking that it can be told,
-    none where it does not think; `always_thinks`, that it cannot be told not to.
+    - `max_tokens_field`: the name of the parameter that limits the output.
+    - `developer`: whether they support that role.
+    - `system_parts`: whether a system message of Chat may be a list of parts.
+
+    Thinking:
+
+    - `effort`: whether it accepts an effort level.
+    - `efforts`: the levels of OpenAI that it accepts, if not all.
+    - `budget`: the minimum and maximum thinking tokens, or `None` if it does not think.
+    - `always_thinks`: whether thinking cannot be turned off.
     """
 
     name: str = ""
@@ -92,10 +100,11 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class CatalogRow(Struct, frozen=True, kw_only=True):
-    """One `[[model]]` table: which models it is about, and what it says of them.
+    """One `[[model]]` table: which models it applies to, and their fields.
 
-    `match` is a pattern of names, `upstream` one of deployments. With `below`, the row is only
-    about models whose name states a lower version. `own` rows are the user's and win over ours.
+    `match` is a pattern for model names, `upstream` for upstream names. With `below`, the row only
+    applies to models whose name has a lower version. `own` rows are the user's and win over the
+    shipped ones.
     """
 
     match: str
@@ -105,7 +114,7 @@ class CatalogRow(Struct, frozen=True, kw_only=True):
     own: bool = False
 
     def applies(self, names: Sequence[str], upstream: str) -> bool:
-        """Whether the row is about a model with these spellings behind that upstream."""
+        """Whether the row applies to a model with these spellings behind that upstream."""
         if not fnmatchcase(upstream, self.upstream):
             return False
         if not any(fnmatchcase(name, self.match) for name in names):
@@ -122,39 +131,39 @@ class CatalogRow(Struct, frozen=True, kw_only=True):
 
 
 class Catalog(Struct, frozen=True):
-    """All rows, in file order; `found` and `vendors` are what was answered so far."""
+    """All rows, in file order; `models` and `vendors` cache the results of lookups."""
 
     rows: tuple[CatalogRow, ...]
-    found: dict[tuple[str, str], Model] = field(default_factory=dict[tuple[str, str], Model])
+    models: dict[tuple[str, str], Model] = field(default_factory=dict[tuple[str, str], Model])
     vendors: dict[str, str] = field(default_factory=dict[str, str])
 
     def find(self, name: str, upstream: str = "") -> Model:
         """The model of that name, in any spelling, behind that upstream.
 
-        Rows that match more closely win, and the user's own rows win over the shipped ones.
+        More specific rows win, and the user's rows win over the shipped ones.
         """
-        model = self.found.get((name, upstream))
+        model = self.models.get((name, upstream))
         if model is None:
-            if len(self.found) >= MOST_FOUND:
-                self.found.clear()  # callers may ask for any name
-            model = self.found[name, upstream] = self._look_up(name, upstream)
+            if len(self.models) >= CACHE_SIZE:
+                self.models.clear()  # names come from callers, so their number is unbounded
+            model = self.models[name, upstream] = self._look_up(name, upstream)
         return model
 
     def vendor_of(self, name: str) -> str:
-        """The vendor that serves a model under this very name, or `""`.
+        """The vendor that serves a model under exactly this name, or `""`.
 
-        An aggregator's spelling (`anthropic/claude-opus-4.6`) names a model of Anthropic's that
-        Anthropic itself does not serve under that name: no request and no key may go there for it.
+        Anthropic does not serve its models under an aggregator's spelling such as
+        `anthropic/claude-opus-4.6`, so no request and no key may go to Anthropic for that name.
         """
         vendor = self.vendors.get(name)
         if vendor is None:
-            if len(self.vendors) >= MOST_FOUND:
+            if len(self.vendors) >= CACHE_SIZE:
                 self.vendors.clear()
             vendor = self.vendors[name] = str(self._fields((name,), "").get("vendor", ""))
         return vendor
 
     def with_models(self, *rows: Mapping[str, Any]) -> "Catalog":
-        """This catalogue and rows of one's own; raises `ConfigError` naming the wrong key."""
+        """This catalogue with more rows; raises `ConfigError` with the invalid key."""
         return Catalog(self.rows + read_tables(rows, "models"))
 
     def _look_up(self, name: str, upstream: str) -> Model:
@@ -170,14 +179,14 @@ class Catalog(Struct, frozen=True):
 
 
 _added: tuple[CatalogRow, ...] = ()
-"""Rows that the program added for all of the process."""
+"""Rows that the program added for this process."""
 
 
 def add_models(*rows: Mapping[str, Any]) -> None:
-    """Add rows to the catalogue that everything in this process uses from now on.
+    """Add rows to the default catalogue of this process.
 
-    A row has the keys of a `[[model]]` table: `match`, perhaps `upstream` and `below`, and any
-    field of `Model`. Raises `ConfigError` naming the wrong key, and then adds none.
+    A row has the keys of a `[[model]]` table: `match`, optionally `upstream` and `below`, and any
+    field of `Model`. If a row is invalid, raises `ConfigError` with the key and adds none.
     """
     global _added
     _added += read_tables(rows, "add_models")
@@ -187,10 +196,10 @@ def add_models(*rows: Mapping[str, Any]) -> None:
 def load_catalog(
     path: str | os.PathLike[str] | None = None, models: Iterable[Mapping[str, Any]] = ()
 ) -> Catalog:
-    """The shipped catalogue, what the program added, and rows of the user's own, which win.
+    """The default catalogue with user rows added, which win.
 
     `path` is a TOML file with `[[model]]` tables, such as `weft.toml`; `models` are the same
-    tables as dicts. Raises `ConfigError` naming the file and the key that is wrong.
+    tables as dicts. Raises `ConfigError` with the file and the invalid key.
     """
     rows: tuple[CatalogRow, ...] = ()
     if path is not None:
@@ -206,7 +215,7 @@ def load_catalog(
 
 
 def read_rows(text: str, where: str, *, own: bool = True) -> tuple[CatalogRow, ...]:
-    """The `[[model]]` tables of a TOML text; raises `ConfigError` naming the wrong key."""
+    """The `[[model]]` tables of a TOML text; raises `ConfigError` with the invalid key."""
     import tomllib  # slow to import, and most processes read one small file
 
     try:
@@ -217,7 +226,7 @@ def read_rows(text: str, where: str, *, own: bool = True) -> tuple[CatalogRow, .
 
 
 def read_tables(tables: Any, where: str, *, own: bool = True) -> tuple[CatalogRow, ...]:
-    """Rows from tables that a file or a program holds; raises `ConfigError`."""
+    """Rows from `[[model]]` tables; raises `ConfigError` with the invalid key."""
     prefix = f"{where}: " if where else ""
     if isinstance(tables, str | Mapping) or not isinstance(tables, Iterable):
         raise ConfigError(f"{prefix}model must be a list of tables: [[model]]")

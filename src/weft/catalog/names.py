@@ -1,4 +1,4 @@
-"""One model, many spellings: clouds and aggregators write a vendor's model names in their own way.
+"""Normalises model names: clouds and aggregators spell a vendor's model names differently.
 
     us.anthropic.claude-opus-4-6-v1:0     Amazon Bedrock, with or without the region
     claude-opus-4-6@20250805              Google Vertex
@@ -31,8 +31,10 @@ FAMILY_FIRST = 4
 
 
 def plain_name(name: str) -> str:
-    """The name as the model's own vendor writes it, without region, revision, date mark or prefix;
-    a Claude's version has hyphens for dots, as in `claude-opus-4-6`."""
+    """The name as the model's vendor writes it, without region, revision, date suffix or prefix.
+
+    The version of a Claude model has hyphens, not dots: `claude-opus-4-6`.
+    """
     plain = name.rpartition("/")[2].lower()
     tuned = _FINE_TUNED.match(plain)
     if tuned is not None:
@@ -50,16 +52,16 @@ def plain_name(name: str) -> str:
 
 
 def version_of(plain: str) -> Version | None:
-    """The version that a plain name of a Claude states, or `None` where it states none."""
-    found = _VERSION.match(plain)
-    return None if found is None else (int(found[1]), int(found[2] or 0))
+    """The version in the plain name of a Claude model, or `None`."""
+    version = _VERSION.match(plain)
+    return None if version is None else (int(version[1]), int(version[2] or 0))
 
 
 def read_version(value: Any, where: str) -> Version | None:
-    """The version of a row's `below`; raises `ConfigError` where it is none."""
+    """The version in a row's `below`; raises `ConfigError` if it is invalid."""
     if value is None:
         return None
-    found = _SETTING.fullmatch(str(value))
-    if found is None:
+    version = _SETTING.fullmatch(str(value))
+    if version is None:
         raise ConfigError(f'{where}: `below` must be a version such as "4.8"')
-    return int(found[1]), int(found[2] or 0)
+    return int(version[1]), int(version[2] or 0)

@@ -1,4 +1,4 @@
-"""The values of a conversation: what every protocol decodes into, and history stores."""
+"""The data model of a conversation: every protocol decodes into it, and history stores it."""
 
 from .blocks import (
     Audio,

@@ -1,12 +1,14 @@
 """The blocks a message is made of: one closed union that every protocol decodes into.
 
-Three rules hold for all of them. What a vendor says that has no field here is kept in
-`ext[protocol]`; a block nobody knows is `Opaque`, carried whole; what the model wrote stays as it
-wrote it (tool arguments are text, never a parsed and re-serialised object).
+Three rules hold for all blocks:
 
-Blocks are frozen and without cycles, so they are outside the garbage collector (`gc=False`).
-`Struct` tags make the stored form: `{"type": "text", "text": ...}`; defaults are omitted, so
-absent and default are one.
+- Vendor fields without a field here are kept in `ext[protocol]`.
+- An unknown block becomes `Opaque`, with all its fields.
+- Model output is never re-serialised: tool arguments stay the text that the model wrote.
+
+Blocks are frozen and have no cycles, so the garbage collector ignores them (`gc=False`). `Struct`
+tags define the stored form: `{"type": "text", "text": ...}`. Defaults are omitted, so an absent
+field equals its default.
 """
 
 from typing import Any, Literal
@@ -15,14 +17,14 @@ from msgspec import Struct
 
 JsonObject = dict[str, Any]
 Ext = dict[str, JsonObject]
-"""Vendor fields without a home, by protocol name."""
+"""Vendor fields that the model has no field for, by protocol name."""
 
 Form = Literal["", "text", "list", "null", "absent"]
-"""How the wire wrote a content: unsaid, a plain string, a list, `null`, or no key at all."""
+"""How the source wrote the content: unknown, a string, a list, `null`, or no key at all."""
 
 
 class Inline(Struct, frozen=True, gc=False, omit_defaults=True, tag="inline"):
-    """Media carried in the body, base64 as the wire had it."""
+    """Media in the request body, as base64."""
 
     data: str
     media_type: str = ""
@@ -46,24 +48,24 @@ Source = Inline | Url | FileRef
 
 
 class Text(Struct, frozen=True, gc=False, omit_defaults=True, tag="text"):
-    """Words that the other side sees."""
+    """Visible text."""
 
     text: str
     ext: Ext | None = None
 
 
 class Refusal(Struct, frozen=True, gc=False, omit_defaults=True, tag="refusal"):
-    """Words by which a model declines."""
+    """Text with which a model refuses to answer."""
 
     text: str
     ext: Ext | None = None
 
 
 class Thinking(Struct, frozen=True, gc=False, omit_defaults=True, tag="thinking"):
-    """Reasoning, with the opaque proof its maker wants back.
+    """Reasoning, with the opaque signature that its vendor expects back.
 
-    `text` may be empty where the maker shows none. `signature` goes back to the same origin only;
-    the text never becomes visible output.
+    `text` is empty if the vendor does not show it. `signature` is only sent back to the same
+    origin. The text never becomes visible output.
     """
 
     text: str
@@ -72,7 +74,7 @@ class Thinking(Struct, frozen=True, gc=False, omit_defaults=True, tag="thinking"
 
 
 class Redacted(Struct, frozen=True, gc=False, omit_defaults=True, tag="redacted"):
-    """Reasoning that its maker gives out only sealed."""
+    """Reasoning that its vendor returns encrypted."""
 
     data: str
     ext: Ext | None = None
@@ -85,7 +87,7 @@ class Image(Struct, frozen=True, gc=False, omit_defaults=True, tag="image"):
 
 
 class File(Struct, frozen=True, gc=False, omit_defaults=True, tag="document"):
-    """A document: a PDF, a text file, anything that is read rather than looked at."""
+    """A document, such as a PDF or a text file."""
 
     source: Source
     name: str | None = None
@@ -113,7 +115,7 @@ class ToolCall(Struct, frozen=True, gc=False, omit_defaults=True, tag="call"):
 
 
 class ToolResult(Struct, frozen=True, gc=False, omit_defaults=True, tag="result"):
-    """What a tool answered; `name` where the wire repeats it, `is_error` where it says so."""
+    """The result of a tool call; `name` and `is_error` are set if the source has them."""
 
     call_id: str
     content: "tuple[Block, ...]" = ()
@@ -125,19 +127,19 @@ class ToolResult(Struct, frozen=True, gc=False, omit_defaults=True, tag="result"
 
 
 class Checkpoint(Struct, frozen=True, gc=False, omit_defaults=True, tag="checkpoint"):
-    """An address inside a thread that a model can name; on every wire `<checkpoint:xxxxxx>`."""
+    """A position in a thread that a model can refer to; sent as `<checkpoint:xxxxxx>`."""
 
     id: str
 
 
 class Reminder(Struct, frozen=True, gc=False, omit_defaults=True, tag="reminder"):
-    """A note that the loop puts beside a turn; leaves again when the thread is compacted."""
+    """A note that the agent loop adds to a turn; compaction removes it."""
 
     text: str
 
 
 class Opaque(Struct, frozen=True, gc=False, omit_defaults=True, tag="opaque"):
-    """A block that has no home here: goes back to its own protocol as it came, nowhere else."""
+    """An unknown block: sent back unchanged to its own protocol, and to no other."""
 
     protocol: str
     raw: JsonObject
@@ -160,10 +162,10 @@ Block = (
 
 
 def checkpoint_text(block: Checkpoint) -> str:
-    """The text block that stands for a checkpoint on every wire."""
+    """The text that represents a checkpoint in every protocol."""
     return f"<checkpoint:{block.id}>"
 
 
 def reminder_text(block: Reminder) -> str:
-    """The text block that stands for a reminder on every wire."""
+    """The text that represents a reminder in every protocol."""
     return f"<system-reminder>{block.text}</system-reminder>"

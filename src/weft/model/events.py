@@ -1,7 +1,7 @@
-"""What a model's answer looks like while it arrives.
+"""The events of a streamed answer.
 
-A stream of any protocol decodes into these; `fold` turns them into a `Response` and is the only
-place that judges their order. Blocks are numbered from 0 in the order they open; deltas of several
+A stream of any protocol decodes into these. `fold` turns them into a `Response` and is the only
+place that checks their order. Blocks are numbered from 0 in the order they open; deltas of several
 open blocks may interleave.
 """
 
@@ -13,7 +13,7 @@ from .blocks import Block, Ext
 from .response import ApiError, Stop, Usage
 
 DeltaKind = Literal["text", "thinking", "signature", "arguments"]
-"""Which part of the open block grows; `text` is that of words and of refusals."""
+"""Which part of the open block grows; `text` is for text and refusal blocks."""
 
 
 class Start(Struct, frozen=True, gc=False):
@@ -26,7 +26,7 @@ class Start(Struct, frozen=True, gc=False):
 
 
 class Open(Struct, frozen=True, gc=False):
-    """A block begins; `block` holds what the wire already gave of it."""
+    """A block begins; `block` holds the content that came with this event."""
 
     index: int
     block: Block
@@ -41,14 +41,14 @@ class Delta(Struct, frozen=True, gc=False):
 
 
 class Close(Struct, frozen=True, gc=False):
-    """The block is whole. `block`, where given, replaces what was folded: the wire's last word."""
+    """The block is complete. If `block` is set, it replaces what the deltas added up to."""
 
     index: int
     block: Block | None = None
 
 
 class Finish(Struct, frozen=True, gc=False):
-    """Why it ended and what it cost; may come in parts, later ones fill in what was missing."""
+    """Stop reason and usage; may come in parts, where later ones add missing values."""
 
     stop: Stop | None = None
     usage: Usage | None = None
@@ -56,28 +56,28 @@ class Finish(Struct, frozen=True, gc=False):
 
 
 class End(Struct, frozen=True, gc=False):
-    """The wire's own terminal mark. A stream without it was cut off."""
+    """The protocol's end marker. A stream without it was cut off."""
 
 
 FailCause = Literal["event", "frame", "stop", "end"]
-"""What made a stream fail: the protocol's own sign of a failure, which its clients recognise; a
-frame that cannot be read; a stop reason that means a failure; bytes that ended too early."""
+"""Why a stream failed: the protocol's own error event, a frame that cannot be decoded, a stop
+reason that means a failure, or an early end of the stream."""
 
 
 class Fail(Struct, frozen=True, gc=False):
-    """The answer failed. Only after an `event` does a client of the same protocol know it."""
+    """The answer failed. Clients of the same protocol only recognise the cause `event`."""
 
     error: ApiError
     cause: FailCause = "event"
 
 
 class Other(Struct, frozen=True, gc=False):
-    """An event nobody here knows: re-emitted in place towards its own protocol, a loss elsewhere.
+    """An unknown event: sent on unchanged to its own protocol, and a loss for any other.
 
-    `index` is the open block it belongs to, if it names one. It never changes what may follow.
-    A frame of a wire that says one thing in many words has `says`: the next so many events carry
-    its meaning, so its own protocol writes the frame instead of them, and nothing is lost
-    elsewhere. `None` is a frame whose meaning no event carries.
+    `index` is the open block that it names, if any. It never changes which events may follow.
+    If `says` is set, the next `says` events have the same meaning: the frame's own protocol writes
+    the frame instead of them, and nothing is lost for other protocols. `None` means that no other
+    event has its meaning.
     """
 
     protocol: str

@@ -1,14 +1,12 @@
-"""Events become a response, and their order is judged: here, and nowhere else.
+"""Folds events into a response. This is the only place that checks the order of events:
 
-What may follow what:
-
-    Start  first, once (a second one is ignored: some upstreams repeat it)
-    Open   of an index not seen before
-    Delta  to an index that is open
-    Close  of an index that is open
-    Finish any time after Start; later ones fill in what earlier ones left out
-    End    last; `Fail` ends too. Whatever follows either is ignored
-    Other  any time
+Start  first, once (a second one is ignored: some upstreams repeat it)
+Open   of a new index
+Delta  to an index that is open
+Close  of an index that is open
+Finish any time after Start; later ones add what earlier ones left out
+End    last, or `Fail`; anything after it is ignored
+Other  any time
 """
 
 from collections.abc import Iterable
@@ -24,7 +22,7 @@ from .response import ApiError, Response, Stop, Usage
 
 
 class Fold:
-    """Takes events one by one; `response()` is what they mean so far."""
+    """Takes events one by one; `response()` is the answer so far."""
 
     def __init__(self, origin: Origin | None = None) -> None:
         self.origin = origin
@@ -41,7 +39,7 @@ class Fold:
         self._signature: dict[int, list[str]] = {}
 
     def send(self, event: Event) -> None:
-        """Take one event; raises `UpstreamProtocolError` where the order is impossible."""
+        """Take one event; raises `UpstreamProtocolError` if it is out of order."""
         if self.ended:
             return
         match event:
@@ -76,7 +74,7 @@ class Fold:
                 pass
 
     def response(self) -> Response:
-        """The answer so far; blocks that never closed hold what had arrived."""
+        """The answer so far; blocks that are still open hold what has arrived."""
         blocks = tuple(
             self._grown(index) if index in self._open else block
             for index, block in sorted(self._blocks.items())
@@ -113,22 +111,22 @@ class Fold:
 
     def _grown(self, index: int) -> Block:
         block = self._blocks[index]
-        grown = "".join(self._open[index])
+        added = "".join(self._open[index])
         match block:
             case Text(text=text) | Refusal(text=text):
-                return structs.replace(block, text=text + grown)
+                return structs.replace(block, text=text + added)
             case Thinking(text=text, signature=signature):
                 pieces = self._signature.get(index)
-                sealed = signature if pieces is None else "".join(pieces)
-                return structs.replace(block, text=text + grown, signature=sealed)
+                full_signature = signature if pieces is None else "".join(pieces)
+                return structs.replace(block, text=text + added, signature=full_signature)
             case ToolCall(arguments=arguments):
-                return structs.replace(block, arguments=arguments + grown)
+                return structs.replace(block, arguments=arguments + added)
             case _:
                 return block
 
 
 def fold(events: Iterable[Event], origin: Origin | None = None) -> Response:
-    """The response that a finished list of events means."""
+    """The response for a complete list of events."""
     folding = Fold(origin)
     for event in events:
         folding.send(event)
@@ -136,7 +134,7 @@ def fold(events: Iterable[Event], origin: Origin | None = None) -> Response:
 
 
 def merge_usage(old: Usage | None, new: Usage | None) -> Usage | None:
-    """Later counts win; what they leave out stays."""
+    """Later counts win; counts that are missing there stay."""
     if old is None or new is None:
         return new or old
     return Usage(
@@ -150,7 +148,7 @@ def merge_usage(old: Usage | None, new: Usage | None) -> Usage | None:
 
 
 def merge_ext(old: Ext | None, new: Ext) -> Ext:
-    """Vendor members of two partial values, the newer winning member by member."""
+    """Vendor members of both values; for each member the newer one wins."""
     if not old:
         return new
     return {**old, **{name: {**old.get(name, {}), **fields} for name, fields in new.items()}}

@@ -82,7 +82,7 @@ SHOWN_PATHS = 3
 
 
 def loss_lines(losses: Iterable[Loss]) -> list[str]:
-    """The losses as lines for a person: equal ones are one line, those of meaning come first.
+    """The losses as readable lines: equal losses are one line, and those of meaning come first.
 
     A long session repeats the same few losses in every message.
     """
@@ -98,12 +98,12 @@ def _line(level: Level, message: str, paths: list[str]) -> str:
         return f"{level}: {paths[0]}: {message}"
     distinct = list(dict.fromkeys(paths))
     more = f" and {len(distinct) - SHOWN_PATHS} more" if len(distinct) > SHOWN_PATHS else ""
-    places = ", ".join(distinct[:SHOWN_PATHS]) + more
-    return f"{level}: {len(paths)} times {message}: {places}"
+    shown_paths = ", ".join(distinct[:SHOWN_PATHS]) + more
+    return f"{level}: {len(paths)} times {message}: {shown_paths}"
 
 
 def _filled(text: str, detail: str) -> str:
-    # A caller's name may hold control characters, which a terminal would obey.
+    # A caller's name may contain control characters, which a terminal would interpret.
     shown = detail if detail.isprintable() else repr(detail)
     return text.replace("{detail}", shown).strip()
 

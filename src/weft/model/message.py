@@ -1,4 +1,4 @@
-"""A message: who speaks, and the blocks of what is said."""
+"""A message: a role, content blocks, and where it came from."""
 
 from collections.abc import Iterable, Iterator
 
@@ -22,7 +22,7 @@ SYSTEM_ROLES = frozenset({"system", "developer"})
 
 
 class Origin(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Who made a message. A signature goes back to the same origin only."""
+    """Who produced a message. A thinking signature is only sent back to the same origin."""
 
     protocol: str
     provider: str | None = None
@@ -32,8 +32,8 @@ class Origin(Struct, frozen=True, gc=False, omit_defaults=True):
 class Message(Struct, frozen=True, gc=False, omit_defaults=True):
     """One turn as its wire wrote it.
 
-    `role` is the wire's own word (`user assistant system developer tool`, or one nobody knows).
-    `form` says whether the content was a string or a list, because a round trip must restore it
+    `role` is the protocol's own value (`user assistant system developer tool`, or an unknown one).
+    `form` records whether the content was a string or a list, because a round trip must restore it
     and a cached prefix must not change.
     """
 
@@ -46,12 +46,12 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """All that a person would read in this message, results included."""
+        """The readable text of the message, tool results included."""
         return "\n".join(texts(self.blocks))
 
 
 def texts(blocks: Iterable[Block]) -> Iterator[str]:
-    """The readable text of each block that has some, in order; thinking is not read out."""
+    """The readable text of each block that has some, in order; thinking is left out."""
     for block in blocks:
         match block:
             case Text(text=text) | Refusal(text=text):
@@ -67,46 +67,46 @@ def texts(blocks: Iterable[Block]) -> Iterator[str]:
 
 
 def speaker(message: Message) -> str:
-    """Who a person sees speaking, with a name where there is one.
+    """The speaker to display, with the participant name if there is one.
 
-    What holds results and no words of its own is a tool's, whoever sends it: Anthropic's wire has
-    the user say what a tool answered.
+    A message that holds only tool results is shown as the tool's. Anthropic's protocol sends tool
+    results in a user message.
     """
-    role = "tool" if _answers(message) else message.role
+    role = "tool" if _is_tool_output(message) else message.role
     return f"{role} ({message.name})" if message.name else role
 
 
 def spoken(message: Message, text: str | None = None) -> str:
-    """What a person sees of a message: its text (or another for it), then what it calls."""
-    said = _words(message) if text is None else text
+    """The message for display: its text (or `text` instead), then its tool calls."""
+    shown = _display_text(message) if text is None else text
     calls = [f"[calls {b.name} {b.arguments}]" for b in message.blocks if isinstance(b, ToolCall)]
-    return "\n".join([said, *calls] if said else calls)
+    return "\n".join([shown, *calls] if shown else calls)
 
 
-def _words(message: Message) -> str:
-    """The text; a result between words of somebody else is marked as one."""
-    if message.role == "tool" or _answers(message):
+def _display_text(message: Message) -> str:
+    """The text; a tool result between other text is marked as such."""
+    if message.role == "tool" or _is_tool_output(message):
         return message.text
-    found = [
-        f"[result {told}]" if isinstance(block, ToolResult) else told
+    lines = [
+        f"[result {block_text}]" if isinstance(block, ToolResult) else block_text
         for block in message.blocks
-        for told in ["\n".join(texts([block]))]
-        if told
+        for block_text in ["\n".join(texts([block]))]
+        if block_text
     ]
-    return "\n".join(found)
+    return "\n".join(lines)
 
 
-def _answers(message: Message) -> bool:
-    """Whether a tool alone speaks here; reminders and marks are nobody's words."""
+def _is_tool_output(message: Message) -> bool:
+    """Whether the message holds only tool results, apart from reminders and checkpoints."""
     kinds = [type(block) for block in message.blocks]
     return ToolResult in kinds and not {*kinds} - {ToolResult, Reminder, Checkpoint}
 
 
 def is_system(message: Message) -> bool:
-    """`developer` is the same layer of intent as `system`, in newer words."""
+    """Whether it is a system message; `developer` is the newer name of that role."""
     return message.role in SYSTEM_ROLES
 
 
 def side(role: str) -> str:
-    """Which side of the conversation a role speaks for: tool results are the user's side."""
+    """The side of the conversation that a role belongs to; tool results are on the user's side."""
     return "user" if role == "tool" else "system" if role in SYSTEM_ROLES else role

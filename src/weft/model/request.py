@@ -1,9 +1,9 @@
-"""A request: the conversation, the tools, and how the answer is wanted.
+"""A request: the conversation, the tools and the parameters.
 
-The setup (tools and parameters) is kept twice on purpose. `raw` is the source's own members, so
-that the same protocol gets back exactly what it wrote; `params` and the fields of `Tool` are the
-shared meaning, from which every other protocol is written. `rest` names, by the caller's path,
-what the shared meaning could not take up: each is a loss as soon as the protocol changes.
+Tools and parameters are kept twice on purpose. `raw` has the source's own members, so that the same
+protocol gets exactly what it wrote. `params` and the fields of `Tool` are the shared meaning, from
+which requests for every other protocol are written. `rest` lists, by the caller's path, the members
+without a shared meaning: each is a loss if the target has another protocol.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,16 +19,16 @@ from .blocks import Block, Ext, JsonObject
 from .message import Message
 
 Place = tuple[int | str, ...]
-"""Where in a request: `(message, block)`, `(message, block, inner)`, `("tools", n)`,
-`("params", name)`, or `()`. In an answer, `("stop",)` and `("member", name)` too; a third step
-`"arguments"` is those of a call."""
+"""A position in a request: `(message, block)`, `(message, block, inner)`, `("tools", n)`,
+`("params", name)`, or `()`. In an answer also `("stop",)` and `("member", name)`. The third element
+`"arguments"` means the arguments of a call."""
 
 
 class Tool(Struct, frozen=True, gc=False, omit_defaults=True):
     """A tool the model may call. `kind` is `function`, `custom`, or the vendor's own type name.
 
-    `parameters` is the JSON schema of a function; `raw` the definition as its wire wrote it;
-    `namespace` the group of tools that the name is looked up in.
+    `parameters` is the JSON schema of a function, `raw` the definition as the source wrote it, and
+    `namespace` the group of tools that the name belongs to.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Tool(Struct, frozen=True, gc=False, omit_defaults=True):
 class ToolChoice(Struct, frozen=True, gc=False, omit_defaults=True):
     """`auto`, `any` (some tool), `none`, or `tool` with its name.
 
-    `names` are those of the tools that may be called, where the caller allows some of them only.
+    `names` lists the tools that may be called, if the caller allows only some of them.
     """
 
     kind: Literal["auto", "any", "none", "tool"]
@@ -77,7 +77,7 @@ class Reasoning(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Params(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What two or more protocols can say about an answer; `None` is "the caller did not say"."""
+    """Parameters that two or more protocols have; `None` means that the caller did not set it."""
 
     max_tokens: int | None = None
     temperature: float | None = None
@@ -103,10 +103,10 @@ class Params(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Wire(Struct, frozen=True):
-    """The wire a request was read from, so that a loss or a refusal speaks the caller's language.
+    """The protocol that a request came in, so that losses and errors use the caller's terms.
 
-    `locate` turns a place into the caller's own path, `part_name` a block into the caller's word
-    for it (`image_url`, `input_image`).
+    `locate` turns a place into the caller's path. `part_name` returns the caller's name for a block
+    (`image_url`, `input_image`).
     """
 
     protocol: str
@@ -115,10 +115,10 @@ class Wire(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True, gc=False):
-    """What a model is asked. The leading system run is the first messages of the list.
+    """A request to a model. Leading system messages are the first messages of the list.
 
-    `marks` are cache breakpoints by place, as the wire wrote them: hints for one request, never
-    content, so they are no part of any hash.
+    `marks` are cache breakpoints by place, as the source wrote them. They are hints for one request
+    and not content, so no hash covers them.
     """
 
     model: str

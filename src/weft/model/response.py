@@ -9,20 +9,20 @@ from .loss import Loss
 from .message import Message
 
 StopKind = Literal[
-    "end",  # the model was done
+    "end",  # the model finished
     "length",  # the output limit was reached
-    "tool",  # it waits for tool results
+    "tool",  # the model waits for tool results
     "sequence",  # a stop sequence was written
     "refusal",  # the model declined
     "filter",  # a filter cut it off
-    "pause",  # a server-side turn wants to be continued
+    "pause",  # a server-side turn must be continued
     "context",  # the window was full
-    "other",  # a word nobody here knows; `raw` has it
+    "other",  # unknown; see `raw`
 ]
 
 
 class Stop(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Why the answer ended: our word, and the vendor's own beside it."""
+    """Why the answer ended: our value in `kind`, the vendor's in `raw`."""
 
     kind: StopKind
     raw: str | None = None
@@ -43,8 +43,8 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Response(Struct, frozen=True, gc=False, omit_defaults=True):
-    """One answer. `ext` keeps the envelope's members that have no field here; `repairs` are the
-    values that the upstream left out and the decoder filled in."""
+    """One answer. `ext` keeps body members without a field here; `repairs` are values that the
+    upstream left out and the decoder added."""
 
     message: Message
     id: str | None = None
@@ -71,7 +71,7 @@ ErrorKind = Literal[
 
 
 class ApiError(Struct, frozen=True, gc=False, omit_defaults=True):
-    """An error as a vendor says it: our word for it, and the vendor's own beside."""
+    """An error from a vendor: our value in `kind`, the vendor's in `type` and `code`."""
 
     kind: ErrorKind
     message: str

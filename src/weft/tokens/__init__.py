@@ -1,4 +1,4 @@
-"""Counting tokens, offline: exact where the vocabulary is at hand, an honest estimate elsewhere."""
+"""Offline token counting: exact if the vocabulary is available, estimated otherwise."""
 
 from .counter import Counter, Tokenizer, counter_for
 from .estimate import estimate_text

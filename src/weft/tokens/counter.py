@@ -1,12 +1,10 @@
-"""What a message costs in a window.
+"""Counts the tokens of messages.
 
-A counter is a way to count text and, from it, messages. OpenAI's vocabularies come inside a wheel
-(`bpe_openai`), so their counts are exact and need no network. It is loaded when the first text is
-counted. The tokens of other vendors are estimated.
+OpenAI's vocabularies come inside a wheel (`bpe_openai`), so their counts are exact and need no
+network. It is loaded when the first text is counted. The tokens of other vendors are estimated.
 
-Around the text a vendor adds its own marks: per message, per call, per result. They are flat
-prices here, as are images; media are never run through a vocabulary, because base64 is not what
-a model reads.
+Vendors add tokens of their own around messages, calls and results. These are constants here, and so
+are images. Media are never tokenised as text, because a model does not read base64.
 """
 
 import json
@@ -58,15 +56,15 @@ AUDIO_BYTES_PER_TOKEN = 1600  # 16 kHz, 16 bit, 20 tokens a second
 
 
 class Counter(Struct, frozen=True):
-    """Counts by one tokenizer; a message is its blocks and the marks around them."""
+    """Counts tokens with one tokenizer, with the vendor's tokens around messages and blocks."""
 
     tokenizer: Tokenizer
     text: Callable[[str], int]
 
     def message(self, message: Message) -> int:
         """The tokens of a whole message, its name, calls, results and media included."""
-        named = self.text(message.name) + 1 if message.name else 0
-        return PER_MESSAGE + named + sum(self.block(block) for block in message.blocks)
+        name_tokens = self.text(message.name) + 1 if message.name else 0
+        return PER_MESSAGE + name_tokens + sum(self.block(block) for block in message.blocks)
 
     def block(self, block: Block) -> int:
         """The tokens of one block."""
@@ -88,13 +86,13 @@ class Counter(Struct, frozen=True):
             case Audio():
                 return max(1, _size(block.source) // AUDIO_BYTES_PER_TOKEN)
             case Redacted():
-                return len(block.data) // 4  # sealed: what is inside cannot be counted
+                return len(block.data) // 4  # encrypted: the content cannot be counted
             case Opaque():
                 return self.text(json.dumps(block.raw, ensure_ascii=False, default=str))
 
 
 def counter_for(tokenizer: Tokenizer) -> Counter:
-    """The counter of a catalogue row; raises `ConfigError` for a name that is not one."""
+    """The counter for a tokenizer name; raises `ConfigError` if it is unknown."""
     try:
         return Counter(tokenizer, _COUNTS[tokenizer])
     except KeyError:
@@ -125,7 +123,7 @@ def _count(count: Callable[[str], int], text: str) -> int:
 
 @cache
 def _vocabulary(name: str) -> Callable[[str], int]:
-    """The engine of the wheel. Its Python API has no count, and refuses long texts."""
+    """The compiled count function. The Python API has none, and rejects long texts."""
     return _load_engine().tokenizer_for_encoding(name).count
 
 
