@@ -23,7 +23,16 @@ from weft.store import Store
 from .archive import is_archive, read_archive, restore_archive, write_archive
 from .exporting import EXPORTS, write_export
 from .handle import Handle
-from .importing import IMPORTS, Folded, Progress, Remark, Said, Script, land_script, read_script
+from .importing import (
+    IMPORTS,
+    CompactionStep,
+    ImportPlan,
+    MessageStep,
+    Progress,
+    Remark,
+    commit_plan,
+    read_plan,
+)
 from .source_lines import read_source_lines
 
 GZIP = b"\x1f\x8b"
@@ -47,12 +56,12 @@ class Imported(Struct, frozen=True, kw_only=True):
     remarks: tuple[Remark, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        found = {name: getattr(self, name) for name in self.__struct_fields__}
-        found["remarks"] = [
+        members = {name: getattr(self, name) for name in self.__struct_fields__}
+        members["remarks"] = [
             {"what": remark.what, "line": remark.line + 1, "why": remark.why}
             for remark in self.remarks
         ]
-        return found
+        return members
 
 
 def import_file(
@@ -62,30 +71,30 @@ def import_file(
     data = decompress(data)
     if is_archive(data):
         raise ThreadError("an archive contains whole threads; import it into a store")
-    return import_script(handle, read_script(data, format, progress), progress)
+    return import_plan(handle, read_plan(data, format, progress), progress)
 
 
-def import_script(handle: Handle, script: Script, progress: Progress | None = None) -> Imported:
+def import_plan(handle: Handle, plan: ImportPlan, progress: Progress | None = None) -> Imported:
     """Import a parsed file; raises `ThreadError` if it has no messages."""
-    messages = count_messages(script)
-    landed = land_script(handle, script, progress)
+    messages = count_messages(plan)
+    written = commit_plan(handle, plan, progress)
     return Imported(
         thread=handle.name,
-        format=script.format,
+        format=plan.format,
         messages=messages,
-        new=landed.new,
-        lines=script.lines,
-        branches=dict(landed.branches),
-        renamed=dict(landed.renamed),
-        kept=dict(script.kept),
-        remarks=script.remarks,
+        new=written.new,
+        lines=plan.lines,
+        branches=dict(written.branches),
+        renamed=dict(written.renamed),
+        kept=dict(plan.kept),
+        remarks=plan.remarks,
     )
 
 
-def count_messages(script: Script) -> int:
+def count_messages(plan: ImportPlan) -> int:
     """The number of messages in a file; raises `ThreadError` if there is none."""
-    messages = sum(isinstance(step, Said) for step in script.steps)
-    if not messages and not any(isinstance(step, Folded) for step in script.steps):
+    messages = sum(isinstance(step, MessageStep) for step in plan.steps)
+    if not messages and not any(isinstance(step, CompactionStep) for step in plan.steps):
         raise ThreadError("there is no message in this file")
     return messages
 
@@ -128,12 +137,12 @@ def import_bytes(
         if thread is not None:
             raise ThreadError("an archive contains the names of its threads: leave out `thread`")
         return _import_archive(store, data, clock())
-    script = read_script(data, format, progress)
-    count_messages(script)
-    owner = thread or script.name or name or DEFAULT_THREAD
+    plan = read_plan(data, format, progress)
+    count_messages(plan)
+    owner = thread or plan.name or name or DEFAULT_THREAD
     with store.transaction():
         record = store.ensure_thread(owner, created=clock())
-        return [import_script(Handle(store, record, clock=clock), script, progress)]
+        return [import_plan(Handle(store, record, clock=clock), plan, progress)]
 
 
 def export_bytes(
@@ -161,9 +170,9 @@ def read_origin(store: Store, thread: str) -> str | None:
     record = store.read_thread(thread)
     head = None if record is None else store.read_ref(thread, record.head)
     for step in [] if head is None else store.walk(thread, head):
-        kept = read_source_lines(step)
-        if kept is not None and kept.format in EXPORTS:
-            return kept.format
+        attached = read_source_lines(step)
+        if attached is not None and attached.format in EXPORTS:
+            return attached.format
     return None
 
 

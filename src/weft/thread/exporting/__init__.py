@@ -1,4 +1,4 @@
-"""Threads written for others to read: session files and vendors' bodies."""
+"""Exports of a branch: session files of other programs, and vendors' request bodies."""
 
 from collections.abc import Callable
 
@@ -23,15 +23,15 @@ LINES: dict[str, Callable[[Handle], bytes]] = {
 BODIES = tuple(CODECS)
 DICTS = "dicts"
 EXPORTS = (*LINES, *BODIES, DICTS)
-"""The formats that a branch can be written in, by the names they are asked for."""
+"""The names of the formats that a branch can be exported to."""
 
 
 def write_export(
     handle: Handle, format: str, model: str | None = None
 ) -> tuple[bytes, tuple[Loss, ...]]:
-    """The handle's branch in one of `EXPORTS`, and what that format could not say.
+    """The handle's branch in one of `EXPORTS`, and what that format could not hold.
 
-    What was imported in that format, and not touched since, is the file that came in.
+    A branch that was imported in that format, and not changed since, gives the imported file.
     """
     if format in LINES:
         return LINES[format](handle), ()

@@ -1,11 +1,13 @@
 """A branch as a vendor's body or list of messages.
 
-What was read from such a file is that file as long as nothing was done since. Afterwards its own
-vendor gets it in the file's own shape: the members that a thread has no place for, the order they
-stood in, a list where it was a list, lines where it was lines, and every cache mark whose message
-still stands. All this holds for the model that the file was meant for, and as long as tools and
-parameters are the file's. For another model or vendor the request is written anew from what it
-means, and what that could not take along is reported.
+There are three cases:
+
+- An imported file with no later commits is returned unchanged.
+- An export for the same vendor and model, with the same tools and parameters, keeps the form of the
+  file: members that a thread does not store, their order, list or JSON lines, and the cache
+  breakpoints of all messages that are still there.
+- For another model or vendor the request is encoded from the thread. Members that the target cannot
+  hold are reported.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +23,7 @@ from weft.history import Setup, show_rows
 from weft.model import JsonObject, Loss, Message, Place, Request, make_loss
 from weft.thread.compiled import without_stale_thinking
 from weft.thread.handle import Handle
-from weft.thread.importing import LISTS, Listed, read_listed
+from weft.thread.importing import LISTS, RequestFile, read_request_file
 from weft.thread.importing.lines import join_lines
 from weft.thread.params import NO_MARKS, NO_REST, Recipe, write_params
 from weft.thread.source_lines import SourceLines, read_source_lines
@@ -29,55 +31,57 @@ from weft.thread.source_lines import SourceLines, read_source_lines
 Written = tuple[bytes, tuple[Loss, ...]]
 
 
-class _Said(Struct, frozen=True):
-    """What a branch says that a vendor may be sent; `unsaid` stays behind."""
+class _Content(Struct, frozen=True):
+    """What a branch sends to a vendor; `losses` are the blocks that are not sent."""
 
     head: str | None
     messages: tuple[Message, ...]
     setup: Setup
-    unsaid: tuple[Loss, ...]
+    losses: tuple[Loss, ...]
 
 
 def write_body(handle: Handle, format: str, model: str | None = None) -> Written:
-    """What the vendor's `create(**...)` takes, the model's name included if one is given."""
-    said = _read_said(handle)
-    recipe = Recipe(head=said.head, protocol=format, model=model)
-    attached, is_untouched = _find(handle)
-    listed = None if attached is None else _read(attached)
-    if attached is None or listed is None:
-        return _anew(said, recipe)
-    is_own = attached.format == format and model in (None, listed.model)
+    """The arguments of the vendor's `create(**...)`, with `model` if one is given."""
+    content = _read_content(handle)
+    recipe = Recipe(head=content.head, protocol=format, model=model)
+    attached, is_untouched = _find_source(handle)
+    file = None if attached is None else _parse_source(attached)
+    if attached is None or file is None:
+        return _encode_new(content, recipe)
+    is_own = attached.format == format and model in (None, file.model)
     if is_own and is_untouched:
-        return _data(attached), ()
-    marks, lost = _marks(listed.request, said.messages)
-    same = said.setup == Setup(listed.request.tools, listed.request.params)
+        return _source_bytes(attached), ()
+    marks, lost = _move_marks(file.request, content.messages)
+    same = content.setup == Setup(file.request.tools, file.request.params)
     if is_own and same:
-        data, losses = _as_listed(said, listed, marks)
+        data, losses = _encode_as_file(content, file, marks)
     else:
-        data, losses = _anew(said, recipe, marks, listed.request.rest if same else NO_REST)
+        data, losses = _encode_new(content, recipe, marks, file.request.rest if same else NO_REST)
     return data, (*lost, *losses)
 
 
-def _read_said(handle: Handle) -> _Said:
+def _read_content(handle: Handle) -> _Content:
     view = handle.view(handle.head())
-    rows, unsaid = without_stale_thinking(show_rows(view.rows), view.stale_signatures())
+    rows, losses = without_stale_thinking(show_rows(view.rows), view.stale_signatures())
     head = None if view.head is None else view.head.hex()
-    return _Said(head, tuple(row.message for row in rows), view.setup or Setup(), unsaid)
+    return _Content(head, tuple(row.message for row in rows), view.setup or Setup(), losses)
 
 
 def write_untouched(handle: Handle, format: str) -> bytes | None:
-    """The file that the branch was read from, if it is still all that the branch says."""
-    attached, is_untouched = _find(handle)
-    return _data(attached) if attached and is_untouched and attached.format == format else None
+    """The file that the branch was imported from, if no commit came after it."""
+    attached, is_untouched = _find_source(handle)
+    return (
+        _source_bytes(attached) if attached and is_untouched and attached.format == format else None
+    )
 
 
 def dump(value: object) -> bytes:
-    """A value as a file that a person can read."""
+    """A value as indented JSON."""
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
-def _find(handle: Handle) -> tuple[SourceLines | None, bool]:
-    """The newest list or body that the branch was read from, and whether nothing came since."""
+def _find_source(handle: Handle) -> tuple[SourceLines | None, bool]:
+    """The newest list or body imported into the branch, and whether no commit came after it."""
     head = handle.head()
     chain = [] if head is None else handle.store.walk(handle.name, head)
     for step in reversed(chain):
@@ -87,58 +91,58 @@ def _find(handle: Handle) -> tuple[SourceLines | None, bool]:
     return None, False
 
 
-def _read(attached: SourceLines) -> Listed | None:
-    """What the file asks; nothing where `forget` left no whole JSON of it."""
+def _parse_source(attached: SourceLines) -> RequestFile | None:
+    """The request in the file; `None` if `forget` removed parts of it."""
     try:
-        return read_listed(_data(attached), attached.format)
+        return read_request_file(_source_bytes(attached), attached.format)
     except WeftError:
         return None
 
 
-def _data(attached: SourceLines) -> bytes:
+def _source_bytes(attached: SourceLines) -> bytes:
     return join_lines(line.text for line in attached.lines)
 
 
-def _anew(
-    said: _Said,
+def _encode_new(
+    content: _Content,
     recipe: Recipe,
     marks: Mapping[Place, Any] = NO_MARKS,
     rest: Mapping[str, Any] = NO_REST,
 ) -> Written:
-    body = write_params(recipe, said.messages, said.setup, said.unsaid, marks, rest)
+    body = write_params(recipe, content.messages, content.setup, content.losses, marks, rest)
     return dump(body), body.losses
 
 
-def _as_listed(said: _Said, listed: Listed, marks: Mapping[Place, Any]) -> Written:
-    """The request as its file had it, with the messages that stand now."""
-    was = listed.request
+def _encode_as_file(content: _Content, file: RequestFile, marks: Mapping[Place, Any]) -> Written:
+    """The request of the file, with the current messages."""
+    was = file.request
     wire = was.wire
     request = structs.replace(
         was,
-        messages=said.messages,
+        messages=content.messages,
         marks=marks,
         wire=None if wire is None else structs.replace(wire, locate=thread_path),
     )
-    found = load_catalog().find(listed.model or "")
-    written = write_request(request, CODECS[listed.protocol], Target(found))
-    losses = (*said.unsaid, *written.losses)
-    body = {name: written.body[name] for name in listed.body if name in written.body}
+    model = load_catalog().find(file.model or "")
+    written = write_request(request, CODECS[file.protocol], Target(model))
+    losses = (*content.losses, *written.losses)
+    body = {name: written.body[name] for name in file.body if name in written.body}
     body |= {name: value for name, value in written.body.items() if name not in ("model", *body)}
-    return _shaped(body, listed), losses
+    return _dump_as_file(body, file), losses
 
 
-def _shaped(body: JsonObject, listed: Listed) -> bytes:
-    """A list where the file was one and a list can say it all."""
-    if listed.shape == "body" or list(body) != list(listed.body):
+def _dump_as_file(body: JsonObject, file: RequestFile) -> bytes:
+    """The body in the shape of the file: a list if the file was one and the body has no more."""
+    if file.shape == "body" or list(body) != list(file.body):
         return dump(body)
     (items,) = body.values()
-    if listed.shape == "lines":
+    if file.shape == "lines":
         return b"".join(orjson.dumps(item) + b"\n" for item in items)
     return dump(items)
 
 
-def _marks(was: Request, messages: Sequence[Message]) -> tuple[dict[Place, Any], list[Loss]]:
-    """The cache marks in their new places, and those whose message changed or is gone."""
+def _move_marks(was: Request, messages: Sequence[Message]) -> tuple[dict[Place, Any], list[Loss]]:
+    """The cache breakpoints at their new positions, and a loss for each whose message is gone."""
     places = dict(_moved(was.messages, messages))
     marks: dict[Place, Any] = {}
     lost: list[Loss] = []
@@ -155,13 +159,13 @@ def _marks(was: Request, messages: Sequence[Message]) -> tuple[dict[Place, Any],
 
 
 def _moved(was: Sequence[Message], now: Sequence[Message]) -> Iterator[tuple[int, int]]:
-    """Where messages stood that are still there, and where they stand now.
+    """The old and new index of each message that is still there.
 
-    Who made them is not in the file.
+    Messages are compared without their origin, which the file does not have.
     """
     at = 0
-    said = [structs.replace(message, origin=None) for message in now]
+    candidates = [structs.replace(message, origin=None) for message in now]
     for number, message in enumerate(was):
-        if message in said[at:]:
-            at = said.index(message, at) + 1
+        if message in candidates[at:]:
+            at = candidates.index(message, at) + 1
             yield number, at - 1

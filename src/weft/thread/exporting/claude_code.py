@@ -1,10 +1,12 @@
 """A branch as a session file that Claude Code can resume.
 
-Lines that came in go out as the same bytes. Only a line that follows one which is gone is given
-another parent: the nearest line above it that is still there. New messages get lines of their
-own, with ids made from the thread's, in the words of the line before them (session, folder,
-version), so that `claude --resume` goes on from the last one. A summary that the conversation now
-begins with is told as Claude Code tells its own: a boundary, and a line that says what it is.
+Imported lines are written with the same bytes. The only exception: if the parent of a line was
+removed, the line gets the nearest remaining line above as its parent.
+
+New messages become new lines. Their uuids are derived from the thread's ids, and they copy session,
+folder and version from the line before them, so `claude --resume` continues from the last one. A
+summary at the start of the conversation is written the way Claude Code writes its own: a
+`compact_boundary` line and a line with `isCompactSummary`.
 """
 
 from collections.abc import Mapping
@@ -30,7 +32,7 @@ LEAF = "leafUuid"
 
 
 def write_claude_code(handle: Handle) -> bytes:
-    """The branch as Claude Code's own JSON lines."""
+    """The branch as JSON lines of Claude Code."""
     journal = read_journal(handle, FORMAT)
     if journal.is_untouched:
         return join_lines(piece.line.text for piece in journal.pieces if isinstance(piece, Old))
@@ -38,7 +40,15 @@ def write_claude_code(handle: Handle) -> bytes:
 
 
 class _Writer(Struct):
-    """The one pass over a journal; `instead` says whom to follow in place of a line."""
+    """Writes the lines of a journal.
+
+    - `instead`: for a removed line, the uuid of the line that takes its place as a parent.
+    - `written`: the uuids that are valid parents.
+    - `envelope`: the line whose session members new lines copy.
+    - `tip`: the last turn of the main conversation that was written.
+    - `early`: the lines before the first turn.
+    - `slot`: the message of the last written turn.
+    """
 
     thread: str
     journal: Journal
@@ -52,7 +62,7 @@ class _Writer(Struct):
 
     def lines(self) -> list[str]:
         for piece in reversed(self.journal.pieces):
-            self._foresee(piece)
+            self._prepare(piece)
         texts: list[str] = []
         for piece in self.journal.pieces:
             match piece:
@@ -61,11 +71,11 @@ class _Writer(Struct):
                 case New():
                     texts.append(self._new(piece))
                 case Gone():
-                    texts.append(self._beside(piece.line.text))
+                    texts.append(self._gone(piece.line.text))
         return texts
 
-    def _foresee(self, piece: Piece) -> None:
-        """Know what is gone before anything follows it, and how the session's lines begin."""
+    def _prepare(self, piece: Piece) -> None:
+        """Collect the parents of removed lines, and the session members of the first turn."""
         if isinstance(piece, New):
             return
         value = _read(piece.line.text)
@@ -76,10 +86,10 @@ class _Writer(Struct):
         if piece.line.is_turn:
             self.envelope = value
 
-    def _beside(self, text: str) -> str:
-        """Of what is gone, lines outside the chain stay: they say nothing to a model."""
+    def _gone(self, text: str) -> str:
+        """A removed line stays only if it is outside the chain: no model sees it."""
         value = _read(text)
-        return "" if value is None or "uuid" in value else self._pointing(text, value)
+        return "" if value is None or "uuid" in value else self._with_valid_leaf(text, value)
 
     def _old(self, piece: Old) -> str:
         text = piece.line.text
@@ -88,16 +98,18 @@ class _Writer(Struct):
             return text
         uuid = value.get("uuid")
         if not isinstance(uuid, str):
-            return self._pointing(text, value)
-        if piece.edited is not None and piece.slot == self.slot:  # said whole by its first line
+            return self._with_valid_leaf(text, value)
+        if (
+            piece.edited is not None and piece.slot == self.slot
+        ):  # the first line has the whole message
             self.instead[uuid] = self.tip
             return ""
-        wanted = self._parent(value, piece)
+        parent = self._parent(value, piece)
         changes: JsonObject = {}
-        if wanted != value.get("parentUuid"):
-            changes["parentUuid"] = wanted
+        if parent != value.get("parentUuid"):
+            changes["parentUuid"] = parent
         if piece.edited is not None:
-            changes["message"] = {**value["message"], **_said(piece.edited)}
+            changes["message"] = {**value["message"], **_encode_message(piece.edited)}
         self.written.add(uuid)
         if piece.line.is_turn and not value.get("isSidechain"):
             self.envelope, self.tip, self.begun = value, uuid, True
@@ -108,39 +120,39 @@ class _Writer(Struct):
         return _changed(text, value, changes)
 
     def _parent(self, value: JsonObject, piece: Old) -> str | None:
-        """Whom a line follows now."""
+        """The new parent of a line."""
         if self.journal.moved and piece.line.is_turn:
             return self.tip
         parent = value.get("parentUuid")
         if isinstance(parent, str):
-            return self._standing(parent)
-        # something new may stand before the first turn; a sidechain begins by itself
+            return self._existing_parent(parent)
+        # A new line may come before the first turn. A sidechain has its own root.
         return parent if self.begun or value.get("isSidechain") else self.tip
 
-    def _standing(self, uuid: str | None) -> str | None:
-        """The line itself, or what stands in its place; the last turn where nothing does."""
-        seen: set[str] = set()
-        while uuid is not None and uuid in self.instead and uuid not in seen:
-            seen.add(uuid)
+    def _existing_parent(self, uuid: str | None) -> str | None:
+        """This uuid if its line was written, else its replacement, else the last turn."""
+        visited: set[str] = set()
+        while uuid is not None and uuid in self.instead and uuid not in visited:
+            visited.add(uuid)
             uuid = self.instead[uuid]
         return uuid if uuid in self.written else self.tip
 
-    def _pointing(self, text: str, value: JsonObject) -> str:
-        """A line that names the conversation's end names one that is there."""
+    def _with_valid_leaf(self, text: str, value: JsonObject) -> str:
+        """The line with `leafUuid` pointing to a line that exists."""
         leaf = value.get(LEAF)
         if not isinstance(leaf, str) or leaf not in self.instead:
             return text
-        return _changed(text, value, {LEAF: self._standing(leaf)})
+        return _changed(text, value, {LEAF: self._existing_parent(leaf)})
 
     def _new(self, piece: New) -> str:
-        """A message in a line of its own, between its neighbours."""
+        """The line of a new message; a summary that opens the file also gets a boundary line."""
         uuid = str(UUID(bytes=piece.slot[:16], version=4))
-        said = _said(piece.message)
-        if said["role"] == "assistant":
-            said = _answer(piece, said)
+        message = _encode_message(piece.message)
+        if message["role"] == "assistant":
+            message = _answer(piece, message)
         boundary = self._boundary(piece) if piece.opens else {}
-        value = self._line(boundary.get("uuid", self.tip), said["role"])
-        value["message"] = said
+        value = self._line(boundary.get("uuid", self.tip), message["role"])
+        value["message"] = message
         if piece.opens:
             value |= {"isVisibleInTranscriptOnly": True, "isCompactSummary": True}
         if is_system(piece.message):
@@ -154,12 +166,12 @@ class _Writer(Struct):
         return "".join(orjson.dumps(line).decode() + "\n" for line in (boundary, value) if line)
 
     def _line(self, parent: str | None, kind: str) -> JsonObject:
-        """How a line begins."""
-        begun: JsonObject = {"parentUuid": parent, "isSidechain": False}
-        return begun | _envelope(self.envelope, self.thread) | {"type": kind}
+        """The members that all lines have."""
+        start: JsonObject = {"parentUuid": parent, "isSidechain": False}
+        return start | _envelope(self.envelope, self.thread) | {"type": kind}
 
     def _boundary(self, piece: New) -> JsonObject:
-        """The line that a compaction begins with; nothing of what it folded is in the file."""
+        """The `compact_boundary` line; the messages before the compaction are not in the file."""
         return self._line(None, "system") | {
             "subtype": "compact_boundary",
             "content": "Conversation compacted",
@@ -171,20 +183,20 @@ class _Writer(Struct):
         }
 
 
-def _said(message: Message) -> JsonObject:
-    """The message in Anthropic's words; a file has no place for system text but a reminder."""
+def _encode_message(message: Message) -> JsonObject:
+    """The message in Anthropic's format; system text becomes a `<system-reminder>`."""
     if is_system(message):
         return {"role": "user", "content": f"<system-reminder>\n{message.text}\n</system-reminder>"}
-    said = formats.anthropic_message(Row(None, message))
-    role = "user" if said["role"] == "tool" else said["role"]
-    # the API takes no empty turn of a user
-    silence = formats.EMPTY if role == "user" else list[JsonObject]()
-    return {"role": role, "content": said["content"] or silence}
+    encoded = formats.anthropic_message(Row(None, message))
+    role = "user" if encoded["role"] == "tool" else encoded["role"]
+    # The API rejects a user message without content.
+    empty = formats.EMPTY if role == "user" else list[JsonObject]()
+    return {"role": role, "content": encoded["content"] or empty}
 
 
-def _answer(piece: New, said: JsonObject) -> JsonObject:
-    """An answer has the members of a response, and its content is always a list."""
-    content = said["content"]
+def _answer(piece: New, message: JsonObject) -> JsonObject:
+    """An answer with the members of a response; its content is always a list."""
+    content = message["content"]
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
     origin = piece.message.origin
@@ -200,16 +212,16 @@ def _answer(piece: New, said: JsonObject) -> JsonObject:
     }
 
 
-def _envelope(known: Mapping[str, Any], thread: str) -> JsonObject:
-    """What every line repeats about its session."""
-    if known:
-        return {name: known[name] for name in ENVELOPE if name in known}
+def _envelope(line: Mapping[str, Any], thread: str) -> JsonObject:
+    """The session members that every line repeats, from another line if there is one."""
+    if line:
+        return {name: line[name] for name in ENVELOPE if name in line}
     session = UUID(bytes=object_id("session", thread.encode())[:16], version=4)
     return {"userType": "external", "cwd": "/", "sessionId": str(session), "version": "2.1.0"}
 
 
 def _changed(text: str, value: JsonObject, changes: JsonObject) -> str:
-    """The line with other members; untouched bytes where nothing changes."""
+    """The line with changed members; the same bytes if nothing changes."""
     if not changes:
         return text
     return orjson.dumps({**value, **changes}).decode() + "\n"

@@ -1,9 +1,9 @@
 """A branch as a rollout file of Codex.
 
-Lines that came in go out as the same bytes; a compaction that was taken back leaves its line out,
-so that the turns before it are in force again. New messages are items of the Responses API; a
-summary is a `compacted` line, whose history is what stands before it and the summary itself. A file
-that came from elsewhere gets the line that `codex resume` looks for, which names the session.
+Imported lines are written with the same bytes. If a compaction was reverted, its line is left out,
+so the turns before it are in effect again. New messages become items of the Responses API. A new
+summary becomes a `compacted` line, with the items before it and the summary as its history. A
+thread that was not imported from Codex gets a `session_meta` line, which `codex resume` needs.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ FORMAT = "codex"
 
 
 def write_codex(handle: Handle) -> bytes:
-    """The branch as Codex' own JSON lines."""
+    """The branch as JSON lines of Codex."""
     journal = read_journal(handle, FORMAT, repeats=True)
     texts: list[str] = []
     edited: set[bytes] = set()
@@ -50,20 +50,20 @@ def write_codex(handle: Handle) -> bytes:
 
 
 def _begin(thread: str, pieces: Sequence[Piece]) -> list[str]:
-    """The first line of a session that Codex has not begun itself; none where nothing was said."""
-    begun = next((_stamp(piece.created) for piece in pieces if isinstance(piece, New)), None)
-    if begun is None:
+    """The `session_meta` line for a thread that was not imported; none if there are no messages."""
+    started = next((_stamp(piece.created) for piece in pieces if isinstance(piece, New)), None)
+    if started is None:
         return []
     session = UUID(bytes=object_id("session", thread.encode())[:16], version=4)
     payload = {
         "id": str(session),
-        "timestamp": begun,
+        "timestamp": started,
         "cwd": "/",
         "originator": "weft",
         "cli_version": "0.0.0",
         "source": "exec",
     }
-    return [_line(begun, "session_meta", payload)]
+    return [_line(started, "session_meta", payload)]
 
 
 def _stamp(created: float) -> str:
@@ -76,14 +76,14 @@ def _line(stamp: str, kind: str, payload: JsonObject) -> str:
 
 
 def _compacted(piece: New, before: Sequence[JsonObject]) -> str:
-    """The line from which on Codex goes by another history."""
+    """The line after which Codex uses another history."""
     history = [*before, *_payloads(piece.message)]
     payload = {"message": piece.message.text, "replacement_history": history}
     return _line(_stamp(piece.created), "compacted", payload)
 
 
 def _history(texts: Sequence[str]) -> list[JsonObject]:
-    """The items that Codex has in mind behind these lines."""
+    """The items in Codex's context after these lines."""
     items: list[JsonObject] = []
     for value in filter(None, (read_object(text.encode(errors="replace")) for text in texts)):
         match value:
@@ -91,8 +91,8 @@ def _history(texts: Sequence[str]) -> list[JsonObject]:
                 items.append(item)
             case {"type": "compacted", "payload": {"replacement_history": [*history]}}:
                 items = history
-            case {"type": "compacted", "payload": {"message": str(said)}}:
-                items = _payloads(Message("user", (Text(said),)))
+            case {"type": "compacted", "payload": {"message": str(summary)}}:
+                items = _payloads(Message("user", (Text(summary),)))
             case _:
                 pass
     return items
@@ -107,7 +107,7 @@ def _payloads(message: Message) -> list[JsonObject]:
 
 
 def _typed(item: JsonObject) -> JsonObject:
-    """An item as Codex writes it: always typed, its content always a list of parts."""
+    """An item as Codex writes it: always with a type, and its content a list of parts."""
     if "type" in item:
         return item
     content = item["content"]

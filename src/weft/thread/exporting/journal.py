@@ -27,16 +27,16 @@ from weft.thread.handle import Handle
 from weft.thread.source_lines import SourceLine, SourceLines, read_source_lines
 
 
-def read_moments(handle: Handle, slots: Collection[Id]) -> dict[Id, float]:
-    """For each of these slots of the branch, when it was first added."""
+def read_times(handle: Handle, slots: Collection[Id]) -> dict[Id, float]:
+    """The time at which each of these slots was first added to the branch."""
     head = handle.head()
     if head is None or not slots:
         return {}
-    found: dict[Id, float] = {}
+    times: dict[Id, float] = {}
     for step in read_writers(handle.store, handle.name, head, slots):
         for slot in _added_slots(step):
-            found.setdefault(slot, step.commit.created)
-    return found
+            times.setdefault(slot, step.commit.created)
+    return times
 
 
 def _added_slots(step: Step) -> Iterator[Id]:
@@ -52,12 +52,12 @@ def _added_slots(step: Step) -> Iterator[Id]:
             pass
 
 
-HAIR, STEP = 1e-6, 1e-3
-"""How far apart lines are put that had no number of their own: single ones, and those of a turn."""
+LINE_GAP, TURN_GAP = 1e-6, 1e-3
+"""New lines get fractional line numbers: the distance of two lines, and of two moved turns."""
 
 
 class Old(Struct, frozen=True):
-    """A line of the source; `edited` is what its message says now, if it says something else."""
+    """A line of the imported file; `edited` is its message now, if it was changed."""
 
     line: SourceLine
     slot: Id | None = None
@@ -65,7 +65,7 @@ class Old(Struct, frozen=True):
 
 
 class New(Struct, frozen=True):
-    """A message that the source never had; `opens`: a summary that nothing stands before."""
+    """A message that the imported file does not have; `opens`: a summary with nothing before it."""
 
     slot: Id
     message: Message
@@ -75,7 +75,7 @@ class New(Struct, frozen=True):
 
 
 class Gone(Struct, frozen=True):
-    """A line of the source that is not in force any more."""
+    """A line of the imported file whose message was removed."""
 
     line: SourceLine
 
@@ -84,7 +84,7 @@ Piece = Old | New | Gone
 
 
 class Journal(Struct, frozen=True):
-    """The pieces of a file in order. `moved`: messages stand in another order than their lines."""
+    """The pieces of a file in order. `moved`: the messages are in another order than the lines."""
 
     source: str
     pieces: tuple[Piece, ...]
@@ -93,57 +93,59 @@ class Journal(Struct, frozen=True):
 
 
 def read_journal(handle: Handle, format: str, *, repeats: bool = False) -> Journal:
-    """The lines of the handle's branch in a format; all are new where none came in that way.
+    """The lines of the handle's branch; all are new if it was not imported in this format.
 
-    `repeats`: in this format the line of a compaction says again what it keeps.
+    `repeats`: in this format the line of a compaction contains the messages that it keeps.
     """
     head = handle.head()
     chain = [] if head is None else handle.store.walk(handle.name, head)
-    carried = _carried(chain, format)
-    source = next(iter(carried.values())).source if carried else ""
-    others = _other_branches(handle, format, source) if carried else []
-    if chain and chain[-1].commit.id in carried and _is_end(chain, carried, others):
-        kept = {line.number: line for branch in others for line in branch.lines}
-        kept.update((line.number, line) for item in carried.values() for line in item.lines)
-        pieces = tuple(Old(kept[number]) for number in sorted(kept))
+    attached = _source_lines(chain, format)
+    source = next(iter(attached.values())).source if attached else ""
+    others = _other_branches(handle, format, source) if attached else []
+    if chain and chain[-1].commit.id in attached and _is_end(chain, attached, others):
+        lines = {line.number: line for branch in others for line in branch.lines}
+        lines.update((line.number, line) for item in attached.values() for line in item.lines)
+        pieces = tuple(Old(lines[number]) for number in sorted(lines))
         return Journal(source, pieces, is_untouched=True)
     rows = handle.view(head).rows
     steps = {step.commit.id: step for step in _steps_of(handle, chain, rows)}
-    carried = {
-        id: attached
-        for id, attached in _carried(steps.values(), format).items()
-        if attached.source == source
+    attached = {
+        id: item
+        for id, item in _source_lines(steps.values(), format).items()
+        if item.source == source
     }
     aside = [line for branch in others if branch.root != _root(chain) for line in branch.lines]
-    folds = [step for step in chain if step.commit.id in carried and step.commit.kind == "compact"]
-    in_force = _in_force(handle, folds, rows, repeats)
-    return _current(handle, rows, steps, carried, in_force, source, aside)
+    compactions = [
+        step for step in chain if step.commit.id in attached and step.commit.kind == "compact"
+    ]
+    in_effect = _read_in_effect(handle, compactions, rows, repeats)
+    return _current(handle, rows, steps, attached, in_effect, source, aside)
 
 
 class _Branch(Struct, frozen=True):
-    """What a branch has of a source: where it began, and its lines."""
+    """The lines of a source in one branch, and the branch's first commit."""
 
     root: Id
     lines: tuple[SourceLine, ...]
 
 
 def _other_branches(handle: Handle, format: str, source: str) -> list[_Branch]:
-    """Every branch that has lines of a source; a sidechain has a beginning of its own."""
-    found: list[_Branch] = []
+    """Every branch that has lines of a source; a sidechain has its own root."""
+    branches: list[_Branch] = []
     for head in set(handle.store.refs(handle.name).values()):
         steps = handle.store.walk(handle.name, head)
-        mine = [item for item in _carried(steps, format).values() if item.source == source]
+        mine = [item for item in _source_lines(steps, format).values() if item.source == source]
         if mine:
             lines = tuple(line for item in mine for line in item.lines)
-            found.append(_Branch(_root(steps), lines))
-    return found
+            branches.append(_Branch(_root(steps), lines))
+    return branches
 
 
 def _is_end(
-    chain: Sequence[Step], carried: Mapping[Id, SourceLines], others: Sequence[_Branch]
+    chain: Sequence[Step], attached: Mapping[Id, SourceLines], others: Sequence[_Branch]
 ) -> bool:
-    """Whether no other branch of the same conversation goes on behind this one's last turn."""
-    last = _last_turn(line for item in carried.values() for line in item.lines)
+    """Whether no other branch of the conversation has a turn after the last one of this branch."""
+    last = _last_turn(line for item in attached.values() for line in item.lines)
     siblings = [branch for branch in others if branch.root == _root(chain)]
     return all(_last_turn(branch.lines) <= last for branch in siblings)
 
@@ -160,97 +162,97 @@ def _current(
     handle: Handle,
     rows: Sequence[Row],
     steps: Mapping[Id, Step],
-    carried: Mapping[Id, SourceLines],
-    in_force: Mapping[Id, "_Force"],
+    attached: Mapping[Id, SourceLines],
+    in_effect: Mapping[Id, "_Compaction"],
     source: str,
     aside: Iterable[SourceLine],
 ) -> Journal:
-    """What a branch means now, in lines; `aside` are those of its sidechains."""
-    standing = {row.id: row for row in rows if row.id is not None}
-    places = _places(rows, carried)
+    """The lines of the branch as it is now; `aside` are the lines of its sidechains."""
+    current = {row.id: row for row in rows if row.id is not None}
+    places = _places(rows, attached)
     pieces: list[tuple[float, Piece]] = [(line.number, Old(line)) for line in aside]
     starts: dict[Id, float] = {}
     ends: dict[Id, float] = {}
-    for id, attached in carried.items():
+    for id, item in attached.items():
         step = steps[id]
-        is_kept = _keeps(step, standing, in_force)
-        said = standing.get(id)
-        edited = None if said is None or said.message == _first(step) else said.message
-        for order, line in enumerate(attached.lines):
+        is_kept = _keeps(step, current, in_effect)
+        row = current.get(id)
+        edited = None if row is None or row.message == _first(step) else row.message
+        for order, line in enumerate(item.lines):
             stays = is_kept or (step.commit.kind == "compact" and not line.is_turn)
             piece = Old(line, id, edited if line.is_turn else None) if stays else Gone(line)
-            place = places[id] + order * HAIR if id in places else line.number
+            place = places[id] + order * LINE_GAP if id in places else line.number
             pieces.append((place, piece))
             if line.is_turn:
                 starts.setdefault(id, place)
                 ends[id] = place
-        for slot in in_force.get(id, _Force()).summaries:
+        for slot in in_effect.get(id, _Compaction()).summaries:
             starts[slot] = starts[id]
-            ends[slot] = max(line.number for line in attached.lines)
+            ends[slot] = max(line.number for line in item.lines)
     pieces += _new_pieces(handle, rows, starts, ends)
     pieces.sort(key=lambda placed: placed[0])
     return Journal(source, tuple(piece for _, piece in pieces), moved=bool(places))
 
 
-def _places(rows: Sequence[Row], carried: Mapping[Id, SourceLines]) -> dict[Id, float]:
-    """Where the lines of messages go that stand behind others than in their file."""
+def _places(rows: Sequence[Row], attached: Mapping[Id, SourceLines]) -> dict[Id, float]:
+    """The new line numbers of messages that were moved relative to their file."""
     places: dict[Id, float] = {}
     last = -1.0
     for row in rows:
-        attached = None if row.id is None else carried.get(row.id)
-        if row.id is None or attached is None:
+        source_lines = None if row.id is None else attached.get(row.id)
+        if row.id is None or source_lines is None:
             continue
-        start = next(line.number for line in attached.lines if line.is_turn)
+        start = next(line.number for line in source_lines.lines if line.is_turn)
         if start < last:
-            places[row.id] = last = last + STEP
+            places[row.id] = last = last + TURN_GAP
         else:
             last = float(start)
     return places
 
 
-class _Force(Struct, frozen=True):
-    """A compaction of the file's own that stands: what it folded, and what stands for it."""
+class _Compaction(Struct, frozen=True):
+    """A compaction from the file that is in effect: the slots it replaced, and its summaries."""
 
     folded: frozenset[Id] = frozenset()
     summaries: tuple[Id, ...] = ()
 
 
-def _in_force(
-    handle: Handle, folds: Sequence[Step], rows: Sequence[Row], repeats: bool
-) -> dict[Id, _Force]:
-    """The compactions that stand, newest first: a newer one may have folded an older's summary."""
-    found: dict[Id, _Force] = {}
-    for step in reversed(folds):
+def _read_in_effect(
+    handle: Handle, compactions: Sequence[Step], rows: Sequence[Row], repeats: bool
+) -> dict[Id, _Compaction]:
+    """The compactions in effect, newest first: a newer one may have replaced an older summary."""
+    in_effect: dict[Id, _Compaction] = {}
+    for step in reversed(compactions):
         parent = next(iter(step.commit.parents), None)
         before = [row.id for row in handle.view(parent).rows if row.id]
         after = {row.id: row for row in handle.view(step.commit.id).rows if row.id}
         summaries = tuple(slot for slot in after if slot not in before)
-        folded_again = any(force.folded.issuperset(summaries) for force in found.values())
-        if folded_again or _stands(rows, after, summaries, repeats):
-            found[step.commit.id] = _Force(frozenset(before) - frozenset(after), summaries)
-    return found
+        is_replaced = any(newer.folded.issuperset(summaries) for newer in in_effect.values())
+        if is_replaced or _is_in_effect(rows, after, summaries, repeats):
+            in_effect[step.commit.id] = _Compaction(frozenset(before) - frozenset(after), summaries)
+    return in_effect
 
 
-def _stands(
+def _is_in_effect(
     rows: Sequence[Row], after: Mapping[Id, Row], summaries: Sequence[Id], repeats: bool
 ) -> bool:
-    """Whether a compaction's lines say what they said, and hide nothing that was put before."""
+    """Whether a compaction's messages are unchanged, with no new message before its summary."""
     shown = {row.id: row.message for row in rows if row.id and row.priority != "skip"}
     if any(shown.get(slot) != after[slot].message for slot in (after if repeats else summaries)):
         return False
     return all(slot in after for slot in takewhile(lambda slot: slot not in summaries, shown))
 
 
-def _keeps(step: Step, standing: Mapping[Id, Row], in_force: Mapping[Id, _Force]) -> bool:
-    """Whether the lines of a commit still belong into the file."""
+def _keeps(step: Step, current: Mapping[Id, Row], in_effect: Mapping[Id, _Compaction]) -> bool:
+    """Whether the lines of a commit are still part of the file."""
     id = step.commit.id
     if step.commit.kind == "compact":
-        return id in in_force
+        return id in in_effect
     if step.commit.kind != "append":
         return True
-    row = standing.get(id)
+    row = current.get(id)
     if row is None:
-        return any(id in force.folded for force in in_force.values())
+        return any(id in compaction.folded for compaction in in_effect.values())
     op = decode_body(step).op
     return row.priority != "skip" or (isinstance(op, Append) and op.priority == "skip")
 
@@ -258,44 +260,47 @@ def _keeps(step: Step, standing: Mapping[Id, Row], in_force: Mapping[Id, _Force]
 def _new_pieces(
     handle: Handle, rows: Sequence[Row], starts: Mapping[Id, float], ends: Mapping[Id, float]
 ) -> list[tuple[float, Piece]]:
-    """The lines to be written anew, each a hair behind what it follows."""
+    """The new lines, each right after the line that it follows."""
     shown = [row for row in rows if row.priority != "skip"]
     new = {row.id for row in shown if row.id is not None and row.id not in ends}
-    moments = read_moments(handle, new)
-    found: list[tuple[float, Piece]] = []
-    place = _beginning(rows, starts, ends)
+    times = read_times(handle, new)
+    pieces: list[tuple[float, Piece]] = []
+    place = _first_place(rows, starts, ends)
     for row in rows:
         assert row.id is not None
         if row.id in ends:
             place = ends[row.id]
         elif row.id in new:
-            place += HAIR
-            sums = row.kind == "summary"
-            new_line = New(row.id, row.message, moments[row.id], sums, sums and row is shown[0])
-            found.append((place, new_line))
-    return found
+            place += LINE_GAP
+            is_summary = row.kind == "summary"
+            opens = is_summary and row is shown[0]
+            new_line = New(row.id, row.message, times[row.id], is_summary, opens)
+            pieces.append((place, new_line))
+    return pieces
 
 
-def _beginning(rows: Sequence[Row], starts: Mapping[Id, float], ends: Mapping[Id, float]) -> float:
-    """Before the first turn that is left, or behind all turns where none is."""
+def _first_place(
+    rows: Sequence[Row], starts: Mapping[Id, float], ends: Mapping[Id, float]
+) -> float:
+    """The place before the first remaining turn, or after all lines if no turn remains."""
     first = next((starts[row.id] for row in rows if row.id is not None and row.id in starts), None)
     return max(ends.values(), default=-1.0) if first is None else first - 0.5
 
 
 def _steps_of(handle: Handle, chain: Sequence[Step], rows: Sequence[Row]) -> list[Step]:
-    """The commits of a branch, and those that brought lines from elsewhere by a merge."""
-    known = {step.commit.id for step in chain}
-    foreign = [row.id for row in rows if row.id is not None and row.id not in known]
-    return [*chain, *handle.store.read_commits(handle.name, foreign)]
+    """The commits of a branch, and those whose messages a merge brought in."""
+    own = {step.commit.id for step in chain}
+    merged = [row.id for row in rows if row.id is not None and row.id not in own]
+    return [*chain, *handle.store.read_commits(handle.name, merged)]
 
 
-def _carried(steps: Iterable[Step], format: str) -> dict[Id, SourceLines]:
-    found: dict[Id, SourceLines] = {}
+def _source_lines(steps: Iterable[Step], format: str) -> dict[Id, SourceLines]:
+    attached: dict[Id, SourceLines] = {}
     for step in steps:
-        attached = read_source_lines(step)
-        if attached is not None and attached.format == format:
-            found[step.commit.id] = attached
-    return found
+        source_lines = read_source_lines(step)
+        if source_lines is not None and source_lines.format == format:
+            attached[step.commit.id] = source_lines
+    return attached
 
 
 def _first(step: Step) -> Message:

@@ -1,7 +1,7 @@
-"""Conversations that were kept elsewhere, taken into a thread.
+"""Imports of conversations from other programs.
 
-`read_script` finds out what a file is and reads it; `import_bytes` commits it. Nothing here opens
-files or asks the environment: bytes come in.
+`read_plan` detects the format of a file and parses it; `commit_plan` writes it to a thread. Both
+work on bytes and do not open files or read the environment.
 """
 
 from collections.abc import Callable
@@ -11,50 +11,52 @@ from weft.errors import ThreadError
 
 from .claude_code import read_claude_code
 from .codex import read_codex
-from .landing import Landed, land_script
+from .commit import CommittedPlan, commit_plan
 from .lines import read_object
-from .lists import TYPED, Listed, guess_protocol, parse, read_list, read_listed
-from .script import Folded, Progress, Remark, Said, Script
+from .lists import TYPED, RequestFile, guess_protocol, parse, read_list, read_request_file
+from .plan import CompactionStep, ImportPlan, MessageStep, Progress, Remark
 
 __all__ = [
     "IMPORTS",
     "LISTS",
-    "Folded",
-    "Landed",
-    "Listed",
+    "CommittedPlan",
+    "CompactionStep",
+    "ImportPlan",
+    "MessageStep",
     "Progress",
     "Remark",
-    "Said",
-    "Script",
+    "RequestFile",
+    "commit_plan",
     "detect_format",
-    "land_script",
-    "read_listed",
-    "read_script",
+    "read_plan",
+    "read_request_file",
 ]
 
-LINES: dict[str, Callable[[bytes, Progress | None], Script]] = {
+LINES: dict[str, Callable[[bytes, Progress | None], ImportPlan]] = {
     "claude-code": read_claude_code,
     "codex": read_codex,
 }
 LISTS = (*CODECS, TYPED)
 IMPORTS = (*LINES, *LISTS)
-"""The formats that can be read, by the names they are asked for."""
+"""The names of the formats that can be imported."""
 
 SAMPLE = 20
 
 
-def read_script(data: bytes, format: str | None = None, progress: Progress | None = None) -> Script:
-    """What a file says; raises `ThreadError` where nothing here can read it."""
+def read_plan(
+    data: bytes, format: str | None = None, progress: Progress | None = None
+) -> ImportPlan:
+    """Parse a file; raises `ThreadError` if no reader supports it."""
     name = format or detect_format(data)
     if name in LINES:
         return LINES[name](data, progress)
     if name in LISTS:
         return read_list(data, name)
-    raise ThreadError(f"no import reads {name!r}; there are {', '.join(IMPORTS)}")
+    raise ThreadError(f"unknown import format {name!r}; supported: {', '.join(IMPORTS)}")
 
 
 def detect_format(data: bytes) -> str:
-    """Which of the formats a file has, by what only one of them says."""
+    """Detect the format of a file from members that only one format has."""
     for raw in data.split(b"\n", SAMPLE)[:SAMPLE]:
         value = read_object(raw)
         if value is None:
@@ -63,7 +65,9 @@ def detect_format(data: bytes) -> str:
             return "claude-code"
         if "payload" in value and "type" in value:
             return "codex"
-    found = guess_protocol(parse(data))
-    if found is None:
-        raise ThreadError(f"this is no conversation that an import can read ({', '.join(IMPORTS)})")
-    return found
+    protocol = guess_protocol(parse(data))
+    if protocol is None:
+        raise ThreadError(
+            f"this is not a conversation that Weft can import; supported: {', '.join(IMPORTS)}"
+        )
+    return protocol

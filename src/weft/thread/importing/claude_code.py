@@ -34,13 +34,22 @@ from weft.thread.info import auto_note
 from weft.thread.source_lines import SourceLine
 
 from .lines import Line, read_time, split_lines
-from .script import Aside, Folded, Progress, Remark, Said, Script, Step, tell
+from .plan import (
+    CompactionStep,
+    ImportPlan,
+    LinesStep,
+    MessageStep,
+    Progress,
+    Remark,
+    Step,
+    report_progress,
+)
 
-SPEAKERS = frozenset({"user", "assistant"})
+MESSAGE_TYPES = frozenset({"user", "assistant"})
 
 
 class Turn(Struct):
-    """One message of the session; `side` is its sidechain, empty for the main conversation."""
+    """One message of the session; `side` names its sidechain, empty for the main conversation."""
 
     key: str
     side: str
@@ -54,20 +63,20 @@ class Turn(Struct):
 
 
 class Tree(Struct):
-    """The turns in file order, each with the one it follows."""
+    """The turns of a session in file order; `owners` maps a line's uuid to the key of its turn."""
 
     turns: dict[str, Turn] = field(default_factory=dict[str, Turn])
     owners: dict[str, str] = field(default_factory=dict[str, str])
     remarks: list[Remark] = field(default_factory=list[Remark])
 
     def turn_of(self, uuid: str) -> Turn | None:
-        """The turn that the line of this uuid is part of."""
+        """The turn that contains the line with this uuid."""
         key = self.owners.get(uuid)
         return None if key is None else self.turns[key]
 
 
 def read_tree(lines: Sequence[Line]) -> Tree:
-    """All turns of a session, and what each follows."""
+    """Parse the lines of a session into turns with their parents."""
     tree = Tree()
     nodes: dict[str, Line] = {}
     for line in lines:
@@ -76,29 +85,29 @@ def read_tree(lines: Sequence[Line]) -> Tree:
         if value is None or not isinstance(uuid, str):
             continue
         if uuid in nodes:
-            tree.remarks.append(Remark("repeated", line.number, f"uuid {uuid} was there before"))
+            tree.remarks.append(Remark("repeated", line.number, f"uuid {uuid} is a duplicate"))
             continue
         nodes[uuid] = line
-        if _speaks(value):
+        if _is_message(value):
             _add(tree, line, value, uuid)
     _link_turns(tree, nodes)
     return tree
 
 
 def parent_uuid(value: JsonObject) -> str | None:
-    """What a line follows; for a compaction's new root, what it followed."""
-    found = value.get("parentUuid") or value.get("logicalParentUuid")
-    return found if isinstance(found, str) else None
+    """The parent of a line; for the root after a compaction, its logical parent."""
+    uuid = value.get("parentUuid") or value.get("logicalParentUuid")
+    return uuid if isinstance(uuid, str) else None
 
 
 def leaves(tree: Tree) -> list[Turn]:
-    """The turns that nothing follows, in file order."""
+    """The turns without children, in file order."""
     followed = {turn.parent for turn in tree.turns.values()}
     return [turn for turn in tree.turns.values() if turn.key not in followed]
 
 
 def call_ids(turn: Turn, kind: str, member: str) -> list[str]:
-    """Ids in the blocks of one kind, over all lines of a turn."""
+    """The ids in a turn's blocks of one kind."""
     return [
         block[member]
         for line in turn.lines
@@ -107,16 +116,16 @@ def call_ids(turn: Turn, kind: str, member: str) -> list[str]:
     ]
 
 
-def _speaks(value: JsonObject) -> bool:
+def _is_message(value: JsonObject) -> bool:
     message = value.get("message")
-    if value.get("type") not in SPEAKERS or not isinstance(message, dict):
+    if value.get("type") not in MESSAGE_TYPES or not isinstance(message, dict):
         return False
-    said = cast(JsonObject, message)
-    return isinstance(said.get("role"), str) and isinstance(said.get("content"), str | list)
+    body = cast(JsonObject, message)
+    return isinstance(body.get("role"), str) and isinstance(body.get("content"), str | list)
 
 
 def _add(tree: Tree, line: Line, value: JsonObject, uuid: str) -> None:
-    """Take a line up: into its answer, or as a turn of its own."""
+    """Add a line to the turn of its answer, or as a new turn."""
     side = _side(value)
     answer = value["message"].get("id") if value["type"] == "assistant" else None
     name = f"{side}/{answer}" if isinstance(answer, str) else uuid
@@ -136,7 +145,7 @@ def _side(value: JsonObject) -> str:
 
 
 def _link_turns(tree: Tree, nodes: dict[str, Line]) -> None:
-    """Give every turn its parent, in file order: parents come before."""
+    """Set the parent of every turn, in file order."""
     previous: dict[str, Turn] = {}
     hosts: dict[str, str] = {}
     last_result: dict[str, str] = {}
@@ -144,10 +153,10 @@ def _link_turns(tree: Tree, nodes: dict[str, Line]) -> None:
         id: turn.key for turn in tree.turns.values() for id in call_ids(turn, "tool_use", "id")
     }
     for turn in tree.turns.values():
-        found = _above(tree, nodes, turn, previous.get(turn.side))
-        if found is not None:
-            host = hosts.get(found, found)
-            turn.parent = last_result.get(host, found)
+        parent = _find_parent(tree, nodes, turn, previous.get(turn.side))
+        if parent is not None:
+            host = hosts.get(parent, parent)
+            turn.parent = last_result.get(host, parent)
             answered = call_ids(turn, "tool_result", "tool_use_id")
             if any(callers.get(id) == host for id in answered):
                 hosts[turn.key] = host
@@ -155,25 +164,25 @@ def _link_turns(tree: Tree, nodes: dict[str, Line]) -> None:
         previous[turn.side] = turn
 
 
-def _above(tree: Tree, nodes: dict[str, Line], turn: Turn, before: Turn | None) -> str | None:
-    """The key of the nearest turn up the chain; bridged where the chain is broken."""
+def _find_parent(tree: Tree, nodes: dict[str, Line], turn: Turn, before: Turn | None) -> str | None:
+    """The key of the nearest turn up the chain; the turn before it if the chain is broken."""
     uuid = parent_uuid(turn.first.value or {})
-    seen: set[str] = set()
+    visited: set[str] = set()
     while uuid is not None:
         line = nodes.get(uuid)
         owner = tree.owners.get(uuid)
-        if line is None or uuid in seen:
-            return _bridged(tree, turn, before, f"parent {uuid} is not in the file")
+        if line is None or uuid in visited:
+            return _bridge(tree, turn, before, f"parent {uuid} is not in the file")
         if owner is not None and owner != turn.key:
             if tree.turns[owner].first.number > turn.first.number:
-                return _bridged(tree, turn, before, f"parent {uuid} comes later in the file")
+                return _bridge(tree, turn, before, f"parent {uuid} comes later in the file")
             return owner
-        seen.add(uuid)
+        visited.add(uuid)
         uuid = parent_uuid(line.value or {})
     return None
 
 
-def _bridged(tree: Tree, turn: Turn, before: Turn | None, why: str) -> str | None:
+def _bridge(tree: Tree, turn: Turn, before: Turn | None, why: str) -> str | None:
     to = "the beginning" if before is None else f"line {before.first.number + 1}"
     tree.remarks.append(Remark("bridged", turn.first.number, f"{why}; taken to follow {to}"))
     return None if before is None else before.key
@@ -190,30 +199,30 @@ MAIN = "main"
 SHORT = 8
 
 
-def read_claude_code(data: bytes, progress: Progress | None = None) -> Script:
-    """The conversation, its branches and all lines of a session file."""
+def read_claude_code(data: bytes, progress: Progress | None = None) -> ImportPlan:
+    """Parse a session file."""
     lines = list(split_lines(data))
     tree = read_tree(lines)
     remarks = [*tree.remarks]
     messages = _read_messages(tree, remarks, progress)
-    carried, trailing = _carry(lines, tree)
+    before, trailing = _other_lines(lines, tree)
     ends = _branches(tree)
     steps: list[Step] = [
-        _step(tree, turn, messages[turn.key], carried.get(turn.key, []))
+        _step(tree, turn, messages[turn.key], before.get(turn.key, []))
         for turn in tree.turns.values()
     ]
     if trailing:
         parent = ends.get(MAIN)
         stamp = next((t for line in reversed(trailing) if (t := _time(line)) is not None), None)
-        kept = tuple(SourceLine(line.number, line.text) for line in trailing)
-        steps.append(Aside(key="trailing", parent=parent, lines=kept, created=stamp))
+        rest = tuple(SourceLine(line.number, line.text) for line in trailing)
+        steps.append(LinesStep(key="trailing", parent=parent, lines=rest, created=stamp))
         ends[MAIN] = "trailing"
     remarks += [
-        Remark("unread", line.number, "this line is no JSON object")
+        Remark("unread", line.number, "this line is not a JSON object")
         for line in lines
         if line.value is None and line.text.strip()
     ]
-    return Script(
+    return ImportPlan(
         format=FORMAT,
         steps=tuple(steps),
         branches=ends,
@@ -227,26 +236,26 @@ def read_claude_code(data: bytes, progress: Progress | None = None) -> Script:
 def _read_messages(
     tree: Tree, remarks: list[Remark], progress: Progress | None
 ) -> dict[str, Response]:
-    """What every turn says; one that no codec can read is told as it stands."""
-    found: dict[str, Response] = {}
+    """Decode every turn; one that the codec cannot read becomes its JSON as text."""
+    responses: dict[str, Response] = {}
     for number, turn in enumerate(tree.turns.values()):
-        tell(progress, 0, number, len(tree.turns))
+        report_progress(progress, 0, number, len(tree.turns))
         try:
-            found[turn.key] = _read_turn(turn)
+            responses[turn.key] = _read_turn(turn)
         except WeftError as error:
             remarks.append(Remark("unread", turn.first.number, str(error)))
             wire = _message(turn.first)
-            told = Text(orjson.dumps(wire["content"]).decode())
-            found[turn.key] = Response(Message(str(wire["role"]), (told,)))
-    return found
+            text = Text(orjson.dumps(wire["content"]).decode())
+            responses[turn.key] = Response(Message(str(wire["role"]), (text,)))
+    return responses
 
 
 def _read_turn(turn: Turn) -> Response:
     wire: JsonObject = _message(turn.lines[-1])
     if wire["role"] != "assistant":
         body: JsonObject = {"messages": [{"role": wire["role"], "content": wire["content"]}]}
-        (said,) = CODECS["anthropic"].decode_request(body, "").messages
-        return Response(said)
+        (message,) = CODECS["anthropic"].decode_request(body, "").messages
+        return Response(message)
     content: list[Any] = []
     for line in turn.lines:
         part = _message(line)["content"]
@@ -257,14 +266,14 @@ def _read_turn(turn: Turn) -> Response:
 def _step(tree: Tree, turn: Turn, read: Response, before: list[Line]) -> Step:
     first = cast(JsonObject, turn.first.value)
     own = [SourceLine(line.number, line.text, True) for line in turn.lines]
-    kept = [SourceLine(line.number, line.text) for line in before]
-    lines = tuple(sorted([*kept, *own], key=lambda line: line.number))
+    others = [SourceLine(line.number, line.text) for line in before]
+    lines = tuple(sorted([*others, *own], key=lambda line: line.number))
     created = read_time(first.get("timestamp"))
     if turn.is_summary:
-        return _fold(tree, turn, read.message, before, lines, created)
-    answers = bool(call_ids(turn, "tool_result", "tool_use_id"))
-    kind = "tool_io" if answers else "dialogue"
-    return Said(
+        return _compaction_step(tree, turn, read.message, before, lines, created)
+    has_results = bool(call_ids(turn, "tool_result", "tool_use_id"))
+    kind = "tool_io" if has_results else "dialogue"
+    return MessageStep(
         key=turn.key,
         parent=turn.parent,
         message=read.message,
@@ -278,66 +287,68 @@ def _step(tree: Tree, turn: Turn, read: Response, before: list[Line]) -> Step:
     )
 
 
-def _fold(
+def _compaction_step(
     tree: Tree,
     turn: Turn,
     summary: Message,
     before: list[Line],
     lines: tuple[SourceLine, ...],
     created: float | None,
-) -> Folded:
-    """The compaction that this summary ends; what Claude Code kept word for word stays."""
+) -> CompactionStep:
+    """The compaction that this summary belongs to; preserved messages keep their slots."""
     boundary = next((line for line in reversed(before) if is_boundary(line.value)), None)
-    said: JsonObject = {} if boundary is None else cast(JsonObject, boundary.value)
-    about: JsonObject = said.get("compactMetadata") or {}
-    preserved: JsonObject = about.get("preservedMessages") or {}
-    kept: list[str] = []
+    value: JsonObject = {} if boundary is None else cast(JsonObject, boundary.value)
+    details: JsonObject = value.get("compactMetadata") or {}
+    preserved: JsonObject = details.get("preservedMessages") or {}
+    preserved_keys: list[str] = []
     for uuid in cast(list[str], preserved.get("uuids") or []):
         owner = tree.turn_of(uuid)
-        if owner is not None and owner.key not in kept:
-            kept.append(owner.key)
+        if owner is not None and owner.key not in preserved_keys:
+            preserved_keys.append(owner.key)
     start = turn.first.number if boundary is None else boundary.number
-    tokens = f" from {about['preTokens']} tokens" if "preTokens" in about else ""
-    return Folded(
+    tokens = f" from {details['preTokens']} tokens" if "preTokens" in details else ""
+    return CompactionStep(
         key=turn.key,
         parent=turn.parent,
-        rows=(summary, *kept),
+        rows=(summary, *preserved_keys),
         note=f"Claude Code compacted{tokens}",
-        metadata={"trigger": about.get("trigger"), "by": FORMAT},
+        metadata={"trigger": details.get("trigger"), "by": FORMAT},
         created=created,
         lines=tuple(SourceLine(line.number, line.text, line.number >= start) for line in lines),
     )
 
 
 def is_boundary(value: JsonObject | None) -> bool:
-    """Whether a line says that a compaction starts here."""
+    """Whether a line marks the start of a compaction."""
     return value is not None and value.get("subtype") == "compact_boundary"
 
 
-def _carry(lines: Sequence[Line], tree: Tree) -> tuple[dict[str, list[Line]], list[Line]]:
-    """The lines that are no turn, by the turn that they come before; and the rest."""
-    carried: dict[str, list[Line]] = {}
-    waiting: list[Line] = []
+def _other_lines(lines: Sequence[Line], tree: Tree) -> tuple[dict[str, list[Line]], list[Line]]:
+    """The lines that are not turns, by the key of the next turn; and those after the last turn."""
+    before: dict[str, list[Line]] = {}
+    pending: list[Line] = []
     turns = {line.number: turn.key for turn in tree.turns.values() for line in turn.lines}
     for line in lines:
         key = turns.get(line.number)
         if key is None:
-            waiting.append(line)
+            pending.append(line)
         else:
-            carried.setdefault(key, []).extend(waiting)
-            waiting = []
-    return carried, waiting
+            before.setdefault(key, []).extend(pending)
+            pending = []
+    return before, pending
 
 
 def _branches(tree: Tree) -> dict[str, str]:
-    """The last turn is where `main` ends; every other end has a branch of its own."""
+    """The last turn of each branch: `main` ends with the last turn in the file."""
     turns = list(tree.turns.values())
     if not turns:
         return {}
-    spoken = [turn for turn in turns if not turn.side] or turns
-    last = max(spoken, key=_last_number)
+    main_turns = [turn for turn in turns if not turn.side] or turns
+    last = max(main_turns, key=_last_number)
     ends = leaves(tree)
-    after = [last] if last in ends else [leaf for leaf in ends if last.key in _line_of(tree, leaf)]
+    after = (
+        [last] if last in ends else [leaf for leaf in ends if last.key in _ancestors(tree, leaf)]
+    )
     main = max(after, key=_last_number)
     names = {MAIN: main.key}
     for leaf in ends:
@@ -351,19 +362,19 @@ def _last_number(turn: Turn) -> int:
     return turn.lines[-1].number
 
 
-def _line_of(tree: Tree, turn: Turn) -> set[str]:
-    found: set[str] = set()
+def _ancestors(tree: Tree, turn: Turn) -> set[str]:
+    keys: set[str] = set()
     key: str | None = turn.key
     while key is not None:
-        found.add(key)
+        keys.add(key)
         key = tree.turns[key].parent
-    return found
+    return keys
 
 
 def _kinds(lines: Sequence[Line], tree: Tree) -> dict[str, int]:
-    """How many lines of each type were kept aside."""
-    spoken = {line.number for turn in tree.turns.values() for line in turn.lines}
-    rest = [line for line in lines if line.number not in spoken and line.text.strip()]
+    """The number of lines of each type that are not turns."""
+    numbers = {line.number for turn in tree.turns.values() for line in turn.lines}
+    rest = [line for line in lines if line.number not in numbers and line.text.strip()]
     names = ("unread" if line.value is None else _kind(line.value) for line in rest)
     return dict(sorted(Counter(names).items()))
 
@@ -374,9 +385,9 @@ def _kind(value: JsonObject) -> str:
 
 
 def _session(lines: Sequence[Line], tree: Tree) -> str | None:
-    """The session's id, as its last line has it: a fork begins with lines of the one it left.
+    """The session id in the last line: a forked session starts with lines of its parent session.
 
-    The file of a subagent says its parent's id, and needs a name of its own.
+    The file of a subagent has the id of its parent session, so its sidechain is added.
     """
     named = (line.value.get("sessionId") for line in reversed(lines) if line.value is not None)
     session = next((name for name in named if isinstance(name, str)), None)

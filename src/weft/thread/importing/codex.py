@@ -1,10 +1,11 @@
-"""Codex' rollout files: JSON lines of `{timestamp, type, payload}`.
+"""Rollout files of Codex: JSON lines of `{timestamp, type, payload}`.
 
-A `response_item` is an item of the Responses API. Items of one answer (reasoning, words, calls)
-stand on lines of their own and are one message here, as they were when the model made it. A
-`compacted` line gives the history that went on in place of the old one; it becomes a compaction
-whose parent is the old one. What it says again word for word keeps its line, and the answer that is
-the compaction's own summary belongs to it.
+A `response_item` is an item of the Responses API. The items of one answer (reasoning, text, tool
+calls) are on separate lines; they become one message.
+
+A `compacted` line has the history that replaces everything before it. It becomes a compaction.
+Messages that are identical before and after it keep their slots. The answer in which the model
+wrote the summary becomes part of the compaction.
 """
 
 from collections import Counter
@@ -18,24 +19,33 @@ from weft.thread.info import auto_note
 from weft.thread.source_lines import SourceLine
 
 from .lines import Line, read_time, split_lines
-from .script import Aside, Folded, Progress, Remark, Said, Script, Step, tell
+from .plan import (
+    CompactionStep,
+    ImportPlan,
+    LinesStep,
+    MessageStep,
+    Progress,
+    Remark,
+    Step,
+    report_progress,
+)
 
 FORMAT = "codex"
 PROTOCOL = "openai-responses"
-ANSWERS = frozenset({"reasoning", "function_call", "custom_tool_call", "local_shell_call"})
+ANSWER_ITEMS = frozenset({"reasoning", "function_call", "custom_tool_call", "local_shell_call"})
 
 
-def read_codex(data: bytes, progress: Progress | None = None) -> Script:
-    """The conversation and all lines of a rollout."""
+def read_codex(data: bytes, progress: Progress | None = None) -> ImportPlan:
+    """Parse a rollout file."""
     lines = list(split_lines(data))
     steps: list[Step] = []
     remarks: list[Remark] = []
-    waiting: list[SourceLine] = []
+    pending: list[SourceLine] = []
     run: list[Line] = []
     for number, line in enumerate([*lines, None]):
-        tell(progress, 0, number, len(lines))
+        report_progress(progress, 0, number, len(lines))
         if run and (line is None or not _continues(run[-1], line)):
-            _say(steps, run, waiting, remarks)
+            _add_messages(steps, run, pending, remarks)
             run = []
         if line is None:
             continue
@@ -43,37 +53,37 @@ def read_codex(data: bytes, progress: Progress | None = None) -> Script:
         if kind == "response_item":
             run.append(line)
         elif kind == "compacted":
-            _fold(steps, line, waiting, remarks)
+            _add_compaction(steps, line, pending, remarks)
         else:
-            waiting.append(SourceLine(line.number, line.text))
+            pending.append(SourceLine(line.number, line.text))
             if line.value is None and line.text.strip():
-                remarks.append(Remark("unread", line.number, "this line is no JSON object"))
-    if waiting:
-        steps.append(Aside(key="trailing", parent=_last(steps), lines=tuple(waiting)))
-    kept = Counter(_kind(line) for line in lines if _kind(line) not in ("response_item", ""))
-    return Script(
+                remarks.append(Remark("unread", line.number, "this line is not a JSON object"))
+    if pending:
+        steps.append(LinesStep(key="trailing", parent=_last(steps), lines=tuple(pending)))
+    other_lines = Counter(_kind(line) for line in lines if _kind(line) not in ("response_item", ""))
+    return ImportPlan(
         format=FORMAT,
         steps=tuple(steps),
         branches={"main": steps[-1].key} if steps else {},
         name=_session(lines),
         lines=len(lines),
-        kept=dict(sorted(kept.items())),
+        kept=dict(sorted(other_lines.items())),
         remarks=tuple(remarks),
     )
 
 
-def _say(
-    steps: list[Step], run: Sequence[Line], waiting: list[SourceLine], remarks: list[Remark]
+def _add_messages(
+    steps: list[Step], run: Sequence[Line], pending: list[SourceLine], remarks: list[Remark]
 ) -> None:
-    """Take up the items of one message; the lines before it come with it."""
+    """Add a step for each message of a run of items, with the pending lines before it."""
     messages = _decode([_payload(line) for line in run], run[0], remarks)
-    lines = [*waiting, *(SourceLine(line.number, line.text, True) for line in run)]
-    waiting.clear()
+    lines = [*pending, *(SourceLine(line.number, line.text, True) for line in run)]
+    pending.clear()
     for number, message in enumerate(messages):
         results = any(isinstance(block, ToolResult) for block in message.blocks)
         kind = "tool_io" if results else "dialogue"
         steps.append(
-            Said(
+            MessageStep(
                 key=f"{run[0].number}.{number}",
                 parent=_last(steps),
                 message=message,
@@ -85,19 +95,21 @@ def _say(
         )
 
 
-def _fold(steps: list[Step], line: Line, waiting: list[SourceLine], remarks: list[Remark]) -> None:
+def _add_compaction(
+    steps: list[Step], line: Line, pending: list[SourceLine], remarks: list[Remark]
+) -> None:
     payload = _payload(line)
     history = payload.get("replacement_history")
     if not isinstance(history, list):
-        said = {"type": "message", "role": "user", "content": str(payload.get("message", ""))}
-        history = [said]
+        summary = {"type": "message", "role": "user", "content": str(payload.get("message", ""))}
+        history = [summary]
     messages: list[Message] = []
     for item in cast(list[JsonObject], history):
         messages += _decode([item], line, remarks)
-    lines = (*_summary_lines(steps, payload), *waiting, SourceLine(line.number, line.text, True))
-    waiting.clear()
+    lines = (*_summary_lines(steps, payload), *pending, SourceLine(line.number, line.text, True))
+    pending.clear()
     steps.append(
-        Folded(
+        CompactionStep(
             key=str(line.number),
             parent=_last(steps),
             rows=tuple(messages),
@@ -110,22 +122,23 @@ def _fold(steps: list[Step], line: Line, waiting: list[SourceLine], remarks: lis
 
 
 def _summary_lines(steps: list[Step], payload: JsonObject) -> tuple[SourceLine, ...]:
-    """Take the answer that is this compaction's summary from the steps, if it stands there.
+    """Remove the answer that contains this compaction's summary from the steps; its lines.
 
-    Codex asks for it out of sight, so it answers nothing that the file has.
+    Codex does not write the prompt for the summary to the file, so the answer would have no
+    question.
     """
     last = steps[-1] if steps else None
-    if not isinstance(last, Said) or last.message.role != "assistant":
+    if not isinstance(last, MessageStep) or last.message.role != "assistant":
         return ()
-    said = last.message.text.strip()
-    if not said or said not in str(payload.get("message", "")):
+    summary = last.message.text.strip()
+    if not summary or summary not in str(payload.get("message", "")):
         return ()
     steps.pop()
     return last.lines
 
 
 def _decode(items: list[JsonObject], line: Line, remarks: list[Remark]) -> list[Message]:
-    """The messages of items that belong together."""
+    """Decode the items of one message; items that no codec can read become text."""
     try:
         return list(CODECS[PROTOCOL].decode_request({"input": items}, "").messages)
     except WeftError as error:
@@ -134,14 +147,14 @@ def _decode(items: list[JsonObject], line: Line, remarks: list[Remark]) -> list[
 
 
 def _continues(before: Line, line: Line) -> bool:
-    """Whether two neighbouring items are parts of one answer."""
-    return _kind(line) == "response_item" and _answers(before) and _answers(line)
+    """Whether two adjacent items are parts of the same answer."""
+    return _kind(line) == "response_item" and _is_answer(before) and _is_answer(line)
 
 
-def _answers(line: Line) -> bool:
+def _is_answer(line: Line) -> bool:
     payload = _payload(line)
-    spoken = payload.get("type") == "message" and payload.get("role") == "assistant"
-    return spoken or payload.get("type") in ANSWERS
+    is_message = payload.get("type") == "message" and payload.get("role") == "assistant"
+    return is_message or payload.get("type") in ANSWER_ITEMS
 
 
 def _kind(line: Line) -> str:

@@ -1,7 +1,8 @@
-"""Files of JSON lines: each line with its number and its end, and what it says if it says JSON.
+"""JSON Lines files: each line with its number, its line ending and its parsed value.
 
-A line that is no UTF-8 is read as Latin-1 behind a mark, so that writing it gives the same bytes.
-A half-written last line, a blank one, a stray word: all are kept, none stops the others.
+A line that is not UTF-8 is decoded as Latin-1 with a marker in front, so that writing it gives the
+same bytes. Invalid lines (a half-written last line, a blank line, plain text) are kept and do not
+stop the reader.
 """
 
 import json
@@ -18,7 +19,7 @@ LATIN = "\0latin-1\0"
 
 
 class Line(Struct, frozen=True):
-    """One line; `value` is what it says, where that is a JSON object."""
+    """One line; `value` is its JSON object, or `None` if it is not one."""
 
     number: int
     text: str
@@ -26,30 +27,30 @@ class Line(Struct, frozen=True):
 
 
 def split_lines(data: bytes) -> Iterator[Line]:
-    """Every line of a file, ends included: joined again they are the file."""
+    """Split a file into lines, with their line endings; `join_lines` reverses it."""
     for number, raw in enumerate(_cut(data)):
         yield Line(number, _text(raw), read_object(raw))
 
 
 def join_lines(texts: Iterable[str]) -> bytes:
-    """The bytes of lines that were split."""
+    """The bytes of a file from its lines."""
     return b"".join(_bytes(text) for text in texts)
 
 
 def read_object(raw: bytes) -> JsonObject | None:
-    """The object that a line is; a half of a pair that JSON allows becomes the replacement sign."""
+    """The JSON object of a line; lone surrogates, which JSON allows, become U+FFFD."""
     try:
         value: Any = orjson.loads(raw)
     except orjson.JSONDecodeError:
         try:
-            value = _whole(json.loads(raw))
+            value = _replace_surrogates(json.loads(raw))
         except ValueError:
             return None
     return cast(JsonObject, value) if isinstance(value, dict) else None
 
 
 def read_time(stamp: Any) -> float | None:
-    """Seconds since 1970 of an ISO time, if it is one."""
+    """An ISO 8601 time as seconds since 1970, or `None` if it is not one."""
     if not isinstance(stamp, str):
         return None
     try:
@@ -59,7 +60,7 @@ def read_time(stamp: Any) -> float | None:
 
 
 def _cut(data: bytes) -> list[bytes]:
-    """Lines end with a newline alone: a carriage return is part of what is said."""
+    """Split at newlines only: a carriage return is part of the line."""
     lines = [line + b"\n" for line in data.split(b"\n")]
     lines[-1] = lines[-1][:-1]
     return lines if lines[-1] else lines[:-1]
@@ -78,13 +79,15 @@ def _bytes(text: str) -> bytes:
     return text.encode()
 
 
-def _whole(value: Any) -> Any:
-    """The value with lone surrogates replaced: UTF-8 cannot say them."""
+def _replace_surrogates(value: Any) -> Any:
+    """The value with lone surrogates replaced, because UTF-8 cannot encode them."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
         members = cast(dict[str, Any], value)
-        return {_whole(key): _whole(item) for key, item in members.items()}
+        return {
+            _replace_surrogates(key): _replace_surrogates(item) for key, item in members.items()
+        }
     if isinstance(value, list):
-        return [_whole(item) for item in cast(list[Any], value)]
+        return [_replace_surrogates(item) for item in cast(list[Any], value)]
     return value

@@ -1,11 +1,11 @@
-"""Lists of messages and whole request bodies, of any of the four protocols; and typed dicts.
+"""Imports of message lists and request bodies in any of the four protocols, and of typed dicts.
 
-A list is the conversation alone. A body may bring tools and parameters, which become a setup. A
-list of dicts with `content_type` is read as `Thread.commit` reads it, priorities included. All of
-them are read by the same codecs as the gateway's traffic.
+A list has only messages. A body may also have tools and parameters, which become a setup. Both are
+decoded by the same codecs as the gateway's traffic. Dicts with `content_type` are read as
+`Thread.commit` reads them, including priorities.
 
-The file itself rides along with its last message, so that it can be given back, and so that what
-no thread has a place for (cache marks, unknown members) can be said again to the same vendor.
+The file is stored with its last message. An export can then return it unchanged, and send what a
+thread does not store (cache breakpoints, unknown members) to the same vendor again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ from weft.thread.content import (
 from weft.thread.info import auto_note
 from weft.thread.source_lines import SourceLine
 
-from .script import Equipped, Remark, Said, Script, Step
+from .plan import ImportPlan, MessageStep, Remark, SetupStep, Step
 
 Body = Mapping[str, Any]
 
@@ -48,11 +48,11 @@ ANTHROPIC_BLOCKS = frozenset(
 )
 ITEM_TYPES = frozenset({"function_call", "function_call_output", "reasoning", "message"})
 TYPED = "dicts"
-NAMELESS = "model"  # for bodies that name none; a thread does not keep it
+NAMELESS = "model"  # for bodies without a model; a thread does not store it
 
 
-class Listed(Struct, frozen=True):
-    """What a file asks of a model, the body that says so, and the shape it stood there in."""
+class RequestFile(Struct, frozen=True):
+    """A file that holds one request: the decoded request, its body, and the shape of the file."""
 
     protocol: str
     request: Request
@@ -65,14 +65,14 @@ class Listed(Struct, frozen=True):
         return self.request.model if "model" in self.body else None
 
 
-def read_list(data: bytes, protocol: str) -> Script:
-    """The conversation that a list, a body or JSON lines of messages hold."""
-    listed = read_listed(data, protocol)
-    steps, remarks = (_typed(parse(data)), ()) if listed is None else _request_steps(listed)
-    if steps and isinstance(steps[-1], Said):
-        kept = (SourceLine(0, data.decode()),)
-        steps[-1] = structs.replace(steps[-1], lines=kept, is_file=True)
-    return Script(
+def read_list(data: bytes, protocol: str) -> ImportPlan:
+    """Parse a list, a body or JSON lines of messages."""
+    file = read_request_file(data, protocol)
+    steps, remarks = (_typed(parse(data)), ()) if file is None else _request_steps(file)
+    if steps and isinstance(steps[-1], MessageStep):
+        lines = (SourceLine(0, data.decode()),)
+        steps[-1] = structs.replace(steps[-1], lines=lines, is_file=True)
+    return ImportPlan(
         format=protocol,
         steps=tuple(steps),
         branches={"main": steps[-1].key} if steps else {},
@@ -80,19 +80,19 @@ def read_list(data: bytes, protocol: str) -> Script:
     )
 
 
-def read_listed(data: bytes, protocol: str) -> Listed | None:
-    """The request that a file holds; typed dicts are none."""
+def read_request_file(data: bytes, protocol: str) -> RequestFile | None:
+    """The request in a file; `None` for typed dicts."""
     if protocol == TYPED:
         return None
     value = parse(data)
     codec = CODECS[protocol]
     body = {codec.conversation: cast(Any, value)} if isinstance(value, list) else value
     if not isinstance(body, dict):
-        raise ThreadError(f"a {protocol} conversation is a list or an object")
+        raise ThreadError(f"a {protocol} conversation must be a list or an object")
     body = cast(JsonObject, body)
     request = codec.decode_request(body, str(body.get("model") or NAMELESS))
     shape = "body" if isinstance(value, dict) else "list" if _is_json(data) else "lines"
-    return Listed(protocol, request, body, shape)
+    return RequestFile(protocol, request, body, shape)
 
 
 def _is_json(data: bytes) -> bool:
@@ -122,7 +122,7 @@ def parse(data: bytes) -> Any:
 
 
 def guess_protocol(value: Any) -> str | None:
-    """Whose list or body this is, by what only one of them says."""
+    """Guess the protocol of a list or body from members that only one protocol has."""
     if isinstance(value, dict):
         body = cast(JsonObject, value)
         if isinstance(body.get("contents"), list):
@@ -171,24 +171,26 @@ def _has_type(items: Sequence[Any], kind: str) -> bool:
     )
 
 
-def _request_steps(listed: Listed) -> tuple[list[Step], tuple[Remark, ...]]:
-    request = listed.request
+def _request_steps(file: RequestFile) -> tuple[list[Step], tuple[Remark, ...]]:
+    request = file.request
     steps: list[Step] = []
     if request.tools or request.params != Params():
         setup = Setup(request.tools, request.params)
-        steps.append(Equipped(key="setup", parent=None, setup=setup))
-    for number, said in enumerate(request.messages):
-        message = _signed(said, listed.protocol)
+        steps.append(SetupStep(key="setup", parent=None, setup=setup))
+    for number, decoded in enumerate(request.messages):
+        message = _with_origin(decoded, file.protocol)
         kind = _kind(message)
         parent = steps[-1].key if steps else None
         note = auto_note(kind, message.text)
-        steps.append(Said(key=str(number), parent=parent, message=message, kind=kind, note=note))
-    remarks = (Remark("left out", 0, f"{path} has no place in a thread") for path in request.rest)
+        steps.append(
+            MessageStep(key=str(number), parent=parent, message=message, kind=kind, note=note)
+        )
+    remarks = (Remark("left out", 0, f"a thread does not store {path}") for path in request.rest)
     return steps, tuple(remarks)
 
 
-def _signed(message: Message, protocol: str) -> Message:
-    """Thinking can be read by its maker only: whoever's list this is made it."""
+def _with_origin(message: Message, protocol: str) -> Message:
+    """Set the origin of a message with thinking: only the vendor that made it can verify it."""
     thinks = any(isinstance(block, Thinking | Redacted) for block in message.blocks)
     return structs.replace(message, origin=Origin(protocol)) if thinks else message
 
@@ -199,54 +201,54 @@ def _kind(message: Message) -> str:
 
 
 def _typed(value: Any) -> list[Step]:
-    """Dicts with `content_type`; `priority`, `message` and `metadata` are beside the content."""
+    """The steps of dicts with `content_type`, and optional `priority`, `message`, `metadata`."""
     steps: list[Step] = []
     items = cast(list[Any], value) if isinstance(value, list) else [value]
     for number, item in enumerate(items):
         if not isinstance(item, dict):
-            raise ThreadError(f"item {number} is no object with a content_type")
+            raise ThreadError(f"item {number} is not an object with a content_type")
         rest = dict(cast(JsonObject, item))
-        if "content_type" not in rest and "role" in rest:  # a plain line between typed ones
+        if "content_type" not in rest and "role" in rest:  # a plain message between typed dicts
             rest = {"content_type": "dialogue", **rest, "text": rest.pop("content", "")}
-        beside: JsonObject = {
+        options: JsonObject = {
             name: rest.pop(name, None) for name in ("priority", "message", "metadata")
         }
         content = read_content(rest, is_strict=False)
         kind = content_type(content)
-        note = beside["message"]
+        note = options["message"]
         if note is None:
             note = auto_note(kind, extract_text_from_content(content))
         steps.append(
-            Said(
+            MessageStep(
                 key=str(number),
                 parent=steps[-1].key if steps else None,
                 message=to_message(content),
                 kind=kind,
-                priority=_priority(beside["priority"], number),
+                priority=_priority(options["priority"], number),
                 note=str(note),
-                metadata=_with_members(_metadata(beside["metadata"], number), content),
+                metadata=_with_members(_metadata(options["metadata"], number), content),
             )
         )
     return steps
 
 
 def _with_members(metadata: JsonObject | None, content: Content) -> JsonObject | None:
-    """The metadata with the members that the message does not show, as `Thread.commit` keeps."""
+    """The metadata plus the members of the content that the message cannot hold."""
     hidden = hidden_members(content)
     return metadata if hidden is None else {METADATA_KEY: hidden, **(metadata or {})}
 
 
-def _priority(wanted: Any, number: int) -> Priority:
-    if wanted is None:
+def _priority(value: Any, number: int) -> Priority:
+    if value is None:
         return "normal"
-    if wanted not in PRIORITIES:
+    if value not in PRIORITIES:
         raise ThreadError(
-            f"item {number} has priority {wanted!r}; there are {', '.join(PRIORITIES)}"
+            f"item {number}: unknown priority {value!r}; supported: {', '.join(PRIORITIES)}"
         )
-    return wanted
+    return value
 
 
-def _metadata(given: Any, number: int) -> JsonObject | None:
-    if given is not None and not isinstance(given, dict):
-        raise ThreadError(f"item {number} has metadata that is no object")
-    return cast(JsonObject | None, given)
+def _metadata(value: Any, number: int) -> JsonObject | None:
+    if value is not None and not isinstance(value, dict):
+        raise ThreadError(f"item {number}: metadata must be an object")
+    return cast(JsonObject | None, value)
