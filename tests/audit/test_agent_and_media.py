@@ -684,7 +684,7 @@ def test_a_preview_asks_nobody_and_needs_no_key(tmp_path):
     assert "API key" in done.stderr
 
 
-@pytest.mark.parametrize("extra", ["postgres", "claude"])
+@pytest.mark.parametrize("extra", ["postgres", "claude", "serve"])
 def test_messages_that_name_an_extra_say_how_to_install_it_from_this_folder(extra):
     sources = ROOT / "src" / "weft"
     texts = [path.read_text() for path in sources.rglob("*.py")]

@@ -56,13 +56,13 @@ RESULT_SUFFIX = "tool_result"
 async def query(prompt: str, **options: Any) -> AsyncIterator[AgentEvent]:
     """Ask Claude through its SDK and yield the events of the run.
 
-    It needs the extra `claude`: `pip install "weft[claude]"`.
+    It needs the extra `claude`: `pip install '.[claude]'`.
     """
     try:
         sdk = import_module("claude_agent_sdk")
     except ImportError as error:
         raise ConfigError(
-            'the Claude Agent SDK is not installed: pip install "weft[claude]"'
+            "the Claude Agent SDK is not installed: pip install '.[claude]' in the folder of Weft"
         ) from error
     messages = sdk.query(prompt=prompt, options=sdk.ClaudeAgentOptions(**options))
     async for event in watch(messages):

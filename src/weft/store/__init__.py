@@ -79,7 +79,7 @@ def _open_postgres(address: str) -> Store:
         from .postgres import PostgresStore  # an optional extra
     except ImportError:
         raise ConfigError(
-            'a store in PostgreSQL needs psycopg: pip install "weft[postgres]"'
+            "a store in PostgreSQL needs psycopg: pip install '.[postgres]' in the folder of Weft"
         ) from None
     return PostgresStore(address)
 

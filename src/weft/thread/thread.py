@@ -411,7 +411,7 @@ class Thread:
         metadata: JsonObject | None = None,
     ) -> CommitInfo:
         """Append an instruction."""
-        return self.commit(InstructionContent(text), note, message=message, metadata=metadata)
+        return self.commit(InstructionContent(text), read_note(note, message), metadata=metadata)
 
     def user(
         self,
@@ -434,7 +434,8 @@ class Thread:
         content = DialogueContent("user", text, name)
         media = read_attachments(attach)
         if not media:
-            return self.commit(content, note, message=message, metadata=metadata, reminder=reminder)
+            note = read_note(note, message)
+            return self.commit(content, note, metadata=metadata, reminder=reminder)
         note = read_note(note, message)
         draft = content_draft(content, note=note, metadata=metadata, reminder=reminder, media=media)
         return append(self._handle, draft)
