@@ -5,7 +5,7 @@ import re
 import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import weft
 from weft.model import LOSS_CODES
@@ -36,9 +36,18 @@ def api() -> str:
     parts: list[str] = []
     for title, names in groups.items():
         parts.append(f"## {title}")
+        if title == "Errors":
+            parts.append(error_tree())
         for name in names:
             parts += entry(name, getattr(weft, name))
     return "\n\n".join(parts)
+
+
+def error_tree() -> str:
+    """The tree in the docstring of `weft.errors`."""
+    lines = (inspect.getdoc(weft.errors) or "").splitlines()
+    tree = [line.removeprefix("    ") for line in lines if line.startswith("    ")]
+    return "\n".join(["```text", *tree, "```"])
 
 
 def entry(name: str, value: Any) -> Iterator[str]:
@@ -54,7 +63,31 @@ def entry(name: str, value: Any) -> Iterator[str]:
             yield "\n".join(lines)
     else:
         yield f"### `{name}`"
-        yield f"A value of type `{type(value).__name__}`."
+        yield OTHER_NAMES[name].format(values=values(value))
+
+
+OTHER_NAMES = {
+    "AgentEvent": "An event of `Agent.run`: {values}.",
+    "Block": "A block of a message: {values}.",
+    "CachePolicy": "Whether a translation sets cache breakpoints (`auto`) or keeps only those of"
+    " the caller (`keep`).",
+    "COMPACT_TOOL": "The `ToolDefinition` of the agent's `compact` tool.",
+    "LOSS_CODES": "What each loss code means: a dict from code to `LossCode`"
+    " ([all codes](losses.md)).",
+    "LossKind": "What happened to the value: {values}.",
+    "RECALL_TOOL": "The `ToolDefinition` of the agent's `recall` tool.",
+    "SystemPolicy": "What happens to system messages after the first turn: kept `inline`, changed"
+    " to `user` (`demote`), joined into the first (`merge`), or what the target accepts (`auto`).",
+    "ThinkingMember": "The member that shows another vendor's thinking to a Chat Completions"
+    " client: {values}.",
+}
+"""Descriptions of public names that have no docstring."""
+
+
+def values(value: Any) -> str:
+    """The members of a union or of a `Literal`."""
+    names = [f"`{getattr(each, '__name__', repr(each))}`" for each in get_args(value)]
+    return " or ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 
 def made(value: type) -> str:
@@ -77,9 +110,23 @@ def signature(value: Any) -> str:
     text = re.sub(
         r"\b(?:weft|typing|collections\.abc|os|pathlib|msgspec)(?:\.[a-z_]+)*\.(?=[A-Z])", "", text
     )
+    text = shorten_defaults(text)
     return re.sub(
         r"\((?:self, |self\))", lambda m: "()" if m[0].endswith(")") else "(", text, count=1
     )
+
+
+def shorten_defaults(text: str) -> str:
+    """Write a default such as `Importance(system=10.0, ...)` as `Importance(...)`."""
+    parts: list[str] = []
+    while match := re.search(r"= [A-Z]\w*\((?!\))", text):
+        depth, end = 1, match.end()
+        while depth:
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            end += 1
+        parts += [text[: match.end()], "...)"]
+        text = text[end:]
+    return "".join([*parts, text])
 
 
 def without_result(text: str) -> str:

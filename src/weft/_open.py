@@ -25,12 +25,16 @@ def open(
     budget: Budget | None = None,
     models: Models | None = None,
 ) -> Thread:
-    """The thread of that name, made if it is new.
+    """Open the thread with this name, or create it.
 
-    `target` is a file's path, nothing for this process's memory, or an open store, which stays
-    open when the thread is closed. With `scope`, its appends can be found by `find_prefix`.
-    `budget` limits what the thread may compile to, for this handle. `models` finds who answers for
-    a model's name; without it the providers of the environment do, and the offline model.
+    - `target`: the path of a SQLite file, a PostgreSQL URL, an open store, or `None` for a thread
+      in memory. Closing the thread does not close a store that you passed.
+    - `checkpoints`: whether user turns end with a checkpoint.
+    - `branch`: the branch to work on; by default the thread's current branch.
+    - `scope`: adds appended messages to this prefix index (`weft.thread.find_prefix`).
+    - `budget`: a limit on the size of the compiled thread, for this handle only.
+    - `models`: a function from a model's name to an object that can be asked. By default, the name
+      finds a provider whose key is in the environment; `weft-offline` needs none.
     """
     return open_thread(
         target,
@@ -44,7 +48,7 @@ def open(
 
 
 def find_model(name: str) -> "ModelClient":
-    """Who answers for a name, by the environment's keys; raises `ThreadError` where nobody does."""
+    """The client for a model name, by the keys in the environment; raises `ThreadError`."""
     from weft.catalog import load_catalog
     from weft.client import ModelClient, find_upstream
 

@@ -1,26 +1,26 @@
 """Every error Weft raises, in one tree; the type says who is to blame.
 
     WeftError
-    ├── Refused                  the caller's body cannot be sent on, or strict mode says no (4xx)
-    │   └── NotAnAnswer          a body that was to be an answer has no place for one
+    ├── Refused                  the caller's body cannot be sent, or strict mode refuses it (4xx)
+    │   └── NotAnAnswer          a body given as an answer is not one
     ├── UpstreamError            the model's server gave no usable answer
     │   ├── UpstreamFailed       it answered with an error (429, 500, ...), or not at all
-    │   │   └── SummaryFailed    a model that was to write a summary wrote none
+    │   │   └── SummaryFailed    the model wrote no usable summary
     │   └── UpstreamProtocolError  it broke its own protocol (502)
-    ├── ThreadError              a verb was asked for something the thread cannot do
-    │   ├── WrongValue           an argument is of a wrong type, or JSON cannot say it
+    ├── ThreadError              the thread cannot do what was asked; nothing was changed
+    │   ├── WrongValue           an argument has a wrong type, or JSON cannot represent it
     │   │   └── UnknownArgument  a call has no keyword argument of that name
     │   ├── NotFound             no commit, entry, branch or thread of that name
     │   ├── Ambiguous            an id prefix names more than one
     │   ├── MergeConflict        both sides changed one line; carries the conflicts
     │   ├── BudgetExceeded       the compiled context would not fit
     │   └── CompactRefused       a compaction's input is wrong; carries the field
-    ├── StoreError               the store could not do it; nothing was changed
+    ├── StoreError               the store failed; nothing was changed
     │   ├── RefMoved             another writer was first; re-read and try again
-    │   ├── Damaged              what is stored is not what was written; names the place
+    │   ├── Damaged              stored data is corrupt; names the place
     │   └── JournalError         the local journal cannot be opened, read or written
     │       └── JournalInUse     another process has it open
-    ├── StepLimit                an agent's run used up its steps; ask again to go on
+    ├── StepLimit                an agent's run used all its steps; retry continues it
     └── ConfigError              a setting, flag or file is wrong; names the place
 
 Lost information is not an error: encoders return `Loss` values instead.
@@ -31,11 +31,11 @@ from typing import Any
 
 
 class WeftError(Exception):
-    """The root: catching this catches everything Weft raises on purpose."""
+    """The base class of every error that Weft raises on purpose."""
 
 
 class Refused(WeftError):
-    """A body that must not be sent on: the facts that every vendor's error envelope asks for."""
+    """A body that Weft refuses to send. Its attributes are the members of a vendor's error body."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class Refused(WeftError):
 
 
 class NotAnAnswer(Refused):
-    """A body that was given as a model's answer, and is none: `param` is the member it lacks."""
+    """A body was given as a model's answer, but is not one. `param` is the missing member."""
 
 
 class UpstreamError(WeftError):
-    """An upstream gave no usable answer: catch this for both of its kinds."""
+    """An upstream gave no usable answer: it failed, or it broke its protocol."""
 
 
 class UpstreamProtocolError(UpstreamError):
@@ -70,9 +70,9 @@ class UpstreamProtocolError(UpstreamError):
 class UpstreamFailed(UpstreamError):
     """An upstream answered with an error, or not at all.
 
-    `kind` is the `ErrorKind`, and `error` the whole `ApiError`, where the upstream gave one.
-    `native` is true for a failure that a client of the same protocol recognises in the answer
-    itself, so that the answer may go on to such a client as it came.
+    `kind` is the kind of error, and `error` the whole `ApiError`, if the upstream sent one.
+    `native` is true if a client of the same protocol recognises the failure in the answer itself.
+    The answer can then be forwarded to that client unchanged.
     """
 
     def __init__(
@@ -92,9 +92,9 @@ class UpstreamFailed(UpstreamError):
 
 
 class SummaryFailed(UpstreamFailed):
-    """A model that was to write a summary wrote none that can be used.
+    """The model wrote no usable summary.
 
-    `answered` is whether it answered at all: then a shorter summary may succeed.
+    `answered` is whether it answered at all. If it did, a shorter summary may succeed.
     """
 
     def __init__(self, message: str, *, status: int = 502, answered: bool = False) -> None:
@@ -103,11 +103,11 @@ class SummaryFailed(UpstreamFailed):
 
 
 class ThreadError(WeftError):
-    """A verb was asked for something this thread cannot do; nothing was changed."""
+    """The thread cannot do what was asked. Nothing was changed."""
 
 
 class WrongValue(ThreadError):
-    """An argument that no verb can take: `field` names it."""
+    """An argument has an invalid value; `field` is its name."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field} {message}")
@@ -115,14 +115,14 @@ class WrongValue(ThreadError):
 
 
 class UnknownArgument(WrongValue, TypeError):
-    """A call with a keyword argument that it does not have; a `TypeError` too, as in Python."""
+    """A call with an unknown keyword argument. It is also a `TypeError`, as in Python."""
 
     def __init__(self, name: str, call: str, accepted: Sequence[str]) -> None:
         super().__init__(name, f"is not an argument of {call}: give {', '.join(accepted)}")
 
 
 class NotFound(ThreadError):
-    """Nothing here has that name; `hint` says what names there are."""
+    """There is nothing with this name. The message may list the names that exist."""
 
     def __init__(self, kind: str, name: str, hint: str = "") -> None:
         super().__init__(f"no {kind} {name!r} in this thread{hint and f': {hint}'}")
@@ -131,7 +131,7 @@ class NotFound(ThreadError):
 
 
 class Ambiguous(ThreadError):
-    """An id prefix names more than one object."""
+    """An id prefix matches more than one object; `candidates` lists them."""
 
     def __init__(self, prefix: str, candidates: tuple[str, ...]) -> None:
         super().__init__(f"{prefix!r} names more than one: {', '.join(c[:12] for c in candidates)}")
@@ -140,7 +140,7 @@ class Ambiguous(ThreadError):
 
 
 class MergeConflict(ThreadError):
-    """Both sides changed the same lines: `conflicts` says which, and how each side has them."""
+    """Both sides changed the same messages; `conflicts` lists them with both versions."""
 
     def __init__(self, message: str, conflicts: tuple[Any, ...]) -> None:
         super().__init__(message)
@@ -148,7 +148,7 @@ class MergeConflict(ThreadError):
 
 
 class BudgetExceeded(ThreadError):
-    """The compiled context would not fit; says what would be needed."""
+    """The compiled context would exceed the budget; `needed` and `budget` are in tokens."""
 
     def __init__(self, message: str, *, needed: int, budget: int) -> None:
         super().__init__(message)
@@ -157,7 +157,7 @@ class BudgetExceeded(ThreadError):
 
 
 class CompactRefused(ThreadError):
-    """A compaction's input is wrong: `field` names the caller's own path."""
+    """The input of a compaction is invalid; `field` is the path of the wrong value."""
 
     def __init__(self, message: str, *, field: str) -> None:
         super().__init__(f"{field}: {message}")
@@ -165,17 +165,17 @@ class CompactRefused(ThreadError):
 
 
 class StoreError(WeftError):
-    """The store could not do it, and left things as they were.
+    """The store failed, and nothing was changed.
 
-    `is_data` is whether the data is to blame: trying again is useless. Otherwise the store may take
-    the same write later.
+    `is_data` is whether the data is the cause. If it is, a retry fails too; otherwise the same
+    write may succeed later.
     """
 
     is_data = False
 
 
 class RefMoved(StoreError):
-    """The ref no longer points where the caller saw it."""
+    """Another writer moved the ref since it was read."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name!r} was moved by another writer")
@@ -183,11 +183,11 @@ class RefMoved(StoreError):
 
 
 class Damaged(StoreError):
-    """What is stored is not what was written: bytes, or a row that another one names."""
+    """Stored data is corrupt: bytes do not match their hash, or a referenced row is missing."""
 
 
 class JournalError(StoreError):
-    """The local journal cannot be opened, read or written; the message holds no path."""
+    """The local journal cannot be opened, read or written. The message contains no path."""
 
 
 class JournalInUse(JournalError):
@@ -195,7 +195,7 @@ class JournalInUse(JournalError):
 
 
 class StepLimit(WeftError):
-    """An agent's run used up its steps before the model was done; `Agent.retry` goes on."""
+    """An agent's run used all its steps before the model was done. `Agent.retry` continues it."""
 
 
 class ConfigError(WeftError):

@@ -80,7 +80,7 @@ class Compaction(Struct, frozen=True, kw_only=True):
     - `verbatim`: the share of the target for old turns that stay verbatim; `scorer` ranks them.
     - `timeout`: seconds for one summary request (`None`: no limit).
     - `failures`, `pause`: after that many failures in a row, the next compactions use no model.
-    - `clip`: how tool results are shortened in a summary request.
+    - `clip`: how many summaries are listed at both ends.
     - `confirm`: called before every automatic compaction. If it returns False, the request is sent
       uncompacted.
     """

@@ -60,8 +60,7 @@ class Provider(Struct, frozen=True, kw_only=True):
         return f"Provider({self.name}={self.protocol}:{self.base_url})"
 
     def url(self, path: str) -> str:
-        """The address of a path like `/v1/messages`. The base may end in a version, which then
-        stands in place of the path's."""
+        """The URL of a path like `/v1/messages`; a version in the base URL wins."""
         base = self.base_url.rstrip("/")
         version = "/" + path.split("/")[1]
         if version in VERSIONS and base.endswith(VERSIONS):
@@ -88,9 +87,9 @@ class Provider(Struct, frozen=True, kw_only=True):
         return host in OPENAI_HOSTS or host.endswith(OPENAI_DOMAINS)
 
     def settle(self, model: Model) -> Model:
-        """The model with what its host decides, where the catalogue does not say it.
+        """The model, with the fields that its host decides if the catalogue does not set them.
 
-        A server that is not OpenAI's may know the older form of its protocol only.
+        Servers other than OpenAI's may support only the older form of its protocol.
         """
         is_openai = self.at_openai or model.vendor == "openai"
         changes: dict[str, bool | str] = {}
@@ -103,23 +102,23 @@ class Provider(Struct, frozen=True, kw_only=True):
         return structs.replace(model, **changes) if changes else model
 
     def origin(self, model: str) -> Origin:
-        """The origin of this provider's answers by that model."""
+        """The origin of answers that this provider gives with that model."""
         return Origin(self.protocol, self.name, model)
 
     def target(self, catalog: Catalog, model: str) -> Target:
-        """Whom a request to this model is written for, by this upstream's policies."""
+        """The target of a request to this model, with this upstream's policies."""
         settled = self.settle(catalog.find(model, self.name))
         return Target(settled, self.system, self.cache, verbatim)
 
     def write_body(self, body: JsonObject, model: Model, *, streams: bool) -> bytes:
-        """A body as it goes out to this model; the caller's own members overrule ours."""
+        """The bytes to send to this model; the caller's own members win over the added ones."""
         ours = dict(self.stream_members) if streams else {}
         if model.thinking == "effort":
             ours.update(self.thinking_members)
         return orjson.dumps({**ours, **body})
 
     def auth_headers(self) -> dict[str, str]:
-        """The key, in the header where this protocol wants it; empty without a key."""
+        """The key in the header that this protocol uses; empty without a key."""
         if self.key is None:
             return {}
         auth = CODECS[self.protocol].http.auth

@@ -64,11 +64,11 @@ def verbatim(text: str) -> Any:
 
 
 class Target(Struct, frozen=True):
-    """Whom a request is written for, and by which policies.
+    """The model that a request is written for, and the policies to use.
 
-    `embed` turns a JSON text into a member of the body: `parsed` for callers who want dicts,
-    `verbatim` for those who want bytes. A body of the target's own protocol is written back as it
-    came, but for what a policy asks; with `enforce`, all rules of the target apply to it too.
+    `embed` turns a JSON text into a member of the body: `parsed` if the result is a dict,
+    `verbatim` if it is bytes. A body of the target's own protocol is written back unchanged, except
+    where a policy applies. With `enforce`, all rules of the target apply to it too.
     """
 
     model: Model

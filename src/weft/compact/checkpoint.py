@@ -28,7 +28,7 @@ _MARKER = re.compile(rf"<checkpoint:([a-z0-9]{{{LENGTH}}})>")
 
 @checked_function
 def generate_checkpoint_id(parent: str, text: str, taken: Set[str]) -> str:
-    """The id for a turn with this text after `parent`; never one of `taken`."""
+    """A checkpoint id for a turn with this text after `parent`; never one of `taken`."""
     place = f"{len(parent)}:{parent}{text}".encode("utf-8", "surrogatepass")
     counter = 0
     while True:
@@ -41,7 +41,7 @@ def generate_checkpoint_id(parent: str, text: str, taken: Set[str]) -> str:
 
 @checked_function
 def create_checkpoint_content(id: str) -> Checkpoint:
-    """The block that ends a user turn; raises `ThreadError` if `id` is not valid."""
+    """The checkpoint block with this id; raises `ThreadError` if the id is invalid."""
     if not _ID.fullmatch(id):
         raise ThreadError(f"{id!r} is not a checkpoint id: it needs six characters of a-z and 0-9")
     return Checkpoint(id)

@@ -122,7 +122,7 @@ class SummaryRequest(Struct, frozen=True):
 
 
 class Stopped(Struct, frozen=True):
-    """Sent in place of an answer: nobody will answer any more, and why."""
+    """Sent to the generator instead of an answer: there will be no more answers, and why."""
 
     reason: str
 

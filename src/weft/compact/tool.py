@@ -19,7 +19,7 @@ from .checkpoint import checkpoint_id
 
 
 class Replacement(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One range and what stands for it: the blocks after `from` up to and including `to`."""
+    """A range to replace with a summary: the blocks after `from`, up to and including `to`."""
 
     summary: str
     from_: str | None = field(default=None, name="from")
@@ -27,7 +27,7 @@ class Replacement(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ToolDefinition(Struct, frozen=True):
-    """A tool, as each vendor wants it in its list of tools."""
+    """A tool definition that can be written in each vendor's format."""
 
     name: str
     description: str

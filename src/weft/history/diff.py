@@ -13,7 +13,7 @@ from .objects import Row
 
 
 class DiffLine(Struct, frozen=True):
-    """One row that is not the same in both lists."""
+    """One row that was added, removed or changed."""
 
     kind: Literal["added", "removed", "changed"]
     slot: Id
@@ -26,7 +26,7 @@ class DiffLine(Struct, frozen=True):
 
 
 class Diff(Struct, frozen=True):
-    """All differences, in the order in which a reader meets them."""
+    """All differences, in reading order, and the tokens before and after."""
 
     changes: tuple[DiffLine, ...]
     tokens_before: int

@@ -69,7 +69,7 @@ TAG = "tag:"
 
 
 def read_branches(store: Store, thread: str) -> dict[str, Id]:
-    """Every branch that points somewhere, by name."""
+    """The commit of each branch, by name."""
     refs = store.refs(thread)
     return {name: head for name, head in refs.items() if not name.startswith(TAG)}
 

@@ -1,14 +1,14 @@
-"""What a store keeps, and the few questions it answers.
+"""The interface of a store, and the records that it holds.
 
-A store holds bytes and names and understands neither: entries by id, commits by thread and id,
-refs, and the log of operations. Everything a verb writes is one `Landing`, so that objects, the
-ref and the log line are written together or not at all. A ref moves by compare-and-swap: a landing
-that saw another head raises `RefMoved` and leaves nothing behind.
+A store holds bytes and names and does not interpret them: entries by id, commits by thread and id,
+refs, and the log of operations. Everything that one operation writes is one `Landing`, so objects,
+ref and log line are written together or not at all. A ref moves by compare-and-swap: if another
+writer moved the head first, `RefMoved` is raised and nothing is written.
 
-Commits know their *line* and *depth*: a commit continues the line of its first parent unless
-another commit already did, so a chain of first parents is a few ranges of one index, however
-long it is. Depth grows along every parent, which makes it the generation number that graph walks
-need. Lines are a store's own affair; no id depends on them.
+Each commit has a *line* and a *depth*. A commit continues the line of its first parent unless
+another commit already did. So a chain of first parents is a few ranges of one index, however long
+it is. The depth is larger than that of every parent; graph walks use it as a generation number.
+Lines are internal to a store; no id depends on them.
 
 One contract suite (`tests/store`) runs over every backend.
 """
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from .maintenance import Maintenance
 
 DELETED = "\x7f"
-"""What the name of a deleted thread begins with. Nobody can give a thread such a name, so the old
-name is free for another one, and everything that belongs to the thread stays with it."""
+"""The prefix of a deleted thread's name. Users cannot choose such a name, so the old name is free
+again, and the thread keeps everything that belongs to it."""
 
 
 def deleted_name(name: str, moment: float) -> str:
@@ -68,7 +68,7 @@ class Step(Struct, frozen=True, gc=False):
 
 
 class Node(Struct, frozen=True, gc=False):
-    """What graph walks need of a commit."""
+    """A commit as graph walks need it."""
 
     id: Id
     depth: int
@@ -76,9 +76,9 @@ class Node(Struct, frozen=True, gc=False):
 
 
 class ThreadRecord(Struct, frozen=True):
-    """A thread's name, its current branch, and what it was opened with.
+    """A thread's name, current branch (`head`) and settings.
 
-    `deleted` is set in lists of deleted threads only: when that was.
+    `deleted` is the time of deletion; it is set only in lists of deleted threads.
     """
 
     name: str
@@ -90,10 +90,10 @@ class ThreadRecord(Struct, frozen=True):
 
 
 class Operation(Struct, frozen=True, gc=False):
-    """One line of the log: which ref went from where to where.
+    """One line of the log: a ref moved from `old` to `new`.
 
-    `was` is the branch that the writer stood on, where that is another one than `ref`. A line
-    with `was` that moves nothing (`old` is `new`) is a switch from `was` to `ref`.
+    `was` is the writer's current branch, if it is not `ref`. A line with `was` whose `old` equals
+    `new` is a switch from `was` to `ref`.
     `batch` is the sequence number of the first operation of the batch that this one belongs to.
     """
 
@@ -108,11 +108,11 @@ class Operation(Struct, frozen=True, gc=False):
 
 
 class Landing(Struct, frozen=True, gc=False):
-    """All that one verb writes.
+    """Everything that one operation writes.
 
-    `ref` moves from `old` to `new`, `None` meaning that there is none. `was` is the branch that
-    the writer stands on, where that is another one than `ref`; if `old` is `new` as well, the
-    landing is a switch: the thread's current branch changes from `was` to `ref`.
+    `ref` moves from `old` to `new`; `None` means that there is no such ref. `was` is the writer's
+    current branch, if it is not `ref`. If `old` also equals `new`, the landing is a switch: the
+    thread's current branch changes from `was` to `ref`.
     """
 
     verb: str
@@ -131,14 +131,14 @@ class Landing(Struct, frozen=True, gc=False):
 
 
 class Unindexed(Struct, frozen=True, gc=False):
-    """A commit that full text does not know yet; `key` is the store's own number for it."""
+    """A commit that is not in the full-text index; `key` is the store's own number for it."""
 
     key: int
     contents: tuple[bytes, ...]
 
 
 class Match(Struct, frozen=True, gc=False):
-    """A commit found by its chained match key, and the thread it lives in."""
+    """A commit that was found by its chained match key, and its thread."""
 
     chain: bytes
     thread: str
@@ -159,7 +159,7 @@ class AttemptRecord(Struct, frozen=True, gc=False):
 
 
 class Link(Struct, frozen=True, gc=False):
-    """A commit that can be found by a key of the caller's own making."""
+    """A commit that can be found by a key that the caller chose."""
 
     key: bytes
     thread: str
@@ -167,7 +167,7 @@ class Link(Struct, frozen=True, gc=False):
 
 
 class Store(Protocol):
-    """Bytes and names. Every method may be called from any thread of the process."""
+    """The interface of a store. Every method may be called from any thread of the process."""
 
     def transaction(self) -> AbstractContextManager[None]:
         """Everything inside is written together; an exception rolls all of it back.
@@ -179,34 +179,34 @@ class Store(Protocol):
     def ensure_thread(
         self, name: str, *, created: float, checkpoints: bool = False, scope: str | None = None
     ) -> ThreadRecord:
-        """The thread of that name, made with these settings if there is none.
+        """The thread with this name, created with these settings if there is none.
 
-        Checkpoints that are asked for are turned on for a thread that had none; a scope is set
-        once and stays.
+        `checkpoints` turns checkpoints on for an existing thread too. A scope is set once and never
+        changes.
         """
         ...
 
     def read_thread(self, name: str) -> ThreadRecord | None: ...
 
     def threads(self, *, deleted: bool = False) -> list[ThreadRecord]:
-        """All threads, oldest first; or all that are deleted (`read_deleted_name`)."""
+        """All threads, oldest first; with `deleted`, the deleted ones (`read_deleted_name`)."""
         ...
 
     def rename_thread(self, old: str, new: str) -> None:
         """Give a thread another name; everything that belongs to it follows.
 
-        Raises `StoreError` where there is no such thread, or the new name is taken.
+        Raises `StoreError` if there is no such thread, or if the new name is taken.
         """
         ...
 
     def refs(self, thread: str) -> dict[str, Id]:
-        """Every branch that points somewhere, by name."""
+        """The commit of each branch, by name."""
         ...
 
     def read_ref(self, thread: str, name: str) -> Id | None: ...
 
     def land(self, thread: str, landing: Landing) -> None:
-        """Write it all, or raise `RefMoved` where `old` is no longer the head."""
+        """Write everything, or raise `RefMoved` if `old` is no longer the head."""
         ...
 
     def walk(
@@ -221,21 +221,21 @@ class Store(Protocol):
     ) -> list[Step]:
         """The chain of first parents down from `head`, oldest first, above depth `after`.
 
-        With `until`, only what is not deeper, so that a beginning is read without the rest. With
-        `limit`, the newest that many. Commits whose `data` is one of `but` are left out.
+        `until` is the largest depth to read. With `limit`, only that many of the newest commits are
+        read. Commits whose `data` is in `but` are left out.
         """
         ...
 
     def walk_nodes(self, thread: str, head: Id, limit: int) -> list[Node]:
-        """The newest so many of that chain, newest first, as graph walks need them."""
+        """The newest `limit` commits of the chain of first parents, newest first, as nodes."""
         ...
 
     def read_depths(self, thread: str, head: Id, ids: Sequence[Id]) -> dict[Id, int]:
-        """The depths of those of these commits that are in that chain."""
+        """The depths of these commits; commits outside the chain of `head` are left out."""
         ...
 
     def read_commits(self, thread: str, ids: Sequence[Id]) -> list[Step]:
-        """The commits of these ids that exist, in the order asked for."""
+        """The commits with these ids, in this order; missing ones are left out."""
         ...
 
     def read_nodes(self, thread: str, ids: Sequence[Id]) -> list[Node]: ...
@@ -245,17 +245,17 @@ class Store(Protocol):
         ...
 
     def has_checkpoint(self, thread: str, name: str) -> bool:
-        """Whether any landing of the thread, on any branch, gave out this checkpoint."""
+        """Whether any branch of the thread ever used this checkpoint id."""
         ...
 
     def count(self, thread: str) -> int:
-        """How many commits the thread has, on all branches and undone ones included."""
+        """The number of commits of the thread, on all branches, including undone ones."""
         ...
 
     def operations(
         self, thread: str, *, before: int | None = None, limit: int = 64
     ) -> list[Operation]:
-        """The log, newest first, below sequence number `before`."""
+        """The log, newest first; with `before`, only smaller sequence numbers."""
         ...
 
     def mark_batch(self, thread: str, first: int, last: int | None = None) -> None:
@@ -276,7 +276,7 @@ class Store(Protocol):
     def match(self, chains: Sequence[bytes]) -> list[Match]:
         """The commits that carry one of these chained match keys, newest first.
 
-        Deleted threads are never found, here and by links, unless it says so.
+        Neither this nor a lookup of links finds deleted threads, unless `deleted` is true.
         """
         ...
 
@@ -289,7 +289,7 @@ class Store(Protocol):
         ...
 
     def add_links(self, thread: str, links: Sequence[tuple[bytes, Id]]) -> None:
-        """Let commits of a thread be found by these keys; a link that is there stays."""
+        """Add links from keys to commits of a thread; existing links stay."""
         ...
 
     def drop_links(self, thread: str, links: Sequence[tuple[bytes, Id]]) -> None:
@@ -301,22 +301,22 @@ class Store(Protocol):
         ...
 
     def newest_link(self, key: bytes, *, deleted: bool = False) -> Link | None:
-        """The link with this key to the newest commit; costs the same however many there are.
+        """The link with this key to the newest commit; the cost does not grow with their number.
 
         With `deleted`, commits of deleted threads count too.
         """
         ...
 
     def only_links(self, keys: Sequence[bytes]) -> list[Link]:
-        """The links whose key leads to exactly one commit; cost does not grow with the others."""
+        """The links whose key leads to exactly one commit."""
         ...
 
     def unindexed(self, limit: int) -> list[Unindexed]:
-        """The next commits that full text has not seen, oldest first."""
+        """The next commits that are not in the full-text index, oldest first."""
         ...
 
     def index(self, texts: Iterable[tuple[int, str]]) -> None:
-        """Add texts to full text by their keys, which are then seen."""
+        """Add texts to the full-text index, by their keys."""
         ...
 
     def search(self, thread: str, words: Sequence[str], limit: int) -> list[Step]:
@@ -324,7 +324,7 @@ class Store(Protocol):
         ...
 
     def maintenance(self) -> "Maintenance":
-        """The other side of the store: what `fsck`, `gc` and `forget` ask of it."""
+        """The operations that `fsck`, `gc` and `forget` need."""
         ...
 
     def close(self) -> None: ...

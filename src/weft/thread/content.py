@@ -181,7 +181,7 @@ def register_content_type(
 
 @checked_function
 def unregister_content_type(name: str) -> None:
-    """Forget a registered type; raises `NotFound` if there is none of this name."""
+    """Remove a registered content type; raises `NotFound` if there is none with this name."""
     if _registered.pop(name, None) is None:
         raise NotFound("content type", str(name))
 
@@ -305,7 +305,7 @@ def _check_fields(content: Any) -> None:
 
 
 def extract_text_from_content(content: Content | JsonObject) -> str:
-    """The text of a content, whatever its type."""
+    """The text of any content type."""
     match read_content(content):
         case CustomContent() as custom:
             return _custom_text(custom)

@@ -157,7 +157,7 @@ def auto_note(kind: str, text: str) -> str:
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of a thread; `commits` counts all branches, and undone commits too."""
+    """Statistics of a thread. `commits` counts all branches, including undone commits."""
 
     thread: str
     branch: str

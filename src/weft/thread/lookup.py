@@ -104,7 +104,7 @@ class Filter(Struct, frozen=True):
 
 
 class RecallPage(Struct, frozen=True, kw_only=True):
-    """A part of what was found.
+    """One page of the originals that `recall_page` found.
 
     `body` is the text of the originals, `note` says what is left, and `next` is the offset that
     reads on, or `None` at the end.

@@ -1,7 +1,7 @@
-"""What a vendor's `create(**...)` takes: a compiled thread written by that vendor's codec.
+"""The arguments of a vendor's `create(**...)`: a compiled thread, written by that vendor's codec.
 
-`None` never appears, nor anything the vendor refuses; what could not be said is in `losses`. The
-model's name is left out where none was given, so that the caller may name it in the call.
+They contain no `None` and nothing that the vendor refuses; `losses` lists what was left out. If no
+model was named, there is no `model`, so that the caller can name it in the call.
 """
 
 import inspect
@@ -34,9 +34,9 @@ ToolLike = Tool | Mapping[str, Any] | Any
 
 
 class Recipe(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a request was made from a thread: which commit, for whom, by which policies.
+    """How a request was built from a thread: the commit, the protocol, the model and the policies.
 
-    `tools` is there where the caller gave others than the thread's own.
+    `tools` is set only if the caller passed other tools than the thread's.
     """
 
     head: str | None
@@ -50,9 +50,9 @@ class Recipe(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class VendorParams(dict[str, Any]):
-    """A request's members; unpacks with `**`, and says beside it what was lost.
+    """The members of a request, to unpack with `**`, and its `losses`.
 
-    Given back with the answer (`t.assistant(answer, sent=params)`), it lets the thread say later
+    Pass it back with the answer (`t.assistant(answer, sent=params)`), and the thread can show later
     what the model was sent.
     """
 

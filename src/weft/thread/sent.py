@@ -42,7 +42,7 @@ RECORD = "sent"
 
 
 class Receipt(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is needed to rebuild a request: the recipe, the caller's own members, and a hash."""
+    """The data that rebuilds a sent request: the recipe, the caller's own members and a hash."""
 
     recipe: Recipe
     catalog: str

@@ -140,7 +140,7 @@ def search(
     until: Moment = None,
     regex: bool = False,
 ) -> list[Hit]:
-    """All messages in all threads of a store that have these words: live ones first, then newest.
+    """Search all threads of a store for these words; live messages first, then the newest.
 
     Every `Hit` names its thread. The filters are those of `Thread.search`. `thread` searches one
     thread only, `branch` only the threads that have a branch with this name.

@@ -303,7 +303,7 @@ class Thread:
         return attempts_up_to(self._handle, at)
 
     def stats(self) -> Stats:
-        """Figures of the thread and its current branch."""
+        """Statistics of the thread and its current branch."""
         handle = self._handle
         view = handle.view(handle.head())
         visible = sum(shows(row) for row in view.rows)

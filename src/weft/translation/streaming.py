@@ -9,7 +9,7 @@ from .translate import check_thinking, find_codec
 
 @checked_class(eager=("__init__",))
 class StreamTranslator:
-    """Translates the stream of an upstream for a client, in whatever pieces the bytes arrive.
+    """Translates an upstream's stream for a client. Chunks may have any size.
 
     `response` is the answer so far, as the client sees it. A stream that stops early, or breaks its
     own protocol, ends in the client's own error form, never in a success. If the upstream sends a

@@ -1,7 +1,7 @@
-"""Translation as a caller uses it: bodies in, bodies out, and everything that was lost beside.
+"""The public translation functions: a body in, a translated body and its losses out.
 
-A dict in gives a dict out, bytes give bytes. The sidecar is worked out only when it is asked for:
-it costs a second translation. Nothing here reads a clock or a file but the shipped catalogue.
+A dict gives a dict, bytes give bytes. The sidecar is computed on first use, because it costs a
+second translation. The only file that is read is the shipped catalogue; no clock is read.
 """
 
 from functools import cached_property
@@ -42,7 +42,11 @@ Body = JsonObject | bytes | str
 
 
 class Translation:
-    """A translated body. `losses` is what the target's wire could not say; `path` where it goes."""
+    """A translated body.
+
+    `losses` lists what the target protocol cannot express. `path` is the URL path to send a request
+    to. `status` is the HTTP status of a translated error.
+    """
 
     def __init__(
         self,
@@ -60,9 +64,9 @@ class Translation:
 
     @cached_property
     def sidecar(self) -> JsonObject:
-        """What the way back needs to restore the original; empty where it needs nothing."""
+        """What the reverse translation needs to restore the original; empty if it needs nothing."""
         made: JsonObject = self._make() if self._make is not None else {}
-        write_body(made, True)  # what a body may hold but no JSON text can
+        write_body(made, True)  # raises if it holds something that JSON cannot represent
         return made
 
     def __repr__(self) -> str:
@@ -83,11 +87,13 @@ def translate(
     upstream: str = "",
     catalog: Catalog | None = None,
 ) -> Translation:
-    """A request in another vendor's protocol.
+    """Translate a request body to another protocol.
 
-    `model` renames the model, and must be given where the source's body has none, unless a sidecar
-    knows it. `strict` raises `Refused` on the first loss of meaning instead of reporting it.
-    `upstream` is the deployment's name, for models that behave differently there.
+    - `model`: the model's name in the translated body. Required if the body names no model
+      (Gemini), unless the sidecar has the name.
+    - `strict`: raise `Refused` for the first loss of meaning instead of reporting it.
+    - `sidecar`: the sidecar of the translation that made this body; it restores the original.
+    - `upstream`: the deployment that receives the body, for models that behave differently there.
     """
     check_policies(system, cache)
     reader, writer = find_codec(source, "source"), find_codec(target, "target")
@@ -175,14 +181,14 @@ def translate_response(
     created: int = 0,
     thinking: ThinkingMember = "reasoning_content",
 ) -> Translation:
-    """A whole answer of the upstream's protocol, for a client of another.
+    """Translate a complete answer of an upstream for a client of another protocol.
 
-    `thinking` is the member in which a client of Chat Completions is shown thinking: clients of
-    OpenRouter read `reasoning`, and `hidden` leaves it out.
+    `sidecar` is the sidecar of the request's translation: it restores the client's own tool names.
+    Pass the answer's sidecar to the translation of the client's next request to restore what the
+    client cannot send back.
 
-    `sidecar` is the one that the request's translation left behind: by it the client's own tools
-    are called. The answer's own sidecar, given with the client's next request, restores what the
-    client could not hand back. Raises `UpstreamFailed` where the answer is a failure.
+    `thinking` is the member that shows thinking to a Chat Completions client. OpenRouter's clients
+    read `reasoning`; `hidden` omits it. Raises `UpstreamFailed` if the answer reports a failure.
     """
     options = AnswerOptions(
         created=created, calls=calls_of(sidecar), thinking=check_thinking(thinking)
@@ -202,7 +208,7 @@ def translate_response(
 
 @checked_function
 def translate_error(body: Any, status: int, source: str, target: str) -> Translation:
-    """An error of the upstream's, in the client's own envelope; `status` goes along."""
+    """Translate an upstream's error body to the client's protocol; the result has a `status`."""
     reader, writer = find_codec(source, "source"), find_codec(target, "target")
     as_bytes = isinstance(body, bytes)
     raw: Any = body
@@ -217,7 +223,7 @@ def translate_error(body: Any, status: int, source: str, target: str) -> Transla
 
 @checked_function
 def decode(body: Body, protocol: str, model: str | None = None) -> Request:
-    """A request body as values of the model."""
+    """Decode a request body into a `Request`."""
     return find_codec(protocol, "protocol").decode_request(read_body(body)[0], model)
 
 
@@ -231,7 +237,7 @@ def encode(
     upstream: str = "",
     catalog: Catalog | None = None,
 ) -> Translation:
-    """Values of the model as a request body of this protocol."""
+    """Encode a `Request` as a body of this protocol."""
     check_policies(system, cache)
     codec = find_codec(protocol, "protocol")
     rows = catalog or load_catalog()

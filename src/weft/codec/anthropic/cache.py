@@ -20,7 +20,7 @@ CACHEABLE = frozenset({"text", "image", "document", "tool_use", "tool_result"})
 def apply_last_system_cache_breakpoint(
     system: list[JsonObject] | None,
 ) -> list[JsonObject] | None:
-    """Mark the last system block, in place; nothing, or no block, stays as it is."""
+    """Set a cache mark on the last system block, in place. `None` and `[]` stay as they are."""
     if system:
         system[-1]["cache_control"] = dict(EPHEMERAL)
     return system

@@ -20,7 +20,7 @@ from .request import write_message
 def build_anthropic_system_param(
     system: str | None, messages: Iterable[Message | JsonObject]
 ) -> str | None:
-    """The caller's own system text first, then every system message; `None` if there is none."""
+    """Join `system` and the text of every system message; `None` if there is no text."""
     parts = [system] if system else []
     for number, item in enumerate(messages):
         with at(f"messages[{number}]"):
@@ -33,7 +33,7 @@ def build_anthropic_system_param(
 
 @checked_function
 def encode_message(message: Message | JsonObject) -> JsonObject:
-    """One message for Anthropic; raises `Refused` for a system message."""
+    """Encode one message for Anthropic; raises `Refused` for a system message."""
     message = _as_message(message)
     if is_system(message):
         raise Refused("a system message must be extracted before it is encoded", param="role")
