@@ -1,8 +1,8 @@
-"""How a request that a client respelt is laid beside what is stored of its conversation.
+"""Matches a request with the stored conversation, even if the client rewrote parts of it.
 
-Clients rewrite what they send back: they add default arguments to calls, shorten paths, trim and
-join texts, clear old tool results, move reminders. An answer is recognised by the ids of its calls
-first, since every client must keep those, and by its visible content otherwise.
+Clients change what they send back: they add default arguments to calls, shorten paths, trim and
+join texts, clear old tool results, move reminders. An answer is recognised by the ids of its calls,
+which every client must keep. An answer without calls is recognised by its visible content.
 """
 
 import re
@@ -14,22 +14,22 @@ from weft.model import Block, Message, Reminder, Text, ToolCall, ToolResult, is_
 
 _REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
 
-Line = Sequence[tuple[Id, Message]]
+StoredMessages = Sequence[tuple[Id, Message]]
 """The messages of a stored conversation, each with the commit that appended it."""
 
 
 def is_echo(answer: Message, echo: Sequence[Message]) -> bool:
-    """Whether these messages of a request are the answer as a client sends it back."""
-    shown = Message("assistant", tuple(block for message in echo for block in message.blocks))
-    calls, echoed = _calls(answer), _calls(shown)
+    """Whether these messages of a request are the client's copy of the answer."""
+    sent = Message("assistant", tuple(block for message in echo for block in message.blocks))
+    calls, echoed = _calls(answer), _calls(sent)
     if calls or echoed:
         if calls == echoed:
             return True
         # A protocol without call ids: the calls themselves must be equal.
         return [name for _, name in calls] == [name for _, name in echoed] and match_key(
             answer
-        ) == match_key(shown)
-    return match_key(answer) == match_key(shown)
+        ) == match_key(sent)
+    return match_key(answer) == match_key(sent)
 
 
 def _calls(message: Message) -> list[tuple[str, str]]:
@@ -44,31 +44,31 @@ def echo_length(messages: Sequence[Message], start: int) -> int:
     return end - start
 
 
-def find_edit(line: Line, messages: Sequence[Message]) -> tuple[Id, int] | None:
-    """Where a request leaves a stored line because a user's message was edited.
+def find_edit(stored: StoredMessages, messages: Sequence[Message]) -> tuple[Id, int] | None:
+    """Where a request departs from the stored conversation because a user message was edited.
 
-    The line ends in an answer that the request echoes, and `messages` end with that echo. Returns
-    the commit before the edited message and the number of messages up to it; `None` where nothing
-    was edited. A client that sends fewer turns than the line has dropped the others: that is not
-    an edit. Neither is a first message that differs: clients put their context into it.
+    `stored` ends with an answer, and `messages` end with its echo. Returns the commit before the
+    edited message and the number of messages up to it; `None` if nothing was edited. Two
+    differences are not edits: fewer turns than are stored, because the client dropped some, and
+    another first message, because clients put their context into it.
     """
-    stored = list(_groups([message for _, message in line]))
-    sent = list(_groups(messages))
-    if len(stored) != len(sent) or [g[0] for g in stored] != [g[0] for g in sent]:
+    stored_turns = list(_turns([message for _, message in stored]))
+    sent_turns = list(_turns(messages))
+    if [turn[0] for turn in stored_turns] != [turn[0] for turn in sent_turns]:
         return None
-    for number in range(1, len(stored)):
-        speaker, first, last = stored[number]
+    for number in range(1, len(stored_turns)):
+        speaker, first, last = stored_turns[number]
         if speaker == "assistant":
             continue
-        ours = [message for _, message in line[first:last]]
-        theirs = messages[sent[number][1] : sent[number][2]]
-        if not _is_same_input(ours, theirs):
-            return line[first - 1][0], sent[number - 1][2]
+        stored_input = [message for _, message in stored[first:last]]
+        sent_input = messages[sent_turns[number][1] : sent_turns[number][2]]
+        if not _is_same_input(stored_input, sent_input):
+            return stored[first - 1][0], sent_turns[number - 1][2]
     return None
 
 
-def _groups(messages: Sequence[Message]) -> Iterator[tuple[str, int, int]]:
-    """Runs of messages of one side, as (side, start, end); system messages belong to none."""
+def _turns(messages: Sequence[Message]) -> Iterator[tuple[str, int, int]]:
+    """Runs of messages of one side, as (side, start, end). System messages are skipped."""
     start, speaker, end = 0, "", 0
     for number, message in enumerate(messages):
         if is_system(message):
@@ -85,10 +85,9 @@ def _groups(messages: Sequence[Message]) -> Iterator[tuple[str, int, int]]:
 def _is_same_input(stored: Sequence[Message], sent: Sequence[Message]) -> bool:
     """Whether two runs of user and tool messages are the same input.
 
-    A result is the same if it belongs to the same call: clients shorten and clear old results.
+    Tool results are compared by their call ids only: clients shorten and clear old results.
     """
-    ours, theirs = (list(_input_parts(each)) for each in (stored, sent))
-    return ours == theirs
+    return list(_input_parts(stored)) == list(_input_parts(sent))
 
 
 def _input_parts(messages: Sequence[Message]) -> Iterator[object]:
@@ -108,7 +107,7 @@ def _input_parts(messages: Sequence[Message]) -> Iterator[object]:
 
 
 def _own_text(block: Block) -> str | None:
-    """The person's own words in a block: without reminders that the client adds."""
+    """The user's own text in a block, without the reminders that the client adds."""
     match block:
         case Text(text=text):
             return _REMINDER.sub("", text)

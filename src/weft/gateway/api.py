@@ -1,9 +1,10 @@
 """The HTTP API of the page and of other tools: JSON about threads, and the page's static files.
 
-Every read (`api_reads`) and every write (`api_writes`) is a function of an `ApiCall`; a table maps
-paths to functions. This module reads the fields of a call and turns every error into JSON.
+Every read (`api_reads`) and every write (`api_writes`) is a handler: a function that takes an
+`ApiCall`. A table maps paths to handlers. This module reads the fields of a call and turns every
+error into JSON.
 
-    GET  /api/threads?q=                      the list; with words, only threads that contain them
+    GET  /api/threads?q=                      all threads; with `q`, only those that contain it
     GET  /api/deleted                         deleted threads that can be restored
     GET  /api/thread?thread=&branch=&last=    rows with ids, priorities, kinds, tokens; branches;
                     &until=&model=            attempts that failed; as of the commit `until`
@@ -11,10 +12,10 @@ paths to functions. This module reads the fields of a call and turns every error
     GET  /api/head?thread=&branch=            the newest commit, and how many threads there are
     GET  /api/log?thread=&branch=&limit=      commits, newest first
     GET  /api/commit?thread=&branch=&id=      what one commit removed and added, and its pins
-    GET  /api/diff?thread=&a=&b=              two branches or commits against each other
-    GET  /api/search?thread=&q=               messages with those words, compacted ones too
-    GET  /api/checkpoints?thread=&branch=     addresses that a model can name
-    GET  /api/models                          every model of the upstreams, and why a list fails
+    GET  /api/diff?thread=&a=&b=              the difference of two branches or commits
+    GET  /api/search?thread=&q=               messages that contain `q`, compacted ones too
+    GET  /api/checkpoints?thread=&branch=     checkpoints that a model can refer to
+    GET  /api/models                          the models of all upstreams, and failed lists
     GET  /api/system-table
     POST /api/compact {thread, branch, budget | replacements | model, keep, preview}
     POST /api/revert {id}, /api/annotate {id, priority}, /api/edit {id, text}
@@ -53,7 +54,7 @@ from weft.errors import (
 )
 from weft.model import JsonObject
 
-from .api_call import Answer, ApiCall, AsyncAnswer
+from .api_call import ApiCall, AsyncHandler, Handler
 from .api_reads import READS
 from .api_writes import WRITES
 from .asgi import check_depth
@@ -80,7 +81,7 @@ TYPES = {
 
 
 def page_routes() -> list[BaseRoute]:
-    """`/` and everything it loads."""
+    """The page at `/`, and its static files."""
     folder = Path(str(files("weft.web")))
 
     async def index(_: Request) -> Response:
@@ -101,7 +102,7 @@ class Assets:
             await Response("not found", 404, headers=HEADERS)(scope, receive, send)
             return
 
-        async def send_guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 others = [pair for pair in message["headers"] if pair[0] != b"content-type"]
                 own = {**HEADERS, "content-type": f"{kind}; charset=utf-8"}
@@ -109,7 +110,7 @@ class Assets:
                 message = {**message, "headers": [*others, *added]}
             await send(message)
 
-        await self._files(scope, receive, send_guarded)
+        await self._files(scope, receive, send_with_headers)
 
 
 BODY_LIMIT = 4 * 1024 * 1024
@@ -129,24 +130,24 @@ _log = logging.getLogger(__name__)
 
 
 def routes(state: State) -> list[BaseRoute]:
-    """The page, its API and its socket; an empty store may get the sample thread first."""
+    """The page, its API and its socket. If configured, an empty store gets the sample thread."""
     if state.settings.sample:
         ensure_sample(state.store)
     reads = [
-        Route(path, _endpoint(state, answer), methods=["GET"]) for path, answer in READS.items()
+        Route(path, _endpoint(state, handler), methods=["GET"]) for path, handler in READS.items()
     ]
     writes = [
-        Route(path, _endpoint(state, answer), methods=["POST"]) for path, answer in WRITES.items()
+        Route(path, _endpoint(state, handler), methods=["POST"]) for path, handler in WRITES.items()
     ]
     return [*page_routes(), *reads, *writes, socket_route(state)]
 
 
-def _endpoint(state: State, answer: Answer | AsyncAnswer) -> Callable[[Request], Any]:
+def _endpoint(state: State, handler: Handler | AsyncHandler) -> Callable[[Request], Any]:
     async def endpoint(request: Request) -> Response:
         try:
             caller = admit(request.headers, state.settings)
             call = ApiCall(state, await _fields(request), caller)
-            result = await run_in_threadpool(answer, call)
+            result = await run_in_threadpool(handler, call)
             return _json(result if isinstance(result, dict) else await result)
         except Refused as error:
             return _error(error.message, error.param, error.status)

@@ -1,6 +1,7 @@
 """A call of the page's API: reads the fields of a query, a body or a frame.
 
-A field that is missing or of the wrong type is refused by its name before anything is done.
+If a field is missing or has the wrong type, the call is refused before anything is done, and the
+error names the field.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -35,34 +36,34 @@ class ApiCall(Struct, frozen=True):
         """A field that must be present and not blank."""
         value = self.fields.get(name)
         if not isinstance(value, str) or not value.strip():
-            raise Refused(f"a text is needed here, not {_shown(value)}", param=name)
+            raise Refused(f"must be a non-empty string, not {_quote(value)}", param=name)
         return value
 
     def text_or_none(self, name: str) -> str | None:
         return None if self.fields.get(name) in (None, "") else self.text(name)
 
     def number(self, name: str) -> int | None:
-        """A whole number above zero, or nothing."""
+        """A whole number above 0; None if the field is missing."""
         value = self.fields.get(name)
         if value in (None, ""):
             return None
         if isinstance(value, str) and value.isascii() and value.isdigit():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-            raise Refused(f"a whole number above 0 is needed here, not {_shown(value)}", param=name)
+            raise Refused(f"must be a whole number above 0, not {_quote(value)}", param=name)
         return value
 
     def flag(self, name: str) -> bool:
         value = self.fields.get(name, False)
         if not isinstance(value, bool):
-            raise Refused(f"true or false is needed here, not {_shown(value)}", param=name)
+            raise Refused(f"must be true or false, not {_quote(value)}", param=name)
         return value
 
     def flag_or_none(self, name: str) -> bool | None:
         return None if self.fields.get(name) is None else self.flag(name)
 
-    def place(self) -> tuple[str, str]:
-        """The full name of the thread and the branch; the thread may be new."""
+    def thread_and_branch(self) -> tuple[str, str]:
+        """The names of the thread (with its namespace) and the branch; the thread may be new."""
         record = self.record()
         if record is None:
             return self.new_name, self.text_or_none("branch") or DEFAULT_BRANCH
@@ -72,9 +73,10 @@ class ApiCall(Struct, frozen=True):
         return record.name, branch
 
     def record(self) -> ThreadRecord | None:
-        """The thread, by its full name or by the name in the caller's own namespace.
+        """The thread of the call, by its full name or its name in the caller's own namespace.
 
-        None if it does not exist, or belongs to another caller."""
+        None if it does not exist, or belongs to another caller.
+        """
         for name in (self.text("thread"), self.new_name):
             record = self.store.read_thread(name)
             if record is not None and self.sees(record):
@@ -83,7 +85,7 @@ class ApiCall(Struct, frozen=True):
 
     @property
     def new_name(self) -> str:
-        """The full name of the thread if it must be created."""
+        """The full name under which the thread would be created."""
         return own_name(self.caller, self.text("thread"))
 
     def sees(self, record: ThreadRecord) -> bool:
@@ -103,15 +105,15 @@ class ApiCall(Struct, frozen=True):
         """The thread on the branch of the call; both must exist."""
         if self.record() is None:
             raise Refused(f"no thread {self.text('thread')!r}", param="thread", status=404)
-        name, branch = self.place()
+        name, branch = self.thread_and_branch()
         return open_thread(self.store, name, branch=branch)
 
 
-Answer = Callable[[ApiCall], JsonObject]
-"""A read or a write: takes a call, returns JSON."""
-AsyncAnswer = Callable[[ApiCall], Awaitable[JsonObject]]
-"""The same for a function that waits for an upstream."""
+Handler = Callable[[ApiCall], JsonObject]
+"""A read or a write: takes a call and returns JSON."""
+AsyncHandler = Callable[[ApiCall], Awaitable[JsonObject]]
+"""A handler that waits for an upstream."""
 
 
-def _shown(value: object) -> str:
+def _quote(value: object) -> str:
     return "nothing" if value is None else repr(value)[:80]

@@ -1,6 +1,6 @@
 """The reads of the page's API; they change nothing.
 
-A thread that does not exist yet reads as an empty one, so that a page can open a name before its
+A thread that does not exist yet is shown as an empty one, so that the page can open it before its
 first message.
 """
 
@@ -17,7 +17,7 @@ from weft.store import Step, Store, ThreadRecord
 from weft.thread import Thread, open as open_thread, threads
 from weft.tokens import counter_for
 
-from .api_call import DEFAULT_BRANCH, Answer, ApiCall, AsyncAnswer
+from .api_call import DEFAULT_BRANCH, ApiCall, AsyncHandler, Handler
 from .api_views import (
     Change,
     attempts_json,
@@ -38,17 +38,17 @@ HIT_LIMIT = 20
 HITS_SHOWN = 3
 HIT_LENGTH = 160
 BEFORE_FIRST = "start"
-"""As `until`: before the first commit."""
+"""The value of `until` for the state before the first commit."""
 TOKENIZER = "o200k"
 
 
 def list_threads(call: ApiCall) -> JsonObject:
-    """The newest first; with words, those whose name or messages have them."""
-    words = call.text_or_none("q")
+    """All threads, newest first; with `q`, only those whose name or messages contain it."""
+    query = call.text_or_none("q")
     newest = call.threads()[-THREAD_LIMIT:]
-    rows = [_thread_line(call, record) for record in newest]
-    if words:
-        rows = [row for row in (_with_hits(call.store, row, words) for row in rows) if row]
+    rows = [_thread_entry(call, record) for record in newest]
+    if query:
+        rows = [row for row in (_with_hits(call.store, row, query) for row in rows) if row]
     recorder = call.state.recorder
     return {
         "threads": sorted(rows, key=lambda row: row["updated"], reverse=True),
@@ -64,7 +64,7 @@ def list_deleted(call: ApiCall) -> JsonObject:
     return {"threads": sorted(rows, key=lambda row: row["deleted"] or 0.0, reverse=True)}
 
 
-def _thread_line(call: ApiCall, record: ThreadRecord) -> JsonObject:
+def _thread_entry(call: ApiCall, record: ThreadRecord) -> JsonObject:
     refs = read_branches(call.store, record.name)
     last = call.store.operations(record.name, limit=1)
     return {
@@ -73,13 +73,13 @@ def _thread_line(call: ApiCall, record: ThreadRecord) -> JsonObject:
         "branches": max(1, len(refs)),
         "updated": last[0].created if last else record.created,
         "sample": record.name == SAMPLE,
-        "running": any(run.start.thread == record.name for run in call.state.runs),
+        "running": any(run.spec.thread == record.name for run in call.state.runs),
     }
 
 
-def _with_hits(store: Store, row: JsonObject, words: str) -> JsonObject | None:
-    hits = open_thread(store, row["name"]).search(words)[:HITS_SHOWN]
-    is_in_name = words.lower() in row["name"].lower()
+def _with_hits(store: Store, row: JsonObject, query: str) -> JsonObject | None:
+    hits = open_thread(store, row["name"]).search(query)[:HITS_SHOWN]
+    is_in_name = query.lower() in row["name"].lower()
     return {**row, "hits": [_hit_json(hit) for hit in hits]} if hits or is_in_name else None
 
 
@@ -126,9 +126,9 @@ def show_thread(call: ApiCall) -> JsonObject:
 
 
 def show_composer(call: ApiCall) -> JsonObject:
-    """The model that the thread goes on with, and how full its window is.
+    """The model that continues the thread, and how full its window is.
 
-    `model` asks about another model than the thread's own.
+    The field `model` asks about another model instead.
     """
     record = call.record()
     thread = None if record is None else call.thread()
@@ -166,15 +166,15 @@ def show_log(call: ApiCall) -> JsonObject:
     notes = {step.commit.id.hex(): read_annotation(step) for step in steps}
     count = count_once(counter_for(TOKENIZER).message)
     infos = thread.log(limit=call.number("limit") or LOG_LIMIT)
-    lines = [
+    commits = [
         commit_json(info, changes.get(bytes.fromhex(info.id)), count, notes.get(info.id))
         for info in infos
     ]
-    return {"commits": lines}
+    return {"commits": commits}
 
 
 def show_commit(call: ApiCall) -> JsonObject:
-    """What one commit did to the rows before it; nothing taken out where it only added."""
+    """One commit, and the rows that it removed, added and changed; none if it only appended."""
     thread = call.thread()
     info = thread.show(call.text("id"))
     change = read_changes(read_steps(call, thread))[1].get(bytes.fromhex(info.id))
@@ -184,13 +184,13 @@ def show_commit(call: ApiCall) -> JsonObject:
 
 
 def read_steps(call: ApiCall, thread: Thread, until: str | None = None) -> list[Step]:
-    """The commits of the branch, oldest first; up to `until`, a commit of the thread."""
+    """The commits of the branch, oldest first, up to the commit `until`."""
     head = call.store.read_ref(thread.name, thread.current) if until is None else read_id(until)
     return [] if head is None else call.store.walk(thread.name, head)
 
 
 def read_id(until: str) -> Id | None:
-    """The commit id that was named; None for the time before the first one."""
+    """The commit id of `until`; None for the state before the first commit."""
     if until == BEFORE_FIRST:
         return None
     try:
@@ -200,7 +200,7 @@ def read_id(until: str) -> Id | None:
 
 
 def show_diff(call: ApiCall) -> JsonObject:
-    """Two branches or commits against each other, as text for people."""
+    """The difference of two branches or commits, as readable text."""
     return {"text": str(call.thread().diff(call.text("a"), call.text("b")))}
 
 
@@ -213,8 +213,8 @@ def list_checkpoints(call: ApiCall) -> JsonObject:
 
 
 async def list_models(call: ApiCall) -> JsonObject:
-    """Every model of the configured upstreams, and the one inside; why a list is missing."""
-    listed = await call.state.listings.read(call.state.wire, call.state.providers)
+    """The models of all upstreams and the offline model; for each upstream, why it has no list."""
+    listed = await call.state.listings.read(call.state.http_client, call.state.providers)
     names = dict.fromkeys(name for listing in listed for name in listing.models)
     return {
         "models": [*names, OFFLINE_MODEL],
@@ -229,7 +229,7 @@ def show_system_table(_: ApiCall) -> JsonObject:
     return table_json()
 
 
-READS: dict[str, Answer | AsyncAnswer] = {
+READS: dict[str, Handler | AsyncHandler] = {
     "/api/threads": list_threads,
     "/api/deleted": list_deleted,
     "/api/thread": show_thread,

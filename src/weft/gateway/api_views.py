@@ -41,7 +41,7 @@ SUMMARY = "summary"
 ANNOTATIONS = {
     "pinned": "Pinned a message",
     "important": "Marked a message as important",
-    "normal": "Made a message ordinary again",
+    "normal": "Made a message normal again",
     "skip": "Left a message out",
 }
 REWRITES = frozenset({"compact", "edit", "merge", "revert", "splice"})
@@ -56,31 +56,31 @@ class Change(Struct, frozen=True):
     @property
     def removed(self) -> list[Row]:
         """Rows that the commit removed."""
-        now = {row.id for row in self.after}
-        return [row for row in self.before if row.id not in now]
+        after_ids = {row.id for row in self.after}
+        return [row for row in self.before if row.id not in after_ids]
 
     @property
     def added(self) -> list[Row]:
         """Rows that the commit added; in a preview they have no id yet."""
-        was = {row.id for row in self.before}
-        return [row for row in self.after if row.id not in was]
+        before_ids = {row.id for row in self.before}
+        return [row for row in self.after if row.id not in before_ids]
 
     @property
     def reworded(self) -> list[tuple[Row, Row]]:
         """Rows whose message changed: before and after."""
-        was = {row.id: row for row in self.before}
-        pairs = ((was[row.id], row) for row in self.after if row.id in was)
+        old_rows = {row.id: row for row in self.before}
+        pairs = ((old_rows[row.id], row) for row in self.after if row.id in old_rows)
         return [(old, new) for old, new in pairs if old.message != new.message]
 
     @property
     def pins(self) -> list[Row]:
-        """Pinned rows that stayed among removed ones."""
-        gone = {row.id for row in self.removed}
-        places = [place for place, row in enumerate(self.before) if row.id in gone]
-        if not places:
+        """Pinned rows that were kept between removed ones."""
+        removed_ids = {row.id for row in self.removed}
+        indexes = [index for index, row in enumerate(self.before) if row.id in removed_ids]
+        if not indexes:
             return []
-        touched = self.before[places[0] : places[-1] + 1]
-        return [row for row in touched if row.priority == "pinned" and row.id not in gone]
+        span = self.before[indexes[0] : indexes[-1] + 1]
+        return [row for row in span if row.priority == "pinned" and row.id not in removed_ids]
 
 
 def count_once(count: Count) -> Count:
@@ -101,16 +101,16 @@ def count_once(count: Count) -> Count:
 
 def read_changes(steps: Iterable[Step]) -> tuple[View, dict[Id, Change]]:
     """The rows after all steps, and the change of each commit that touched earlier rows."""
-    view, changes, plain = View(), dict[Id, Change](), list[Step]()
+    view, changes, appending = View(), dict[Id, Change](), list[Step]()
     for step in steps:
         if step.commit.kind not in REWRITES:
-            plain.append(step)
+            appending.append(step)
             continue
-        view, plain = view.extend(plain), []
+        view, appending = view.extend(appending), []
         before = tuple(view.rows)
         view = view.extend([step])
         changes[step.commit.id] = Change(before, tuple(view.rows))
-    return view.extend(plain), changes
+    return view.extend(appending), changes
 
 
 def thread_json(view: View, changes: Mapping[Id, Change], count: Count, last: int) -> JsonObject:
@@ -131,14 +131,14 @@ def attempts_json(steps: Sequence[Step], attempts: Sequence[Attempt]) -> list[Js
 
     `after` is the id of the row after which an attempt is shown: the last row of its commit.
     """
-    tried = {attempt.commit for attempt in attempts}
+    commits = {attempt.commit for attempt in attempts}
     rows: dict[str, str] = {}
     view, start = View(), 0
-    for place, step in enumerate(steps):
+    for index, step in enumerate(steps):
         commit = step.commit.id.hex()
-        if commit in tried:
-            view = view.extend(steps[start : place + 1])
-            start = place + 1
+        if commit in commits:
+            view = view.extend(steps[start : index + 1])
+            start = index + 1
             rows[commit] = _hex(view.rows[-1].id) if view.rows else ""
     return [
         attempt_json(attempt, rows[attempt.commit])
@@ -177,7 +177,7 @@ def row_json(row: Row, count: Count) -> JsonObject:
 
 
 def part_json(block: Block) -> list[JsonObject]:
-    """How the page shows a block."""
+    """The parts that the page shows for a block."""
     match block:
         case Text(text=text) | Refusal(text=text):
             return [{"type": "text", "text": text, "html": render(text)}] if text else []
@@ -200,7 +200,7 @@ def part_json(block: Block) -> list[JsonObject]:
         case Reminder(text=text):
             return [{"type": "reminder", "text": f"Reminder: {text}"}]
         case Redacted():
-            return [{"type": "note", "text": "Sealed reasoning"}]
+            return [{"type": "note", "text": "Encrypted reasoning"}]
         case Image() | File() | Audio():
             return [{"type": "note", "text": f"[{block.__struct_config__.tag}]"}]
         case Opaque(raw=raw):
@@ -216,7 +216,7 @@ def read_input(arguments: str) -> Any:
 
 
 def result_text(result: ToolResult) -> str:
-    """The text of a result, with names in place of media."""
+    """The text of a result, with placeholders for media."""
     lines = list(texts(result.content))
     lines += [
         f"[{block.__struct_config__.tag}]"
@@ -227,32 +227,32 @@ def result_text(result: ToolResult) -> str:
 
 
 def brief_json(row: Row, count: Count) -> JsonObject:
-    """A row in a few words, with the whole behind them."""
-    words = message_text(row.message)
+    """A row as a short excerpt, with its whole text as HTML."""
+    text = message_text(row.message)
     return {
         "id": _hex(row.id),
         "role": SUMMARY if row.kind == SUMMARY else row.message.role,
-        "excerpt": excerpt(words),
-        "html": render(words),
+        "excerpt": excerpt(text),
+        "html": render(text),
         "tokens": count(row.message),
     }
 
 
-def excerpt(words: str) -> str:
-    """The beginning, on one line."""
-    flat = " ".join(words.split())
+def excerpt(text: str) -> str:
+    """The beginning of a text, on one line."""
+    flat = " ".join(text.split())
     return flat if len(flat) <= EXCERPT else flat[: EXCERPT - 1] + "…"
 
 
 def message_text(message: Message) -> str:
-    """All a person reads of a message, its calls named; markers of the loop left out."""
+    """The readable text of a message: its texts and tool calls, without checkpoints."""
     lines = list(texts(block for block in message.blocks if not isinstance(block, Checkpoint)))
     calls = (block for block in message.blocks if isinstance(block, ToolCall))
     return "\n\n".join([*lines, *(f"`{call.name}` {call.arguments}" for call in calls)])
 
 
 def fold_json(commit: Id, change: Change, count: Count) -> JsonObject:
-    """What stands behind a summary."""
+    """How much a summary replaced, and the commit that did so."""
     return {
         "commit": commit.hex(),
         "dropped": len(change.removed),
@@ -261,7 +261,7 @@ def fold_json(commit: Id, change: Change, count: Count) -> JsonObject:
 
 
 def change_json(change: Change, count: Count) -> JsonObject:
-    """Both sides of a change, and the pins that came through it."""
+    """Both sides of a change, and the pinned rows that it kept."""
     return {
         "removed": [brief_json(row, count) for row in change.removed],
         "added": [brief_json(row, count) for row in change.added],
@@ -283,7 +283,7 @@ def count_rows(rows: Iterable[Row], count: Callable[[Message], int]) -> int:
 
 
 def read_annotation(step: Step) -> str | None:
-    """What an annotating commit did, in words; None for any other commit."""
+    """A sentence that describes an `annotate` commit; None for any other commit."""
     op = decode_body(step).op if step.commit.kind == "annotate" else None
     if not isinstance(op, Rewrite) or not op.change:
         return None
@@ -293,7 +293,7 @@ def read_annotation(step: Step) -> str | None:
 def commit_json(
     info: CommitInfo, change: Change | None, count: Count, note: str | None = None
 ) -> JsonObject:
-    """One line of the log; `note` where the commit itself has none."""
+    """One line of the log; `note` is shown if the commit has no message."""
     compaction = (
         tokens_json(change.before, change.after, count)
         if change is not None and info.kind == "compact"

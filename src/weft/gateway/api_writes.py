@@ -1,4 +1,4 @@
-"""The writes of the page's API: each calls one method of `Thread` and returns a sentence."""
+"""The writes of the page's API. Each calls one method of `Thread` and returns a message."""
 
 from typing import Any, cast
 
@@ -8,18 +8,18 @@ from weft.compact import SystemMessage, validate_compact_input
 from weft.errors import Refused
 from weft.history import PRIORITIES
 from weft.model import JsonObject
-from weft.thread import Thread, Undone, threads, undelete as bring_back
+from weft.thread import Thread, Undone, threads, undelete as undelete_thread
 from weft.thread.undo import REF_OPERATIONS
 from weft.tokens import counter_for
 
-from .api_call import Answer, ApiCall
+from .api_call import ApiCall, Handler
 from .api_reads import TOKENIZER, read_steps
 from .api_views import Change, change_json, count_once, read_changes
 from .auth import own_name
 from .render import render
 
 EXCERPT_LENGTH = 60
-"""How many characters of a message an undo shows."""
+"""How many characters of an undone message are shown."""
 
 
 def render_text(call: ApiCall) -> JsonObject:
@@ -44,7 +44,7 @@ def compact(call: ApiCall) -> JsonObject:
     else:
         options["budget"] = call.number("budget")
     if call.text_or_none("model") is not None:
-        options["model"] = find_asker(call)
+        options["model"] = find_model_client(call)
     elif "replacements" not in options and options["budget"] is None:
         options["budget"] = max(1, before.tokens // 2)
     old = read_changes(read_steps(call, thread))[0].rows
@@ -60,8 +60,8 @@ def compact(call: ApiCall) -> JsonObject:
     }
 
 
-def find_asker(call: ApiCall) -> ModelClient:
-    """The model of the call, asked with our own keys; raises `Refused`."""
+def find_model_client(call: ApiCall) -> ModelClient:
+    """A client for the model of the call, with the configured keys; raises `Refused`."""
     state = call.state
     route = find_route(call.text("model"), "", state.settings.providers, state.catalog, pays=False)
     return ModelClient(route.provider, route.model, state.catalog)
@@ -69,7 +69,7 @@ def find_asker(call: ApiCall) -> ModelClient:
 
 def revert(call: ApiCall) -> JsonObject:
     info = call.thread().revert(call.text("id"))
-    return {"commit": info.id, "message": "Taken back; what came after stays."}
+    return {"commit": info.id, "message": "Reverted; later messages stay."}
 
 
 def annotate(call: ApiCall) -> JsonObject:
@@ -100,15 +100,15 @@ def merge(call: ApiCall) -> JsonObject:
 
 
 def undo(call: ApiCall) -> JsonObject:
-    call.state.runs.refuse_if_running(*call.place())
+    call.state.runs.refuse_if_running(*call.thread_and_branch())
     undone = call.thread().undo(turn=call.flag("turn"))
     return {"undone": undone.to_dict(), "message": f"Undone: {_describe(undone)}."}
 
 
 def redo(call: ApiCall) -> JsonObject:
-    call.state.runs.refuse_if_running(*call.place())
+    call.state.runs.refuse_if_running(*call.thread_and_branch())
     redone = call.thread().redo(turn=call.flag("turn"))
-    return {"redone": redone.to_dict(), "message": f"Done again: {_describe(redone)}."}
+    return {"redone": redone.to_dict(), "message": f"Redone: {_describe(redone)}."}
 
 
 def rename(call: ApiCall) -> JsonObject:
@@ -127,20 +127,21 @@ def delete(call: ApiCall) -> JsonObject:
 
 def undelete(call: ApiCall) -> JsonObject:
     """Restore the deleted thread of that name, if the caller may see it."""
-    wanted = (call.text("thread"), call.new_name)
-    names = [r.name for r in threads(call.store, deleted=True) if r.name in wanted and call.sees(r)]
+    name = call.text("thread")
+    deleted = [record for record in threads(call.store, deleted=True) if call.sees(record)]
+    names = [record.name for record in deleted if record.name in (name, call.new_name)]
     if not names:
-        raise Refused(f"no deleted thread {wanted[0]!r}", param="thread", status=404)
-    record = bring_back(call.store, names[-1])
-    return {"thread": record.name, "message": f"{wanted[0]} is back."}
+        raise Refused(f"no deleted thread {name!r}", param="thread", status=404)
+    record = undelete_thread(call.store, names[-1])
+    return {"thread": record.name, "message": f"Restored {name}."}
 
 
 def _idle_thread(call: ApiCall) -> Thread:
     """The thread of the call; raises `Refused` while a run writes to it."""
     thread = call.thread()
     for run in call.state.runs:
-        if run.start.thread == thread.name:
-            call.state.runs.refuse_if_running(thread.name, run.start.branch)
+        if run.spec.thread == thread.name:
+            call.state.runs.refuse_if_running(thread.name, run.spec.branch)
     return thread
 
 
@@ -153,7 +154,7 @@ def _describe(undone: Undone) -> str:
     return f"{undone.title} “{short}”" if short else undone.verb
 
 
-WRITES: dict[str, Answer] = {
+WRITES: dict[str, Handler] = {
     "/api/compact": compact,
     "/api/revert": revert,
     "/api/annotate": annotate,

@@ -46,7 +46,7 @@ from .guard import Gate
 from .large_bodies import tune_interpreter
 from .models import dialect
 from .recorder import ExchangeRecorder
-from .settings import SPARE_FILES, LimitSettings, Settings, usual_store
+from .settings import SPARE_FILES, LimitSettings, Settings, default_store
 from .state import State
 
 POLL_SECONDS = 0.02
@@ -118,7 +118,7 @@ async def _answer_full(error: Refused, inbound: Inbound, outbound: Outbound) -> 
 
 
 async def _refuse(error: Refused, outbound: Outbound) -> None:
-    """Refuse a request; a browser is asked for the key as the password of the basic scheme."""
+    """Refuse a request. A browser then asks for the key, as the password of basic auth."""
     headers = [("content-type", "text/plain; charset=utf-8")]
     if error.status == 401:
         headers.append(("www-authenticate", 'Basic realm="weft"'))
@@ -128,7 +128,7 @@ async def _refuse(error: Refused, outbound: Outbound) -> None:
 @asynccontextmanager
 async def open_state(settings: Settings) -> AsyncGenerator[State]:
     """Open everything that a server needs; close it in the right order."""
-    if settings.store == usual_store():
+    if settings.store == default_store():
         Path(settings.store).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     store = open_store(settings.store)
     recorder = None
@@ -141,9 +141,9 @@ async def open_state(settings: Settings) -> AsyncGenerator[State]:
         )
     limits = settings.limits
     try:
-        async with HttpClient(limits.for_calls()) as wire:
+        async with HttpClient(limits.for_calls()) as http_client:
             gate = Gate(limits.requests)
-            state = State(settings, store, settings.catalog, wire, recorder, gate=gate)
+            state = State(settings, store, settings.catalog, http_client, recorder, gate=gate)
             try:
                 yield state
             finally:
@@ -188,7 +188,7 @@ async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
 
 
 def _await_signal() -> "asyncio.Future[None]":
-    """Done at the first signal; from then on, another one has its usual effect."""
+    """A future that is done at the first signal. A second signal ends the process as usual."""
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[None] = loop.create_future()
 
@@ -204,26 +204,26 @@ def _await_signal() -> "asyncio.Future[None]":
 
 
 def _fit_limits(limits: LimitSettings) -> LimitSettings:
-    """The limits that this process can keep; warns if they are smaller than configured."""
+    """The limits that fit the open-file limit; warns if they are smaller than configured."""
     files = raise_file_limit(limits.connections + limits.requests + SPARE_FILES)
     fitting = limits.within(files)
     if fitting is not limits:
         print(
-            f"weft: this process may open {files} files (ulimit -n), so it takes "
+            f"weft: this process may open {files} files (ulimit -n), so it serves "
             f"{fitting.connections} connections and {fitting.requests} requests at the same time",
             file=sys.stderr,
         )
     return fitting
 
 
-def raise_file_limit(wanted: int) -> int:
+def raise_file_limit(needed: int) -> int:
     """Raise the limit of open files as far as the system allows; returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return wanted
-    room = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (room, hard))
-    return room
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return needed
+    limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    return limit
 
 
 def claim_port(host: str, port: int) -> int:
@@ -264,16 +264,16 @@ def url_of(host: str, port: int) -> str:
 
 async def _await_listener(host: str, port: int, serving: "asyncio.Future[None]") -> None:
     """Wait until connections are accepted; raises the error of a server that failed."""
-    reach = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, find_address(host))
+    address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, find_address(host))
     for _ in range(int(PATIENCE_SECONDS / POLL_SECONDS)):
         if serving.done():
             await serving
             raise ConfigError(f"the server on {host}:{port} stopped right after its start")
         try:
-            _, writer = await asyncio.open_connection(reach, port)
+            _, writer = await asyncio.open_connection(address, port)
         except OSError:
             await asyncio.sleep(POLL_SECONDS)
             continue
         writer.close()
         return
-    raise ConfigError(f"the server on {host}:{port} did not come up")
+    raise ConfigError(f"the server on {host}:{port} did not accept connections in time")

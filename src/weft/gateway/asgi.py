@@ -1,7 +1,7 @@
 """Requests and answers over plain ASGI, for the routes of the data plane.
 
-`Inbound` reads, `Outbound` writes. A body is bounded before it is held in memory, also when it
-comes compressed: https://asgi.readthedocs.io/en/latest/specs/www.html
+`Inbound` reads, `Outbound` writes. The size of a body is limited before it is in memory, even
+if it is compressed: https://asgi.readthedocs.io/en/latest/specs/www.html
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class Inbound:
             if not message.get("more_body", False):
                 return decompress(b"".join(pieces), self.headers.get("content-encoding"), limit)
 
-    async def gone(self) -> None:
+    async def wait_disconnected(self) -> None:
         """Wait until the client has disconnected."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
@@ -102,11 +102,13 @@ class Outbound:
 
     async def send(self, status: int, body: bytes, headers: Iterable[tuple[str, str]] = ()) -> None:
         """Send a whole answer; its type is JSON unless a header says otherwise."""
-        sent = list(headers)
-        if not any(name == "content-type" for name, _ in sent):
-            sent.append(("content-type", JSON_TYPE))
-        await self.start(status, [*sent, ("content-length", str(len(body)))])
-        if len(body) > SLICE:  # in slices, so that the client's pace bounds what the server holds
+        all_headers = list(headers)
+        if not any(name == "content-type" for name, _ in all_headers):
+            all_headers.append(("content-type", JSON_TYPE))
+        await self.start(status, [*all_headers, ("content-length", str(len(body)))])
+        if (
+            len(body) > SLICE
+        ):  # in slices, so that a slow client does not make the server hold it all
             for begin in range(0, len(body), SLICE):
                 await self.write(body[begin : begin + SLICE])
             body = b""
@@ -154,7 +156,7 @@ def bound_writes(send: Send, seconds: float) -> Send:
 
 
 def plain_answers(scope: Scope, send: Send) -> Send:
-    """Sends a plain HTTP answer even to a request for a WebSocket.
+    """A `send` that can answer a WebSocket request with a plain HTTP response.
 
     https://asgi.readthedocs.io/en/latest/extensions.html#websocket-denial-response
     """
@@ -232,20 +234,20 @@ def decompress(body: bytes, encoding: str | None, limit: int) -> bytes:
             "or zstd",
             status=415,
         )
-    machine = zlib.decompressobj(WINDOW_BITS[name])
+    decompressor = zlib.decompressobj(WINDOW_BITS[name])
     try:
-        plain = machine.decompress(body, limit + 1)
+        plain = decompressor.decompress(body, limit + 1)
     except zlib.error as error:
         raise Refused(f"the body is not {name}: {error}") from None
     if len(plain) > limit:
         raise too_large(limit)
-    if not machine.eof:
-        raise Refused(f"the {name} body breaks off")
+    if not decompressor.eof:
+        raise Refused(f"the {name} body is truncated")
     return plain
 
 
 def decompress_zstd(body: bytes, limit: int) -> bytes:
-    """The same for zstd, which Codex can send: https://www.rfc-editor.org/rfc/rfc8878"""
+    """The uncompressed zstd body, which Codex can send: https://www.rfc-editor.org/rfc/rfc8878"""
     reader = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).stream_reader(
         body, read_across_frames=True
     )

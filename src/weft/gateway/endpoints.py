@@ -80,7 +80,7 @@ async def count_tokens(protocol: str, state: State, inbound: Inbound, outbound: 
         outgoing = write_outgoing(state, codec, route, request, body, inbound)
         async with Guard(inbound, state.gate) as guard:
             with guard.waiting():
-                reply = await state.wire.post(
+                reply = await state.http_client.post(
                     route.provider, outgoing.path, outgoing.body, outgoing.headers, RELAY
                 )
             try:

@@ -491,7 +491,7 @@ async def _post(exchange: Exchange) -> Reply:
             include_usage=exchange.codec.http.wants_usage(exchange.raw),
         )
     with exchange.guard.waiting():
-        return await state.wire.post(
+        return await state.http_client.post(
             route.provider, outgoing.path, outgoing.body, outgoing.headers, RELAY
         )
 

@@ -41,12 +41,12 @@ def read_frame(text: str | None) -> JsonObject:
     kind = cast(JsonObject, frame).get("type")
     if kind not in FRAMES:
         types = ", ".join(FRAMES)
-        raise Refused(f"a frame of type {kind!r} is not known; the types are {types}", param="type")
+        raise Refused(f"unknown frame type {kind!r}; the types are {types}", param="type")
     return cast(JsonObject, frame)
 
 
 def error_frame(message: str, place: str | None) -> JsonObject:
-    """The answer to a frame that was refused; no run has changed."""
+    """The answer to a frame that was refused; it changed no run."""
     return {"type": "error", "scope": "frame", "message": message, "place": place}
 
 
@@ -56,35 +56,35 @@ class FrameWriter:
     def __init__(self) -> None:
         self._block: str | None = None
         self._text = ""
-        self._rendered = 0.0
+        self._rendered_at = 0.0
 
     def write(self, event: AgentEvent, now: float) -> list[JsonObject]:
         """The frames for this event."""
         if isinstance(event, TextDelta):
-            return self._grow(event, now)
+            return self._add_text(event, now)
         frames = [] if isinstance(event, ThinkingDelta) else self._finish_block()
         frame = to_json(event)
         if frame["type"] == "system" and present(frame) is None:
             return frames
         return [*frames, frame]
 
-    def _grow(self, event: TextDelta, now: float) -> list[JsonObject]:
+    def _add_text(self, event: TextDelta, now: float) -> list[JsonObject]:
         frames = [] if event.id == self._block else self._finish_block()
         self._block = event.id
         self._text += event.text
         frames.append(to_json(event))
-        if now - self._rendered >= RENDER_SECONDS:
-            self._rendered = now
-            frames.append(self._frame())
+        if now - self._rendered_at >= RENDER_SECONDS:
+            self._rendered_at = now
+            frames.append(self._render_block())
         return frames
 
     def _finish_block(self) -> list[JsonObject]:
         """The final HTML of the block that was being written."""
-        frames = [] if self._block is None else [self._frame()]
+        frames = [] if self._block is None else [self._render_block()]
         self._block, self._text = None, ""
         return frames
 
-    def _frame(self) -> JsonObject:
+    def _render_block(self) -> JsonObject:
         length = len(self._text.encode("utf-16-le", "surrogatepass")) // 2
         return {
             "type": "rendered",
@@ -97,8 +97,8 @@ class FrameWriter:
 class Transcript:
     """The frames of a run so far, without the steps in between.
 
-    The deltas of a block are one frame, and only its newest rendering stays. A tab that plays the
-    frames shows the same page as one that watched from the beginning.
+    The deltas of a block are one frame, and only its newest rendering is kept. A tab that replays
+    the frames shows the same page as one that watched from the beginning.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class Transcript:
         self._renderings: dict[str, int] = {}
 
     def add(self, frame: JsonObject) -> None:
-        """Take in the next frame."""
+        """Add the next frame."""
         kind, block = frame.get("type"), str(frame.get("id"))
         if kind in DELTAS:
             if block in self._deltas:
@@ -119,20 +119,20 @@ class Transcript:
                 self._frames[self._renderings[block]] = frame
                 return
             self._renderings[block] = len(self._frames)
-        elif kind == "tool_start":  # the next answer may use the ids of blocks again
+        elif kind == "tool_start":  # the next answer may reuse the ids of blocks
             self._close_blocks()
         self._frames.append(frame)
 
     def frames(self) -> list[JsonObject]:
-        """What a tab that joins now is sent."""
+        """The frames for a tab that joins now."""
         self._join_deltas()
         return list(self._frames)
 
     def _join_deltas(self) -> None:
-        for block, (place, texts) in self._deltas.items():
-            whole = "".join(texts)
-            self._frames[place] = {**self._frames[place], "text": whole}
-            self._deltas[block] = (place, [whole])
+        for block, (index, texts) in self._deltas.items():
+            text = "".join(texts)
+            self._frames[index] = {**self._frames[index], "text": text}
+            self._deltas[block] = (index, [text])
 
     def _close_blocks(self) -> None:
         self._join_deltas()

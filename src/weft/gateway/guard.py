@@ -105,7 +105,7 @@ class Guard:
             return await read_all(reply)
 
     def _begin_watch(self) -> None:
-        self._watch = asyncio.ensure_future(self._inbound.gone())
+        self._watch = asyncio.ensure_future(self._inbound.wait_disconnected())
         self._watch.add_done_callback(self._client_left)
 
     def _client_left(self, watch: "asyncio.Future[None]") -> None:

@@ -9,14 +9,15 @@ File format (all numbers are big-endian):
 | --- | --- |
 | 0 and 4096 | two copies of the file header, written in turn; the newer valid copy counts |
 | from 8192 | records, each a frame header of 36 bytes and then the payload |
-| behind the last record | reserved space |
+| after the last record | reserved space |
 
 - File header: magic, marker, generation, start (offset of the first record that is not drained),
   its sequence number, the end of the part that was overwritten with zeros, CRC-32.
 - Frame header: marker, sequence number, payload length, CRC-32 of the payload, CRC-32 of the frame
   header.
-- The marker is 16 random bytes, new after every reset. It finds the next record behind a damaged
-  one. Payloads come from strangers, who cannot know it, so no payload can pass for a record.
+- The marker is 16 random bytes, new after every reset. With it, the next record after a
+  damaged one is found. Clients write the payloads but cannot know the marker, so no payload can
+  pass for a record.
 
 What always holds:
 
@@ -66,7 +67,7 @@ NOT_SUPPORTED = frozenset({EINVAL, ENOSYS, ENOTSUP, EOPNOTSUPP})
 
 
 class Position(NamedTuple):
-    """The place of a record: its sequence number, and the offset behind its last byte."""
+    """The position of a record: its sequence number, and the offset after its last byte."""
 
     sequence: int
     end: int
@@ -142,21 +143,21 @@ class Journal:
         """Append records in this order, all or none; the sequence number of the last one."""
         if not records or any(len(record) > LONGEST_RECORD for record in records):
             raise JournalError("the journal takes records of up to 4 GiB, at least one at a time")
-        mine = _Append(records)
+        call = _Append(records)
         group: list[_Append] = []
         with self._state:
-            self._queue.append(mine)
-            while self._writing and not mine.done:
+            self._queue.append(call)
+            while self._writing and not call.done:
                 self._state.wait()
-            if not mine.done:  # no one is writing: this thread writes for all that wait
+            if not call.done:  # no thread is writing: this one writes for all that wait
                 group, self._queue = self._queue, []
                 self._writing = True
         if group:
             self._write_group(group)
-        if mine.error is not None:
-            raise JournalError(_reason("written", mine.error)) from mine.error
+        if call.error is not None:
+            raise JournalError(_reason("written", call.error)) from call.error
         self._reserve_ahead()
-        return mine.sequence
+        return call.sequence
 
     def read(self) -> Iterator[tuple[Position, bytes]]:
         """The records that are not drained, in order; includes those appended meanwhile.
@@ -202,7 +203,7 @@ class Journal:
                     self._reset()
 
     def close(self) -> None:
-        """Give the file up; records that are not drained stay in it."""
+        """Close the file; records that are not drained stay in it."""
         with self._reading, self._exclusive():
             self._close()
 
@@ -246,7 +247,8 @@ class Journal:
                 size = (self._tail + size) // 2  # a disk that is nearly full: take what it has
 
     def _read_start(self) -> _Start | None:
-        copies = [os.pread(self._fd, HEADER.size + CHECKSUM.size, at) for at in HEADER_OFFSETS]
+        size = HEADER.size + CHECKSUM.size
+        copies = [os.pread(self._fd, size, offset) for offset in HEADER_OFFSETS]
         starts: list[_Start] = []
         for copy in copies:
             body, checksum = copy[: HEADER.size], copy[HEADER.size :]
@@ -262,7 +264,7 @@ class Journal:
     def _first_start(self) -> _Start:
         """The header of a new file, or of one whose two headers are damaged.
 
-        The frame at the first record's offset then tells the marker. Its records may have been
+        In a damaged file, the marker is read from the first record. Some records may have been
         drained before; reading them again is better than losing them.
         """
         frame = os.pread(self._fd, FRAME_BYTES, FIRST_RECORD)
@@ -296,7 +298,7 @@ class Journal:
                 self._state.notify_all()
 
     def _write_fitting(self, group: list[_Append]) -> None:
-        """Write those of the group that there is room for, with one sync."""
+        """Write the calls of a group that fit on the disk, with one sync."""
         offset, sequence = self._tail, self._next
         frames: list[bytes] = []
         fitting: list[tuple[_Append, int]] = []
@@ -315,8 +317,8 @@ class Journal:
             _write(self._fd, b"".join(frames), self._tail)
             _sync(self._fd)
         except OSError as error:
-            # The next group is written over these bytes: after a failed sync nobody knows which
-            # of them are on disk.
+            # The next group overwrites these bytes: after a failed sync it is unknown which of
+            # them are on disk.
             for each, _ in fitting:
                 each.error = error
             return
@@ -359,8 +361,8 @@ class Journal:
 
     def _zero_drained(self) -> None:
         end = min(self._start.offset, self._allocated)
-        for at in range(self._start.zeroed, end, CHUNK):
-            _write(self._fd, ZEROS[: min(CHUNK, end - at)], at)
+        for offset in range(self._start.zeroed, end, CHUNK):
+            _write(self._fd, ZEROS[: min(CHUNK, end - offset)], offset)
         with self._state:
             self._start = self._start._replace(zeroed=self._start.offset)
 
@@ -381,7 +383,7 @@ class Journal:
 
     @contextmanager
     def _exclusive(self) -> Generator[None]:
-        """Keep writers out; those that come meanwhile wait."""
+        """A context without writers; other threads wait until it ends."""
         with self._state:
             while self._writing:
                 self._state.wait()
@@ -394,7 +396,7 @@ class Journal:
                 self._state.notify_all()
 
     def _next_record(self, offset: int, sequence: int, limit: int) -> tuple[Position, bytes] | None:
-        """The first valid record at or behind the offset that is not older than the sequence."""
+        """The first valid record at or after the offset, with at least this sequence number."""
         while offset >= 0:
             frame = os.pread(self._fd, FRAME_BYTES, offset)
             if frame.startswith(self._start.marker) and _frame_is_valid(frame):
@@ -412,8 +414,8 @@ class Journal:
         marker = self._start.marker
         while offset + FRAME_BYTES <= limit:
             chunk = os.pread(self._fd, CHUNK, offset)
-            if (at := chunk.find(marker)) >= 0:
-                return offset + at
+            if (index := chunk.find(marker)) >= 0:
+                return offset + index
             if len(chunk) < MARKER_BYTES:
                 break
             offset += len(chunk) - MARKER_BYTES + 1
@@ -483,7 +485,7 @@ def _open_locked(path: Path, *, create: bool) -> int:
                 flock(descriptor, LOCK_EX | LOCK_NB)
             except BlockingIOError:
                 raise JournalInUse("another process uses the journal") from None
-            if _is_at(descriptor, path):
+            if _is_same_file(descriptor, path):
                 os.fchmod(descriptor, 0o600)
                 return descriptor
         except BaseException:
@@ -493,7 +495,7 @@ def _open_locked(path: Path, *, create: bool) -> int:
         os.close(descriptor)
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
+def _is_same_file(descriptor: int, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except FileNotFoundError:
@@ -509,7 +511,7 @@ def _io(action: str) -> Generator[None]:
 
 
 def _reason(action: str, error: BaseException) -> str:
-    """What to tell a user: the system's own words, without the path."""
+    """The message for a user: the system's error text, without the path."""
     if isinstance(error, OSError):
         return f"the journal could not be {action}: {error.strerror or 'input/output error'}"
     return str(error) if isinstance(error, JournalError) else f"the journal was not {action}"
@@ -527,7 +529,7 @@ def _frame_is_valid(frame: bytes) -> bool:
 
 
 def _read(descriptor: int, length: int, offset: int) -> bytes:
-    """`pread` may give less than it was asked for: Linux stops at 2 GiB."""
+    """Read in a loop, because `pread` may return less than asked: Linux stops at 2 GiB."""
     parts: list[bytes] = []
     while length > 0 and (part := os.pread(descriptor, length, offset)):
         parts.append(part)
@@ -567,5 +569,5 @@ def _allocate(descriptor: int, begin: int, end: int, size: int) -> None:
         except OSError as error:
             if error.errno not in NOT_SUPPORTED:
                 raise
-    for at in range(size, end, CHUNK):
-        _write(descriptor, ZEROS[: min(CHUNK, end - at)], at)
+    for offset in range(size, end, CHUNK):
+        _write(descriptor, ZEROS[: min(CHUNK, end - offset)], offset)

@@ -1,9 +1,8 @@
-"""Which models the configured upstreams list, for the page's model box.
+"""Which models the configured upstreams list, for the page's model menu.
 
 The list is read with the configured keys only: a browser has no credentials of its own for an
 upstream. Upstreams are asked at the same time, each for a few seconds at most, and the answers are
-cached for a minute. What an upstream lists is foreign text: names are checked and their number is
-limited.
+cached for a minute. The lists are untrusted: names are checked, and their number is limited.
 """
 
 import asyncio
@@ -42,16 +41,18 @@ class Listings:
         self._read_at = 0.0
         self._reading: asyncio.Task[None] | None = None
 
-    async def read(self, wire: HttpClient, providers: tuple[Provider, ...]) -> tuple[Listed, ...]:
+    async def read(
+        self, http_client: HttpClient, providers: tuple[Provider, ...]
+    ) -> tuple[Listed, ...]:
         """The lists, at most a minute old; callers at the same time share one round of requests.
 
-        An upstream that needs a key and has none serves only clients that bring their own.
+        An upstream that lacks its key is not asked: it serves only clients that send their own.
         """
         providers = tuple(p for p in providers if p.key is not None or not p.keyed)
-        fresh = monotonic() - self._read_at < CACHE_SECONDS and bool(self._listed)
-        if not fresh and providers:
+        is_fresh = monotonic() - self._read_at < CACHE_SECONDS and bool(self._listed)
+        if not is_fresh and providers:
             if self._reading is None or self._reading.done():
-                self._reading = asyncio.create_task(self._read(wire, providers))
+                self._reading = asyncio.create_task(self._read(http_client, providers))
             await asyncio.shield(self._reading)
         return tuple(self._listed.values())
 
@@ -65,21 +66,23 @@ class Listings:
             return False
         return not any(name == model or name.startswith(f"{model}-") for name in listed.models)
 
-    async def _read(self, wire: HttpClient, providers: tuple[Provider, ...]) -> None:
-        results = await asyncio.gather(*(_list_models(wire, provider) for provider in providers))
+    async def _read(self, http_client: HttpClient, providers: tuple[Provider, ...]) -> None:
+        results = await asyncio.gather(
+            *(_list_models(http_client, provider) for provider in providers)
+        )
         self._listed = {result.upstream: result for result in results}
         self._read_at = monotonic()
 
 
-async def _list_models(wire: HttpClient, provider: Provider) -> Listed:
-    """One upstream's list; an upstream without one serves its models all the same."""
+async def _list_models(http_client: HttpClient, provider: Provider) -> Listed:
+    """One upstream's list. The models of its configuration are listed even if it has none."""
     configured = tuple(name for name in provider.models if not set("*?[") & set(name))
     form = CODECS[provider.protocol].http.models
     path = form.path + form.query
     try:
         async with asyncio.timeout(LISTING_SECONDS):
             headers = {**dict(provider.headers), **provider.auth_headers()}
-            reply = await wire.get(provider, path, headers, RELAY)
+            reply = await http_client.get(provider, path, headers, RELAY)
             try:
                 if reply.status != OK:
                     return Listed(provider.name, configured, f"it answered {reply.status}")

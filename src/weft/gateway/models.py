@@ -41,7 +41,7 @@ async def models(state: State, inbound: Inbound, outbound: Outbound) -> None:
                 rows_by_name = await _collect(state, inbound, protocol)
         name = inbound.path.partition("/models")[2].strip("/")
         if name and name not in rows_by_name:
-            raise Refused(f"no model {name!r} here", status=404, type="not_rows_by_name_error")
+            raise Refused(f"no model {name!r} here", status=404, type="not_found_error")
     except ClientLeft:
         return
     except (Refused, UpstreamError) as error:
@@ -75,8 +75,8 @@ async def _read_models(
     form = CODECS[provider.protocol].http.models
     try:
         async with asyncio.timeout(LISTING_SECONDS):
-            sent = {**dict(provider.headers), **credentials}
-            reply = await state.wire.get(provider, form.path, sent, RELAY)
+            request_headers = {**dict(provider.headers), **credentials}
+            reply = await state.http_client.get(provider, form.path, request_headers, RELAY)
             try:
                 listing: Any = orjson.loads(await read_all(reply))
             finally:

@@ -1,11 +1,13 @@
-"""Markdown of unknown origin becomes HTML that can do nothing but be read.
+"""Renders untrusted Markdown as safe HTML.
 
-Two locks, one behind the other. The parser knows no HTML at all (`html` off: a tag in the text is
-text), and whatever it writes goes through an allow-list of elements and attributes, so a link can
-only lead to http, https or mailto, and no script, style, frame, form or event attribute exists.
-Code is coloured by classes; the colours themselves are in the page's style sheet.
+Two layers protect the page:
 
-Images are not shown but linked: looking at an answer must not fetch anything from anywhere.
+- The parser has HTML turned off, so a tag in the text is shown as text.
+- Its output goes through an allow-list of elements, attributes and URL schemes. Scripts, styles,
+  frames, forms and event attributes are removed.
+
+Code is coloured with CSS classes; the page's style sheet has the colours. Images become links:
+showing an answer must not fetch anything.
 """
 
 from functools import lru_cache
@@ -28,19 +30,19 @@ ELEMENTS = {
 ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}, "span": {"class"}, "code": {"class"}}
 SCHEMES = {"http", "https", "mailto"}
 CACHED = 2048
-"""A thread is shown again after every turn, and most of it is as it was."""
+"""How many rendered texts are cached: a page is shown again after every turn, mostly unchanged."""
 HIGHLIGHT_LIMIT = 50_000
-"""Characters of one code block beyond which colours cost more than they help."""
+"""Longer code blocks, in characters, are not coloured: it would take too long."""
 
 
 @lru_cache(maxsize=CACHED)
 def render(text: str) -> str:
-    """Safe HTML for markdown that nobody vouches for."""
+    """Safe HTML for untrusted Markdown."""
     return _CLEANER.clean(_parser().render(text))
 
 
 def _highlight(code: str, language: str, _attributes: str) -> str:
-    """The code as coloured spans; plain and escaped where the language is unknown."""
+    """The code as coloured spans; only escaped if the language is unknown."""
     if not language or len(code) > HIGHLIGHT_LIMIT:
         return escapeHtml(code)
     try:

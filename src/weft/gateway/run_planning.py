@@ -1,7 +1,7 @@
-"""Plans the answer to a text from the page: which model answers, and whether the thread fits.
+"""Plans a run for the page: which model answers, and whether the thread fits its window.
 
-A thread keeps its model: without a choice, the model that answered last answers again. A send that
-would compact the thread is not started: the caller gets the figures first, and has to say yes.
+A thread keeps its model: if the user chooses none, the model that answered last answers again. A
+run that would compact the thread does not start: the user sees the figures first, and decides.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,51 +20,51 @@ from weft.tokens import counter_for
 from .api_call import ApiCall
 from .api_views import Change, brief_json, count_once
 from .errors import public_message
-from .runs import Start, is_unanswered
+from .runs import RunSpec, is_unanswered
 from .state import State
 
 PACE_SECONDS = 0.02
-"""Between the pieces of the offline model, which would otherwise all come at once."""
+"""The pause between two pieces of the offline model's answer, which it has at once."""
 NO_PROTOCOL = ""
-"""The agent speaks every protocol, and has no credentials of its own to pass through."""
+"""The page speaks no vendor's protocol, so it has no credentials to pass through."""
 LISTED_ROWS = 30
 TOKENIZER = "o200k"
 
 
 class ModelChoice(Struct, frozen=True):
-    """The model that a thread goes on with; `reason` says why it cannot be used."""
+    """The model that continues a thread; `reason` says why it cannot, None if it can."""
 
     name: str | None = None
     reason: str | None = None
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """A run ready to begin, unless there is a `question` that has to be answered first."""
+    """A run that is ready to start, unless the user must answer `question` first."""
 
     call: ApiCall
     thread: Thread
     route: Route
-    start: Start
+    spec: RunSpec
     question: JsonObject | None = None
 
     def make_agent(self, confirm: Callable[[Confirm], Awaitable[bool]]) -> Agent:
         """The agent that answers; `confirm` is asked before it compacts the thread."""
-        compaction = None if self.start.compact is False else Compaction(confirm=confirm)
+        compaction = None if self.spec.compact is False else Compaction(confirm=confirm)
         return make_agent(self.call, self.thread, self.route, compaction)
 
 
 def plan_run(call: ApiCall) -> Plan:
-    """Read a `say` or `retry` frame; raises `Refused` and changes nothing if it cannot be done."""
+    """Plan the run for a `say` or `retry` frame; raises `Refused` if it cannot be run."""
     text = None if call.fields.get("type") == "retry" else call.text("text")
     compact = call.flag_or_none("compact")
     request = call.text_or_none("request")
-    thread_name, branch = call.place()
+    thread_name, branch = call.thread_and_branch()
     call.state.runs.refuse_if_running(thread_name, branch)
     name = call.text_or_none("model") or default_model(call)
     route = usable_route(call.state, name)
     thread = writable_thread(call, is_retry=text is None)  # last: it creates a new thread
     head = thread.compile().head
-    start = Start(
+    spec = RunSpec(
         thread=thread.name,
         branch=thread.current,
         model=name,
@@ -75,18 +75,18 @@ def plan_run(call: ApiCall) -> Plan:
         compact=compact,
         served_by=(route.provider.name, route.model),
     )
-    plan = Plan(call=call, thread=thread, route=route, start=start)
+    plan = Plan(call=call, thread=thread, route=route, spec=spec)
     if compact is not None or head is None:
         return plan
-    use = make_agent(call, thread, route, Compaction()).context_use(text)
-    if use is None or not use.is_over:
+    usage = make_agent(call, thread, route, Compaction()).context_use(text)
+    if usage is None or not usage.is_over:
         return plan
-    question = compaction_question(call, thread, route, use)
+    question = compaction_question(call, thread, route, usage)
     return Plan(
         call=call,
         thread=thread,
         route=route,
-        start=start,
+        spec=spec,
         question={
             "thread": thread.name,
             "branch": thread.current,
@@ -99,7 +99,7 @@ def plan_run(call: ApiCall) -> Plan:
 
 
 def make_agent(call: ApiCall, thread: Thread, route: Route, compaction: Compaction | None) -> Agent:
-    """The page's agent in a thread."""
+    """The agent that answers in a thread for the page."""
     return Agent(
         thread,
         model=route.model,
@@ -112,14 +112,14 @@ def make_agent(call: ApiCall, thread: Thread, route: Route, compaction: Compacti
 
 
 def writable_thread(call: ApiCall, *, is_retry: bool) -> Thread:
-    """The thread to write to, created if it is new; a branch that is named must exist.
+    """The thread to write to, created if it is new; a named branch must exist.
 
-    A retry needs a thread that ends in a question.
+    For a retry, the last message must be unanswered.
     """
     if call.record() is None and not is_retry:
         return open_thread(call.store, call.new_name, checkpoints=True, scope=call.scope)
-    found = call.thread()
-    thread = open_thread(call.store, found.name, checkpoints=True, branch=found.current)
+    existing = call.thread()
+    thread = open_thread(call.store, existing.name, checkpoints=True, branch=existing.current)
     if is_retry and not is_unanswered(thread.compile().messages):
         raise Refused("the last message is answered; there is nothing to retry", param="type")
     return thread
@@ -132,23 +132,23 @@ def last_origin(rows: Sequence[Row]) -> Origin | None:
 
 
 def choose_model(state: State, rows: Sequence[Row]) -> ModelChoice:
-    """The model that answered last in these rows, and why it cannot answer again, if so."""
+    """The model that answered last in these rows, and whether it can answer again."""
     origin = last_origin(rows)
     if origin is None or origin.model is None:
         return ModelChoice()
     name = origin.model
     if any(provider.name == origin.provider for provider in state.providers):
-        name = _spell(state, name, origin.provider)
+        name = _qualify(state, name, origin.provider)
     return ModelChoice(name, check_model(state, name))
 
 
-def _spell(state: State, model: str, upstream: str | None) -> str:
-    """A name that leads to this upstream: the plain one if that is enough."""
+def _qualify(state: State, model: str, upstream: str | None) -> str:
+    """A model name that is routed to this upstream, with the upstream as prefix if needed."""
     try:
-        is_enough = find_model_route(state, model).provider.name == upstream
+        is_routed = find_model_route(state, model).provider.name == upstream
     except Refused:
-        is_enough = False
-    return model if is_enough else f"{upstream}/{model}"
+        is_routed = False
+    return model if is_routed else f"{upstream}/{model}"
 
 
 def check_model(state: State, name: str) -> str | None:
@@ -158,9 +158,9 @@ def check_model(state: State, name: str) -> str | None:
     except Refused as error:
         return error.message
     provider = route.provider
-    known = state.catalog.vendor_of(route.model)
+    vendor = state.catalog.vendor_of(route.model)
     is_served = (provider.name, route.model) in state.runs.served
-    if provider is OFFLINE or is_served or (known and known == provider.vendor):
+    if provider is OFFLINE or is_served or (vendor and vendor == provider.vendor):
         return None
     if state.listings.lacks(provider, route.model):
         return f"the upstream {provider.name!r} does not list {route.model!r}"
@@ -168,16 +168,16 @@ def check_model(state: State, name: str) -> str | None:
 
 
 def find_model_route(state: State, name: str) -> Route:
-    """The upstream for a model that the page names; raises `Refused`."""
+    """The upstream for a model name; raises `Refused` if there is none."""
     return find_route(name, NO_PROTOCOL, state.providers, state.catalog, pays=False)
 
 
 def usable_route(state: State, name: str) -> Route:
-    """The same, for an upstream that has its key."""
+    """The upstream for a model name; raises `Refused` if there is none, or its key is missing."""
     route = find_model_route(state, name)
     if _lacks_key(route.provider):
-        what = f"the upstream {route.provider.name!r} has no API key configured"
-        raise Refused(what, param="model")
+        message = f"the upstream {route.provider.name!r} has no API key configured"
+        raise Refused(message, param="model")
     return route
 
 
@@ -196,32 +196,34 @@ def default_model(call: ApiCall) -> str:
 
 
 def context_json(call: ApiCall, thread: Thread | None, model: str) -> JsonObject:
-    """How full the window of a model is with this thread, by the counter that starts compaction."""
+    """How much of a model's window the thread fills, counted as automatic compaction counts."""
     try:
         route = find_model_route(call.state, model)
-    except Refused:  # its window is known all the same
+    except Refused:  # the catalogue knows its window nevertheless
         route = Route(OFFLINE, model)
     if thread is None:
         return {"model": model, "tokens": 0, "window": call.state.catalog.find(model).window}
-    use = make_agent(call, thread, route, Compaction()).context_use()
-    if use is None:
+    usage = make_agent(call, thread, route, Compaction()).context_use()
+    if usage is None:
         return {"model": model, "tokens": 0, "window": 0}
-    return {"model": model, "tokens": use.tokens, "window": use.window, "limit": use.limit}
+    return {"model": model, "tokens": usage.tokens, "window": usage.window, "limit": usage.limit}
 
 
-def compaction_question(call: ApiCall, thread: Thread, route: Route, use: ContextUse) -> JsonObject:
-    """What a send would compact: figures, and the messages that would go."""
+def compaction_question(
+    call: ApiCall, thread: Thread, route: Route, usage: ContextUse
+) -> JsonObject:
+    """What a run would compact: figures, and the messages that would be removed."""
     facts: JsonObject = {
-        "tokens": use.tokens,
-        "window": use.window,
-        "limit": use.limit,
-        "after": use.target,
+        "tokens": usage.tokens,
+        "window": usage.window,
+        "limit": usage.limit,
+        "after": usage.target,
     }
     compiled = thread.compile()
-    scale = compiled.tokens / max(1, use.tokens)  # the planner counts with another counter
-    asker = ModelClient(route.provider, route.model, call.state.catalog)
+    scale = compiled.tokens / max(1, usage.tokens)  # the planner counts with another counter
+    client = ModelClient(route.provider, route.model, call.state.catalog)
     try:
-        result = thread.compact(model=asker, budget=int(use.target * scale), preview=True)
+        result = thread.compact(model=client, budget=int(usage.target * scale), preview=True)
     except WeftError as error:
         return {**facts, "problem": public_message(error)}
     change = Change(compiled.rows, result.rows)
@@ -229,7 +231,7 @@ def compaction_question(call: ApiCall, thread: Thread, route: Route, use: Contex
     count = count_once(counter_for(TOKENIZER).message)
     return {
         **facts,
-        "after": max(0, use.tokens - int(saved / scale)) if scale else use.target,
+        "after": max(0, usage.tokens - int(saved / scale)) if scale else usage.target,
         "messages": len(change.removed),
         "removed": [brief_json(row, count) for row in change.removed[:LISTED_ROWS]],
         "requests": result.requests,

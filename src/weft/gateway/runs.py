@@ -1,10 +1,10 @@
-"""Runs: answers that are being written. They belong to the server, not to a browser tab.
+"""Runs: answers in progress. They belong to the server, not to a browser tab.
 
 A run goes on when its tab reloads, opens another thread or closes. It ends when the answer is
 complete, when it fails, when somebody stops it, or when the server shuts down. Every tab on the
-thread watches the same run: one that joins later is sent what was streamed so far.
+thread watches the same run. A tab that joins later gets what was streamed so far.
 
-A branch has at most one run at a time, so that turns never interleave. A second one is refused.
+A branch has at most one run at a time, so that turns never interleave. A second run is refused.
 """
 
 import asyncio
@@ -41,21 +41,23 @@ _log = logging.getLogger(__name__)
 
 
 class Watcher(Protocol):
-    """A connection that is sent frames; must neither block nor raise."""
+    """A connection that receives frames. Its methods must neither block nor raise."""
 
     def send(self, frame: JsonObject) -> None: ...
 
-    def show_runs(self) -> None:
-        """The set of running threads, or the state of one of them, has changed."""
+    def send_runs(self) -> None:
+        """Send the list of runs: it has changed, or the state of one of them has."""
         ...
 
 
-class Start(Struct, frozen=True, kw_only=True):
-    """What a run answers. `text` is None for a retry.
+class RunSpec(Struct, frozen=True, kw_only=True):
+    """What to run, and where.
 
-    `base` is the head of the branch before the run, `request` the id that the client gave to its
-    frame, `compact` whether the person allowed compaction (None: ask when it is needed),
-    `served_by` the upstream and the model's name there.
+    - `base`: the head of the branch before the run
+    - `text`: the user's message; None for a retry
+    - `request`: the id that the client gave to its frame
+    - `compact`: whether the user allows compaction; None: ask when it is needed
+    - `served_by`: the upstream, and the model's name there
     """
 
     thread: str
@@ -70,11 +72,11 @@ class Start(Struct, frozen=True, kw_only=True):
 
 
 class Run:
-    """One run: its frames so far, and who watches."""
+    """One run: its frames so far, and the connections that watch it."""
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, spec: RunSpec) -> None:
         self.id = uuid4().hex[:12]
-        self.start = start
+        self.spec = spec
         self.started = time()
         self.reports: list[JsonObject] = []
         self.watchers: set[Watcher] = set()
@@ -83,58 +85,58 @@ class Run:
         self.stop_reason = STOPPED
         self._transcript = Transcript()
         self._answer: asyncio.Future[bool] | None = None
-        self._compact = start.compact
+        self._compact = spec.compact
 
     @property
     def key(self) -> tuple[str, str]:
-        return self.start.thread, self.start.branch
+        return self.spec.thread, self.spec.branch
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for a person's answer."""
+        """Whether the run waits for the user's answer to a question."""
         return self._answer is not None
 
     def publish(self, frame: JsonObject) -> None:
-        """Send a frame to everybody who watches, and keep it for those who join later."""
+        """Send a frame to all watchers, and keep it for those that join later."""
         self._transcript.add(frame)
-        if frame["type"] == "system" and not is_passing(frame):
+        if frame["type"] == "system" and not is_transient(frame):
             self.reports.append(frame)
         self.broadcast(frame)
 
     def broadcast(self, frame: JsonObject) -> None:
-        """Send a frame to everybody who watches."""
+        """Send a frame to all watchers."""
         thread, branch = self.key
-        marked = {**frame, "thread": thread, "branch": branch, "run": self.id}
+        addressed = {**frame, "thread": thread, "branch": branch, "run": self.id}
         for watcher in list(self.watchers):
-            watcher.send(marked)
+            watcher.send(addressed)
 
     def state(self) -> JsonObject:
-        """The run as a tab sees it that joins now."""
-        return {**self.line(), "base": self.start.base, "frames": self._transcript.frames()}
+        """The run for a tab that joins now."""
+        return {**self.summary(), "base": self.spec.base, "frames": self._transcript.frames()}
 
-    def line(self) -> JsonObject:
-        """The run in one line, for the list of threads."""
+    def summary(self) -> JsonObject:
+        """The run without its frames, for the list of threads."""
         return {
             "run": self.id,
-            "thread": self.start.thread,
-            "branch": self.start.branch,
-            "model": self.start.model,
+            "thread": self.spec.thread,
+            "branch": self.spec.branch,
+            "model": self.spec.model,
             "waiting": self.is_waiting,
         }
 
     async def confirm(self, question: Confirm) -> bool:
-        """Ask whoever watches whether to compact; an answer holds for the whole run."""
+        """Ask the watchers whether to compact; the answer holds for the whole run."""
         if self._compact is None:
-            use = question.use
+            usage = question.use
             self._answer = asyncio.get_running_loop().create_future()
             self.publish(
                 {
                     "type": "compaction_question",
-                    "model": self.start.model,
-                    "tokens": use.tokens,
-                    "window": use.window,
-                    "limit": use.limit,
-                    "target": use.target,
+                    "model": self.spec.model,
+                    "tokens": usage.tokens,
+                    "window": usage.window,
+                    "limit": usage.limit,
+                    "target": usage.target,
                 }
             )
             self.on_change()
@@ -147,9 +149,9 @@ class Run:
         return self._compact
 
     def answer(self, compact: bool) -> None:
-        """Answer its question; raises `Refused` if it has none."""
+        """Answer the run's question; raises `Refused` if it has not asked one."""
         if self._answer is None or self._answer.done():
-            raise Refused("this run asks nothing", param="type")
+            raise Refused("this run is not waiting for an answer", param="type")
         self._answer.set_result(compact)
 
 
@@ -161,9 +163,9 @@ class Runs:
         self._watchers: dict[tuple[str, str], set[Watcher]] = {}
         self._remarks: dict[tuple[str, str], list[JsonObject]] = {}
         self.listeners: set[Watcher] = set()
-        """Connections that show which threads run."""
+        """Connections that receive the list of runs."""
         self.served: set[tuple[str, str]] = set()
-        """Upstreams and models that have answered since the server started."""
+        """The (upstream, model) pairs that have answered since the server started."""
 
     def __iter__(self) -> Iterator[Run]:
         return iter(list(self._running.values()))
@@ -173,18 +175,18 @@ class Runs:
         return self._running.get((thread, branch))
 
     def watch(self, watcher: Watcher, thread: str, branch: str) -> None:
-        """Send a connection the frames of this branch's runs, this one and later ones."""
+        """Send this connection the frames of the branch's current and later runs."""
         self._watchers.setdefault((thread, branch), set()).add(watcher)
 
     def leave(self, watcher: Watcher) -> None:
-        """Send a connection no frames of runs any more; the runs go on."""
+        """Stop sending frames to a connection; the runs go on."""
         for key, watchers in list(self._watchers.items()):
             watchers.discard(watcher)
             if not watchers and key not in self._running:
                 del self._watchers[key]
 
     def refuse_if_running(self, thread: str, branch: str) -> None:
-        """Raises `Refused` if the branch is being written by a run."""
+        """Raises `Refused` if the branch has a run."""
         if (thread, branch) in self._running:
             raise Refused(
                 "an answer is still being written in this thread: wait for it, or stop it",
@@ -193,35 +195,35 @@ class Runs:
             )
 
     def begin(self, run: Run, agent: Agent, watcher: Watcher) -> None:
-        """Start a run; raises `Refused` while another one is on its branch."""
+        """Start a run; raises `Refused` if its branch already has one."""
         self.refuse_if_running(*run.key)
         self._running[run.key] = run
         self.watch(watcher, *run.key)
         run.watchers = self._watchers[run.key]
-        run.on_change = self._show_runs
-        start = run.start
-        run.broadcast({"type": "started", "base": start.base, "request": start.request})
-        if start.text is not None:
-            run.publish({"type": "user_message", "html": render(start.text)})
-        run.task = asyncio.create_task(self._drive(run, agent))
-        self._show_runs()
+        run.on_change = self._notify_listeners
+        spec = run.spec
+        run.broadcast({"type": "started", "base": spec.base, "request": spec.request})
+        if spec.text is not None:
+            run.publish({"type": "user_message", "html": render(spec.text)})
+        run.task = asyncio.create_task(self._run_agent(run, agent))
+        self._notify_listeners()
 
     async def stop(self, run: Run, reason: str = STOPPED) -> None:
-        """Stop a run, and return when what it streamed is recorded."""
+        """Stop a run; returns when the part that it streamed is recorded."""
         run.stop_reason = reason
         if run.task is not None and not run.task.done():
             run.task.cancel(reason)
             await asyncio.wait([run.task])
 
     async def close(self) -> None:
-        """Stop all runs: the server shuts down."""
+        """Stop all runs, because the server shuts down."""
         await asyncio.gather(*(self.stop(run, SHUT_DOWN) for run in self))
 
-    async def _drive(self, run: Run, agent: Agent) -> None:
-        """Publish the events of a run, up to the frame that ends it."""
+    async def _run_agent(self, run: Run, agent: Agent) -> None:
+        """Run the agent and publish its events, up to the frame that ends the run."""
         writer, end = FrameWriter(), cast(JsonObject, {"type": "message_complete"})
         try:
-            async with aclosing(cast(Events, agent.run(run.start.text))) as events:
+            async with aclosing(cast(Events, agent.run(run.spec.text))) as events:
                 async for event in events:
                     for frame in writer.write(event, monotonic()):
                         if frame["type"] in ENDS:
@@ -236,20 +238,20 @@ class Runs:
             _log.exception("a run failed")
             end = {"type": "error", "message": INTERNAL}
         finally:
-            await self._settle(run, agent.thread, end)
-            # The branch is free before anybody hears of the end: the next text may come at once.
+            await self._record_end(run, agent.thread, end)
+            # The branch is freed first: a client may send its next text as soon as it sees the end.
             del self._running[run.key]
             run.broadcast(end)
-            self._show_runs()
+            self._notify_listeners()
 
-    async def _settle(self, run: Run, thread: Thread, end: JsonObject) -> None:
-        """Keep why the run ended, and what it reported, where a later look finds them."""
+    async def _record_end(self, run: Run, thread: Thread, end: JsonObject) -> None:
+        """Record why the run ended, and remember its reports for the page."""
         is_answered = end["type"] == "message_complete"
         reason = None if is_answered else str(end.get("message", ""))
         if is_answered and len(self.served) < SERVED_LIMIT:
-            self.served.add(run.start.served_by)
+            self.served.add(run.spec.served_by)
         try:
-            row = await asyncio.to_thread(settle, thread, reason, run.started)
+            row = await asyncio.to_thread(record_end, thread, reason, run.started)
         except WeftError:
             _log.warning("the end of a run could not be recorded", exc_info=True)
             return
@@ -261,19 +263,19 @@ class Runs:
                 del self._remarks[next(iter(self._remarks))]
 
     def remarks(self, thread: str, branch: str) -> list[JsonObject]:
-        """What recent runs of a branch reported: `after` is the row behind which, `events` what.
+        """The reports of a branch's recent runs: `events`, shown after the row with the id `after`.
 
         They are kept in memory only: the thread itself does not depend on them.
         """
         return self._remarks.get((thread, branch), [])
 
-    def _show_runs(self) -> None:
+    def _notify_listeners(self) -> None:
         for listener in list(self.listeners):
-            listener.show_runs()
+            listener.send_runs()
 
 
-def settle(thread: Thread, reason: str | None, started: float) -> str | None:
-    """Record why there is no answer, unless the agent has; the id of the last row."""
+def record_end(thread: Thread, reason: str | None, started: float) -> str | None:
+    """Record why there is no answer, unless the agent did so; returns the id of the last row."""
     compiled = thread.compile()
     if reason is not None and is_unanswered(compiled.messages):
         recorded = (attempt.created.timestamp() for attempt in thread.attempts())
@@ -283,7 +285,7 @@ def settle(thread: Thread, reason: str | None, started: float) -> str | None:
 
 
 def is_unanswered(messages: Sequence[Message]) -> bool:
-    """Whether the thread ends in what a model has still to answer: a text, or tool results."""
+    """Whether the thread ends in a user message or in tool results: no model has answered yet."""
     if not messages:
         return False
     last = messages[-1]
@@ -292,6 +294,6 @@ def is_unanswered(messages: Sequence[Message]) -> bool:
     return last.role == "user"
 
 
-def is_passing(frame: JsonObject) -> bool:
-    """Whether a report is about what goes on just now, and says nothing once that is over."""
+def is_transient(frame: JsonObject) -> bool:
+    """Whether a report, such as progress, has no meaning once its run is over."""
     return frame.get("subtype") == PROGRESS or frame.get("status") == "compacting"

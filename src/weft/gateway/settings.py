@@ -1,12 +1,12 @@
-"""One frozen value that says how a gateway runs; made from flags, a file and the environment.
+"""The settings of a gateway: one frozen value, made from flags, a file and the environment.
 
-Flags overrule the file, the file overrules the environment. Nothing else in the gateway reads
-either: `read_settings` takes the environment as an argument, and what it returns is passed down.
+Flags override the file, and the file overrides the environment. Nothing else in the gateway reads
+them: `read_settings` takes the environment as an argument, and its result is passed down.
 
     # weft.toml
     port = 8787
     store = "threads.db"
-    keys = ["sha256:5e88..."]          # who may call; needed on a host that others can reach
+    keys = ["sha256:5e88..."]          # hashes of the callers' keys; required unless on loopback
     volatile_system = ["^x-anthropic-billing-header:"]  # system blocks that are not compared
     thinking = "reasoning_content"     # or reasoning, reasoning_text, hidden: for Chat clients
     record_wait = 0.05                 # seconds an answer waits for the store before the journal
@@ -18,25 +18,25 @@ either: `read_settings` takes the environment as an argument, and what it return
     key_env = "ANTHROPIC_API_KEY"      # which variable holds the key (default: NAME_API_KEY)
     models = ["claude-*"]
     system = "auto"                    # auto, inline, demote, merge
-    cache = "auto"                     # auto: marks where a request has none (Anthropic); keep
-    thinking = "reasoning"             # for this upstream, in place of the one above
-    pass_through = false               # true: forward a client's own key, if none is configured
+    cache = "auto"                     # auto: add cache marks if there are none (Anthropic); keep
+    thinking = "reasoning"             # for this upstream; overrides the one above
+    pass_through = false               # true: forward the client's own key if none is configured
     demote-interleaved-system-to-user = false    # the same as system = "demote"
 
-    [[model]]                          # a row of the catalogue; wins over the shipped ones
-    match = "house-model*"             # a pattern of names
-    upstream = "*"                     # a pattern of upstreams' names
-    window = 32_000                    # `weft.catalog.Model` lists what a row may say
+    [[model]]                          # a row of the catalogue; overrides the built-in ones
+    match = "house-model*"             # a pattern for model names
+    upstream = "*"                     # a pattern for upstream names
+    window = 32_000                    # all fields: `weft.catalog.Model`
     output = 4096
     inline_system = "never"            # anywhere, after_user, never
 
-    [limits]                           # `weft.gateway.settings` lists them all
+    [limits]                           # all limits: `LimitSettings` below
     first_byte_seconds = 600
     idle_seconds = 300
 
-Without any configured upstream, the hosts of Anthropic, OpenAI and Google are used, with the keys
-of the environment, or on loopback with the client's own credentials. A variable that `key_env`
-names must be set; without `key_env`, the key is optional.
+If no upstream is configured, the hosts of Anthropic, OpenAI and Google are used, with the keys of
+the environment, or on loopback with the client's own credentials. A variable named by `key_env`
+must be set; without `key_env`, the key is optional.
 """
 
 import re
@@ -55,14 +55,14 @@ from weft.codec import ThinkingMember
 from weft.errors import ConfigError
 
 SPARE_FILES = 64
-"""Open files that are neither a client's nor an upstream's: the store, its journal, the page."""
+"""Open files that are not connections: the store, its journal, the page."""
 WEEK = 7 * 24 * 3600.0
 Seconds = Annotated[float, Meta(gt=0, le=WEEK)]
 Count = Annotated[int, Meta(gt=0)]
 
 
 class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `[limits]` of the file; every member may be absent."""
+    """The `[limits]` table of the config file; every member is optional."""
 
     connect_seconds: Seconds = 10.0
     first_byte_seconds: Seconds = 600.0
@@ -86,9 +86,9 @@ class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             )
 
     def within(self, files: int) -> "LimitSettings":
-        """These limits for a process that may open only so many files.
+        """These limits, reduced to fit a process that may open this many files.
 
-        A request takes two: its client's connection and its upstream's.
+        A request needs two files: its client's connection and its upstream's.
         """
         if self.connections + self.requests + SPARE_FILES <= files:
             return self
@@ -97,7 +97,7 @@ class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return structs.replace(self, connections=connections, requests=requests)
 
     def for_calls(self) -> CallLimits:
-        """The part of them that bounds an upstream call."""
+        """The limits of upstream calls."""
         return CallLimits(
             acquire=self.acquire_seconds,
             connect=self.connect_seconds,
@@ -116,16 +116,16 @@ MAX_BODY = 64 * 1024 * 1024
 PING_SECONDS = 15.0
 
 ZERO_ALLOWED = ("port", "drain_seconds", "record_wait")
-"""Numbers of the config that may be 0: any free port, no time to drain."""
+"""Numbers that may be 0: any free port, no time to drain, no wait for the store."""
 RECORD_WAIT = 0.05
 VOLATILE_SYSTEM = (r"^x-anthropic-billing-header:",)
-"""System blocks that clients change from request to request without meaning: Claude Code's."""
+"""System blocks to ignore in comparisons: Claude Code changes this one with every request."""
 
 _HASH = re.compile(r"sha256:([0-9a-f]{64})")
 
 
 class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """The file, whole; every member may be absent."""
+    """The config file; every member is optional."""
 
     host: str | None = None
     port: int | None = None
@@ -143,9 +143,10 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """How a gateway runs. `keys` are hashes; the keys themselves are never kept.
+    """The settings of a gateway. `keys` holds hashes; the keys themselves are never stored.
 
-    `sample` is whether an empty store gets the sample thread: never one that somebody named.
+    `sample` says whether an empty store gets the sample thread. A store that the user named never
+    does.
     """
 
     host: str = DEFAULT_HOST
@@ -167,12 +168,12 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     @property
     def loopback(self) -> bool:
-        """Whether only programs on this machine can reach us."""
+        """Whether only programs on this machine can reach the server."""
         return is_loopback(self.host)
 
 
 class Flags(Struct, frozen=True, kw_only=True):
-    """What the command line said; `None` is "nothing"."""
+    """The flags of the command line; `None` means not given."""
 
     host: str | None = None
     port: int | None = None
@@ -185,14 +186,14 @@ class Flags(Struct, frozen=True, kw_only=True):
 
 
 def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
-    """The settings; raises `ConfigError` that names the flag, file member or variable."""
+    """The settings; raises a `ConfigError` that names the flag, member or variable at fault."""
     file = read_config(flags.config) if flags.config is not None else ConfigFile()
     keys = frozenset((*map(_read_hash, file.keys), *_read_keys(environ.get("WEFT_API_KEYS", ""))))
     store = _first(flags.store, file.store, environ.get("WEFT_STORE"), None)
     settings = Settings(
         host=_read_host(_first(flags.host, file.host, environ.get("WEFT_HOST"), DEFAULT_HOST)),
         port=_read_port(_first(flags.port, file.port, environ.get("WEFT_PORT"), DEFAULT_PORT)),
-        store=store or _home(DEFAULT_STORE),
+        store=store or _expand(DEFAULT_STORE),
         sample=flags.sample and store is None,
         record=_first(flags.record, file.record, None, True),
         keys=keys,
@@ -206,7 +207,7 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         limits=file.limits,
         thinking=file.thinking,
         record_wait=_read_record_wait(file.record_wait, environ),
-        journal=journal_path(store or _home(DEFAULT_STORE), environ),
+        journal=journal_path(store or _expand(DEFAULT_STORE), environ),
         volatile=_read_patterns(file.volatile_system),
         offline_pace=_read_seconds("WEFT_OFFLINE_PACE", environ),
     )
@@ -219,7 +220,7 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
 
 
 def read_config(path: str) -> ConfigFile:
-    """The file's members; raises `ConfigError` naming the file and the place in it."""
+    """Read the config file; raises a `ConfigError` that names the file and the member at fault."""
     try:
         file = convert(load_toml(path), ConfigFile)
         _check_numbers(file)
@@ -230,7 +231,7 @@ def read_config(path: str) -> ConfigFile:
 
 
 def _check_numbers(table: Struct) -> None:
-    """Raises `ConfigError` naming a size or time that cannot be one: -5, 0, nan, inf."""
+    """Raises `ConfigError` for a size or time that is not finite and above 0, such as -5 or nan."""
     for name, value in structs.asdict(table).items():
         if isinstance(value, Struct):
             _check_numbers(value)
@@ -241,17 +242,17 @@ def _check_numbers(table: Struct) -> None:
 
 
 def hash_keys(text: str) -> list[str]:
-    """The hashes of keys that are separated by commas."""
+    """The hashes of comma-separated keys."""
     return [hash_key(key.strip()) for key in text.split(",") if key.strip()]
 
 
 def hash_key(key: str) -> str:
-    """What is kept of a caller's key."""
+    """The SHA-256 hash of a caller's key; the key itself is never stored."""
     return sha256(key.encode()).hexdigest()
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address is this machine's own; an unknown name is not."""
+    """Whether a host is `localhost` or a loopback address; other names are not looked up."""
     if host == "localhost":
         return True
     try:
@@ -263,15 +264,15 @@ def is_loopback(host: str) -> bool:
 def _read_keys(text: str) -> list[str]:
     keys = hash_keys(text)
     if text.strip() and not keys:
-        raise ConfigError("WEFT_API_KEYS is set, but holds no key")
+        raise ConfigError("WEFT_API_KEYS is set, but it contains no key")
     return keys
 
 
 def _pass_through(providers: tuple[Provider, ...], names: Sequence[str]) -> tuple[Provider, ...]:
-    """The upstreams, with `--pass-through` applied to those that it names."""
-    known = {provider.name for provider in providers}
+    """The upstreams, with `pass_through` set for those that `--pass-through` names."""
+    configured = {provider.name for provider in providers}
     for name in names:
-        if name not in known:
+        if name not in configured:
             raise ConfigError(f"--pass-through {name!r}: no upstream has this name")
     return tuple(
         structs.replace(provider, pass_through=provider.pass_through or provider.name in names)
@@ -280,25 +281,27 @@ def _pass_through(providers: tuple[Provider, ...], names: Sequence[str]) -> tupl
 
 
 def journal_path(store: str, environ: Mapping[str, str]) -> Path:
-    """Where records wait that the store cannot take: beside its file, or in the state directory.
+    """The path of the journal: beside the store's file, or in the state directory.
 
     https://specifications.freedesktop.org/basedir-spec/latest/
     """
     if "://" not in store or store.startswith("sqlite://"):
         return Path(f"{store.removeprefix('sqlite://')}.pending").expanduser()
     name = sha256(store.encode()).hexdigest()[:16]
-    state = environ.get("XDG_STATE_HOME") or _home("~/.local/state")
+    state = environ.get("XDG_STATE_HOME") or _expand("~/.local/state")
     return Path(state) / "weft" / f"{name}.pending"
 
 
 def _read_patterns(patterns: Sequence[str] | None) -> tuple[re.Pattern[str], ...]:
-    found: list[re.Pattern[str]] = []
+    compiled: list[re.Pattern[str]] = []
     for pattern in VOLATILE_SYSTEM if patterns is None else patterns:
         try:
-            found.append(re.compile(pattern))
+            compiled.append(re.compile(pattern))
         except re.error as error:
-            raise ConfigError(f"volatile_system: {pattern!r} is not a pattern: {error}") from None
-    return tuple(found)
+            raise ConfigError(
+                f"volatile_system: {pattern!r} is not a regular expression: {error}"
+            ) from None
+    return tuple(compiled)
 
 
 def _read_hash(text: str) -> str:
@@ -312,17 +315,17 @@ def _first(flag: Any, file: Any, environ: Any, default: Any) -> Any:
     return next((value for value in (flag, file, environ) if value not in (None, "")), default)
 
 
-def usual_store() -> str:
-    """Where threads are kept if nobody says otherwise; the only place whose folder is made."""
-    return _home(DEFAULT_STORE)
+def default_store() -> str:
+    """The path of the default store. Only for this one, a missing folder is created."""
+    return _expand(DEFAULT_STORE)
 
 
-def _home(path: str) -> str:
+def _expand(path: str) -> str:
     return str(Path(path).expanduser())
 
 
 def _read_host(text: str) -> str:
-    """A host as it is used from here on: without the brackets that URLs have around IPv6."""
+    """The host in lower case, without the brackets that URLs put around IPv6 addresses."""
     host = text.strip().lower()
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 

@@ -2,20 +2,20 @@
 
     in   {"type": "say", "thread", "text", "branch"?, "model"?, "request"?, "compact"?}
          {"type": "retry", "thread", "branch"?, "model"?, "request"?, "compact"?}
-         {"type": "watch", "thread", "branch"?}          look at this thread, and at no other
+         {"type": "watch", "thread", "branch"?}          watch this thread, and no other
          {"type": "confirm", "thread", "branch"?, "compact"}    answers a `compaction_question`
          {"type": "interrupt", "thread"?, "branch"?}     stops the run
     out  {"type": "started"}, then the events of the run, each with its `type`, `thread`, `branch`
          and `run`, ending in one of `message_complete`, `interrupted`, `error`
          {"type": "watching"}: the answer to `watch`, with all that the run has streamed so far
-         {"type": "runs"}: which threads run, whenever that changes (only after a `watch`)
-         {"type": "compaction_required"}: nothing was sent; it needs a `compact` of true or false
+         {"type": "runs"}: all runs, whenever they change (only after a `watch`)
+         {"type": "compaction_required"}: no run was started; send again with `compact`
 
-Beside the deltas of a text goes now and then a `rendered` frame: the block so far as safe HTML,
-and how much of the text it covers (`length`, in the UTF-16 units that a browser counts).
+While text streams, a `rendered` frame comes from time to time: the block so far as safe HTML, and
+how much of the text it covers (`length`, in the UTF-16 units that a browser counts).
 
-A frame that is unknown or malformed is answered with an `error` whose `scope` is `frame`, and
-changes nothing. A connection that ends leaves its run alone: runs belong to the server (`runs`).
+An unknown or malformed frame is answered with an `error` whose `scope` is `frame`, and changes
+nothing. When a connection closes, its runs go on: they belong to the server (`runs`).
 """
 
 import asyncio
@@ -37,20 +37,20 @@ from .runs import Run
 from .state import State
 
 PATH = "/ws"
-WAITING_FRAMES = 20_000
-"""Frames that a slow tab may be behind; then it is disconnected, and joins again."""
+QUEUE_LIMIT = 20_000
+"""How many frames a slow tab may be behind. Beyond that it is disconnected, and reconnects."""
 TRY_AGAIN = 1013
 """https://www.iana.org/assignments/websocket/websocket.xhtml#close-code-number"""
 
 
 def socket_route(state: State) -> WebSocketRoute:
-    """Where the page's socket is."""
+    """The route of the page's socket."""
 
-    async def talk(socket: WebSocket) -> None:
+    async def serve(socket: WebSocket) -> None:
         await socket.accept()
         await Connection(state, socket).serve()
 
-    return WebSocketRoute(PATH, talk)
+    return WebSocketRoute(PATH, serve)
 
 
 class Connection:
@@ -59,15 +59,15 @@ class Connection:
     def __init__(self, state: State, socket: WebSocket) -> None:
         self._state = state
         self._socket = socket
-        self._outgoing: asyncio.Queue[JsonObject] = asyncio.Queue(WAITING_FRAMES)
+        self._outgoing: asyncio.Queue[JsonObject] = asyncio.Queue(QUEUE_LIMIT)
         self._caller = Caller()
-        self._last: Run | None = None
+        self._last_run: Run | None = None
         self._is_full = False
         self._names: dict[str, str] = {}
-        """By a thread's full name, the name that this tab knows it by."""
+        """The name under which this tab knows a thread, by the thread's full name."""
 
     async def serve(self) -> None:
-        """Answer frames until the other side leaves."""
+        """Answer frames until the client disconnects."""
         sending = asyncio.create_task(self._send_all())
         try:
             while True:
@@ -92,17 +92,17 @@ class Connection:
         except asyncio.QueueFull:
             self._is_full = True
 
-    def show_runs(self) -> None:
-        """Send which threads run, of those that the caller may see."""
-        lines = [
-            run.line()
+    def send_runs(self) -> None:
+        """Send the runs that the caller may see."""
+        summaries = [
+            run.summary()
             for run in self._state.runs
-            if may_see(self._caller, run.start.scope, self._state.settings)
+            if may_see(self._caller, run.spec.scope, self._state.settings)
         ]
-        self.send({"type": "runs", "runs": lines})
+        self.send({"type": "runs", "runs": summaries})
 
     async def _send_all(self) -> None:
-        """Send what is queued; a side that has left is not an error of ours."""
+        """Send the queued frames until the client disconnects."""
         try:
             while not self._is_full:
                 frame = await self._outgoing.get()
@@ -133,19 +133,19 @@ class Connection:
             self.send(error_frame(public_message(error), None))
 
     async def _start(self, call: ApiCall) -> None:
-        """Begin a run, or ask for a yes if it would compact the thread."""
+        """Start a run, or ask first if it would compact the thread."""
         plan: Plan = await run_in_threadpool(plan_run, call)
-        self._names[plan.start.thread] = call.text("thread")
+        self._names[plan.spec.thread] = call.text("thread")
         if plan.question is not None:
             self.send({"type": "compaction_required", **plan.question})
             return
-        run = Run(plan.start)
+        run = Run(plan.spec)
         self._state.runs.begin(run, plan.make_agent(run.confirm), self)
-        self._last = run
+        self._last_run = run
 
     async def _watch(self, call: ApiCall) -> None:
-        """Look at one thread, and at no other."""
-        thread, branch = await run_in_threadpool(call.place)
+        """Watch one thread, and no other."""
+        thread, branch = await run_in_threadpool(call.thread_and_branch)
         self._leave()
         self._names[thread] = call.text("thread")
         run = self._state.runs.find(thread, branch)
@@ -153,15 +153,15 @@ class Connection:
         self.send({"type": "watching", "thread": thread, "branch": branch, **state})
         self._state.runs.watch(self, thread, branch)
         self._state.runs.listeners.add(self)
-        self.show_runs()
+        self.send_runs()
 
     def _leave(self) -> None:
-        """Watch nothing any more; the runs go on."""
+        """Stop watching; the runs go on."""
         self._state.runs.leave(self)
 
     async def _interrupt(self, call: ApiCall) -> None:
-        """Stop the run of the thread that is named, else the one that was begun here."""
-        run = self._last
+        """Stop the run of the named thread, or else the last run that this tab started."""
+        run = self._last_run
         if call.text_or_none("thread") is not None:
             run = await self._find_run(call)
         if run is None or self._state.runs.find(*run.key) is not run:
@@ -169,7 +169,7 @@ class Connection:
         await self._state.runs.stop(run)
 
     async def _find_run(self, call: ApiCall) -> Run:
-        run = self._state.runs.find(*await run_in_threadpool(call.place))
+        run = self._state.runs.find(*await run_in_threadpool(call.thread_and_branch))
         if run is None:
             raise Refused("nothing runs in this thread", param="type")
         return run

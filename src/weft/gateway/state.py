@@ -24,18 +24,18 @@ class Titles:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, float], str] = {}
+        self._titles: dict[tuple[str, float], str] = {}
 
     def of(self, store: Store, record: ThreadRecord) -> str | None:
         """The title; None if the thread has no text from a person yet."""
         # The name alone is not enough: after a deletion another thread may have the same name.
         key = (record.name, record.created)
-        if key not in self._known:
+        if key not in self._titles:
             title = read_title(store, record)
             if title is None:
                 return None
-            self._known[key] = _shorten(title)
-        return self._known[key]
+            self._titles[key] = _shorten(title)
+        return self._titles[key]
 
 
 def _shorten(text: str) -> str:
@@ -48,7 +48,7 @@ class State(Struct, frozen=True):
     settings: Settings
     store: Store
     catalog: Catalog
-    wire: HttpClient
+    http_client: HttpClient
     recorder: ExchangeRecorder | None = None
     titles: Titles = field(default_factory=Titles)
     gate: Gate = field(default_factory=lambda: Gate(LimitSettings().requests))
