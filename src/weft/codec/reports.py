@@ -204,7 +204,7 @@ def report_ext(ext: Ext, protocol: str, place: Place, losses: Losses) -> None:
                 path = path.removesuffix(f".{name}")
             _report_members(fields, path, losses)
             continue
-        # A border: the members are those of the item around the parts.
+        # The members of the message item that contains the parts.
         inner = {key: value for key, value in fields.items() if key != "item"}
         _report_members(inner, path, losses)
         outer = {key: value for key, value in item.items() if key != "content"}

@@ -1,8 +1,8 @@
-"""Content parts, both ways: what stands in a message's `content` and a result's `output`.
+"""Content parts, both ways: the parts of a message's `content` and of a result's `output`.
 
-The same words are `input_text` where a client says them and `output_text` where the model did. A
-part whose type is not the one its place leads to expect keeps it in `ext`, as it keeps every
-member that has no field; a part nobody knows is carried whole.
+Text is `input_text` in client messages and `output_text` in assistant messages. A text with the
+other type keeps its type in `ext`, like every member without a field. An unknown part is kept as
+`Opaque`.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ REFUSAL = frozenset({"type", "refusal"})
 
 
 def decode_part(raw: JsonObject, expected: str) -> Block:
-    """One part; `expected` is the type that plain text has in this place."""
+    """Decode a part; `expected` is the type of plain text in this message."""
     kind = raw.get("type")
     decode = PARTS.get(kind, decode_opaque) if type(kind) is str else decode_opaque
     return decode(raw, expected)
@@ -61,35 +61,35 @@ def decode_refusal(raw: JsonObject, _expected: str) -> Refusal:
 
 
 def decode_image(raw: JsonObject, _expected: str) -> Block:
-    taken = {"type"}
+    known = {"type"}
     url, file_id, detail = raw.get("image_url"), raw.get("file_id"), raw.get("detail")
     if type(url) is str:
-        taken.add("image_url")
+        known.add("image_url")
         source: Source = data_source(url) or Url(url)
     elif type(file_id) is str:
-        taken.add("file_id")
+        known.add("file_id")
         source = FileRef(file_id)
     else:
         return decode_opaque(raw, "")
     if type(detail) is str:
-        taken.add("detail")
-    return Image(source, detail if type(detail) is str else None, _rest(raw, taken))
+        known.add("detail")
+    return Image(source, detail if type(detail) is str else None, _rest(raw, known))
 
 
 def decode_file(raw: JsonObject, _expected: str) -> Block:
-    taken = {"type"}
+    known = {"type"}
     for member, make in FILE_SOURCES.items():
         value = raw.get(member)
         if type(value) is str:
-            taken.add(member)
+            known.add(member)
             source = make(value)
             break
     else:
         return decode_opaque(raw, "")
     name = raw.get("filename")
     if type(name) is str:
-        taken.add("filename")
-    return File(source, name if type(name) is str else None, _rest(raw, taken))
+        known.add("filename")
+    return File(source, name if type(name) is str else None, _rest(raw, known))
 
 
 def decode_opaque(raw: JsonObject, _expected: str) -> Opaque:
@@ -108,7 +108,7 @@ PARTS: dict[str, Callable[[JsonObject, str], Block]] = {
 
 
 def data_source(url: str) -> Inline | None:
-    """The media of a base64 data URL, or `None` where the text is no such URL."""
+    """The media of a base64 data URL; `None` for any other URL."""
     if not url.startswith("data:"):
         return None
     head, comma, data = url.partition(",")
@@ -126,7 +126,7 @@ FILE_SOURCES: dict[str, Callable[[str], Source]] = {
 
 
 def decode_content(raw: JsonObject, key: str, expected: str) -> tuple[tuple[Block, ...], Form]:
-    """A content that is a string, a list of parts, null, or not there."""
+    """Decode content that is a string, a list of parts, null, or absent."""
     content = raw.get(key)
     if type(content) is str:
         return ((Text(content),) if content else ()), "text"
@@ -141,13 +141,13 @@ def decode_content(raw: JsonObject, key: str, expected: str) -> tuple[tuple[Bloc
     return tuple(blocks), "list"
 
 
-def _rest(raw: JsonObject, taken: frozenset[str] | set[str]) -> Ext | None:
-    rest = {key: value for key, value in raw.items() if key not in taken}
+def _rest(raw: JsonObject, known: frozenset[str] | set[str]) -> Ext | None:
+    rest = {key: value for key, value in raw.items() if key not in known}
     return {PROTOCOL: rest} if rest else None
 
 
 def write_part(block: Block, kind: str, place: Any, losses: Losses) -> JsonObject | None:
-    """A part on the wire, or `None`, reported, where the wire has none for this block."""
+    """The part for a block; `None`, with a loss, if the protocol does not support the block."""
     match block:
         case Text(text=text, ext=ext):
             body: JsonObject = {"type": kind, "text": text}
@@ -172,9 +172,9 @@ def write_part(block: Block, kind: str, place: Any, losses: Losses) -> JsonObjec
         case _:
             losses.add(place, "block_unsupported", part_name(block))
             return None
-    own = ext.get(PROTOCOL) if ext is not None else None
-    if own:
-        body.update(own)
+    members = ext.get(PROTOCOL) if ext is not None else None
+    if members:
+        body.update(members)
         body.pop("item", None)
     return body
 
@@ -204,7 +204,7 @@ def _write_file(source: Source) -> JsonObject:
 def write_content(
     blocks: Sequence[Block], form: Form, kind: str, place: Any, losses: Losses
 ) -> Any:
-    """A content as a string where it was one and still can be, else as a list."""
+    """Content as a string if it was one and still can be, else as a list."""
     if form in ("text", "") and len(blocks) <= 1:
         if not blocks:
             return ""
@@ -218,12 +218,12 @@ def write_content(
 
 
 def _plain(ext: Ext | None) -> bool:
-    """Whether no member but the item's own border would be written beside the text."""
+    """Whether a text has no members of its own; those of its item do not count."""
     return ext is None or not (ext.get(PROTOCOL, {}).keys() - {"item"})
 
 
 def part_name(block: Block) -> str:
-    """The vendor's own word for a block."""
+    """The vendor's name for a block."""
     if isinstance(block, Opaque):
         return str(block.raw.get("type"))
     return NAMES.get(type(block).__name__, "input_text")

@@ -24,18 +24,18 @@ CHOICES: dict[str, Literal["auto", "any", "none"]] = {
     "required": "any",
     "none": "none",
 }
-KIND_CHOICE = {kind: word for word, kind in CHOICES.items()}
+KIND_CHOICE = {kind: name for name, kind in CHOICES.items()}
 
 SERVICE_TIERS = frozenset({"auto", "default", "flex", "scale", "priority", "fast", "ultrafast"})
 
-REMEMBERED = ("", "absent")
-"""What a request remembers of its `input` and `instructions` instead of saying them twice."""
+FORM_NOTES = ("", "absent")
+"""Notes in `Request.raw` about the original form of `input` and `instructions`."""
 
 FORMAT_NAME = "response"
-"""The name of a schema that came without one: the vendor demands some name."""
+"""The default name of a schema; the vendor requires one."""
 
 LIMITS = Limits(tokens=16, user=64, sampling_if_reasoning_off=True)
-"""For fewer tokens the vendor answers "Expected a value >= 16". The user id is as in Chat."""
+"""Below 16 tokens the vendor answers "Expected a value >= 16". The user id is as in Chat."""
 
 
 def _read_choice(choice: Any, reading: Reading) -> ToolChoice | None:
@@ -51,13 +51,13 @@ def _read_choice(choice: Any, reading: Reading) -> ToolChoice | None:
 
 def _write_choice(choice: ToolChoice, writing: Writing) -> str | JsonObject:
     custom = {tool.name for tool in writing.request.tools if tool.kind == "custom"}
-    some: list[JsonObject] = [
+    choices: list[JsonObject] = [
         {"type": "custom" if name in custom else "function", "name": name}
         for name in choice.names or (choice.name,)
     ]
     if choice.names:
-        return {"type": "allowed_tools", "mode": KIND_CHOICE[choice.kind], "tools": some}
-    return some[0] if choice.kind == "tool" else KIND_CHOICE[choice.kind]
+        return {"type": "allowed_tools", "mode": KIND_CHOICE[choice.kind], "tools": choices}
+    return choices[0] if choice.kind == "tool" else KIND_CHOICE[choice.kind]
 
 
 def _read_format(value: Any, reading: Reading) -> Format | None:
@@ -93,13 +93,13 @@ def _write_format(shape: Format, writing: Writing) -> JsonObject:
 
 def _read_reasoning(value: JsonObject, reading: Reading) -> None:
     for key in ("effort", "summary"):
-        word = optional(value, key, str)
-        if word is not None:
-            reading.values[f"reasoning.{key}"] = word
+        text = optional(value, key, str)
+        if text is not None:
+            reading.values[f"reasoning.{key}"] = text
 
 
 def _write_reasoning(reasoning: Reasoning, writing: Writing) -> JsonObject | None:
-    """An effort and a summary can be written. Turning thinking off is the effort `none`."""
+    """Only effort and summary can be written. The effort `none` turns thinking off."""
     model, losses = writing.target.model, writing.losses
     reasoning = with_effort(reasoning, model, losses)
     body: JsonObject = {}
@@ -169,7 +169,7 @@ FIELDS = FieldTable(
 
 
 def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
-    """The parameters of a body, and by path what they could not take up."""
+    """The parameters of a body, and by path the values that have no field."""
     params, rest = FIELDS.decode(body)
     if body.get("tools") == []:
         rest["tools"] = []
@@ -177,13 +177,13 @@ def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
 
 
 def encode_params(request: Request, target: Target, losses: Losses) -> JsonObject:
-    """The members beside model, input, instructions and tools."""
+    """All members except model, input, instructions and tools."""
     if PROTOCOL in request.raw:
-        own = dict(request.raw[PROTOCOL])
+        original = dict(request.raw[PROTOCOL])
         for key in ("input", "instructions"):
-            if own.get(key) in REMEMBERED:
-                del own[key]
-        return own
+            if original.get(key) in FORM_NOTES:
+                del original[key]
+        return original
     params = within(request.params, LIMITS, target.model, losses)
     params = with_named_json(request, params, target.model, losses)
     return FIELDS.encode(Writing(request, params, target, losses))

@@ -59,20 +59,20 @@ CALL = frozenset({"type", "call_id", "name", "arguments"})
 CUSTOM_CALL = frozenset({"type", "call_id", "name", "input"})
 RESULT = frozenset({"type", "call_id", "output"})
 REFERENCE = frozenset({"type", "id"})
-"""Members of an item that stands for another; its type may be left out."""
+"""Members of an item reference; its `type` is optional."""
 
-ANSWERS = ("_call_output", "_approval_response")
-"""How the types of items end that a client answers hosted calls with."""
+HOSTED_RESULT_SUFFIXES = ("_call_output", "_approval_response")
+"""Type suffixes of the items with which a client answers hosted calls."""
 
-WISHES = frozenset({"agent_message", "compaction_trigger"})
-"""Items of the client's side: what another agent says, or a wish for something else than an
-answer."""
+CLIENT_ITEMS = frozenset({"agent_message", "compaction_trigger"})
+"""Other item types that come from the client: a message of another agent, a request to compact."""
 
 
 class Grouping:
-    """Takes items one by one; `messages` is what they mean, `starts` the item each began with.
+    """Groups items into messages, one item at a time.
 
-    `references` are the items that stand for others which only the vendor has.
+    `starts` has the number of the first item of each message. `references` has the numbers of item
+    references, which only the vendor can resolve.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Grouping:
         self._form: Form = "list"
 
     def add(self, number: int, raw: JsonObject) -> None:
-        """One item; raises `Refused` with a path inside it."""
+        """Add an item; raises `Refused` with a path inside it."""
         common = decode_common(raw)
         if type(common) is ToolCall:
             if not self._blocks:
@@ -91,7 +91,7 @@ class Grouping:
             self._blocks.append(common)
             return
         if type(common) is Message:
-            self._alone(number, common)
+            self._add_message(number, common)
             return
         if type(common) is Text:  # a message without an id begins a new turn
             self.close()
@@ -113,12 +113,12 @@ class Grouping:
         elif (decode := CALLS.get(kind)) is not None:
             self._join(number, [decode(raw)])
         elif kind in RESULTS and ("call_id" in raw or "caller" not in raw):
-            self._alone(number, Message("tool", (decode_result(raw),), form="list"))
+            self._add_message(number, Message("tool", (decode_result(raw),), form="list"))
         else:
             self._unknown(number, raw, kind)
 
     def close(self) -> None:
-        """End the assistant's message that is still open."""
+        """Close the open assistant message, if there is one."""
         if self._blocks:
             self.messages.append(Message("assistant", tuple(self._blocks), form=self._form))
             self._blocks = []
@@ -129,7 +129,7 @@ class Grouping:
         if role != "assistant":
             blocks, form = decode_content(raw, "content", INPUT)
             ext = rest_of(raw, MESSAGE, PROTOCOL)
-            self._alone(number, Message(role, blocks, form=form, ext=ext))
+            self._add_message(number, Message(role, blocks, form=form, ext=ext))
             return
         if "id" in raw:
             self._join(number, decode_message(raw))
@@ -141,21 +141,21 @@ class Grouping:
         else:
             _, form = decode_content(raw, "content", OUTPUT)
             ext = rest_of(raw, MESSAGE, PROTOCOL)
-            self._alone(number, Message(role, form=form, ext=ext))
+            self._add_message(number, Message(role, form=form, ext=ext))
 
     def _unknown(self, number: int, raw: JsonObject, kind: str) -> None:
         role = raw.get("role")
         if kind == "item_reference":
             self.references.append(number)
-        if role in SYSTEM_ROLES:  # setup in the place of a message: it says nothing by itself
+        if role in SYSTEM_ROLES:  # setup, not content: the message stays empty
             ext: Ext = {PROTOCOL: {"item": raw}}
-            self._alone(number, Message(role, (), form="absent", ext=ext))
+            self._add_message(number, Message(role, (), form="absent", ext=ext))
         elif type(role) is str and role != "assistant":
-            self._alone(number, Message(role, (Opaque(PROTOCOL, raw),), form="absent"))
-        elif kind.endswith(ANSWERS):
-            self._alone(number, Message("tool", (Opaque(PROTOCOL, raw),), form="absent"))
-        elif kind in WISHES:
-            self._alone(number, Message("user", (Opaque(PROTOCOL, raw),), form="absent"))
+            self._add_message(number, Message(role, (Opaque(PROTOCOL, raw),), form="absent"))
+        elif kind.endswith(HOSTED_RESULT_SUFFIXES):
+            self._add_message(number, Message("tool", (Opaque(PROTOCOL, raw),), form="absent"))
+        elif kind in CLIENT_ITEMS:
+            self._add_message(number, Message("user", (Opaque(PROTOCOL, raw),), form="absent"))
         else:
             self._join(number, [Opaque(PROTOCOL, raw)])
 
@@ -164,14 +164,14 @@ class Grouping:
             self.starts.append(number)
         self._blocks += blocks
 
-    def _alone(self, number: int, message: Message) -> None:
+    def _add_message(self, number: int, message: Message) -> None:
         self.close()
         self.starts.append(number)
         self.messages.append(message)
 
 
-SAID = frozenset({Text, Refusal})
-"""What an assistant's message item is made of; one with other parts is kept whole."""
+MESSAGE_BLOCKS = frozenset({Text, Refusal})
+"""Block types of an assistant message item. An item with other parts becomes one `Opaque`."""
 
 
 def decode_items(items: list[JsonObject]) -> Grouping:
@@ -187,7 +187,7 @@ def decode_items(items: list[JsonObject]) -> Grouping:
 
 
 def decode_output_item(raw: JsonObject) -> list[Block]:
-    """The blocks of one item of a response; never none."""
+    """The blocks of one output item; at least one."""
     kind = raw.get("type")
     if kind == "message":
         return decode_message(raw)
@@ -198,14 +198,14 @@ def decode_output_item(raw: JsonObject) -> list[Block]:
 
 
 def decode_message(raw: JsonObject) -> list[Block]:
-    """The parts of an assistant's message item, its border on the first."""
+    """The parts of an assistant message item; the first one keeps the members of the item."""
     blocks, form = decode_content(raw, "content", OUTPUT)
-    if any(type(block) not in SAID for block in blocks):
+    if any(type(block) not in MESSAGE_BLOCKS for block in blocks):
         return [Opaque(PROTOCOL, raw)]
-    return _bordered(raw, list(blocks), form)
+    return _with_item_members(raw, list(blocks), form)
 
 
-def _bordered(raw: JsonObject, blocks: list[Block], form: Form) -> list[Block]:
+def _with_item_members(raw: JsonObject, blocks: list[Block], form: Form) -> list[Block]:
     item = {key: value for key, value in raw.items() if key not in MESSAGE}
     if form != "list" and item:
         item["content"] = "" if form == "text" else None
@@ -215,8 +215,8 @@ def _bordered(raw: JsonObject, blocks: list[Block], form: Form) -> list[Block]:
     if item:
         first = blocks[0]
         assert isinstance(first, Text | Refusal)
-        own = (first.ext or {}).get(PROTOCOL, {})
-        blocks[0] = type(first)(first.text, {PROTOCOL: {"item": item, **own}})
+        members = (first.ext or {}).get(PROTOCOL, {})
+        blocks[0] = type(first)(first.text, {PROTOCOL: {"item": item, **members}})
     return blocks
 
 
@@ -257,7 +257,7 @@ def decode_result(raw: JsonObject) -> ToolResult:
 
 
 def decode_reasoning(raw: JsonObject) -> Thinking:
-    """One reasoning item. Its lists are kept where the text alone would not give them back."""
+    """Read a reasoning item. Its lists are kept if they cannot be rebuilt from the text."""
     signature = optional(raw, "encrypted_content", str)
     summary = _texts(raw, "summary")
     text = "\n\n".join(summary or _texts(raw, "content"))
@@ -272,7 +272,7 @@ def decode_reasoning(raw: JsonObject) -> Thinking:
 
 
 def summary_of(text: str) -> list[JsonObject]:
-    """The summary that says this text, and nothing when there is none."""
+    """The `summary` with this text; empty if the text is."""
     return [{"type": "summary_text", "text": text}] if text else []
 
 
@@ -292,12 +292,15 @@ RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
 
 
 def refuse_thinking(block: Thinking | Redacted, message: Message, request: Request) -> str | None:
-    """Thinking goes back to its maker only, sealed or as it is. Of what only its id names, the
-    vendor says "Items are not persisted when `store` is set to false", and refuses the request:
-    https://github.com/openai/openai-agents-python/issues/919"""
+    """The loss code of thinking that cannot be sent: another vendor's, or an id without content.
+
+    With `store: false` the vendor has no item for such an id and refuses the request: "Items are
+    not persisted when `store` is set to false"
+    https://github.com/openai/openai-agents-python/issues/919
+    """
     if request.params.store is False and isinstance(block, Thinking) and block.signature is None:
-        own = (block.ext or {}).get(PROTOCOL, {})
-        if "id" in own and not own.get("content"):
+        members = (block.ext or {}).get(PROTOCOL, {})
+        if "id" in members and not members.get("content"):
             return "thinking_not_sealed"
     return refuse_foreign(PROTOCOL, message, request)
 
@@ -320,12 +323,12 @@ CHECKS: dict[type, Callable[[Any, Message, Request], str | None]] = {
 }
 
 
-SPOKEN = frozenset({Text, Refusal, Checkpoint, Reminder})
-"""What the assistant says in message items; its other blocks are items by themselves."""
+TEXT_BLOCKS = frozenset({Text, Refusal, Checkpoint, Reminder})
+"""Assistant blocks that are written as message items. Each other block is an item of its own."""
 
 
 class Writer:
-    """Writes the items of one request: knows which calls were custom, and what was lost."""
+    """Writes the items of one request and collects the losses."""
 
     def __init__(self, losses: Losses, *, native: bool, request: Request | None = None) -> None:
         self.request = request
@@ -335,7 +338,7 @@ class Writer:
         self._last = ""
 
     def turn(self, turn: Turn) -> list[JsonObject]:
-        """All items that one turn means."""
+        """The items of one turn."""
         if not self.native and not self._custom:
             common = write_common(turn, self._last, self.losses)
             if common is not None:
@@ -358,29 +361,29 @@ class Writer:
             if not self.native and turn.blocks:
                 self._report_form(turn)
         else:
-            items = self._others(turn)
+            items = self._user_items(turn)
         self._last = role
         return items
 
     def _report_form(self, turn: Turn) -> None:
-        """Report what a flat list of items does not say of an assistant's turn."""
-        if self._last == "assistant" and type(turn.blocks[0]) not in SPOKEN:
+        """Report what a flat list of items cannot express about an assistant turn."""
+        if self._last == "assistant" and type(turn.blocks[0]) not in TEXT_BLOCKS:
             self.losses.add(turn.at, "message_boundary_dropped")
         for number, block in enumerate(turn.blocks):
-            if type(block) not in SPOKEN:
+            if type(block) not in TEXT_BLOCKS:
                 continue
             place = turn.places[number]
             if number:
                 self.losses.add(place, "message_split")
-            if turn.message.form == "list" and border(block) is None:
+            if turn.message.form == "list" and item_members(block) is None:
                 self.losses.add(place, "list_as_string")
             if isinstance(block, Refusal):
                 self.losses.add(place, "refusal_as_text")
 
-    def _others(self, turn: Turn) -> list[JsonObject]:
-        """Results are items by themselves; all that stands between them is one message."""
+    def _user_items(self, turn: Turn) -> list[JsonObject]:
+        """Each result is an item; the blocks between two results are one message."""
         items: list[JsonObject] = []
-        said: list[Block] = []
+        run: list[Block] = []
         mixed = not self.native and ToolResult in {type(block) for block in turn.blocks}
         for block, place in zip(turn.blocks, turn.places, strict=True):
             if mixed and not isinstance(block, ToolResult):
@@ -388,28 +391,28 @@ class Writer:
             if isinstance(block, ToolResult) or (
                 isinstance(block, Opaque) and turn.message.form == "absent"
             ):
-                if said:
-                    items.append(self._message(turn, said))
-                    said = []
+                if run:
+                    items.append(self._message(turn, run))
+                    run = []
                 items.append(self._single(block, place))
             else:
-                said.append(self._demanded(block, place))
-        if said or not items:
-            items.append(self._message(turn, said))
+                run.append(self._with_required_members(block, place))
+        if run or not items:
+            items.append(self._message(turn, run))
         return items
 
-    def _demanded(self, block: Block, place: Any) -> Block:
-        """A part of another wire's, as this one demands it: an image has a detail."""
+    def _with_required_members(self, block: Block, place: Any) -> Block:
+        """A foreign block with what this protocol requires: an image needs a `detail`."""
         if self.native:
             return block
-        block = self._fit(block, place)
+        block = self._convert(block, place)
         if not isinstance(block, Image) or block.detail is not None:
             return block
         self.losses.add(place, "default_added", "detail: auto")
         return structs.replace(block, detail="auto")
 
-    def _fit(self, block: Block, place: Any) -> Block:
-        """A file has a name, and a refusal is what nobody says but the model."""
+    def _convert(self, block: Block, place: Any) -> Block:
+        """A file needs a name. Only the assistant may send a refusal, so others send text."""
         if isinstance(block, File):
             return named(block, place, self.losses)
         if not isinstance(block, Refusal):
@@ -422,14 +425,14 @@ class Writer:
 
     def _message(self, turn: Turn, blocks: Sequence[Block]) -> JsonObject:
         message = turn.message
-        own = (message.ext or {}).get(PROTOCOL, {})
-        if not blocks and "item" in own:
-            return own["item"]
+        members = (message.ext or {}).get(PROTOCOL, {})
+        if not blocks and "item" in members:
+            return members["item"]
         role = "user" if turn.role == "tool" else turn.role
         body: JsonObject = {"role": role}
         form: Form = message.form if blocks or not message.blocks else "text"
         body.update(self._content(form, blocks, INPUT, turn.at))
-        body.update(own)
+        body.update(members)
         return body
 
     def _content(self, form: Form, blocks: Sequence[Block], kind: str, at: Any) -> JsonObject:
@@ -439,11 +442,11 @@ class Writer:
             self.losses.add(at, "default_added", 'content: ""')
             return {"content": ""}
         if not blocks and not self.native:
-            form = self._filled(form, at)
+            form = self._empty_form(form, at)
         return {"content": write_content(blocks, form, kind, at, self.losses)}
 
-    def _filled(self, form: Form, at: Any) -> Form:
-        """An empty list of parts is refused by some vendors that speak this wire; a text is not."""
+    def _empty_form(self, form: Form, at: Any) -> Form:
+        """The form of empty content: some servers refuse an empty list, none an empty string."""
         if form == "list":
             self.losses.add(at, "list_as_string")
         return "text"
@@ -451,16 +454,16 @@ class Writer:
     def assistant(
         self, message: Message, blocks: Sequence[Block], places: list[Any], at: Any = ()
     ) -> list[JsonObject]:
-        """The items of an assistant's turn; words next to each other are one message item."""
+        """The items of an assistant turn; adjacent texts are one message item."""
         items: list[JsonObject] = []
         orphaned = self._without_reasoning(message, blocks, places)
 
         def add(item: JsonObject, place: Any) -> None:
             if place in orphaned and "id" in item:
                 self.losses.add(place, "item_id_dropped", item.pop("id"))
-                if item.get("type") == "message" and _refuses(item):
-                    # Only an item with an id may hold a refusal: a new one is a plain text.
-                    item = {"role": "assistant", "content": _spoken(item)}
+                if item.get("type") == "message" and _has_refusal(item):
+                    # Only an item with an id may contain a refusal. A new item needs plain text.
+                    item = {"role": "assistant", "content": _item_text(item)}
             items.append(item)
 
         if not blocks:
@@ -470,33 +473,34 @@ class Writer:
             return [body]
         run: list[Block] = []
         for number, block in enumerate(blocks):
-            if type(block) in SPOKEN:
-                if run and (border(block) is not None or self._stands_alone(run)):
+            if type(block) in TEXT_BLOCKS:
+                if run and (item_members(block) is not None or self._has_no_item(run)):
                     start = places[number - len(run)]
-                    add(self._said(message.form, run, start), start)
+                    add(self._message_item(message.form, run, start), start)
                     run = []
                 run.append(block)
                 continue
             if run:
                 start = places[number - len(run)]
-                add(self._said(message.form, run, start), start)
+                add(self._message_item(message.form, run, start), start)
                 run = []
-            add(self._silent(block, places[number]), places[number])
+            add(self._other_item(block, places[number]), places[number])
         if run:
             start = places[len(blocks) - len(run)]
-            add(self._said(message.form, run, start), start)
+            add(self._message_item(message.form, run, start), start)
         return items
 
     def _without_reasoning(
         self, message: Message, blocks: Sequence[Block], places: list[Any]
     ) -> set[Any]:
-        """The places of words and calls whose reasoning is not written before them.
+        """The places of texts and calls that lost the reasoning before them.
 
-        The vendor looks an item up by its id, and refuses it there: "Item 'fc_...' of type
-        'function_call' was provided without its required 'reasoning' item"
+        Such an item must not keep its id. The vendor looks it up and refuses it: "Item 'fc_...' of
+        type 'function_call' was provided without its required 'reasoning' item"
         (https://github.com/continuedev/continue/issues/10018). Without an id it is a new item.
-        What a client sends is whole, so an answer that has no reasoning never had any; a thread
-        may have been compacted, and then nothing tells whether it had.
+
+        A client's request is complete, so an answer without reasoning never had any. A thread may
+        have been compacted, so there every answer without reasoning may have lost it.
         """
         if self.native:
             return set()
@@ -507,21 +511,21 @@ class Writer:
             if isinstance(block, Thinking | Redacted):
                 written = place
                 continue
-            depends = type(block) in SPOKEN or isinstance(block, ToolCall)
+            depends = type(block) in TEXT_BLOCKS or isinstance(block, ToolCall)
             if not depends:
                 continue
             if _loses_reasoning(message, written, place) or (shortened and written is None):
                 orphaned.add(place)
         return orphaned
 
-    def _stands_alone(self, run: list[Block]) -> bool:
-        """Words that another wire's model said have no item id, so each text is one string."""
-        return not self.native and border(run[0]) is None
+    def _has_no_item(self, run: list[Block]) -> bool:
+        """Whether these texts come from another protocol: each is written as one string."""
+        return not self.native and item_members(run[0]) is None
 
-    def _said(self, form: Form, run: list[Block], place: Any) -> JsonObject:
-        item = border(run[0])
+    def _message_item(self, form: Form, run: list[Block], place: Any) -> JsonObject:
+        item = item_members(run[0])
         body: JsonObject = {"role": "assistant"}
-        if self._stands_alone(run):
+        if self._has_no_item(run):
             body["content"] = "".join(texts(run))
             return body
         if item is not None:
@@ -533,7 +537,7 @@ class Writer:
         body["content"] = write_content(run, form, OUTPUT, place[:-1], self.losses)
         return body
 
-    def _silent(self, block: Block, place: Any) -> JsonObject:
+    def _other_item(self, block: Block, place: Any) -> JsonObject:
         match block:
             case ToolCall():
                 return self.call(block, place)
@@ -569,7 +573,7 @@ class Writer:
         return legal
 
     def result(self, block: ToolResult, place: Any) -> JsonObject:
-        """A call's result. The wire has no word for an error, so it is reported, not invented."""
+        """A call's result. The protocol has no error flag, so `is_error` is reported as lost."""
         custom = block.custom or block.call_id in self._custom
         body: JsonObject = {
             "type": "custom_tool_call_output" if custom else "function_call_output",
@@ -589,16 +593,16 @@ class Writer:
     def _output(self, block: ToolResult, place: Any) -> Any:
         content, form = block.content, _result_form(block)
         if self.request is not None and not self.native:
-            found = supported_result_parts(
+            parts = supported_result_parts(
                 block, place, self.request, CHECKS, PROTOCOL, self.losses
             )
-            content = tuple(self._fit(part, at) for part, at in found)
-            form = form if content else self._filled(form, place)
+            content = tuple(self._convert(part, at) for part, at in parts)
+            form = form if content else self._empty_form(form, place)
         return write_content(content, form, INPUT, place, self.losses)
 
 
 def _loses_reasoning(message: Message, written: Any, place: Any) -> bool:
-    """Whether the message has reasoning before this place that was not written."""
+    """Whether reasoning between the place `written` and this place was dropped."""
     start = 0
     if written is not None:
         if written[0] != place[0]:
@@ -609,7 +613,7 @@ def _loses_reasoning(message: Message, written: Any, place: Any) -> bool:
 
 
 def _one_text(turn: Turn) -> str | None:
-    """The text of a turn that is one plain string, as most are."""
+    """The text of a turn that is one plain string, else `None`."""
     message, blocks = turn.message, turn.blocks
     if len(blocks) != 1 or message.ext is not None or message.form not in ("text", ""):
         return None
@@ -625,15 +629,15 @@ def _is_empty(block: Block) -> bool:
     return isinstance(block, Text) and not block.text
 
 
-def border(block: Block) -> JsonObject | None:
-    """The border of a message item, where this block begins one."""
+def item_members(block: Block) -> JsonObject | None:
+    """The members of the message item that begins with this block; `None` if none does."""
     ext: Ext | None = getattr(block, "ext", None)
-    own = ext.get(PROTOCOL) if ext is not None else None
-    return own.get("item") if own is not None else None
+    members = ext.get(PROTOCOL) if ext is not None else None
+    return members.get("item") if members is not None else None
 
 
 def reasoning(block: Thinking) -> JsonObject:
-    """The reasoning item that a thinking block of this wire was, or would be."""
+    """The reasoning item of a thinking block."""
     body: JsonObject = {"type": "reasoning", "summary": summary_of(block.text)}
     if block.signature is not None:
         body["encrypted_content"] = block.signature
@@ -646,11 +650,11 @@ def _with_ext(body: JsonObject, ext: Ext | None) -> JsonObject:
     return body
 
 
-def _refuses(item: JsonObject) -> bool:
+def _has_refusal(item: JsonObject) -> bool:
     return any(part.get("type") == "refusal" for part in _parts(item))
 
 
-def _spoken(item: JsonObject) -> str:
+def _item_text(item: JsonObject) -> str:
     return "".join(str(part.get("text") or part.get("refusal") or "") for part in _parts(item))
 
 

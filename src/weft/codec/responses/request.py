@@ -1,13 +1,15 @@
 """Requests to and from Responses: https://platform.openai.com/docs/api-reference/responses/create
 
-`instructions` is the first system message of the model's list; a string `input` is one message of
-the user's. Both are remembered in `Request.raw` (an empty string stands for "was a string"), so
-the same protocol gets them back in their place. From elsewhere, the first system message becomes
-`instructions` where it is one text, and stood before the list where its own wire has such a place;
-anything richer, and all others of the leading run, stay in the list, their borders kept.
+Decoding:
 
-Tools that stand inside the list (`additional_tools`) are setup: their item goes back where it was,
-and other protocols find them among the tools.
+- `instructions` becomes the first message, with the role `system`.
+- A string `input` becomes one user message.
+- `Request.raw` notes both with an empty string, so that encoding restores the original form.
+- Tools inside the list (`additional_tools` items) join `Request.tools`. Their item stays in the
+  list too, and is sent back to the same protocol.
+
+Encoding a request of another protocol: the first system message becomes `instructions` if it is one
+text and was outside of the list in its own protocol. All other system messages stay in the list.
 """
 
 from bisect import bisect_right
@@ -41,10 +43,10 @@ from .wire import PROTOCOL
 SETUP = frozenset({"model", "input", "instructions"})
 
 ABSENT = "absent"
-"""Remembered as the `input` of a body that has none."""
+"""The note in `Request.raw` for a body without `input`."""
 
 ADDITIONAL = f"{PROTOCOL}:additional_tools"
-"""Under this name a tool keeps its definition that stands inside the list."""
+"""The key in `Tool.raw` for a definition inside the list."""
 
 
 def decode_request(body: JsonObject, model: str | None = None) -> Request:
@@ -63,7 +65,7 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
     if type(items) is str:
         messages.append(_plain("user", items))
         raw["input"] = ""
-        rest["input"] = None  # that it was a string, not what it says
+        rest["input"] = None  # only the form: it was a string
     elif items is not None:
         grouping = decode_items(objects(items, "input"))
         messages += grouping.messages
@@ -72,11 +74,11 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
             rest[f"input[{number}]"] = items[number]
     else:
         raw["input"] = None if "input" in body else ABSENT
-        rest["input"] = None  # another wire has a list
+        rest["input"] = None  # other protocols have an empty list
     if not offset and messages and messages[0].role == "system":
-        rest[f"input[{starts[0]}]"] = None  # beside `instructions`, which says the same
+        rest[f"input[{starts[0]}]"] = None  # only the form: it could be `instructions`
     if "instructions" in body and not offset:
-        rest["instructions"] = None  # null says nothing
+        rest["instructions"] = None  # only the form: it was null
     if raw.get("tools"):
         del raw["tools"]
     return Request(
@@ -115,7 +117,7 @@ def _additional(body: JsonObject) -> list[tuple[int, JsonObject]]:
 
 
 def _locator(body: JsonObject, starts: list[int], offset: int) -> Callable[[Place], str]:
-    """Paths of the caller's body; worked out only when something has to be said about it."""
+    """Paths in the caller's body; computed only when a loss is reported."""
     tools = cache(partial(_tool_paths, body))
     before = cache(lambda: [0, *accumulate(map(_size, body["input"][:-1]))])
 
@@ -147,14 +149,14 @@ def _tool_paths(body: JsonObject) -> list[str]:
 def _item_path(
     items: list[JsonObject], number: int, steps: list[int | str], before: Callable[[], list[int]]
 ) -> str:
-    """The path of a block, or of a part of it; `before` are the blocks before each item."""
+    """The path of a block or part; `before` counts the blocks before each item."""
     if not steps:
         return f"input[{number}]"
     reached = before()[number] + cast(int, steps[0])
     number = bisect_right(before(), reached) - 1
     block = reached - before()[number]
     item = items[number]
-    if item.get("type", "message") not in SPEAKING:
+    if item.get("type", "message") not in CONTENT_ITEMS:
         return f"input[{number}]" + (".arguments" if steps[1:] == ["arguments"] else "")
     key = "output" if "output" in item and len(steps) > 1 else "content"
     step = steps[1] if key == "output" else block
@@ -165,22 +167,24 @@ def _item_path(
 
 
 def _size(item: JsonObject) -> int:
-    """How many blocks an item became."""
+    """The number of blocks that an item was decoded to."""
     content: Any = item.get("content")
     if item.get("type", "message") != "message" or not isinstance(content, list):
         return 1
     parts = cast(list[JsonObject], content)
-    if item.get("role") == "assistant" and any(part.get("type") not in WORDS for part in parts):
+    if item.get("role") == "assistant" and any(
+        part.get("type") not in TEXT_PARTS for part in parts
+    ):
         return 1
     return max(1, len(parts))
 
 
-SPEAKING = frozenset({"message", "function_call_output", "custom_tool_call_output"})
-WORDS = frozenset({"input_text", "output_text", "refusal"})
+CONTENT_ITEMS = frozenset({"message", "function_call_output", "custom_tool_call_output"})
+TEXT_PARTS = frozenset({"input_text", "output_text", "refusal"})
 
 
 def encode_request(request: Request, target: Target) -> Encoded:
-    """The body for Responses, and what it could not say."""
+    """The body for Responses, and the losses."""
     losses = Losses(request)
     native = PROTOCOL in request.raw
     calls: Calls = {}
@@ -207,25 +211,25 @@ def encode_request(request: Request, target: Target) -> Encoded:
 
 
 def _has_no_input(request: Request) -> bool:
-    """Whether this wire's own body had no list at all, and still needs none."""
+    """Whether the original body had no `input`."""
     return request.raw.get(PROTOCOL, {}).get("input") == ABSENT
 
 
 def _take_instructions(
     request: Request, arranged: Arranged, target: Target, losses: Losses
 ) -> tuple[str | None, list[Turn]]:
-    """The text that becomes `instructions`, and the turns that are left for the list."""
+    """The text for `instructions`, and the remaining turns for the list."""
     system, turns = arranged.system, arranged.turns
     if target.system == "merge":
         return join_system_text([turn.message for turn in system]), turns
-    own = request.raw.get(PROTOCOL)
-    if own is None:
+    original = request.raw.get(PROTOCOL)
+    if original is None:
         system = _without_empty(system, losses)
     first = system[0] if system else None
     if first is None or not _is_instructions(first):
         return None, system + turns
-    if own is not None:
-        if own.get("instructions") is None or first.message.form != "text":
+    if original is not None:
+        if original.get("instructions") is None or first.message.form != "text":
             return None, system + turns
         return first.message.text, system[1:] + turns
     inline = sum(fields.get(INLINE, 0) for fields in request.raw.values())
@@ -240,7 +244,7 @@ def _take_instructions(
 
 
 def _without_developer(turns: list[Turn], losses: Losses) -> None:
-    """Let developer messages speak as `system`, for servers that know no other role."""
+    """Change developer messages to `system`, for servers without the developer role."""
     for turn in turns:
         if turn.role == "developer" and turn.blocks:
             turn.role = "system"
@@ -255,13 +259,13 @@ def _without_empty(system: list[Turn], losses: Losses) -> list[Turn]:
 
 
 def _is_instructions(turn: Turn) -> bool:
-    """Whether a system message is one text and nothing more."""
+    """Whether a system message has at most one text."""
     return turn.message.form != "absent" and len(turn.blocks) <= 1
 
 
 def _write_input(request: Request, turns: list[Turn], writer: Writer) -> Any:
-    own = request.raw.get(PROTOCOL, {})
-    if own.get("input") == "" and len(turns) == 1:
+    original = request.raw.get(PROTOCOL, {})
+    if original.get("input") == "" and len(turns) == 1:
         message = turns[0].message
         if message.role == "user" and message.form == "text" and message.ext is None:
             return message.text

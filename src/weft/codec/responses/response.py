@@ -1,7 +1,7 @@
-"""Whole answers, both ways. A decoded body is the fold of the events that it means.
+"""Complete answers, both ways. Decoding turns a body into events and folds them.
 
-The envelope repeats the whole request beside the answer. It is kept as one member of `ext`, so
-that the same protocol gets it back; other wires have no place for it.
+The envelope repeats the whole request next to the answer. It is kept in `ext`, so that it can be
+written back to the same protocol. Other protocols have no equivalent.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ from weft.model import (
 )
 
 from .errors import decode_failure
-from .items import Writer, border, decode_output_item, reasoning
+from .items import Writer, decode_output_item, item_members, reasoning
 from .usage import decode_stop, decode_usage, encode_status, encode_usage, refused_by
 from .wire import FAILED_STOPS, INCOMPLETE_REASONS, POLICIES, PROTOCOL, item_id
 
@@ -63,7 +63,7 @@ PART_TYPES = {"text": "output_text", "refusal": "refusal"}
 
 
 def complete_item(raw: JsonObject, number: int, path: str, losses: Losses) -> JsonObject:
-    """An item of a response; the ids and arguments of a call may be missing, its name may not."""
+    """An output item with defaults for a call's missing id or arguments; its name is required."""
     raw = with_type(raw, ITEM_TYPES, path, losses)
     match raw.get("type"):
         case "message":
@@ -87,7 +87,7 @@ def complete_item(raw: JsonObject, number: int, path: str, losses: Losses) -> Js
 
 
 def complete_part(part: Any, path: str, losses: Losses) -> Any:
-    """A part of a message item: one that is a string is a text."""
+    """A part of a message item with defaults for missing members; a string becomes a text part."""
     if isinstance(part, str):
         losses.add(path, "value_retyped", "string -> part")
         return {"type": "output_text", "text": part}
@@ -101,7 +101,7 @@ def complete_part(part: Any, path: str, losses: Losses) -> Any:
 
 
 def _with_call_id(raw: JsonObject, number: int, path: str, losses: Losses) -> JsonObject:
-    """The item with a `call_id`: results name the call by it, so the item's own id may stand in."""
+    """The item with a `call_id`, which results refer to; the item's own id is the fallback."""
     if isinstance(raw.get("call_id"), str):
         return raw
     key = "id" if raw.get("call_id") is None and isinstance(raw.get("id"), str) else "call_id"
@@ -114,13 +114,14 @@ def _with_call_id(raw: JsonObject, number: int, path: str, losses: Losses) -> Js
 ENVELOPE = frozenset({"id", "model", "output"})
 
 PENDING = frozenset({"queued", "in_progress"})
-"""States of a response whose answer is still to come."""
+"""Values of `status` for an answer that is still to come."""
 
 
 def decode_response(body: JsonObject) -> Response:
-    """A whole answer; raises `Refused` with the path of whatever cannot be read.
+    """Decode a complete answer.
 
-    Raises `UpstreamFailed` where it failed, and `NotAnAnswer` where it is none.
+    Raises `UpstreamFailed` for a failed response, `NotAnAnswer` for a body without an answer, and
+    `Refused` with a path for a member that cannot be decoded.
     """
     error = failed_response(body)
     if error is not None:
@@ -141,7 +142,7 @@ def decode_response(body: JsonObject) -> Response:
 
 
 def failed_response(body: JsonObject) -> ApiError | None:
-    """The error of a response that failed; None for an answer, and for what a policy refused."""
+    """The error of a failed response; `None` for an answer or a refusal by policy."""
     if refused_by(body) is not None:
         return None
     if not body.get("error") and str(body.get("status")) not in FAILED_STOPS:
@@ -150,14 +151,14 @@ def failed_response(body: JsonObject) -> ApiError | None:
 
 
 def decode_start(body: JsonObject) -> Start:
-    """What the envelope says before any content."""
+    """The start event for an envelope."""
     usage = decode_usage(body.get("usage"))
     identity, model = optional_text(body.get("id")), optional_text(body.get("model"))
     return Start(identity, model, usage, _envelope(body))
 
 
 def decode_finish(body: JsonObject, *, called: bool, refused: bool) -> Finish:
-    """What the envelope says when all is done."""
+    """The finish event for an envelope."""
     return Finish(
         decode_stop(body, called=called, refused=refused),
         decode_usage(body.get("usage")),
@@ -166,10 +167,10 @@ def decode_finish(body: JsonObject, *, called: bool, refused: bool) -> Finish:
 
 
 def _envelope(body: JsonObject) -> Ext:
-    kept = {key: value for key, value in body.items() if key not in ENVELOPE}
-    if kept.get("usage") is not None:
-        del kept["usage"]
-    return {PROTOCOL: {"envelope": kept}}
+    members = {key: value for key, value in body.items() if key not in ENVELOPE}
+    if members.get("usage") is not None:
+        del members["usage"]
+    return {PROTOCOL: {"envelope": members}}
 
 
 def _any(blocks: Sequence[Block], kind: type) -> bool:
@@ -177,16 +178,20 @@ def _any(blocks: Sequence[Block], kind: type) -> bool:
 
 
 def locate_answer(response: Response, place: Place) -> str:
-    """Where this wire says what stands at a place of an answer."""
+    """The path of a place in an answer of this protocol."""
     match place:
         case (int(), int(block), *deeper):
             inner = ".arguments" if deeper == ["arguments"] else ""
             return _part_path(response.message.blocks, block) + inner
         case ("stop", *_):
-            told = response.stop.raw if response.stop is not None else None
-            if told in POLICIES and response.stop is not None and response.stop.details is not None:
+            reason = response.stop.raw if response.stop is not None else None
+            if (
+                reason in POLICIES
+                and response.stop is not None
+                and response.stop.details is not None
+            ):
                 return "error"
-            return "incomplete_details.reason" if told in INCOMPLETE_REASONS else "status"
+            return "incomplete_details.reason" if reason in INCOMPLETE_REASONS else "status"
         case ("member", str(name)) if name != "envelope":
             return name
         case _:
@@ -194,28 +199,32 @@ def locate_answer(response: Response, place: Place) -> str:
 
 
 def _part_path(blocks: Sequence[Block], number: int) -> str:
-    """The item, and the part of a message item, that a block stood in."""
-    item, part, speaking = -1, 0, False
+    """The path of the item or part that a block was decoded from."""
+    item, part, in_message = -1, 0, False
     for block in blocks[: number + 1]:
         part += 1
-        if not isinstance(block, Text | Refusal) or border(block) is not None or not speaking:
+        if (
+            not isinstance(block, Text | Refusal)
+            or item_members(block) is not None
+            or not in_message
+        ):
             item, part = item + 1, 0
-        speaking = isinstance(block, Text | Refusal)
-    return f"output[{item}].content[{part}]" if speaking else f"output[{item}]"
+        in_message = isinstance(block, Text | Refusal)
+    return f"output[{item}].content[{part}]" if in_message else f"output[{item}]"
 
 
 def encode_response(response: Response, created: int, locate: Locate | None = None, /) -> Encoded:
-    """A whole answer on this wire."""
+    """Encode a complete answer."""
     losses = Losses(locate=locate)
-    own = (response.ext or {}).get(PROTOCOL)
+    original = (response.ext or {}).get(PROTOCOL)
     if response.ext is not None:
         report_answer(response.ext, PROTOCOL, losses)
-    if own is not None:
-        return Encoded(_written_back(response, own["envelope"], losses), losses.items)
+    if original is not None:
+        return Encoded(_written_back(response, original["envelope"], losses), losses.items)
     identity = response.id or "resp_weft"
     output: list[JsonObject] = []
     for number, block in enumerate(response.message.blocks):
-        if sayable(block, (0, number), losses):
+        if is_supported(block, (0, number), losses):
             ext = getattr(block, "ext", None)
             if ext is not None:
                 report_ext(ext, PROTOCOL, (0, number), losses)
@@ -244,7 +253,7 @@ def _written_back(response: Response, envelope: JsonObject, losses: Losses) -> J
 def envelope(
     identity: str, model: str | None, created: int, status: str, output: list[JsonObject]
 ) -> JsonObject:
-    """A response object with every member that the vendor's schema demands, and no more."""
+    """A response object with only the members that the vendor's schema requires."""
     return {
         "id": identity,
         "object": "response",
@@ -267,12 +276,12 @@ def envelope(
 def output_item(
     block: Block, response_id: str, number: int, status: str = "completed"
 ) -> JsonObject:
-    """One block of another wire's answer as an item of its own."""
+    """The item for one block of another protocol's answer."""
     body: JsonObject
     match block:
         case ToolCall():
             body = Writer(Losses(), native=True).call(block)
-            if not block.custom:  # whose type has no such member
+            if not block.custom:  # a custom call has no `status`
                 body["status"] = status
         case Thinking():
             body = reasoning(block)
@@ -287,32 +296,31 @@ def output_item(
 
 
 def output_part(block: Block) -> JsonObject:
-    """The part of a message item that says this block."""
+    """The part of a message item for this block."""
     match block:
         case Refusal(text=text):
             return {"type": "refusal", "refusal": text}
         case Text(text=text):
             return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
         case _:
-            raise TypeError(f"{type(block).__name__} is not said in words")
+            raise TypeError(f"{type(block).__name__} is not a part of a message item")
 
 
-SILENT = Audio | File | Image | Checkpoint | Reminder
+UNSUPPORTED = Audio | File | Image | Checkpoint | Reminder
 
 
-def sayable(
+def is_supported(
     block: Block, place: tuple[int, int], losses: Losses, *, beginning: bool = False
 ) -> bool:
-    """Whether an answer's block can be shown to a client of this wire; what cannot is reported.
+    """Whether a client of this protocol can receive this block; an unsupported one is reported.
 
-    Thinking is shown to every client: it is the answer's own. Its foreign signature goes along,
-    because the client hands it back and the way home needs it. Empty thinking says nothing, unless
-    it is only `beginning`.
+    Thinking is sent with its foreign signature, because the client sends it back and the original
+    model needs it. Empty thinking is skipped, unless it is the `beginning` of a stream.
     """
     if isinstance(block, Opaque) and block.protocol != PROTOCOL:
         losses.add(place, "vendor_block_dropped", block.raw.get("type"))
         return False
-    if isinstance(block, SILENT):
+    if isinstance(block, UNSUPPORTED):
         what = type(block).__name__.lower()
         losses.add(place, "block_unsupported", what)
         return False

@@ -1,12 +1,14 @@
-"""Streams of this wire become events:
+"""Decode Responses streams to events:
 https://platform.openai.com/docs/api-reference/responses-streaming
 
-The wire says everything several times: as deltas, as the finished part, as the finished item, in
-the finished response. Deltas become deltas; the finished item is the last word, unless it has
-forgotten all that was streamed of it; and whatever one telling left out is filled in from the
-next, for servers that speak this wire leave out each of them. Items may interleave. Each frame
-goes along as it was, with the number of events that carry its meaning, so that the same protocol
-repeats it exactly.
+The protocol sends content four times: as deltas, as the finished part, as the finished item, and in
+the finished response. Some servers leave out one or more of them.
+
+- Deltas become deltas. What a delta stream lacks is filled in from the finished part or item.
+- The finished item is final, unless it is empty although text was streamed.
+- Items may interleave.
+- Each original frame is passed on as `Other`, with the number of events decoded from it (`says`),
+  so that an encoder for the same protocol can repeat it exactly.
 """
 
 from collections.abc import Callable
@@ -45,35 +47,40 @@ from .usage import refused_by
 from .wire import PROTOCOL
 
 DONE = "[DONE]"
-"""A mark of other wires, which some servers send here too."""
+"""The end marker of Chat streams, which some servers send here too."""
 
 EMPTY: dict[str, JsonObject] = {
     "function_call": {"arguments": "", "call_id": "", "name": ""},
     "custom_tool_call": {"input": "", "call_id": "", "name": ""},
 }
-"""What an item may leave out while it has just been added."""
+"""Defaults for members that an item may omit when it is added."""
 
 
-class Growing(Struct):
-    """A block that is open: its number, which part grows, and all that was said of it.
+class OpenBlock(Struct):
+    """An open block: its index, the kind of its deltas, and the pieces of text received so far.
 
-    Thinking grows by `by`, its summary or its content, whose part `part` began at `since`.
+    For thinking, `by` is the member that it is streamed from (summary or content). Its current part
+    is `part`, which begins at piece `since`.
     """
 
     index: int
     kind: DeltaKind
-    said: list[str]
+    pieces: list[str]
     by: str = ""
     part: int = 0
     since: int = 0
 
 
 class StreamDecoder:
-    """Frames become events. `_items` are the open blocks, by output index and content index;
-    `_settled` are the items that are done, `_names` the ids of all that came."""
+    """Turns frames into events.
+
+    - `_items` has the open blocks, by output index and content index.
+    - `_settled` has the indexes of finished items.
+    - `_names` has the ids of all items so far.
+    """
 
     def __init__(self) -> None:
-        self._items: dict[int, dict[int, Growing]] = {}
+        self._items: dict[int, dict[int, OpenBlock]] = {}
         self._added: dict[int, JsonObject] = {}
         self._settled: set[int] = set()
         self._names: set[str] = set()
@@ -109,8 +116,8 @@ class StreamDecoder:
         except MISSHAPEN as error:
             self._broken = True
             return [Fail(misshapen(frame, error), "frame")]
-        said = sum(not isinstance(event, Fail) or event.cause == "event" for event in events)
-        return [Other(PROTOCOL, frame.event or "", raw, says=said), *events]
+        count = sum(not isinstance(event, Fail) or event.cause == "event" for event in events)
+        return [Other(PROTOCOL, frame.event or "", raw, says=count), *events]
 
     def close(self) -> list[Event]:
         done = self._ended or self._broken
@@ -138,13 +145,13 @@ class StreamDecoder:
         self._names.add(_name(item))
         if kind == "message":
             return []
-        (block,) = decode_output_item(self._begun(number, kind, item))
-        if isinstance(block, Thinking):  # sealed only when it is done
+        (block,) = decode_output_item(self._with_defaults(number, kind, item))
+        if isinstance(block, Thinking):  # the signature is final only when the item is done
             block = structs.replace(block, signature=None)
         return self._open(number, 0, block)
 
-    def _begun(self, number: int, kind: str, item: JsonObject) -> JsonObject:
-        """An item that has just been added, with what it may leave out until it is done."""
+    def _with_defaults(self, number: int, kind: str, item: JsonObject) -> JsonObject:
+        """A new item, with defaults for members that it may omit until it is done."""
         empty = EMPTY.get(kind)
         if empty is None:
             return item
@@ -155,7 +162,7 @@ class StreamDecoder:
 
     def _open(self, number: int, part: int, block: Block) -> list[Event]:
         self._note(block)
-        growing = Growing(self._count, *_grown(block))
+        growing = OpenBlock(self._count, *_grown(block))
         self._items.setdefault(number, {})[part] = growing
         self._count += 1
         return [Open(growing.index, block)]
@@ -175,62 +182,64 @@ class StreamDecoder:
             return self._open(number, part, decode_part(content, OUTPUT))
         return self._open(number, 0, decode_output_item({**item, "content": [content]})[0])
 
-    def _said(self, raw: JsonObject) -> list[Event]:
-        """Words, or a refusal, as they come."""
-        events, growing = self._speaking(raw, "refusal" in str(raw["type"]))
+    def _text_delta(self, raw: JsonObject) -> list[Event]:
+        """A delta of text or of a refusal."""
+        events, growing = self._text_block(raw, "refusal" in str(raw["type"]))
         return events + _grow(growing, piece_of(raw.get("delta")))
 
-    def _said_all(self, raw: JsonObject) -> list[Event]:
-        """Words, or a refusal, that are whole: by themselves, or as a part of their item."""
+    def _text_done(self, raw: JsonObject) -> list[Event]:
+        """The complete text or refusal, by itself or as a part of its item."""
         part = members(raw.get("part")) or raw
         text = next((part[name] for name in ("text", "refusal") if name in part), None)
-        if not isinstance(text, str) or self._forgets(raw):
+        if not isinstance(text, str) or self._is_late(raw):
             return []
-        events, growing = self._speaking(raw, "refusal" in part)
+        events, growing = self._text_block(raw, "refusal" in part)
         return events + _fill(growing, text)
 
-    def _speaking(self, raw: JsonObject, refusal: bool) -> tuple[list[Event], Growing]:
-        """The block that these words belong to; where no part was announced, one begins here."""
+    def _text_block(self, raw: JsonObject, refusal: bool) -> tuple[list[Event], OpenBlock]:
+        """The block that this text belongs to; opens one if its part was never added."""
         number, part = self._number(raw), int(raw.get("content_index") or 0)
         events: list[Event] = []
         if part not in self._items.get(number, {}):
             events = self._open(number, part, Refusal("") if refusal else Text(""))
         return events, self._items[number][part]
 
-    def _forgets(self, raw: JsonObject) -> bool:
-        """Whether these last words come behind their item, or belong to one that has no words."""
+    def _is_late(self, raw: JsonObject) -> bool:
+        """Whether this text comes after its item is done, or its item has no text."""
         number = self._number(raw)
         kind = self._added.get(number, {}).get("type", "message")
         return number in self._settled or kind != "message"
 
-    def _arguments(self, raw: JsonObject) -> list[Event]:
+    def _arguments_delta(self, raw: JsonObject) -> list[Event]:
         growing = self._items.get(self._number(raw), {}).get(0)
         return [] if growing is None else _grow(growing, piece_of(raw.get("delta")))
 
-    def _arguments_all(self, raw: JsonObject) -> list[Event]:
+    def _arguments_done(self, raw: JsonObject) -> list[Event]:
         growing = self._items.get(self._number(raw), {}).get(0)
         text = raw.get("arguments", raw.get("input"))
         return [] if growing is None or not isinstance(text, str) else _fill(growing, text)
 
-    def _thought(self, raw: JsonObject) -> list[Event]:
-        events, growing = self._thinking(raw)
+    def _thinking_delta(self, raw: JsonObject) -> list[Event]:
+        events, growing = self._thinking_block(raw)
         return events + ([] if growing is None else _grow(growing, piece_of(raw.get("delta"))))
 
-    def _thought_all(self, raw: JsonObject) -> list[Event]:
-        """A part of the thoughts that is whole."""
+    def _thinking_done(self, raw: JsonObject) -> list[Event]:
+        """A complete part of the thinking."""
         text = (members(raw.get("part")) or raw).get("text")
         if not isinstance(text, str) or not text:
             return []
-        events, growing = self._thinking(raw)
+        events, growing = self._thinking_block(raw)
         return events + ([] if growing is None else _fill(growing, text))
 
-    def _next_thought(self, raw: JsonObject) -> list[Event]:
-        return self._thinking(raw)[0]
+    def _thinking_part(self, raw: JsonObject) -> list[Event]:
+        return self._thinking_block(raw)[0]
 
-    def _thinking(self, raw: JsonObject) -> tuple[list[Event], Growing | None]:
-        """The block that these thoughts belong to, brought to their part of it; none where they
-        come too late, or tell otherwise what is told already: a summary and the raw reasoning,
-        of which whichever comes first is the text."""
+    def _thinking_block(self, raw: JsonObject) -> tuple[list[Event], OpenBlock | None]:
+        """The block that this thinking belongs to, moved on to the right part.
+
+        `None` if the item is done. Also `None` for the second of summary and raw reasoning, because
+        the one that is streamed first becomes the text.
+        """
         number = self._number(raw)
         by = "summary_index" if "summary_index" in raw else "content_index"
         events: list[Event] = []
@@ -244,20 +253,23 @@ class StreamDecoder:
         growing.by = by
         part = int(raw.get(by) or 0)
         if part > growing.part:
-            spoken = any(growing.said)
+            has_text = any(growing.pieces)
             growing.part = part
-            events += _grow(growing, "\n\n") if spoken else []
-            growing.since = len(growing.said)
+            events += _grow(growing, "\n\n") if has_text else []
+            growing.since = len(growing.pieces)
         return events, growing
 
     def _item_done(self, raw: JsonObject) -> list[Event]:
         item = cast(JsonObject, raw["item"])
-        named = {"item_id": item.get("id"), **raw}
-        return self._settle(self._number(named), self._complete(self._number(named), item))
+        with_id = {"item_id": item.get("id"), **raw}
+        return self._settle(self._number(with_id), self._complete(self._number(with_id), item))
 
     def _number(self, raw: JsonObject, *, begins: bool = False) -> int:
-        """The number of the item that a frame is about. Where the frame leaves it out, the item's
-        id tells, else it is the next item where one begins and the last one otherwise."""
+        """The output index of a frame.
+
+        If the frame has none: the index of its item's id, else the next index if an item `begins`,
+        else the last index.
+        """
         number = raw.get("output_index")
         if number is None and not begins:
             number = self._numbers.get(str(raw.get("item_id")))
@@ -267,7 +279,7 @@ class StreamDecoder:
         return int(number)
 
     def _complete(self, number: int, item: JsonObject) -> JsonObject:
-        """The finished item, with what was streamed of it where it leaves that out."""
+        """The finished item; members that it omits are filled in from the stream."""
         added = self._added.get(number, {})
         for key in ("type", "call_id", "name"):
             if item.get(key) is None and added.get(key) is not None:
@@ -275,12 +287,12 @@ class StreamDecoder:
         growing = self._items.get(number, {}).get(0)
         if growing is not None and growing.kind == "arguments":
             key = "input" if item.get("type") == "custom_tool_call" else "arguments"
-            if item.get(key) is None and any(growing.said):
-                item = {**item, key: "".join(growing.said)}
+            if item.get(key) is None and any(growing.pieces):
+                item = {**item, key: "".join(growing.pieces)}
         return complete_item(item, number, f"output[{number}]", self.repairs)
 
     def _settle(self, number: int, item: JsonObject) -> list[Event]:
-        """Close an item's blocks with the wire's last word on them."""
+        """Close the blocks of a finished item."""
         growing = self._items.pop(number, {})
         self._settled.add(number)
         self._names.add(_name(item))
@@ -292,33 +304,35 @@ class StreamDecoder:
                 events += (Open(self._count, block), Close(self._count))
                 self._count += 1
             else:
-                block = _remembered(grown, block)
-                events += (*_missed(grown, block), Close(grown.index, block))
-        events += [Close(left.index) for left in growing.values()]
+                block = _with_streamed_text(grown, block)
+                events += (*_missing_deltas(grown, block), Close(grown.index, block))
+        events += [Close(open_block.index) for open_block in growing.values()]
         return events
 
     def _terminal(self, raw: JsonObject) -> list[Event]:
         self._ended = True
-        whole = members(raw.get("response"))
-        if whole is None and not self._count:
+        response = members(raw.get("response"))
+        if response is None and not self._count:
             return [Fail(cut_off("a response"), "end")]
-        response = whole or {}
+        response = response or {}
         events = self._start(raw)
         error = failed_response(response)
         if error is not None:
             return [*events, Fail(error, "stop")]
         output = cast(list[JsonObject], response.get("output") or [])
         for number, item in enumerate(output):
-            if number in self._items or not self._knows(number, item):
+            if number in self._items or not self._was_streamed(number, item):
                 events += self._settle(number, self._complete(number, item))
         for blocks in self._items.values():
             events += [Close(growing.index) for growing in blocks.values()]
         finish = decode_finish(response, called=self._called, refused=self._refused)
         return [*events, finish, End()]
 
-    def _knows(self, number: int, item: JsonObject) -> bool:
-        """Whether an item of the finished response has come: by its name, for some servers leave
-        items out of the list and thereby number it anew."""
+    def _was_streamed(self, number: int, item: JsonObject) -> bool:
+        """Whether an item of the finished response was already streamed.
+
+        Compares ids too, because some servers omit items from the list, which shifts the indexes.
+        """
         name = _name(item)
         return number in self._settled or (name != "" and name in self._names)
 
@@ -340,21 +354,21 @@ class StreamDecoder:
         "response.output_item.added": _item_added,
         "response.output_item.done": _item_done,
         "response.content_part.added": _part_added,
-        "response.content_part.done": _said_all,
-        "response.output_text.delta": _said,
-        "response.output_text.done": _said_all,
-        "response.refusal.delta": _said,
-        "response.refusal.done": _said_all,
-        "response.function_call_arguments.delta": _arguments,
-        "response.function_call_arguments.done": _arguments_all,
-        "response.custom_tool_call_input.delta": _arguments,
-        "response.custom_tool_call_input.done": _arguments_all,
-        "response.reasoning_summary_part.added": _next_thought,
-        "response.reasoning_summary_part.done": _thought_all,
-        "response.reasoning_summary_text.delta": _thought,
-        "response.reasoning_summary_text.done": _thought_all,
-        "response.reasoning_text.delta": _thought,
-        "response.reasoning_text.done": _thought_all,
+        "response.content_part.done": _text_done,
+        "response.output_text.delta": _text_delta,
+        "response.output_text.done": _text_done,
+        "response.refusal.delta": _text_delta,
+        "response.refusal.done": _text_done,
+        "response.function_call_arguments.delta": _arguments_delta,
+        "response.function_call_arguments.done": _arguments_done,
+        "response.custom_tool_call_input.delta": _arguments_delta,
+        "response.custom_tool_call_input.done": _arguments_done,
+        "response.reasoning_summary_part.added": _thinking_part,
+        "response.reasoning_summary_part.done": _thinking_done,
+        "response.reasoning_summary_text.delta": _thinking_delta,
+        "response.reasoning_summary_text.done": _thinking_done,
+        "response.reasoning_text.delta": _thinking_delta,
+        "response.reasoning_text.done": _thinking_done,
         "response.completed": _terminal,
         "response.incomplete": _terminal,
         "response.failed": _failed,
@@ -363,7 +377,7 @@ class StreamDecoder:
 
 
 def _grown(block: Block) -> tuple[DeltaKind, list[str]]:
-    """Which part of a block its deltas grow, and what it begins with."""
+    """The kind of a block's deltas, and its initial text."""
     match block:
         case Thinking(text=text):
             return "thinking", [text]
@@ -376,41 +390,41 @@ def _grown(block: Block) -> tuple[DeltaKind, list[str]]:
 
 
 def _name(item: JsonObject) -> str:
-    """What an item goes by; a call without an id has at least the one of the call."""
+    """The id of an item, else its `call_id`, else an empty string."""
     return str(item.get("id") or item.get("call_id") or "")
 
 
-def _grow(growing: Growing, text: str) -> list[Event]:
-    growing.said.append(text)
+def _grow(growing: OpenBlock, text: str) -> list[Event]:
+    growing.pieces.append(text)
     return [Delta(growing.index, growing.kind, text)]
 
 
-def _fill(growing: Growing, text: str) -> list[Event]:
-    """The delta for what a finished text has beyond what was streamed of it."""
-    said = "".join(growing.said[growing.since :])
-    more = text[len(said) :] if text.startswith(said) else ""
-    return _grow(growing, more) if more else []
+def _fill(growing: OpenBlock, text: str) -> list[Event]:
+    """The delta for the end of a finished text that was not streamed."""
+    streamed = "".join(growing.pieces[growing.since :])
+    missing = text[len(streamed) :] if text.startswith(streamed) else ""
+    return _grow(growing, missing) if missing else []
 
 
-def _remembered(growing: Growing, block: Block) -> Block:
-    """The finished block; one that has forgotten its words keeps those that were streamed."""
-    said = "".join(growing.said)
+def _with_streamed_text(growing: OpenBlock, block: Block) -> Block:
+    """The finished block; an empty one gets the streamed text."""
+    streamed = "".join(growing.pieces)
     match block:
         case ToolCall(arguments=""):
-            return structs.replace(block, arguments=said)
+            return structs.replace(block, arguments=streamed)
         case Text(text="") | Refusal(text="") | Thinking(text=""):
-            return structs.replace(block, text=said)
+            return structs.replace(block, text=streamed)
         case _:
             return block
 
 
-def _missed(growing: Growing, block: Block) -> list[Event]:
-    """The deltas for what the finished block says beyond what was streamed of it."""
+def _missing_deltas(growing: OpenBlock, block: Block) -> list[Event]:
+    """The deltas for the content of a finished block that was not streamed."""
     if isinstance(block, Opaque):
         return []
-    _, (whole, *_) = _grown(block)
+    _, (text, *_) = _grown(block)
     growing.since = 0
-    events = _fill(growing, whole)
+    events = _fill(growing, text)
     if isinstance(block, Thinking) and block.signature:
         events.append(Delta(growing.index, "signature", block.signature))
     return events

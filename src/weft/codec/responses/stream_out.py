@@ -1,9 +1,9 @@
-"""Events become a stream of this wire.
+"""Encode events as a Responses stream.
 
-Frames of this wire come along as they were (`Other` with `says`) and are repeated exactly; the
-events they mean are then not said again. What another wire streamed is written in full: every
-item with its beginning, its parts, its deltas and its end, numbered in order. Items may be open
-side by side, so nothing waits.
+Original frames of this protocol (`Other` with `says`) are repeated exactly, and the next `says`
+events, which were decoded from that frame, are skipped. A stream of another protocol is written in
+full: every item with its start, parts, deltas and end, in order. Several items may be open at the
+same time, so nothing is buffered.
 """
 
 from msgspec import Struct, field, structs
@@ -32,30 +32,34 @@ from weft.model import (
 )
 
 from .errors import encode_failure
-from .response import envelope, output_item, output_part, sayable
+from .response import envelope, is_supported, output_item, output_part
 from .usage import encode_status, encode_usage
 from .wire import PROTOCOL
 
 
 class Item(Struct):
-    """An item that is being written: the block it began as, and what has grown since."""
+    """An open item: the block that it started with, and the pieces of text sent since."""
 
     number: int
     id: str
     block: Block
-    said: list[str]
+    pieces: list[str]
     signature: list[str] = field(default_factory=list[str])
 
 
 class StreamEncoder:
-    """Events become frames. `_output` are the finished items, by their number."""
+    """Turns events into frames.
+
+    `_output` has the finished items by number. `_skip` counts the events that an original frame
+    already covers.
+    """
 
     def __init__(self, created: int) -> None:
         self.losses = Losses()
         self._lost: set[str] = set()
         self._created = created
         self._sequence = 0
-        self._said = 0
+        self._skip = 0
         self._started = False
         self._id = "resp_weft"
         self._model: str | None = None
@@ -69,9 +73,9 @@ class StreamEncoder:
     def send(self, event: Event) -> list[Frame]:
         if isinstance(event, Other):
             return self._other(event)
-        said = self._said > 0
-        if said:
-            self._said -= 1
+        is_written = self._skip > 0
+        if is_written:
+            self._skip -= 1
             if not isinstance(event, Start):
                 return []
         match event:
@@ -82,7 +86,7 @@ class StreamEncoder:
             case Close(index=index, block=block):
                 return self._done(index, block)
             case Start():
-                return self._start(event, said=said)
+                return self._start(event, is_written=is_written)
             case Finish(stop=stop, usage=usage):
                 self._stop = stop or self._stop
                 self._usage = merge_usage(self._usage, usage)
@@ -98,21 +102,21 @@ class StreamEncoder:
                 self._lost.add(event.kind)
                 self.losses.add("", "vendor_event_dropped", event.kind)
             return []
-        self._said = event.says or 0
+        self._skip = event.says or 0
         if isinstance(event.raw, str):
             return [Frame(event.raw, event.kind or None)]
         number = event.raw.get("sequence_number")
         self._sequence = (number if isinstance(number, int) else self._sequence) + 1
         return [json_frame(event.raw, event.kind or None)]
 
-    def _start(self, event: Start, *, said: bool) -> list[Frame]:
+    def _start(self, event: Start, *, is_written: bool) -> list[Frame]:
         if self._started:
             return []
         self._started = True
         self._id = event.id or self._id
         self._model = event.model
         self._usage = event.usage
-        if said:
+        if is_written:
             return []
         body = self._response("in_progress")
         return [
@@ -121,8 +125,8 @@ class StreamEncoder:
         ]
 
     def _begin(self) -> list[Frame]:
-        """A stream whose own wire announced nothing still begins."""
-        return self._start(Start(), said=False)
+        """Start the stream if its source sent no `Start`."""
+        return self._start(Start(), is_written=False)
 
     def _response(self, status: str) -> JsonObject:
         output = [item for _, item in sorted(self._output.items())]
@@ -131,13 +135,13 @@ class StreamEncoder:
         return body
 
     def _added(self, index: int, block: Block) -> list[Frame]:
-        if not sayable(block, (0, index), self.losses, beginning=True):
+        if not is_supported(block, (0, index), self.losses, beginning=True):
             return []
         number, self._count = self._count, self._count + 1
         self._refused = self._refused or isinstance(block, Refusal)
-        begun = _emptied(block)
-        body = output_item(begun, self._id, number, "in_progress")
-        item = self._open[index] = Item(number, str(body.get("id", "")), begun, [])
+        started = _emptied(block)
+        body = output_item(started, self._id, number, "in_progress")
+        item = self._open[index] = Item(number, str(body.get("id", "")), started, [])
         if isinstance(block, Text | Refusal):
             body["content"] = []
         frames = [self._frame("response.output_item.added", output_index=number, item=body)]
@@ -174,7 +178,7 @@ class StreamEncoder:
             case Refusal():
                 frame = self._of(item, "response.refusal.delta", content_index=0, delta=text)
             case Thinking():
-                if not item.said:
+                if not item.pieces:
                     frames.append(self._summary(item, "reasoning_summary_part.added", ""))
                 frame = self._of(
                     item, "response.reasoning_summary_text.delta", summary_index=0, delta=text
@@ -183,7 +187,7 @@ class StreamEncoder:
                 frame = self._of(item, f"response.{CALLS[custom]}.delta", delta=text)
             case _:
                 return []
-        item.said.append(text)
+        item.pieces.append(text)
         return [*frames, frame]
 
     def _summary(self, item: Item, name: str, text: str) -> Frame:
@@ -195,9 +199,9 @@ class StreamEncoder:
         if item is None:
             return []
         block = _whole(item, last)
-        said, whole = "".join(item.said), _text(block)
-        missed = whole[len(said) :] if whole.startswith(said) else ""
-        frames = self._grown(item, missed) if missed else []
+        sent, text = "".join(item.pieces), _text(block)
+        missing = text[len(sent) :] if text.startswith(sent) else ""
+        frames = self._grown(item, missing) if missing else []
         frames += self._part_done(item, block)
         body = self._output[item.number] = output_item(block, self._id, item.number)
         done = self._frame("response.output_item.done", output_index=item.number, item=body)
@@ -205,15 +209,15 @@ class StreamEncoder:
 
     def _part_done(self, item: Item, block: Block) -> list[Frame]:
         text = _text(block)
-        said: JsonObject
+        content: JsonObject
         match block:
             case Text():
                 name = "response.output_text.done"
-                said = {"text": text, "logprobs": []}
+                content = {"text": text, "logprobs": []}
             case Refusal():
                 name = "response.refusal.done"
-                said = {"refusal": text}
-            case Thinking() if item.said:
+                content = {"refusal": text}
+            case Thinking() if item.pieces:
                 name = "response.reasoning_summary_text.done"
                 return [
                     self._of(item, name, summary_index=0, text=text),
@@ -227,7 +231,7 @@ class StreamEncoder:
             case _:
                 return []
         return [
-            self._of(item, name, content_index=0, **said),
+            self._of(item, name, content_index=0, **content),
             self._of(item, "response.content_part.done", content_index=0, part=output_part(block)),
         ]
 
@@ -257,11 +261,11 @@ class StreamEncoder:
 
 
 CALLS = {False: "function_call_arguments", True: "custom_tool_call_input"}
-"""What a call's deltas are called, by whether it is a custom one."""
+"""The event name of a call's deltas, by whether the call is custom."""
 
 
 def _text(block: Block) -> str:
-    """The part of a block that grows by deltas."""
+    """The text of a block that is sent as deltas."""
     match block:
         case Text(text=text) | Refusal(text=text) | Thinking(text=text):
             return text
@@ -272,7 +276,7 @@ def _text(block: Block) -> str:
 
 
 def _emptied(block: Block) -> Block:
-    """A block as it begins: what this wire sends as deltas, or at the end, taken out."""
+    """A block without the text and signature, which are sent later."""
     match block:
         case Text() | Refusal():
             return structs.replace(block, text="")
@@ -285,16 +289,16 @@ def _emptied(block: Block) -> Block:
 
 
 def _whole(item: Item, last: Block | None) -> Block:
-    """The finished block: its own wire's last word, else what has grown."""
+    """The finished block: the one in the `Close` event, else the sum of the deltas."""
     if last is not None and type(last) is type(item.block):
         return last
-    said = "".join(item.said)
+    text = "".join(item.pieces)
     match item.block:
         case Text() | Refusal():
-            return structs.replace(item.block, text=said)
+            return structs.replace(item.block, text=text)
         case Thinking():
-            return structs.replace(item.block, text=said, signature="".join(item.signature) or None)
+            return structs.replace(item.block, text=text, signature="".join(item.signature) or None)
         case ToolCall():
-            return structs.replace(item.block, arguments=said)
+            return structs.replace(item.block, arguments=text)
         case _:
             return item.block

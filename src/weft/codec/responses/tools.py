@@ -13,13 +13,14 @@ from weft.model import JsonObject, Tool
 from .wire import PROTOCOL
 
 NAMESPACED = f"{PROTOCOL}:namespace"
-"""Under this name a tool keeps its definition that stands inside a namespace."""
+"""The key in `Tool.raw` for a definition inside a namespace."""
 
 
 def decode_tools(raws: Any, path: str, namespace: str | None = None) -> list[Tool]:
-    """Tool definitions; raises `Refused` with the path of one that cannot be read.
+    """Decode tool definitions; raises `Refused` with the path of an invalid one.
 
-    The tools of a namespace follow it: they go back inside of it, and are tools elsewhere.
+    The tools of a namespace follow it in the list. The same protocol gets them back inside of it;
+    other protocols get them as separate tools.
     """
     tools: list[Tool] = []
     for number, raw in enumerate(objects(raws, path)):
@@ -46,7 +47,7 @@ def decode_tools(raws: Any, path: str, namespace: str | None = None) -> list[Too
 
 
 def tool_paths(raws: Sequence[JsonObject], path: str) -> list[str]:
-    """Where each tool stands that `decode_tools` gives."""
+    """The path of each tool that `decode_tools` returns."""
     paths: list[str] = []
     for number, raw in enumerate(raws):
         paths.append(f"{path}[{number}]")
@@ -57,7 +58,7 @@ def tool_paths(raws: Sequence[JsonObject], path: str) -> list[str]:
 
 
 def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
-    """A tool definition, or `None` where the target has no such kind of tool."""
+    """A tool definition; `None` if the protocol does not support this kind of tool."""
     if tool.raw is not None and PROTOCOL in tool.raw:
         return dict(tool.raw[PROTOCOL])
     if is_search(tool):
@@ -96,7 +97,7 @@ SEARCH_MEMBERS = frozenset({"allowed_domains", "user_location"})
 
 
 def _grammar(tool: Tool) -> JsonObject:
-    """The format of a custom tool that another wire defined: `{"custom": {"format": ...}}`."""
+    """The format of a custom tool that Chat defined: `{"custom": {"format": ...}}`."""
     shape, grammar = format_of(tool), grammar_of(tool)
     if shape is None:
         return {}
