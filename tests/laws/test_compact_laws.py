@@ -85,7 +85,7 @@ def planned(thread: list[Row], ranges: list[Replacement], **options) -> Plan:
     try:
         return plan_replacements(thread, ranges, known=checkpoints(thread), **options)
     except CompactRefused as refused:
-        assume("nothing stands after" not in str(refused))
+        assume("there is nothing after" not in str(refused))
         raise
 
 

@@ -51,7 +51,7 @@ from .result import (
 )
 from .score import Importance, Scorer, choose_verbatim, read_importance
 from .summarise import (
-    FRAME,
+    PROMPT_TOKENS,
     Answer,
     History,
     Stopped,
@@ -70,9 +70,9 @@ __all__ = [
     "COMPACTED",
     "COMPACT_TOOL",
     "FALLBACK",
-    "FRAME",
     "HANDLE",
     "PROGRESS",
+    "PROMPT_TOKENS",
     "RECALL_TOOL",
     "STEPS",
     "Answer",

@@ -1,17 +1,17 @@
-"""Compaction by range: a model names checkpoints and writes what stands for the turns between.
+"""Compaction by range: a model names checkpoints and writes a summary of the turns between them.
 
-A range is made of blocks, not messages: it begins behind the `from` checkpoint and ends with the
-`to` checkpoint, and both may stand in the middle of a message. What is decided here:
+A range consists of blocks, not messages: it starts after the `from` checkpoint and ends with the
+`to` checkpoint, and either may be in the middle of a message. The rules:
 
-- The leading system run is in no range. A pinned row in a range stays as it is, before the
-  summary. What a pinned row's calls or results need to be whole stays with it.
-- Where a range takes one part of a call and its result, both go.
-- Kept messages lose reminders and thinking, pinned ones nothing.
-- A summary never lands between a call and its result: it waits until the pair is closed.
-- Any order of the replacements gives the same rows, because all are found before any is applied.
+- The leading system messages are never in a range. A pinned row in a range stays unchanged, before
+  the summary. Calls and results that belong to a pinned row stay too.
+- If a range contains a call or its result, both are removed.
+- Remaining messages lose reminders and thinking. Pinned messages lose nothing.
+- A summary is never placed between a call and its result, but after the result.
+- The order of the replacements does not matter: all ranges are located before any is replaced.
 
-Nothing is guessed: an id that does not stand on this branch, a range that is empty or runs
-backwards, two that share a block, are refused by the name of the caller's field.
+An unknown checkpoint, an empty or reversed range, and overlapping ranges raise `CompactRefused`
+with the field that is wrong.
 """
 
 from collections.abc import Sequence, Set
@@ -41,13 +41,13 @@ from .tool import Replacement
 Strip = Literal["all", "after"]
 
 COMPACTED = "I compacted the thread"
-"""What stands where the agent's own call stood."""
+"""The text that replaces the agent's own `compact` call."""
 
 SHOWN = 12
 
 
 class Span(Struct, frozen=True):
-    """A replacement found in the rows: from the block `start`, up to but without `end`."""
+    """The blocks that a replacement covers: from `start` up to, but not including, `end`."""
 
     number: int
     replacement: Replacement
@@ -65,28 +65,28 @@ def plan_replacements(
 ) -> Plan:
     """The rows with each range replaced; raises `CompactRefused` with the field that is wrong.
 
-    `known` are the checkpoints that this thread gave out, on any branch. `call_id` is the agent's
-    own `compact` call, which turns into a sentence and has no result.
+    `known` are the checkpoints of this thread, on any branch. `call_id` is the agent's own
+    `compact` call, which is replaced by a sentence and has no result.
     """
     spans = _locate(rows, replacements, known)
     pinned = {i for i, row in enumerate(rows) if row.priority == "pinned"}
-    taken = {place for span in spans for place in _places(rows, span) if place[0] not in pinned}
+    covered = {place for span in spans for place in _places(rows, span) if place[0] not in pinned}
     call, pairs = _without_call(find_pairs(rows), call_id)
-    removed = settle_pairs(pairs, taken, pinned)
-    swapped: dict[Place, Block] = {}
+    removed = settle_pairs(pairs, covered, pinned)
+    replaced: dict[Place, Block] = {}
     if call is not None and call.call is not None:
         if call.call[0] in pinned:
             raise CompactRefused("the message that calls compact is pinned", field="call_id")
         removed.update(call.results)
         if call.call not in removed:
-            swapped[call.call] = Text(COMPACTED)
+            replaced[call.call] = Text(COMPACTED)
     edge = spans[0].start if strip == "after" else (0, 0)
-    stripped, leaving = _strip(rows, removed, pinned, edge)
-    landings = _landings(rows, spans, pairs, removed)
+    stripped, stripped_places = _strip(rows, removed, pinned, edge)
+    summaries = _place_summaries(rows, spans, pairs, removed)
     return Plan(
-        rows=_weave(rows, spans, removed | leaving, swapped, landings),
+        rows=_assemble(rows, spans, removed | stripped_places, replaced, summaries),
         ranges=tuple(_describe(rows, span, pinned) for span in spans),
-        pins_kept=tuple(describe_pin(rows[i]) for i in sorted(_inside(rows, spans) & pinned)),
+        pins_kept=tuple(describe_pin(rows[i]) for i in sorted(_covered_rows(rows, spans) & pinned)),
         stripped=stripped,
         dropped_calls=tuple(pair.id for pair in pairs if pair.call in removed and not pair.results),
     )
@@ -95,7 +95,7 @@ def plan_replacements(
 def _locate(
     rows: Sequence[Row], replacements: Sequence[Replacement], known: Set[str]
 ) -> list[Span]:
-    """The ranges in thread order, each of them sound and none sharing a block with another."""
+    """The ranges in thread order; raises `CompactRefused` if one is invalid or two overlap."""
     lead = leading_system(rows)
     if not replacements:
         raise CompactRefused("is empty; give at least one range", field="replacements")
@@ -104,7 +104,7 @@ def _locate(
         raise CompactRefused(f"the thread has {what}: nothing to compact", field="replacements")
     places = _checkpoints(rows, lead)
     spans = [
-        _span(number, replacement, rows, lead, places, known)
+        _locate_span(number, replacement, rows, lead, places, known)
         for number, replacement in enumerate(replacements)
     ]
     spans.sort(key=lambda span: (span.start, span.end))
@@ -126,7 +126,7 @@ def _checkpoints(rows: Sequence[Row], lead: int) -> dict[str, list[Place]]:
     return places
 
 
-def _span(
+def _locate_span(
     number: int,
     replacement: Replacement,
     rows: Sequence[Row],
@@ -148,23 +148,23 @@ def _span(
         )
     if start > end:
         raise CompactRefused(
-            f"checkpoint {replacement.from_!r} stands after {replacement.to!r}",
+            f"checkpoint {replacement.from_!r} comes after {replacement.to!r}",
             field=f"{path}.from",
         )
     span = Span(number, replacement, start, end)
-    if not _covered(rows, span):
+    if not _rows_of(rows, span):
         raise CompactRefused(
-            f"nothing stands after checkpoint {replacement.from_!r}", field=f"{path}.from"
+            f"there is nothing after checkpoint {replacement.from_!r}", field=f"{path}.from"
         )
     return span
 
 
 def _find(id: str, path: str, places: dict[str, list[Place]], known: Set[str]) -> Place:
-    found = places.get(id, []) if id in known else []
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise CompactRefused(f"checkpoint {id!r} stands more than once on this branch", field=path)
+    matches = places.get(id, []) if id in known else []
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise CompactRefused(f"checkpoint {id!r} appears more than once on this branch", field=path)
     here = [name for name in places if name in known]
     why = "is not on this branch" if id in known else "is not in this thread"
     shown = ", ".join(here[-SHOWN:]) or "none"
@@ -172,8 +172,8 @@ def _find(id: str, path: str, places: dict[str, list[Place]], known: Set[str]) -
     raise CompactRefused(f"checkpoint {id!r} {why}; there are {more}{shown}", field=path)
 
 
-def _covered(rows: Sequence[Row], span: Span) -> list[int]:
-    """The rows of which a range takes a block, or which have none and stand inside."""
+def _rows_of(rows: Sequence[Row], span: Span) -> list[int]:
+    """The rows with a block in the range, and the empty rows inside it."""
     first, last = span.start[0], min(span.end[0], len(rows) - 1)
     return [
         i
@@ -183,21 +183,21 @@ def _covered(rows: Sequence[Row], span: Span) -> list[int]:
 
 
 def _places(rows: Sequence[Row], span: Span) -> list[Place]:
-    """The blocks of a range; a row without blocks is there as its place 0."""
+    """The blocks of a range; a row without blocks counts as its block 0."""
     return [
         (i, j)
-        for i in _covered(rows, span)
+        for i in _rows_of(rows, span)
         for j in range(len(rows[i].message.blocks) or 1)
         if span.start <= (i, j) < span.end
     ]
 
 
-def _inside(rows: Sequence[Row], spans: Sequence[Span]) -> set[int]:
-    return {i for span in spans for i in _covered(rows, span)}
+def _covered_rows(rows: Sequence[Row], spans: Sequence[Span]) -> set[int]:
+    return {i for span in spans for i in _rows_of(rows, span)}
 
 
 def _without_call(pairs: list[Pair], call_id: str | None) -> tuple[Pair | None, list[Pair]]:
-    """The compact call apart from the others: it follows its own rule."""
+    """The agent's `compact` call, which is replaced and not removed, and the other pairs."""
     if call_id is None:
         return None, pairs
     for pair in reversed(pairs):
@@ -210,7 +210,7 @@ def _strip(
     rows: Sequence[Row], removed: set[Place], pinned: set[int], edge: Place
 ) -> tuple[tuple[Stripped, ...], set[Place]]:
     stripped: list[Stripped] = []
-    leaving: set[Place] = set()
+    stripped_places: set[Place] = set()
     for i, row in enumerate(rows):
         kinds = strippable(row.message)
         if i in pinned or not kinds:
@@ -218,57 +218,57 @@ def _strip(
         for j, block in enumerate(row.message.blocks):
             if isinstance(block, kinds) and (i, j) >= edge and (i, j) not in removed:
                 stripped.append(describe_stripped(row, j))
-                leaving.add((i, j))
-    return tuple(stripped), leaving
+                stripped_places.add((i, j))
+    return tuple(stripped), stripped_places
 
 
-def _landings(
+def _place_summaries(
     rows: Sequence[Row], spans: Sequence[Span], pairs: Sequence[Pair], removed: set[Place]
 ) -> dict[Place, list[Row]]:
-    """Where each summary goes: behind its range, a pinned row at its edge, and open pairs."""
-    landings: dict[Place, list[Row]] = {}
+    """The place of each summary: after its range, and after a pinned row or a pair at its end."""
+    summaries: dict[Place, list[Row]] = {}
     whole = [pair for pair in pairs if pair.call and pair.results and pair.call not in removed]
-    reached = (0, 0)
+    previous = (0, 0)
     for span in spans:
-        at = max(span.end, reached)
+        at = max(span.end, previous)
         if at[0] < len(rows) and rows[at[0]].priority == "pinned":
             at = (at[0], len(rows[at[0]].message.blocks))
-        while (last := _straddling(whole, at)) is not None:
+        while (last := _last_row_around(whole, at)) is not None:
             at = (last, len(rows[last].message.blocks))
-        reached = at
+        previous = at
         if span.replacement.summary.strip():
             message = Message("assistant", (Text(span.replacement.summary),))
-            landings.setdefault(at, []).append(Row(id=None, message=message, kind="summary"))
-    return landings
+            summaries.setdefault(at, []).append(Row(id=None, message=message, kind="summary"))
+    return summaries
 
 
-def _straddling(pairs: Sequence[Pair], at: Place) -> int | None:
-    """The last row of a pair that a summary at this place would stand in."""
+def _last_row_around(pairs: Sequence[Pair], at: Place) -> int | None:
+    """The last row of the pairs that a summary at this place would split."""
     rows = [pair.places[-1][0] for pair in pairs if pair.places[0] < at <= pair.places[-1]]
     return max(rows, default=None)
 
 
-def _weave(
+def _assemble(
     rows: Sequence[Row],
     spans: Sequence[Span],
     removed: set[Place],
-    swapped: dict[Place, Block],
-    landings: dict[Place, list[Row]],
+    replaced: dict[Place, Block],
+    summaries: dict[Place, list[Row]],
 ) -> tuple[Row, ...]:
-    empty = {i for span in spans for i in _covered(rows, span) if not rows[i].message.blocks}
+    empty = {i for span in spans for i in _rows_of(rows, span) if not rows[i].message.blocks}
     out: list[Row] = []
     for i, row in enumerate(rows):
         size = len(row.message.blocks)
-        cuts = [j for j in range(1, size + 1) if (i, j) in landings]
-        touched = any((i, j) in removed or (i, j) in swapped for j in range(size))
+        cuts = [j for j in range(1, size + 1) if (i, j) in summaries]
+        touched = any((i, j) in removed or (i, j) in replaced for j in range(size))
         if touched or any(j < size for j in cuts):
-            out.extend(_split(row, i, cuts, removed, swapped, landings))
+            out.extend(_split(row, i, cuts, removed, replaced, summaries))
             continue
         if i not in empty or row.priority == "pinned":
             out.append(row)
         for j in cuts:
-            out.extend(landings[(i, j)])
-    out.extend(landings.get((len(rows), 0), ()))
+            out.extend(summaries[(i, j)])
+    out.extend(summaries.get((len(rows), 0), ()))
     return tuple(out)
 
 
@@ -277,26 +277,26 @@ def _split(
     i: int,
     cuts: list[int],
     removed: set[Place],
-    swapped: dict[Place, Block],
-    landings: dict[Place, list[Row]],
+    replaced: dict[Place, Block],
+    summaries: dict[Place, list[Row]],
 ) -> list[Row]:
-    """A row that lost blocks or has a summary inside: its first part keeps the slot."""
+    """The parts of a row that lost blocks or has a summary inside; the first keeps the slot."""
     out: list[Row] = []
     blocks = row.message.blocks
     id, start = row.id, 0
     for cut in (*cuts, len(blocks)):
-        kept = [swapped.get((i, j), blocks[j]) for j in range(start, cut) if (i, j) not in removed]
-        if kept:
-            out.append(structs.replace(row, id=id, message=with_blocks(row.message, kept)))
+        part = [replaced.get((i, j), blocks[j]) for j in range(start, cut) if (i, j) not in removed]
+        if part:
+            out.append(structs.replace(row, id=id, message=with_blocks(row.message, part)))
             id = None
         if cut in cuts and cut != start:
-            out.extend(landings[(i, cut)])
+            out.extend(summaries[(i, cut)])
         start = cut
     return out
 
 
 def _describe(rows: Sequence[Row], span: Span, pinned: set[int]) -> Range:
-    folded = [i for i in _covered(rows, span) if i not in pinned]
+    folded = [i for i in _rows_of(rows, span) if i not in pinned]
     return Range(
         from_=span.replacement.from_,
         to=span.replacement.to,

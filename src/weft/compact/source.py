@@ -1,7 +1,7 @@
 """The sentences and names of rows, as the source of a summary.
 
-A question that somebody answers with a statement is left out: the answer says more. Its names still
-count for the index. A question that nobody answers, or that is answered with a bare "yes", stays.
+A question that is answered with a statement is left out, because the answer says more. Its names
+still count for the index. A question without an answer, or answered with just "yes", stays.
 Reminders, checkpoints and thinking are not read. A source always has a sentence: if no text is long
 enough, short texts count, and if there is no text at all, the kinds of blocks are listed.
 
@@ -28,11 +28,11 @@ from .plan import block_kind
 KINDS = ("path", "error", "symbol", "hash", "number")
 
 WEIGHTS = {"path": 3.0, "error": 3.0, "symbol": 2.0, "hash": 2.0, "number": 1.5}
-"""How much each kind is worth in a summary, before rarity."""
+"""The weight of each kind in a summary, before rarity."""
 
 SPACES = " \u00a0\u2009\u202f'\u2019"
-"""What may stand between the thousands of a figure, beside a comma. A plain blank may also stand
-between two figures of a list: as an entity that is one, in the words that were said."""
+"""Thousands separators besides the comma. Two numbers separated by a plain space may therefore be
+read as one entity, which is still a verbatim part of the text."""
 
 _KINDS = r"""
       (?P<path> https?://[^\s<>"'`)\]]+[^\s<>"'`)\].,;:!?]
@@ -65,11 +65,11 @@ _PLAIN = r"""
     (?<!\w)
     (?: (?: [A-Za-z][a-z]*+ | (?= [a-z0-9]*[g-z] ) [a-z][a-z0-9]*+ ) [.,;:!?)]? (?: \s++ | \Z ) )++
 """
-"""Words that no entity can begin with, up to a blank each: most of what is ever said. They are
-passed over in one run, because every other alternative would be tried at each of their letters."""
+"""Runs of plain words, which are most of any text and cannot start an entity. They are matched
+first, because otherwise every other alternative would be tried at each letter."""
 
 _START = r"(?: (?<!\w) (?= [\w/~.@+\-`$€£] ) | (?= https?:// | ` ) )"
-"""Where an entity may begin: at a word or a sign, within a word only an address or a quote."""
+"""Where an entity may start: at a word or a symbol; inside a word only a URL or a backquote."""
 
 _ENTITY = re.compile(
     f"{_PLAIN} | {_START} (?: {_KINDS} )".replace("GROUP", f"[,{SPACES}]"), re.VERBOSE
@@ -85,7 +85,7 @@ def find_entities(text: str) -> Iterator[tuple[str, str]]:
 
 
 MARK = "[Summary of earlier messages by the engine"
-"""How every summary of this engine begins, however its first line goes on."""
+"""The start of every summary of this engine; the rest of its first line varies."""
 
 LABELS = {
     "path": "Paths",
@@ -94,7 +94,7 @@ LABELS = {
     "hash": "Hashes",
     "number": "Numbers",
 }
-"""How the lines of an index begin, by the kind of name."""
+"""The label of each line of an index, by the kind of name."""
 
 BULLET = "- "
 MORE = "... and {} more"
@@ -102,39 +102,39 @@ INDEX = "index"
 LONGEST = 300
 SHORTEST = 12
 INDEX_MOST = 400
-WORTH = {"user": 6.0, "assistant": 3.0, "summary": 3.0, "call": 0.6, "tool": 0.4}
-"""What a speaker's words are worth: a tool's output can be had again, a wish cannot."""
+SPEAKER_WEIGHTS = {"user": 6.0, "assistant": 3.0, "summary": 3.0, "call": 0.6, "tool": 0.4}
+"""The weight of each speaker. A tool's output can be produced again, a user's request cannot."""
 
 IMPORTANT = 2.0
 DECISIVE = 1.5
 ASKING = ("user", "assistant")
 QUESTION = ("?", "？")
 CLOSING = "\"'`)]*_"
-"""What may stand behind the mark of a question."""
+"""Characters that may follow a question mark."""
 
 
 _STOP = re.compile(r"[.!?]\s")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"'`(\[]?[A-Z0-9])")
 _WORD = re.compile(r"[^\W\d_]{4,}|(?<![\w.])\d+(?![\w→])")
 LEFT_OUT = re.compile(r"(?:, |(?<=: )|^)\.\.\. and (\d+) more$")
-"""How a line of an index ends that is not whole."""
+"""The end of a truncated line of an index."""
 
-_MARKS = re.compile(r"(?:[-*+\u2022]\s+)+")
+_BULLETS = re.compile(r"(?:[-*+\u2022]\s+)+")
 _DECISIVE = re.compile(
     r"\b(?=[abcdefimnoprt])(?:must|never|always|decided?|agreed|because|instead|constraint|require[sd]?|requirement"
     r"|do not|don't|only|prefer|fix(?:ed)?|bug|fail(?:s|ed|ure)?|error|todo|next)\b",
 )
-_DECISIVE_ANYHOW = re.compile(_DECISIVE.pattern, re.IGNORECASE)
+_DECISIVE_ANY_CASE = re.compile(_DECISIVE.pattern, re.IGNORECASE)
 
 Name = tuple[str, str]
 """An entity: its kind, and its verbatim spelling."""
 
-Said = tuple[str, str]
-"""A speaker, and a verbatim piece of what it says."""
+Utterance = tuple[str, str]
+"""A speaker, and a verbatim piece of its text."""
 
 
 class Sentence(Struct, frozen=True, gc=False):
-    """A verbatim piece of the source, who said it, and what it would cover."""
+    """A verbatim piece of the source, its speaker, and the words and names that it covers."""
 
     number: int
     speaker: str
@@ -144,8 +144,8 @@ class Sentence(Struct, frozen=True, gc=False):
 
 
 class Source(Struct, frozen=True):
-    """What rows say: their sentences in order; their entities, the most spoken of first; how many
-    of each kind there are in all."""
+    """The sentences of rows in order, their names by descending weight, and the total number of
+    names of each kind."""
 
     sentences: tuple[Sentence, ...]
     names: tuple[Name, ...]
@@ -154,47 +154,49 @@ class Source(Struct, frozen=True):
 
 def read_source(rows: Sequence[Row]) -> Source:
     """The sentences and entities of rows."""
-    called = _called(rows)
-    said = [list(_spoken(row, called)) for row in rows]
-    answered = _answered(rows, said)
-    spoken: dict[Name, float] = {}
+    tool_names = _tool_names(rows)
+    utterances = [list(_utterances(row, tool_names)) for row in rows]
+    answered = _answered(rows, utterances)
+    weights: dict[Name, float] = {}
     entities: dict[str, tuple[Name, ...]] = {}
     sentences: dict[str, Sentence] = {}
-    for row, pieces, has_answer in zip(rows, said, answered, strict=True):
+    for row, pieces, has_answer in zip(rows, utterances, answered, strict=True):
         factor = IMPORTANT if row.priority == "important" else 1.0
         for speaker, piece in pieces:
             if piece not in entities:
                 entities[piece] = tuple(find_entities(piece))
-            found = entities[piece]
-            voice = _voice(speaker) if found else 0.0
-            for entity in found:
-                spoken[entity] = spoken.get(entity, 0.0) + WEIGHTS[entity[0]] * voice
-            idle = speaker == INDEX or len(piece) < SHORTEST or piece in sentences
-            if not idle and not (has_answer and _asks(speaker, piece)):
-                sentences[piece] = _weigh(len(sentences), speaker, piece, found, factor)
-    names = sorted(spoken, key=lambda entity: -spoken[entity])
+            piece_names = entities[piece]
+            weight = _speaker_weight(speaker) if piece_names else 0.0
+            for entity in piece_names:
+                weights[entity] = weights.get(entity, 0.0) + WEIGHTS[entity[0]] * weight
+            skip = speaker == INDEX or len(piece) < SHORTEST or piece in sentences
+            if not skip and not (has_answer and _asks(speaker, piece)):
+                sentences[piece] = _weigh(len(sentences), speaker, piece, piece_names, factor)
+    names = sorted(weights, key=lambda entity: -weights[entity])
     totals = Counter(kind for kind, _ in names) + _left_out(rows)
-    told = tuple(sentences.values()) or _whatever(rows, said)
-    return Source(told, tuple(names[:INDEX_MOST]), dict(totals))
+    chosen = tuple(sentences.values()) or _short_sentences(rows, utterances)
+    return Source(chosen, tuple(names[:INDEX_MOST]), dict(totals))
 
 
 def _left_out(rows: Sequence[Row]) -> Counter[str]:
-    """How many names of each kind the indexes of earlier summaries say they leave out."""
-    left: Counter[str] = Counter()
+    """The number of names of each kind that the indexes of earlier summaries leave out."""
+    counts: Counter[str] = Counter()
     kinds = {label: kind for kind, label in LABELS.items()}
     for row in rows:
         lines = row.message.text.splitlines() if row.message.text.startswith(MARK) else ()
         for line in lines:
             kind, cut = kinds.get(line.partition(":")[0]), LEFT_OUT.search(line)
             if kind and cut:
-                left[kind] += int(cut[1])
-    return left
+                counts[kind] += int(cut[1])
+    return counts
 
 
-def _whatever(rows: Sequence[Row], said: Sequence[Sequence[Said]]) -> tuple[Sentence, ...]:
-    """The short words that are all there is, or what kinds of blocks have none."""
+def _short_sentences(
+    rows: Sequence[Row], utterances: Sequence[Sequence[Utterance]]
+) -> tuple[Sentence, ...]:
+    """All pieces, however short, for rows without sentences; without text, the kinds of blocks."""
     pieces = dict.fromkeys(
-        (speaker, piece) for row in said for speaker, piece in row if speaker != INDEX
+        (speaker, piece) for row in utterances for speaker, piece in row if speaker != INDEX
     )
     if not pieces:
         kinds = Counter(block_kind(block) for row in rows for block in row.message.blocks)
@@ -206,27 +208,27 @@ def _whatever(rows: Sequence[Row], said: Sequence[Sequence[Said]]) -> tuple[Sent
     )
 
 
-def _answered(rows: Sequence[Row], said: Sequence[Sequence[Said]]) -> list[bool]:
-    """For each row whether somebody else states something before its speaker has the word again.
+def _answered(rows: Sequence[Row], utterances: Sequence[Sequence[Utterance]]) -> list[bool]:
+    """For each row, whether another speaker states something before its speaker's next turn.
 
-    Read from the end: `heard` is, for a voice, whether others stated something since the run of
-    its rows that comes next.
+    The rows are read from the end. `has_reply` is, for each speaker, whether others state something
+    between the current row and that speaker's next turn.
     """
     answered = [False] * len(rows)
-    heard: dict[str, bool] = {}
+    has_reply: dict[str, bool] = {}
     later = ""
     for number in range(len(rows) - 1, -1, -1):
-        voice = _row_voice(rows[number])
-        if voice != later:
-            heard[later] = False
-        later = voice
-        answered[number] = voice in ASKING and heard.get(voice, False)
-        if any(_states(speaker, piece) for speaker, piece in said[number]):
-            heard.update((other, True) for other in ASKING if other != voice)
+        current = _row_speaker(rows[number])
+        if current != later:
+            has_reply[later] = False
+        later = current
+        answered[number] = current in ASKING and has_reply.get(current, False)
+        if any(_states(speaker, piece) for speaker, piece in utterances[number]):
+            has_reply.update((other, True) for other in ASKING if other != current)
     return answered
 
 
-def _row_voice(row: Row) -> str:
+def _row_speaker(row: Row) -> str:
     if row.kind == "summary":
         return "summary"
     typed = any(isinstance(block, Text) for block in row.message.blocks)
@@ -239,12 +241,12 @@ def _asks(speaker: str, piece: str) -> bool:
 
 
 def _states(speaker: str, piece: str) -> bool:
-    spoken = speaker != INDEX and not speaker.startswith("call ")
-    return spoken and len(piece) >= SHORTEST and not _asks(speaker, piece)
+    is_text = speaker != INDEX and not speaker.startswith("call ")
+    return is_text and len(piece) >= SHORTEST and not _asks(speaker, piece)
 
 
-def _voice(speaker: str) -> float:
-    return WORTH.get(speaker.partition(" ")[0], 1.0)
+def _speaker_weight(speaker: str) -> float:
+    return SPEAKER_WEIGHTS.get(speaker.partition(" ")[0], 1.0)
 
 
 def _weigh(
@@ -253,53 +255,54 @@ def _weigh(
     covers = {f"{kind}:{name}" for kind, name in entities}
     words, decides = _read_words(text)
     covers.update(words)
-    factor *= _voice(speaker) * (DECISIVE if decides else 1.0)
+    factor *= _speaker_weight(speaker) * (DECISIVE if decides else 1.0)
     return Sentence(number, speaker, text, frozenset(covers), factor)
 
 
 def _read_words(text: str) -> tuple[Iterable[str], bool]:
-    """The words of a text in small letters, and whether one of them decides something."""
+    """The words of a text in lower case, and whether one of them marks a decision."""
     if not text.isascii():
-        return map(str.lower, _WORD.findall(text)), _DECISIVE_ANYHOW.search(text) is not None
-    text = text.lower()  # a pattern that minds no case takes twice as long
+        return map(str.lower, _WORD.findall(text)), _DECISIVE_ANY_CASE.search(text) is not None
+    text = text.lower()  # IGNORECASE takes twice as long
     return _WORD.findall(text), _DECISIVE.search(text) is not None
 
 
-def _called(rows: Sequence[Row]) -> dict[str, str]:
-    """The names of the tools by the ids of their calls: most wires leave them out of a result."""
+def _tool_names(rows: Sequence[Row]) -> dict[str, str]:
+    """The tool name of each call id, because most protocols leave it out of results."""
     blocks = (block for row in rows for block in row.message.blocks)
     return {block.id: block.name for block in blocks if isinstance(block, ToolCall)}
 
 
-def _spoken(row: Row, called: dict[str, str]) -> Iterable[Said]:
-    """Who says what in a row, sentence by sentence: words, arguments of calls, results."""
+def _utterances(row: Row, tool_names: dict[str, str]) -> Iterable[Utterance]:
+    """The sentences of a row with their speakers: texts, arguments of calls, results."""
     speaker = "summary" if row.kind == "summary" else side(row.message.role)
     for block in row.message.blocks:
-        for text in _said(block):
-            who = _speaker(block, speaker, called)
-            for teller, words in _resaid(text) if text.startswith(MARK) else ((who, text),):
-                for piece in _sentences(words):
-                    yield teller, _unmarked(teller, piece)
+        for text in _block_texts(block):
+            author = _speaker(block, speaker, tool_names)
+            parts = _read_summary(text) if text.startswith(MARK) else ((author, text),)
+            for part_speaker, part in parts:
+                for piece in _sentences(part):
+                    yield part_speaker, _without_bullet(part_speaker, piece)
 
 
-def _unmarked(teller: str, piece: str) -> str:
-    """A line of a list without its mark, for it is listed again. What a tool prints is left as it
-    is: in a difference the mark is what it says."""
-    mark = None if teller.startswith(("tool", "call")) else _MARKS.match(piece)
-    return piece if mark is None else piece[mark.end() :] or piece
+def _without_bullet(speaker: str, piece: str) -> str:
+    """A list item without its bullet, because the summary adds its own. Tool output is unchanged:
+    in a diff, the sign at the start of a line is content."""
+    bullet = None if speaker.startswith(("tool", "call")) else _BULLETS.match(piece)
+    return piece if bullet is None else piece[bullet.end() :] or piece
 
 
-def _speaker(block: Block, speaker: str, called: dict[str, str]) -> str:
+def _speaker(block: Block, speaker: str, tool_names: dict[str, str]) -> str:
     match block:
         case ToolCall(name=name):
             return f"call {name}"
         case ToolResult(call_id=id, name=name):
-            return f"tool {name or called.get(id, '')}".strip()
+            return f"tool {name or tool_names.get(id, '')}".strip()
         case _:
             return speaker
 
 
-def _said(block: Block) -> Iterable[str]:
+def _block_texts(block: Block) -> Iterable[str]:
     match block:
         case Text(text=text) | Refusal(text=text):
             return (text,)
@@ -311,8 +314,8 @@ def _said(block: Block) -> Iterable[str]:
             return ()
 
 
-def _resaid(summary: str) -> Iterable[Said]:
-    """An earlier summary of this engine, read back: who said what, and its index."""
+def _read_summary(summary: str) -> Iterable[Utterance]:
+    """The sentences of an earlier summary of this engine with their speakers, and its index."""
     speaker = "summary"
     for line in summary.splitlines()[1:]:
         if line.startswith(BULLET):
@@ -334,7 +337,7 @@ def _sentences(text: str) -> Iterable[str]:
 
 
 def _pieces(sentence: str) -> Iterable[str]:
-    """A sentence, or what a very long one comes to when cut behind its blanks or commas."""
+    """A very long sentence in pieces, cut after spaces, commas or semicolons."""
     start = 0
     while len(sentence) - start > LONGEST:
         window = (start + LONGEST // 2, start + LONGEST)

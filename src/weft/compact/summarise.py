@@ -1,16 +1,15 @@
-"""A summary by a model, as a flow: it yields what to ask and is sent what came back.
+"""Summarises a history with a model, as a generator that yields requests and is sent answers.
 
-The past is asked for chunk by chunk, each with what is known already as the previous summary, so
-that every chunk becomes a batch of its own and no batch is told twice. Where a model says that a
-request was too long (or runs out of time or of output), everything that is left is cut into
-chunks of half the size and asked for again, a few times. Any other failure ends the flow.
+The history is summarised chunk by chunk. Each request contains the summaries so far, and each
+answer becomes a batch. If a request is too long for the model, or the model runs out of time or
+output tokens, the remaining rows are cut into chunks of half the size and requested again, a few
+times. Any other failure ends the generator.
 
-No answer is taken blindly. An empty one and a refusal are no summaries. One that was cut off, or
-that is a little too long for its budget, is used up to the end of a sentence, if enough is left of
-it. The rest is held against its source (`fidelity`). The flow changes nothing: whoever drives it
-has its result, or `SummaryFailed`, and the thread as it was.
+Every answer is checked. An empty answer or a refusal raises `SummaryFailed`. An answer that was
+cut off, or is a little over its budget, is trimmed to the end of a sentence if enough of it
+remains. Then it is compared with its source (`fidelity`). The generator does not change the thread.
 
-Whoever drives the flow may also stop it (`Stopped`): then nothing more is asked.
+The caller can end it early by sending `Stopped`.
 """
 
 import re
@@ -48,25 +47,25 @@ from .prompts import (
 )
 
 HALVINGS = 4
-MANY = 1000
-FRAME = 700
-"""The tokens of a request beside what is summarised: the prompt and the directive."""
+UNLIMITED = 1000
+PROMPT_TOKENS = 700
+"""The tokens of a request without its turns: the prompt and the directive."""
 
-SURE = 0.85
-"""The part of a window that is filled by our own count: a vendor may count otherwise."""
+SAFE_SHARE = 0.85
+"""The share of the window that is used, because the vendor's token count may differ from ours."""
 
 PRIOR_SHARE = 0.25
 FOLD_MOST = 4096
 BATCH_LEAST = 200
 INDEX_SHARE = 0.2
 INDEX_LEAST = 60
-"""What is left of a summary's size for names that it lacks; some are put back in any case."""
+"""The share of a summary reserved for missing names, and the minimum in tokens."""
 
 NAMED_SHARE = 0.5
-"""With every name put back, a summary is at most this part of what it stands for."""
+"""A summary with its missing names added has at most this share of the tokens of its source."""
 
-PART = 30
-"""The tokens of the line above each of several batches."""
+HEADING = 30
+"""The tokens of the heading of each batch, if there are several."""
 
 TOO_LONG = frozenset({"context_length", "too_large", "timeout"})
 TIMED_OUT = 504
@@ -74,12 +73,12 @@ CUT_OFF = frozenset({"length", "context"})
 DECLINED = frozenset({"refusal", "filter"})
 
 CUT_OFF_LEAST = 0.5
-"""A summary that was cut off is used if so much of what was asked for is left of it."""
+"""A summary that was cut off is used if it has at least this share of the requested size."""
 
 OVER_MOST = 1.5
-"""A summary of at most so many times its room is shortened at a sentence, not thrown away."""
+"""A summary of up to this multiple of its budget is trimmed and not rejected."""
 
-TOO_LONG_WHY = {
+TOO_LONG_REASONS = {
     "request": "even a small part of the conversation is too long for it",
     "answer": "its summary was cut off: too long even for a small part of the conversation",
     "time": "it took too long, even for a small part of the conversation",
@@ -90,10 +89,14 @@ _SENTENCE_END = re.compile(r"[.!?][\"')\]*_`]*(?=\s|$)|[。！？](?:[」』）]
 
 
 class SummaryJob(Struct, frozen=True, kw_only=True):
-    """How a summary is wanted. `limit` is its size in tokens, `chunk` the most that is asked for
-    at once (as much as the window takes, where it is absent), `room` what all summaries together
-    may have, `retain` what it must say. `brief` is for a second attempt, after one that was too
-    long or unusable."""
+    """The settings of a summary.
+
+    - `limit`: its size in tokens.
+    - `chunk`: the maximum tokens of turns in one request; by default as many as the window allows.
+    - `room`: the maximum tokens of all summaries together.
+    - `retain`: texts that the summary must contain.
+    - `brief`: this is a second attempt, after a summary that was too long or unusable.
+    """
 
     model: Model
     limit: int
@@ -106,7 +109,7 @@ class SummaryJob(Struct, frozen=True, kw_only=True):
 
 
 class History(Struct, frozen=True, kw_only=True):
-    """What is to be summarised: turns, when they were said, and the summaries before them."""
+    """The rows to summarise, their times, and the earlier summaries."""
 
     rows: tuple[Row, ...]
     batches: tuple[Batch, ...] = ()
@@ -114,7 +117,7 @@ class History(Struct, frozen=True, kw_only=True):
 
 
 class SummaryRequest(Struct, frozen=True):
-    """A request to send, and which it is of how many."""
+    """A request to send; it is request `number` of about `of`."""
 
     request: Request
     number: int
@@ -131,8 +134,12 @@ Answer = Response | ApiError | Stopped
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """The batches that hold afterwards, and what it took: requests, sentences that named what
-    their source does not, names put back, names left out, and tokens as the vendor counted."""
+    """The resulting batches, and statistics.
+
+    - `dropped`: sentences that were removed because they name something the source does not have.
+    - `added`, `left`: how many missing names were added, and how many were left out.
+    - `input`, `output`: tokens as counted by the vendor.
+    """
 
     batches: tuple[Batch, ...]
     requests: int = 0
@@ -146,43 +153,43 @@ class Summary(Struct, frozen=True, kw_only=True):
 Flow = Generator[SummaryRequest, Answer, Summary]
 
 
-def summarise(past: History, order: SummaryJob, count: Count) -> Flow:
-    """Every chunk of the past as a batch behind those there are; raises `SummaryFailed`."""
-    work = Work(past, order, count)
-    yield from work.sum_up()
-    yield from work.fold()
+def summarise(history: History, job: SummaryJob, count: Count) -> Flow:
+    """Summarise a history into batches after the existing ones; raises `SummaryFailed`."""
+    work = Summariser(history, job, count)
+    yield from work.summarise_chunks()
+    yield from work.fold_batches()
     work.trim()
     return work.summary()
 
 
 def max_summary_tokens(chunks: Sequence[Sequence[Row]], limit: int, count: Count) -> int:
-    """The most tokens that summaries of chunks come to, names and all, where their model writes
-    no more than it is asked for."""
+    """The maximum tokens of the summaries of these chunks, with all names, if the model stays
+    within the limits it is given."""
     most = 0
     for chunk in chunks:
         named = int(retold_tokens(chunk, count) * NAMED_SHARE)
-        most += min(named, _own(limit) + index_size(chunk, count))
+        most += min(named, _own_limit(limit) + index_size(chunk, count))
     return max(limit, most)
 
 
-def chunk_room(order: SummaryJob, prior: int) -> int:
-    """The tokens of turns that one request takes beside a previous summary of so many."""
-    window = int(order.model.window * SURE) - answer_room(order.model, order.limit)
-    room = max(MIN_CHUNK, window - FRAME - prior)
-    return room if order.chunk is None else max(1, min(room, order.chunk))
+def chunk_room(job: SummaryJob, prior: int) -> int:
+    """The tokens of turns that fit in a request with previous summaries of `prior` tokens."""
+    window = int(job.model.window * SAFE_SHARE) - answer_room(job.model, job.limit)
+    room = max(MIN_CHUNK, window - PROMPT_TOKENS - prior)
+    return room if job.chunk is None else max(1, min(room, job.chunk))
 
 
-class Work:
-    """A summary while it is made."""
+class Summariser:
+    """The state of a summary in progress."""
 
-    def __init__(self, past: History, order: SummaryJob, count: Count) -> None:
-        self.past = past
-        self.order = order
+    def __init__(self, history: History, job: SummaryJob, count: Count) -> None:
+        self.history = history
+        self.job = job
         self.count = count
-        self.batches = list(past.batches)
-        self.total = max(1, retold_tokens(past.rows, count))
-        self.room = chunk_room(order, self._size(self._prior()))
-        self.most_folded = MANY
+        self.batches = list(history.batches)
+        self.total = max(1, retold_tokens(history.rows, count))
+        self.room = chunk_room(job, self._size(self._prior()))
+        self.most_folded = UNLIMITED
         self.shortened = False
         self.too_long = "request"
         self.requests = self.halvings = self.input = self.output = 0
@@ -200,116 +207,117 @@ class Work:
             output=self.output,
         )
 
-    def sum_up(self) -> Generator[SummaryRequest, Answer, None]:
-        """One batch for each chunk."""
-        todo = cut_chunks(self.past.rows, self.room, self.count)
+    def summarise_chunks(self) -> Generator[SummaryRequest, Answer, None]:
+        """Add one batch for each chunk."""
+        todo = cut_chunks(self.history.rows, self.room, self.count)
         while todo:
             chunk = todo[0]
             size = min(self.room, retold_tokens(chunk, self.count))
-            share = self.order.limit * size // self.total
-            limit = min(self.order.limit, max(INDEX_LEAST, min(BATCH_LEAST, size), share))
+            share = self.job.limit * size // self.total
+            limit = min(self.job.limit, max(INDEX_LEAST, min(BATCH_LEAST, size), share))
             prior = self._prior()
             turns = retell_within(chunk, self.room, self.count)
             request = summary_request(
-                self.order.model,
+                self.job.model,
                 turns,
                 prior=[prior],
-                prompt=self.order.prompt,
-                limit=_own(limit),
-                brief=self.order.brief,
+                prompt=self.job.prompt,
+                limit=_own_limit(limit),
+                brief=self.job.brief,
             )
-            text = yield from self._ask(request, len(todo), _own(limit))
+            text = yield from self._ask(request, len(todo), _own_limit(limit))
             if text is None:
                 self.room = self._half(size)
                 todo = cut_chunks([row for rest in todo for row in rest], self.room, self.count)
                 continue
             room = self._named_room(chunk, todo, limit)
-            told = self._checked(text, chunk, [prior], room, self.order.retain)
-            self.batches.append(self._batch(told, chunk))
+            summary = self._check(text, chunk, [prior], room, self.job.retain)
+            self.batches.append(self._batch(summary, chunk))
             todo = todo[1:]
 
-    def fold(self) -> Generator[SummaryRequest, Answer, None]:
-        """Several batches as one, as long as there are too many or they are too long."""
-        while (span := self._crowded()) is not None:
+    def fold_batches(self) -> Generator[SummaryRequest, Answer, None]:
+        """Merge batches while there are too many or they are too long."""
+        while (span := self._find_mergeable()) is not None:
             first, last = span
             old = self.batches[first:last]
             limit = self._fold_limit(old)
             request = folding_request(
-                self.order.model,
+                self.job.model,
                 [batch.text for batch in old],
-                prompt=self.order.prompt,
-                limit=_own(limit),
-                brief=self.order.brief,
+                prompt=self.job.prompt,
+                limit=_own_limit(limit),
+                brief=self.job.brief,
             )
-            text = yield from self._ask(request, 1, _own(limit))
+            text = yield from self._ask(request, 1, _own_limit(limit))
             if text is None:
                 self._fold_fewer(len(old))
                 continue
             rows = [batch_row(batch) for batch in old]
-            kept = [line for batch in old for line in kept_lines(batch.text)]
-            told = self._checked(text, rows, (), limit, [*kept, *self.order.retain])
-            self.batches[first:last] = [fold_batches(old, told, self.order.model.name)]
+            lines = [line for batch in old for line in kept_lines(batch.text)]
+            summary = self._check(text, rows, (), limit, [*lines, *self.job.retain])
+            self.batches[first:last] = [fold_batches(old, summary, self.job.model.name)]
 
     def trim(self) -> None:
-        """Shorten the one summary that is left, where it is a little more than its room; a second
-        attempt that is still too long is shortened however long it is."""
-        room = self.order.room
+        """Shorten a single remaining batch that is a little over its budget.
+
+        A second attempt is shortened however long it is.
+        """
+        room = self.job.room
         if room is None or len(self.batches) != 1:
             return
         batch = self.batches[0]
         size = self._size(batch.text)
-        if size <= room or (size > room * OVER_MOST and not self.order.brief):
+        if size <= room or (size > room * OVER_MOST and not self.job.brief):
             return
         shorter = trim_to(batch.text, lambda text: self._size(text) <= room)
         if shorter:
             self.batches[0] = structs.replace(batch, text=shorter)
 
-    def _crowded(self) -> tuple[int, int] | None:
-        """Which batches to fold: those between both ends where there are too many, all but the
-        newest where they do not fit their room."""
-        span = between(self.batches, self.order.clip)
+    def _find_mergeable(self) -> tuple[int, int] | None:
+        """The batches to merge: the middle ones if there are too many, or all but the newest if
+        they are over the budget."""
+        span = between(self.batches, self.job.clip)
         many = len(self.batches)
-        if span is None and self.order.room is not None:
-            told = self._size(join_batches(self.batches, self.order.clip))
-            if told <= self.order.room or (many == 1 and self.shortened):
+        if span is None and self.job.room is not None:
+            size = self._size(join_batches(self.batches, self.job.clip))
+            if size <= self.job.room or (many == 1 and self.shortened):
                 return None
-            self.shortened = many == 1  # a single one is told anew once
+            self.shortened = many == 1  # a single batch is summarised again only once
             span = (0, max(2, many - 1) if many > 1 else 1)
-        return None if span is None else self._at_once(*span)
+        return None if span is None else self._limit_span(*span)
 
-    def _at_once(self, first: int, last: int) -> tuple[int, int]:
-        """Which of these batches one request can fold: two in any case, the least deep first, so
-        that none is folded again before all others were."""
+    def _limit_span(self, first: int, last: int) -> tuple[int, int]:
+        """The batches that one request can merge: at least two, those merged least often first."""
         if last - first < 2:
             return first, last
         depths = [batch.depth for batch in self.batches]
         start = min(range(first, last - 1), key=lambda at: max(depths[at : at + 2]))
-        room = chunk_room(self.order, 0)
+        room = chunk_room(self.job, 0)
         sizes = accumulate(self._size(batch.text) for batch in self.batches[start:last])
         fitting = sum(size <= room for size in sizes)
         return start, min(last, start + max(2, min(fitting, self.most_folded)))
 
     def _fold_fewer(self, tried: int) -> None:
-        """Half as many next time; there is an end to that."""
+        """Merge half as many batches next time; raises `SummaryFailed` if there are only two."""
         if tried <= 2:
             raise self._failed("its own summaries are too long for it", answered=True)
         self.most_folded = max(2, tried // 2)
 
     def _fold_limit(self, old: Sequence[Batch]) -> int:
-        """What several batches may come to: less than they are, and less than there is room."""
+        """The token limit for merged batches: at most half of their size, and within the budget."""
         size = sum(self._size(batch.text) for batch in old)
-        room = size if self.order.room is None else self.order.room
+        room = size if self.job.room is None else self.job.room
         return max(INDEX_LEAST, min(size // 2, max(BATCH_LEAST, room // 3), FOLD_MOST))
 
     def _prior(self) -> str:
-        """What is known already, cut in its middle where it would take the window."""
-        told = join_batches(self.batches, self.order.clip)
-        return shorten(told, int(self.order.model.window * PRIOR_SHARE), self._size)
+        """The summaries so far, with the middle cut out if they take too much of the window."""
+        text = join_batches(self.batches, self.job.clip)
+        return shorten(text, int(self.job.model.window * PRIOR_SHARE), self._size)
 
     def _ask(
         self, request: Request, left: int, limit: int
     ) -> Generator[SummaryRequest, Answer, str | None]:
-        """The answer's text; `None` where the request was too long for an answer."""
+        """The text of the answer; `None` if the request or the answer was too long."""
         self.requests += 1
         answer = yield SummaryRequest(request, self.requests, self.requests + left - 1)
         if isinstance(answer, Stopped):
@@ -337,7 +345,7 @@ class Work:
             raise self._failed("its summary is empty", answered=True)
         return text
 
-    def _checked(
+    def _check(
         self,
         text: str,
         rows: Sequence[Row],
@@ -345,47 +353,49 @@ class Work:
         room: int,
         retain: Sequence[str],
     ) -> str:
-        """What the model wrote, less what it made up, and with what it forgot."""
+        """The model's summary, without invented names and with the missing ones added."""
         checked = check_summary(text, read_ground(rows, prior))
         if not checked.text:
             raise self._failed("its summary speaks of nothing that was said", answered=True)
         self.dropped += checked.dropped
-        told = with_lines(checked.text, retained_lines(checked.text, rows, retain))
-        if not self.order.room:
-            room = max(room, self._size(told) + INDEX_LEAST)
-        completed = complete(told, rows, room, self.count)
+        summary = with_lines(checked.text, retained_lines(checked.text, rows, retain))
+        if not self.job.room:
+            room = max(room, self._size(summary) + INDEX_LEAST)
+        completed = complete(summary, rows, room, self.count)
         self.added += completed.added
         self.left += completed.left
         return completed.text
 
     def _named_room(self, chunk: Sequence[Row], todo: Sequence[Sequence[Row]], limit: int) -> int:
-        """What a batch may have with every name that it lacks: half of what it stands for, and
-        of a budget its share of what is left there."""
+        """The token limit of a batch with its missing names: half of the size of its source, and
+        its share of the remaining budget."""
         size = retold_tokens(chunk, self.count)
         named = int(size * NAMED_SHARE)
-        if self.order.room is not None:
-            told = self._size(join_batches(self.batches, self.order.clip)) if self.batches else 0
-            free = self.order.room - told - PART * (len(self.batches) + len(todo) - 1)
+        if self.job.room is not None:
+            used = self._size(join_batches(self.batches, self.job.clip)) if self.batches else 0
+            free = self.job.room - used - HEADING * (len(self.batches) + len(todo) - 1)
             named = min(
                 named, free * size // max(1, sum(retold_tokens(c, self.count) for c in todo))
             )
         return max(limit, named)
 
     def _batch(self, text: str, chunk: Sequence[Row]) -> Batch:
-        times = [self.past.times[row.id] for row in chunk if row.id in self.past.times and row.id]
+        times = [
+            self.history.times[row.id] for row in chunk if row.id in self.history.times and row.id
+        ]
         start, end = min(times, default=None), max(times, default=None)
-        return Batch(text, len(chunk), 0, start, end, self.order.model.name)
+        return Batch(text, len(chunk), 0, start, end, self.job.model.name)
 
     def _half(self, size: int) -> int:
         self.halvings += 1
         if self.halvings > HALVINGS or size // 2 < MIN_CHUNK:
-            why = TOO_LONG_WHY[self.too_long]
-            raise self._failed(why, answered=self.too_long == "answer")
+            reason = TOO_LONG_REASONS[self.too_long]
+            raise self._failed(reason, answered=self.too_long == "answer")
         return size // 2
 
-    def _failed(self, why: str, status: int = 502, *, answered: bool = False) -> SummaryFailed:
-        name = self.order.model.name
-        line = f"{name!r} wrote no summary: {why}"
+    def _failed(self, reason: str, status: int = 502, *, answered: bool = False) -> SummaryFailed:
+        name = self.job.model.name
+        line = f"{name!r} wrote no summary: {reason}"
         return SummaryFailed(line, status=status, answered=answered)
 
     def _size(self, text: str) -> int:
@@ -393,8 +403,7 @@ class Work:
 
 
 def trim_to(text: str, fits: Callable[[str], bool]) -> str:
-    """As much of a text as fits, up to the end of a sentence or a line; empty where there is no
-    such end."""
+    """The longest start of a text that fits and ends with a sentence or line; empty if none."""
     ends = [match.end() for match in _SENTENCE_END.finditer(text)]
     low, high = 0, len(ends)
     while low < high:
@@ -403,6 +412,6 @@ def trim_to(text: str, fits: Callable[[str], bool]) -> str:
     return text[: ends[low - 1]].rstrip() if low else ""
 
 
-def _own(limit: int) -> int:
-    """What the model itself may write of a summary."""
+def _own_limit(limit: int) -> int:
+    """The token limit for the model's own text; the rest is for missing names."""
     return limit - int(limit * INDEX_SHARE)

@@ -1,9 +1,9 @@
-"""The tools by which an agent keeps its own window: `compact` and `recall`.
+"""The tools with which an agent manages its own context window: `compact` and `recall`.
 
-A definition is one value that each vendor's dialect is written from. The description is the only
-teaching a model gets, so it says when, how, and what a good summary holds. Input is checked by
-hand rather than by a schema library, because the answer goes to the model that wrote it: the
-refusal names its own field (`replacements[1].summary`) and says what to write instead.
+One definition is converted to each vendor's format. The description is all that a model knows about
+the tool, so it says when and how to use it and what a good summary contains. The input is checked
+by hand and not by a schema library, because the error goes back to the model: it names the field
+(`replacements[1].summary`) and says what to write instead.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ class ToolDefinition(Struct, frozen=True):
         }
 
     def to_responses(self) -> JsonObject:
-        """For `tools` of Responses; not strict, because strict wants every member required."""
+        """For `tools` of Responses; not strict, because strict mode requires every member."""
         return {
             "type": "function",
             "name": self.name,
@@ -204,8 +204,8 @@ def _replacement(item: object, path: str) -> Replacement:
     members = _object(item, path)
     for name in members:
         if name not in _FIELDS:
-            known = "`from`, `to` and `summary`"
-            raise CompactRefused(f"unknown field; a range has {known}", field=f"{path}.{name}")
+            fields = "`from`, `to` and `summary`"
+            raise CompactRefused(f"unknown field; a range has {fields}", field=f"{path}.{name}")
     summary = members.get("summary")
     if "summary" not in members:
         raise CompactRefused("is missing; an empty text deletes the range", field=f"{path}.summary")
@@ -213,13 +213,13 @@ def _replacement(item: object, path: str) -> Replacement:
         raise CompactRefused(f"must be a text, not {_kind(summary)}", field=f"{path}.summary")
     return Replacement(
         summary=summary,
-        from_=_address(members.get("from"), f"{path}.from"),
-        to=_address(members.get("to"), f"{path}.to"),
+        from_=_checkpoint(members.get("from"), f"{path}.from"),
+        to=_checkpoint(members.get("to"), f"{path}.to"),
     )
 
 
-def _address(value: object, path: str) -> str | None:
-    """`null` says the same as an absent member: strict callers must write every one."""
+def _checkpoint(value: object, path: str) -> str | None:
+    """A checkpoint id. `null` means absent, because strict callers must send every member."""
     if value is None:
         return None
     if not isinstance(value, str):

@@ -1,13 +1,13 @@
-"""Tool results that the model has not read yet: never folded, shortened where they do not fit.
+"""Tool results that the model has not read yet: never summarised, but shortened if too long.
 
-A result is unread as long as no assistant message stands behind it: no answer has seen it. What
-`recall` brings back is such a result too. A fold that took one would lose what the model has just
-asked for, so an unread result stays; where it is too long for the budget it is *thinned*: its
-head, its tail, the lines in between that share words with the current task, and a last line that
-says how much is missing and which handle gives `recall` the original.
+A result is unread if no assistant message follows it. Results of `recall` are included. A
+compaction that replaced an unread result would lose what the model has just asked for, so the
+result stays. If it does not fit the budget, it is *thinned*: its head, its tail, the lines in
+between that share words with the current task, and a last line with the number of missing
+characters and the handle with which `recall` returns the original.
 
-The handle is the message's id and the number of the block in it. Thinning changes one block and
-nothing else; the commit before it has the original. A pinned result is never thinned.
+The handle is the id of the message and the index of the block. Thinning changes only that block;
+the commit before it has the original. A pinned result is never thinned.
 """
 
 import re
@@ -37,20 +37,19 @@ from weft.model import (
 from .plan import Thinned, block_kind, slot
 
 HANDLE = 12
-"""The digits of a message's id in a handle."""
+"""The number of hex digits of the message id in a handle."""
 
 MARKER = '[Shortened: {left:,} of {total:,} characters left out. recall("{handle}") has the whole.]'
 GAP = "[...]"
 HEAD_SHARE, TAIL_SHARE = 0.45, 0.25
-"""What the head and the tail get; the rest is for lines that match the task."""
+"""The shares of the head and the tail; the rest is for lines that match the task."""
 
 PIECE = 300
-"""A longer line is matched in pieces of so many characters."""
+"""Longer lines are matched in pieces of this many characters."""
 
 WORDS_MOST = 64
 COMMON_SHARE, COMMON_LEAST = 8, 20
-"""A word that stands in more than this fraction of the lines, and more often than that, tells
-nothing about where to look."""
+"""A word is ignored if it occurs more than 20 times and in more than an eighth of the lines."""
 
 _WORD = re.compile(r"[^\W\d_]\w{2,}|\d{3,}|[\u3040-\u9fff\uac00-\ud7af]{2}")
 _COMMON = frozenset(
@@ -62,39 +61,39 @@ _COMMON = frozenset(
         *("report", "look", "find", "use", "using", "make", "get"),
     }
 )
-"""Words that say nothing about a task."""
+"""Stop words."""
 
 Count = Callable[[Message], int]
 
 
 class Thinning(Struct, frozen=True):
-    """Rows in which unread results are shortened, and which results that concerns."""
+    """The rows with shortened results, and a description of each shortened result."""
 
     rows: tuple[Row, ...]
     thinned: tuple[Thinned, ...]
 
 
 def unread_rows(rows: Sequence[Row]) -> list[int]:
-    """The numbers of the rows that hold results which no answer has read."""
+    """The indexes of the rows with unread results."""
     answers = [i for i, row in enumerate(rows) if side(row.message.role) == "assistant"]
     first = answers[-1] + 1 if answers else 0
     return [i for i in range(first, len(rows)) if shows(rows[i]) and _results(rows[i])]
 
 
 def thinnable_rows(rows: Sequence[Row]) -> list[int]:
-    """Those of them that may be shortened: a pin stays as it is."""
+    """The indexes of the rows with unread results that are not pinned."""
     return [i for i in unread_rows(rows) if rows[i].priority != "pinned"]
 
 
 def thin_unread(rows: Sequence[Row], room: int, count: Count) -> Thinning:
-    """The rows with their unread results shortened until these have at most `room` tokens."""
+    """The rows with their unread results shortened to at most `room` tokens in total."""
     return Unread(rows, count).thin(room)
 
 
 class Unread:
-    """The unread results of some rows, ready to be shortened to any size.
+    """Shortens the unread results of some rows to any size.
 
-    `count` is asked about rows that are tried and thrown away.
+    `count` is also called for candidate rows that are then discarded, so it should not cache them.
     """
 
     def __init__(self, rows: Sequence[Row], count: Count) -> None:
@@ -111,11 +110,11 @@ class Unread:
         self.longest = max((len(excerpt.text) for excerpt in self.excerpts.values()), default=0)
 
     def thin(self, room: int) -> Thinning:
-        """The rows with these results shortened until their rows have at most `room` tokens.
+        """The rows with their unread results shortened to at most `room` tokens in total.
 
-        All results get the same number of characters, as many as fit; a shorter one stays whole.
-        Media go where they do not fit beside the handles. Where even the handles are too much,
-        those are what is left: the caller counts again.
+        All results get the same maximum number of characters, as many as fit. Media are removed if
+        they do not fit beside the handles. If even the handles do not fit, only the handles
+        remain: the caller must count the result.
         """
         with_media = self._size(0, with_media=True) <= room
 
@@ -130,7 +129,7 @@ class Unread:
         return sum(self.count(self._cut_row(i, most, with_media).message) for i in self.numbers)
 
     def _cut_row(self, number: int, most: int, with_media: bool) -> Row:
-        """A row with at most `most` characters of each result, and a handle for the rest."""
+        """A row with at most `most` characters of each result, plus the handle."""
         row = self.rows[number]
         old = row.message.blocks
         new = tuple(self._cut(number, place, most, with_media) for place in range(len(old)))
@@ -149,15 +148,15 @@ class Unread:
             return block
         if media and not with_media:
             kinds = Counter(block_kind(inner) for inner in media)
-            left = ", ".join(f"{many} {kind}" for kind, many in kinds.items())
-            text = f"[left out: {left}]\n{text}" if text else f"[left out: {left}]"
+            removed = ", ".join(f"{many} {kind}" for kind, many in kinds.items())
+            text = f"[left out: {removed}]\n{text}" if text else f"[left out: {removed}]"
             media = []
         form = block.form if block.form == "text" and not media else ""
         return structs.replace(block, content=(Text(text), *media), form=form)
 
 
 def handle_of(row: Row, number: int) -> str:
-    """What `recall` takes to bring back the original of this block."""
+    """The handle with which `recall` returns the original of this block."""
     return f"{(slot(row) or '')[:HANDLE]}/{number}"
 
 
@@ -173,31 +172,31 @@ def _thinning(rows: Sequence[Row], thin: dict[int, Row]) -> Thinning:
 
 
 class _Excerpt:
-    """A text of which the head, the tail and the matching lines can be had in any length."""
+    """Makes excerpts of any length from a text: its head, its tail and its matching lines."""
 
     def __init__(self, text: str, handle: str, words: Sequence[str]) -> None:
         self.text = text
         self.handle = handle
         self.words = words
         self._pieces: list[tuple[int, int]] | None = None
-        self._known: tuple[str, int] | None = None
+        self._original: tuple[str, int] | None = None
 
     def within(self, most: int) -> str:
-        """At most about `most` characters of the text and the line that says what is missing; the
-        text itself where that is no longer."""
+        """About `most` characters of the text plus the marker line, or the text if it is shorter
+        than that."""
         if len(self.text) <= most:
             return self.text
-        body, total = self._known_size()
-        parts, kept = self._choose(body, most)
-        marker = MARKER.format(left=total - kept, total=total, handle=self.handle)
+        body, total = self._read_original()
+        parts, size = self._choose(body, most)
+        marker = MARKER.format(left=total - size, total=total, handle=self.handle)
         shorter = "\n".join([*parts, marker])
         return shorter if len(shorter) < len(self.text) else self.text
 
-    def _known_size(self) -> tuple[str, int]:
+    def _read_original(self) -> tuple[str, int]:
         """The text without the marker of an earlier thinning, and the size of the original."""
-        if self._known is None:
-            self._known = self._read_marker()
-        return self._known
+        if self._original is None:
+            self._original = self._read_marker()
+        return self._original
 
     def _read_marker(self) -> tuple[str, int]:
         head, _, last = self.text.rpartition("\n")
@@ -209,7 +208,7 @@ class _Excerpt:
         return head, max(len(head), int(earlier[1].replace(",", "")))
 
     def _choose(self, body: str, most: int) -> tuple[list[str], int]:
-        """The parts to show, with gaps between them, and how many characters they are."""
+        """The chosen parts of the text with gap markers between them, and their total length."""
         if most <= 0:
             return [], 0
         matching = bool(self._ranked(body))
@@ -234,7 +233,7 @@ class _Excerpt:
         return parts, sum(end - start for start, end in spans if end > start)
 
     def _matches(self, body: str, start: int, end: int, room: int) -> list[tuple[int, int]]:
-        """The pieces between head and tail that match the task best, in their order."""
+        """The pieces between head and tail that match the task best, in text order."""
         chosen: list[tuple[int, int]] = []
         for low, high in self._ranked(body):
             if low < start or high > end:
@@ -246,60 +245,65 @@ class _Excerpt:
         return sorted(chosen)
 
     def _ranked(self, body: str) -> list[tuple[int, int]]:
-        """The pieces of the body that have words of the task, the most telling first."""
+        """The pieces of the body that contain words of the task, best first."""
         if self._pieces is None:
             self._pieces = _rank_pieces(body, self.words)
         return self._pieces
 
 
 def _rank_pieces(body: str, words: Sequence[str]) -> list[tuple[int, int]]:
-    """The spans of lines (or pieces of long lines) that share words with the task, best first: a
-    word that few lines have counts for more, and one that most lines have for nothing."""
+    """The spans of lines (or pieces of long lines) that share words with the task, best first.
+
+    Rare words count for more; very common words are ignored.
+    """
     lowered = body.lower()
     common = max(COMMON_LEAST, lowered.count("\n") // COMMON_SHARE)
     words = [word for word in words if 0 < lowered.count(word) <= common]
     if not words:
         return []
-    # A pattern that minds no case is several times slower; lowering keeps the places of ASCII only.
+    # IGNORECASE is several times slower. Lowering is safe for ASCII only: elsewhere it can change
+    # the length of the text, and so the offsets.
     ascii_only = body.isascii()
     pattern = re.compile("|".join(map(re.escape, words)), 0 if ascii_only else re.IGNORECASE)
     starts = [0, *accumulate(len(line) for line in body.splitlines(keepends=True))]
-    found: dict[tuple[int, int], set[str]] = {}
+    words_in: dict[tuple[int, int], set[str]] = {}
     for match in pattern.finditer(lowered if ascii_only else body):
         line = bisect_right(starts, match.start()) - 1
         low = starts[line]
         low += (match.start() - low) // PIECE * PIECE
         high = min(starts[line + 1] if line + 1 < len(starts) else len(body), low + PIECE)
-        found.setdefault((low, high), set()).add(match[0].casefold())
-    spread = Counter(word for names in found.values() for word in names)
+        words_in.setdefault((low, high), set()).add(match[0].casefold())
+    spread = Counter(word for names in words_in.values() for word in names)
     rarity = {word: log(1 + len(starts) / many) for word, many in spread.items()}
 
     def worth(span: tuple[int, int]) -> float:
-        return sum(rarity[word] for word in sorted(found[span]))
+        return sum(rarity[word] for word in sorted(words_in[span]))
 
-    return sorted(found, key=lambda span: (-worth(span), span))
+    return sorted(words_in, key=lambda span: (-worth(span), span))
 
 
 def _task_words(rows: Sequence[Row], unread: Sequence[int]) -> list[str]:
-    """The words of the current request, and of the calls whose results are unread, longest first
-    so that a pattern of alternatives prefers them."""
+    """The words of the last user message and of the calls whose results are unread.
+
+    Longest first, because a regular expression prefers its first alternative.
+    """
     ids = {
         block.call_id
         for i in unread
         for block in rows[i].message.blocks
         if isinstance(block, ToolResult)
     }
-    said: list[str] = []
+    sources: list[str] = []
     request = next((row for row in reversed(rows) if _is_typed(row)), None)
     if request is not None:
-        said.append(request.message.text)
+        sources.append(request.message.text)
     for row in reversed(rows):
         calls = [b for b in row.message.blocks if isinstance(b, ToolCall) and b.id in ids]
         if calls:
-            said += [call.arguments for call in calls]
+            sources += [call.arguments for call in calls]
             break
     words = dict.fromkeys(
-        word.casefold() for text in said for word in _WORD.findall(text) if len(word) > 1
+        word.casefold() for text in sources for word in _WORD.findall(text) if len(word) > 1
     )
     useful = [word for word in words if word not in _COMMON][:WORDS_MOST]
     return sorted(useful, key=len, reverse=True)
@@ -323,19 +327,19 @@ def _text_of(block: Block) -> str:
 
 
 def _line_end(body: str, at: int) -> int:
-    """The end of the last whole line before `at`, or `at` where that would lose half of it."""
+    """The end of the last complete line before `at`, or `at` if that would lose more than half."""
     end = body.rfind("\n", at // 2, at) + 1
     return end or at
 
 
 def _line_start(body: str, at: int) -> int:
-    """The start of the first whole line behind `at`, or `at` where that would lose half of it."""
+    """The start of the next complete line after `at`, or `at` if that would lose more than half."""
     end = body.find("\n", at, at + (len(body) - at) // 2) + 1
     return end or at
 
 
 def _most_that_fits(limit: int, fits: Callable[[int], bool]) -> int:
-    """The largest number up to `limit` that fits, found by doubling and halving; else 0."""
+    """About the largest number up to `limit` that fits, by doubling and bisection; else 0."""
     high = min(limit, 256)
     low = 0
     while fits(high):
@@ -343,7 +347,7 @@ def _most_that_fits(limit: int, fits: Callable[[int], bool]) -> int:
         if high >= limit:
             return low
         high = min(limit, high * 2)
-    while high - low > max(1, low // 64):  # nearer than that is not worth another count
+    while high - low > max(1, low // 64):  # more precision is not worth another count
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low

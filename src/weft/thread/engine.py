@@ -23,7 +23,7 @@ from msgspec import Struct, structs
 
 from weft.catalog import Model, cost, load_catalog
 from weft.compact import (
-    FRAME,
+    PROMPT_TOKENS,
     Answer,
     Batch,
     Clip,
@@ -191,7 +191,7 @@ def preview_summary(handle: Handle, model: Model, options: CompactOptions) -> Co
     chunks = cut_chunks(cutoff.turns, chunk_room(job, cutoff.summary_tokens), handle.count)
     written = max_summary_tokens(chunks, cutoff.limit, handle.count)
     merges = len(snapshot.batches) + len(chunks) > options.clip.most
-    input = retold_tokens(cutoff.turns, handle.count) + len(chunks) * FRAME
+    input = retold_tokens(cutoff.turns, handle.count) + len(chunks) * PROMPT_TOKENS
     return structs.replace(
         measure(handle, rows, plan),
         tokens_after=cutoff.max_tokens_after(written),
