@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 import weft.thread
-from servers import LAUNCH, SECRETS, weft_serve
+from servers import LAUNCH, SECRETS, Scripted, scripted_upstream, weft_serve
 from serving import serving
 
 SHOW = "import os; print(os.environ['ANTHROPIC_BASE_URL'], os.environ['OPENAI_BASE_URL'])"
@@ -143,3 +143,52 @@ def test_serve_says_where_the_threads_are_kept(tmp_path):
         lines = [process.stdout.readline() for _ in range(2)]
         process.terminate()
     assert lines[1] == "threads are kept in x.db\n"
+
+
+ASK = """
+import anthropic
+answer = anthropic.Anthropic().messages.create(
+    model="weft-offline", max_tokens=50, messages=[{"role": "user", "content": "hello"}]
+)
+print(answer.content[0].text)
+"""
+
+
+def test_run_gives_a_key_to_an_sdk_that_needs_one_to_start(tmp_path):
+    done = weft_command(tmp_path, "run", "--store", "s.db", "--", sys.executable, "-c", ASK)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert done.stderr == ""
+
+
+def test_run_says_if_no_request_arrived(tmp_path):
+    done = weft_command(tmp_path, "run", "--store", "s.db", "--", sys.executable, "-c", "pass")
+    assert done.returncode == 0
+    assert "no request of" in done.stderr
+
+
+def test_run_configures_codex_by_its_option(tmp_path):
+    """Codex does not read OPENAI_BASE_URL."""
+    codex = tmp_path / "codex"
+    codex.write_text(f"#!{sys.executable}\nimport sys; print(*sys.argv[1:])")
+    codex.chmod(0o755)
+    done = weft_command(tmp_path, "run", "--store", "s.db", "--", str(codex), "exec", "hi")
+    option, value, *rest = done.stdout.split()
+    assert option == "-c"
+    assert value.startswith('openai_base_url="http://127.0.0.1:')
+    assert value.endswith('/v1"')
+    assert rest == ["exec", "hi"]
+
+
+def test_run_starts_its_gateway_with_upstreams(tmp_path):
+    with scripted_upstream() as upstream:
+        answer = {
+            "id": "msg_1", "type": "message", "role": "assistant", "model": "m",
+            "content": [{"type": "text", "text": "from the upstream"}], "stop_reason": "end_turn",
+            "stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1},
+        }  # fmt: skip
+        upstream.then(Scripted(orjson.dumps(answer), kind="application/json"))
+        words = ["run", "--store", "s.db", f"--upstream=up=anthropic:{upstream.url}", "--"]
+        ask = ASK.replace("weft-offline", "any-model")
+        done = weft_command(tmp_path, *words, sys.executable, "-c", ask)
+    assert done.stdout.strip() == "from the upstream", done.stderr

@@ -49,6 +49,7 @@ async def conversation(protocol: str, state: State, inbound: Inbound, outbound: 
     """Serve one exchange, and log a line about it whatever happens."""
     codec = CODECS[protocol]
     log = ExchangeLog(inbound.path)
+    state.traffic.exchanges += 1
     try:
         await converse(state, codec, inbound, outbound, log)
     except Exception:  # the outermost handler: a bug must not drop the connection
@@ -139,9 +140,13 @@ async def no_websocket(state: State, inbound: Inbound, outbound: Outbound) -> No
     await outbound.send(426, orjson.dumps(body))
 
 
-async def health(_state: State, _inbound: Inbound, outbound: Outbound) -> None:
-    """Report that the server is up; `name` tells `weft run` that it is Weft."""
-    await outbound.send(200, orjson.dumps({"status": "ok", "name": "weft"}))
+async def health(state: State, _inbound: Inbound, outbound: Outbound) -> None:
+    """Report that the server is up.
+
+    By `name`, `weft run` knows that it is Weft, by `exchanges` whether its program uses it.
+    """
+    facts = {"status": "ok", "name": "weft", "exchanges": state.traffic.exchanges}
+    await outbound.send(200, orjson.dumps(facts))
 
 
 async def google(state: State, inbound: Inbound, outbound: Outbound) -> None:

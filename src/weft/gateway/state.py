@@ -42,6 +42,13 @@ def _shorten(text: str) -> str:
     return text if len(text) <= TITLE_LENGTH else text[: TITLE_LENGTH - 1].rstrip() + "…"
 
 
+class Traffic:
+    """How many model requests arrived since the start."""
+
+    def __init__(self) -> None:
+        self.exchanges = 0
+
+
 class State(Struct, frozen=True):
     """Passed to every endpoint. `recorder` is None if nothing is recorded."""
 
@@ -51,6 +58,7 @@ class State(Struct, frozen=True):
     http_client: HttpClient
     recorder: ExchangeRecorder | None = None
     titles: Titles = field(default_factory=Titles)
+    traffic: Traffic = field(default_factory=Traffic)
     gate: Gate = field(default_factory=lambda: Gate(LimitSettings().requests))
     large_bodies: LargeBodyWorker = field(default_factory=LargeBodyWorker)
     runs: Runs = field(default_factory=Runs)
