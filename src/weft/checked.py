@@ -25,12 +25,12 @@ https://docs.python.org/3/library/inspect.html#code-objects-bit-flags
 
 
 def checked(cls: C) -> C:
-    """A class whose public methods say which argument is wrong."""
+    """Decorate a class so that errors of its public methods name the wrong argument."""
     return checked_class()(cls)
 
 
 def checked_class(*, eager: Sequence[str] = ()) -> Callable[[C], C]:
-    """The same, with methods that are checked before they run."""
+    """Like `checked`, but the methods in `eager` check their arguments before they run."""
 
     def decorate(cls: C) -> C:
         for name, method in list(vars(cls).items()):
@@ -48,7 +48,7 @@ def checked_class(*, eager: Sequence[str] = ()) -> Callable[[C], C]:
 
 
 def checked_function(function: F) -> F:
-    """A function that says which argument is wrong when it fails."""
+    """Decorate a function so that, if it fails, the error names the wrong argument."""
     if function.__code__.co_flags & ASYNC:
         return checked_first(function)
 
@@ -59,13 +59,13 @@ def checked_function(function: F) -> F:
         except WeftError:
             raise
         except Exception as error:  # explained if an argument is wrong, else raised as it is
-            raise _explained(error, function, args, options) from error
+            raise _explain(error, function, args, options) from error
 
     return cast(F, call)
 
 
 def checked_first(function: F) -> F:
-    """A function whose arguments are checked before it runs."""
+    """Decorate a function so that its arguments are checked before it runs."""
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
@@ -78,9 +78,9 @@ def checked_first(function: F) -> F:
 
 
 def checked_constructor(function: F) -> F:
-    """A constructor that says which argument is wrong, even if nothing failed yet.
+    """Decorate a constructor so that its arguments are checked even if it does not fail.
 
-    The constructor's own errors come first, because they know more than its signature says.
+    The constructor's own errors come first, because they are more specific.
     """
     explained = checked_function(function)
 
@@ -94,17 +94,17 @@ def checked_constructor(function: F) -> F:
     return cast(F, call)
 
 
-def _explained(
+def _explain(
     error: Exception, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]
 ) -> Exception:
-    """The `WrongValue` that explains a failure, or the failure itself."""
+    """The `WrongValue` that explains an error, or the error itself."""
     return _find_wrong(function, args, options) or error
 
 
 def _find_wrong(
     function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]
 ) -> WrongValue | None:
-    """What is wrong with the arguments; `None` if they fit, or if one is missing."""
+    """The error for the first wrong argument; `None` if all fit, or if one is missing."""
     from inspect import Parameter, signature  # slow to import
 
     accepted = signature(function)
@@ -121,7 +121,7 @@ def _find_wrong(
         return None
     for name, value in bound.arguments.items():
         if name in hints and not fits(value, hints[name]):
-            return WrongValue(name, f"must be {_told(hints[name])}, not {_kind(value)}")
+            return WrongValue(name, f"must be {_describe_hint(hints[name])}, not {_kind(value)}")
     return None
 
 
@@ -131,16 +131,16 @@ def _hints(function: Callable[..., Any]) -> Mapping[str, Any]:
 
 
 def check_fields(value: Any) -> None:
-    """Raise `WrongValue` for a field of a value that is not what its type says."""
+    """Raise `WrongValue` if a field of a value does not fit its type hint."""
     for name, hint in _hints(cast(type[Any], type(value))).items():
         field = getattr(value, name)
         if not fits(field, hint):
-            wrong = f"must be {_told(hint)}, not {_kind(field)}"
+            wrong = f"must be {_describe_hint(hint)}, not {_kind(field)}"
             raise WrongValue(f"{type(value).__name__}.{name}", wrong)
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is what a type hint says; what cannot be judged fits."""
+    """Whether a value fits a type hint; hints that cannot be checked accept any value."""
     origin = get_origin(hint)
     if hint is None or hint is type(None):
         return value is None
@@ -162,7 +162,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def _members(protocol: type) -> set[str]:
-    """What a protocol asks of a value."""
+    """The public members that a protocol requires."""
     bases = [base for base in protocol.__mro__ if getattr(base, "_is_protocol", False)]
     names = {
         name for base in bases for name in (*vars(base), *vars(base).get("__annotations__", ()))
@@ -187,8 +187,8 @@ def _fits_generic(value: Any, origin: Any, inner: tuple[Any, ...]) -> bool:
     return True
 
 
-def _told(hint: Any) -> str:
-    """A type hint as a reader says it."""
+def _describe_hint(hint: Any) -> str:
+    """A type hint as English text: `str, int or None`."""
     parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     names = [_name(part) for part in parts]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"

@@ -94,7 +94,7 @@ def test_a_thread_that_grew_goes_on(store: Store) -> None:
 def test_a_thread_that_went_another_way_is_left_alone(store: Store) -> None:
     other = MemoryStore()
     weft.open(other, "other").user("mine")
-    with pytest.raises(WeftError, match="went another way"):
+    with pytest.raises(WeftError, match="has diverged"):
         import_bytes(other, archive_bytes(store, ["work", "other"]))
     assert [record.name for record in other.threads()] == ["other"]
 

@@ -184,7 +184,7 @@ def test_dicts_are_roles_and_words(store: Store) -> None:
     ("thread", "format", "branch", "words"),
     [
         ("nowhere", "codex", None, "no thread 'nowhere'"),
-        (SESSION, "word", None, "no export writes 'word'"),
+        (SESSION, "word", None, "unknown export format 'word'"),
         (SESSION, "codex", "nowhere", "no branch 'nowhere'"),
     ],
 )

@@ -1,15 +1,17 @@
-"""The portable archive: whole threads in one file, for any store, with the same ids.
+"""The archive format: whole threads in one file, for any store, with the same ids.
 
-JSON lines. The first says `{"weft": "archive", "version": 2}`. Then, for each thread: its record,
-its commits in an order in which parents come first, each behind the entries that it is the first
-to bring, its attempts at answers, and its log. The last line has the number of lines before it and
-the SHA-256 of their bytes, so that a file cut short or changed is noticed before anything is
-written. `docs/archive.md` has every member.
+The file consists of JSON lines. `docs/archive.md` lists every member.
 
-Entries and bodies stand in the file as the bytes that their ids cover; ids are checked on the way
-in. Refs, tags and the current branch are not written down apart: they are what the log leads to.
-Where a log no longer leads there (its oldest commits were collected), refs are restored by one
-`restore` each and the log begins anew.
+1. The first line is `{"weft": "archive", "version": 2}`.
+2. For each thread: its record; its commits, parents first, each after those of its entries that are
+   not in the file yet; its attempts at answers; and its log.
+3. The last line has the number of lines before it and the SHA-256 of their bytes, so a truncated or
+   changed file is detected before anything is written.
+
+Entries and commits are stored as the bytes that their ids are computed from, and the reader checks
+the ids. Refs, tags and the current branch follow from the log. If the log does not lead to them
+(garbage collection removed its oldest commits), each ref is restored by a `restore` operation, and
+the thread gets a new log.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -92,8 +94,8 @@ class End(Struct, frozen=True):
     sha256: str
 
 
-class Parcel(Struct):
-    """One thread of an archive, read and checked."""
+class ArchivedThread(Struct):
+    """One thread of an archive, parsed and checked."""
 
     record: ThreadRecord
     refs: dict[str, Id]
@@ -104,15 +106,15 @@ class Parcel(Struct):
 
 
 class Archive(Struct, frozen=True):
-    """A whole archive, read and checked; `buried` says which objects lost their bytes, and why."""
+    """An archive, parsed and checked; `buried` has the reason for each object without content."""
 
     entries: dict[Id, bytes]
-    threads: list[Parcel]
+    threads: list[ArchivedThread]
     buried: dict[tuple[Kind, Id], Reason]
 
 
 def write_archive(store: Store, threads: Sequence[str]) -> Iterator[bytes]:
-    """The lines of an archive of these threads."""
+    """Write an archive of these threads, line by line."""
     digest = sha256()
     count = 0
     for line in _lines(store, threads):
@@ -124,12 +126,12 @@ def write_archive(store: Store, threads: Sequence[str]) -> Iterator[bytes]:
 
 
 def is_archive(data: bytes) -> bool:
-    """Whether a file says that it is one."""
+    """Whether a file starts like an archive."""
     return data.startswith(MARK)
 
 
 def read_archive(data: bytes) -> Archive:
-    """All of an archive; raises `Damaged` where a byte is not as it was written."""
+    """Parse and check an archive; raises `Damaged` if its bytes were changed."""
     lines = data.split(b"\n")
     if lines.pop() != b"" or not lines:
         raise Damaged("the archive ends in the middle of a line")
@@ -139,7 +141,7 @@ def read_archive(data: bytes) -> Archive:
             raise ThreadError(f"this archive has version {head.version}; this weft reads {VERSION}")
         end = msgspec.json.decode(lines[-1], type=End)
     except msgspec.DecodeError as error:
-        raise Damaged(f"the archive does not begin or end as one: {error}") from None
+        raise Damaged(f"the first or last line of the archive is invalid: {error}") from None
     body = b"".join(line + b"\n" for line in lines[:-1])
     if end.end != len(lines) - 1 or end.sha256 != sha256(body).hexdigest():
         raise Damaged("the archive's bytes do not match its checksum")
@@ -147,23 +149,23 @@ def read_archive(data: bytes) -> Archive:
 
 
 def restore_archive(store: Store, archive: Archive, created: float) -> dict[str, int]:
-    """Put every thread of an archive into a store; the result is how many commits were new.
+    """Restore every thread of an archive; returns the number of new commits of each.
 
-    A thread that is there with the same log stays as it is, one whose log is a beginning of the
-    archive's goes on; any other raises `ThreadError`, and nothing is written.
+    An existing thread with the same log stays as it is. If its log is a prefix of the archived one,
+    the rest is added. Otherwise `ThreadError` is raised and nothing is written.
     """
-    found: dict[str, int] = {}
+    new_commits: dict[str, int] = {}
     with store.transaction():
-        for parcel in archive.threads:
-            found[parcel.record.name] = _restore(store, parcel, archive.entries, created)
-            _bury(store, parcel, archive, created)
-    return found
+        for thread in archive.threads:
+            new_commits[thread.record.name] = _restore(store, thread, archive.entries, created)
+            _write_tombstones(store, thread, archive, created)
+    return new_commits
 
 
 def _lines(store: Store, threads: Sequence[str]) -> Iterator[Any]:
     yield Head("archive", VERSION)
-    written: set[Id] = set()
-    graves = _graves(store)
+    written_entries: set[Id] = set()
+    reasons = _tombstone_reasons(store)
     for name in threads:
         record = store.read_thread(name)
         if record is None:
@@ -173,9 +175,9 @@ def _lines(store: Store, threads: Sequence[str]) -> Iterator[Any]:
         for step in _all_commits(store, name):
             commit = step.commit
             for id, data in zip(commit.entries, step.contents, strict=True):
-                if id not in written:
-                    written.add(id)
-                    yield EntryLine(id.hex(), Raw(data), graves.get(("entry", id)))
+                if id not in written_entries:
+                    written_entries.add(id)
+                    yield EntryLine(id.hex(), Raw(data), reasons.get(("entry", id)))
             yield CommitLine(
                 commit.id.hex(),
                 commit.kind,
@@ -185,25 +187,27 @@ def _lines(store: Store, threads: Sequence[str]) -> Iterator[Any]:
                 commit.created,
                 ABSENT if commit.usage is None else Raw(commit.usage),
                 None if commit.chain is None else commit.chain.hex(),
-                graves.get(("commit", commit.id)),
+                reasons.get(("commit", commit.id)),
             )
         for record in store.attempts(name):
             yield AttemptLine(record.commit.hex(), record.state, Raw(record.data), record.created)
         batch: int | None = None
         for op in reversed(list(read_operations(store, name))):
-            goes_on = op.batch is not None and op.batch == batch
+            continues = op.batch is not None and op.batch == batch
             batch = op.batch
-            yield LogLine(op.verb, op.ref, op.created, _hex(op.old), _hex(op.new), op.was, goes_on)
+            yield LogLine(
+                op.verb, op.ref, op.created, _hex(op.old), _hex(op.new), op.was, continues
+            )
 
 
-def _graves(store: Store) -> dict[tuple[str, Id], Reason]:
-    """The objects that lost their bytes, and why."""
-    stones = store.maintenance().tombstones()
-    return {key: cast(Reason, stone.reason) for key, stone in stones.items()}
+def _tombstone_reasons(store: Store) -> dict[tuple[str, Id], Reason]:
+    """The reason for each object without content."""
+    tombstones = store.maintenance().tombstones()
+    return {key: cast(Reason, tombstone.reason) for key, tombstone in tombstones.items()}
 
 
 def _all_commits(store: Store, thread: str) -> Iterator[Step]:
-    """Every commit of a thread, undone ones included, parents first."""
+    """Every commit of a thread, parents first, including undone ones."""
     ids = store.find(thread, "", store.count(thread) or 1)
     nodes = sorted(
         (node for chunk in _chunks(ids) for node in store.read_nodes(thread, chunk)),
@@ -244,9 +248,9 @@ def _read_line(line: bytes, archive: Archive) -> None:
             )
         )
     else:
-        opened = msgspec.json.decode(line, type=ThreadLine)
-        refs = {name: bytes.fromhex(target) for name, target in opened.refs.items()}
-        archive.threads.append(Parcel(opened.thread, refs, [], []))
+        start = msgspec.json.decode(line, type=ThreadLine)
+        refs = {name: bytes.fromhex(target) for name, target in start.refs.items()}
+        archive.threads.append(ArchivedThread(start.thread, refs, [], []))
 
 
 def _read_entry(line: EntryLine, archive: Archive) -> None:
@@ -254,7 +258,7 @@ def _read_entry(line: EntryLine, archive: Archive) -> None:
     if line.buried is not None:
         archive.buried["entry", id] = line.buried
     elif object_id("entry", data) != id:
-        raise ValueError(f"entry {line.entry} is not what its id says")
+        raise ValueError(f"the content of entry {line.entry} does not match its id")
     archive.entries[id] = data
 
 
@@ -266,10 +270,10 @@ def _read_commit(line: CommitLine, archive: Archive) -> None:
     if line.buried is not None:
         archive.buried["commit", id] = line.buried
     elif commit_id(line.kind, parents, entries, data) != id:
-        raise ValueError(f"commit {line.commit} is not what its id says")
+        raise ValueError(f"the content of commit {line.commit} does not match its id")
     absent = [entry.hex() for entry in entries if entry not in archive.entries]
     if absent:
-        raise ValueError(f"commit {line.commit} brings {absent[0]}, which is not here")
+        raise ValueError(f"entry {absent[0]} of commit {line.commit} is missing")
     usage = None if line.usage == ABSENT else bytes(line.usage)
     chain = _id(line.chain)
     archive.threads[-1].ids.add(id)
@@ -281,25 +285,29 @@ def _read_commit(line: CommitLine, archive: Archive) -> None:
 def _read_attempt(line: AttemptLine, archive: Archive) -> None:
     commit = bytes.fromhex(line.attempt)
     if commit not in archive.threads[-1].ids:
-        raise ValueError(f"an attempt belongs to commit {line.attempt}, which is not here")
+        raise ValueError(f"commit {line.attempt} of an attempt is missing")
     record = AttemptRecord(commit, line.state, bytes(line.data), line.created)
     decode_attempt(record)
     archive.threads[-1].attempts.append(record)
 
 
-def _restore(store: Store, parcel: Parcel, entries: Mapping[Id, bytes], created: float) -> int:
-    record = parcel.record
+def _restore(
+    store: Store, thread: ArchivedThread, entries: Mapping[Id, bytes], created: float
+) -> int:
+    record = thread.record
     store.ensure_thread(
         record.name, created=record.created, checkpoints=record.checkpoints, scope=record.scope
     )
-    present = [_same(op) for op in reversed(list(read_operations(store, record.name)))]
-    log = _leading_there(parcel, created)
-    if present != [_same(op) for op in log[: len(present)]]:
-        raise ThreadError(f"thread {record.name!r} is there already, and went another way")
+    present = [_comparable(op) for op in reversed(list(read_operations(store, record.name)))]
+    log = _restorable_log(thread, created)
+    if present != [_comparable(op) for op in log[: len(present)]]:
+        raise ThreadError(
+            f"thread {record.name!r} already exists and has diverged from the archive"
+        )
     before = store.count(record.name)
-    needed = {id: entries[id] for commit in parcel.commits for id in commit.entries}
+    needed = {id: entries[id] for commit in thread.commits for id in commit.entries}
     for number, op in enumerate(log[len(present) :]):
-        brings = number == 0
+        is_first = number == 0
         store.land(
             record.name,
             Landing(
@@ -309,21 +317,21 @@ def _restore(store: Store, parcel: Parcel, entries: Mapping[Id, bytes], created:
                 new=op.new,
                 created=op.created,
                 was=op.was,
-                entries=tuple(needed.items()) if brings else (),
-                commits=tuple(parcel.commits) if brings else (),
-                checkpoints=tuple(_checkpoints(needed.values())) if brings else (),
+                entries=tuple(needed.items()) if is_first else (),
+                commits=tuple(thread.commits) if is_first else (),
+                checkpoints=tuple(_checkpoints(needed.values())) if is_first else (),
             ),
         )
     _restore_batches(store, record.name, log, len(present))
     present_attempts = set(store.attempts(record.name))
-    for attempt in parcel.attempts:
+    for attempt in thread.attempts:
         if attempt not in present_attempts:
             store.add_attempt(record.name, attempt)
     return store.count(record.name) - before
 
 
 def _restore_batches(store: Store, thread: str, log: Sequence[Operation], present: int) -> None:
-    """Mark the batches among the operations that were new here."""
+    """Mark the batches among the new operations."""
     batches: dict[int, int] = {op.batch: op.seq for op in log if op.batch is not None}
     if batches:
         offset = store.operations(thread, limit=1)[0].seq - len(log)
@@ -332,21 +340,23 @@ def _restore_batches(store: Store, thread: str, log: Sequence[Operation], presen
                 store.mark_batch(thread, first + offset, last + offset)
 
 
-def _bury(store: Store, parcel: Parcel, archive: Archive, created: float) -> None:
-    """Mark what came without its bytes; an object that the store still has whole stays whole."""
+def _write_tombstones(
+    store: Store, thread: ArchivedThread, archive: Archive, created: float
+) -> None:
+    """Write tombstones for objects without content, unless the store still has the content."""
     if not archive.buried:
         return
     maintenance = store.maintenance()
-    for chunk in _chunks([commit.id for commit in parcel.commits]):
-        for step in store.read_commits(parcel.record.name, chunk):
-            for kind, id, data in _hollow(step):
+    for chunk in _chunks([commit.id for commit in thread.commits]):
+        for step in store.read_commits(thread.record.name, chunk):
+            for kind, id, data in _changed_objects(step):
                 reason = archive.buried.get((kind, id))
                 if reason is not None:
                     maintenance.write_tombstone(kind, id, data, reason, created)
 
 
-def _hollow(step: Step) -> Iterator[tuple[Kind, Id, bytes]]:
-    """What of a commit is not as its id says."""
+def _changed_objects(step: Step) -> Iterator[tuple[Kind, Id, bytes]]:
+    """The commit and its entries, as far as their content does not match their ids."""
     commit = step.commit
     for id, data in zip(commit.entries, step.contents, strict=True):
         if object_id("entry", data) != id:
@@ -355,34 +365,34 @@ def _hollow(step: Step) -> Iterator[tuple[Kind, Id, bytes]]:
         yield "commit", commit.id, commit.data
 
 
-def _leading_there(parcel: Parcel, created: float) -> list[Operation]:
-    """The log if it leads to the refs; otherwise the shortest one that does."""
-    known = {commit.id for commit in parcel.commits}
+def _restorable_log(thread: ArchivedThread, created: float) -> list[Operation]:
+    """The archived log if it leads to the refs; otherwise the shortest log that does."""
+    commits = {commit.id for commit in thread.commits}
     refs: dict[str, Id] = {}
-    for op in parcel.log:
+    for op in thread.log:
         named = {id for id in (op.old, op.new) if id is not None}
-        if not named <= known or refs.get(op.ref) != op.old:
+        if not named <= commits or refs.get(op.ref) != op.old:
             break
         if op.new is None:
             refs.pop(op.ref, None)
         else:
             refs[op.ref] = op.new
     else:
-        if refs == parcel.refs:
-            return parcel.log
-    anew = [
+        if refs == thread.refs:
+            return thread.log
+    log = [
         Operation(number, RESTORE, name, None, target, None, created)
-        for number, (name, target) in enumerate(parcel.refs.items(), start=1)
+        for number, (name, target) in enumerate(thread.refs.items(), start=1)
     ]
-    head = parcel.record.head
-    if head != "main" and head in parcel.refs:
-        target = parcel.refs[head]
-        anew.append(Operation(len(anew) + 1, RESTORE, head, target, target, "main", created))
-    return anew
+    head = thread.record.head
+    if head != "main" and head in thread.refs:
+        target = thread.refs[head]
+        log.append(Operation(len(log) + 1, RESTORE, head, target, target, "main", created))
+    return log
 
 
-def _same(op: Operation) -> tuple[Any, ...]:
-    """What two logs must agree on; times differ in their last bits from store to store."""
+def _comparable(op: Operation) -> tuple[Any, ...]:
+    """The members that two logs are compared by. Times are left out: stores round them."""
     return op.verb, op.ref, op.old, op.new, op.was
 
 

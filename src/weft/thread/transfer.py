@@ -186,13 +186,13 @@ def _import_archive(store: Store, data: bytes, now: float) -> list[Imported]:
     new = restore_archive(store, archive, now)
     return [
         Imported(
-            thread=parcel.record.name,
+            thread=thread.record.name,
             format=ARCHIVE,
-            messages=sum(commit.kind == "append" for commit in parcel.commits),
-            new=new[parcel.record.name],
-            branches={name: target.hex() for name, target in parcel.refs.items()},
+            messages=sum(commit.kind == "append" for commit in thread.commits),
+            new=new[thread.record.name],
+            branches={name: target.hex() for name, target in thread.refs.items()},
             renamed={},
             kept={},
         )
-        for parcel in archive.threads
+        for thread in archive.threads
     ]

@@ -39,5 +39,5 @@ def write_export(
         rows = handle.view(handle.head()).rows
         return write_untouched(handle, format) or dump(to_dicts(show_rows(rows))), ()
     if format not in BODIES:
-        raise ThreadError(f"no export writes {format!r}; there are {', '.join(EXPORTS)}")
+        raise ThreadError(f"unknown export format {format!r}; supported: {', '.join(EXPORTS)}")
     return write_body(handle, format, model)
