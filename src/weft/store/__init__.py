@@ -1,4 +1,4 @@
-"""Bytes and names: where threads are kept. `open_store` picks the backend by its address."""
+"""Storage of threads. `open_store` picks the backend by its address."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -56,17 +56,17 @@ __all__ = [
 
 
 def open_store(target: str | Path | None = None) -> Store:
-    """The store at this address: nothing means this process's memory, a path means a file.
+    """Open the store at this address: `None` is in memory, a path is a SQLite file.
 
-    `postgresql://...` is a database that many machines share; it needs the extra `postgres`.
+    `postgresql://...` is a database that many machines can share; it needs the extra `postgres`.
     """
     if target is None:
         return MemoryStore()
     address = str(target)
     scheme = address.partition("://")[0] if "://" in address else "sqlite"
     if scheme not in OPENERS:
-        known = ", ".join(f"{name}://..." for name in OPENERS)
-        raise ConfigError(f"no store speaks {scheme!r}: give a file's path, or {known}")
+        supported = ", ".join(f"{name}://..." for name in OPENERS)
+        raise ConfigError(f"unknown store scheme {scheme!r}: use a file path or {supported}")
     return OPENERS[scheme](address)
 
 

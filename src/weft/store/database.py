@@ -1,4 +1,4 @@
-"""What a store in tables asks of its database, and how databases differ.
+"""The interface between SQL stores and their database, and how databases differ.
 
 Statements are written once, with `?` for values. Where databases really differ, the difference is
 a member of `Dialect`: a statement, or a function that makes one.
@@ -15,11 +15,11 @@ from weft.ids import Id
 SqlRow = tuple[Any, ...]
 
 CommitPosition = tuple[int, int, int, bool]
-"""A commit's key, line and depth, and whether its line has gone on from it."""
+"""A commit's key, line and depth, and whether its line continues after it."""
 
 
 class SearchClauses(Struct, frozen=True):
-    """What is a database's own in a search: how `commits c` is joined, chosen and ordered."""
+    """The dialect-specific clauses of a search: how `commits c` is joined, filtered and ordered."""
 
     joins: str
     where: str
@@ -29,12 +29,12 @@ class SearchClauses(Struct, frozen=True):
 
 
 class Dialect(Struct, frozen=True):
-    """How one database says what others say otherwise.
+    """The SQL that differs between databases.
 
-    `lock_thread` keeps other landings of one thread out until the transaction ends; it is empty
-    where a transaction is exclusive anyway. `index` adds a text to full text under a key, `unindex`
-    removes it, `find` searches. `has_sequential_keys` is whether the key of the next row is always
-    one more than the greatest.
+    - `lock_thread`: blocks other landings in a thread until the transaction ends; empty if
+      transactions are exclusive anyway.
+    - `index`, `unindex`, `find`: add a text to the full-text index, remove it, search.
+    - `has_sequential_keys`: whether the key of the next row is always the greatest plus one.
     """
 
     name: str
@@ -60,10 +60,9 @@ class Tip(Struct, frozen=True, gc=False):
 
 
 class Deferred:
-    """What a transaction puts off while nobody else can write.
+    """Statements that an exclusive transaction delays.
 
-    Statements that nothing in between depends on wait here for the next read or the end, and go
-    in one call.
+    They run in one call, before the next read or at the end of the transaction.
     """
 
     __slots__ = ("rows",)
@@ -72,7 +71,7 @@ class Deferred:
         self.rows: dict[str, dict[Any, Sequence[Any]]] = {}
 
     def defer(self, sql: str, key: Any, values: Sequence[Any]) -> None:
-        """Run this statement later; another one of the same key takes its place."""
+        """Run this statement later; a later one with the same key replaces it."""
         rows = self.rows.get(sql)
         if rows is None:
             rows = self.rows[sql] = {}
@@ -86,7 +85,7 @@ class Database(Protocol):
 
     @property
     def tip(self) -> Tip | None:
-        """Where the last landing left its ref; `None` as soon as anything else was written."""
+        """The ref after the last landing; `None` once anything else was written."""
         ...
 
     @tip.setter
@@ -94,27 +93,27 @@ class Database(Protocol):
 
     @property
     def deferred(self) -> Deferred | None:
-        """What the calling thread's transaction puts off; `None` where it is not alone."""
+        """The delayed statements of the calling thread; `None` if others may write."""
         ...
 
     @property
     def in_transaction(self) -> bool:
-        """Whether the calling thread is inside one."""
+        """Whether the calling thread is inside a transaction."""
         ...
 
     def flush_deferred(self) -> None:
-        """Run what was put off."""
+        """Run the delayed statements."""
         ...
 
     def transaction(self, *, alone: bool = True) -> AbstractContextManager[None]:
-        """Everything inside is written together. `alone` waits until nobody else writes.
+        """Everything inside is written together. `alone` excludes all other writers.
 
-        A nested one belongs to the outer one, and fails with it.
+        A nested transaction is part of the outer one, and fails with it.
         """
         ...
 
     def savepoint(self) -> AbstractContextManager[None]:
-        """Inside a transaction: an exception takes back only what was done inside."""
+        """Inside a transaction: an exception rolls back only what was done inside."""
         ...
 
     def snapshot(self) -> AbstractContextManager[Any]:
@@ -123,22 +122,22 @@ class Database(Protocol):
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[SqlRow]: ...
     def write(self, sql: str, values: Sequence[Any] = ()) -> int:
-        """Run one statement inside a transaction; the result is how many rows it touched."""
+        """Run one statement inside a transaction; returns the number of affected rows."""
         ...
 
     def insert(self, sql: str, values: Sequence[Any]) -> int | None:
-        """Insert one row; its `key`, or `None` where it was there."""
+        """Insert one row; returns its `key`, or `None` if it existed already."""
         ...
 
     def write_many(self, sql: str, values: Iterable[Sequence[Any]]) -> None: ...
     def scrub(self) -> None:
-        """Leave nothing of what was overwritten in the database's files, as far as it can."""
+        """Remove overwritten data from the database's files, as far as possible."""
         ...
 
     def integrity(self) -> list[str]:
-        """What the database itself finds wrong with its files."""
+        """The result of the database's own integrity check: one line per fault."""
         ...
 
     def size(self) -> int:
-        """The bytes that the store takes."""
+        """The size of the store in bytes."""
         ...

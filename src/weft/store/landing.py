@@ -1,12 +1,12 @@
-"""How a landing is written: compare, put, swap, log.
+"""Writes a landing: check the head, write the objects, move the ref, write the log line.
 
-Four statements for an append, however long the thread is: the entry, the commit, the ref, the
-log's line. A fifth asks for the head with its place, unless nobody has written since this writer
-left it there. Whether a commit is its line's tip comes along with the head, because a chain that
-goes on in its line is what makes reading one range of an index.
+An append takes four statements, however long the thread is: entry, commit, ref and log line. A
+fifth reads the head with its position, unless nothing was written since this writer's last landing.
+It also reads whether the head is the tip of its line: a chain on one line is read as one range of
+an index.
 
-The statements of a landing see each other's effect only as long as nobody else lands in the same
-thread: SQLite's write lock sees to that, elsewhere `Dialect.lock_thread` does.
+No other landing may write to the same thread in between. SQLite's write lock ensures that; other
+databases use `Dialect.lock_thread`.
 """
 
 from zlib import crc32
@@ -28,7 +28,7 @@ HEAD = f"""SELECT r.key, {LOGGED.format("r.thread")}, c.id, c.key, c.line, c.dep
 PLACE = f"SELECT c.key, c.line, c.depth, {TAKEN} FROM commits c WHERE c.thread = ? AND c.id = ?"
 PUT_ENTRY = "INSERT INTO entry (id, data) VALUES (?, ?) ON CONFLICT (id) DO NOTHING"
 BODY = """coalesce((SELECT b.data FROM tombstone g JOIN commits b ON b.id = g.id
-    WHERE g.kind = 'commit' AND g.id = ? LIMIT 1), ?)"""  # buried once, buried in every thread
+    WHERE g.kind = 'commit' AND g.id = ? LIMIT 1), ?)"""  # a tombstone holds in every thread
 PUT_COMMIT = f"""INSERT INTO commits (thread, id, line, depth, kind, parent, second, entry, data,
     created, usage, chain, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, {BODY}, ?, ?, ?, ?)
     ON CONFLICT (thread, id) DO NOTHING"""
@@ -52,7 +52,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def no_thread(name: str) -> StoreError:
-    """What is wrong where there is no thread of that name; the same write never succeeds later."""
+    """The error for a missing thread; `is_data` means that a retry cannot succeed."""
     why = "it was never made, or it was renamed or deleted"
     error = StoreError(f"thread {name!r} is not in the store: {why}")
     error.is_data = True
@@ -60,15 +60,15 @@ def no_thread(name: str) -> StoreError:
 
 
 def name_taken(name: str) -> StoreError:
-    """What is wrong where a thread is to get the name of another one."""
+    """The error for a new thread name that another thread has."""
     return StoreError(f"there is a thread {name!r} already: choose another name")
 
 
 def write_landing(db: Database, thread: str, owner: int, landing: Landing) -> None:
-    """Write it all inside the transaction at hand; raises `RefMoved` before anything is written.
+    """Write a landing inside the open transaction; raises `RefMoved` before anything is written.
 
-    `owner` is the key that the thread of that name had when it was looked up: another process may
-    have renamed or deleted it since, which is refused.
+    `owner` is the key of the thread when its name was looked up. Raises `StoreError` if another
+    process has renamed or deleted it since.
     """
     tip, db.tip = db.tip, None
     deferred = db.deferred
@@ -97,7 +97,7 @@ def _log(
     tip: Tip,
     moved: tuple[int | None, int | None],
 ) -> None:
-    """Move the ref and write the line of the log; a batch does so when somebody reads, or ends."""
+    """Move the ref and write the log line; inside a batch both are delayed."""
     old, new = moved
     newest = landing.commits[-1] if landing.commits else None
     same = newest is not None and newest.id == landing.new and newest.created == landing.created
@@ -116,7 +116,7 @@ def _log(
 
 
 def _is_plain_child(landing: Landing, tip: Tip) -> bool:
-    """Whether all it brings is one entry, in one commit behind the tip of a line."""
+    """Whether the landing is one append of one entry after the tip of a line."""
     if len(landing.commits) != 1 or len(landing.entries) != 1 or landing.checkpoints:
         return False
     (commit,), (entry,) = landing.commits, landing.entries
@@ -131,33 +131,33 @@ def _is_plain_child(landing: Landing, tip: Tip) -> bool:
 
 
 def _put_child(db: Database, owner: int, landing: Landing, tip: Tip) -> tuple[CommitPosition, bool]:
-    """What `_put_objects` does, for what nearly every landing is."""
+    """The fast path of `_put_objects`, for nearly every landing."""
     assert tip.place is not None
     (commit,), (entry,) = landing.commits, landing.entries
     parent, line, depth, _ = tip.place
     entry_key = db.insert(PUT_ENTRY, entry) or _entry_key(db, entry[0])
-    beside = (commit.created, commit.usage, commit.chain)
+    unhashed = (commit.created, commit.usage, commit.chain)
     place = (owner, commit.id, line, depth + 1, "append", parent, None, entry_key)
-    key = db.insert(PUT_COMMIT, (*place, commit.id, commit.data, *beside, checksum(beside)))
+    key = db.insert(PUT_COMMIT, (*place, commit.id, commit.data, *unhashed, checksum(unhashed)))
     if key is None:
         return _place(db, owner, commit.id, {}), False
     return (key, line, depth + 1, False), True
 
 
 def _defer_child(deferred: Deferred, owner: int, landing: Landing, tip: Tip) -> CommitPosition:
-    """The place of an append behind a commit that this transaction has just made.
+    """The position of an append after a commit that this transaction has just written.
 
-    A commit that is new has no children yet, so this one is new too; and since nobody else writes,
-    its key is the next one. Both are known before anything is written.
+    The parent is new and has no children, so this commit is new too. Nobody else writes, so its key
+    is the next one. Both are known before anything is written.
     """
     assert tip.place is not None
     (commit,), ((id, data),) = landing.commits, landing.entries
     parent, line, depth, _ = tip.place
     key, depth = parent + 1, depth + 1
-    beside = unhashed_columns(commit)
+    unhashed = unhashed_columns(commit)
     deferred.defer(PUT_ENTRY, id, (id, data))
     place = (key, owner, commit.id, line, depth, commit.kind, parent, id)
-    values = (*place, commit.id, commit.data, *beside, checksum(beside))
+    values = (*place, commit.id, commit.data, *unhashed, checksum(unhashed))
     deferred.defer(PUT_CHILD, key, values)
     return key, line, depth, False
 
@@ -165,15 +165,18 @@ def _defer_child(deferred: Deferred, owner: int, landing: Landing, tip: Tip) -> 
 def _put_objects(
     db: Database, owner: int, landing: Landing, tip: Tip
 ) -> tuple[CommitPosition | None, bool]:
-    """Write entries, commits and checkpoints; where the ref goes, and whether that is new here."""
-    known = {} if landing.old is None or tip.place is None else {landing.old: tip.place}
+    """Write entries, commits and checkpoints.
+
+    Returns the position of the commit that the ref moves to, and whether that commit is new.
+    """
+    positions = {} if landing.old is None or tip.place is None else {landing.old: tip.place}
     keys: dict[Id, int] = {}
     for id, data in sorted(landing.entries) if len(landing.entries) > 1 else landing.entries:
-        key = db.insert(PUT_ENTRY, (id, data))  # in one order everywhere: nobody waits in a ring
+        key = db.insert(PUT_ENTRY, (id, data))  # sorted, to avoid a deadlock
         keys[id] = _entry_key(db, id) if key is None else key
     is_new = False
     for commit in landing.commits:
-        known[commit.id], is_new = _put_commit(db, owner, commit, keys, known)
+        positions[commit.id], is_new = _put_commit(db, owner, commit, keys, positions)
     if landing.checkpoints:
         db.write_many(
             "INSERT INTO checkpoint VALUES (?, ?) ON CONFLICT DO NOTHING",
@@ -182,11 +185,11 @@ def _put_objects(
     if landing.new is None:
         return None, False
     newest = landing.commits[-1].id if landing.commits else None
-    return _place(db, owner, landing.new, known), is_new and newest == landing.new
+    return _place(db, owner, landing.new, positions), is_new and newest == landing.new
 
 
 def checksum(columns: tuple[object, ...]) -> int:
-    """Over columns that no id covers, so that a flipped byte is seen there too."""
+    """A checksum over columns that no id covers, so that damage is detected there too."""
     return crc32(_encode(columns))
 
 
@@ -206,45 +209,45 @@ def _head(db: Database, thread: str, owner: int, landing: Landing) -> Tip:
             raise no_thread(thread)
         if landing.old is not None:
             raise RefMoved(landing.ref)
-        refuse_lost(db, owner, landing.ref)
-        refuse_fewer(db, owner)
+        check_current_branch(db, owner, landing.ref)
+        check_ref_count(db, owner)
         db.write("UPDATE thread SET refs = refs + 1 WHERE key = ?", (owner,))
         seq: int = db.read(f"SELECT {LOGGED.format('?')}", (owner,))[0][0]
         sql = "INSERT INTO ref (thread, name) VALUES (?, ?)"
         return Tip(at, db.insert(sql, (owner, landing.ref)) or 0, seq, None)
-    ref, seq, seen, key, line, depth, taken, target, name = rows[0]
+    ref, seq, head, key, line, depth, taken, target, name = rows[0]
     if name != thread:
         raise no_thread(thread)
-    if seen is None and target is not None:
+    if head is None and target is not None:
         raise dangling(landing.ref)
-    if seen != landing.old:
+    if head != landing.old:
         raise RefMoved(landing.ref)
-    return Tip(at, ref, seq, None if seen is None else (key, line, depth, taken))
+    return Tip(at, ref, seq, None if head is None else (key, line, depth, taken))
 
 
 def dangling(name: str) -> Damaged:
-    """What is wrong where a ref points at a commit that is not there."""
+    """The error for a ref that points at a missing commit."""
     return Damaged(f"{name!r} points at a commit that is not there")
 
 
-def refuse_lost(db: Database, owner: int, name: str) -> None:
-    """Raise `Damaged` where the branch that a thread stands on is not there, but was.
+def check_current_branch(db: Database, owner: int, name: str) -> None:
+    """Raise `Damaged` if the current branch of a thread existed and is now missing.
 
-    A thread without commits has no branch yet, and so has one that was begun on another branch:
-    it has all the refs that it ever had.
+    A thread without commits has no branch yet. A thread that was started on another branch has no
+    default branch, but it still has all the refs that it ever had.
     """
     if not db.read(STANDS, (owner, name)):
         return
     if name != DEFAULT_BRANCH or db.read(LOST.format(COUNTED), (owner,)):
-        what = f"the thread stands on branch {name!r}, which is not there"
-        raise Damaged(f"{what}: `weft fsck --repair` finds it again")
+        fault = f"the thread's current branch {name!r} is missing"
+        raise Damaged(f"{fault}: `weft fsck --repair` restores it")
 
 
-def refuse_fewer(db: Database, owner: int) -> None:
-    """Raise `Damaged` where a thread has lost a ref: a new one might be begun over the old."""
+def check_ref_count(db: Database, owner: int) -> None:
+    """Raise `Damaged` if a thread has lost a ref, before a new one is created in its place."""
     if db.read(LOST.format(COUNTED), (owner,)):
-        what = "the thread has fewer branches than it had"
-        raise Damaged(f"{what}: `weft fsck --repair` finds the lost one again")
+        fault = "the thread has fewer branches than it had"
+        raise Damaged(f"{fault}: `weft fsck --repair` restores the lost one")
 
 
 def _put_commit(
@@ -252,22 +255,22 @@ def _put_commit(
     owner: int,
     commit: CommitRecord,
     keys: dict[Id, int],
-    known: dict[Id, CommitPosition],
+    positions: dict[Id, CommitPosition],
 ) -> tuple[CommitPosition, bool]:
-    """The place of this commit, which is written unless the thread has it, and whether it was."""
-    parents = [_place(db, owner, parent, known) for parent in commit.parents]
+    """Write a commit unless the thread has it; returns its position, and whether it was written."""
+    parents = [_place(db, owner, parent, positions) for parent in commit.parents]
     entries = [keys[id] if id in keys else _entry_key(db, id) for id in commit.entries]
     single = entries[0] if commit.kind == "append" and len(entries) == 1 else None
     first = parents[0][0] if parents else None
     second = parents[1][0] if len(parents) > 1 else None
     line, depth = _line(db, parents)
-    beside = unhashed_columns(commit)
+    unhashed = unhashed_columns(commit)
     place = (owner, commit.id, line, depth, commit.kind, first, second, single)
-    key = db.insert(PUT_COMMIT, (*place, commit.id, commit.data, *beside, checksum(beside)))
+    key = db.insert(PUT_COMMIT, (*place, commit.id, commit.data, *unhashed, checksum(unhashed)))
     if key is None:
-        return _place(db, owner, commit.id, known), False
+        return _place(db, owner, commit.id, positions), False
     if parents and parents[0][1] == line:
-        known[commit.parents[0]] = (*parents[0][:3], True)
+        positions[commit.parents[0]] = (*parents[0][:3], True)
     if single is None and entries:
         db.write_many(
             "INSERT INTO commit_entry VALUES (?, ?, ?)",
@@ -277,7 +280,7 @@ def _put_commit(
 
 
 def _line(db: Database, parents: list[CommitPosition]) -> tuple[int, int]:
-    """Where a child of these stands: on the first one's line while it is that line's tip."""
+    """The line and depth of a child: on the first parent's line if that is the line's tip."""
     if len(parents) == 1 and not parents[0][3]:
         return parents[0][1], parents[0][2] + 1
     depth = 1 + max((place[2] for place in parents), default=0)
@@ -288,14 +291,14 @@ def _line(db: Database, parents: list[CommitPosition]) -> tuple[int, int]:
     return db.insert(sql, (base_line, base_depth)) or 0, depth
 
 
-def _place(db: Database, owner: int, id: Id, known: dict[Id, CommitPosition]) -> CommitPosition:
-    if id not in known:
+def _place(db: Database, owner: int, id: Id, positions: dict[Id, CommitPosition]) -> CommitPosition:
+    if id not in positions:
         rows = db.read(PLACE, (owner, id))
         if not rows:
             raise StoreError(f"commit {id.hex()} is not in the store")
         key, line, depth, taken = rows[0]
-        known[id] = (key, line, depth, taken)
-    return known[id]
+        positions[id] = (key, line, depth, taken)
+    return positions[id]
 
 
 def _entry_key(db: Database, id: Id) -> int:

@@ -1,9 +1,9 @@
-"""What looking after a store asks of it: everything read once, objects overwritten or dropped.
+"""The maintenance interface of a store: read every object, overwrite or delete objects.
 
-The store finds what is wrong with its own shape (`flaws`): rows that name nothing, places that
-contradict the graph, checksums over what no id covers. Whether bytes match their id is for those
-to judge who make ids. An object that lost its bytes for a reason is a *tombstone*: its id stays,
-what stands in its place carries a checksum, and nobody takes it for damage.
+`flaws` checks the store's own structure: dangling references, positions that contradict the graph,
+and checksums over columns that no id covers. Whether bytes match their id is checked by `history`,
+which defines ids. A *tombstone* is an object whose bytes were replaced on purpose: it keeps its id,
+and a checksum over the new bytes shows that it is not damaged.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +20,7 @@ Reason = Literal["forgotten", "damaged"]
 
 
 class Flaw(Struct, frozen=True):
-    """One thing that is wrong.
+    """One fault in a store.
 
     `kind` is `entry`, `commit`, `attempt`, `ref`, `operation`, `thread` or `file`.
     """
@@ -36,17 +36,17 @@ class Flaw(Struct, frozen=True):
 
 
 class Tombstone(Struct, frozen=True):
-    """Why an object's bytes are not those of its id; `checksum` is over what stands there now."""
+    """Why an object's bytes were replaced; `checksum` covers the new bytes."""
 
     reason: str
     checksum: int
 
 
 class ObjectFormat(Struct, frozen=True):
-    """What those know who make ids: it is handed in, because a store understands no bytes.
+    """How ids are computed; passed in, because a store does not interpret bytes.
 
-    `stand_in` is what takes the place of an entry's lost bytes, `plain` are the bodies of commits
-    that say nothing beside their entry; the first takes the place of a lost commit's.
+    `stand_in` returns the replacement for an entry's lost bytes. `plain` are the bodies of commits
+    that only append their entry; the first one replaces the body of a lost commit.
     """
 
     entry_id: Callable[[bytes], Id]
@@ -56,7 +56,7 @@ class ObjectFormat(Struct, frozen=True):
 
 
 class Dropped(Struct, frozen=True):
-    """How much went."""
+    """How many objects were deleted."""
 
     commits: int
     entries: int
@@ -64,14 +64,14 @@ class Dropped(Struct, frozen=True):
 
 
 class Maintenance(Protocol):
-    """The other side of a store, for `fsck`, `gc`, `forget` and `stats`."""
+    """The interface for `fsck`, `gc`, `forget` and `stats`."""
 
     def entries(self) -> Iterator[tuple[Id, bytes]]:
-        """Every entry there is."""
+        """Every entry."""
         ...
 
     def commits(self) -> Iterator[tuple[str, Step]]:
-        """Every commit with its thread, oldest first; those that name nothing are left out."""
+        """Every commit with its thread, oldest first; skips those with dangling references."""
         ...
 
     def attempts(self) -> Iterator[tuple[int, str, AttemptRecord]]:
@@ -83,7 +83,7 @@ class Maintenance(Protocol):
         ...
 
     def flaws(self) -> list[Flaw]:
-        """What is wrong with the store's own shape."""
+        """The faults in the store's own structure."""
         ...
 
     def tombstones(self) -> dict[tuple[str, Id], Tombstone]: ...
@@ -91,33 +91,33 @@ class Maintenance(Protocol):
     def write_tombstone(
         self, kind: Kind, id: Id, data: bytes, reason: Reason, created: float
     ) -> None:
-        """Put these bytes in the place of an object's own, everywhere."""
+        """Replace the bytes of an object in every thread."""
         ...
 
     def reindex(self, thread: str, commit: Id, old: str, new: str) -> None:
-        """Let full text know other words for a commit, if it knew any."""
+        """Replace the text of a commit in the full-text index, if it is indexed."""
         ...
 
     def referenced_commits(self, thread: str, since: float) -> set[Id]:
-        """The commits that branches point at, and those in the log since a time."""
+        """The commits that refs point at, and those that the log names since a time."""
         ...
 
     def drop(self, thread: str, commits: Mapping[Id, str]) -> Dropped:
-        """Delete these commits (with the text each is found by), and what only they needed."""
+        """Delete these commits (with their indexed text), and what only they needed."""
         ...
 
     def drop_thread(self, thread: str) -> None:
-        """Delete a thread whose commits are gone, with its branches and its log."""
+        """Delete a thread that has no commits left, with its branches and its log."""
         ...
 
     def repair_structure(self) -> list[str]:
-        """Put right what the store itself can; the result says what, a line for each."""
+        """Repair what the store itself can; returns one line per repair."""
         ...
 
     def scrub(self) -> None:
-        """Leave nothing of what was overwritten in the store's files, as far as it can."""
+        """Remove overwritten data from the store's files, as far as possible."""
         ...
 
     def size(self) -> int:
-        """The bytes that the store takes; 0 where it takes none."""
+        """The size of the store in bytes; 0 in memory."""
         ...

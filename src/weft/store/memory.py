@@ -1,8 +1,8 @@
-"""The store of one process: plain dictionaries, the reference for what the contract means.
+"""The in-memory store: plain dictionaries, and the reference implementation of the contract.
 
-Every write inside a transaction leaves a function that takes it back, so a transaction costs what
-it changes. Maintenance and renames, which rewrite whole tables and are rare, work on a copy of
-all tables instead; the originals come back if the transaction fails.
+Every write inside a transaction registers a function that reverts it, so the cost of a transaction
+depends on what it changes. Maintenance and renames are rare and rewrite whole tables, so they work
+on a copy of all tables; the originals are restored if the transaction fails.
 """
 
 from bisect import bisect_left, bisect_right
@@ -59,14 +59,14 @@ class ThreadTables(Struct):
 
 
 class ClosedTables:
-    """What stands in for the tables of a closed store."""
+    """Replaces the tables of a closed store; every access raises `StoreError`."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise StoreError("the store in memory is closed: open it again")
 
 
 class Tables(Struct):
-    """All that a store holds."""
+    """The tables of the whole store."""
 
     threads: dict[str, ThreadTables] = field(default_factory=dict[str, ThreadTables])
     entries: dict[Id, bytes] = field(default_factory=dict[Id, bytes])
@@ -93,10 +93,10 @@ class Tables(Struct):
 
 
 class Rollback:
-    """How to take back one transaction, in the order in which things were done.
+    """The functions that revert one transaction, in the order of its writes.
 
-    `is_copied` is whether the tables were copied: what is written afterwards is written to the
-    copy, and putting the originals back takes all of it back.
+    `is_copied` is whether the tables were copied. Later writes go to the copy, so restoring the
+    originals reverts all of them.
     """
 
     __slots__ = ("is_copied", "steps")
@@ -111,7 +111,7 @@ class Rollback:
 
 
 class MemoryStore:
-    """Everything in this process, gone with it."""
+    """A store in memory, which ends with the process."""
 
     def __init__(self) -> None:
         self._lock = RLock()
@@ -327,20 +327,20 @@ class MemoryStore:
             commits = self._own(thread).commits
             for key, commit in links:
                 link = Link(key, thread, commit)
-                known = self._tables.links.setdefault(key, [])
-                if commit in commits and link not in known:
-                    known.append(link)
-                    self._on_rollback(known.remove, link)
+                stored = self._tables.links.setdefault(key, [])
+                if commit in commits and link not in stored:
+                    stored.append(link)
+                    self._on_rollback(stored.remove, link)
 
     def drop_links(self, thread: str, links: Sequence[tuple[bytes, Id]]) -> None:
         with self._lock:
             for key, commit in links:
-                known = self._tables.links.get(key, [])
+                stored = self._tables.links.get(key, [])
                 link = Link(key, thread, commit)
-                if link in known:
-                    position = known.index(link)
-                    del known[position]
-                    self._on_rollback(known.insert, position, link)
+                if link in stored:
+                    position = stored.index(link)
+                    del stored[position]
+                    self._on_rollback(stored.insert, position, link)
 
     def find_links(self, keys: Sequence[bytes]) -> list[Link]:
         with self._lock:
@@ -348,8 +348,8 @@ class MemoryStore:
 
     def newest_link(self, key: bytes, *, deleted: bool = False) -> Link | None:
         with self._lock:
-            known = self._tables.links.get(key, []) if deleted else self._links(key)
-            return known[-1] if known else None
+            links = self._tables.links.get(key, []) if deleted else self._links(key)
+            return links[-1] if links else None
 
     def only_links(self, keys: Sequence[bytes]) -> list[Link]:
         with self._lock:
@@ -374,22 +374,22 @@ class MemoryStore:
                 self._tables.texts[commit] = text
 
     def search(self, thread: str, words: Sequence[str], limit: int) -> list[Step]:
-        wanted = [_words(word) for word in words]
+        queries = [_words(word) for word in words]
         with self._lock:
             commits = self._own(thread).commits
             return [
                 commits[id]
                 for (owner, id), text in reversed(self._tables.texts.items())
-                if owner == thread and all(word in _words(text) for word in wanted)
+                if owner == thread and all(word in _words(text) for word in queries)
             ][:limit]
 
     def close(self) -> None:
-        """Let go of everything; any later call raises `StoreError`, as on the other stores."""
+        """Release everything; any later call raises `StoreError`, as in the other stores."""
         with self._lock:
             self._tables = cast(Tables, ClosedTables())
 
     def copy_tables(self) -> Tables:
-        """The tables to rewrite freely: a copy of them inside a transaction."""
+        """The tables for a rewrite; inside a transaction they are copied first."""
         rollback = self._rollbacks[-1] if self._rollbacks else None
         if rollback is not None and not rollback.is_copied:
             before = self._tables
@@ -403,7 +403,7 @@ class MemoryStore:
         return self._tables
 
     def _on_rollback(self, take_back: Callable[..., object], *arguments: object) -> None:
-        """Call this if the transaction at hand fails."""
+        """Call this if the current transaction fails."""
         if self._rollbacks:
             self._rollbacks[-1].add(partial(take_back, *arguments))
 
@@ -433,15 +433,15 @@ class MemoryStore:
             raise no_thread(thread) from None
 
     def _check(self, own: ThreadTables, landing: Landing, new_entries: dict[Id, bytes]) -> None:
-        """Refuse a landing that names what is not there, before any of it is written."""
-        coming = {commit.id for commit in landing.commits}
+        """Raise `StoreError` for references to missing objects, before anything is written."""
+        new_commits = {commit.id for commit in landing.commits}
         for commit in landing.commits:
             for id in commit.entries:
                 if id not in new_entries and id not in self._tables.entries:
                     raise StoreError(f"entry {id.hex()} is not in the store")
-        wanted = [parent for commit in landing.commits for parent in commit.parents]
-        for id in [*wanted, *([] if landing.new is None else [landing.new])]:
-            if id not in coming and id not in own.commits:
+        parents = [parent for commit in landing.commits for parent in commit.parents]
+        for id in [*parents, *([] if landing.new is None else [landing.new])]:
+            if id not in new_commits and id not in own.commits:
                 raise StoreError(f"commit {id.hex()} is not in the store")
 
     def _put(self, own: ThreadTables, commit: CommitRecord) -> None:
@@ -461,16 +461,16 @@ class MemoryStore:
             self._on_rollback(matches.pop)
 
     def _with_tombstone(self, commit: CommitRecord) -> CommitRecord:
-        """The commit with the body that another thread's has, where that one lost its own."""
+        """The commit; if it has a tombstone, with the replaced body that other threads have."""
         if ("commit", commit.id) not in self._tables.tombstones:
             return commit
         threads = self._tables.threads.values()
-        known = (own.commits[commit.id] for own in threads if commit.id in own.commits)
-        return structs.replace(commit, data=next(known).commit.data)
+        stored = (own.commits[commit.id] for own in threads if commit.id in own.commits)
+        return structs.replace(commit, data=next(stored).commit.data)
 
 
 class MemoryMaintenance:
-    """Maintenance of a store in dictionaries. Nothing decays there, so no flaw is ever found."""
+    """Maintenance of the in-memory store. Memory is not damaged, so there are never flaws."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
@@ -552,8 +552,10 @@ class MemoryMaintenance:
             tables.links[key] = [
                 link for link in links if link.thread != thread or link.commit not in commits
             ]
-        named = [place for place, o in enumerate(own.log) if {o.old, o.new} & commits.keys()]
-        cut = named[-1] + 1 if named else 0
+        positions = [
+            position for position, o in enumerate(own.log) if {o.old, o.new} & commits.keys()
+        ]
+        cut = positions[-1] + 1 if positions else 0
         del own.log[:cut]
         needed = {
             entry
@@ -562,14 +564,14 @@ class MemoryMaintenance:
             for entry in step.commit.entries
         }
         with_tombstone = {id for kind, id in tables.tombstones if kind == "entry"}
-        gone = tables.entries.keys() - needed - with_tombstone
-        for id in gone:
+        unused = tables.entries.keys() - needed - with_tombstone
+        for id in unused:
             del tables.entries[id]
-        there = {id for other in tables.threads.values() for id in other.commits}
+        commit_ids = {id for other in tables.threads.values() for id in other.commits}
         for kind, id in list(tables.tombstones):
-            if kind == "commit" and id not in there:
+            if kind == "commit" and id not in commit_ids:
                 del tables.tombstones[(kind, id)]
-        return Dropped(len(commits), len(gone), cut)
+        return Dropped(len(commits), len(unused), cut)
 
     def drop_thread(self, thread: str) -> None:
         del self._store.copy_tables().threads[thread]
@@ -578,7 +580,7 @@ class MemoryMaintenance:
         return []
 
     def scrub(self) -> None:
-        """What was overwritten is gone already."""
+        """Nothing to do: overwritten values are not kept."""
 
     def size(self) -> int:
         return 0
@@ -597,5 +599,5 @@ def _seq(operation: Operation) -> int:
 
 
 def _words(text: str) -> str:
-    """The words alone, each between spaces."""
+    """The words, each between spaces."""
     return f" {' '.join(split_words(text))} "

@@ -1,16 +1,16 @@
-"""The store of many machines: one PostgreSQL database.
+"""The PostgreSQL store, which many machines can share.
 
-Connections wait in a pool; a thread holds one for the length of a transaction or a statement, so
-there are as many as threads at work at once, not as many as threads. Every statement sees what was
-committed before it (`READ COMMITTED`); what must not change under a landing is locked instead:
+Connections are pooled. A thread holds one for a transaction or a statement, so there are as many
+connections as threads that use the store at the same time. The isolation level is `READ COMMITTED`.
+Locks protect what must not change during a landing:
 
-- every landing holds a shared advisory lock, and its thread's row `FOR UPDATE`, so landings in one
-  thread queue and those of different threads do not;
-- an explicit transaction holds that advisory lock alone. It may land in several threads in any
-  order, and by being alone it cannot wait for somebody who waits for it.
+- Every landing holds a shared advisory lock, and its thread's row `FOR UPDATE`. So landings in one
+  thread queue, and those in different threads do not.
+- An explicit transaction holds that advisory lock exclusively. It may write to several threads in
+  any order, and an exclusive lock rules out deadlocks.
 
-Full text is a `tsvector` made from the words that every store agrees on, not by a parser of
-PostgreSQL's: what a word is must not depend on where it is kept.
+The full-text index is a `tsvector` of the words from `split_words`. PostgreSQL's own parser is not
+used, because search must give the same results in every store.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -59,7 +59,7 @@ class PostgresServer:
         self._idle: list[Connection] = []
         self._guard = Lock()
         self._closed = False
-        self._mine = _Mine()
+        self._mine = _ThreadState()
         try:
             self._migrate()
         except psycopg.Error as error:
@@ -125,7 +125,7 @@ class PostgresServer:
         with self.transaction():
             name = f"nested_{mine.nesting}"
             try:
-                self.flush_deferred()  # what was put off before must survive a rollback to here
+                self.flush_deferred()  # statements from before must survive a rollback to here
                 self._connection().execute(f"SAVEPOINT {name}".encode())
                 yield
                 self._connection().execute(f"RELEASE {name}".encode())
@@ -148,25 +148,25 @@ class PostgresServer:
         try:
             yield
         finally:
-            held = self._connection()  # another one by now, if the first had died
+            connection = self._connection()  # may have been replaced by a new one
             mine.connection = None
-            self._give_back(held)
+            self._give_back(connection)
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[SqlRow]:
         self.flush_deferred()
 
         def fetch(connection: Connection) -> list[SqlRow]:
-            return connection.execute(_spelt(sql), values).fetchall()
+            return connection.execute(_to_psycopg(sql), values).fetchall()
 
         return self._run(fetch)
 
     def write(self, sql: str, values: Sequence[Any] = ()) -> int:
         self._mine.tip = None
-        return self._connection().execute(_spelt(sql), values).rowcount
+        return self._connection().execute(_to_psycopg(sql), values).rowcount
 
     def insert(self, sql: str, values: Sequence[Any]) -> int | None:
         self._mine.tip = None
-        cursor = self._connection().execute(_spelt(sql + " RETURNING key"), values)
+        cursor = self._connection().execute(_to_psycopg(sql + " RETURNING key"), values)
         row = cursor.fetchone()
         return None if row is None else row[0]
 
@@ -176,13 +176,13 @@ class PostgresServer:
 
     def _write_many(self, sql: str, values: Iterable[Sequence[Any]]) -> None:
         with self._connection().cursor() as cursor:
-            cursor.executemany(_spelt(sql), values)
+            cursor.executemany(_to_psycopg(sql), values)
 
     def scrub(self) -> None:
-        """Rewrite the tables; the server's own log and backups are its keeper's to clear."""
+        """Rewrite the tables; the server's log and backups are up to its administrator."""
         with self.snapshot():
             for table in ("entry", "commits", "fulltext", "attempt"):
-                sql = _spelt(f"VACUUM FULL {table}")
+                sql = _to_psycopg(f"VACUUM FULL {table}")
                 self._run(lambda connection, sql=sql: connection.execute(sql))
 
     def integrity(self) -> list[str]:
@@ -206,7 +206,7 @@ class PostgresServer:
             connection.close()
 
     def _run(self, ask: Callable[[Connection], T]) -> T:
-        """Run inside or outside a transaction; replace a connection that died idle once."""
+        """Run a statement; outside a transaction, reconnect once if the connection was lost."""
         with self.snapshot():
             try:
                 return ask(self._connection())
@@ -222,10 +222,10 @@ class PostgresServer:
                 raise self._failed(error) from None
 
     def flush_deferred(self) -> None:
-        defer = self._mine.deferred
-        if defer is not None and defer.rows:
-            waiting, defer.rows = defer.rows, {}
-            for sql, values in waiting.items():
+        deferred = self._mine.deferred
+        if deferred is not None and deferred.rows:
+            rows, deferred.rows = deferred.rows, {}
+            for sql, values in rows.items():
                 self._write_many(sql, values.values())
 
     def _begin(self, alone: bool) -> None:
@@ -235,7 +235,8 @@ class PostgresServer:
         except psycopg.OperationalError:
             if not self._connection().closed:
                 raise
-            self._mine.connection = self._connect()  # it died idle; nothing was begun on it
+            # The idle connection was lost, and no transaction was open on it.
+            self._mine.connection = self._connect()
             self._connection().execute(begin)
 
     def _roll_back(self) -> None:
@@ -257,7 +258,7 @@ class PostgresServer:
     def _connection(self) -> Connection:
         connection = self._mine.connection
         if connection is None:
-            raise StoreError("a store in PostgreSQL writes inside a transaction only")
+            raise StoreError("the PostgreSQL store can only write inside a transaction")
         return connection
 
     def _take(self) -> Connection:
@@ -308,9 +309,9 @@ class PostgresServer:
         return rows[0][0] if rows else 0
 
     def _failed(self, error: psycopg.Error) -> StoreError:
-        failed = StoreError(f"the store {self._name()!r} failed: {_line(error)}")
-        failed.is_data = isinstance(error, (psycopg.DataError, psycopg.IntegrityError))
-        return failed
+        store_error = StoreError(f"the store {self._name()!r} failed: {_line(error)}")
+        store_error.is_data = isinstance(error, (psycopg.DataError, psycopg.IntegrityError))
+        return store_error
 
     def _name(self) -> str:
         """The address without a password."""
@@ -319,8 +320,8 @@ class PostgresServer:
         return f"{scheme}://{login.partition(':')[0]}{at}{place}"
 
 
-class _Mine(local):
-    """What the calling thread holds."""
+class _ThreadState(local):
+    """The state of the calling thread."""
 
     def __init__(self) -> None:
         self.connection: Connection | None = None
@@ -330,20 +331,20 @@ class _Mine(local):
 
 
 def _line(error: psycopg.Error) -> str:
-    """What PostgreSQL says, in one line."""
+    """The message of an error, in one line."""
     return " ".join(str(error).split())
 
 
 @lru_cache(maxsize=256)
-def _spelt(sql: str) -> bytes:
-    """The statement with values marked as psycopg marks them."""
+def _to_psycopg(sql: str) -> bytes:
+    """The statement with psycopg's placeholders."""
     return sql.replace("?", "%s").encode()
 
 
 def _index(db: Database, key: int, text: str) -> None:
     words = split_words(text)
     for start in range(0, len(words), WORDS_A_ROW):
-        # one word more than fits, so that a phrase over the edge is found in one of the rows
+        # Rows overlap by 64 words, so that a phrase across the boundary is found in one of them.
         vector = _vector(words[start : start + WORDS_A_ROW + 64])
         db.write("INSERT INTO fulltext VALUES (?, ?::tsvector)", (key, vector))
 
@@ -353,7 +354,7 @@ def _unindex(db: Database, key: int, text: str) -> None:  # noqa: ARG001 - other
 
 
 def _find(words: Sequence[str]) -> SearchClauses:
-    """Every word somewhere in the commit; a word with signs in it is a phrase."""
+    """Every word must occur in the commit; a word with punctuation in it is a phrase."""
     queries = [_query(word) for word in words]
     each = "c.key IN (SELECT commit_key FROM fulltext WHERE words @@ ?::tsquery)"
     rank = """(SELECT max(ts_rank(f.words, ?::tsquery)) FROM fulltext f
@@ -368,7 +369,7 @@ def _query(word: str) -> str:
 
 
 def _vector(words: Sequence[str]) -> str:
-    return " ".join(f"{_quoted(word)}:{place}" for place, word in enumerate(words, start=1))
+    return " ".join(f"{_quoted(word)}:{position}" for position, word in enumerate(words, start=1))
 
 
 def _quoted(word: str) -> str:

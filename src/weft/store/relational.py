@@ -1,8 +1,8 @@
-"""Threads in tables: what a store means, said in SQL.
+"""The store interface in SQL.
 
 A chain of first parents is read as ranges of the index `(line, depth)`: one statement finds the
-lines, one per line reads it in order. Nothing is read per commit. The schema, and why it is as it
-is, stands in `migrations/`.
+lines, and one statement per line reads its commits in order. There is no query per commit.
+`migrations/` has the schema and its reasons.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,12 +28,12 @@ from .base import (
 from .database import Database, SqlRow
 from .landing import (
     DEFAULT_BRANCH,
+    check_current_branch,
+    check_ref_count,
     checksum,
     dangling,
     name_taken,
     no_thread,
-    refuse_fewer,
-    refuse_lost,
     write_landing,
 )
 from .maintenance import Maintenance
@@ -80,12 +80,12 @@ class SqlStore:
     def ensure_thread(
         self, name: str, *, created: float, checkpoints: bool = False, scope: str | None = None
     ) -> ThreadRecord:
-        found = self.read_thread(name)
-        settled = found is not None and not (
-            (checkpoints and not found.checkpoints) or (scope is not None and found.scope is None)
+        thread = self.read_thread(name)
+        needs_no_write = thread is not None and not (
+            (checkpoints and not thread.checkpoints) or (scope is not None and thread.scope is None)
         )
-        if found is not None and settled:
-            return found
+        if thread is not None and needs_no_write:
+            return thread
         with self._db.transaction(alone=False):
             self._db.write(
                 """INSERT INTO thread (name, head, checkpoints, scope, created)
@@ -94,9 +94,9 @@ class SqlStore:
                 scope = coalesce(thread.scope, excluded.scope)""",
                 (name, DEFAULT_BRANCH, int(checkpoints), scope, created),
             )
-        made = self.read_thread(name)
-        assert made is not None
-        return made
+        thread = self.read_thread(name)
+        assert thread is not None
+        return thread
 
     def read_thread(self, name: str) -> ThreadRecord | None:
         sql = "SELECT key, name, head, checkpoints, scope, created FROM thread WHERE name = ?"
@@ -134,7 +134,7 @@ class SqlStore:
             WHERE r.thread = ? AND r.target IS NOT NULL ORDER BY r.key""",
             (owner,),
         )
-        refuse_fewer(self._db, owner)
+        check_ref_count(self._db, owner)
         for name, id in rows:
             if id is None:
                 raise dangling(name)
@@ -148,7 +148,7 @@ class SqlStore:
             (owner, name),
         )
         if not rows:
-            refuse_lost(self._db, owner, name)
+            check_current_branch(self._db, owner, name)
             return None
         id, target = rows[0]
         if id is None and target is not None:
@@ -162,7 +162,7 @@ class SqlStore:
         except RefMoved:
             raise
         except StoreError:
-            self._keys.pop(thread, None)  # another process may have given the name to another one
+            self._keys.pop(thread, None)  # another process may have renamed it
             raise
 
     def walk(
@@ -190,50 +190,50 @@ class SqlStore:
         owner = self._key(thread)
         with self._db.snapshot():
             ends = dict(self._db.read(LINES, (owner, head, 0)))
-            found: dict[Id, int] = {}
+            depths: dict[Id, int] = {}
             for chunk in _chunks(ids):
                 sql = f"""SELECT id, line, depth FROM commits
                     WHERE thread = ? AND id IN ({_marks(chunk)})"""
                 for id, line, depth in self._db.read(sql, (owner, *chunk)):
                     if depth <= ends.get(line, 0):
-                        found[id] = depth
-        return found
+                        depths[id] = depth
+        return depths
 
     def _ranges(
         self,
         thread: str,
         head: Id,
-        chosen: str,
+        select: str,
         condition: str,
         values: tuple[Any, ...],
         span: tuple[int, int],
         limit: int | None,
     ) -> list[SqlRow]:
-        """What is chosen of the chain down from `head`, newest first: one range for each line."""
+        """Rows of the chain down from `head`, newest first: one range for each line."""
         rows: list[SqlRow] = []
-        left = EVERYTHING if limit is None else limit
+        remaining = EVERYTHING if limit is None else limit
         after, until = span
         for line, depth in self._db.read(LINES, (self._key(thread), head, after)):
-            if left == 0:
+            if remaining == 0:
                 break
-            found = self._db.read(
-                f"{chosen} WHERE c.line = ? AND c.depth > ? AND c.depth <= ?{condition}"
+            line_rows = self._db.read(
+                f"{select} WHERE c.line = ? AND c.depth > ? AND c.depth <= ?{condition}"
                 " ORDER BY c.depth DESC LIMIT ?",
-                (line, after, min(depth, until), *values, left),
+                (line, after, min(depth, until), *values, remaining),
             )
-            rows.extend(found)
-            left -= len(found)
+            rows.extend(line_rows)
+            remaining -= len(line_rows)
         return rows
 
     def read_commits(self, thread: str, ids: Sequence[Id]) -> list[Step]:
         owner = self._key(thread)
-        found: dict[Id, SqlRow] = {}
+        rows_by_id: dict[Id, SqlRow] = {}
         for chunk in _chunks(ids):
             rows = self._db.read(
                 f"{JOINED} WHERE c.thread = ? AND c.id IN ({_marks(chunk)})", (owner, *chunk)
             )
-            found.update((row[1], row) for row in rows)
-        return self._steps([found[id] for id in ids if id in found])
+            rows_by_id.update((row[1], row) for row in rows)
+        return self._steps([rows_by_id[id] for id in ids if id in rows_by_id])
 
     def read_nodes(self, thread: str, ids: Sequence[Id]) -> list[Node]:
         nodes: list[Node] = []
@@ -398,7 +398,7 @@ class SqlStore:
         return Link(*rows[0][1:]) if rows else None
 
     def only_links(self, keys: Sequence[bytes]) -> list[Link]:
-        found: list[Link] = []
+        links: list[Link] = []
         for chunk in _chunks(keys):
             listed = ", ".join(["(?)"] * len(chunk))
             rows = self._db.read(
@@ -409,8 +409,8 @@ class SqlStore:
                 JOIN thread t ON t.key = c.thread WHERE e.low = e.high""",
                 tuple(chunk),
             )
-            found += [Link(*row) for row in rows]
-        return found
+            links += [Link(*row) for row in rows]
+        return links
 
     def unindexed(self, limit: int) -> list[Unindexed]:
         with self._db.snapshot():
@@ -419,7 +419,7 @@ class SqlStore:
                 (limit,),
             )
             many = self._many([row[0] for row in rows if row[10] is None], gone=True)
-        return [  # what is gone has no words; it must not keep those of others from being found
+        return [  # missing entries have no text; they must not keep others from being indexed
             Unindexed(
                 row[0],
                 (row[11],)
@@ -430,28 +430,28 @@ class SqlStore:
         ]
 
     def index(self, texts: Iterable[tuple[int, str]]) -> None:
-        given = dict(texts)
+        text_by_key = dict(texts)
         with self._db.transaction():
             last: int = self._db.read("SELECT last FROM indexed")[0][0]
-            there = self._db.read(
+            keys = self._db.read(
                 "SELECT key FROM commits WHERE key > ? AND key <= ? ORDER BY key",
-                (last, max(given, default=0)),
+                (last, max(text_by_key, default=0)),
             )
-            for (key,) in there:
-                if key not in given:  # it landed behind a later one; the next round brings it
+            for (key,) in keys:
+                if key not in text_by_key:  # committed after a later key; the next call adds it
                     break
-                self._db.dialect.index(self._db, key, given[key])
+                self._db.dialect.index(self._db, key, text_by_key[key])
                 last = key
             self._db.write("UPDATE indexed SET last = ?", (last,))
 
     def search(self, thread: str, words: Sequence[str], limit: int) -> list[Step]:
-        found = self._db.dialect.find(words)
+        clauses = self._db.dialect.find(words)
         with self._db.snapshot():
             rows = self._db.read(
-                f"""SELECT {COLUMNS} FROM commits c {found.joins}
+                f"""SELECT {COLUMNS} FROM commits c {clauses.joins}
                 LEFT JOIN entry e ON e.key = c.entry
-                WHERE {found.where} AND c.thread = ? ORDER BY {found.order} LIMIT ?""",
-                (*found.values, self._key(thread), *found.order_values, limit),
+                WHERE {clauses.where} AND c.thread = ? ORDER BY {clauses.order} LIMIT ?""",
+                (*clauses.values, self._key(thread), *clauses.order_values, limit),
             )
             return self._steps(rows)
 
@@ -459,7 +459,7 @@ class SqlStore:
         return self._db.read(f"{JOINED} {condition}", values)
 
     def _steps(self, rows: list[SqlRow]) -> list[Step]:
-        """Rows of `COLUMNS` as steps; parents are mostly each other, so few are looked up."""
+        """Rows of `COLUMNS` as steps; most parents are among the rows, so few are looked up."""
         ids: dict[int, Id] = {row[0]: row[1] for row in rows}
         absent = {key for row in rows for key in row[4:6] if key is not None and key not in ids}
         for chunk in _chunks(list(absent)):
@@ -487,8 +487,8 @@ class SqlStore:
         return steps
 
     def _many(self, keys: list[int], *, gone: bool = False) -> dict[int, list[tuple[Id, bytes]]]:
-        """The entries of commits that have other than one, in order; some may be `gone`."""
-        found: dict[int, list[tuple[Id, bytes]]] = {}
+        """The entries of commits without exactly one; `gone` allows missing ones."""
+        entries: dict[int, list[tuple[Id, bytes]]] = {}
         for chunk in _chunks(keys):
             rows = self._db.read(
                 f"""SELECT m.commit_key, e.id, e.data FROM commit_entry m
@@ -498,10 +498,12 @@ class SqlStore:
             )
             for key, id, data in rows:
                 if id is not None:
-                    found.setdefault(key, []).append((id, data))
+                    entries.setdefault(key, []).append((id, data))
                 elif not gone:
-                    raise Damaged("a commit names an entry that is not there; fsck says which")
-        return found
+                    raise Damaged(
+                        "a commit names an entry that is not there; `weft fsck` shows which"
+                    )
+        return entries
 
     def _key(self, thread: str) -> int:
         key = self._keys.get(thread)
@@ -514,7 +516,7 @@ class SqlStore:
         return key
 
     def _remember(self, thread: str, key: int) -> None:
-        if not self._db.in_transaction:  # what a transaction may still take back is not kept
+        if not self._db.in_transaction:  # a transaction may still be rolled back
             self._keys[thread] = key
 
 
@@ -538,5 +540,5 @@ def _marks(values: Sequence[Any]) -> str:
 
 
 def _bounds(prefix: str) -> tuple[bytes, bytes]:
-    """The least and the greatest id that begins with these hex digits."""
+    """The lowest and the highest id with this hex prefix."""
     return bytes.fromhex(prefix.ljust(40, "0")), bytes.fromhex(prefix.ljust(40, "f"))

@@ -1,4 +1,4 @@
-"""Looking after tables: the questions of `Maintenance` in SQL."""
+"""The maintenance interface in SQL: structural checks, repair, deletion."""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
@@ -11,7 +11,7 @@ from .landing import DEFAULT_BRANCH, checksum
 from .maintenance import Dropped, Flaw, Kind, Reason, Tombstone
 
 Constraint = tuple[str, str, str]
-"""The kind of object, what is wrong with it, and how to find those: a name, and their thread."""
+"""The kind of object, the fault, and the query that finds it: a name or id, and the thread."""
 
 DANGLING_REF: Constraint = (
     "ref",
@@ -125,44 +125,44 @@ OPERATION = "verb, ref, old, new, was, created"
 
 
 def repair_structure(db: Database) -> list[str]:
-    """Owners and lines from the graph, refs from the log, checksums from what stands there.
+    """Restore owners and lines from the graph, refs from the log, and recompute checksums.
 
-    The result says what was done, a line for each.
+    Returns one line per repair.
     """
     done: list[str] = []
     with db.transaction():
-        done += _find_owners(db)
-        done += _find_threads(db)
-        done += _find_lines(db)
-        done += _find_branches(db)
-        done += _mend_refs(db)
+        done += _restore_owners(db)
+        done += _restore_threads(db)
+        done += _restore_lines(db)
+        done += _restore_branches(db)
+        done += _repair_refs(db)
         done += _drop_attempts(db)
-        for key, sum, *beside in db.read(
+        for key, sum, *unhashed in db.read(
             "SELECT key, checksum, created, usage, chain FROM commits"
         ):
-            if sum != checksum(tuple(beside)):
+            if sum != checksum(tuple(unhashed)):
                 sql = "UPDATE commits SET checksum = ? WHERE key = ?"
-                db.write(sql, (checksum(tuple(beside)), key))
-                done += [] if sum is None else [f"commit {key} has its checksum again"]
+                db.write(sql, (checksum(tuple(unhashed)), key))
+                done += [] if sum is None else [f"recomputed the checksum of commit {key}"]
         for of, seq, *line, sum in read_log(db):
             if sum != checksum(tuple(line)):
                 sql = "UPDATE operation SET checksum = ? WHERE thread = ? AND seq = ?"
                 db.write(sql, (checksum(tuple(line)), of, seq))
-                done += [] if sum is None else [f"operation {seq} has its checksum again"]
+                done += [] if sum is None else [f"recomputed the checksum of operation {seq}"]
     return done
 
 
 def _drop_attempts(db: Database) -> list[str]:
-    """An attempt without its commit belongs to no thread: nobody could read it."""
+    """Delete attempts without a commit: they belong to no thread and cannot be read."""
     dropped = db.write(
         """DELETE FROM attempt WHERE NOT EXISTS
         (SELECT 1 FROM commits c WHERE c.key = attempt.commit_key)"""
     )
-    return [f"{dropped} attempts went with the commits they belonged to"] if dropped else []
+    return [f"deleted {dropped} attempts whose commits are missing"] if dropped else []
 
 
-def _find_owners(db: Database) -> list[str]:
-    """A commit that a line leads through belongs to the thread that most of the line is of."""
+def _restore_owners(db: Database) -> list[str]:
+    """Give all commits of a line to the thread that owns most of them."""
     done: list[str] = []
     for (line,) in db.read(
         """SELECT DISTINCT c.line FROM commits c JOIN commits p ON p.key = c.parent
@@ -180,12 +180,12 @@ def _find_owners(db: Database) -> list[str]:
             (SELECT 1 FROM commits o WHERE o.thread = ? AND o.id = commits.id)""",
             (owner, line, owner, owner),
         )
-        done += [f"{moved} commits are of their own thread again"] if moved else []
+        done += [f"moved {moved} commits back to their thread"] if moved else []
     return done
 
 
-def _find_threads(db: Database) -> list[str]:
-    """A thread whose row is gone, but not its commits, is there again under another name."""
+def _restore_threads(db: Database) -> list[str]:
+    """Recreate threads that have commits but no row, under a new name."""
     done: list[str] = []
     known = {name for (name,) in db.read("SELECT name FROM thread")}
     for key, created in db.read(
@@ -205,38 +205,42 @@ def _find_threads(db: Database) -> list[str]:
             VALUES (?, ?, ?, ?, ?, ?)""",
             (key, name, head, int(marked), None, created),
         )
-        done.append(f"thread {name!r} is there again, but for its own name")
+        done.append(f"restored a thread as {name!r}; its old name is lost")
     return done
 
 
-def _find_lines(db: Database) -> list[str]:
-    """A line whose row is gone left the one that its first commit's parent stands on."""
-    found = db.read(
+def _restore_lines(db: Database) -> list[str]:
+    """Recreate missing lines; the base is the parent of the line's first commit."""
+    rows = db.read(
         """SELECT c.line, p.line, p.depth FROM commits c LEFT JOIN commits p ON p.key = c.parent
         LEFT JOIN line l ON l.key = c.line WHERE l.key IS NULL AND c.depth =
         (SELECT min(m.depth) FROM commits m WHERE m.line = c.line)"""
     )
-    for row in found:
+    for row in rows:
         db.write("INSERT INTO line (key, base_line, base_depth) VALUES (?, ?, ?)", row)
-    return [f"{len(found)} lines are there again"] if found else []
+    return [f"restored {len(rows)} lines"] if rows else []
 
 
-def _find_branches(db: Database) -> list[str]:
-    """A branch that only the log knows comes back, and a thread stands on one that is there."""
+def _restore_branches(db: Database) -> list[str]:
+    """Recreate branches that only the log knows; every thread gets an existing current branch."""
     done: list[str] = []
     for key, owner in db.read(
         """SELECT DISTINCT o.ref, o.thread FROM operation o
         LEFT JOIN ref r ON r.key = o.ref AND r.thread = o.thread
         WHERE r.key IS NULL ORDER BY o.ref"""
     ):
-        taken = db.read(
+        current = db.read(
             """SELECT t.head, r.key FROM thread t
             LEFT JOIN ref r ON r.thread = t.key AND r.name = t.head WHERE t.key = ?""",
             (owner,),
         )
-        name = taken[0][0] if taken and taken[0][1] is None else _left_name(db, owner, key)
+        name = (
+            current[0][0]
+            if current and current[0][1] is None
+            else _lost_branch_name(db, owner, key)
+        )
         _put_ref(db, owner, key, name)
-        done.append(f"branch {name!r} is there again")
+        done.append(f"restored branch {name!r}")
     done += _recount(db)
     for name, owner in db.read(MISSING_HEAD[2]):
         sql = """UPDATE thread SET head = (SELECT r.name FROM ref r WHERE r.thread = thread.key
@@ -244,12 +248,12 @@ def _find_branches(db: Database) -> list[str]:
             AND EXISTS (SELECT 1 FROM ref r WHERE r.thread = thread.key
             AND r.target IS NOT NULL)"""
         db.write(sql, (owner,))
-        done.append(f"thread {name!r} stands on its first branch")
+        done.append(f"the current branch of thread {name!r} is now its first branch")
     return done
 
 
 def _put_ref(db: Database, owner: int, key: int, name: str) -> None:
-    """Give a lost branch its row again; where its key went to another, its log takes a new."""
+    """Recreate the row of a lost branch; if its key is in use, its log lines get a new key."""
     if not db.read("SELECT 1 FROM ref WHERE key = ?", (key,)):
         sql = "INSERT INTO ref (key, thread, name) VALUES (?, ?, ?)"
         db.write(sql, (key, owner, name))
@@ -262,30 +266,32 @@ def _put_ref(db: Database, owner: int, key: int, name: str) -> None:
             db.write(sql, (new, checksum(tuple(line)), of, seq))
 
 
-def _left_name(db: Database, owner: int, key: int) -> str:
-    """The name of a lost branch: whoever switched to it and left it wrote that down."""
-    moves = db.read(
+def _lost_branch_name(db: Database, owner: int, key: int) -> str:
+    """The name of a lost branch, from the switches to it and away from it in the log."""
+    switches = db.read(
         """SELECT ref, was FROM operation WHERE thread = ? AND was IS NOT NULL
         AND coalesce(old, 0) = coalesce(new, 0) ORDER BY seq""",
         (owner,),
     )
-    left = [was for (ref, _), (_, was) in pairwise(moves) if ref == key]
-    there = db.read("SELECT name FROM ref WHERE thread = ?", (owner,))
-    return left[-1] if left and (left[-1],) not in there else f"recovered-{key}"
+    names = [was for (ref, _), (_, was) in pairwise(switches) if ref == key]
+    existing = db.read("SELECT name FROM ref WHERE thread = ?", (owner,))
+    return names[-1] if names and (names[-1],) not in existing else f"recovered-{key}"
 
 
 def _recount(db: Database) -> list[str]:
-    """Give up branches that nothing knows any more; whoever was told of them can go on."""
+    """Correct the ref counts, so that threads with unrecoverable branches can be used again."""
     count = "(SELECT count(*) FROM ref n WHERE n.thread = thread.key)"
     lost = db.read(f"SELECT name, refs - {count} FROM thread WHERE refs > {count}")
     db.write(f"UPDATE thread SET refs = {count} WHERE refs <> {count}")
-    return [f"thread {name!r} has lost {number} branches for good" for name, number in lost]
+    return [
+        f"{number} lost branches of thread {name!r} cannot be restored" for name, number in lost
+    ]
 
 
-def _mend_refs(db: Database) -> list[str]:
-    """A ref that points at nothing goes back to the newest commit the log has for it.
+def _repair_refs(db: Database) -> list[str]:
+    """Move a wrong or dangling ref to the newest existing commit that the log has for it.
 
-    One that the log took away points nowhere.
+    A ref that the log deleted points nowhere.
     """
     done: list[str] = []
     for name, owner in {
@@ -313,7 +319,7 @@ def _mend_refs(db: Database) -> list[str]:
 
 
 def read_log(db: Database) -> list[SqlRow]:
-    """Every line of the log, as its checksum covers it."""
+    """Every line of the log, with the columns in the order of its checksum."""
     return db.read(f"SELECT thread, seq, {OPERATION}, checksum FROM operation")
 
 
@@ -321,7 +327,7 @@ PAGE = 1000
 
 
 class SqlMaintenance:
-    """The other side of a store in tables: `joined` reads rows of commits, `steps` reads them."""
+    """Maintenance of a SQL store: `joined` reads rows of commits, `steps` decodes them."""
 
     def __init__(
         self,
@@ -337,7 +343,7 @@ class SqlMaintenance:
         last = 0
         sql = "SELECT key, id, data FROM entry WHERE key > ? ORDER BY key LIMIT ?"
         while rows := self._db.read(sql, (last, PAGE)):
-            for _, id, data in rows:  # a flipped bit may have made text of bytes
+            for _, id, data in rows:  # damage may have changed the column type to text
                 yield id, data if isinstance(data, bytes) else str(data).encode()
             last = rows[-1][0]
 
@@ -354,8 +360,8 @@ class SqlMaintenance:
                     (rows[0][0], last),
                 )
             )
-            whole = [row for row in rows if row[1] not in broken and owners[row[0]] in names]
-            for row, step in zip(whole, self._steps(whole), strict=True):
+            intact = [row for row in rows if row[1] not in broken and owners[row[0]] in names]
+            for row, step in zip(intact, self._steps(intact), strict=True):
                 yield names[owners[row[0]]], step
 
     def attempts(self) -> Iterator[tuple[int, str, AttemptRecord]]:
@@ -378,24 +384,24 @@ class SqlMaintenance:
                 self._db.write(sql, (state, data, sum, key))
 
     def flaws(self) -> list[Flaw]:
-        found = [Flaw("file", self._db.dialect.name, what) for what in self._db.integrity()]
+        flaws = [Flaw("file", self._db.dialect.name, fault) for fault in self._db.integrity()]
         names = dict(self._db.read("SELECT key, name FROM thread"))
-        for kind, what, sql in CONSTRAINTS:
-            found += [Flaw(kind, _name(id), what, names.get(of)) for id, of in self._db.read(sql)]
-        what = "carries a checksum that does not fit"
-        for id, of, *beside, sum in self._outside():
-            if sum is not None and checksum(tuple(beside)) != sum:
-                found.append(Flaw("commit", _name(id), what, names.get(of)))
+        for kind, fault, sql in CONSTRAINTS:
+            flaws += [Flaw(kind, _name(id), fault, names.get(of)) for id, of in self._db.read(sql)]
+        fault = "carries a checksum that does not fit"
+        for id, of, *unhashed, sum in self._unhashed_rows():
+            if sum is not None and checksum(tuple(unhashed)) != sum:
+                flaws.append(Flaw("commit", _name(id), fault, names.get(of)))
         for of, seq, *line, sum in read_log(self._db):
             if sum is not None and checksum(tuple(line)) != sum:
-                found.append(Flaw("operation", str(seq), what, names.get(of)))
+                flaws.append(Flaw("operation", str(seq), fault, names.get(of)))
         for key, of, *row, sum in self._db.read(
             """SELECT a.key, c.thread, a.commit_key, a.state, a.data, a.created, a.checksum
             FROM attempt a JOIN commits c ON c.key = a.commit_key"""
         ):
             if checksum(tuple(row)) != sum:
-                found.append(Flaw("attempt", str(key), what, names.get(of)))
-        return found
+                flaws.append(Flaw("attempt", str(key), fault, names.get(of)))
+        return flaws
 
     def tombstones(self) -> dict[tuple[str, Id], Tombstone]:
         rows = self._db.read("SELECT kind, id, reason, checksum FROM tombstone")
@@ -458,11 +464,11 @@ class SqlMaintenance:
                 OR (o.new IS NOT NULL AND b.key IS NULL))""",
                 (owner,),
             )[0][0]
-            # what came before a line that names nothing any more cannot be undone through it
+            # Undo cannot go past an operation whose commits are gone: delete older ones too.
             sql = "DELETE FROM operation WHERE thread = ? AND seq <= ?"
             operations = self._db.write(sql, (owner, cut))
             self._db.write("DELETE FROM batch WHERE thread = ? AND last <= ?", (owner, cut))
-            entries = self._db.write(  # one that is buried has no words, and keeps them away
+            entries = self._db.write(  # tombstones stay: they keep the text forgotten
                 """DELETE FROM entry WHERE NOT EXISTS (SELECT 1 FROM commits c
                 WHERE c.entry = entry.key) AND NOT EXISTS (SELECT 1 FROM commit_entry m
                 WHERE m.entry = entry.key) AND NOT EXISTS (SELECT 1 FROM tombstone g
@@ -483,7 +489,7 @@ class SqlMaintenance:
     def size(self) -> int:
         return self._db.size()
 
-    def _outside(self) -> Iterator[SqlRow]:
+    def _unhashed_rows(self) -> Iterator[SqlRow]:
         yield from self._db.read("SELECT id, thread, created, usage, chain, checksum FROM commits")
 
     def _drop_commits(self, owner: int, commits: Mapping[Id, str], last: int) -> list[int]:

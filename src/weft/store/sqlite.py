@@ -1,9 +1,9 @@
-"""The embedded store: one SQLite file, private to its user, shared by any number of processes.
+"""The SQLite store: one file, readable by its owner only, shared by any number of processes.
 
-Write-ahead logging with `synchronous=NORMAL`: what was acknowledged survives a killed process.
-Writers queue for the one write lock (`BEGIN IMMEDIATE`), readers never wait. One connection
-serves all threads of a process behind a lock; while one of them writes, the others read through
-a second connection.
+Write-ahead logging with `synchronous=NORMAL`: acknowledged writes survive a killed process.
+Writers queue for the write lock (`BEGIN IMMEDIATE`), and readers never wait. All threads of a
+process share one connection behind a lock; while one of them writes, the others read through a
+second connection.
 """
 
 import os
@@ -23,12 +23,10 @@ from .migrations import scripts
 from .relational import SqlStore
 
 BUSY_SECONDS = 60.0
-PAGE_BYTES = (
-    2048  # of a new file: a commit writes seven pages to the log, however little is in them
-)
+PAGE_BYTES = 2048  # of a new file; small, because every commit writes seven whole pages to the log
 CHECKPOINT_PAGES = 8000
 OWN_TABLES = frozenset({"thread", "entry", "commits", "ref"})
-PRIMARY = 0xFF  # of an error's code: the rest tells more closely what went wrong
+PRIMARY = 0xFF  # mask of the primary error code
 BROKEN = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 UNREAD = (sqlite3.Error, UnicodeDecodeError)  # SQLite quotes damaged names in its messages
 
@@ -83,15 +81,15 @@ class SqliteFile:
             )
         except (sqlite3.Error, OSError) as error:
             raise self._unopened(error) from None
-        # Nobody has to close a store; at exit the connection goes with the process, because to
-        # close it there would wait for a writer that waits for another process.
+        # Closing a store is optional. At exit the connection is left to the operating system:
+        # closing it would wait for a writer that may wait for another process.
         finalize(self, _close_all, self._db, self._reader).atexit = False
         self._writer = self._db.cursor()
         self._file_id = _identity(self._path)
         try:
             self._set_up()
         except UNREAD as error:
-            self._db.close()  # or it would hold the file, and nobody could repair it
+            self._db.close()  # an open file could not be repaired
             raise self._unopened(error) from None
         except StoreError:
             self._db.close()
@@ -103,7 +101,7 @@ class SqliteFile:
 
     @property
     def deferred(self) -> Deferred | None:
-        """A landing by itself has nothing to put off."""
+        """The delayed statements; a single landing has none."""
         return self._deferred if self._nesting > 1 else None
 
     def transaction(self, *, alone: bool = True) -> "SqliteFile":  # noqa: ARG002 - always alone
@@ -114,7 +112,7 @@ class SqliteFile:
         with self.transaction():
             failure, name = self._failure, f"nested_{self._nesting}"
             if self._deferred.rows:
-                self.flush_deferred()  # what was put off before must survive a rollback to here
+                self.flush_deferred()  # statements from before must survive a rollback to here
             self._writer.execute(f"SAVEPOINT {name}")
             try:
                 yield
@@ -141,7 +139,7 @@ class SqliteFile:
         if self._nesting == 0:
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
-                self._look_around()
+                self._check_file()
             except sqlite3.Error as error:
                 self._roll_back()
                 self.lock.release()
@@ -184,7 +182,7 @@ class SqliteFile:
             raise self._failed(error) from None
 
     def _take_lock(self) -> bool:
-        """Take the first connection's lock; false where the second connection must serve."""
+        """Take the first connection's lock; false if the second connection must be used."""
         if self._reader.is_open:
             return False
         return self.lock.acquire(blocking=not self._reader.serves)
@@ -203,7 +201,7 @@ class SqliteFile:
         self._db.executemany(sql, values)
 
     def scrub(self) -> None:
-        """Rewrite full text and file, and empty the log: freed pages would keep what they held."""
+        """Rewrite index and file, and truncate the log: freed pages keep their old content."""
         with self.lock:
             try:
                 self._db.execute("INSERT INTO fulltext (fulltext) VALUES ('optimize')")
@@ -214,10 +212,10 @@ class SqliteFile:
 
     def integrity(self) -> list[str]:
         try:
-            found = [str(row[0]) for row in self.read("PRAGMA integrity_check")]
+            lines = [str(row[0]) for row in self.read("PRAGMA integrity_check")]
         except StoreError as error:
             return [str(error)]
-        return [] if found == ["ok"] else found
+        return [] if lines == ["ok"] else lines
 
     def size(self) -> int:
         pages, size = (self.read(f"PRAGMA {name}")[0][0] for name in ("page_count", "page_size"))
@@ -230,12 +228,12 @@ class SqliteFile:
             self._db.close()
 
     def flush_deferred(self) -> None:
-        waiting, self._deferred.rows = self._deferred.rows, {}
+        rows, self._deferred.rows = self._deferred.rows, {}
         try:
-            for sql, values in waiting.items():
+            for sql, values in rows.items():
                 self._db.executemany(sql, values.values())
         except sqlite3.Error as error:
-            self._failure = error  # what was put off was promised: without it nothing may land
+            self._failure = error  # the statements were reported as done, so the commit must fail
             raise
 
     def _before_write(self) -> None:
@@ -243,10 +241,10 @@ class SqliteFile:
         if self._deferred.rows:
             self.flush_deferred()
 
-    def _look_around(self) -> None:
-        """Forget the tip if another connection has written since this one did.
+    def _check_file(self) -> None:
+        """Reset the tip if another connection has written in the meantime.
 
-        A file that was deleted or replaced would take every write and lose it.
+        Raises if the file was deleted or replaced: it would accept every write and lose it.
         """
         if self._path != ":memory:" and _identity(self._path) != self._file_id:
             raise sqlite3.OperationalError("the file was deleted or replaced")
@@ -277,14 +275,14 @@ class SqliteFile:
         self._migrate()
 
     def _refuse_foreign(self) -> None:
-        """Leave a database alone that somebody else keeps their tables in, or that lost its own."""
+        """Raise `StoreError` for another program's database, `Damaged` if tables are missing."""
         tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master")}
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
         if tables >= OWN_TABLES or not (tables or version):
             return
         if tables & OWN_TABLES or not tables:
-            raise Damaged(f"the store {self._path!r} has lost tables that it had")
-        raise StoreError(f"{self._path!r} is a database, but not a store of weft")
+            raise Damaged(f"tables of the store {self._path!r} are missing")
+        raise StoreError(f"{self._path!r} is a SQLite database, but not a weft store")
 
     def _migrate(self) -> None:
         """Bring the schema to this version; another process may be doing the same."""
@@ -309,12 +307,12 @@ class SqliteFile:
             self._db.execute("ROLLBACK")
 
     def _unopened(self, error: Exception) -> StoreError:
-        return _blame(error, f"the store {self._path!r} cannot be opened: {error}")
+        return _to_store_error(error, f"the store {self._path!r} cannot be opened: {error}")
 
     def _failed(self, error: Exception) -> StoreError:
-        failed = _blame(error, f"the store {self._path!r} failed: {error}")
-        failed.is_data = isinstance(error, (sqlite3.DataError, sqlite3.IntegrityError))
-        return failed
+        store_error = _to_store_error(error, f"the store {self._path!r} failed: {error}")
+        store_error.is_data = isinstance(error, (sqlite3.DataError, sqlite3.IntegrityError))
+        return store_error
 
 
 class _Held:
@@ -335,8 +333,8 @@ class _Held:
 class _Reader:
     """A second connection, which reads while another thread of this process writes.
 
-    A writer may wait for another process's lock for a long time; who only reads must not wait with
-    it. As a context manager it shows one state of the store to all reads of the calling thread.
+    A writer may wait a long time for another process's lock, and readers must not wait with it. As
+    a context manager it gives all reads of the calling thread the same snapshot.
     """
 
     def __init__(self, path: str) -> None:
@@ -392,33 +390,33 @@ class _Reader:
 
 
 def _close_all(db: sqlite3.Connection, reader: _Reader) -> None:
-    """Close the connections of a store that nobody closed."""
+    """Close the connections of a store that was never closed."""
     reader.close()
     db.close()
 
 
-def _blame(error: Exception, told: str) -> StoreError:
-    """The error for what the file is to blame for, or for what is around it."""
+def _to_store_error(error: Exception, message: str) -> StoreError:
+    """`Damaged` if the file is damaged, else `StoreError`."""
     code = getattr(error, "sqlite_errorcode", None) or 0
     if code & PRIMARY in BROKEN or isinstance(error, UnicodeDecodeError):
-        return Damaged(f"{told}; `weft fsck --repair` saves what is whole")
-    return StoreError(told)
+        return Damaged(f"{message}; `weft fsck --repair` recovers what is intact")
+    return StoreError(message)
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Which file is at this path now."""
+    """The device and inode of the file at this path."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _create_private(path: str) -> None:
-    """Make the file readable by its owner alone before SQLite can make it otherwise."""
+    """Create the file, readable by its owner only, before SQLite does with other permissions."""
     if path == ":memory:" or os.path.exists(path):
         return
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
-        raise StoreError(f"there is no folder {folder!r} to keep a store in: make it first")
+        raise StoreError(f"the folder {folder!r} does not exist: create it first")
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))

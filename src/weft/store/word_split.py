@@ -1,4 +1,4 @@
-"""What a word is: the same on every store, so that a search finds the same everywhere."""
+"""Splits text into words, in the same way for every store, so that search results agree."""
 
 import re
 from unicodedata import combining, normalize
@@ -7,6 +7,6 @@ WORD = re.compile(r"[^\W_]+")
 
 
 def split_words(text: str) -> list[str]:
-    """The words alone, in small letters without accents."""
+    """The words, in lower case and without accents."""
     plain = normalize("NFKD", text).casefold()
-    return WORD.findall("".join(sign for sign in plain if not combining(sign)))
+    return WORD.findall("".join(character for character in plain if not combining(character)))
