@@ -87,3 +87,8 @@ def test_every_header_of_ours_is_listed_and_no_other():
 def test_the_api_page_has_every_public_name():
     text = (REFERENCE / "api.md").read_text()
     assert [name for name in weft.__all__ if f"`{name}" not in text] == []
+
+
+def test_every_public_class_has_a_docstring_of_its_own():
+    classes = [value for name in weft.__all__ if isinstance(value := getattr(weft, name), type)]
+    assert [value.__name__ for value in classes if not vars(value).get("__doc__")] == []

@@ -44,10 +44,9 @@ def api() -> str:
 
 
 def error_tree() -> str:
-    """The tree in the docstring of `weft.errors`."""
+    """The tree in the docstring of `weft.errors`; its indentation makes it a code block."""
     lines = (inspect.getdoc(weft.errors) or "").splitlines()
-    tree = [line.removeprefix("    ") for line in lines if line.startswith("    ")]
-    return "\n".join(["```text", *tree, "```"])
+    return "\n".join(line for line in lines if line.startswith("    "))
 
 
 def entry(name: str, value: Any) -> Iterator[str]:

@@ -20,6 +20,7 @@ from weft.errors import ThreadError
 from weft.printable import clean_text, escape_json
 
 from .common import find_model_route, safe, writable_store
+from .main import DEFAULT_STORE
 
 if TYPE_CHECKING:
     from weft.agent import Agent, AgentEvent
@@ -29,12 +30,12 @@ LINE = 200
 HELLO = "talking with {model} in {thread!r}; /help for help, /quit or Ctrl-D to leave"
 LEAVE = ("/quit", "/exit")
 COMMAND = re.compile(r"/[a-z]+")
-HELP = """/help   this
+HELP = """/help   show this help
 /retry  ask the model again after an answer that failed or was stopped; so does an empty line
 /attach FILE  send a file (image, PDF, text, audio) with your next message
-/undo   take back your last message and its answer
+/undo   undo your last message and its answer
 /quit   leave; the thread stays (`weft log --thread {thread}`)
-Ctrl-C stops an answer. Everything else is said to the model."""
+Ctrl-C stops an answer. Everything else is sent to the model."""
 RETRY = "/retry"
 UNDO = "/undo"
 ATTACH = "/attach"
@@ -44,7 +45,10 @@ EXIT_FAILED, EXIT_STOPPED = 1, 130
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("--store", metavar="PATH", help="the store")
+    parser.epilog = "Type /help in the chat to see its commands, such as /retry, /attach and /undo."
+    parser.add_argument(
+        "--store", metavar="PATH", help=f"the store (default: WEFT_STORE, or {DEFAULT_STORE})"
+    )
     parser.add_argument("--thread", default="default", metavar="NAME", help="the thread to talk in")
     parser.add_argument("--model", default="weft-offline", help="the model (default weft-offline)")
     parser.add_argument(

@@ -53,10 +53,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "delete": ("weft.cli.threads", "delete a thread; undelete restores it until gc"),
     "undelete": ("weft.cli.threads", "restore a deleted thread"),
     "import": ("weft.cli.transfer", "import a session file, a list of messages or an archive"),
+    "export": ("weft.cli.transfer", "write a thread as a session file, a body or an archive"),
     "fsck": ("weft.cli.maintenance", "verify every hash, parent and branch of a store"),
     "gc": ("weft.cli.maintenance", "remove data that no branch refers to"),
     "forget": ("weft.cli.maintenance", "erase a text from the whole store"),
-    "export": ("weft.cli.transfer", "write a thread as a session file, a body or an archive"),
 }
 
 DEFAULT_STORE = "~/.local/share/weft/weft.db"

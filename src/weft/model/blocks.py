@@ -81,6 +81,8 @@ class Redacted(Struct, frozen=True, gc=False, omit_defaults=True, tag="redacted"
 
 
 class Image(Struct, frozen=True, gc=False, omit_defaults=True, tag="image"):
+    """An image. `detail` is the resolution in which OpenAI's models see it."""
+
     source: Source
     detail: str | None = None
     ext: Ext | None = None
@@ -95,6 +97,8 @@ class File(Struct, frozen=True, gc=False, omit_defaults=True, tag="document"):
 
 
 class Audio(Struct, frozen=True, gc=False, omit_defaults=True, tag="audio"):
+    """A recording."""
+
     source: Source
     ext: Ext | None = None
 
