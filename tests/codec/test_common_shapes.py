@@ -22,7 +22,7 @@ from weft.codec.chat.common_shapes import decode_common as common_message, write
 from weft.codec.chat.messages import Writer, decode_message
 from weft.codec.gemini.blocks import (
     WRITERS as PART_WRITERS,
-    Foreign,
+    ContentWriter,
     PartReader,
     Writer as PartWriter,
 )
@@ -305,6 +305,6 @@ def test_a_result_is_written_by_the_shortcut_as_by_the_full_writer(result, call)
         assert short.items == []
         return
     writer = PartWriter(target, full, calls, native=False)
-    foreign = Foreign(request, target, writer, full)
+    foreign = ContentWriter(request, target, writer, full)
     assert written == foreign.any_result(result, (1, 0), [])
     assert short.items == full.items

@@ -1,17 +1,20 @@
 """Parts, both ways: https://ai.google.dev/api/caching#Part
 
-A part has one data member (`text`, `functionCall`, ...) and members about it. A part with several
-data members, or with none that is known here, is carried whole. A thought signature may stand on
-any part: on a thought it belongs to the thinking, elsewhere it stays in the block's `ext`.
+A part has one data member (`text`, `functionCall`, ...) and optional metadata. A part with several
+data members, or with an unknown one, is kept as `Opaque`. Any part may have a thought signature: on
+a thought it becomes `Thinking.signature`, elsewhere it stays in the block's `ext`.
 
-Calls and results may come without ids. A call then gets one from its position, and a result gets
-the id of the oldest unanswered call of its name; `ext` notes that there was none (`"id": None`, or
-a list with the empty id that was there). In the other direction, a result names its function, and
-the results of parallel calls are written in the order of the calls.
+Calls and results may have no id. A call then gets an id from its position, and a result gets the id
+of the oldest unanswered call with its name. `ext` notes that the id was missing (`"id": None`) or
+empty (`"id": [""]`). When written, a result names its function, and the results of parallel calls
+have the order of the calls.
 
-Gemini's demands on a list of contents: a function call directly follows a turn of the user, so
-consecutive messages of the model are joined into one content; the results of one turn are one
-content with nothing else in it; some models want every call signed, or media outside of results:
+Gemini's requirements for a list of contents:
+
+- A function call directly follows a user turn, so consecutive model messages are merged.
+- The results of one turn are one content, which contains nothing else.
+- Some models require a signature on every call, or media outside of results.
+
 https://ai.google.dev/gemini-api/docs/function-calling
 """
 
@@ -68,22 +71,22 @@ RESULT = frozenset({"functionResponse"})
 RESULT_MEMBERS = frozenset({"id", "name", "response", "parts"})
 BLOB_MEMBERS = frozenset({"mimeType", "data", "displayName"})
 FILE_MEMBERS = frozenset({"mimeType", "fileUri", "displayName"})
-SILENT = frozenset({"name", "parts"})
-"""Members of a result that say nothing where they are null or empty."""
+KEPT_IF_EMPTY = frozenset({"name", "parts"})
+"""Members of a result that are kept in `ext` only if they are null or empty."""
 
 NOTES = frozenset({"id", "item", "displayName", "functionCall", "functionResponse"})
-"""Members of an `ext` that do not stand beside the data, but inside it or nowhere."""
+"""Members of `ext` that are not members of the part: notes, and members of its data."""
 
-BESIDE = NOTES - {"functionCall", "functionResponse"}
-ASIDE = "part."
-"""Stands before a member beside the data whose name is that of a note."""
+AMBIGUOUS = NOTES - {"functionCall", "functionResponse"}
+PART_PREFIX = "part."
+"""The prefix in `ext` for a member of the part that has the same name as a note."""
 
 PLAIN_ITEMS = ("output", "result")
-"""Members of a `response` that hold nothing but text; `error` does so too."""
+"""Members of a `response` for plain text, besides `error`."""
 
 
 class PartReader:
-    """Reads the parts of one body; knows which calls still wait for their results."""
+    """Decodes the parts of one body; tracks which calls have no result yet."""
 
     def __init__(self, scope: str = "") -> None:
         self._scope = scope
@@ -91,7 +94,7 @@ class PartReader:
         self._calls = 0
 
     def part(self, raw: JsonObject, content: int, number: int) -> Block:
-        """One part in camel case; raises `Refused` with a path inside it."""
+        """Decode a part in camel case; raises `Refused` with a path inside it."""
         block = self.common(raw)
         return self.any_part(raw, content, number) if block is None else block
 
@@ -112,8 +115,10 @@ class PartReader:
         if len(data) != 1 or data[0] in OTHER_DATA or raw[data[0]] is None:
             return Opaque(PROTOCOL, raw)
         plain = raw
-        if not BESIDE.isdisjoint(raw):
-            plain = {ASIDE + key if key in BESIDE else key: value for key, value in raw.items()}
+        if not AMBIGUOUS.isdisjoint(raw):
+            plain = {
+                PART_PREFIX + key if key in AMBIGUOUS else key: value for key, value in raw.items()
+            }
         block = READERS[data[0]](self, plain, f"{content}_{number}")
         return Opaque(PROTOCOL, raw) if isinstance(block, Opaque) else block
 
@@ -138,13 +143,13 @@ class PartReader:
         ext = _ext(raw, CALL, call, CALL_MEMBERS, "functionCall")
         if not call_id:
             call_id = self._call_id(place)
-            ext = noted(ext, "id", no_id(call))
+            ext = with_note(ext, "id", no_id(call))
         self._waiting.setdefault(name, []).append(call_id)
-        written = "" if arguments is None else json_text(arguments, "args")
-        return ToolCall(call_id, name, written, ext=ext)
+        text = "" if arguments is None else json_text(arguments, "args")
+        return ToolCall(call_id, name, text, ext=ext)
 
     def _call_id(self, place: str) -> str:
-        """The same for a call whenever it is read; in an answer, apart from those of others."""
+        """A stable id for a call without one; in an answer, it is unique to that answer."""
         if not self._scope:
             return f"gemini_call_{place}"
         self._calls += 1
@@ -161,14 +166,14 @@ class PartReader:
             raise inside("functionResponse", error) from None
         ext = _ext(raw, RESULT, answer, RESULT_MEMBERS, "functionResponse")
         if item is not None:
-            ext = noted(ext, "item", item)
+            ext = with_note(ext, "item", item)
         waiting = self._waiting.get(name or "")
         if call_id:
             if waiting and call_id in waiting:
                 waiting.remove(call_id)
         else:
             call_id = waiting.pop(0) if waiting else f"gemini_call_{place}"
-            ext = noted(ext, "id", no_id(answer))
+            ext = with_note(ext, "id", no_id(answer))
         form = "list" if media else "text"
         if answer.get("response") is None:
             form = "null" if "response" in answer else "absent"
@@ -188,14 +193,22 @@ class PartReader:
     def blob(self, raw: JsonObject, _place: str) -> Block:
         blob = _inner(raw, "inlineData")
         kind, data = blob.get("mimeType"), blob.get("data")
-        if not isinstance(kind, str) or not isinstance(data, str) or _is_odd(blob, BLOB_MEMBERS):
+        if (
+            not isinstance(kind, str)
+            or not isinstance(data, str)
+            or _has_unknown_members(blob, BLOB_MEMBERS)
+        ):
             return Opaque(PROTOCOL, raw)
         return _media_block(Inline(data, kind), blob, rest_of(raw, BLOB, PROTOCOL))
 
     def file(self, raw: JsonObject, _place: str) -> Block:
         file = _inner(raw, "fileData")
         kind, uri = file.get("mimeType", ""), file.get("fileUri")
-        if not isinstance(kind, str) or not isinstance(uri, str) or _is_odd(file, FILE_MEMBERS):
+        if (
+            not isinstance(kind, str)
+            or not isinstance(uri, str)
+            or _has_unknown_members(file, FILE_MEMBERS)
+        ):
             return Opaque(PROTOCOL, raw)
         source = FileRef(uri, kind) if uri.startswith(STORED) else Url(uri, kind)
         return _media_block(source, file, rest_of(raw, FILE, PROTOCOL))
@@ -213,11 +226,11 @@ READERS: dict[str, Callable[[PartReader, JsonObject, str], Block]] = {
 }
 
 DATA = READERS.keys() | OTHER_DATA
-"""The data members, of which a part has one."""
+"""The data members; a part has exactly one."""
 
 
-def _is_odd(raw: JsonObject, known: frozenset[str]) -> bool:
-    """Whether media has a member that no field takes up, or one that is null."""
+def _has_unknown_members(raw: JsonObject, known: frozenset[str]) -> bool:
+    """Whether media has an unknown member, or one that is null."""
     return bool(raw.keys() - known) or None in raw.values()
 
 
@@ -231,32 +244,33 @@ def _inner(raw: JsonObject, key: str) -> JsonObject:
 def _ext(
     raw: JsonObject, known: frozenset[str], inner: JsonObject, inside: frozenset[str], key: str
 ) -> Ext | None:
-    """The members beside the data, and those of the data itself, that no field takes up."""
+    """The members of the part and of its data that have no field."""
     ext = rest_of(raw, known, PROTOCOL)
-    rest = {
+    unknown = {
         name: value
         for name, value in inner.items()
-        if name not in inside or (name in SILENT and not value)
+        if name not in inside or (name in KEPT_IF_EMPTY and not value)
     }
-    return noted(ext, key, rest) if rest else ext
+    return with_note(ext, key, unknown) if unknown else ext
 
 
 def no_id(raw: JsonObject) -> list[Any] | None:
-    """The note on a call, or a result, without an id: what stands there instead, if anything."""
+    """The note for a call or result without an id: a list with the empty value, or `None`."""
     return [raw["id"]] if "id" in raw else None
 
 
-def noted(ext: Ext | None, key: str, value: Any) -> Ext:
-    """The `ext` with one more member of this wire's."""
+def with_note(ext: Ext | None, key: str, value: Any) -> Ext:
+    """The `ext` with one more member of this protocol."""
     ext = ext or {}
     return {**ext, PROTOCOL: {**ext.get(PROTOCOL, {}), key: value}}
 
 
 def _decode_response(answer: JsonObject) -> tuple[tuple[Block, ...], bool | None, str | None]:
-    """What a tool said; whether it failed; and the member that said it, where that is not plain.
+    """The content of a result, its error flag, and the name of a member that is not the default.
 
-    https://ai.google.dev/api/caching#FunctionResponse: `output` is what the function gave, `error`
-    why it failed; without either the whole object is the output, which is its JSON text here.
+    `output` is the function's output, `error` its error. Without either, the whole object is the
+    output. It becomes JSON text, and the name is `""`.
+    https://ai.google.dev/api/caching#FunctionResponse
     """
     response = members(answer.get("response"))
     if response is None:
@@ -267,26 +281,26 @@ def _decode_response(answer: JsonObject) -> tuple[tuple[Block, ...], bool | None
     if len(response) == 1:
         item, value = next(iter(response.items()))
         if isinstance(value, str) and (item in PLAIN_ITEMS or (item == "error" and value)):
-            said = (Text(value),) if value else ()
-            return said, failed, item if item == "result" else None
+            content = (Text(value),) if value else ()
+            return content, failed, item if item == "result" else None
     if not response:
         return (), None, ""
     return (Text(json_text(response, "response")),), failed, ""
 
 
 def _media_block(source: Source, raw: JsonObject, ext: Ext | None) -> Block:
-    """Media by its type; the name of a file is the file's, that of an image stays in `ext`."""
+    """A block for this media type; only `File` has a name, other blocks keep it in `ext`."""
     name = raw.get("displayName")
     kind = source.media_type.partition("/")[0]
     if kind not in ("image", "audio"):
         return File(source, name if isinstance(name, str) else None, ext)
     if name is not None:
-        ext = noted(ext, "displayName", name)
+        ext = with_note(ext, "displayName", name)
     return Image(source, ext=ext) if kind == "image" else Audio(source, ext=ext)
 
 
 def part_name(block: Block) -> str:
-    """Gemini's own word for a block: its data member."""
+    """Gemini's name for a block: its data member."""
     if isinstance(block, Opaque):
         return next((key for key in block.raw if key in OTHER_DATA), "part")
     if isinstance(block, Image | File | Audio):
@@ -302,11 +316,11 @@ NAMES: dict[type, str] = {
 
 
 Media = Image | File | Audio
-AN = {Image: "an image", File: "a document", Audio: "audio"}
+MEDIA_NAMES = {Image: "an image", File: "a document", Audio: "audio"}
 
 
 class Writer:
-    """Writes parts for one body: knows how calls are embedded and named, and what was lost."""
+    """Writes the parts of one body and collects the losses."""
 
     def __init__(
         self,
@@ -322,7 +336,7 @@ class Writer:
         self.calls = calls or {}
 
     def part(self, block: Block, place: Place) -> JsonObject:
-        """One block on the wire."""
+        """The part for a block."""
         part = write_common(block, self.embed)
         return WRITERS[type(block)](self, block, place) if part is None else part
 
@@ -340,12 +354,12 @@ class Writer:
         return _with_ext(body, block.ext)
 
     def call(self, block: ToolCall, place: Place) -> JsonObject:
-        own = own_ext(block.ext)
+        notes = own_ext(block.ext)
         call: JsonObject = {"name": call_name(block)}
         if block.arguments.strip() or block.custom:
             call["args"] = self._arguments(block, place)
-        call.update(_id(own, block.id))
-        call.update(own.get("functionCall", ()))
+        call.update(_id(notes, block.id))
+        call.update(notes.get("functionCall", ()))
         return _with_ext({"functionCall": call}, block.ext)
 
     def _arguments(self, block: ToolCall, place: Place) -> Any:
@@ -361,21 +375,23 @@ class Writer:
         return {"_raw": block.arguments}
 
     def result(self, block: ToolResult, place: Place) -> JsonObject:
-        own = own_ext(block.ext)
+        notes = own_ext(block.ext)
         answer: JsonObject = {}
         name = self.name_of(block.call_id) if block.name is None else block.name
         if name is not None:
             answer["name"] = name
-        answer.update(_id(own, block.call_id))
-        silent = self.native and not any(isinstance(part, WORDS) for part in block.content)
-        if block.form == "null" and silent:
+        answer.update(_id(notes, block.call_id))
+        has_no_text = self.native and not any(
+            isinstance(part, TEXT_BLOCKS) for part in block.content
+        )
+        if block.form == "null" and has_no_text:
             answer["response"] = None
-        elif block.form != "absent" or (block.content and not silent):
-            answer["response"] = self._response(block, own.get("item"))
+        elif block.form != "absent" or (block.content and not has_no_text):
+            answer["response"] = self._response(block, notes.get("item"))
         media = [part for part in block.content if isinstance(part, Media | Opaque)]
         if media:
             answer["parts"] = [self.part(part, place) for part in media]
-        answer.update(own.get("functionResponse", ()))
+        answer.update(notes.get("functionResponse", ()))
         return _with_ext({"functionResponse": answer}, block.ext)
 
     def name_of(self, call_id: str) -> str | None:
@@ -384,11 +400,11 @@ class Writer:
         return None if call is None else call_name(call)
 
     def _response(self, block: ToolResult, item: str | None) -> Any:
-        """The object that a tool's words become; an object that was one stays one."""
-        words = [words_of(part) for part in block.content if isinstance(part, WORDS)]
-        text = "\n".join(words)
+        """The `response` for a result's text; text that was an object becomes one again."""
+        texts = [text_of_block(part) for part in block.content if isinstance(part, TEXT_BLOCKS)]
+        text = "\n".join(texts)
         if item == "":
-            if not words:
+            if not texts:
                 return {}
             if text.startswith("{"):
                 try:
@@ -409,15 +425,14 @@ class Writer:
         if isinstance(block, File) and not self.native:
             source = with_type(block, place, self.losses)
         if isinstance(source, Url) and not source.media_type and not self.native:
-            source = self._typed(block, source, place)
+            source = self._with_media_type(block, source, place)
         return _with_ext(write_source(source, name), block.ext)
 
-    def _typed(self, block: Media, source: Url, place: Place) -> Url:
-        """An address with the type of what is there, which this wire wants to be told."""
+    def _with_media_type(self, block: Media, source: Url, place: Place) -> Url:
+        """The URL with a media type guessed from its extension, because Gemini requires one."""
         kind = type_of(source.url)
         if not kind:
-            f"that it is {AN[type(block)]}"
-            self.losses.add(place, "media_type_missing", AN[type(block)])
+            self.losses.add(place, "media_type_missing", MEDIA_NAMES[type(block)])
         return Url(source.url, kind)
 
     def checkpoint(self, block: Checkpoint, _place: Place) -> JsonObject:
@@ -444,36 +459,36 @@ WRITERS: dict[type, Callable[[Writer, Any, Place], JsonObject]] = {
     Opaque: Writer.opaque,
 }
 
-WORDS = Text | Refusal | Checkpoint | Reminder
+TEXT_BLOCKS = Text | Refusal | Checkpoint | Reminder
 
 
-def words_of(block: Text | Refusal | Checkpoint | Reminder) -> str:
+def text_of_block(block: Text | Refusal | Checkpoint | Reminder) -> str:
     if isinstance(block, Checkpoint):
         return checkpoint_text(block)
     return reminder_text(block) if isinstance(block, Reminder) else block.text
 
 
 def own_ext(ext: Ext | None) -> JsonObject:
-    """What this wire itself said beside the fields."""
+    """The members in `ext` that belong to this protocol."""
     return ext.get(PROTOCOL, {}) if ext is not None else {}
 
 
 def _with_ext(body: JsonObject, ext: Ext | None) -> JsonObject:
     for key, value in own_ext(ext).items():
         if key not in NOTES:
-            body[key.removeprefix(ASIDE)] = value
+            body[key.removeprefix(PART_PREFIX)] = value
     return body
 
 
-def _id(own: JsonObject, call_id: str) -> JsonObject:
-    """The member `id`, where this wire wrote one, or another wire's call has one."""
-    if "id" not in own:
+def _id(notes: JsonObject, call_id: str) -> JsonObject:
+    """The member `id`, unless the original had none."""
+    if "id" not in notes:
         return {"id": call_id}
-    return {"id": own["id"][0]} if own["id"] else {}
+    return {"id": notes["id"][0]} if notes["id"] else {}
 
 
 def call_name(block: ToolCall) -> str:
-    """A call's name; names are flat here, so a namespace becomes part of it."""
+    """The name of a call; a namespace becomes part of it, because Gemini has none."""
     return block.name if block.namespace is None else flat_name(block.name, block.namespace)
 
 
@@ -519,25 +534,28 @@ CHECKS: dict[type, Callable[[Any, Message, Request], str | None]] = {
 }
 
 
-def sift_result(
+def supported_content(
     block: ToolResult, place: Place, request: Request, losses: Losses
 ) -> tuple[Block, ...]:
-    """What a foreign result can say here: words and media; whatever else is reported."""
-    kept = [
+    """The text and media of a foreign result; all else is reported."""
+    parts = [
         part for part, _ in supported_result_parts(block, place, request, CHECKS, PROTOCOL, losses)
     ]
-    words = sum(isinstance(part, WORDS) for part in kept)
-    if words == len(block.content) == 1 and block.form == "list":
+    texts = sum(isinstance(part, TEXT_BLOCKS) for part in parts)
+    if texts == len(block.content) == 1 and block.form == "list":
         losses.add(place, "list_as_string")
-    if words > 1:
+    if texts > 1:
         losses.add(place, "text_boundary_dropped", "texts")
     if block.is_error is False:
         losses.add(place, "error_flag_dropped", "false")
-    return tuple(kept)
+    return tuple(parts)
 
 
-class Foreign:
-    """Writes the turns of one request. `_order` numbers the calls that wait for results."""
+class ContentWriter:
+    """Writes the turns of a request of another protocol.
+
+    `_order` has the positions of the calls in the last model turn.
+    """
 
     def __init__(self, request: Request, target: Target, writer: Writer, losses: Losses) -> None:
         self.request = request
@@ -547,7 +565,7 @@ class Foreign:
         self._order: dict[str, int] = {}
 
     def contents(self, turns: list[Turn]) -> list[JsonObject]:
-        """The contents that these turns become."""
+        """The contents for these turns."""
         contents: list[JsonObject] = []
         for turn in turns:
             if turn.role == "assistant":
@@ -563,7 +581,7 @@ class Foreign:
         return contents
 
     def _report_form(self, turn: Turn) -> None:
-        """A string and a list of one text are written alike; so are null and a missing content."""
+        """Report forms that Gemini cannot express: a list of one text, and missing content."""
         form = turn.message.form
         if form == "absent":
             self.losses.add(turn.at, "missing_content_added")
@@ -597,7 +615,7 @@ class Foreign:
             self.losses.add(place, "custom_call_as_function")
 
     def _user(self, turn: Turn) -> list[JsonObject]:
-        if len(turn.blocks) == 1 and type(turn.blocks[0]) is ToolResult:  # nearly all
+        if len(turn.blocks) == 1 and type(turn.blocks[0]) is ToolResult:  # the common case
             block, place = turn.blocks[0], turn.place_of(0)
             call = self.writer.calls.get(block.call_id)
             common = write_common_result(block, call, place, self.losses)
@@ -633,7 +651,7 @@ class Foreign:
         return ordered
 
     def _result(self, block: ToolResult, place: Place, lifted: list[JsonObject]) -> JsonObject:
-        """One result; media that the model does not accept inside it is put into `lifted`."""
+        """A result; media that the model does not accept in results is added to `lifted`."""
         common = write_common_result(
             block, self.writer.calls.get(block.call_id), place, self.losses
         )
@@ -641,7 +659,7 @@ class Foreign:
 
     def any_result(self, block: ToolResult, place: Place, lifted: list[JsonObject]) -> JsonObject:
         """Like `_result`, for a result of any shape."""
-        content = sift_result(block, place, self.request, self.losses)
+        content = supported_content(block, place, self.request, self.losses)
         media = (
             () if self.model.media_results else tuple(b for b in content if isinstance(b, Media))
         )
@@ -659,5 +677,5 @@ class Foreign:
         )
         call = self.writer.calls.get(block.call_id)
         if call is not None and "id" in own_ext(call.ext):
-            answer = structs.replace(answer, ext=noted(block.ext, "id", None))
+            answer = structs.replace(answer, ext=with_note(block.ext, "id", None))
         return self.writer.part(answer, place)

@@ -18,18 +18,18 @@ from .wire import FORM, PROTOCOL
 FORMAT = ("responseMimeType", "responseSchema", "responseJsonSchema")
 
 PLAIN_TEXT = ["TEXT"]
-"""The `responseModalities` of every answer unless another is asked for."""
+"""The default `responseModalities`."""
 
 MODES = {"AUTO": "auto", "ANY": "any", "NONE": "none", "VALIDATED": "auto"}
 SELECTIVE = frozenset({"ANY", "VALIDATED"})
-"""Modes beside which `allowedFunctionNames` may stand: all, or a call by the rules or words."""
+"""Modes that accept `allowedFunctionNames`."""
 
 KIND_MODE = {"auto": "AUTO", "any": "ANY", "none": "NONE", "tool": "ANY"}
 
 LEVELS = {"minimal": "minimal", "low": "low", "medium": "medium", "high": "high"}
 HIGHEST = "high"
 BUDGETS = {"minimal": 1024, "low": 1024, "medium": 8192, "high": 24576}
-"""What Google itself makes of an effort, for models that count tokens instead:
+"""Google's own mapping from effort to thinking tokens, for models with a budget:
 https://ai.google.dev/gemini-api/docs/openai#thinking"""
 
 LIMITS = Limits(stops=5, seed=2**31 - 1)
@@ -37,7 +37,7 @@ LIMITS = Limits(stops=5, seed=2**31 - 1)
 
 
 def _read_integer(value: Any, _reading: Reading) -> int:
-    """An integer; protocol buffers take `40.0` for one, too."""
+    """An integer; protocol buffers accept `40.0` too."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if type(value) is not int:
@@ -46,7 +46,7 @@ def _read_integer(value: Any, _reading: Reading) -> int:
 
 
 def _read_format(config: JsonObject, reading: Reading) -> Format | None:
-    """The shape of an answer. Members that only Gemini understands stay its own."""
+    """The response format. Members that only Gemini has stay in `raw`."""
     shape = _find_format(config)
     if shape is None:
         for key in FORMAT:
@@ -152,7 +152,7 @@ def _write_format(shape: Format, writing: Writing) -> JsonObject | None:
 
 
 def _write_thinking(reasoning: Reasoning, writing: Writing) -> JsonObject | None:
-    """A budget or a level: a model takes one of the two, never both."""
+    """A budget or a level; no model accepts both."""
     target, losses = writing.target, writing.losses
     levels = target.model.thinking == "effort"
     body: JsonObject = {}
@@ -204,7 +204,7 @@ def _report_thinking(reasoning: Reasoning, losses: Losses) -> None:
 
 
 def _keep_budget(body: JsonObject, model: Model, losses: Losses) -> None:
-    """Bring a budget within what the model takes; -1 leaves it to the model."""
+    """Clamp a budget to the range of the model; -1 means that the model decides."""
     wanted = body.get("thinkingBudget", -1)
     if model.budget is None or wanted < 0 or (wanted == 0 and not model.always_thinks):
         return
@@ -280,7 +280,7 @@ FIELDS = FieldTable(
 
 
 def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
-    """The parameters of a body, and by path what they could not take up."""
+    """The parameters of a body, and by path the values that have no field."""
     params, rest = FIELDS.decode(body)
     for path, value in list(rest.items()):
         if value == PLAIN_TEXT and camel(path.rpartition(".")[2]) == "responseModalities":
@@ -291,7 +291,7 @@ def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
 
 
 def encode_params(request: Request, target: Target, losses: Losses) -> JsonObject:
-    """The members beside contents, systemInstruction and tools."""
+    """All members except contents, systemInstruction and tools."""
     if PROTOCOL in request.raw:
         return {key: value for key, value in request.raw[PROTOCOL].items() if key != FORM}
     params = within(request.params, LIMITS, target.model, losses)
@@ -299,7 +299,7 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
 
 
 def require_model(model: str | None) -> str:
-    """The model's name, which stands in the address; raises `Refused` where nobody gave it."""
+    """The model's name, which is in the URL; raises `Refused` if it is missing."""
     if not model:
         why = "is missing: a Gemini body does not name its model, so it must be given separately"
         raise Refused(why, param="model")

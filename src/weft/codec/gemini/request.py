@@ -1,11 +1,11 @@
 """Requests to and from generateContent: https://ai.google.dev/api/generate-content
 
-The body names no model: it stands in the address. `systemInstruction` is the first message of the
-model's list; towards Gemini the leading run of system and developer messages becomes it, part by
-part, and a later one speaks as `user`, for inside the conversation there is no such role.
-
-How a body was spelt (`functionCall` or `function_call`, a list or the one thing in it, an absent
-role) says nothing to anybody: it is kept in `raw`, beside the parameters, under `@form`.
+- The model is in the URL, not in the body.
+- `systemInstruction` is decoded to the first message. Towards Gemini, the leading system and
+  developer messages become its parts. Later ones become user messages, because `contents` has no
+  system role.
+- The spelling of a body (`functionCall` or `function_call`, a list or its only item, a missing
+  role) has no meaning. It is kept in `raw`, under `@form`.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ from weft.model import (
     Wire,
 )
 
-from .blocks import CHECKS, Foreign, PartReader, Writer, part_name
+from .blocks import CHECKS, ContentWriter, PartReader, Writer, part_name
 from .fields import FIELDS, decode_params, encode_params, require_model
 from .spelling import read_spelling, write_spelling
 from .tools import decode_tools, tool_path, write_tools
@@ -40,7 +40,7 @@ PLAIN_ROLES = ("user", "model")
 USER = {"role": "user"}
 SYSTEM = ("systemInstruction", "system_instruction")
 NULLABLE = frozenset({*SYSTEM, "tools"})
-"""Members that may be null, which says as much as that they are not there."""
+"""Members that may be null, which means the same as absent."""
 
 RULES = Rules(
     protocol=PROTOCOL,
@@ -54,7 +54,7 @@ RULES = Rules(
 
 
 def decode_request(body: JsonObject, model: str | None = None) -> Request:
-    """A request body; raises `Refused` with the path of whatever cannot be read."""
+    """Decode a request body; raises `Refused` with the path of an invalid member."""
     form: JsonObject = {}
     reader = PartReader()
     messages: list[Message] = []
@@ -62,32 +62,34 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
     system = next((key for key in SYSTEM if body.get(key) is not None), None)
     if system is not None:
         messages.append(_decode_system(body, system, reader, form))
-        beside = form.get(f"{SYSTEM[0]}.rest")
-        if beside is not None:
-            rest.update({f"{system}.{key}": beside[key] for key in beside if key != "role"})
-            if beside.get("role") != USER["role"]:
+        other_members = form.get(f"{SYSTEM[0]}.rest")
+        if other_members is not None:
+            for key, value in other_members.items():
+                if key != "role":
+                    rest[f"{system}.{key}"] = value
+            if other_members.get("role") != USER["role"]:
                 rest[f"{system}.role"] = None
     for number, raw in enumerate(_contents(body, form)):
         try:
             messages.append(_decode_content(raw, number, reader, form))
             if messages[-1].role == "user" and not raw.get("role"):
-                rest[f"contents[{number}].role"] = None  # left out, it is the user's
+                rest[f"contents[{number}].role"] = None  # the default role is `user`
         except Refused as error:
             raise inside(f"contents[{number}]", error) from None
     tools = decode_tools(body, form, rest)
-    own = {
+    members = {
         key: value
         for key, value in body.items()
         if key not in REQUEST_SETUP or (value is None and key in NULLABLE)
     }
     if form:
-        own[FORM] = form
+        members[FORM] = form
     return Request(
         model=require_model(model),
         messages=tuple(messages),
         tools=tools,
         params=params,
-        raw={PROTOCOL: own},
+        raw={PROTOCOL: members},
         rest=rest,
         wire=Wire(PROTOCOL, _locator(body, system, form), part_name),
     )
@@ -98,7 +100,7 @@ def _contents(body: JsonObject, form: JsonObject) -> list[JsonObject]:
         form["contents"] = "absent"
         return []
     contents = body["contents"]
-    if isinstance(contents, dict):  # the wire takes one content for a list of it
+    if isinstance(contents, dict):  # Gemini accepts one content instead of a list
         form["contents"] = "single"
         return [cast(JsonObject, contents)]
     return objects(contents, "contents")
@@ -113,8 +115,8 @@ def _decode_content(raw: JsonObject, number: int, reader: PartReader, form: Json
     role = optional(raw, "role", str)
     if role not in PLAIN_ROLES:
         form[f"{path}.role"] = [role] if "role" in raw else []
-    word = "user" if role is None else ROLES.get(role, role)
-    return Message(word, blocks, form=shape, ext=rest_of(raw, CONTENT, PROTOCOL))
+    message_role = "user" if role is None else ROLES.get(role, role)
+    return Message(message_role, blocks, form=shape, ext=rest_of(raw, CONTENT, PROTOCOL))
 
 
 def _decode_system(body: JsonObject, key: str, reader: PartReader, form: JsonObject) -> Message:
@@ -166,12 +168,12 @@ def _decode_parts(
 
 
 def _locator(body: JsonObject, system: str | None, form: JsonObject) -> Any:
-    """Paths of the caller's body; built only when something has to be said about it."""
+    """Paths in the caller's body; computed only when a loss is reported."""
     offset = 0 if system is None else 1
 
     def locate(place: Place) -> str:
         if len(place) == 2 and type(number := place[0]) is int and number >= offset:
-            return f"contents[{number - offset}].parts[{place[1]}]"  # nearly all
+            return f"contents[{number - offset}].parts[{place[1]}]"  # the common case
         match place:
             case ("tools", int(number)):
                 return tool_path(form.get("tools", []), number)
@@ -190,7 +192,7 @@ def _locator(body: JsonObject, system: str | None, form: JsonObject) -> Any:
 
 
 def encode_request(request: Request, target: Target) -> Encoded:
-    """The body for Gemini, and what it could not say."""
+    """The body for Gemini, and the losses."""
     losses = Losses(request)
     native = PROTOCOL in request.raw
     calls: Calls = {}
@@ -206,10 +208,12 @@ def encode_request(request: Request, target: Target) -> Encoded:
         body["tools"] = tools
     contents: list[JsonObject]
     if native:
-        before = _stands_before(request, len(arranged.turns))
-        contents = [_write_own(turn, turn.number - before, writer, form) for turn in arranged.turns]
+        before = _system_count(request, len(arranged.turns))
+        contents = [
+            _write_native(turn, turn.number - before, writer, form) for turn in arranged.turns
+        ]
     else:
-        contents = Foreign(request, target, writer, losses).contents(arranged.turns)
+        contents = ContentWriter(request, target, writer, losses).contents(arranged.turns)
         for place in request.marks:
             losses.add(place, "cache_breakpoint_dropped")
         if not contents:
@@ -221,7 +225,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
 
 
 def _calls(request: Request) -> dict[str, ToolCall]:
-    """Every call by its id: a result must repeat its name."""
+    """All calls by id; a result must repeat the name of its call."""
     return {
         block.id: block
         for message in request.messages
@@ -252,7 +256,7 @@ def _write_system(
         body[key] = message.text
         return
     parts = [
-        _spelt(writer.part(block, place), f"{SYSTEM[0]}.parts[{at}]", form)
+        _with_spelling(writer.part(block, place), f"{SYSTEM[0]}.parts[{at}]", form)
         for turn in turns
         for at, (block, place) in enumerate(zip(turn.blocks, turn.places, strict=True))
         if native or not (isinstance(block, Text) and not block.text)
@@ -267,7 +271,7 @@ def _write_system(
 
 
 def _report_system(turns: list[Turn], losses: Losses) -> None:
-    """Several messages are one instruction; what they were is a matter of form."""
+    """Report the changes of form when system messages become one instruction."""
     for turn in turns:
         role = turn.message.role
         if not turn.blocks:
@@ -282,26 +286,28 @@ def _report_system(turns: list[Turn], losses: Losses) -> None:
             losses.add(turn.at, "form_changed", "list of one text")
 
 
-def _stands_before(request: Request, turns: int) -> int:
-    """How many messages stand before the contents: the system instruction, where there is one."""
+def _system_count(request: Request, turns: int) -> int:
+    """The number of messages that are not in `contents`: 1 with a system instruction, else 0."""
     if request.wire is not None and request.wire.locate((0,)) in SYSTEM:
         return 1
-    return len(request.messages) - turns  # restored from a sidecar: the paths are another wire's
+    return (
+        len(request.messages) - turns
+    )  # restored from a sidecar: the paths are another protocol's
 
 
-def _write_own(turn: Turn, at: int, writer: Writer, form: Mapping[str, Any]) -> JsonObject:
-    """A content as this wire itself wrote it."""
+def _write_native(turn: Turn, at: int, writer: Writer, form: Mapping[str, Any]) -> JsonObject:
+    """A content of a Gemini request in its original form."""
     message, path = turn.message, f"contents[{at}]"
     body: JsonObject = {"role": GEMINI_ROLES.get(turn.role, turn.role)}
     if form:
-        own_role = form.get(f"{path}.role")
-        if own_role is not None and turn.role == message.role:
-            body = {"role": own_role[0]} if own_role else {}
+        original_role = form.get(f"{path}.role")
+        if original_role is not None and turn.role == message.role:
+            body = {"role": original_role[0]} if original_role else {}
     parts = [
         writer.part(block, place) for block, place in zip(turn.blocks, turn.places, strict=True)
     ]
     if form:
-        parts = [_spelt(part, f"{path}.parts[{at}]", form) for at, part in enumerate(parts)]
+        parts = [_with_spelling(part, f"{path}.parts[{at}]", form) for at, part in enumerate(parts)]
     single = form.get(f"{path}.parts") if form else None
     _put_parts(body, parts, message.form, single)
     if message.ext is not None:
@@ -316,6 +322,6 @@ def _put_parts(body: JsonObject, parts: list[JsonObject], form: Form, single: An
         body["parts"] = parts[0] if single == "single" and len(parts) == 1 else parts
 
 
-def _spelt(part: JsonObject, path: str, form: Mapping[str, Any]) -> JsonObject:
+def _with_spelling(part: JsonObject, path: str, form: Mapping[str, Any]) -> JsonObject:
     spelling = form.get(path)
     return part if spelling is None else write_spelling(part, spelling)

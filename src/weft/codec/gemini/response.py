@@ -1,9 +1,11 @@
-"""Whole answers, both ways: https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse
+"""Complete answers, both ways: https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse
 
-The first candidate is the answer; others are carried. A prompt that was blocked has no candidate,
-only `promptFeedback`, and is an answer that a filter stopped. What a candidate says beside its
-content stands in the response's `ext`; what the envelope says, under `envelope` there; a frame
-that only counts has its candidates, or their absence, under `unanswered`.
+The first candidate is the answer; the others are kept. A blocked prompt has no candidate, only
+`promptFeedback`; it is decoded to an answer with the stop kind `filter`. The response's `ext` has:
+
+- the other members of the candidate,
+- `envelope`: the other members of the body,
+- `unanswered`: the original `candidates` of a body without an answer.
 """
 
 from typing import Any
@@ -44,7 +46,7 @@ from .wire import EXACT_STOPS, FAILED_STOPS, FAILED_WITHOUT_CALL, PROTOCOL
 
 
 def complete_part(raw: JsonObject, path: str, losses: Losses) -> JsonObject:
-    """A part in camel case. Some servers write all members of a part, most of them as null."""
+    """A part without null data members; some servers write all members, most of them null."""
     data = [key for key in raw if key in DATA]
     empty = [key for key in data if raw[key] is None]
     if empty and len(data) - len(empty) == 1:
@@ -72,9 +74,9 @@ CONTENT = {"role": "model"}
 
 
 def decode_response(body: JsonObject) -> Response:
-    """A whole answer.
+    """Decode a complete answer.
 
-    Raises `UpstreamFailed` where it failed, and `NotAnAnswer` where it is none.
+    Raises `UpstreamFailed` for a failed answer and `NotAnAnswer` for a body without an answer.
     """
     if body.get("error"):
         raise failed(decode_error(body, 0))
@@ -98,18 +100,18 @@ def decode_response(body: JsonObject) -> Response:
 
 
 def failed_candidate(candidate: JsonObject, *, called: bool) -> ApiError | None:
-    """The error of a candidate that failed; `called` is whether the answer holds a call."""
-    table = FAILED_STOPS if called else FAILED_STOPS | FAILED_WITHOUT_CALL
-    return failed_stop(candidate.get("finishReason"), table, candidate.get("finishMessage"))
+    """The error of a failed candidate; `called` is whether the answer contains a call."""
+    failures = FAILED_STOPS if called else FAILED_STOPS | FAILED_WITHOUT_CALL
+    return failed_stop(candidate.get("finishReason"), failures, candidate.get("finishMessage"))
 
 
 def decode_start(body: JsonObject) -> Start:
-    """Who answers."""
+    """The start event: the id and model of the answer."""
     return Start(optional_text(body.get("responseId")), optional_text(body.get("modelVersion")))
 
 
 def first_candidate(body: JsonObject) -> JsonObject:
-    """The candidate that is the answer; empty where there is none."""
+    """The candidate with index 0; empty if there is none."""
     raws = body.get("candidates")
     if raws is None:
         return {}
@@ -133,7 +135,7 @@ def answer_parts(candidate: JsonObject) -> list[JsonObject]:
 
 
 def decode_part(reader: PartReader, raw: JsonObject, number: int, repairs: Losses) -> Block:
-    """One part of an answer; raises `Refused` with its path."""
+    """Decode a part of an answer; raises `Refused` with its path."""
     plain, spelling = read_spelling(raw)
     complete = complete_part(plain, f"candidates[0].content.parts[{number}]", repairs)
     if complete is not plain:
@@ -147,7 +149,7 @@ def decode_part(reader: PartReader, raw: JsonObject, number: int, repairs: Losse
 
 
 def decode_finish(body: JsonObject, candidate: JsonObject, called: bool) -> Finish:
-    """Why it ended, what it cost, and what else was said about it."""
+    """The finish event: stop reason, usage and other members."""
     ext = {key: value for key, value in candidate.items() if key not in CANDIDATE}
     stop = decode_stop(candidate, called)
     if stop is None and "finishMessage" in candidate:
@@ -172,18 +174,18 @@ def decode_finish(body: JsonObject, candidate: JsonObject, called: bool) -> Fini
 
 
 def _content_form(candidate: JsonObject) -> JsonObject | None:
-    """How a content is written that is not simply parts of the role `model`."""
+    """The original form of a content, if it is not just parts with the role `model`."""
     if not candidate:
         return None
     content = members(candidate.get("content"))
     if content is None:
         return {"is": candidate.get("content")}
-    rest = {key: value for key, value in content.items() if key != "parts" or not value}
-    return None if rest == CONTENT else {"is": rest}
+    other_members = {key: value for key, value in content.items() if key != "parts" or not value}
+    return None if other_members == CONTENT else {"is": other_members}
 
 
 def locate_answer(response: Response, place: Place) -> str:
-    """Where this wire says what stands at a place of an answer."""
+    """The path of a place in an answer of this protocol."""
     match place:
         case (int(), int(block), *_):
             return f"candidates[0].content.parts[{block}]"
@@ -192,22 +194,22 @@ def locate_answer(response: Response, place: Place) -> str:
                 return "promptFeedback" if part else "promptFeedback.blockReason"
             return f"candidates[0].finish{'Message' if part else 'Reason'}"
         case ("member", str(name)):
-            return AROUND.get(name, f"candidates[0].{name}")
+            return NOTE_PATHS.get(name, f"candidates[0].{name}")
         case _:
             return ""
 
 
-AROUND = {
+NOTE_PATHS = {
     "candidates": "candidates",
     "content": "candidates[0].content",
     "envelope": "",
     "unanswered": "candidates",
 }
-"""Notes of the decoder, by where they stood."""
+"""The path of each note that the decoder keeps in `ext`."""
 
 
 def encode_response(response: Response, _created: int, locate: Locate | None = None, /) -> Encoded:
-    """A whole answer on Gemini's wire."""
+    """Encode a complete answer."""
     losses = Losses(locate=locate)
     writer = Writer(None, losses)
     message = response.message
@@ -216,12 +218,12 @@ def encode_response(response: Response, _created: int, locate: Locate | None = N
         for number, block in enumerate(message.blocks)
         if (shown := show(block, message.origin, (0, number), losses)) is not None
     ]
-    own = own_ext(response.ext)
+    members = own_ext(response.ext)
     if message.origin is None or message.origin.protocol != PROTOCOL:
         report_stop(response.stop, EXACT_STOPS, losses)
     if response.ext is not None:
         report_answer(response.ext, PROTOCOL, losses)
-    body = write_answer(parts, response.stop, own)
+    body = write_answer(parts, response.stop, members)
     usage = encode_usage(response.usage)
     if usage is not None:
         body["usageMetadata"] = usage
@@ -232,30 +234,30 @@ def encode_response(response: Response, _created: int, locate: Locate | None = N
     return Encoded(body, losses.items)
 
 
-def write_answer(parts: list[JsonObject], stop: Stop | None, own: JsonObject) -> JsonObject:
-    """The candidates, and what the envelope says beside them."""
-    own = dict(own)
-    envelope = dict(own.pop("envelope", ()))
-    others = own.pop("candidates", ())
+def write_answer(parts: list[JsonObject], stop: Stop | None, notes: JsonObject) -> JsonObject:
+    """The candidates and the other members of the body."""
+    notes = dict(notes)
+    envelope = dict(notes.pop("envelope", ()))
+    others = notes.pop("candidates", ())
     feedback = _block_feedback(stop)
     if feedback is not None and not parts:
         return {"promptFeedback": feedback, **envelope}
-    if "unanswered" in own:
-        candidates = own.pop("unanswered")
+    if "unanswered" in notes:
+        candidates = notes.pop("unanswered")
         if not parts:
             return envelope if candidates is None else {"candidates": candidates, **envelope}
-    candidate = _write_candidate(parts, stop, own)
+    candidate = _write_candidate(parts, stop, notes)
     return {"candidates": [candidate, *others], **envelope}
 
 
 def _block_feedback(stop: Stop | None) -> JsonObject | None:
-    """What was said about a prompt that was refused before any answer."""
+    """The `promptFeedback` of a blocked prompt, else `None`."""
     details = members(stop.details) if stop is not None else None
     return details if details is not None and "blockReason" in details else None
 
 
-def _write_candidate(parts: list[JsonObject], stop: Stop | None, own: JsonObject) -> JsonObject:
-    content: Any = own.pop("content", CONTENT)
+def _write_candidate(parts: list[JsonObject], stop: Stop | None, notes: JsonObject) -> JsonObject:
+    content: Any = notes.pop("content", CONTENT)
     candidate: JsonObject = {}
     if content is not None or parts:
         candidate["content"] = {**(content or {}), **({"parts": parts} if parts else {})}
@@ -263,19 +265,19 @@ def _write_candidate(parts: list[JsonObject], stop: Stop | None, own: JsonObject
         candidate["finishReason"] = finish_reason(stop)
         if isinstance(stop.details, str):
             candidate["finishMessage"] = stop.details
-        elif words := explanation(stop):
-            candidate["finishMessage"] = words
-    candidate.update(own)
+        elif message := explanation(stop):
+            candidate["finishMessage"] = message
+    candidate.update(notes)
     return candidate
 
 
 def show(
     block: Block, origin: Origin | None, place: tuple[int, int], losses: Losses
 ) -> Block | None:
-    """What a client of this wire sees of an answer's block; what it cannot see is reported.
+    """The block as a client of this protocol receives it; `None`, with a loss, if it cannot.
 
-    Thoughts are shown to every client. The seal of another maker is not: this wire's clients decode
-    and re-encode it, so it would come back broken.
+    Thinking is sent without another vendor's signature: clients of this protocol decode and
+    re-encode signatures, so it would come back corrupted.
     """
     if isinstance(block, Opaque) and block.protocol != PROTOCOL:
         losses.add(place, "vendor_block_dropped", block.raw.get("type"))

@@ -21,7 +21,7 @@ NAMED = frozenset({"properties", "defs", "$defs", "definitions"})
 
 
 def json_schema(schema: JsonObject) -> JsonObject:
-    """The same schema in JSON schema's words; what is JSON schema already stays as it is."""
+    """Convert to JSON schema; what is JSON schema already is unchanged."""
     read: JsonObject = {}
     for key, value in schema.items():
         name = camel(key)

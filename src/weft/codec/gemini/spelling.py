@@ -12,37 +12,37 @@ from typing import Any, cast
 from weft.model import JsonObject
 
 NESTED = frozenset({"functionCall", "functionResponse", "inlineData", "fileData", "parts"})
-"""Members of a part whose own members are the wire's."""
+"""Members of a part whose own members are defined by the protocol."""
 
 Spelling = dict[str, str]
-"""By path inside a part, in camel case: the name that the wire wrote."""
+"""The original name for each path in a part (in camel case)."""
 
 
 @lru_cache(maxsize=1024)
 def camel(name: str) -> str:
-    """`file_uri` as `fileUri`; a name without an inner underscore stays."""
+    """Convert `file_uri` to `fileUri`; a name without an inner underscore is unchanged."""
     head, *tail = name.split("_")
     return head + "".join(word.capitalize() for word in tail) if head and all(tail) else name
 
 
 def camel_members(raw: JsonObject) -> JsonObject:
-    """The members under their names in camel case, one level deep."""
+    """The members with names in camel case, one level deep."""
     return {camel(key): value for key, value in raw.items()}
 
 
 def spelt(body: JsonObject, path: str) -> str:
-    """A dotted path of names in camel case, as this body writes them."""
-    words: list[str] = []
+    """A dotted camel-case path in the spelling of this body."""
+    names: list[str] = []
     inner: JsonObject = body
     for name in path.split("."):
-        words.append(next((key for key in inner if camel(key) == name), name))
-        value = inner.get(words[-1])
+        names.append(next((key for key in inner if camel(key) == name), name))
+        value = inner.get(names[-1])
         inner = cast(JsonObject, value) if isinstance(value, dict) else {}
-    return ".".join(words)
+    return ".".join(names)
 
 
 def read_spelling(raw: JsonObject) -> tuple[JsonObject, Spelling | None]:
-    """A part in camel case, and what was spelt otherwise; the part itself where nothing was."""
+    """A part in camel case, and the original names of members that were spelled otherwise."""
     if not _differs(raw):
         return raw, None
     spelling: Spelling = {}
@@ -79,7 +79,7 @@ def _read(raw: JsonObject, trail: str, spelling: Spelling) -> JsonObject:
 
 
 def write_spelling(body: JsonObject, spelling: Spelling) -> JsonObject:
-    """A part as the wire spelt it."""
+    """A part in its original spelling."""
     return _write(body, "", spelling)
 
 

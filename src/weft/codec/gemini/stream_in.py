@@ -1,11 +1,11 @@
-"""Streams, read: https://ai.google.dev/api/generate-content#method:-models.streamgeneratecontent
+"""Decode streams: https://ai.google.dev/api/generate-content#method:-models.streamgeneratecontent
 
-Every frame is a whole `GenerateContentResponse`: some parts, the counts so far, and in the last one
-a finish reason. Only the end of the bytes marks the end. Consecutive texts of one kind are one
-block, as they are in an answer that is not streamed; a call comes whole.
+Every frame is a complete `GenerateContentResponse` with some parts and the counts so far. The last
+one has a finish reason, but only the end of the connection ends the stream. Consecutive texts of
+one kind are one block; a call comes in one piece.
 
-The decoder emits each frame before the events it means, so that a client of this protocol gets the
-frames as they were.
+The decoder emits each original frame before the events decoded from it, so that a client of this
+protocol gets the original frames.
 """
 
 from typing import Any
@@ -48,13 +48,13 @@ SIGNATURE = "thoughtSignature"
 
 
 class StreamDecoder:
-    """Frames become events. `_said` is what has arrived of the text that is open."""
+    """Turns frames into events. `_pieces` has the text of the open block so far."""
 
     def __init__(self) -> None:
         self._reader: PartReader | None = None
         self._index = -1
         self._open: Text | Thinking | None = None
-        self._said: list[str] = []
+        self._pieces: list[str] = []
         self._signature: str | None = None
         self._called = False
         self.repairs = Losses()
@@ -103,7 +103,7 @@ class StreamDecoder:
         if finish.stop is not None:
             self._finished = True
             events += self._close()
-        return [*events, Finish(finish.stop, finish.usage, _lasting(finish))]
+        return [*events, Finish(finish.stop, finish.usage, _answer_members(finish))]
 
     def _part(self, block: Block) -> list[Event]:
         match block:
@@ -118,18 +118,20 @@ class StreamDecoder:
         return [*events, Open(self._index, block), Close(self._index)]
 
     def _text(self, block: Text | Thinking) -> list[Event]:
-        """A piece of text: more of the open block, or the beginning of another."""
+        """A piece of text, which continues the open block or opens a new one."""
         signature = _signature(block)
         events: list[Event] = []
-        if not self._joins(block, signature):
+        if not self._continues(block, signature):
             if isinstance(block, Text) and not block.text and block.ext is None:
-                return []  # it keeps its place in the frame, and says nothing
+                return []  # empty text adds nothing
             events += self._close()
             self._index += 1
-            self._open = Thinking("") if isinstance(block, Thinking) else Text("", _rest(block))
+            self._open = (
+                Thinking("") if isinstance(block, Thinking) else Text("", _other_members(block))
+            )
             events.append(Open(self._index, self._open))
         if block.text:
-            self._said.append(block.text)
+            self._pieces.append(block.text)
             kind = "thinking" if isinstance(block, Thinking) else "text"
             events.append(Delta(self._index, kind, block.text))
         if signature is not None:
@@ -138,23 +140,23 @@ class StreamDecoder:
                 events.append(Delta(self._index, "signature", signature))
         return events
 
-    def _joins(self, block: Text | Thinking, signature: str | None) -> bool:
-        """Two signatures are never one, and a block with members of its own stands alone."""
-        if type(self._open) is not type(block) or _rest(block) is not None:
+    def _continues(self, block: Text | Thinking, signature: str | None) -> bool:
+        """Whether text continues the open block: not with a second signature or other members."""
+        if type(self._open) is not type(block) or _other_members(block) is not None:
             return False
         if self._open is not None and self._open.ext is not None:
             return False
         return signature is None or self._signature is None
 
     def _close(self) -> list[Event]:
-        block, signature, said = self._open, self._signature, "".join(self._said)
-        self._open, self._signature, self._said = None, None, []
+        block, signature, text = self._open, self._signature, "".join(self._pieces)
+        self._open, self._signature, self._pieces = None, None, []
         if block is None:
             return []
         if signature is None or isinstance(block, Thinking):
             return [Close(self._index)]
         ext = {PROTOCOL: {**own_ext(block.ext), SIGNATURE: signature}}
-        return [Close(self._index, Text(said, ext))]
+        return [Close(self._index, Text(text, ext))]
 
 
 def _signature(block: Text | Thinking) -> str | None:
@@ -164,14 +166,14 @@ def _signature(block: Text | Thinking) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _rest(block: Text | Thinking) -> Any:
-    """The members of a part beside its text and signature, as an `ext`."""
+def _other_members(block: Text | Thinking) -> Any:
+    """The members of a part except text and signature, as an `ext`."""
     fields = {key: value for key, value in own_ext(block.ext).items() if key != SIGNATURE}
     return {PROTOCOL: fields} if fields else None
 
 
-def _lasting(finish: Finish) -> Any:
-    """What a frame says about the whole answer; that it holds no content says nothing of it."""
+def _answer_members(finish: Finish) -> Any:
+    """The members of a frame about the whole answer; notes about its own content are dropped."""
     fields = dict(own_ext(finish.ext))
     fields.pop("content", None)
     fields.pop("unanswered", None)

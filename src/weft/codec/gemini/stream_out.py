@@ -1,4 +1,4 @@
-"""Streams, written: each frame is a whole `GenerateContentResponse`."""
+"""Encode streams: each frame is a complete `GenerateContentResponse`."""
 
 from msgspec import structs
 
@@ -40,8 +40,11 @@ FOREIGN = Origin("")
 
 
 class StreamEncoder:
-    """Events become frames. Calls are written when they are whole; `_skip` counts the events that
-    a frame of this wire's own has already said."""
+    """Turns events into frames.
+
+    A call is written when it is complete. `_skip` counts the events that an original frame of this
+    protocol already covers. `_native` is whether there was such a frame.
+    """
 
     def __init__(self, _created: int) -> None:
         self.losses = Losses()
@@ -49,9 +52,9 @@ class StreamEncoder:
         self._start = Start()
         self._finish = Finish()
         self._skip = 0
-        self._own = False
+        self._native = False
         self._blocks: dict[int, Block] = {}
-        self._grown: dict[int, list[str]] = {}
+        self._pieces: dict[int, list[str]] = {}
         self._kinds: set[str] = set()
 
     def send(self, event: Event) -> list[Frame]:
@@ -74,7 +77,7 @@ class StreamEncoder:
                 self._finish = Finish(stop or old.stop, merge_usage(old.usage, usage))
                 return []
             case End():
-                return [] if self._own else self._end()
+                return [] if self._native else self._end()
             case Fail(error=error):
                 return [json_frame(encode_error(error)[1])]
             case Other():
@@ -82,7 +85,7 @@ class StreamEncoder:
 
     def _other(self, event: Other) -> list[Frame]:
         if event.protocol == PROTOCOL:
-            self._own = True
+            self._native = True
             self._skip = event.says or 0
             return [json_frame(event.raw)]
         if event.says is None and event.kind not in self._kinds:
@@ -99,10 +102,10 @@ class StreamEncoder:
         self._blocks[index] = shown
         match shown:
             case Text(text=text) | Thinking(text=text) | Refusal(text=text):
-                self._grown[index] = [text]
+                self._pieces[index] = [text]
                 return [self._frame(shown, index)] if text else []
             case ToolCall(arguments=arguments):
-                self._grown[index] = [arguments]
+                self._pieces[index] = [arguments]
                 return []
             case _:
                 return [self._frame(shown, index)]
@@ -116,43 +119,43 @@ class StreamEncoder:
                 self._kinds.add(kind)
                 self.losses.add((0, index), "thinking_signature_dropped")
             return []
-        self._grown[index].append(text)
+        self._pieces[index].append(text)
         if kind == "arguments":
             return []
         return [self._frame(Thinking(text) if kind == "thinking" else Text(text), index)]
 
     def _closed(self, index: int, final: Block | None) -> list[Frame]:
-        """A call is whole now; of a text, what the wire's last word has beyond its deltas."""
+        """Write a complete call, or the end of a text that the deltas lacked."""
         block = self._blocks.pop(index, None)
-        grown = "".join(self._grown.pop(index, ()))
+        sent = "".join(self._pieces.pop(index, ()))
         match block:
             case ToolCall():
                 call = final if isinstance(final, ToolCall) and final.arguments else block
-                arguments = grown if call is block else call.arguments
+                arguments = sent if call is block else call.arguments
                 return [self._frame(structs.replace(call, arguments=arguments), index)]
             case Text() | Thinking() | Refusal():
-                said = final.text if isinstance(final, Text | Thinking | Refusal) else grown
-                more = said.removeprefix(grown) if said.startswith(grown) else ""
+                text = final.text if isinstance(final, Text | Thinking | Refusal) else sent
+                missing = text.removeprefix(sent) if text.startswith(sent) else ""
                 kind = Thinking if isinstance(block, Thinking) else Text
-                return [self._frame(kind(more), index)] if more else []
+                return [self._frame(kind(missing), index)] if missing else []
             case _:
                 return []
 
     def _end(self) -> list[Frame]:
-        """The last frame; its text is empty, as Gemini's, for clients drop a turn without parts."""
+        """The last frame. Its text is empty, as in Gemini's: clients drop a turn without parts."""
         finish = self._finish
         report_stop(finish.stop or Stop("end", ""), EXACT_STOPS, self.losses)
-        if finish.stop is None:  # without a reason its clients take a stream for cut off
+        if finish.stop is None:  # clients treat a stream without a reason as cut off
             finish = Finish(Stop("end"), finish.usage)
         frames: list[Frame] = []
         for index in sorted(self._blocks):
             frames += self._closed(index, None)
-        return [*frames, self._written([{"text": ""}], finish)]
+        return [*frames, self._write([{"text": ""}], finish)]
 
     def _frame(self, block: Block, index: int) -> Frame:
-        return self._written([self._writer.part(block, (0, index))], Finish())
+        return self._write([self._writer.part(block, (0, index))], Finish())
 
-    def _written(self, parts: list[JsonObject], finish: Finish) -> Frame:
+    def _write(self, parts: list[JsonObject], finish: Finish) -> Frame:
         body = write_answer(parts, finish.stop, {"index": 0})
         usage = encode_usage(finish.usage)
         if usage is not None:

@@ -1,6 +1,6 @@
 """Tools, both ways: https://ai.google.dev/api/caching#Tool
 
-One entry of `tools` holds many function declarations, and may hold Google's own tools beside them.
+One entry of `tools` may contain many function declarations, and Google's own tools too.
 Each declaration is a tool of ours; how the entries were laid out is remembered, because a body
 must go back as it came.
 """
@@ -24,15 +24,15 @@ SEARCH = "googleSearch"
 unsupported"): https://github.com/googleapis/js-genai/issues/435"""
 
 Layout = list[dict[str, int]]
-"""By entry: each member in the wire's spelling, and how many tools it holds."""
+"""For each entry: its members in the original spelling, and the number of tools in each."""
 
 
 def decode_tools(body: JsonObject, form: JsonObject, rest: dict[str, Any]) -> tuple[Tool, ...]:
-    """The tools of a body; `form` learns their layout, `rest` whose schemas are in a dialect."""
+    """Decode the tools; `form` gets their layout, `rest` the paths of Gemini-style schemas."""
     raws = body.get("tools")
     if raws is None:
         return ()
-    single = members(raws)  # the wire takes one entry for a list of it
+    single = members(raws)  # Gemini accepts one entry instead of a list
     if single is not None:
         form["tools.single"] = True
         raws = [single]
@@ -68,7 +68,7 @@ def decode_tools(body: JsonObject, form: JsonObject, rest: dict[str, Any]) -> tu
 
 
 def _is_usual(layout: Layout) -> bool:
-    """Whether the entries are laid out as we would: the declarations first, then one tool each."""
+    """Whether the entries have our own layout: declarations first, then one tool each."""
     return all(
         len(holds) == 1 and (number == 0 or camel(next(iter(holds))) != DECLARATIONS)
         for number, holds in enumerate(layout)
@@ -89,7 +89,7 @@ def _decode_declaration(raw: JsonObject) -> Tool:
 
 
 def tool_path(layout: Layout, number: int) -> str:
-    """Where the caller wrote the tool of that number."""
+    """The path of a tool in the caller's body."""
     for entry, holds in enumerate(layout):
         for key, count in holds.items():
             if number < count:
@@ -101,7 +101,7 @@ def tool_path(layout: Layout, number: int) -> str:
 
 
 def write_tools(request: Request, losses: Losses) -> Any:
-    """The `tools` member, or `None` where the body has none."""
+    """The `tools` member, or `None` if the body has none."""
     form = request.raw.get(PROTOCOL, {}).get(FORM, {})
     layout = cast("Layout | None", form.get("tools"))
     if layout is not None and sum(sum(holds.values()) for holds in layout) == len(request.tools):

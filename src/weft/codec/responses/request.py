@@ -50,7 +50,7 @@ ADDITIONAL = f"{PROTOCOL}:additional_tools"
 
 
 def decode_request(body: JsonObject, model: str | None = None) -> Request:
-    """A request body; raises `Refused` with the path of whatever cannot be read."""
+    """Decode a request body; raises `Refused` with the path of an invalid member."""
     raw = {key: value for key, value in body.items() if key not in SETUP}
     messages: list[Message] = []
     if "instructions" in body:
