@@ -131,7 +131,7 @@ def test_a_changed_byte_is_noticed(store: Store, place: float) -> None:
     ("change", "words"),
     [
         (lambda data: data[:-1], "middle of a line"),
-        (lambda data: data[: data.rindex(b"\n", 0, -1) + 1], "begin or end"),
+        (lambda data: data[: data.rindex(b"\n", 0, -1) + 1], "first or last line"),
         (lambda data: data.replace(b'"version":2', b'"version":9'), "version 9"),
         (lambda _: b"", "middle of a line"),
     ],
