@@ -3,6 +3,7 @@
 It shows how little a new protocol needs: this module, and one line in `weft.codec.registry`.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -49,15 +50,17 @@ def decode_request(body: JsonObject, _model: str | None = None) -> Request:
     return Request(body["model"], messages, params=params, raw={PROTOCOL: own}, wire=wire)
 
 
+def write_messages(messages: Sequence[Message]) -> list[JsonObject]:
+    return [{"who": message.role, "says": message.text} for message in messages]
+
+
 def encode_request(request: Request, _target: Target) -> Encoded:
     losses = Losses(request)
-    turns: list[JsonObject] = []
     for number, message in enumerate(request.messages):
         for index, block in enumerate(message.blocks):
             if not isinstance(block, Text):
                 losses.add((number, index), "param_dropped", type(block).__name__)
-        turns.append({"who": message.role, "says": message.text})
-    body: JsonObject = {"model": request.model, "turns": turns}
+    body: JsonObject = {"model": request.model, "turns": write_messages(request.messages)}
     if request.params.max_tokens is not None:
         body["limit"] = request.params.max_tokens
     return Encoded(body, losses.items)
@@ -119,6 +122,7 @@ CODEC = Codec(
     protocol=PROTOCOL,
     decode_request=decode_request,
     encode_request=encode_request,
+    write_messages=write_messages,
     decode_response=decode_response,
     encode_response=encode_response,
     locate_answer=lambda _response, _place: "reply",

@@ -13,6 +13,8 @@ import weft
 from sdk_types import REQUESTS, faults
 from thread.test_pairing import THREADS, check_anthropic, check_openai
 from weft.model import (
+    Audio,
+    File,
     Image,
     Inline,
     Message,
@@ -321,3 +323,34 @@ def test_H5_a_tools_words_without_a_call_are_the_users() -> None:
     assert [row["role"] for row in compiled.to_responses()] == roles
     assert [row["role"] for row in compiled.to_anthropic()["messages"]] == roles
     assert compiled.to_openai()[2]["content"] == "found it"
+
+
+def test_H5_a_text_document_is_written_as_the_codec_writes_it() -> None:
+    """Anthropic takes base64 for a PDF only: a text document is a text."""
+    t = weft.open()
+    say(t, "user", File(Inline("YWJj", "text/plain"), "a.txt"))
+    compiled = t.compile()
+    written = compiled.to_anthropic_params("claude-sonnet-4-5")["messages"]
+    assert compiled.to_anthropic()["messages"] == written
+    assert written[0]["content"][0]["source"]["data"] == "abc"
+
+
+def test_H5_audio_has_the_vendors_name_for_its_format() -> None:
+    t = weft.open()
+    say(t, "user", Audio(Inline("AAAA", "audio/mpeg")))
+    assert t.compile().to_openai()[0]["content"][0]["input_audio"]["format"] == "mp3"
+    openai(t.compile())
+
+
+@pytest.mark.parametrize("judge", [openai, anthropic, responses])
+def test_H5_reasoning_between_a_call_and_its_result_is_not_lost(
+    judge: Callable[[weft.CompiledContext], None],
+) -> None:
+    t = weft.open()
+    t.user("go")
+    say(t, "assistant", ToolCall("a", "f", "{}"))
+    t.commit(ReasoningContent("it takes long"))
+    t.tool_result("a", "1")
+    compiled = t.compile(reasoning=True)
+    judge(compiled)
+    assert "it takes long" in str(getattr(compiled, f"to_{judge.__name__}")())

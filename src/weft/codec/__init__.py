@@ -46,12 +46,13 @@ if TYPE_CHECKING:
     )
     from .anthropic import apply_last_system_cache_breakpoint
     from .anthropic.messages import build_anthropic_system_param, encode_message
+    from .anthropic.plain import write_plain_message
     from .echoes import is_plain, replace_answers, replace_messages
     from .errors import concerns_restored, error_of, failed
     from .fast_path import SimpleRequest, read_simple
     from .outgoing import WrittenRequest, write_request
     from .pairing import pair_messages
-    from .repair import refuse_system_media
+    from .repair import EMPTY, refuse_system_media
     from .sidecar import (
         apply_sidecar,
         calls_of,
@@ -68,6 +69,7 @@ __getattr__ = lazy_names(
         "AnswerReader": "weft.codec.answer",
         "AnswerTranslator": "weft.codec.answer",
         "AnswerWriter": "weft.codec.answer",
+        "EMPTY": "weft.codec.repair",
         "Piece": "weft.codec.answer",
         "apply_last_system_cache_breakpoint": "weft.codec.anthropic",
         "apply_sidecar": "weft.codec.sidecar",
@@ -76,6 +78,7 @@ __getattr__ = lazy_names(
         "SimpleRequest": "weft.codec.fast_path",
         "WrittenRequest": "weft.codec.outgoing",
         "read_simple": "weft.codec.fast_path",
+        "write_plain_message": "weft.codec.anthropic.plain",
         "write_request": "weft.codec.outgoing",
         "check_sidecar": "weft.codec.sidecar",
         "concerns_restored": "weft.codec.errors",
@@ -98,6 +101,7 @@ __getattr__ = lazy_names(
 
 __all__ = [
     "CODECS",
+    "EMPTY",
     "INLINE",
     "AnswerOptions",
     "AnswerReader",
@@ -149,5 +153,6 @@ __all__ = [
     "unfold",
     "verbatim",
     "write_frame",
+    "write_plain_message",
     "write_request",
 ]

@@ -8,7 +8,7 @@ Nothing here compares a vendor's name. What differs between vendors, models and 
 in as `Target`: the model's row in the catalogue, and the caller's policies.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import orjson
@@ -23,6 +23,7 @@ from weft.model import (
     JsonObject,
     Level,
     Loss,
+    Message,
     Place,
     Request,
     Response,
@@ -292,6 +293,8 @@ class Codec(Struct, frozen=True):
     Functions:
 
     - `decode_request` also takes the model's name, for protocols whose body has none.
+    - `write_messages` writes messages alone, in the vendor's shape but without its limits: what
+      `to_openai()` and the other formats of a compiled thread return.
     - `stream_encoder` takes the creation time of the frames, because codecs read no clock.
     - `request_path`: the path that a request is posted to, by model and whether it streams.
     - `locate_answer`: the path of a place in an answer of this protocol.
@@ -317,6 +320,7 @@ class Codec(Struct, frozen=True):
     protocol: str
     decode_request: Callable[[JsonObject, str | None], Request]
     encode_request: Callable[[Request, Target], Encoded]
+    write_messages: Callable[[Sequence[Message]], Any]
     decode_response: Callable[[JsonObject], Response]
     encode_response: ResponseEncoder
     locate_answer: Callable[[Response, Place], str]

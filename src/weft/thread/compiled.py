@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import structs
 
 from weft.checked import checked_class
-from weft.codec import SystemPolicy
+from weft.codec import CODECS, SystemPolicy
 from weft.history import Count, Priority, Row, Setup, View, show_rows
 from weft.ids import Id
 from weft.model import JsonObject, Loss, Message, Redacted, Thinking, Tool, make_loss
@@ -186,7 +186,7 @@ class CompiledContext:
 
     def to_openai(self) -> list[dict[str, Any]]:
         """Chat Completions' messages, system inline."""
-        return formats.to_openai(self.rows)
+        return self._write("openai-chat", self.rows)
 
     def to_anthropic(self) -> dict[str, Any]:
         """`{"system": str | None, "messages": [...]}`, to read or to pass on by hand.
@@ -194,15 +194,15 @@ class CompiledContext:
         For `client.messages.create(**...)` use `to_anthropic_params()`: it never says `None`, which
         the SDK's types forbid for `system`, and it has the tools, the parameters and `.losses`.
         """
-        return formats.to_anthropic(self._sendable[0])
+        return self._write("anthropic", self._sendable[0])
 
     def to_responses(self) -> list[dict[str, Any]]:
         """The Responses API's input items, with the reasoning of its own models."""
-        return formats.to_responses(self._sendable[0])
+        return self._write("openai-responses", self._sendable[0])
 
     def to_gemini(self) -> dict[str, Any]:
         """`{"system_instruction": str | None, "contents": [...]}`."""
-        return formats.to_gemini(self._params(GEMINI, None, tools=()))
+        return CODECS[GEMINI].write_messages(self.sendable)
 
     def to_text(self) -> str:
         """The conversation as text for people."""
@@ -256,6 +256,9 @@ class CompiledContext:
     ) -> VendorParams:
         """What `models.generate_content(**...)` takes; arguments as in `to_openai_params`."""
         return self._params(GEMINI, model, tools, system, max_tokens)
+
+    def _write(self, protocol: str, rows: Sequence[Row]) -> Any:
+        return CODECS[protocol].write_messages(formats.readable_messages(rows))
 
     def follow(self, recipe: Recipe) -> VendorParams:
         """The request that a recipe builds from these messages."""

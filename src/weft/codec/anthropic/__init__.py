@@ -19,6 +19,7 @@ from .cache import apply_last_system_cache_breakpoint
 from .errors import decode_error, encode_error
 from .fast_path import FAST_PATH
 from .fields import FIELDS
+from .plain import write_messages
 from .request import decode_request, encode_request
 from .response import decode_response, encode_response, locate_answer
 from .stream_in import StreamDecoder
@@ -74,6 +75,7 @@ CODEC = Codec(
     protocol=PROTOCOL,
     decode_request=decode_request,
     encode_request=encode_request,
+    write_messages=write_messages,
     decode_response=decode_response,
     encode_response=encode_response,
     locate_answer=locate_answer,

@@ -6,6 +6,7 @@ from weft.model import JsonObject, Request, is_system
 
 from .fast_path import FAST_PATH
 from .fields import FIELDS
+from .plain import write_messages
 from .request import decode_request, encode_request
 from .response import decode_response, encode_response, locate_answer, place_thinking
 from .stream_in import StreamDecoder
@@ -51,6 +52,7 @@ CODEC = Codec(
     protocol=PROTOCOL,
     decode_request=decode_request,
     encode_request=encode_request,
+    write_messages=write_messages,
     decode_response=decode_response,
     encode_response=encode_response,
     locate_answer=locate_answer,

@@ -15,6 +15,7 @@ from weft.model import JsonObject
 
 from .errors import decode_error, encode_error
 from .fields import FIELDS
+from .plain import write_messages
 from .request import decode_request, encode_request
 from .response import decode_response, encode_response, locate_answer
 from .stream_in import StreamDecoder
@@ -66,6 +67,7 @@ CODEC = Codec(
     protocol=PROTOCOL,
     decode_request=decode_request,
     encode_request=encode_request,
+    write_messages=write_messages,
     decode_response=decode_response,
     encode_response=encode_response,
     locate_answer=locate_answer,

@@ -541,10 +541,8 @@ class Writer:
         match block:
             case ToolCall():
                 return self.call(block, place)
-            case Thinking():
+            case Thinking() | Redacted():
                 return reasoning(block)
-            case Redacted(data=data):
-                return {"type": "reasoning", "summary": [], "encrypted_content": data}
             case Opaque(raw=raw):
                 return raw
             case ToolResult():
@@ -636,8 +634,10 @@ def item_members(block: Block) -> JsonObject | None:
     return members.get("item") if members is not None else None
 
 
-def reasoning(block: Thinking) -> JsonObject:
+def reasoning(block: Thinking | Redacted) -> JsonObject:
     """The reasoning item of a thinking block."""
+    if isinstance(block, Redacted):
+        return {"type": "reasoning", "summary": [], "encrypted_content": block.data}
     body: JsonObject = {"type": "reasoning", "summary": summary_of(block.text)}
     if block.signature is not None:
         body["encrypted_content"] = block.signature

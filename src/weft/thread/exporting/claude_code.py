@@ -17,10 +17,9 @@ from uuid import UUID
 import orjson
 from msgspec import Struct, field
 
-from weft.history import Row
+from weft.codec import EMPTY, write_plain_message
 from weft.ids import Id, object_id
 from weft.model import JsonObject, Message, is_system
-from weft.thread import formats
 from weft.thread.handle import Handle
 from weft.thread.importing.lines import join_lines, read_object
 
@@ -187,11 +186,10 @@ def _encode_message(message: Message) -> JsonObject:
     """The message in Anthropic's format; system text becomes a `<system-reminder>`."""
     if is_system(message):
         return {"role": "user", "content": f"<system-reminder>\n{message.text}\n</system-reminder>"}
-    encoded = formats.anthropic_message(Row(None, message))
-    role = "user" if encoded["role"] == "tool" else encoded["role"]
+    encoded = write_plain_message(message)
     # The API rejects a user message without content.
-    empty = formats.EMPTY if role == "user" else list[JsonObject]()
-    return {"role": role, "content": encoded["content"] or empty}
+    empty = EMPTY if encoded["role"] == "user" else list[JsonObject]()
+    return {"role": encoded["role"], "content": encoded["content"] or empty}
 
 
 def _answer(piece: New, message: JsonObject) -> JsonObject:

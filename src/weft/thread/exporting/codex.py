@@ -12,10 +12,9 @@ from uuid import UUID
 
 import orjson
 
-from weft.history import Row
+from weft.codec import CODECS
 from weft.ids import object_id
 from weft.model import JsonObject, Message, Text
-from weft.thread import formats
 from weft.thread.handle import Handle
 from weft.thread.importing.lines import join_lines, read_object
 
@@ -103,7 +102,7 @@ def _items(message: Message, stamp: str) -> list[str]:
 
 
 def _payloads(message: Message) -> list[JsonObject]:
-    return [_typed(item) for item in formats.to_responses([Row(None, message)])]
+    return [_typed(item) for item in CODECS["openai-responses"].write_messages([message])]
 
 
 def _typed(item: JsonObject) -> JsonObject:
