@@ -1,17 +1,16 @@
-"""Which commits of a damaged store are whole.
+"""Finds the commits of a damaged store that are intact ("whole").
 
-A commit is whole if it hashes to its id, with the ids of its parents and entries, and if all that
-it comes from is whole; so whatever compiles afterwards is what compiled before, or the beginning
-of it. Keys grow with time, hence one pass in the order of keys is enough.
+A commit is whole if it hashes to its id with the ids of its parents and entries, and if all its
+ancestors are whole. So a branch compiles to what it compiled to before, or to the start of it. Keys
+grow with time, so one pass in the order of keys is enough.
 
-The index of ids outlives the page of a commit. Most commits say nothing but one message: such a
-one is made again from its parent and the entry that no other commit brings, and its id proves
-it. Only its time and what a model reported are gone, which no id covers. In the same way a commit
-outlives the list of its entries.
+If the page of a commit is lost, the index may still have its id. Most commits only append one
+message. Such a commit is rebuilt from its parent and an entry that no other commit uses, and the id
+proves that the result is right. Only its time and usage are lost, which the id does not cover. A
+lost list of entries is rebuilt in the same way.
 
-What cannot be made again is a *hole*. What comes behind it is not lost with it: its ids prove it
-as well as before, it is only not known what it was said to. It is kept apart, and never counts as
-what a branch was.
+A commit that cannot be rebuilt is a *hole*. The ids of its descendants are still valid, but their
+context is unknown. They are kept on a separate branch.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,9 +26,9 @@ from weft.store.maintenance import ObjectFormat, Tombstone
 from .recovered_rows import COMMIT_IDS, PLACES, RecoveredRows, Row
 
 LONGEST_RUN, LONGEST_MERGE = 5, 200
-TRIED_OTHERS = 1000  # entries of other commits: some things are said more than once
-HOLE = 0  # the key that stands for the entry of every hole
-TRIES = 1_000_000  # ids that are computed to make lost commits again, over the whole file
+TRIED_OTHERS = 1000  # entries of other commits, because messages may repeat
+HOLE = 0  # the key of the entry that every hole has
+TRIES = 1_000_000  # limit of ids computed to rebuild lost commits, over the whole file
 
 
 class Whole(Struct, frozen=True, gc=False):
@@ -48,10 +47,10 @@ class Whole(Struct, frozen=True, gc=False):
 
 
 class Graph(Struct):
-    """The commits that are whole by key; `same` are keys under which one of them stands again.
+    """The whole commits by key; `same` maps keys of duplicates to the first key.
 
-    `behind` are those that would be whole but for one that they come from, and `holes` such ones:
-    their ids are known, nothing else.
+    `behind` has commits that are intact except for a lost ancestor. `holes` are lost commits of
+    which only the id is known.
     """
 
     commits: dict[int, Whole] = field(default_factory=dict[int, Whole])
@@ -65,20 +64,20 @@ class Graph(Struct):
         return None if key is None else self.commits.get(self.same.get(key, key))
 
     def find_behind(self, key: int | None) -> Whole | None:
-        """The commit, also where it comes from one that is lost; no hole."""
+        """The commit even if it has a lost ancestor; `None` for a hole."""
         return None if key in self.holes or key is None else self.behind.get(key)
 
     def adopt(self, tips: Iterable[int]) -> None:
-        """Keep these commits that are behind holes, and all that they come from."""
-        kept: dict[int, Whole] = {}
+        """Keep these commits that are behind holes, and all their ancestors."""
+        adopted: dict[int, Whole] = {}
         waiting = list(tips)
         while waiting:
             key = waiting.pop()
-            if key in self.behind and key not in kept:
-                kept[key] = self.behind[key]
-                waiting += kept[key].parents
-        self.commits = dict(sorted({**self.commits, **kept}.items()))
-        self.holes &= kept.keys()
+            if key in self.behind and key not in adopted:
+                adopted[key] = self.behind[key]
+                waiting += adopted[key].parents
+        self.commits = dict(sorted({**self.commits, **adopted}.items()))
+        self.holes &= adopted.keys()
 
 
 def judge_commits(
@@ -87,7 +86,7 @@ def judge_commits(
     tombstones: dict[tuple[str, Id], Tombstone],
     judge: ObjectFormat,
 ) -> Graph:
-    """Every commit that is whole, read or made again."""
+    """Every commit that is whole, read or rebuilt."""
     return _Judging(recovered, entries, tombstones, judge).run()
 
 
@@ -112,14 +111,14 @@ class _Judging:
         self._graph = Graph()
         self._ids: dict[tuple[int, Id], int] = {}
         self._tries = TRIES
-        brought = {row[8] for row in self._rows.values()}
-        brought.update(entry for many in self._many.values() for entry in many)
-        self._spare = [key for key in entries if key not in brought]
+        used = {row[8] for row in self._rows.values()}
+        used.update(entry for many in self._many.values() for entry in many)
+        self._spare = [key for key in entries if key not in used]
         self._last: dict[int, int] = {}
 
     def run(self) -> Graph:
         for key in sorted(self._rows.keys() | self._names.keys()):
-            whole = self._read(key) or self._again(key) or self._hole(key)
+            whole = self._read(key) or self._rebuild(key) or self._hole(key)
             if whole is None:
                 self._graph.lost.add(key)
                 continue
@@ -135,12 +134,12 @@ class _Judging:
         return self._graph
 
     def _known(self, key: int | None) -> Whole | None:
-        """The commit of a key, or what stands for it."""
-        found = self._graph.find(key)
-        return found if found is not None or key is None else self._graph.behind.get(key)
+        """The commit of a key, or its hole."""
+        commit = self._graph.find(key)
+        return commit if commit is not None or key is None else self._graph.behind.get(key)
 
     def _hole(self, key: int) -> Whole | None:
-        """What stands for a commit that is lost: its id, which those that come from it prove."""
+        """The placeholder for a lost commit: its id, which its descendants prove."""
         row = self._rows.get(key)
         if key in self._names:
             thread, id = cast(tuple[int, Id], self._names[key])
@@ -170,8 +169,8 @@ class _Judging:
         whole = [part for part in parents if part is not None]
         if len(whole) != len(keys):
             return None
-        brought = self._brought(key, id, kind, entry, data, whole)
-        if brought is None:
+        entries = self._entries_of(key, id, kind, entry, data, whole)
+        if entries is None:
             return None
         if sum is not None and checksum((created, usage, match)) != sum:
             usage = match = None
@@ -182,14 +181,14 @@ class _Judging:
             id,
             kind,
             tuple([p.key for p in whole]),
-            brought,
+            entries,
             data,
             created,
             usage,
             match,
         )
 
-    def _brought(
+    def _entries_of(
         self,
         key: int,
         id: Id,
@@ -198,33 +197,33 @@ class _Judging:
         data: bytes,
         parents: Sequence[Whole],
     ) -> tuple[int, ...] | None:
-        """The keys of the entries with which the commit has its id; `None` where none fit."""
+        """The keys of the entries with which the commit hashes to its id, or `None`."""
         listed = (entry,) if entry is not None else self._many.get(key, ())
         tombstone = self._tombstones.get(("commit", id))
         if tombstone is not None and tombstone.checksum == checksum((data,)):
-            sure = entry is not None or not self._lists_torn
-            return listed if sure and all(part in self._entries for part in listed) else None
+            is_complete = entry is not None or not self._lists_torn
+            return listed if is_complete and all(part in self._entries for part in listed) else None
         above = tuple([part.id for part in parents])
-        beginnings = [listed[:length] for length in range(len(listed), -1, -1)]
+        prefixes = [listed[:length] for length in range(len(listed), -1, -1)]
         guesses = self._guesses(parents) if entry is None and self._lists_torn else ()
-        for keys in chain(beginnings, guesses):
+        for keys in chain(prefixes, guesses):
             ids = tuple([self._entries[part] for part in keys if part in self._entries])
             if len(ids) == len(keys) and self._judge.commit_id(kind, above, ids, data) == id:
                 return keys
         return None
 
     def _guesses(self, parents: Sequence[Whole]) -> Iterator[tuple[int, ...]]:
-        """What a commit may have brought whose list is gone.
+        """Candidates for the entries of a commit whose list is lost.
 
-        A merge says again what the other side said last. Others bring entries that are nobody
-        else's, written in a row, several in the order of their ids; so a run is tried in every
-        order.
+        A merge repeats the last entries of the other side. Other commits have entries that no other
+        commit uses, with consecutive keys but in the order of their ids; so each run is tried in
+        every order.
         """
-        said: tuple[int, ...] = ()
+        entries: tuple[int, ...] = ()
         commit = parents[1] if len(parents) > 1 else None
-        while commit is not None and len(said) < LONGEST_MERGE:
-            said = (*commit.entries, *said)
-            yield said
+        while commit is not None and len(entries) < LONGEST_MERGE:
+            entries = (*commit.entries, *entries)
+            yield entries
             commit = self._known(commit.parents[0]) if commit.parents else None
         for length in range(1, LONGEST_RUN + 1):
             for start in range(len(self._spare) - length + 1):
@@ -234,14 +233,14 @@ class _Judging:
                         yield keys
 
     def _thread(self, key: int, id: Id, owner: int) -> int:
-        """The thread of a first commit, which its id does not cover."""
-        named = self._names.get(key)
-        if named is not None and named[1] == id and isinstance(named[0], int):
-            return named[0]
+        """The thread of a root commit, which its id does not cover."""
+        index_row = self._names.get(key)
+        if index_row is not None and index_row[1] == id and isinstance(index_row[0], int):
+            return index_row[0]
         return owner
 
-    def _again(self, key: int) -> Whole | None:
-        """A plain append whose row is gone, made so that it has the id that the index knows."""
+    def _rebuild(self, key: int) -> Whole | None:
+        """Rebuild a plain append whose row is lost, so that it hashes to the id in the index."""
         if key not in self._names or key in self._rows:
             return None
         thread, id = cast(tuple[int, Id], self._names[key])
@@ -252,9 +251,9 @@ class _Judging:
         for parent in dict.fromkeys([*guesses, None]):
             if parent is not None and parent.thread != thread:
                 continue
-            found = self._search(id, parent)
-            if found is not None:
-                entry, data = found
+            match = self._search(id, parent)
+            if match is not None:
+                entry, data = match
                 self._graph.remade.add(key)
                 created = 0.0 if parent is None else parent.created
                 above = () if parent is None else (parent.key,)
@@ -262,7 +261,7 @@ class _Judging:
         return None
 
     def _search(self, id: Id, parent: Whole | None) -> tuple[int, bytes] | None:
-        """The entry and the body with which an append behind this parent has this id."""
+        """The entry and the body with which an append after this parent hashes to this id."""
         above = () if parent is None else (parent.id,)
         for pool in (self._spare, list(islice(self._entries, TRIED_OTHERS))):
             for entry in pool:
@@ -278,28 +277,28 @@ class _Judging:
 
 
 def _lists(recovered: RecoveredRows) -> dict[int, tuple[int, ...]]:
-    """The entries of commits that have a list of them, in order and without a gap."""
-    found: dict[int, list[int]] = {}
+    """The entry lists of commits, in order, up to the first gap."""
+    lists: dict[int, list[int]] = {}
     for row in sorted(
         cast("dict[object, tuple[int, int, int]]", recovered.table("commit_entry")).values()
     ):
         commit, position, entry = row
-        if position == len(found.get(commit, ())):
-            found.setdefault(commit, []).append(entry)
-    return {commit: tuple(entries) for commit, entries in found.items()}
+        if position == len(lists.get(commit, ())):
+            lists.setdefault(commit, []).append(entry)
+    return {commit: tuple(entries) for commit, entries in lists.items()}
 
 
 def _origins(recovered: RecoveredRows) -> dict[int, int]:
-    """What a commit probably came from: the log's word, else the one before it on its line."""
-    found: dict[int, int] = {}
+    """The probable parent of each commit: the one before it on its line, else from the log."""
+    origins: dict[int, int] = {}
     places = {(line, depth): key for key, (line, depth) in recovered.ids(PLACES).items()}
     for (line, depth), key in places.items():
         assert isinstance(depth, int)
         before = places.get((line, depth - 1))
         if before is not None:
-            found[key] = before
+            origins[key] = before
     for row in recovered.table("operation").values():
         old, new = row[4], row[5]
         if isinstance(old, int) and isinstance(new, int):
-            found.setdefault(new, old)
-    return found
+            origins.setdefault(new, old)
+    return origins

@@ -1,13 +1,14 @@
-"""Where the branches of a damaged store end, and what of its log still leads there.
+"""Restores threads, refs and the operation log of a damaged store.
 
-No hash covers a ref, so its row is held against the log, whose lines carry checksums. An unhurt log
-has the last word. Where the log is hurt and the refs are not, the refs have it. Where both are, a
-row is believed that only goes on from what the log says last.
+No hash covers a ref, so its row is compared with the log, whose lines have checksums:
 
-A branch whose head is not whole ends earlier: at the deepest whole commit of the lines that lead
-to its head, or where the log had it before. What is whole behind the damage gets a branch of its
-own, so that it can be read, and is never taken for what the branch was. The log is cut behind the
-last line that is gone or names what is gone, as undo cannot step over it.
+- If the log is intact, the log decides.
+- If only the log is damaged, the refs decide.
+- If both are damaged, a ref's row is used if its commit descends from the log's last one.
+
+A branch whose head is lost ends earlier: at the deepest whole ancestor, or where the log had it
+before. Intact commits after the damage get a separate branch. The log is cut after the last line
+that is lost or names a lost commit, because undo cannot go past it.
 """
 
 from collections.abc import Iterable
@@ -30,9 +31,9 @@ Ref = tuple[int, str, int | None]
 
 
 class End(Struct, frozen=True):
-    """A branch that ends earlier than it did; `head` is `None` where not even its start is left.
+    """A branch that ends earlier than before; `head` is `None` if nothing of it is left.
 
-    `rest` is the branch that has what came behind the commits that are lost.
+    `rest` is the new branch with the commits after the lost ones.
     """
 
     thread: str
@@ -52,7 +53,7 @@ class End(Struct, frozen=True):
 
 
 class Names(Struct):
-    """Threads by key, refs by key, the log; and what could not be kept of them."""
+    """Threads by key, refs by key, the log; and what of them is lost."""
 
     threads: dict[int, Row] = field(default_factory=dict[int, Row])
     refs: dict[int, Ref] = field(default_factory=dict[int, Ref])
@@ -99,10 +100,10 @@ def plan_names(recovered: RecoveredRows, graph: Graph) -> Names:
 def _rest(
     names: Names, graph: Graph, of: tuple[int, str], wanted: int, taken: set[tuple[int, str]]
 ) -> str | None:
-    """A new branch for what is whole behind the damage, if anything is; its name is taken then."""
-    found = graph.find_behind(wanted)
+    """The name of a new branch for intact commits after the damage, or `None` without any."""
+    tip = graph.find_behind(wanted)
     thread, name = of
-    if found is None or found.thread != thread or name.startswith(TAG):
+    if tip is None or tip.thread != thread or name.startswith(TAG):
         return None
     number, title = 1, f"{name}{AFTER}"
     while (thread, title) in taken:
@@ -114,7 +115,7 @@ def _rest(
 
 
 def _keep_rests(names: Names, graph: Graph) -> None:
-    """Give those branches their refs; the log knows nothing of them."""
+    """Add the refs of these branches; they are not in the log."""
     graph.adopt(target for _, _, target in names.rests)
     first = 1 + max([0, *names.refs, *(line[3] for line in names.log)])
     names.refs.update(enumerate(names.rests, first))
@@ -128,38 +129,38 @@ def _good_lines(recovered: RecoveredRows) -> list[Logged]:
 
 
 def _threads(recovered: RecoveredRows, graph: Graph, nameless: list[str]) -> dict[int, Row]:
-    """Every thread that has a row, a name or a commit; what is not known of it is the default."""
-    found = dict(cast("dict[int, Row]", recovered.table("thread")))
-    known = {key: cast(str, row[0]) for key, row in recovered.ids(THREAD_NAMES).items()}
-    begun: dict[int, float] = {}
+    """Every thread that has a row, a name or a commit; unknown settings have defaults."""
+    threads = dict(cast("dict[int, Row]", recovered.table("thread")))
+    indexed_names = {key: cast(str, row[0]) for key, row in recovered.ids(THREAD_NAMES).items()}
+    created: dict[int, float] = {}
     for commit in graph.commits.values():
-        begun[commit.thread] = min(begun.get(commit.thread, commit.created), commit.created)
+        created[commit.thread] = min(created.get(commit.thread, commit.created), commit.created)
     marked = {row[0] for row in recovered.table("checkpoint").values()}
-    titles = {row[1] for row in found.values()}
-    for key in sorted(begun.keys() | known.keys() - found.keys()):
-        if key in found:
+    titles = {row[1] for row in threads.values()}
+    for key in sorted(created.keys() | indexed_names.keys() - threads.keys()):
+        if key in threads:
             continue
-        title = known.get(key, f"recovered-{key}")
+        title = indexed_names.get(key, f"recovered-{key}")
         if title in titles:
             title = f"recovered-{key}"
-        nameless.append(f"thread {title!r} has lost what it was opened with")
-        found[key] = (None, title, "main", int(key in marked), None, begun.get(key, 0.0))
-    return found
+        nameless.append(f"thread {title!r} has lost its settings")
+        threads[key] = (None, title, "main", int(key in marked), None, created.get(key, 0.0))
+    return threads
 
 
 def _known_refs(recovered: RecoveredRows) -> dict[int, tuple[int, str, int | None, bool]]:
     """Refs by key: thread, name, target, and whether the target comes from the ref's own row."""
-    found: dict[int, tuple[int, str, int | None, bool]] = {}
+    refs: dict[int, tuple[int, str, int | None, bool]] = {}
     for key, row in cast(
         "dict[int, tuple[None, int, str, int | None]]", recovered.table("ref")
     ).items():
-        found[key] = (row[1], row[2], row[3], True)
-    taken = {(thread, name) for thread, name, _, _ in found.values()}
+        refs[key] = (row[1], row[2], row[3], True)
+    taken = {(thread, name) for thread, name, _, _ in refs.values()}
     for key, row in recovered.ids(REF_NAMES).items():
         thread, name = cast(tuple[int, str], row)
-        if key not in found and (thread, name) not in taken:
-            found[key] = (thread, name, None, False)
-    return found
+        if key not in refs and (thread, name) not in taken:
+            refs[key] = (thread, name, None, False)
+    return refs
 
 
 def _wanted(
@@ -172,16 +173,16 @@ def _wanted(
     """The key of the commit that a ref is believed to have pointed at."""
     if not lines:
         return row_target
-    said = lines[-1][5]
+    log_target = lines[-1][5]
     if not is_row or "operation" not in recovered.torn:
-        return said
-    if "ref" not in recovered.torn or _leads_to(graph, row_target, said):
+        return log_target
+    if "ref" not in recovered.torn or _leads_to(graph, row_target, log_target):
         return row_target
-    return said
+    return log_target
 
 
 def _leads_to(graph: Graph, key: int | None, before: int | None) -> bool:
-    """Whether a commit goes on from another one."""
+    """Whether a commit descends from another one."""
     commit = graph.find(key)
     while commit is not None and commit.key != before:
         commit = graph.find(commit.parents[0]) if commit.parents else None
@@ -189,17 +190,17 @@ def _leads_to(graph: Graph, key: int | None, before: int | None) -> bool:
 
 
 def _logged_before(graph: Graph, lines: list[Logged], thread: int) -> Whole | None:
-    """Where the log had a branch last among what is whole."""
+    """The last whole commit that the log has for a branch."""
     for line in reversed(lines):
         for key in (line[5], line[4]):
-            found = graph.find(key)
-            if found is not None and found.thread == thread:
-                return found
+            commit = graph.find(key)
+            if commit is not None and commit.thread == thread:
+                return commit
     return None
 
 
 class Depths:
-    """The lines that lead to a commit, also through commits that are gone."""
+    """The lines and depths of commits, lost ones included."""
 
     def __init__(self, recovered: RecoveredRows, graph: Graph) -> None:
         rows = cast("dict[int, Row]", recovered.table("commits"))
@@ -217,45 +218,49 @@ class Depths:
                 self._whole.setdefault(line, []).append((depth, key))
 
     def before(self, key: int, thread: int) -> Whole | None:
-        """The deepest whole commit in the chain of first parents of one that is gone."""
+        """The deepest whole commit in the first-parent chain of a lost one."""
         place = self._places.get(key)
-        seen: set[int] = set()
-        while place is not None and place[0] not in seen:
+        visited: set[int] = set()
+        while place is not None and place[0] not in visited:
             line, limit = place
-            seen.add(line)
+            visited.add(line)
             below = [(depth, key) for depth, key in self._whole.get(line, ()) if depth <= limit]
             if below:
-                found = self._graph.commits[max(below)[1]]
-                return found if found.thread == thread else None
+                commit = self._graph.commits[max(below)[1]]
+                return commit if commit.thread == thread else None
             _, base, depth = self._lines.get(line, (None, None, None))
             place = None if base is None or depth is None else (base, depth)
         return None
 
     def between(self, key: int, whole: Whole) -> int:
-        """How many commits a branch is shorter by; 0 where that is not known."""
-        there, here = self._places.get(key), self._places.get(whole.key)
-        return 0 if there is None or here is None else max(0, there[1] - here[1])
+        """How many commits the branch has lost at its end; 0 if unknown."""
+        lost_place, whole_place = self._places.get(key), self._places.get(whole.key)
+        return (
+            0
+            if lost_place is None or whole_place is None
+            else max(0, lost_place[1] - whole_place[1])
+        )
 
 
 def _keep_log(names: Names, good: list[Logged], recovered: RecoveredRows, graph: Graph) -> None:
-    """The newest lines of each thread's log that are whole without a gap, and lead to its refs."""
+    """Keep the newest gapless run of intact log lines per thread, if it matches the refs."""
     for thread in names.threads:
-        kept: list[Logged] = []
+        run: list[Logged] = []
         for line in reversed([line for line in good if line[0] == thread]):
-            if kept and line[1] != kept[-1][1] - 1:
+            if run and line[1] != run[-1][1] - 1:
                 break
             if any(key is not None and graph.find(key) is None for key in line[4:6]):
                 break
-            kept.append(line)
-        heads = {line[3]: line[5] for line in reversed(kept)}
+            run.append(line)
+        heads = {line[3]: line[5] for line in reversed(run)}
         if all(_stands(names, graph, ref, new) for ref, new in heads.items()):
-            names.log += [_renumbered(graph, line) for line in reversed(kept)]
+            names.log += [_renumbered(graph, line) for line in reversed(run)]
     every = max(_written(good), len(recovered.table("operation")))
     names.cut = every - len(names.log)
 
 
 def _written(good: list[Logged]) -> int:
-    """How many lines the log had between those that are left of it, themselves included."""
+    """How many lines the log had between the first and the last one that is left."""
     seqs: dict[int, list[int]] = {}
     for thread, seq, *_ in good:
         seqs.setdefault(thread, []).append(seq)
@@ -264,20 +269,20 @@ def _written(good: list[Logged]) -> int:
 
 def _stands(names: Names, graph: Graph, ref: int, new: int | None) -> bool:
     if ref not in names.refs:
-        return True  # one that only the log knows is found again by it
+        return True  # it is restored from the log later
     commit = graph.find(new)
     return names.refs[ref][2] == (None if commit is None else commit.key)
 
 
 def _renumbered(graph: Graph, line: Logged) -> Logged:
-    """The line with the keys under which its commits stand, and a checksum over those."""
-    old, new = (None if found is None else found.key for found in map(graph.find, line[4:6]))
-    said = (line[2], line[3], old, new, line[6], line[7])
-    return (*line[:2], *said, checksum(said))
+    """The line with the new keys of its commits and a new checksum."""
+    old, new = (None if commit is None else commit.key for commit in map(graph.find, line[4:6]))
+    columns = (line[2], line[3], old, new, line[6], line[7])
+    return (*line[:2], *columns, checksum(columns))
 
 
 def _stand(names: Names) -> None:
-    """Let every thread stand on a branch that it has, if it has any."""
+    """Set the current branch of every thread to an existing one, if it has any."""
     for key, row in names.threads.items():
         own = [name for thread, name, target in names.refs.values() if thread == key and target]
         logged = {line[3] for line in names.log if line[0] == key} - names.refs.keys()

@@ -1,8 +1,8 @@
-"""The pages of a SQLite file, read without SQLite: what is left of it, cell by cell.
+"""Reads the pages of a SQLite file without SQLite, cell by cell.
 
-SQLite gives up a whole tree where one page of it is wrong. Here a page that cannot be read costs
-what stood on it and nothing else: every length and every place is checked before it is followed.
-What comes out is believed by nobody; those who ask verify it.
+SQLite gives up a whole tree if one page of it is damaged. Here a damaged page only loses its own
+cells: every length and every offset is checked before it is used. The result is not trusted;
+callers verify it.
 
 https://www.sqlite.org/fileformat2.html has the format: pages, b-trees, records, the log.
 """
@@ -102,17 +102,17 @@ class Pages:
     def free(self) -> set[int]:
         """The pages that hold nothing any more, as far as their list can be read."""
         page = self.read(1)
-        found: set[int] = set()
+        pages: set[int] = set()
         trunk = 0 if page is None or not page.startswith(MAGIC) else unpack_from(">I", page, 32)[0]
-        while trunk and trunk not in found:
+        while trunk and trunk not in pages:
             page = self.read(trunk)
             if page is None:
                 break
-            found.add(trunk)
+            pages.add(trunk)
             trunk, count = unpack_from(">II", page)
             fits = min(count, self.size // 4 - 2)
-            found.update(unpack_from(f">{fits}I", page, 8))
-        return found
+            pages.update(unpack_from(f">{fits}I", page, 8))
+        return pages
 
     def _is_filled(self, page: bytes, start: int, end: int, filled: int) -> bool:
         """Whether cells, free blocks and fragments make up all of the page behind the gap."""
@@ -242,7 +242,7 @@ def read_log(log: bytes, size: int) -> dict[int, bytes]:
     sums = _add(order, log[:24], (0, 0))
     if sums != unpack_from(">II", log, 24):
         return {}
-    found: dict[int, bytes] = {}
+    committed: dict[int, bytes] = {}
     waiting: dict[int, bytes] = {}
     for start, page in _frames(log, size):
         number, last = unpack_from(">II", log, start)
@@ -251,9 +251,9 @@ def read_log(log: bytes, size: int) -> dict[int, bytes]:
             break
         waiting[number] = page
         if last:
-            found.update(waiting)
+            committed.update(waiting)
             waiting.clear()
-    return found
+    return committed
 
 
 def _frames(log: bytes, size: int) -> Iterator[tuple[int, bytes]]:

@@ -51,51 +51,49 @@ class Salvage(Struct, frozen=True):
 
     def lines(self) -> list[str]:
         """The same in sentences."""
-        told = [
+        lines = [
             f"the damaged file is kept as {self.kept!r}",
-            f"{self.commits} commits and {self.entries} entries are whole and stand in a new file",
+            f"{self.commits} commits and {self.entries} entries are intact and in a new file",
         ]
         if self.remade:
-            told.append(
-                f"{self.remade} commits were made again from their ids, without their times"
-            )
-        lost = f"{self.lost_commits} commits are lost, or come from one that is"
+            lines.append(f"{self.remade} commits were rebuilt from their ids, without their times")
+        lost = f"{self.lost_commits} commits are lost, or have a lost ancestor"
         if self.missing > self.lost_commits:
-            told.append(f"at least {lost}; {self.missing} numbers of commits are missing")
+            lines.append(f"at least {lost}; {self.missing} numbers of commits are missing")
         elif self.lost_commits:
-            told.append(lost)
-        told += [f"entry {id} is lost: its line says so" for id in self.lost_entries]
+            lines.append(lost)
+        lines += [f"entry {id} is lost: its row has a placeholder" for id in self.lost_entries]
         if self.operations or self.is_log_torn:
             least = "at least " if self.is_log_torn else ""
-            told.append(f"{least}{self.operations} operations cannot be undone any more")
+            lines.append(f"{least}{self.operations} operations cannot be undone")
         if self.lost_attempts:
-            told.append(f"{self.lost_attempts} attempts at an answer are lost")
-        return [*told, *self.nameless, *map(str, self.ends)]
+            lines.append(f"{self.lost_attempts} attempts at an answer are lost")
+        return [*lines, *self.nameless, *map(str, self.ends)]
 
 
 def salvage(path: str, judge: ObjectFormat, created: float) -> Salvage:
-    """Put a new file with all that is whole in the place of a damaged one, which is kept beside it.
+    """Replace a damaged file by a new one with everything intact; the old one is kept beside it.
 
-    Raises `StoreError` where somebody has the store open, and `Damaged` where nothing of a store
-    can be read; then the file stays as it is.
+    Raises `StoreError` if the store is open elsewhere, and `Damaged` if nothing can be read. The
+    file is unchanged then.
     """
-    with RepairLock(path) as held:
-        fresh = f"{held.path}.repairing"
+    with RepairLock(path) as lock:
+        fresh = f"{lock.path}.repairing"
         _clear(fresh)
         file = SqliteFile(fresh)
         try:
-            saved = _Rebuilding(file, judge, created).run(Pages(held.data, held.log))
+            result = _Rebuilding(file, judge, created).run(Pages(lock.data, lock.log))
         except BaseException:
             file.close()
             _clear(fresh)
             raise
         file.close()
-        if not saved.commits and not saved.entries:
+        if not result.commits and not result.entries:
             _clear(fresh)
             raise Damaged(f"nothing of a store can be read in {path!r}; it is left as it is")
-        kept = held.replace(fresh)
+        copy_path = lock.replace(fresh)
         _clear(fresh)
-    return Salvage(kept, *[getattr(saved, name) for name in Salvage.__struct_fields__[1:]])
+    return Salvage(copy_path, *[getattr(result, name) for name in Salvage.__struct_fields__[1:]])
 
 
 class _Rebuilding:
@@ -115,7 +113,7 @@ class _Rebuilding:
             recovered = gather(pages, self._take_entry)
             tombstones = _tombstones(recovered)
             self._take_wrong(tombstones)
-            there = dict(self._ids)
+            intact_ids = dict(self._ids)
             for key, (id,) in recovered.ids(ENTRY_IDS).items():
                 self._ids.setdefault(key, cast(Id, id))
             for key, (id, _) in self._wrong.items():
@@ -128,13 +126,13 @@ class _Rebuilding:
             self._put_names(names, recovered)
             self._put_tombstones(tombstones, graph)
             lost_attempts = self._put_attempts(recovered, graph)
-        kept = (graph.commits.keys() | graph.same.keys()) - graph.holes
+        kept_keys = (graph.commits.keys() | graph.same.keys()) - graph.holes
         most = pages.count * pages.size // SIZE  # no file has room for more than so many ids
         named = {key for key in _named(recovered) | graph.lost if 0 < key <= most}
-        missing = max([0, *named, *kept]) - len(kept)
+        missing = max([0, *named, *kept_keys]) - len(kept_keys)
         return Salvage(
-            "", len(graph.commits) - len(graph.holes), len(there), len(named - kept), missing,
-            tuple(lost),
+            "", len(graph.commits) - len(graph.holes), len(intact_ids), len(named - kept_keys),
+            missing, tuple(lost),
             len(graph.remade), names.cut, "operation" in recovered.torn, tuple(names.ends),
             tuple(names.nameless), lost_attempts,
         )  # fmt: skip
@@ -160,7 +158,7 @@ class _Rebuilding:
         self._waiting.clear()
 
     def _take_wrong(self, tombstones: dict[tuple[str, Id], Tombstone]) -> None:
-        """What does not hash because it was erased on purpose, and says so, is as it should be."""
+        """Keep entries that do not hash to their id because they were erased on purpose."""
         for key, (id, data) in list(self._wrong.items()):
             tombstone = tombstones.get(("entry", id))
             is_grave = tombstone is not None and tombstone.checksum == checksum((data,))
@@ -170,7 +168,7 @@ class _Rebuilding:
                 self._put_entry(key, id, data)
 
     def _fill_holes(self, graph: Graph) -> None:
-        """One entry that says so, in the place of every lost commit that others come from."""
+        """Give every hole the same placeholder entry and a tombstone."""
         if not graph.holes:
             return
         data = self._judge.stand_in(b"")
@@ -183,7 +181,7 @@ class _Rebuilding:
             self._file.write(PUT_TOMBSTONE, grave)
 
     def _put_stand_ins(self, graph: Graph) -> list[str]:
-        """A line that says so, for each entry that whole commits bring and that is gone."""
+        """Write a placeholder for each lost entry of a whole commit; returns their ids."""
         lost: list[str] = []
         for commit in graph.commits.values():
             for key in commit.entries:
@@ -234,19 +232,21 @@ class _Rebuilding:
         self._file.write(sql)
         sql = "INSERT INTO operation VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
         self._file.write_many(sql, names.log)
-        given = [row for row in recovered.table("checkpoint").values() if row[0] in names.threads]
-        self._file.write_many("INSERT OR IGNORE INTO checkpoint VALUES (?, ?)", given)
+        checkpoints = [
+            row for row in recovered.table("checkpoint").values() if row[0] in names.threads
+        ]
+        self._file.write_many("INSERT OR IGNORE INTO checkpoint VALUES (?, ?)", checkpoints)
 
     def _put_tombstones(self, tombstones: dict[tuple[str, Id], Tombstone], graph: Graph) -> None:
         """Those whose objects are here as the tombstone has them."""
         bodies = {commit.id: commit.data for commit in graph.commits.values()}
         for (kind, id), grave in tombstones.items():
             if kind == "commit" and id in bodies:
-                here = checksum((bodies[id],)) == grave.checksum
+                is_intact = checksum((bodies[id],)) == grave.checksum
             else:
                 rows = self._file.read("SELECT data FROM entry WHERE id = ?", (id,))
-                here = bool(rows) and checksum((rows[0][0],)) == grave.checksum
-            if here:
+                is_intact = bool(rows) and checksum((rows[0][0],)) == grave.checksum
+            if is_intact:
                 row = (kind, id, grave.reason, grave.checksum, self._created)
                 self._file.write(PUT_TOMBSTONE, row)
 
@@ -259,9 +259,9 @@ class _Rebuilding:
             if commit is None or checksum((commit_key, state, data, created)) != sum:
                 lost += 1
                 continue
-            kept = (commit.key, state, data, created)
+            columns = (commit.key, state, data, created)
             sql = "INSERT OR IGNORE INTO attempt VALUES (?, ?, ?, ?, ?, ?)"
-            self._file.write(sql, (key, *kept, checksum(kept)))
+            self._file.write(sql, (key, *columns, checksum(columns)))
         return lost
 
 
@@ -287,23 +287,23 @@ def plan_lines(
 
 def _named(recovered: RecoveredRows) -> set[int]:
     """The key of every commit that something which is left has named."""
-    found: set[object] = {*recovered.ids(COMMIT_IDS), *recovered.ids(PLACES)}
+    keys: set[object] = {*recovered.ids(COMMIT_IDS), *recovered.ids(PLACES)}
     for table, columns in (("operation", (4, 5)), ("commits", (6, 7)), ("ref", (3,))):
-        found.update(row[column] for row in recovered.table(table).values() for column in columns)
-    return {key for key in found if isinstance(key, int)}
+        keys.update(row[column] for row in recovered.table(table).values() for column in columns)
+    return {key for key in keys if isinstance(key, int)}
 
 
 def _tombstones(recovered: RecoveredRows) -> dict[tuple[str, Id], Tombstone]:
-    found: dict[tuple[str, Id], Tombstone] = {}
+    tombstones: dict[tuple[str, Id], Tombstone] = {}
     for row in recovered.table("tombstone").values():
         kind, id, reason, sum, _ = cast(tuple[str, Id, str, int, float], row)
         if reason in REASONS:
-            found[(kind, id)] = Tombstone(reason, sum)
-    return found
+            tombstones[(kind, id)] = Tombstone(reason, sum)
+    return tombstones
 
 
 def _clear(path: str) -> None:
-    """Take away what an earlier attempt has left under a name of ours."""
+    """Delete the files that an earlier attempt left."""
     for name in (path, f"{path}-wal", f"{path}-shm"):
         if os.path.exists(name):
             os.remove(name)

@@ -84,21 +84,21 @@ class RecoveredRows(Struct):
 
     def ids(self, name: str) -> dict[int, Row]:
         """An index of a table, by the key of the row that it leads to."""
-        found: dict[int, Row] = {}
+        rows_by_key: dict[int, Row] = {}
         for row in self.table(name).values():
             key = row[-1]
             assert isinstance(key, int)
-            found.setdefault(key, row[:-1])
-        return found
+            rows_by_key.setdefault(key, row[:-1])
+        return rows_by_key
 
 
 def gather(pages: Pages, on_entry: Entry) -> RecoveredRows:
     """Everything that can still be read."""
     recovered = RecoveredRows()
-    roots, seen = _roots(pages, recovered)
+    roots, visited = _roots(pages, recovered)
     for name, root in roots.items():
         shape = BY_NAME.get(name)
-        for node in _walk(pages, root, seen):
+        for node in _walk(pages, root, visited):
             if node is None or not node.sound:
                 recovered.torn.add(name)
             if shape is not None and node is not None and node.keyed == shape.keyed:
@@ -106,7 +106,7 @@ def gather(pages: Pages, on_entry: Entry) -> RecoveredRows:
                     if not _take(recovered, shape, cell, on_entry):
                         recovered.torn.add(name)
     if recovered.torn or len(roots) < len(SHAPES):
-        for number in sorted(set(range(1, pages.count + 1)) - seen - pages.free()):
+        for number in sorted(set(range(1, pages.count + 1)) - visited - pages.free()):
             node = pages.node(number)
             if node is not None and node.cells:
                 _take_lost(recovered, node, on_entry)
@@ -116,31 +116,31 @@ def gather(pages: Pages, on_entry: Entry) -> RecoveredRows:
 
 def _roots(pages: Pages, recovered: RecoveredRows) -> tuple[dict[str, int], set[int]]:
     """The root of every tree that the schema names, and the pages of the schema."""
-    found: dict[str, int] = {}
-    seen: set[int] = set()
-    for node in _walk(pages, 1, seen):
+    roots: dict[str, int] = {}
+    visited: set[int] = set()
+    for node in _walk(pages, 1, visited):
         if node is None or not node.sound:
             recovered.torn.add("sqlite_master")
         for cell in () if node is None else node.cells:
             match cell.values:
                 case (str(), str(name), str(), int(root), _) if root:
-                    found.setdefault(name, root)
+                    roots.setdefault(name, root)
                 case _:
                     pass
-    return found, seen
+    return roots, visited
 
 
-def _walk(pages: Pages, root: int, seen: set[int]) -> Iterator[Node | None]:
+def _walk(pages: Pages, root: int, visited: set[int]) -> Iterator[Node | None]:
     """The pages of a tree, in order; `None` for one that cannot be read."""
     waiting = [root]
     while waiting:
         number = waiting.pop()
-        if number in seen:
+        if number in visited:
             yield None  # two trees cannot share a page
             continue
         node = pages.node(number)
         if node is not None:
-            seen.add(number)
+            visited.add(number)
             waiting.extend(reversed(node.children))
         yield node
 
