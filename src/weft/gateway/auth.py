@@ -29,10 +29,10 @@ SECRET_WORDS = frozenset(
         *("bearer", "csrf", "jwt", "passwd", "password", "pwd", "secret", "sid", "token"),
     ]
 )
-"""A header or query parameter with one of these words in its name is taken for a secret."""
+"""A header or query parameter with one of these words in its name is treated as a secret."""
 KEY_HEADERS = ("x-api-key", "x-goog-api-key")
 OWN_SCOPE = "local"
-MARK = 6
+SCOPE_PREFIX = 6
 """How many characters of a key's scope are in the names of its threads."""
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
@@ -51,12 +51,12 @@ def admit(headers: Mapping[str, str], settings: Settings) -> Caller:
         return Caller()
     key = read_key(headers)
     if key is None:
-        raise Refused("no API key was given", status=401, type="authentication_error")
+        raise Refused("no API key was sent", status=401, type="authentication_error")
     digest = hash_key(key)
-    # Every key is compared, and in constant time, so that the time tells nothing about the keys.
+    # All keys are compared, each in constant time, so that timing reveals nothing about them.
     matches = [each for each in settings.keys if compare_digest(each, digest)]
     if not matches:
-        raise Refused("the API key is not known here", status=401, type="authentication_error")
+        raise Refused("the API key is not valid here", status=401, type="authentication_error")
     return Caller(digest[:16])
 
 
@@ -66,7 +66,7 @@ def may_see(caller: Caller, scope: str | None, settings: Settings) -> bool:
 
 
 def owns(caller: Caller, scope: str | None) -> bool:
-    """Whether a thread was made with the caller's key."""
+    """Whether a thread of this scope was created with the caller's key."""
     return scope is not None and scope.partition("/")[0] == caller.scope
 
 
@@ -78,8 +78,8 @@ def own_name(caller: Caller, name: str) -> str:
     """
     if caller.scope == OWN_SCOPE:
         return name
-    mark = f"-k{caller.scope[:MARK]}"
-    return name if re.search(rf"{mark}(\.[0-9]+)?$", name) else name + mark
+    suffix = f"-k{caller.scope[:SCOPE_PREFIX]}"
+    return name if re.search(rf"{suffix}(\.[0-9]+)?$", name) else name + suffix
 
 
 def refuse_foreign_pages(headers: Mapping[str, str], settings: Settings) -> None:
@@ -89,7 +89,9 @@ def refuse_foreign_pages(headers: Mapping[str, str], settings: Settings) -> None
     if host and not is_host(host):
         raise Refused("the Host header is malformed")
     if origin is not None and origin.partition("://")[2] != host:
-        raise Refused(f"pages of {origin!r} may not call", status=403, type="permission_error")
+        raise Refused(
+            f"web pages of {origin!r} may not call this server", status=403, type="permission_error"
+        )
     if settings.loopback and not settings.keys and host and not is_loopback(_name(host)):
         raise Refused(f"{host!r} is not this machine", status=403, type="permission_error")
 

@@ -1,13 +1,13 @@
 """Recognises that a client has compacted a conversation itself.
 
-A client whose context is full asks a model for a summary and continues with a shorter list. That
-list begins differently from what the thread holds, and no protocol says so; but each client begins
-its summaries with words of its own. By these Weft recognises that the request continues a
-conversation of its session, and records the shorter list as a compaction of that thread.
+A client whose context is full asks a model for a summary and continues with a shorter list. No
+protocol marks this, and the list begins differently from the thread. But each client begins its
+summaries with the same words. By them Weft recognises that the request continues a conversation of
+its session, and records the shorter list as a compaction of that thread.
 
-Of a session's branches, the one is chosen that shares most messages with the list (clients keep
-their newest turns unchanged). If none shares any, it is the branch whose last answer is the
-summary; otherwise the newest branch.
+Of a session's branches, Weft chooses the one that shares most messages with the list (clients keep
+their newest turns unchanged). If none shares any, it chooses the branch whose last answer is the
+summary, or else the newest branch.
 """
 
 import re
@@ -61,9 +61,9 @@ class ClientCompaction(Struct, frozen=True):
     length: int
 
 
-def find_summary(messages: Sequence[Message], known: int = 0) -> SummaryMessage | None:
-    """The last summary in a list behind its `known` messages, if there is one."""
-    for index in range(len(messages) - 1, known - 1, -1):
+def find_summary(messages: Sequence[Message], start: int = 0) -> SummaryMessage | None:
+    """The last summary in a list, at index `start` or later; None if there is none."""
+    for index in range(len(messages) - 1, start - 1, -1):
         client = _client_of(messages[index])
         if client is not None:
             return SummaryMessage(index, client)
@@ -80,14 +80,14 @@ def find_compacted_thread(
     """
     first: Thread | None = None
     for name in threads:
-        rank, thread = _nearest(store, name, messages, summary)
+        rank, thread = _best_branch(store, name, messages, summary)
         first = first or thread
         if rank.shared or rank.is_quoted:
             return ClientCompaction(thread, summary, _compacted_length(thread, messages, summary))
     return None if first is None else ClientCompaction(first, summary, summary.index + 1)
 
 
-def _nearest(
+def _best_branch(
     store: Store, name: str, messages: Sequence[Message], summary: SummaryMessage
 ) -> tuple[Rank, Thread]:
     """The branch of a thread that fits the list best, and how well."""

@@ -1,6 +1,6 @@
 """One exchange: a client's request, the upstream's answer, and the record of both.
 
-`converse` is the whole walk:
+`converse` does it in three steps:
 
 1. `_handle` admits the caller and reads the body.
 2. `STAGES` prepare the request, one after the other. Each one is a feature: it reads the exchange,
@@ -97,7 +97,7 @@ T = TypeVar("T")
 
 
 class Exchange:
-    """One request on its way, and what is known about it so far.
+    """One request in progress, and what is known about it so far.
 
     `body` and `raw` are the request as it will be forwarded: its bytes and its JSON. `is_readable`
     is false for a body that only the upstream can judge; it is forwarded, but not recorded.
@@ -179,7 +179,7 @@ class Exchange:
         return await self.state.large_bodies.run(len(self.body), function, *args, **options)
 
     def headers(self, reply: Reply | None = None) -> list[tuple[str, str]]:
-        """The headers of the answer: ours, and those of the upstream that concern the client."""
+        """The headers of the answer: Weft's own, and the upstream's that the client needs."""
         recording = self.recording
         headers = [("x-weft-losses", loss_header(self.outgoing.losses))]
         headers.append(("x-weft-recorded", "no" if recording is None else recording.state))
@@ -247,7 +247,7 @@ async def request_summary(exchange: Exchange) -> None:
     if compaction is None:
         return
     if exchange.is_direct and not exchange.is_offline:
-        # An upstream of the client's protocol may compact itself. A list is no turn to record.
+        # This upstream may compact by itself. A compacted list is not a turn: do not record it.
         exchange.is_readable = exchange.is_readable and compaction.retained_items is None
         return
     exchange.compaction = compaction
@@ -269,9 +269,11 @@ async def resume_conversation(exchange: Exchange) -> None:
         return
     conversation = None
     if state.recorder is not None:
-        conversation = await state.recorder.before(exchange.caller.scope, previous_id)
-    may_be_upstreams = exchange.is_direct and not exchange.is_offline and not state.settings.keys
-    if conversation is None and not may_be_upstreams:
+        conversation = await state.recorder.read_conversation(exchange.caller.scope, previous_id)
+    upstream_may_know_it = (
+        exchange.is_direct and not exchange.is_offline and not state.settings.keys
+    )
+    if conversation is None and not upstream_may_know_it:
         raise unknown_previous_id(codec, previous_id)
     if conversation is not None and exchange.is_readable:
         exchange.request, exchange.continuation = join(codec, conversation, exchange.request)
@@ -453,8 +455,8 @@ async def _answer(exchange: Exchange, outbound: Outbound) -> None:
 async def _ask(exchange: Exchange, outbound: Outbound) -> None:
     """Ask the upstream and deliver its answer.
 
-    If it refuses something that was restored, it is asked once more without. If it refuses that
-    request too, the client gets the error that is about what the client wrote itself.
+    If it refuses something that Weft restored, it is asked once more without that. If it refuses
+    again, the client gets the error that is about the client's own content.
     """
     error = await _ask_once(exchange, outbound)
     if error is None:
@@ -508,18 +510,18 @@ async def _deliver_body(exchange: Exchange, reply: Reply, outbound: Outbound) ->
     """Send a whole answer, after it is recorded."""
     body = await exchange.guard.read_all(reply)
     losses, log = exchange.outgoing.losses, exchange.log
-    is_as_asked = exchange.is_direct and form_of(body) == "body"
+    is_forwarded = exchange.is_direct and form_of(body) == "body"
     translator = _open_translator(exchange)
     worker = exchange.state.large_bodies
     try:
         answer = await worker.run(len(body), _read_answer, translator, body)
     except UpstreamFailed as error:
-        if not is_as_asked or not error.native:
+        if not is_forwarded or not error.native:
             raise
         answer, log.outcome = None, "upstream_failed"
         exchange.error = failure(error)
         await _record_failure(exchange)
-    if answer is None and not is_as_asked:
+    if answer is None and not is_forwarded:
         name = exchange.route.provider.name
         raise UpstreamProtocolError(f"the answer of upstream {name!r} cannot be read")
     if answer is not None:
@@ -527,7 +529,7 @@ async def _deliver_body(exchange: Exchange, reply: Reply, outbound: Outbound) ->
         if exchange.compaction is not None:
             body, added = _write_summary(exchange, exchange.compaction, response)
             losses = (*losses, *added)
-        elif not is_as_asked:
+        elif not is_forwarded:
             encoded = await worker.run(len(body), translator.write_body, original, response)
             body, losses = orjson.dumps(encoded.body), (*losses, *encoded.losses)
         await _record_answer(exchange, response)

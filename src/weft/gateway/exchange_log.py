@@ -29,13 +29,13 @@ class ExchangeLog:
         self.outcome = "ok"
         self.error: str | None = None
         self.partial: bool | None = None
-        self._began = time.perf_counter()
-        self._first: float | None = None
+        self._started_at = time.perf_counter()
+        self._first_byte_at: float | None = None
 
     def first_byte(self) -> None:
-        """Note when the caller got its first byte; later calls change nothing."""
-        if self._first is None:
-            self._first = time.perf_counter()
+        """Note the time of the first byte; later calls change nothing."""
+        if self._first_byte_at is None:
+            self._first_byte_at = time.perf_counter()
 
     def line(self) -> JsonObject:
         """The facts that are known, as JSON."""
@@ -53,10 +53,10 @@ class ExchangeLog:
             "losses": self.losses,
             "error": self.error,
             "partial": self.partial,
-            "ms": round((now - self._began) * 1000, 1),
+            "ms": round((now - self._started_at) * 1000, 1),
             "first_ms": None
-            if self._first is None
-            else round((self._first - self._began) * 1000, 1),
+            if self._first_byte_at is None
+            else round((self._first_byte_at - self._started_at) * 1000, 1),
         }
         if self.usage is not None:
             facts |= {"input": self.usage.input, "output": self.usage.output}

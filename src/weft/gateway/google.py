@@ -23,7 +23,7 @@ from .auth import with_query
 
 PROTOCOL = "gemini"
 KEY_HEADER = "x-goog-api-key"
-MARKS = (KEY_HEADER, "x-goog-api-client")
+CLIENT_HEADERS = (KEY_HEADER, "x-goog-api-client")
 """Headers that only Google's own clients send."""
 
 STREAM = "streamGenerateContent"
@@ -64,7 +64,9 @@ def read_address(path: str) -> Address:
 
 def is_google(inbound: Inbound) -> bool:
     """Whether the client is one of Google's."""
-    return inbound.path.startswith("/v1beta/") or any(mark in inbound.headers for mark in MARKS)
+    return inbound.path.startswith("/v1beta/") or any(
+        name in inbound.headers for name in CLIENT_HEADERS
+    )
 
 
 def move_key_to_header(inbound: Inbound) -> None:
@@ -75,10 +77,10 @@ def move_key_to_header(inbound: Inbound) -> None:
 
 
 def choose_outbound(inbound: Inbound, outbound: Outbound) -> Outbound:
-    """The way to answer: unchanged, or as a JSON array."""
-    events = dict(parse_qsl(inbound.query)).get("alt") == "sse"
+    """The outbound to use: the same one, or one that writes a JSON array."""
+    wants_events = dict(parse_qsl(inbound.query)).get("alt") == "sse"
     streams = read_address(inbound.path).streams
-    return ArrayOutbound(outbound) if streams and not events else outbound
+    return ArrayOutbound(outbound) if streams and not wants_events else outbound
 
 
 class ArrayOutbound(Outbound):
@@ -87,7 +89,7 @@ class ArrayOutbound(Outbound):
     def __init__(self, outbound: Outbound) -> None:
         super().__init__(outbound.sender)
         self._parser = SseParser()
-        self._before = b"["
+        self._separator = b"["
 
     async def start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         others = [pair for pair in headers if pair[0] != "content-type"]
@@ -97,18 +99,18 @@ class ArrayOutbound(Outbound):
         await super().write(self._elements(data) or b"\n")  # white space keeps the connection alive
 
     async def finish(self, data: bytes = b"") -> None:
-        closing = b"[]" if self._before == b"[" else b"]"
+        closing = b"[]" if self._separator == b"[" else b"]"
         await super().finish(self._elements(data) + closing)
 
     async def send(self, status: int, body: bytes, headers: Iterable[tuple[str, str]] = ()) -> None:
-        """An error before any element is the only element."""
-        whole = b"[" + body + b"]"
+        """Send a whole answer, such as an error, as an array of one element."""
+        array = b"[" + body + b"]"
         await super().start(status, [*headers, ("content-type", JSON_TYPE)])
-        await super().finish(whole)
+        await super().finish(array)
 
     def _elements(self, data: bytes) -> bytes:
-        written: list[bytes] = []
+        parts: list[bytes] = []
         for frame in self._parser.feed(data):
-            written += [self._before, frame.data.encode()]
-            self._before = b",\n"
-        return b"".join(written)
+            parts += [self._separator, frame.data.encode()]
+            self._separator = b",\n"
+        return b"".join(parts)

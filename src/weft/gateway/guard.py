@@ -132,7 +132,7 @@ class Gate:
             raise Refused("the gateway is shutting down", status=503, type="overloaded_error")
         if self._running >= self._limit:
             raise Refused(
-                f"the gateway serves {self._limit} requests already (limits.requests)",
+                f"the gateway already serves {self._limit} requests, its limit (limits.requests)",
                 status=503,
                 type="overloaded_error",
             )

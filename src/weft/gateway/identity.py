@@ -90,10 +90,10 @@ def read_incoming(
     is_retry: bool = False,
     traces: "TraceCache | None" = None,
 ) -> Incoming:
-    """The facts of a request; `volatile` are patterns of system blocks to ignore."""
+    """The identity facts of a request; `volatile` are patterns of system blocks to ignore."""
     key = (scope, hint or _opening(messages))
-    known = None if traces is None else traces.get(key)
-    points = tuple(trace(scope, messages, volatile, known))
+    cached = None if traces is None else traces.get(key)
+    points = tuple(trace(scope, messages, volatile, cached))
     if traces is not None:
         traces.put(key, Trace(messages, points))
     return Incoming(scope, hint, messages, points, tools, is_retry)
@@ -108,24 +108,24 @@ def _opening(messages: Sequence[Message]) -> bytes:
 class TraceCache:
     """The traces of the newest requests, so that a growing conversation is not hashed again.
 
-    They are found by scope, and session or first message. A request of another conversation may
-    find one too: only equal messages are taken from it.
+    The key is the scope, and the session or the first message. Another conversation may have the
+    same key, so a trace is reused only as far as the messages are equal.
     """
 
     def __init__(self, messages: int = 20_000) -> None:
         self._traces: dict[tuple[str, str | bytes], Trace] = {}
         self._limit = messages
-        self._held = 0
+        self._size = 0
 
     def get(self, key: tuple[str, str | bytes]) -> Trace | None:
         return self._traces.get(key)
 
     def put(self, key: tuple[str, str | bytes], trace: Trace) -> None:
         old = self._traces.pop(key, None)
-        self._held += len(trace.messages) - (0 if old is None else len(old.messages))
+        self._size += len(trace.messages) - (0 if old is None else len(old.messages))
         self._traces[key] = trace
-        while self._held > self._limit:
-            self._held -= len(self._traces.pop(next(iter(self._traces))).messages)
+        while self._size > self._limit:
+            self._size -= len(self._traces.pop(next(iter(self._traces))).messages)
 
 
 class Continuation(Struct, frozen=True):
@@ -153,17 +153,17 @@ def response_key(scope: str, id: str) -> bytes:
 
 
 def exchange_key(kind: str, exchange: str) -> bytes:
-    """The key of the links to the records of an exchange; with it nothing is recorded twice."""
+    """The key of the links to the records of an exchange, so that nothing is recorded twice."""
     return object_id("link-exchange", f"{kind}\0{exchange}".encode())
 
 
 def reply_key(thread: str, request: Id) -> bytes:
-    """Leads to the answers that a request got, by its last commit."""
+    """The key of the links to the answers of a request, by its last commit."""
     return object_id("link-reply", thread.encode() + b"\0" + request)
 
 
 def edited_key(commit: Id) -> bytes:
-    """Marks a commit of a conversation that was edited in Weft since the client knows it."""
+    """The key that marks a commit after edits in Weft, which the client does not know."""
     return object_id("link-edited", commit)
 
 
@@ -209,25 +209,25 @@ def find_continuation(
 
 
 def _align(store: Store, incoming: Incoming, anchor: Continuation) -> Continuation:
-    """Where a request continues whose client respelt something before the anchor."""
-    line = [
+    """Where a request continues if its client rewrote something before the anchor."""
+    stored = [
         (step.commit.id, decode_appended(step))
         for step in store.walk(anchor.thread, anchor.commit)
         if step.commit.kind == "append"
     ]
-    talk = [(commit, message) for commit, message in line if not is_system(message)]
-    edit = find_edit(talk, incoming.messages[: anchor.length])
+    dialogue = [(commit, message) for commit, message in stored if not is_system(message)]
+    edit = find_edit(dialogue, incoming.messages[: anchor.length])
     if edit is not None:
         commit, length = edit
-        return _pass_echoes(store, incoming, Continuation(anchor.thread, commit, length, True))
+        return _skip_echoes(store, incoming, Continuation(anchor.thread, commit, length, True))
     return _follow(store, incoming, anchor)
 
 
-def _pass_echoes(store: Store, incoming: Incoming, continuation: Continuation) -> Continuation:
-    """The place behind the answers that follow it in the store and in the request.
+def _skip_echoes(store: Store, incoming: Incoming, continuation: Continuation) -> Continuation:
+    """Advance past the stored answers that the request echoes next.
 
-    The echo of the newest answer is the one part of a request that no earlier one had, so a client
-    may have respelt it. What follows an answer was recorded as the client spells it.
+    The echo of the newest answer is in no earlier request, so the client may have rewritten it.
+    What follows an answer was recorded as the client sent it.
     """
     messages = incoming.messages
     start = continuation.length
@@ -246,8 +246,8 @@ def _pass_echoes(store: Store, incoming: Incoming, continuation: Continuation) -
             continue
         for end in range(start + length, start, -1):
             if is_echo(answer, messages[start:end]):
-                behind = Continuation(continuation.thread, commit, end, continuation.is_token)
-                return _pass_echoes(store, incoming, behind)
+                after = Continuation(continuation.thread, commit, end, continuation.is_token)
+                return _skip_echoes(store, incoming, after)
     return continuation
 
 
@@ -301,8 +301,8 @@ def names_equal(answer: Message, echo: Sequence[Message]) -> bool:
 def is_equal_echo(answer: Message, echo: Sequence[Message]) -> bool:
     """Whether an echo has the same text and calls as the answer."""
     start = first_link("")
-    whole = [block for message in echo for block in message.blocks]
-    chains = {chain_message(start, Message("assistant", tuple(whole)))}
+    blocks = [block for message in echo for block in message.blocks]
+    chains = {chain_message(start, Message("assistant", tuple(blocks)))}
     chains |= {chain_message(start, message) for message in echo}
     return chain_message(start, answer) in chains
 
@@ -348,7 +348,7 @@ def _follow(store: Store, incoming: Incoming, anchor: Continuation) -> Continuat
         continuation = Continuation(anchor.thread, anchor.commit, start, is_token=True)
     else:
         continuation = Continuation(anchor.thread, best.commit, lengths[best.chain], is_token=True)
-    return _pass_echoes(store, incoming, continuation)
+    return _skip_echoes(store, incoming, continuation)
 
 
 def _end_of_echo(messages: Sequence[Message], length: int, answer: Step) -> int:
@@ -367,7 +367,7 @@ def _end_of_echo(messages: Sequence[Message], length: int, answer: Step) -> int:
 def _find_in_session(
     store: Store, incoming: Incoming, session: Sequence[str]
 ) -> Continuation | None:
-    """The thread of a session that has most of the request, and how much.
+    """The thread of a session that shares most messages with the request.
 
     The shared messages must include an answer, or be everything that was asked so far. A thread
     with equal system text and tools at that commit comes first, then the one that shares most
@@ -381,14 +381,14 @@ def _find_in_session(
         store.match_within(list(session), chains[:-NEWEST_CHAINS])
     )
     for match in matches:
-        known = nearest.get(match.thread)
-        if known is None or lengths[match.chain] > lengths[known.chain]:
+        best = nearest.get(match.thread)
+        if best is None or lengths[match.chain] > lengths[best.chain]:
             nearest[match.thread] = match
     matched = [
         Continuation(match.thread, match.commit, lengths[match.chain]) for match in nearest.values()
     ]
     equal = {each.thread for each in matched if _is_equal(store, incoming, each)}
-    candidates = [_pass_echoes(store, incoming, each) for each in matched]
+    candidates = [_skip_echoes(store, incoming, each) for each in matched]
     usable = [
         each for each in candidates if _may_continue(store, incoming, each, each.thread in equal)
     ]
@@ -414,11 +414,11 @@ def _may_continue(
         return is_equal  # the same request again
     return bool(
         store.branches_at(continuation.thread, continuation.commit)
-    )  # more words, nobody has answered
+    )  # more text, and no answer yet
 
 
 def _find_tip(store: Store, incoming: Incoming) -> Continuation | None:
-    """A conversation that ends with the request's last answer, or that asked the same."""
+    """A conversation that ends with the request's last answer, or with the same request."""
     length = incoming.answered
     if length:
         key = context_key("tip", incoming.points[length - 1], incoming.tools)

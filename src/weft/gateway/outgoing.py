@@ -101,12 +101,12 @@ def write_outgoing(
         path = with_query(inbound.path, inbound.query)
         if address.model is not None:
             path = address.path(route.model, inbound.query)
-        has_name = route.model == request.model or address.model is not None
+        is_named = route.model == request.model or address.model is not None
         losses: tuple[Loss, ...] = ()
         if provider is not OFFLINE:
             target = provider.target(state.catalog, route.model)
             body, losses = apply_rules(codec, body, request, address.model, target)
-        renamed = body if has_name else rename_model(body, route.model)
+        renamed = body if is_named else rename_model(body, route.model)
         return Outgoing(path, renamed, {**base, **forwarded, **credentials}, losses)
     if CODECS[provider.protocol].needs_user_message:
         refuse_system_only(request, codec)
@@ -141,19 +141,19 @@ def apply_rules(
     except (Refused, orjson.JSONDecodeError):
         return body, ()
     members = codec.rewritten
-    wanted = {
+    changed = {
         key: written.body[key] if key in members else value
         for key, value in raw.items()
         if key not in members or key in written.body
     }
-    wanted |= {key: written.body[key] for key in members if key in written.body}
-    if wanted == raw:
+    changed |= {key: written.body[key] for key in members if key in written.body}
+    if changed == raw:
         return body, ()
-    return splice(body, raw, wanted), tuple(written.losses)
+    return splice(body, raw, changed), tuple(written.losses)
 
 
 def may_apply(codec: Codec, request: Request, target: Target) -> bool:
-    """Whether any rule of the target could change a request: for most, none does."""
+    """Whether a rule of the target may change the request; most requests match no rule."""
     if target.system in ("demote", "merge") and any(map(is_system, request.messages)):
         return True
     return codec.rules_apply(request, target)
@@ -193,17 +193,17 @@ def returned_headers(headers: Mapping[str, str]) -> list[tuple[str, str]]:
     A value with a control character is left out, because no server may forward it:
     https://www.rfc-editor.org/rfc/rfc9110#section-5.5
     """
-    chosen: list[tuple[str, str]] = []
+    returned: list[tuple[str, str]] = []
     room = RETURNED_LIMIT
-    for raw, value in headers.items():
-        name = raw.lower()
+    for raw_name, value in headers.items():
+        name = raw_name.lower()
         if not returns(name) or not value.replace("\t", " ").isprintable():
             continue
         room -= len(name) + len(value)
         if room < 0:
             break
-        chosen.append((name, value))
-    return chosen
+        returned.append((name, value))
+    return returned
 
 
 def rename_model(body: bytes, model: str) -> bytes:

@@ -65,8 +65,8 @@ LONGEST_PAUSE = 5.0
 ADOPT_SECONDS = 5.0
 BATCH = 256
 CLOSE_SECONDS = 5.0
-JOURNALED = 1000
-"""How many answers in the journal a client can continue by their id."""
+JOURNALED_LIMIT = 1000
+"""How many answers in the journal are remembered, so that a client can continue them by id."""
 
 
 State = Literal["store", "journal", "no"]
@@ -125,7 +125,7 @@ class ExchangeRecorder:
         self._appending = 0
         self._pause = DRAIN_SECONDS
         self._next_drain = 0.0
-        self._next_look = time.monotonic() + ADOPT_SECONDS
+        self._next_adoption = time.monotonic() + ADOPT_SECONDS
         self._path = journal
         self._journal = _open(journal)
         self._leftovers = [] if journal is None else list(leftover_journals(journal))
@@ -230,7 +230,7 @@ class ExchangeRecorder:
             return
         messages = (*request.messages, response.message)
         self._journaled[recording.scope, response.id] = StoredConversation(messages, request.tools)
-        if len(self._journaled) > JOURNALED:
+        if len(self._journaled) > JOURNALED_LIMIT:
             del self._journaled[next(iter(self._journaled))]
 
     def _journaled_answers(
@@ -252,7 +252,7 @@ class ExchangeRecorder:
                 echoed[index, index + 1] = candidates[0]
         return echoed
 
-    async def before(self, scope: str, id: str) -> StoredConversation | None:
+    async def read_conversation(self, scope: str, id: str) -> StoredConversation | None:
         """The conversation up to the caller's answer of that id; `None` for an unknown id."""
         if (scope, id) in self._journaled:
             return self._journaled[scope, id]
@@ -384,9 +384,9 @@ class ExchangeRecorder:
     def _adopt(self) -> None:
         """From time to time, take over journals of processes that were killed."""
         now = time.monotonic()
-        if self._path is None or now < self._next_look:
+        if self._path is None or now < self._next_adoption:
             return
-        self._next_look = now + ADOPT_SECONDS
+        self._next_adoption = now + ADOPT_SECONDS
         leftovers = list(leftover_journals(self._path))
         if leftovers:
             with self._lock:

@@ -81,10 +81,10 @@ from .restore import find_answers
 from .resume import StoredConversation
 
 EDITS_PASSED = 64
-"""How many edits in a row are looked through for the commit that a request continues."""
+"""How many edits in a row are walked back to find the commit that a request continues."""
 
 ANSWER = "answer"
-"""The member of a commit's metadata with the id that the client got for the answer."""
+"""The metadata key for the id under which the client got the answer."""
 
 
 class RequestRecord(Struct, frozen=True, tag="request"):
@@ -94,7 +94,7 @@ class RequestRecord(Struct, frozen=True, tag="request"):
     that the request names by its id (`previous_response_id`), if it does.
     """
 
-    # The encoded names are those of records that may still be in somebody's journal.
+    # Two encoded names are old ones, because records with them may still be in a journal.
 
     exchange: str
     created: float
@@ -174,21 +174,21 @@ class DigestCache:
     """
 
     def __init__(self, limit: int = 10_000) -> None:
-        self._known: dict[tuple[str, Id], tuple[bytes, bytes]] = {}
+        self._digests: dict[tuple[str, Id], tuple[bytes, bytes]] = {}
         self._limit = limit
 
     def get(self, thread: str, commit: Id) -> tuple[bytes, bytes] | None:
-        return self._known.get((thread, commit))
+        return self._digests.get((thread, commit))
 
     def put(self, thread: str, commit: Id, system: bytes, tools: bytes) -> None:
-        self._known.pop((thread, commit), None)
-        self._known[thread, commit] = (system, tools)
-        if len(self._known) > self._limit:
-            del self._known[next(iter(self._known))]
+        self._digests.pop((thread, commit), None)
+        self._digests[thread, commit] = (system, tools)
+        if len(self._digests) > self._limit:
+            del self._digests[next(iter(self._digests))]
 
 
 class RecordingContext(Struct, frozen=True):
-    """What recording needs beside the store: caches, and patterns of system blocks to ignore."""
+    """What recording needs besides the store: caches, and patterns of system blocks to ignore."""
 
     digests: DigestCache
     bodies: Bodies
@@ -226,9 +226,9 @@ def record_request(
         traces=context.traces,
     )
     with store.transaction():
-        known = _recorded(store, record, incoming)
-        if known is not None:
-            return Recorded(known, {})
+        recorded = _find_recorded(store, record, incoming)
+        if recorded is not None:
+            return Recorded(recorded, {})
         session = [] if record.hint is None else find_session(store, record.scope, record.hint)
         continuation = find_continuation(store, incoming, session, record.continuation)
         answers = {} if maker is None else find_answers(store, incoming, continuation, maker)
@@ -265,16 +265,16 @@ def record_answer(
     context: RecordingContext,
     sent_delta: SentBodyDelta | None = None,
 ) -> RequestLocation:
-    """Commit an answer after its request; returns the location behind it.
+    """Commit an answer after its request; returns the location after it.
 
     `sent_delta` is the delta of the sent body, if it has been computed already.
     """
     with store.transaction():
         key = exchange_key("answer", record.exchange)
         location, thread = _current_location(store, record, context)
-        done = store.newest_link(key, deleted=True)
-        if done is not None:
-            return structs.replace(location, thread=done.thread, head=done.commit.hex())
+        link = store.newest_link(key, deleted=True)
+        if link is not None:
+            return structs.replace(location, thread=link.thread, head=link.commit.hex())
         metadata = None if record.id is None else {ANSWER: record.id}
         if sent_delta is None and record.sent is not None:
             sent_delta = encode_sent(store, location, record.sent, context)
@@ -286,12 +286,12 @@ def record_answer(
         series = encode_series(
             [draft], head, scope=location.scope, chain=location.chain, created=record.created
         )
-        known = _find_equal_answer(store, location, series) if record.location is None else None
-        if known is None:
+        equal = _find_equal_answer(store, location, series) if record.location is None else None
+        if equal is None:
             branch = _land_series(store, location.thread, location.branch, head, series, thread)
             answer = series.commits[-1].id
         else:
-            branch, answer = location.branch, known
+            branch, answer = location.branch, equal
         point = Point(series.chain, location.system)
         links = [(token_key(location.scope, t), answer) for t in tokens_of(record.message)]
         links += [
@@ -317,7 +317,7 @@ def record_answer(
 
 
 def _find_equal_answer(store: Store, location: RequestLocation, series: Series) -> Id | None:
-    """The commit of the same answer, if a later request has brought it before this record."""
+    """The commit of the same answer, if a later request with its echo was recorded first."""
     if series.chain is None:
         return None
     matches = store.match_within([location.thread], [series.chain])
@@ -350,8 +350,8 @@ def _attempt_body(record: FailureRecord) -> AttemptBody:
     reason = AttemptReason(error.message, error.type, error.status, error.param, error.kind)
     origin = None if message is None else message.origin
     model = None if origin is None else origin.model
-    kept = message if message is not None and has_content(message) else None
-    return AttemptBody(reason, kept, model)
+    content = message if message is not None and has_content(message) else None
+    return AttemptBody(reason, content, model)
 
 
 def read_before(store: Store, scope: str, id: str) -> StoredConversation | None:
@@ -360,10 +360,10 @@ def read_before(store: Store, scope: str, id: str) -> StoredConversation | None:
     If one of its requests could have belonged to another, equal conversation, earlier answers may
     be that conversation's. Then their private parts (thinking, signatures) are left out.
     """
-    found = find_response(store, scope, id)
-    if found is None:
+    response = find_response(store, scope, id)
+    if response is None:
         return None
-    thread, commit = found[0], bytes.fromhex(found[1])
+    thread, commit = response[0], bytes.fromhex(response[1])
     view, messages = _read_own(store, thread, commit)
     tools = () if view.setup is None else view.setup.tools
     return StoredConversation(messages, tools, (thread, commit))
@@ -403,7 +403,9 @@ def find_response(store: Store, scope: str, id: str) -> tuple[str, str] | None:
     return None if link is None else (link.thread, link.commit.hex())
 
 
-def _recorded(store: Store, record: RequestRecord, incoming: Incoming) -> RequestLocation | None:
+def _find_recorded(
+    store: Store, record: RequestRecord, incoming: Incoming
+) -> RequestLocation | None:
     """The location of a request that has been recorded before."""
     link = store.newest_link(exchange_key("request", record.exchange), deleted=True)
     if link is None:
@@ -477,7 +479,7 @@ def _record_at(
 ) -> RequestLocation:
     """Append what is new to the conversation that the request continues, or start a thread."""
     if continuation is None:
-        name, branch = _new_line(store, record, session)
+        name, branch = _new_conversation(store, record, session)
         drafts: list[Draft] = []
         if record.tools:
             drafts.append(Draft("setup", Setup(record.tools)))
@@ -504,7 +506,7 @@ def _record_at(
         location = _read_location(store, record, incoming, continuation.thread, continuation.commit)
         return structs.replace(location, shows_edits=shows_edits)
     if continuation.length:
-        # What follows is found by the client's own spelling of what is before it.
+        # Later requests are matched by the client's own version of the earlier messages.
         chain = incoming.points[continuation.length - 1].chain
     else:
         (step,) = store.read_commits(continuation.thread, [continuation.commit])
@@ -516,10 +518,10 @@ def _record_at(
 
 
 def _edited_head(store: Store, continuation: Continuation) -> tuple[str, Id] | None:
-    """The branch and commit behind the edits that somebody made to a conversation in Weft.
+    """The branch and head of a conversation that was edited in Weft after its last answer.
 
     The client does not know about a compaction, an edit or a pin: its request ends before them.
-    They stay in force, so the request continues behind them.
+    They stay in force, so the request continues after them.
     """
     thread = store.read_thread(continuation.thread)
     tip = None if thread is None else store.read_ref(thread.name, thread.head)
@@ -649,19 +651,21 @@ def _is_branch(name: str) -> bool:
     return not name.startswith(TAG)
 
 
-def _new_line(store: Store, record: RequestRecord, session: Sequence[str]) -> tuple[str, str]:
+def _new_conversation(
+    store: Store, record: RequestRecord, session: Sequence[str]
+) -> tuple[str, str]:
     """The thread and branch for a new conversation.
 
-    If the first request of the session failed and was given up, its thread is used again.
+    If the session's only request so far failed, its thread is used again.
     """
-    if session and not record.is_title_request and _was_given_up(store, session[0]):
+    if session and not record.is_title_request and _is_abandoned(store, session[0]):
         return session[0], _free_branch(store, session[0])
     name = _free_name(store, record)
     store.ensure_thread(name, created=record.created, scope=record.scope)
     return name, "main"
 
 
-def _was_given_up(store: Store, thread: str) -> bool:
+def _is_abandoned(store: Store, thread: str) -> bool:
     """Whether a thread has no answer, and its last attempt failed."""
     heads = list(read_branches(store, thread).values())
     if len(heads) != 1 or not store.attempts(thread, heads):
@@ -715,11 +719,11 @@ def _setup_drafts(
     if not continuation.length:
         return []
     system, tools = _context_at(store, continuation.thread, continuation.commit, context)
-    now = incoming.points[continuation.length - 1].system
-    if system == now and tools == incoming.tools:
+    current = incoming.points[continuation.length - 1].system
+    if system == current and tools == incoming.tools:
         return []
     setup = None if tools == incoming.tools else Setup(record.tools)
-    if system == now:
+    if system == current:
         return [] if setup is None else [Draft("setup", setup)]
     rows = _view(store, continuation.thread, continuation.commit).rows
     planned = plan_rewrite(rows, _with_system(rows, record.messages[: continuation.length]))
@@ -732,25 +736,25 @@ def _with_system(rows: Sequence[Row], messages: Sequence[Message]) -> list[Row]:
     """The rows with the system messages of the request, leading ones and inline ones."""
     leading = list(takewhile(is_system, messages))
     old = list(takewhile(lambda row: is_system(row.message), rows))
-    begun = [
+    updated = [
         structs.replace(old[number], message=message) if number < len(old) else Row(None, message)
         for number, message in enumerate(leading)
     ]
     inline = iter([message for message in messages[len(leading) :] if is_system(message)])
-    rest: list[Row] = []
+    others: list[Row] = []
     for row in rows[len(old) :]:
         newer = next(inline, None) if is_system(row.message) else None
-        rest.append(row if newer is None else structs.replace(row, message=newer))
-    return [*begun, *rest]
+        others.append(row if newer is None else structs.replace(row, message=newer))
+    return [*updated, *others]
 
 
 def _context_at(
     store: Store, thread: str, commit: Id, context: RecordingContext
 ) -> tuple[bytes, bytes]:
     """The digests of system text and tools at a commit."""
-    known = context.digests.get(thread, commit)
-    if known is not None:
-        return known
+    digests = context.digests.get(thread, commit)
+    if digests is not None:
+        return digests
     view = _view(store, thread, commit)
     points = trace("", [row.message for row in show_rows(view.rows)], context.volatile)
     system = points[-1].system if points else b""
@@ -775,33 +779,35 @@ def _record_compaction(
     threads = list(session) or (
         [continuation.thread] if continuation is not None and continuation.is_token else []
     )
-    # A token may lead to turns that the client kept behind its summary.
-    known = 0 if continuation is None or continuation.is_token else continuation.length
-    summary = find_summary(record.messages, known) if threads else None
-    if summary is None or _knows(store, incoming, threads, summary.index):
+    # A token may be in a turn that the client kept after its summary, so it skips nothing.
+    known_length = 0 if continuation is None or continuation.is_token else continuation.length
+    summary = find_summary(record.messages, known_length) if threads else None
+    if summary is None or _has_messages(store, incoming, threads, summary.index):
         return None
-    folded = find_compacted_thread(store, threads, record.messages, summary)
-    if folded is None:
+    compacted = find_compacted_thread(store, threads, record.messages, summary)
+    if compacted is None:
         return None
-    thread = folded.thread
+    thread = compacted.thread
     note = f"{summary.client} compacted"
     commit = bytes.fromhex(
-        thread.adopt(record.messages[: folded.length], summary=summary.index, message=note).id
+        thread.adopt(record.messages[: compacted.length], summary=summary.index, message=note).id
     )
-    rest = [_append(message) for message in record.messages[folded.length :]]
+    drafts = [_append(message) for message in record.messages[compacted.length :]]
     if tools_digest(thread.compile().tools) != incoming.tools:
-        rest.insert(0, Draft("setup", Setup(record.tools)))
+        drafts.insert(0, Draft("setup", Setup(record.tools)))
     context.digests.put(
-        thread.name, commit, incoming.points[folded.length - 1].system, incoming.tools
+        thread.name, commit, incoming.points[compacted.length - 1].system, incoming.tools
     )
-    if not rest:
+    if not drafts:
         _follow_client(store, thread.name, thread.current, record.created)
         return _read_location(store, record, incoming, thread.name, commit)
-    chain = incoming.points[folded.length - 1].chain
-    return _land_request(store, record, incoming, thread.name, thread.current, commit, rest, chain)
+    chain = incoming.points[compacted.length - 1].chain
+    return _land_request(
+        store, record, incoming, thread.name, thread.current, commit, drafts, chain
+    )
 
 
-def _knows(store: Store, incoming: Incoming, threads: Sequence[str], number: int) -> bool:
+def _has_messages(store: Store, incoming: Incoming, threads: Sequence[str], number: int) -> bool:
     """Whether one of these threads has the request's messages up to this index, or more."""
     chains = [point.chain for point in incoming.points[number:] if point.chain is not None]
     return bool(store.match_within(list(threads), chains))

@@ -78,7 +78,7 @@ class Relay(Protocol):
 
 
 class FrameCutter:
-    """Cuts bytes after each blank line, and keeps every byte."""
+    """Splits bytes after each blank line, without changing any byte."""
 
     def __init__(self) -> None:
         self._tail: list[bytes] = []
@@ -112,8 +112,8 @@ class PassThroughRelay:
 
     If the copy cannot be decoded, the bytes are still forwarded, but the answer is not recorded
     (`readable` is false). The relay still watches for the end. A body instead of a stream is
-    written as a stream. `_held` is the end of a stream whose protocol has no terminal event: it may
-    only be sent when the bytes have ended.
+    written as a stream. `_held_back` holds the end of a stream whose protocol has no terminal
+    event. It may only be sent when the bytes have ended.
     """
 
     def __init__(self, codec: Codec, options: AnswerOptions, origin: Origin) -> None:
@@ -128,7 +128,7 @@ class PassThroughRelay:
         self._finished = False
         self._first_fault: ApiError | None = None
         self._has_failed = False
-        self._held: list[bytes] = []
+        self._held_back: list[bytes] = []
 
     @property
     def response(self) -> Response:
@@ -166,13 +166,13 @@ class PassThroughRelay:
             self._read([Fail(self._first_fault, "end")])
         if self.error is not None and not self.relays_error:
             return Piece(self.fail(self.error))
-        rest = b"".join(self._held) + tail
-        return Piece(b"", rest) if self.readable else Piece(rest)
+        held_back = b"".join(self._held_back) + tail
+        return Piece(b"", held_back) if self.readable else Piece(held_back)
 
     def fail(self, error: ApiError) -> bytes:
         self._has_failed = True
         writer, answer = AnswerWriter(self._codec, self._options), self.response
-        # The writer needs the answer's id and model; the client has long got these frames.
+        # The writer needs the answer's id and model. The client already has this frame.
         writer.write([Start(id=answer.id, model=answer.model)])
         return writer.write([Fail(error)]).now
 
@@ -191,7 +191,7 @@ class PassThroughRelay:
             elif self.ended and self.error is None:
                 last.append(frame)
             elif self._finished and not self._codec.marks_end and not self._ended:
-                self._held.append(frame)
+                self._held_back.append(frame)
             else:
                 now.append(frame)
         return Piece(b"".join(now), b"".join(last))

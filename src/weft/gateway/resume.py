@@ -47,7 +47,7 @@ def without_previous_id(codec: Codec, body: JsonObject) -> JsonObject:
 def join(
     codec: Codec, conversation: StoredConversation, request: Request
 ) -> tuple[Request, Continuation | None]:
-    """The request with the stored conversation before it, and where the store has that."""
+    """The request with the stored conversation before it, and where that conversation is stored."""
     previous = codec.http.previous
     keeps_setup = previous is not None and previous.keeps_setup
     system = _leading_system(request.messages)
@@ -56,14 +56,14 @@ def join(
         earlier = earlier[len(_leading_system(earlier)) :]
     tools = request.tools if request.tools or not keeps_setup else conversation.tools
     messages = (*system, *earlier, *request.messages[len(system) :])
-    whole = structs.replace(request, messages=messages, tools=tools)
+    joined = structs.replace(request, messages=messages, tools=tools)
     if conversation.stored is None:
-        return whole, None
-    return whole, Continuation(*conversation.stored, len(system) + len(earlier), is_token=True)
+        return joined, None
+    return joined, Continuation(*conversation.stored, len(system) + len(earlier), is_token=True)
 
 
 def unknown_stored_id(path: str, id: str) -> Refused:
-    """The error for an object at the vendor that the caller did not get from here.
+    """The error for an id of a vendor object that this gateway did not give to the caller.
 
     All callers share one account at the vendor, so the vendor cannot tell whose object it is.
     """
@@ -71,7 +71,7 @@ def unknown_stored_id(path: str, id: str) -> Refused:
 
 
 def unknown_previous_id(codec: Codec, id: str) -> Refused:
-    """The error for an answer that nobody got from here."""
+    """The error for an unknown id of an earlier answer."""
     previous = codec.http.previous
     param = None if previous is None else previous.member
     return Refused(f"no answer {id!r} is known here", param=param)
