@@ -7,7 +7,7 @@ import pytest
 
 import weft
 from weft.cli.main import main
-from weft.cli.terminal import around
+from weft.cli.terminal import excerpt_around
 from weft.model import Message, Text, ToolCall, ToolResult
 
 LONG = "filler " * 200
@@ -34,7 +34,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_text_is_cut_around_what_was_found(
     text: str, words: list[str], width: int, shown: str
 ) -> None:
-    assert around(text, words, width) == shown
+    assert excerpt_around(text, words, width) == shown
 
 
 def test_a_search_has_one_short_line_for_each_message(

@@ -174,7 +174,7 @@ def test_the_usual_store_is_made_with_its_folder(
 def test_a_search_without_a_hit_says_so_beside_the_output(run: Any) -> None:
     commit(run, "alpha")
     for command in ("search", "recall", "blame"):
-        assert run(command, "omega") == (0, "", "weft: nothing here says 'omega'\n")
+        assert run(command, "omega") == (0, "", "weft: no message contains 'omega'\n")
         assert run(command, "omega", "--json") == (0, "[]\n", "")
     assert run("search", "--help")[1] != run("recall", "--help")[1].replace("recall", "search")
     assert "original" in run("recall", "--help")[1]

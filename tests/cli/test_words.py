@@ -34,17 +34,17 @@ def test_one_and_many(count: int, word: str, told: str) -> None:
     assert plural(count, word) == told
 
 
-def test_gc_says_why_nothing_went(run: Any) -> None:
+def test_gc_says_why_nothing_was_removed(run: Any) -> None:
     run("commit", "a")
-    assert run("gc")[1] == "nothing went: branches and tags lead to all there is\n"
+    assert run("gc")[1] == "nothing was removed: branches and tags reach everything\n"
     run("commit", "b")
     run("undo")
     told = run("gc")[1]
-    assert told.startswith("nothing went: 1 commit was still named ")
+    assert told.startswith("nothing was removed: 1 commit was in use ")
     assert "30 days" in told
     assert "--days 0" in told
     assert run("gc", "--days", "0", "--preview")[1].startswith("1 commit and ")
-    assert run("gc", "--days", "0")[1] == "1 commit and 1 entry went\n"
+    assert run("gc", "--days", "0")[1] == "1 commit and 1 entry were removed\n"
 
 
 def test_one_commit_is_one_commit(run: Any) -> None:

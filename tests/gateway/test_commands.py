@@ -142,7 +142,7 @@ def test_serve_says_where_the_threads_are_kept(tmp_path):
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
         lines = [process.stdout.readline() for _ in range(2)]
         process.terminate()
-    assert lines[1] == "threads are kept in x.db\n"
+    assert lines[1] == "threads are stored in x.db\n"
 
 
 ASK = """

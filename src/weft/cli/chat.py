@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from weft.agent import Agent, AgentEvent
     from weft.thread import Media
 
-LINE = 200
-HELLO = "talking with {model} in {thread!r}; /help for help, /quit or Ctrl-D to leave"
+LINE_LENGTH = 200
+HELLO = "chatting with {model} in {thread!r}; /help for help, /quit or Ctrl-D to leave"
 LEAVE = ("/quit", "/exit")
 COMMAND = re.compile(r"/[a-z]+")
 HELP = """/help   show this help
@@ -49,14 +49,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store", metavar="PATH", help=f"the store (default: WEFT_STORE, or {DEFAULT_STORE})"
     )
-    parser.add_argument("--thread", default="default", metavar="NAME", help="the thread to talk in")
+    parser.add_argument("--thread", default="default", metavar="NAME", help="the thread to chat in")
     parser.add_argument("--model", default="weft-offline", help="the model (default weft-offline)")
     parser.add_argument(
         "--upstream",
         metavar="NAME=PROTOCOL:URL",
         action="append",
         default=[],
-        help="where the model is served",
+        help="an upstream that serves the model",
     )
     parser.add_argument("--config", metavar="FILE", help="a TOML file with upstreams and models")
     parser.add_argument("--system", help="the system prompt of a new thread")
@@ -90,36 +90,36 @@ def run(args: argparse.Namespace) -> int:
             thread, route.model, system=args.system, provider=route.provider, catalog=catalog
         )
         if args.words:
-            words = " ".join(args.words)
-            return asyncio.run(say(agent, words, args.json, sys.stdout, files))
-        return talk(agent, args.json, files)
+            text = " ".join(args.words)
+            return asyncio.run(run_turn(agent, text, args.json, sys.stdout, files))
+        return run_chat(agent, args.json, files)
 
 
-def talk(agent: "Agent", as_json: bool, files: "tuple[Media, ...]" = ()) -> int:
-    """Read lines and send them; the files go with the first."""
+def run_chat(agent: "Agent", as_json: bool, files: "tuple[Media, ...]" = ()) -> int:
+    """Read lines and send them; `files` are attached to the first message."""
     prompt = "" if as_json or not sys.stdin.isatty() else "> "
     code = 0
-    known = {"model": agent.model, "thread": agent.thread.name}
+    names = {"model": agent.model, "thread": agent.thread.name}
     if prompt:
-        print(safe(HELLO.format_map(known)))
+        print(safe(HELLO.format_map(names)))
     while True:
         try:
             line = input(prompt)
         except EOFError:
             return code
-        word = line.strip()
-        if not as_json and word in LEAVE:
+        stripped = line.strip()
+        if not as_json and stripped in LEAVE:
             return code
-        if (not as_json and word == RETRY) or (not word and code != 0):
+        if (not as_json and stripped == RETRY) or (not stripped and code != 0):
             code = turn(agent, None, as_json, bool(prompt))
-        elif not as_json and word == UNDO:
+        elif not as_json and stripped == UNDO:
             code = undo(agent)
-        elif not as_json and word.split(maxsplit=1)[:1] == [ATTACH]:
-            files += attach(word.removeprefix(ATTACH).strip())
-        elif not as_json and COMMAND.fullmatch(word):
-            text = HELP if word == "/help" else "no command {word!r}\n" + HELP
-            print(safe(text.format_map({**known, "word": word})))
-        elif word:
+        elif not as_json and stripped.split(maxsplit=1)[:1] == [ATTACH]:
+            files += attach(stripped.removeprefix(ATTACH).strip())
+        elif not as_json and COMMAND.fullmatch(stripped):
+            text = HELP if stripped == "/help" else "no command {command!r}\n" + HELP
+            print(safe(text.format_map({**names, "command": stripped})))
+        elif stripped:
             code = turn(agent, line, as_json, bool(prompt), files)
             files = ()
 
@@ -129,14 +129,14 @@ def attach(path: str) -> "tuple[Media, ...]":
     from weft.thread import read_attachments
 
     if not path:
-        print(f"give a file: {ATTACH} FILE")
+        print(f"usage: {ATTACH} FILE")
         return ()
     try:
         blocks = read_attachments(path)
     except ThreadError as error:
         print(safe(f"error: {error}"))
         return ()
-    print(safe(f"{path!r} goes with your next message"))
+    print(safe(f"{path!r} will be sent with your next message"))
     return blocks
 
 
@@ -147,8 +147,8 @@ def undo(agent: "Agent") -> int:
     except ThreadError as error:
         print(safe(f"error: {error}"))
         return 0
-    words = str(undone) if undone.commit is None else undone.commit.text or str(undone)
-    print(safe(f"undone: {undone.verb} {clip(words)}"))
+    text = str(undone) if undone.commit is None else undone.commit.text or str(undone)
+    print(safe(f"undone: {undone.verb} {clip(text)}"))
     return 0
 
 
@@ -161,7 +161,7 @@ def turn(
 ) -> int:
     """Run one turn; in a terminal, Ctrl-C and a refused retry do not end the chat."""
     try:
-        code = asyncio.run(say(agent, text, as_json, sys.stdout, files))
+        code = asyncio.run(run_turn(agent, text, as_json, sys.stdout, files))
     except KeyboardInterrupt:
         if not interactive:
             raise
@@ -177,18 +177,18 @@ def turn(
     return code
 
 
-async def say(
+async def run_turn(
     agent: "Agent",
-    words: str | None,
+    text: str | None,
     as_json: bool,
     out: TextIO,
     files: "tuple[Media, ...]" = (),
 ) -> int:
-    """Run one turn and print its events; without words the model is asked again."""
+    """Run one turn and print its events; without a text the model is asked again."""
     from weft.agent import Failure, to_json
 
     code = 0
-    async for event in agent.run(words, attach=files):
+    async for event in agent.run(text, attach=files):
         if isinstance(event, Failure):
             code = EXIT_FAILED
         if as_json:
@@ -197,8 +197,8 @@ async def say(
             line = orjson.dumps(to_json(event)).decode()
             print(escape_json(line) if out.isatty() else line, file=out, flush=True)
         else:
-            text = show(event)
-            print(clean_text(text) if out.isatty() else text, end="", file=out, flush=True)
+            shown = show(event)
+            print(clean_text(shown) if out.isatty() else shown, end="", file=out, flush=True)
     return code
 
 
@@ -237,4 +237,4 @@ def show(event: "AgentEvent") -> str:
 def clip(text: str) -> str:
     """The text as one short line."""
     line = " ".join(text.split())
-    return line if len(line) <= LINE else line[: LINE - 1] + "…"
+    return line if len(line) <= LINE_LENGTH else line[: LINE_LENGTH - 1] + "…"

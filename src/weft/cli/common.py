@@ -1,4 +1,4 @@
-"""Shared by the commands on threads: find the store, open the thread, print results.
+"""Helpers of the commands on threads: find the store, open the thread, print results.
 
 `--store` names the store, or else the environment variable `WEFT_STORE`. Commands that only read
 never create a store or a thread.
@@ -68,32 +68,32 @@ def writable_store(args: argparse.Namespace) -> str:
     is_default = not args.store and not os.environ.get("WEFT_STORE")
     folder = Path(file).parent
     if not is_default and "://" not in file and not folder.is_dir():
-        raise ConfigError(f"there is no folder {str(folder)!r} to keep a store in")
+        raise ConfigError(f"there is no folder {str(folder)!r} for the store")
     if is_default:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
 
 
-def choose_thread(args: argparse.Namespace, known: Sequence[str]) -> str | None:
+def choose_thread(args: argparse.Namespace, existing: Sequence[str]) -> str | None:
     """The named thread, the default thread or the only one; None if it does not exist."""
     if args.thread is not None:
-        return args.thread if args.thread in known else None
-    if DEFAULT_THREAD in known:
+        return args.thread if args.thread in existing else None
+    if DEFAULT_THREAD in existing:
         return DEFAULT_THREAD
-    return known[0] if len(known) == 1 else None
+    return existing[0] if len(existing) == 1 else None
 
 
 def existing_thread(args: argparse.Namespace, path: str) -> str:
     """The name of a thread that must exist; the error lists the existing ones."""
-    known = [record.name for record in reversed(threads(path))]  # newest first
-    name = choose_thread(args, known)
+    existing = [record.name for record in reversed(threads(path))]  # newest first
+    name = choose_thread(args, existing)
     if name is not None:
         return name
     missing = f"there is no thread {args.thread or DEFAULT_THREAD!r} in {path!r}"
-    if not known:
-        raise ConfigError(f"{missing}, nor any other: `weft commit TEXT` begins one")
-    names = ", ".join(map(repr, known[:NAMES_SHOWN]))
-    more = f" and {len(known) - NAMES_SHOWN} more" if len(known) > NAMES_SHOWN else ""
+    if not existing:
+        raise ConfigError(f"{missing}, nor any other: `weft commit TEXT` creates one")
+    names = ", ".join(map(repr, existing[:NAMES_SHOWN]))
+    more = f" and {len(existing) - NAMES_SHOWN} more" if len(existing) > NAMES_SHOWN else ""
     raise ConfigError(f"{missing}: choose with --thread NAME; there are {names}{more}")
 
 

@@ -96,7 +96,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="refuse a compaction that would lose this text; may be repeated",
     )
     parser.add_argument(
-        "--upstream", metavar="NAME=PROTOCOL:URL", action="append", help="where the model is served"
+        "--upstream",
+        metavar="NAME=PROTOCOL:URL",
+        action="append",
+        help="an upstream that serves the model",
     )
     parser.add_argument("--config", metavar="FILE", help="a TOML file with upstreams and models")
     parser.add_argument(
@@ -162,15 +165,15 @@ def list_batches(thread: Thread, args: argparse.Namespace) -> None:
 def _line(batch: SummaryBatch) -> str:
     screen = read_screen(sys.stdout, os.environ)
     commit = (batch.commit or "")[:ID_LENGTH]
-    words = shorten(batch.words, PREVIEW_WIDTH)
-    return screen.safe(f"{commit:<{ID_LENGTH}} {batch}: {words}")
+    first_words = shorten(batch.words, PREVIEW_WIDTH)
+    return screen.safe(f"{commit:<{ID_LENGTH}} {batch}: {first_words}")
 
 
 def compact(thread: Thread, args: argparse.Namespace) -> None:
     replacements = _replacements(args)
     if not args.json:
         thread.listen(_print_event)
-    # Flags of any mode may be flags; `Thread.compact` refuses those that do not go together.
+    # All flags are passed on: `Thread.compact` refuses those that do not go together.
     options: dict[str, Any] = {
         "replacements": replacements,
         "budget": args.budget,
@@ -210,7 +213,7 @@ def _model_client(args: argparse.Namespace) -> Asker | str:
 
 
 def _scorer(path: str | None) -> Scorer:
-    """The weights of a file, over the defaults."""
+    """The scoring weights of a file; missing ones have their defaults."""
     if path is None:
         return Importance()
     try:
@@ -267,9 +270,9 @@ def _check_flags(args: argparse.Namespace) -> None:
     for flag, name in MODEL_FLAGS.items():
         if getattr(args, name) is not None and "--model" not in flags:
             raise ConfigError(f"{flag} only works with --model")
-    words = [flag for flag in flags if flag in SUMMARY_FLAGS]
-    if "--model" in flags and words:
-        raise ConfigError(f"--model writes the summary itself: leave out {words[0]}")
+    summary_flags = [flag for flag in flags if flag in SUMMARY_FLAGS]
+    if "--model" in flags and summary_flags:
+        raise ConfigError(f"--model writes the summary itself: leave out {summary_flags[0]}")
     ranges = [flag for flag in flags if flag in RANGE_FLAGS]
     if "--replacements" in flags and len(flags) > 1:
         raise ConfigError(f"--replacements has its own ranges: leave out {_other(flags)}")
@@ -277,7 +280,7 @@ def _check_flags(args: argparse.Namespace) -> None:
         raise ConfigError(f"{ranges[0]} needs --summary, the text that replaces the range")
     turns = [flag for flag in flags if flag in TURN_FLAGS]
     if ranges and turns:
-        raise ConfigError(f"{turns[0]} folds old turns and {ranges[0]} a range: give one of them")
+        raise ConfigError(f"{turns[0]} compacts old turns and {ranges[0]} a range: use one of them")
 
 
 def _other(flags: list[str]) -> str:

@@ -48,7 +48,7 @@ class Console:
 
     @property
     def buffer(self) -> "ConsoleBuffer":
-        """The same for bytes."""
+        """A writer for bytes, with the same cleaning."""
         return ConsoleBuffer(self.terminal)
 
     def __getattr__(self, name: str) -> Any:
@@ -79,15 +79,15 @@ def print_error(line: str) -> None:
 @contextmanager
 def clean_output() -> Generator[None]:
     """Replace standard output and error with a `Console` if they are terminals."""
-    before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = guard(sys.stdout), guard(sys.stderr)
+    original = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = cleaned(sys.stdout), cleaned(sys.stderr)
     try:
         yield
     finally:
-        sys.stdout, sys.stderr = before
+        sys.stdout, sys.stderr = original
 
 
-def guard(stream: TextIO) -> TextIO:
+def cleaned(stream: TextIO) -> TextIO:
     """The stream itself, or a `Console` if it is a terminal."""
     if isinstance(stream, Console) or not stream.isatty():
         return stream

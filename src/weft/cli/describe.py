@@ -1,7 +1,7 @@
 """A commit or an attempt in one line of `weft log`.
 
-The line is the note that somebody wrote. A commit without a note is described by its content: the
-first words of a message, the new words of an edit, or the message that a mark is on.
+The line shows the commit's note. A commit without a note is described by its content: the first
+words of a message, the new text of an edit, or the message that was pinned or skipped.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,24 +24,26 @@ DATE_FROM_WIDTH = 60
 
 MARKS = {"pinned": "pin", "skip": "skip", "important": "important", "normal": "unmark"}
 PLAIN_TYPES = frozenset({"dialogue", "tool_io"})
-"""Content types that say no more than the role does."""
+"""Content types that add nothing to the role."""
 
 
-def describe(thread: Thread, info: CommitInfo, screen: Screen = PLAIN, taken: int = 0) -> str:
-    """A commit in one line that fits the screen beside `taken` columns."""
+def describe(
+    thread: Thread, info: CommitInfo, screen: Screen = PLAIN, used_columns: int = 0
+) -> str:
+    """A commit in one line that fits the screen beside `used_columns` columns."""
     subject, text = summarise(thread, info)
     subject = screen.name(subject)
     date = ""
-    if screen.width is not None and screen.width - taken >= DATE_FROM_WIDTH:
+    if screen.width is not None and screen.width - used_columns >= DATE_FROM_WIDTH:
         date = f"{info.created.astimezone():%Y-%m-%d %H:%M} "
-    text = screen.fit(text, taken + ID_LENGTH + ROLE_WIDTH + len(date) + 2)
+    text = screen.fit(text, used_columns + ID_LENGTH + ROLE_WIDTH + len(date) + 2)
     id = screen.paint(info.id[:ID_LENGTH], "id")
     subject = screen.paint(f"{subject:<{ROLE_WIDTH}}", "kind")
     return f"{id} {screen.paint(date, 'dim')}{subject} {text}".rstrip()
 
 
 def describe_attempt(
-    attempt: Attempt, screen: Screen = PLAIN, taken: int = 0, *, whole: bool = False
+    attempt: Attempt, screen: Screen = PLAIN, used_columns: int = 0, *, whole: bool = False
 ) -> str:
     """A stopped or failed answer: `! failed: overloaded (529)` or `~ partial: first words`.
 
@@ -56,9 +58,9 @@ def describe_attempt(
         )
         text = "" if attempt.message is None else screen.safe(spoken(attempt.message))
         return "\n".join(filter(None, [head + facts, screen.safe(reason), text]))
-    words = "" if attempt.message is None else preview(attempt.message)
-    text = f"{words} [{reason}]" if words and reason else words or reason or "no reason given"
-    text = screen.fit(text, taken + len(attempt.state) + 6)
+    arrived = "" if attempt.message is None else preview(attempt.message)
+    text = f"{arrived} [{reason}]" if arrived and reason else arrived or reason or "no reason given"
+    text = screen.fit(text, used_columns + len(attempt.state) + 6)
     return f"  {screen.paint(f'{sign} {attempt.state}', style)}: {text}"
 
 
@@ -87,9 +89,9 @@ def summarise(thread: Thread, info: CommitInfo) -> tuple[str, str]:
     note = info.message or ""
     if message is None or info.kind not in ("append", "edit"):
         return info.kind, note or " ".join(map(preview, messages))
-    type, _, words = note.partition(": ")
+    type, _, text = note.partition(": ")
     if type in PLAIN_TYPES:
-        note = "" if _starts_with(message, words) else words
+        note = "" if _starts_with(message, text) else text
     if not note:
         note = f"edit: {preview(message)}" if info.kind == "edit" else preview(message)
     return speaker(message), note
@@ -110,13 +112,13 @@ def describe_setup(setup: Setup) -> str:
 
 def preview(message: Message) -> str:
     """The first words of a message, and the names of the tools that it calls."""
-    words = shorten(_first_words(message.text), PREVIEW_WIDTH)
+    first_words = shorten(_first_words(message.text), PREVIEW_WIDTH)
     calls = ", ".join(block.name for block in message.blocks if isinstance(block, ToolCall))
-    return " ".join(filter(None, [words, f"[calls {calls}]" if calls else ""]))
+    return " ".join(filter(None, [first_words, f"[calls {calls}]" if calls else ""]))
 
 
 def _first_words(text: str) -> str:
-    """More of a text than a line can show, with single spaces; a long text is not read whole."""
+    """The beginning of a text, at least one line of it; a long text is not split as a whole."""
     return " ".join(text.split(None, PREVIEW_WIDTH)[:PREVIEW_WIDTH])
 
 
@@ -130,7 +132,7 @@ def _summarise_marks(thread: Thread, info: CommitInfo) -> tuple[str, str]:
     for id, priority in info.marked.items():
         try:
             messages = thread.show(id).messages
-        except ThreadError:  # the message came with a branch that is not this one
+        except ThreadError:  # the message is not on this branch
             messages = ()
         if len(messages) == 1:
             return speaker(messages[0]), f"{MARKS[priority]}: {preview(messages[0])}"

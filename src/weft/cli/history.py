@@ -51,13 +51,13 @@ def switch(thread: Thread, args: argparse.Namespace) -> None:
 
 def merge(thread: Thread, args: argparse.Namespace) -> None:
     is_squash = args.strategy == SQUASH
-    settle = read_strategy(args.settle if is_squash else args.strategy, args.answer)
+    resolve = read_strategy(args.settle if is_squash else args.strategy, args.answer)
     result = thread.merge(
         args.branch,
-        args.strategy if is_squash else settle,
+        args.strategy if is_squash else resolve,
         preview=bool(args.preview),
         text=args.text,
-        settle=settle if is_squash else args.settle,
+        settle=resolve if is_squash else args.settle,
     )
     if isinstance(result, MergePreview) and args.json:
         print_json(_preview_json(result))

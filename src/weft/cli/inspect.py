@@ -38,7 +38,7 @@ from .describe import (
     group_attempts,
 )
 from .log_graph import log_graph
-from .terminal import PLAIN, Screen, around, columns, paged, plural, shorten
+from .terminal import PLAIN, Screen, columns, excerpt_around, paged, plural, shorten
 
 FORMATS: dict[str, Callable[[CompiledContext], Any]] = {
     "dicts": CompiledContext.to_dicts,
@@ -47,7 +47,7 @@ FORMATS: dict[str, Callable[[CompiledContext], Any]] = {
     "responses": CompiledContext.to_responses,
     "gemini": CompiledContext.to_gemini,
 }
-LINE = 120
+LINE_WIDTH = 120
 """The width of a search result if the output is not a terminal."""
 
 DIFF_STYLES = {"-": "old", "+": "new"}
@@ -114,8 +114,8 @@ def _thread_line(row: dict[str, Any], screen: Screen) -> str:
     last = "" if row["last"] is None else f"{datetime.fromisoformat(row['last']):%Y-%m-%d %H:%M}"
     counts = f"{plural(len(row['branches']), 'branch')}, {plural(row['commits'], 'commit')}  {last}"
     name = screen.name(row["name"])
-    words = screen.fit(row["first"], columns(name) + len(counts) + 4)
-    return f"{screen.paint(name, 'name')}  {counts}  {words}".rstrip()
+    title = screen.fit(row["first"], columns(name) + len(counts) + 4)
+    return f"{screen.paint(name, 'name')}  {counts}  {title}".rstrip()
 
 
 def _iso(moment: float) -> str:
@@ -174,7 +174,7 @@ def _show_sent(thread: Thread, args: argparse.Namespace) -> None:
     """Print the exact bytes that were sent; with `--json`, together with their receipt."""
     sent = thread.show(args.id, sent=True)
     if args.json:
-        print_json({"receipt": sent.receipt.to_dict(), "body": _exact(sent.body)})
+        print_json({"receipt": sent.receipt.to_dict(), "body": _body_json(sent.body)})
     elif args.screen.width is not None:
         print(args.screen.safe(sent.body.decode()))  # a terminal also gets a newline
     else:
@@ -182,8 +182,8 @@ def _show_sent(thread: Thread, args: argparse.Namespace) -> None:
         sys.stdout.buffer.write(sent.body)
 
 
-def _exact(body: bytes) -> orjson.Fragment | str:
-    """The body as JSON, with its own spelling; as a string if it is not JSON."""
+def _body_json(body: bytes) -> orjson.Fragment | str:
+    """The body as JSON, byte for byte; as a string if it is not JSON."""
     try:
         orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -295,17 +295,19 @@ def _print_hits(
     def line(hit: dict[str, Any]) -> str:
         id, state = hit["id"][:ID_LENGTH], "live" if hit["live"] else "gone"
         thread = f"{args.screen.name(hit['thread'])} " if named else ""
-        taken = ID_LENGTH + len(state) + len(hit["speaker"]) + columns(thread) + 4
+        used_columns = ID_LENGTH + len(state) + len(hit["speaker"]) + columns(thread) + 4
         text = "\n".join(filter(None, [hit["text"], hit["calls"]]))
         if not whole:
-            text = around(text, args.words.split(), max(8, (args.screen.width or LINE) - taken))
+            text = excerpt_around(
+                text, args.words.split(), max(8, (args.screen.width or LINE_WIDTH) - used_columns)
+            )
         text = args.screen.safe(text)
         name = args.screen.name(hit["speaker"])
         return f"{args.screen.paint(id, 'id')} {thread}{state} {name}: {text}"
 
     print_rows(args, [_hit_json(hit) for hit in hits], line)
     if not hits and not args.json:
-        print_error(f"weft: nothing here says {args.words!r}")
+        print_error(f"weft: no message contains {args.words!r}")
 
 
 def _log_options(parser: argparse.ArgumentParser) -> None:

@@ -32,25 +32,25 @@ def draw(commits: Iterable[tuple[Id, Sequence[Id]]]) -> Iterator[GraphLine]:
     """The graph of these commits, line by line."""
     lanes: list[Id] = []
     for id, parents in commits:
-        waiting = [place for place, wanted in enumerate(lanes) if wanted == id]
-        if not waiting:
+        waiting_lanes = [other for other, awaited in enumerate(lanes) if awaited == id]
+        if not waiting_lanes:
             lanes.append(id)
-            waiting = [len(lanes) - 1]
-        here = waiting[0]
-        for place in reversed(waiting[1:]):
-            yield GraphLine(_join(len(lanes), here, place))
-            del lanes[place]
-        yield GraphLine(_row(len(lanes), here), id)
+            waiting_lanes = [len(lanes) - 1]
+        lane = waiting_lanes[0]
+        for other in reversed(waiting_lanes[1:]):
+            yield GraphLine(_join(len(lanes), lane, other))
+            del lanes[other]
+        yield GraphLine(_row(len(lanes), lane), id)
         if not parents:
-            closing = _close(len(lanes), here)
-            del lanes[here]
+            closing = _close(len(lanes), lane)
+            del lanes[lane]
             if closing:
                 yield GraphLine(closing)
             continue
-        lanes[here] = parents[0]
-        for place, parent in enumerate(parents[1:], start=here + 1):
-            yield GraphLine(_fork(len(lanes), place - 1))
-            lanes.insert(place, parent)
+        lanes[lane] = parents[0]
+        for other, parent in enumerate(parents[1:], start=lane + 1):
+            yield GraphLine(_fork(len(lanes), other - 1))
+            lanes.insert(other, parent)
 
 
 def newest_first(
@@ -79,35 +79,35 @@ def newest_first(
     return order
 
 
-def _row(lanes: int, here: int) -> str:
-    return " ".join("*" if place == here else "|" for place in range(lanes))
+def _row(lanes: int, lane: int) -> str:
+    return " ".join("*" if number == lane else "|" for number in range(lanes))
 
 
-def _join(lanes: int, to: int, place: int) -> str:
-    """The lane at `place` joins the lane `to`, below the lanes between."""
+def _join(lanes: int, to: int, lane: int) -> str:
+    """The lane `lane` joins the lane `to`; the line passes below the lanes between them."""
     signs = list(" ".join("|" * lanes))
-    signs[2 * place] = " "
-    signs[2 * place - 1] = "/"
-    for gap in range(2 * to + 1, 2 * place - 1, 2):
+    signs[2 * lane] = " "
+    signs[2 * lane - 1] = "/"
+    for gap in range(2 * to + 1, 2 * lane - 1, 2):
         signs[gap] = "_"
-    for right in range(place + 1, lanes):  # lanes further right move one to the left
+    for right in range(lane + 1, lanes):  # lanes further right move one to the left
         signs[2 * right] = " "
         signs[2 * right - 1] = "/"
     return "".join(signs).rstrip()
 
 
-def _fork(lanes: int, place: int) -> str:
-    """A lane opens to the right of `place`; lanes further right move on."""
-    left = " ".join("|" * (place + 1))
-    return left + "\\" + " \\" * (lanes - place - 1)
+def _fork(lanes: int, lane: int) -> str:
+    """A lane opens to the right of `lane`; lanes further right move one to the right."""
+    left = " ".join("|" * (lane + 1))
+    return left + "\\" + " \\" * (lanes - lane - 1)
 
 
-def _close(lanes: int, here: int) -> str:
-    """The lane at `here` ends; lanes further right move in."""
-    moved = lanes - here - 1
+def _close(lanes: int, lane: int) -> str:
+    """The lane at `lane` ends; lanes further right move one to the left."""
+    moved = lanes - lane - 1
     if not moved:
         return ""
-    left = "| " * here
+    left = "| " * lane
     return (left + " /" * moved).rstrip()
 
 
@@ -153,15 +153,15 @@ def _line(
     screen: Screen,
 ) -> str:
     signs = "".join(
-        screen.lane(sign, place // 2) if sign != " " else sign
-        for place, sign in enumerate(line.signs)
+        screen.lane(sign, column // 2) if sign != " " else sign
+        for column, sign in enumerate(line.signs)
     )
     if info is None or line.commit is None:
         return signs.rstrip()
-    here = names.get(line.commit, [])
-    label = screen.name(f"({', '.join(here)}) ") if here else ""
-    taken = len(line.signs) + 1 + len(label)
-    text = describe(thread, info, screen, taken)
+    refs = names.get(line.commit, [])
+    label = screen.name(f"({', '.join(refs)}) ") if refs else ""
+    used_columns = len(line.signs) + 1 + len(label)
+    text = describe(thread, info, screen, used_columns)
     return f"{signs} {screen.paint(label.rstrip(), 'name')}{' ' if label else ''}{text}"
 
 

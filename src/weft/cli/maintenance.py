@@ -26,11 +26,11 @@ def run(args: argparse.Namespace) -> int:
 def check(args: argparse.Namespace) -> int:
     """List all damage; with `--repair` recover what is intact. Fails if damage remains."""
     address = existing_store(args)
-    done, report = repair_store(address) if args.repair else ([], fsck(address))
+    repairs, report = repair_store(address) if args.repair else ([], fsck(address))
     if args.json:
-        print_json({**report.to_dict(), "done": done})
+        print_json({**report.to_dict(), "done": repairs})
     else:
-        for line in [*done, *map(str, report.flaws)]:
+        for line in [*repairs, *map(str, report.flaws)]:
             print(safe(line))
         state = "clean" if report.clean else f"{len(report.flaws)} damaged"
         print(f"{plural(report.commits, 'commit')}, {plural(report.entries, 'entry')}: {state}")
@@ -43,10 +43,10 @@ def collect(args: argparse.Namespace) -> int:
     if args.json:
         print_json({**swept.to_dict(), "preview": args.preview})
     elif not swept.commits and not swept.entries and not swept.threads:
-        verb = "would go" if args.preview else "went"
+        verb = "would be removed" if args.preview else "was removed"
         print(f"nothing {verb}: {_why_nothing(address, args.days)}")
     else:
-        print(f"{_sizes(swept)} {'would go' if args.preview else 'went'}")
+        print(f"{_sizes(swept)} {'would be removed' if args.preview else 'were removed'}")
     return 0
 
 
@@ -54,10 +54,10 @@ def _why_nothing(address: str, days: float) -> str:
     """Why nothing is removed: everything is referenced, or the rest is too recent."""
     recent = gc(address, days=0, preview=True)
     if not recent.commits and not recent.entries:
-        return "branches and tags lead to all there is"
+        return "branches and tags reach everything"
     count = plural(recent.commits, "commit") if recent.commits else plural(recent.entries, "entry")
     were = "was" if count.startswith("1 ") else "were"
-    return f"{count} {were} still named in the last {days:g} days (--days 0 takes all)"
+    return f"{count} {were} in use in the last {days:g} days (--days 0 removes all)"
 
 
 def _sizes(swept: Swept) -> str:
@@ -76,10 +76,10 @@ def erase(args: argparse.Namespace) -> int:
         print_json({**erased.to_dict(), "preview": args.preview, "copies": copies})
         return 0
     for copy in copies:
-        line = f"weft: {copy!r} was kept by a repair and may hold it: delete it yourself"
+        line = f"weft: {copy!r} was left by a repair and may contain the text: delete it yourself"
         print_error(line)
     if not erased:
-        print("nothing here holds that text")
+        print("nothing contains that text")
     else:
         verb = "would be erased" if args.preview else "erased"
         entries, notes = plural(len(erased.entries), "entry"), plural(len(erased.commits), "note")

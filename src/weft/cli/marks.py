@@ -57,7 +57,7 @@ def blame(thread: Thread, args: argparse.Namespace) -> None:
     rows = [row.to_dict() for row in thread.blame(args.text, args.limit)]
     print_rows(args, rows, _blame_line)
     if not rows and not args.json:
-        print_error(f"weft: nothing here says {args.text!r}")
+        print_error(f"weft: no message contains {args.text!r}")
 
 
 def versions(thread: Thread, args: argparse.Namespace) -> None:

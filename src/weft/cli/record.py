@@ -77,7 +77,7 @@ def _read_message(args: argparse.Namespace) -> str:
     if args.message is None:
         return read_text(args.text)
     if args.text is not None:
-        raise ConfigError("the text is given twice; leave out -m (--note writes a note)")
+        raise ConfigError("there are two texts; leave out -m (--note writes a note)")
     return "\n\n".join(args.message)
 
 
@@ -86,8 +86,8 @@ def _check_message(role: str, text: str) -> None:
     if not text.strip():
         raise ConfigError("the text is empty (--force commits it anyway)")
     if role not in ROLES:
-        known = ", ".join(ROLES)
-        raise ConfigError(f"no model knows the role {role!r}: {known} (--force commits it)")
+        roles = ", ".join(ROLES)
+        raise ConfigError(f"unknown role {role!r}: use {roles} (--force commits it anyway)")
 
 
 def _thread_for(args: argparse.Namespace, path: str) -> str:

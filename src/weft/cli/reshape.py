@@ -43,18 +43,18 @@ def reset(thread: Thread, args: argparse.Namespace) -> None:
 
 
 def rebase(thread: Thread, args: argparse.Namespace) -> None:
-    settle = read_strategy(args.strategy, args.answer)
-    print_change(args, thread, thread.rebase(args.onto, settle, preview=bool(args.preview)))
+    strategy = read_strategy(args.strategy, args.answer)
+    print_change(args, thread, thread.rebase(args.onto, strategy, preview=bool(args.preview)))
 
 
 def cherry_pick(thread: Thread, args: argparse.Namespace) -> None:
-    settle = read_strategy(args.strategy, args.answer)
-    print_change(args, thread, thread.cherry_pick(args.id, settle, preview=bool(args.preview)))
+    strategy = read_strategy(args.strategy, args.answer)
+    print_change(args, thread, thread.cherry_pick(args.id, strategy, preview=bool(args.preview)))
 
 
 def revert(thread: Thread, args: argparse.Namespace) -> None:
-    settle = read_strategy(args.strategy, args.answer)
-    print_change(args, thread, thread.revert(args.id, settle, preview=bool(args.preview)))
+    strategy = read_strategy(args.strategy, args.answer)
+    print_change(args, thread, thread.revert(args.id, strategy, preview=bool(args.preview)))
 
 
 def restore(thread: Thread, args: argparse.Namespace) -> None:

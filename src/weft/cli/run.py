@@ -52,8 +52,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the program and return its exit code."""
-    words: list[str] = args.words[1:] if args.words[:1] == ["--"] else args.words
-    if not words:
+    command: list[str] = args.words[1:] if args.words[:1] == ["--"] else args.words
+    if not command:
         print_error("weft: run needs a command: weft run -- CMD")
         return 2
     if args.url is not None and not answers(args.url.rstrip("/")):
@@ -67,9 +67,9 @@ def run(args: argparse.Namespace) -> int:
     url = url.rstrip("/")
     try:
         before = count_exchanges(url)
-        code = run_child(with_options(words, url), url)
+        code = run_child(with_options(command, url), url)
         if before is not None and count_exchanges(url) == before:
-            print_error(f"weft: no request of {words[0]!r} arrived at the gateway at {url}")
+            print_error(f"weft: no request of {command[0]!r} arrived at the gateway at {url}")
             print_error("weft: look up how the program sets its base URL, and set it to that URL")
         return code
     finally:
@@ -77,15 +77,15 @@ def run(args: argparse.Namespace) -> int:
             stop_gateway(gateway)
 
 
-def with_options(words: list[str], url: str) -> list[str]:
+def with_options(command: list[str], url: str) -> list[str]:
     """The command with the options that its program needs to use the gateway.
 
     Codex ignores OPENAI_BASE_URL and reads its configuration only.
     https://github.com/openai/codex/blob/main/docs/config.md
     """
-    if os.path.basename(words[0]) == "codex":
-        return [words[0], "-c", f'openai_base_url="{url}/v1"', *words[1:]]
-    return words
+    if os.path.basename(command[0]) == "codex":
+        return [command[0], "-c", f'openai_base_url="{url}/v1"', *command[1:]]
+    return command
 
 
 def base_urls(url: str) -> dict[str, str]:
@@ -114,21 +114,21 @@ def placeholder_keys(program: str) -> dict[str, str]:
     return {variable: "weft" for variable in variables if not os.environ.get(variable)}
 
 
-def run_child(words: list[str], url: str) -> int:
+def run_child(command: list[str], url: str) -> int:
     """Run the program in the foreground; Ctrl-C goes to it, not to `weft run`."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    original = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         child = subprocess.Popen(
-            words,
-            env={**os.environ, **base_urls(url), **placeholder_keys(words[0])},
+            command,
+            env={**os.environ, **base_urls(url), **placeholder_keys(command[0])},
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         code = child.wait()
     except FileNotFoundError:
-        print_error(f"weft: no program {words[0]!r}")
+        print_error(f"weft: no program {command[0]!r}")
         return NOT_FOUND
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, original)
     return code if code >= 0 else 128 - code
 
 
@@ -142,11 +142,11 @@ def start_gateway(store: str | None, upstreams: list[str]) -> tuple["subprocess.
     from .serve import require_server
 
     require_server()
-    words = [sys.executable, "-c", LAUNCH, "serve", "--port", "0", "--no-sample"]
-    words += [] if store is None else ["--store", store]
-    words += [f"--upstream={upstream}" for upstream in upstreams]
+    command = [sys.executable, "-c", LAUNCH, "serve", "--port", "0", "--no-sample"]
+    command += [] if store is None else ["--store", store]
+    command += [f"--upstream={upstream}" for upstream in upstreams]
     gateway = subprocess.Popen(
-        words,
+        command,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -156,7 +156,7 @@ def start_gateway(store: str | None, upstreams: list[str]) -> tuple["subprocess.
     url = line.strip().rpartition(" ")[2]
     if not url.startswith("http") or not await_gateway(url):
         gateway.kill()
-        raise ConfigError("the gateway did not start; `weft serve` says why")
+        raise ConfigError("the gateway did not start; run `weft serve` to see why")
     return gateway, url
 
 

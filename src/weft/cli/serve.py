@@ -84,4 +84,4 @@ def _announce(url: str, store: str) -> None:
     """Print the URL and the store, without a password in the store's address."""
     print(f"weft serves on {url}", file=sys.stdout)
     address = re.sub(r"//[^@/]*@", "//", store)
-    print(clean_line(f"threads are kept in {address}"), flush=True, file=sys.stdout)
+    print(clean_line(f"threads are stored in {address}"), flush=True, file=sys.stdout)

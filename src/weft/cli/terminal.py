@@ -48,20 +48,20 @@ class Screen(Struct, frozen=True):
         return text if self.width is None else clean_text(text)
 
     def name(self, text: str) -> str:
-        """The same for a name, which must stay on one line."""
+        """A name without control sequences, on one line."""
         return text if self.width is None else clean_line(text)
 
-    def fit(self, text: str, taken: int = 0) -> str:
-        """The text as one line that fits the screen beside `taken` columns."""
+    def fit(self, text: str, used_columns: int = 0) -> str:
+        """The text as one line that fits the screen beside `used_columns` columns."""
         flat = self.safe(" ".join(text.split()))
-        return flat if self.width is None else shorten(flat, max(8, self.width - taken))
+        return flat if self.width is None else shorten(flat, max(8, self.width - used_columns))
 
 
 PLAIN = Screen()
 
 
 def shorten(text: str, width: int) -> str:
-    """The text in at most that many columns; wide characters count two."""
+    """The text in at most `width` columns; wide characters count as two."""
     if text.isascii():
         return text if len(text) <= width else text[: max(0, width - 1)] + "…"
     used = end = 0  # `end` is where the text would be cut to leave a column for the ellipsis
@@ -87,8 +87,8 @@ def plural(count: int, word: str) -> str:
     return f"{count:,} {word}"
 
 
-def around(text: str, words: Sequence[str], width: int) -> str:
-    """One line of that many columns around the first of the words that the text contains."""
+def excerpt_around(text: str, words: Sequence[str], width: int) -> str:
+    """An excerpt of at most `width` columns around the first match of any of the words."""
     flat = " ".join(text.split())
     if columns(flat) <= width:
         return flat
@@ -125,9 +125,9 @@ def terminal_width() -> int:
 @contextmanager
 def paged(environment: Mapping[str, str] | None = None) -> Generator[Screen]:
     """Send everything printed inside to the pager, if input and output are a terminal."""
-    known = os.environ if environment is None else environment
-    screen = read_screen(sys.stdout, known)
-    command = pager(known) if sys.stdout.isatty() and sys.stdin.isatty() else None
+    environ = os.environ if environment is None else environment
+    screen = read_screen(sys.stdout, environ)
+    command = pager(environ) if sys.stdout.isatty() and sys.stdin.isatty() else None
     if command is None:
         yield screen
         return
@@ -135,7 +135,7 @@ def paged(environment: Mapping[str, str] | None = None) -> Generator[Screen]:
 
     sys.stdout.flush()
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, text=True, encoding="utf-8", env={**LESS, **known}
+        command, stdin=subprocess.PIPE, text=True, encoding="utf-8", env={**LESS, **environ}
     ) as process:
         assert process.stdin is not None
         terminal, sys.stdout = sys.stdout, cast(TextIO, Console(cast(TextIO, process.stdin)))
@@ -154,11 +154,11 @@ def pager(environment: Mapping[str, str]) -> list[str] | None:
     import shlex
     import shutil
 
-    chosen = environment.get("PAGER")
-    if chosen is None:
+    setting = environment.get("PAGER")
+    if setting is None:
         return ["less"] if shutil.which("less") else None
-    words = shlex.split(chosen)
-    return words if words and words != ["cat"] and shutil.which(words[0]) else None
+    command = shlex.split(setting)
+    return command if command and command != ["cat"] and shutil.which(command[0]) else None
 
 
 class ProgressBar:

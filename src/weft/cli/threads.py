@@ -42,7 +42,7 @@ def delete(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"deleted": name, "commits": commits})
     else:
-        print(safe(f"deleted {name!r}; `weft undelete {name}` brings it back until `weft gc`"))
+        print(safe(f"deleted {name!r}; `weft undelete {name}` restores it until `weft gc`"))
     return 0
 
 
@@ -51,7 +51,7 @@ def restore(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"thread": record.name})
     else:
-        print(safe(f"{record.name!r} is back"))
+        print(safe(f"restored {record.name!r}"))
     return 0
 
 
@@ -78,10 +78,10 @@ def clear(args: argparse.Namespace) -> int:
         elif args.json:
             print_json({"branch": thread.current, "was": None if result is None else result.id})
         elif result is None:
-            print(safe(f"branch {thread.current!r} is empty already"))
+            print(safe(f"branch {thread.current!r} is already empty"))
         else:
             was = f"it was {at_commit(result)}"
-            print(safe(f"cleared branch {thread.current!r}; {was}, and `weft undo` brings it back"))
+            print(safe(f"cleared branch {thread.current!r}; {was}, and `weft undo` restores it"))
 
     return run_on_thread(args, verb)
 

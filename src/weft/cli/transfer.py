@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def import_files(args: argparse.Namespace) -> int:
-    """Take every file into the store; one that cannot be read stops those behind it."""
+    """Import every file into the store; stops at the first one that cannot be imported."""
     contents = [(name, _read(name)) for name in args.files]
     imports: list[Imported] = []
     with _opened(writable_store(args)) as store:
@@ -113,7 +113,7 @@ def describe_import(imported: Imported) -> Iterator[str]:
     for name, head in imported.branches.items():
         yield f"  {name} {head[:12]}"
     for old, new in imported.renamed.items():
-        yield f"  {old} has work of its own: this import is on {new}"
+        yield f"  {old} has changes that the file lacks: this import is on {new}"
     if imported.kept:
         total = sum(imported.kept.values())
         kinds = ", ".join(f"{count} {kind}" for kind, count in imported.kept.items())

@@ -21,14 +21,14 @@ from weft.translation.translate import translate, translate_response
 
 from .console import print_error
 
-SYSTEM = ("auto", "inline", "demote", "merge")
+SYSTEM_POLICIES = ("auto", "inline", "demote", "merge")
 KINDS = ("request", "response", "stream")
-CACHE = ("keep", "auto")
+CACHE_POLICIES = ("keep", "auto")
 OPTIONS: dict[str, Callable[[Any], bool]] = {
     "model": lambda value: isinstance(value, str),
-    "system": lambda value: value in SYSTEM,
+    "system": lambda value: value in SYSTEM_POLICIES,
     "strict": lambda value: isinstance(value, bool),
-    "cache": lambda value: value in CACHE,
+    "cache": lambda value: value in CACHE_POLICIES,
     "upstream": lambda value: isinstance(value, str),
     "created": lambda value: isinstance(value, int),
 }
@@ -65,14 +65,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="the model's name for the target")
     parser.add_argument(
         "--system",
-        choices=SYSTEM,
+        choices=SYSTEM_POLICIES,
         default="auto",
         help="what to do with system messages between turns: keep them inline, demote them to "
         "user, merge them into the first; auto does what the target accepts",
     )
     parser.add_argument(
         "--cache",
-        choices=CACHE,
+        choices=CACHE_POLICIES,
         default="keep",
         help="keep the body's own cache marks, or set them automatically",
     )
@@ -87,7 +87,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--sidecar", metavar="FILE", help="a saved sidecar, if it exists, to restore the original"
     )
     parser.add_argument(
-        "--save-sidecar", metavar="FILE", help="save the sidecar that the way back needs"
+        "--save-sidecar",
+        metavar="FILE",
+        help="save the sidecar, with which the original can be restored",
     )
     parser.add_argument(
         "--jsonl", action="store_true", help="read one job per line, write one result per line"
@@ -231,7 +233,7 @@ def translate_stream_job(job: dict[str, Any]) -> dict[str, Any]:
     )
     sse = job.get("sse")
     if not isinstance(sse, str | bytes):
-        raise Refused('a stream\'s text is needed, as {"sse": "..."}', param="sse")
+        raise Refused('the text of the stream is missing: {"sse": "..."}', param="sse")
     text = stream.feed(sse.encode() if isinstance(sse, str) else sse) + stream.close()
     return {
         "sse": text.decode(),
@@ -250,14 +252,14 @@ JOBS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 def job_body(job: dict[str, Any]) -> Any:
     body = job.get("body")
     if not isinstance(body, dict | bytes | str):
-        raise Refused(f"a body is needed: {SHAPE}", param="body")
+        raise Refused(f"the body is missing: {SHAPE}", param="body")
     return body  # pyright: ignore[reportUnknownVariableType]
 
 
 def job_name(job: dict[str, Any], key: str) -> str:
     name = job.get(key)
     if not isinstance(name, str):
-        raise Refused(f"a protocol's name is needed: {FLAGS[key]}, or {SHAPE}", param=key)
+        raise Refused(f"the protocol is missing: {FLAGS[key]}, or {SHAPE}", param=key)
     return name
 
 
