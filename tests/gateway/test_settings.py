@@ -66,7 +66,7 @@ def test_keys_are_kept_as_hashes_only(tmp_path):
         (Flags(port=-1), {}, "port -1"),
         (Flags(), {"WEFT_PORT": "80.5"}, "'80.5' is not a number"),
         (Flags(upstreams=["up=gemini:http://host:port"]), {}, "'up': url is not a URL"),
-        (Flags(upstreams=["up=gemini:https://u:p@host"]), {}, "'up': url must not hold a user"),
+        (Flags(upstreams=["up=gemini:https://u:p@host"]), {}, "'up': url must not contain a user"),
     ],
 )
 def test_a_wrong_setting_is_named(flags, environ, words):

@@ -1,4 +1,4 @@
-"""A small loop over a thread and a model, and the events by which one watches it."""
+"""The agent loop over a thread and a model, and the events of its runs."""
 
 from weft.function_tools import FunctionTool, read_tool
 

@@ -1,8 +1,8 @@
 """Automatic compaction: keep a thread within its model's window while an agent works in it.
 
-The size is checked before every request, also between rounds of tools, because one task can fill a
-window. Over the limit, old turns are replaced with a summary by the agent's own model, or by the
-configured one. The thread's compaction is a generator; its requests go through the agent loop,
+The size is checked before every request, also after tool calls, because one task can fill a window.
+If it is over the limit, the agent's own model, or the configured one, replaces old turns with a
+summary. The thread's compaction is a generator; its requests go through the agent loop,
 which has the HTTP client.
 
 A summary model that fails, hangs or is missing does not end a run: old turns are then replaced with
@@ -124,8 +124,8 @@ class AutoCompactor:
         self._estimate = counter_for("estimate")
         self._counts: dict[int, tuple[Message, int]] = {}
         self._measured = 0
-        listed = msgspec.json.encode(tools).decode() if tools else ""
-        self.overhead = self._estimate.text(listed)
+        tools_json = msgspec.json.encode(tools).decode() if tools else ""
+        self.overhead = self._estimate.text(tools_json)
         self.model = model if settings.by is None else settings.by.model
         self._limits = limits_of(model, reserve=settings.reserve, target=settings.target)
 
@@ -195,9 +195,11 @@ class AutoCompactor:
             goal, room = min(goal, size // 2), min(room, size * 3 // 4)
         system_messages.clear()
         try:
-            result = yield from self._drive(thread, goal, room, system_messages, uses_model)
+            result = yield from self._relay_requests(
+                thread, goal, room, system_messages, uses_model
+            )
         except WeftError as error:
-            # Without a model the same error comes every time, and was reported before.
+            # Without a model the same error repeats every time, and has been reported already.
             if not system_messages and uses_model:
                 system_messages.append(compaction_failed(str(error)))
             yield from _emit(system_messages)
@@ -205,7 +207,7 @@ class AutoCompactor:
         yield from _emit(system_messages)
         return result
 
-    def _drive(
+    def _relay_requests(
         self,
         thread: Thread,
         goal: int,

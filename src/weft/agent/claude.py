@@ -6,9 +6,9 @@ SDK need not be installed), and one state machine reads lines. It skips what it 
 message type, block or field never stops a run.
 
 With partial messages on, the text of an answer arrives twice, first as deltas and then whole; the
-second is skipped. The text of a sub-agent is not part of the answer: of a message with a parent
-call only the tool events are emitted. An answer that is only in the result (structured output) is
-emitted there.
+second is skipped. The text of a sub-agent is not part of the answer: a message with a parent call
+emits only its tool events. If the answer is only in the final result (structured output), it is
+emitted from there.
 
 https://docs.claude.com/en/api/agent-sdk/python
 """
@@ -268,8 +268,8 @@ def _read_usage(line: JsonObject) -> UsageReport:
 
 def _reason(line: JsonObject) -> str:
     errors = line.get("errors")
-    listed = cast(list[object], errors) if isinstance(errors, list) else []
-    reasons = [text for text in (line.get("result"), *listed) if isinstance(text, str) and text]
+    texts = cast(list[object], errors) if isinstance(errors, list) else []
+    reasons = [text for text in (line.get("result"), *texts) if isinstance(text, str) and text]
     return "; ".join(reasons) or _text(line.get("subtype")) or "the agent failed without a reason"
 
 

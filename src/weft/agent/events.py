@@ -135,5 +135,5 @@ def readable_losses(losses: Iterable[Loss]) -> list[str]:
 
 def system_json(subtype: str, data: JsonObject) -> JsonObject:
     """A system message as one flat object; its data never replaces `type` or `subtype`."""
-    rest = {key: value for key, value in data.items() if key not in ("type", "subtype")}
-    return {"type": "system", "subtype": subtype, **rest}
+    members = {key: value for key, value in data.items() if key not in ("type", "subtype")}
+    return {"type": "system", "subtype": subtype, **members}

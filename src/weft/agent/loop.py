@@ -274,9 +274,9 @@ class Agent:
         """
         attached = await asyncio.to_thread(read_attachments, attach)
         if text is None and attached:
-            raise ThreadError("files go with a text: there is none, since the model is asked again")
+            raise ThreadError("a retry sends no text, so it cannot attach files")
         if text is not None and not text.strip() and not attached:
-            raise ThreadError("there is no text to send; None asks the model again")
+            raise ThreadError("the text is empty; pass None to ask the model again")
         flow = self._flow(text, attached)
         answer: Any = None
         reported: set[Loss] = set()
@@ -287,7 +287,7 @@ class Agent:
                     case Emit(event):
                         yield event
                     case AskSummary(request):
-                        answer = await self._sum_up(http, request)
+                        answer = await self._ask_summary(http, request)
                     case Confirm():
                         answer = await self._confirm(step)
                     case Run(calls):
@@ -300,9 +300,9 @@ class Agent:
                         answer = [outcomes[index] for index in range(len(calls))]
                     case Ask():
                         folding = Fold(self.provider.origin(self.model))
-                        sent: list[SentBody] = []
+                        bodies: list[SentBody] = []
                         try:
-                            async for event in self._ask(http, step, folding, sent, reported):
+                            async for event in self._ask(http, step, folding, bodies, reported):
                                 yield event
                         except UpstreamError as error:
                             folding.error = ApiError("server", str(error), BAD_GATEWAY)
@@ -310,7 +310,7 @@ class Agent:
                             await self._record_stopped(folding, step, str(stop) or STOPPED)
                             raise
                         if folding.error is None:
-                            answer = self._answered(folding, step, sent)
+                            answer = self._answered(folding, step, bodies)
                         else:
                             answer = Unanswered(folding.error, folding.response())
 
@@ -346,25 +346,25 @@ class Agent:
             if isinstance(event, Failure):
                 raise UpstreamFailed(event.message, status=event.status or BAD_GATEWAY)
         last = self.thread.compile().messages[-1]
-        words = "".join(block.text for block in last.blocks if isinstance(block, Text))
-        return AgentAnswer(words, losses)
+        answer = "".join(block.text for block in last.blocks if isinstance(block, Text))
+        return AgentAnswer(answer, losses)
 
     def context_use(self, text: str | None = None) -> ContextUse | None:
         """How full the model's window would be if this text were sent; None without compaction."""
         if self._compactor is None:
             return None
-        messages = self._own_handle().compile().sendable
+        messages = self._agent_handle().compile().sendable
         if text is not None:
             messages = (*messages, Message("user", (Text(text),)))
         return self._compactor.use(messages)
 
     def _flow(self, text: str | None, attached: tuple[Media, ...] = ()) -> Flow:
-        handle = self._own_handle()
+        handle = self._agent_handle()
         if self._system is not None and not handle.compile().messages:
             handle.system(self._system)
-        offered = self._offered()
+        offered = self._offered_tools()
         names = {tool.name for tool in offered}
-        asked: list[str | None] = []
+        sent_heads: list[str | None] = []
 
         def ask() -> Ask:
             context = handle.compile()
@@ -372,22 +372,22 @@ class Agent:
             if not self._compacts:
                 messages = without_checkpoints(messages)
             params = merge_params(context.setup.params, self._params)
-            params = fit_choice(params, names, is_first=not asked)
-            asked.append(context.head)
+            params = fit_choice(params, names, is_first=not sent_heads)
+            sent_heads.append(context.head)
             return Ask(Request(self.model, messages, tools=offered, params=params), context.head)
 
         return converse(
             handle, text, ask, self.steps, self._system_messages, self._compactor, attached
         )
 
-    def _offered(self) -> tuple[Tool, ...]:
+    def _offered_tools(self) -> tuple[Tool, ...]:
         """The tools of a request: `compact` and `recall`, unless off, and the caller's."""
         own = [COMPACT_TOOL.to_tool(), RECALL_TOOL.to_tool()] if self._compacts else []
         return tuple(own + [tool.definition for tool in self.tools.values()])
 
     def _check_names(self) -> None:
         """Raise `ConfigError` for duplicate tool names, or a choice of a tool that is not there."""
-        names = [tool.name for tool in self._offered()]
+        names = [tool.name for tool in self._offered_tools()]
         for name in names:
             if names.count(name) > 1:
                 raise ConfigError(
@@ -396,8 +396,8 @@ class Agent:
                 )
         choice = self._params.tool_choice
         if choice is not None and choice.kind == "tool" and choice.name not in names:
-            known = ", ".join(names) or "none"
-            raise ConfigError(f"tool_choice: there is no tool {choice.name!r}; there are: {known}")
+            available = ", ".join(names) or "none"
+            raise ConfigError(f"tool_choice: no tool {choice.name!r}; the tools are: {available}")
 
     async def _run_tools(self, calls: Sequence[ToolCall]) -> AsyncGenerator[tuple[int, Outcome]]:
         """The index and outcome of each call when it ends; a failure does not affect others."""
@@ -425,9 +425,9 @@ class Agent:
         if compaction is None:
             return None
         model = self._catalog.find(self.model, self.provider.name)
-        return AutoCompactor(model, compaction, self._offered())
+        return AutoCompactor(model, compaction, self._offered_tools())
 
-    async def _sum_up(self, http: HttpClient, request: Request) -> Answer:
+    async def _ask_summary(self, http: HttpClient, request: Request) -> Answer:
         """Ask for a part of a summary: the configured summary model, or the agent's own."""
         settings = DEFAULT_COMPACTION if self._compactor is None else self._compactor.settings
         seconds = settings.timeout
@@ -450,7 +450,7 @@ class Agent:
         in a worker thread and is shielded: a cancellation must not wait for a locked store, and a
         second one must not lose the attempt.
         """
-        thread = self._own_handle()
+        thread = self._agent_handle()
         record = partial(thread.record_attempt, folding.response(), reason=reason, at=ask.head)
         with suppress(StoreError):  # the stop itself must get through
             await asyncio.shield(asyncio.to_thread(record))
@@ -459,7 +459,7 @@ class Agent:
         confirm = self._compactor.settings.confirm if self._compactor is not None else None
         return confirm is None or await confirm(question)
 
-    def _own_handle(self) -> Thread:
+    def _agent_handle(self) -> Thread:
         """A handle on the caller's branch, with checkpoints if compaction is on."""
         if self._handle is None or self._handle.current != self.thread.current:
             self._handle = open_thread(
@@ -472,7 +472,7 @@ class Agent:
         return self._handle
 
     async def _ask(
-        self, http: HttpClient, ask: Ask, folding: Fold, sent: list[SentBody], reported: set[Loss]
+        self, http: HttpClient, ask: Ask, folding: Fold, bodies: list[SentBody], reported: set[Loss]
     ) -> AsyncIterator[LossReport | TextDelta | ThinkingDelta]:
         """Fold the answer, and yield its text as it arrives.
 
@@ -486,28 +486,28 @@ class Agent:
             catalog=self._catalog,
             policy=self._policy,
             pace=self._pace,
-            on_body=sent.append,
+            on_body=bodies.append,
         )
         is_first = True
         async for event in arriving:
-            if is_first and sent:  # the body is complete before the first event
-                losses = (loss for loss in sent[-1].losses if loss.level == "meaning")
-                fresh = tuple(dict.fromkeys(loss for loss in losses if loss not in reported))
-                reported.update(fresh)
-                if fresh:
-                    yield LossReport(self.model, fresh)
+            if is_first and bodies:  # the body is complete before the first event
+                losses = (loss for loss in bodies[-1].losses if loss.level == "meaning")
+                new_losses = tuple(dict.fromkeys(loss for loss in losses if loss not in reported))
+                reported.update(new_losses)
+                if new_losses:
+                    yield LossReport(self.model, new_losses)
             is_first = False
             folding.send(event)
-            if (shown := show_delta(event, ask.name)) is not None:
-                yield shown
+            if (delta := read_delta(event, ask.name)) is not None:
+                yield delta
 
-    def _answered(self, folding: Fold, ask: Ask, sent: Sequence[SentBody]) -> Answered:
+    def _answered(self, folding: Fold, ask: Ask, bodies: Sequence[SentBody]) -> Answered:
         """The whole answer with the body that was sent for it."""
-        request = SentRequest(sent[-1].body, self.provider.protocol, self.model, ask.head)
+        request = SentRequest(bodies[-1].body, self.provider.protocol, self.model, ask.head)
         return Answered(folding.response(), request)
 
 
-def show_delta(event: Event, name: str) -> TextDelta | ThinkingDelta | None:
+def read_delta(event: Event, name: str) -> TextDelta | ThinkingDelta | None:
     """The text in an event as an agent event; None if it has none."""
     match event:
         case Delta(index, "text", text):
@@ -562,7 +562,7 @@ def converse(
             return
         tokens = None if compactor is None else compactor.recall_tokens
         yield from run_calls(thread, calls, system_messages, tokens)
-    yield Emit(Failure(f"the limit of {steps} steps was reached; ask again to go on"))
+    yield Emit(Failure(f"the limit of {steps} steps was reached; ask again to continue"))
 
 
 def ask_once(
@@ -577,13 +577,13 @@ def ask_once(
 
 
 def check_unanswered(thread: Thread) -> None:
-    """Raise `ThreadError` if the thread does not end with an open question."""
+    """Raise `ThreadError` if the thread has no message that waits for an answer."""
     messages = [m for m in thread.compile().messages if not is_system(m)]
     if not messages:
-        raise ThreadError("the thread is empty: there is no question to ask again")
+        raise ThreadError("the thread is empty: there is nothing to retry")
     last = messages[-1]
     if last.role == "assistant" and not any(isinstance(b, ToolCall) for b in last.blocks):
-        raise ThreadError("the last question is answered already; send a text to go on")
+        raise ThreadError("the last message is already answered; send a text to continue")
 
 
 def is_retry(thread: Thread, text: str, attached: tuple[Media, ...] = ()) -> bool:
@@ -670,7 +670,7 @@ def recall(thread: Thread, arguments: str, tokens: int = RECALL_TOKENS) -> Outco
     input = read_input(arguments)
     query = input.get("query") if isinstance(input, dict) else None
     if not isinstance(query, str) or not query.strip():
-        return Outcome("query: is missing; give words of the original, or its id", is_error=True)
+        return Outcome("query: is missing; pass words of the original, or its id", is_error=True)
     offset = input.get("offset") if isinstance(input, dict) else None
     if isinstance(offset, str) and offset.isdecimal():
         offset = int(offset)
@@ -680,7 +680,7 @@ def recall(thread: Thread, arguments: str, tokens: int = RECALL_TOKENS) -> Outco
         page = thread.recall_page(query, tokens=tokens, offset=offset or 0)
     except ThreadError as error:
         return Outcome(str(error), is_error=True)
-    return Outcome(page.text or f"nothing here has the words {query!r}")
+    return Outcome(page.text or f"no message contains {query!r}")
 
 
 def read_input(arguments: str) -> JsonObject | str:

@@ -206,7 +206,7 @@ def skip_note(subtype: str) -> str:
 
 def table_json() -> JsonObject:
     """The whole filter as data, for the page's own copy of `present`."""
-    plain: JsonObject = to_builtins(
+    table: JsonObject = to_builtins(
         {
             "rules": TABLE,
             "compaction": COMPACTION,
@@ -217,7 +217,7 @@ def table_json() -> JsonObject:
             "looks": LOOKS,
         }
     )
-    return plain
+    return table
 
 
 def _fill(line: Line, event: JsonObject) -> str | None:

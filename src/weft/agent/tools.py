@@ -27,7 +27,7 @@ def _read_custom(kind: type, value: Any) -> Any:
     """A value of a class that validates its own input, such as a pydantic model."""
     read = getattr(kind, "model_validate", None)
     if not callable(read):
-        # msgspec expects this error from a hook that does not know a type.
+        # msgspec expects this error from a hook that does not support a type.
         raise NotImplementedError(f"a {kind.__name__} cannot be read")
     return read(value)
 
@@ -36,8 +36,8 @@ async def call_tool(tools: dict[str, FunctionTool], name: str, arguments: str) -
     """Run a tool on the arguments that a model wrote; never raises."""
     tool = tools.get(name)
     if tool is None:
-        known = ", ".join(sorted(tools)) or "none"
-        return Outcome(f"there is no tool {name!r}; the tools are: {known}", is_error=True)
+        names = ", ".join(sorted(tools)) or "none"
+        return Outcome(f"there is no tool {name!r}; the tools are: {names}", is_error=True)
     try:
         values = msgspec.convert(orjson.loads(arguments or "{}"), tool.shape, dec_hook=_read_custom)
     except orjson.JSONDecodeError as error:

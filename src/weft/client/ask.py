@@ -1,4 +1,4 @@
-"""Ask a model: a request goes out, events or a whole answer come back.
+"""Ask a model: send a request, get the events of the answer or the whole answer.
 
 `stream` yields the events of an answer. Every failure is one `Fail` event, whether the upstream
 refused the request, could not be reached or broke off. `ask` waits for the whole answer, and
@@ -56,8 +56,8 @@ class ModelClient:
             except BaseException as error:
                 errors.append(error)
 
-        # A thread of its own, because the caller may be inside a running event loop (a notebook).
-        # A daemon, because a caller that gives up must be able to exit.
+        # In a new thread, because the caller may be inside a running event loop (a notebook).
+        # A daemon thread, because a caller that stops waiting must be able to exit.
         thread = Thread(target=run, name="weft-ask", daemon=True)
         thread.start()
         thread.join()
@@ -91,7 +91,7 @@ async def ask(
 
 
 class SentBody(Struct, frozen=True):
-    """The body of a request, and what the target could not be sent."""
+    """The body of a request, and what its translation lost."""
 
     body: bytes
     losses: tuple[Loss, ...] = ()
@@ -118,10 +118,10 @@ async def stream(
         return
     codec = CODECS[provider.protocol]
     try:
-        sent = write_body(provider, request, catalog)
+        written = write_body(provider, request, catalog)
         if on_body is not None:
-            on_body(sent)
-        reply = await _post(http, provider, request, sent.body, policy)
+            on_body(written)
+        reply = await _post(http, provider, request, written.body, policy)
         try:
             async for event in _read_events(reply, codec):
                 yield event

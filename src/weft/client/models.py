@@ -1,6 +1,6 @@
-"""Model lookup: which upstream answers for a model name.
+"""Model lookup: which upstream serves a model name.
 
-`find_route` takes the first of these that finds an upstream:
+`find_route` uses the first of these rules that finds an upstream:
 
 1. the offline model, by its name;
 2. an upstream named before a slash (`openai/gpt-5`);
@@ -60,16 +60,16 @@ def find_route(
 ) -> Route:
     """The upstream for a model name that was asked for in this protocol.
 
-    `pays` is whether the caller has credentials for its own vendor. Raises `Refused`: with 400 for
-    a name that no model has, with 404 if no upstream serves the model.
+    `pays` says whether the caller has its own credentials for the vendor of its protocol. Raises
+    `Refused`: with 400 for an invalid name, with 404 if no upstream serves the model.
     """
     check_name(model)
     if _matches(OFFLINE, model):
         return Route(OFFLINE, model)
     by_name: Mapping[str, Provider] = {provider.name: provider for provider in providers}
-    prefix, _, rest = model.partition("/")
-    if rest and prefix in by_name and _usable(by_name[prefix], protocol, pays):
-        return Route(by_name[prefix], rest)
+    prefix, _, upstream_model = model.partition("/")
+    if upstream_model and prefix in by_name and _has_key(by_name[prefix], protocol, pays):
+        return Route(by_name[prefix], upstream_model)
     if len(providers) == 1:
         return Route(providers[0], model)
     vendor = catalog.vendor_of(model)
@@ -82,9 +82,9 @@ def find_route(
             if p.protocol == protocol and (not vendor or p.vendor in ("", vendor))
         ],
     ):
-        usable = [p for p in candidates if _usable(p, protocol, pays)]
-        if usable:
-            return Route(_nearest(usable, protocol), model)
+        with_key = [p for p in candidates if _has_key(p, protocol, pays)]
+        if with_key:
+            return Route(_nearest(with_key, protocol), model)
     raise Refused(
         f"no upstream serves the model {model!r}: set its vendor's API key, "
         "or start with --upstream NAME=PROTOCOL:URL",
@@ -101,12 +101,12 @@ def check_name(model: str) -> None:
     """
     if len(model) > NAME_LIMIT:
         raise Refused(f"the model name has more than {NAME_LIMIT} characters", param="model")
-    if any(sign < " " or "\x7f" <= sign <= "\x9f" for sign in model):
+    if any(character < " " or "\x7f" <= character <= "\x9f" for character in model):
         raise Refused(f"the model name {model!r} has control characters", param="model")
 
 
-def _usable(provider: Provider, protocol: str, pays: bool) -> bool:
-    """Whether there is a key: the configured one, or the caller's own."""
+def _has_key(provider: Provider, protocol: str, pays: bool) -> bool:
+    """Whether requests can be authenticated: with the configured key, the caller's own, or none."""
     return bool(provider.key) or not provider.keyed or (pays and provider.protocol == protocol)
 
 
@@ -115,18 +115,18 @@ def _matches(provider: Provider, model: str) -> bool:
 
 
 def _nearest(providers: Sequence[Provider], protocol: str) -> Provider:
-    """The first that speaks the caller's protocol, else the first."""
+    """The first that speaks the caller's protocol, or else the first of all."""
     return next((p for p in providers if p.protocol == protocol), providers[0])
 
 
 def list_vendors() -> list[tuple[str, Vendor]]:
     """All protocols with a vendor, in the order in which the vendors' own servers are tried.
 
-    A vendor with two protocols is asked by the one whose upstream has the vendor's own name.
+    If a vendor has two protocols, the one whose upstream has the vendor's own name comes first.
     """
     vendors = [(name, codec.http.vendor) for name, codec in CODECS.items()]
-    known = [(name, vendor) for name, vendor in vendors if vendor is not None]
-    return sorted(known, key=lambda row: row[1].upstream != row[1].maker)
+    with_vendor = [(name, vendor) for name, vendor in vendors if vendor is not None]
+    return sorted(with_vendor, key=lambda row: row[1].upstream != row[1].maker)
 
 
 _PRINTABLE = re.compile(r"[\x21-\x7e]+")
@@ -157,9 +157,9 @@ def read_upstreams(
     *,
     base_urls: bool,
 ) -> tuple[Provider, ...]:
-    """The configured upstreams, or the vendors' own; raises `ConfigError` naming what is wrong.
+    """The configured upstreams, or else the vendors' own servers; raises `ConfigError`.
 
-    `base_urls` is whether the variables of the vendors' SDKs may move a vendor elsewhere.
+    `base_urls` says whether the base-URL variables of the vendors' SDKs are used.
     """
     providers = [
         make_provider(
@@ -200,7 +200,7 @@ def find_upstream(
     base_url: str | None = None,
     api_key: str | None = None,
 ) -> Route:
-    """The upstream for a model, as a Python program names it; raises `ConfigError`.
+    """The upstream for a model, from the arguments of a Python program; raises `ConfigError`.
 
     `provider` is a `Provider`, or the name of a vendor (`openai-chat`). With `base_url` and no
     `provider`, the model's vendor decides the protocol; a model that the catalogue does not know is
@@ -216,10 +216,12 @@ def find_upstream(
             providers = read_upstreams((), (), environ, base_urls=True)
             return find_route(model, "", providers, catalog, pays=False)
     except Refused as refused:
-        raise ConfigError(_unfound(model, refused)) from None
+        raise ConfigError(_no_route_message(model, refused)) from None
     row = _named_vendor(provider) if provider is not None else _vendor_of(model, catalog)
     if row is None and base_url is None:
-        raise ConfigError(f"the vendor of model {model!r} is not known: say provider= or base_url=")
+        raise ConfigError(
+            f"the vendor of model {model!r} is not known: pass provider= or base_url="
+        )
     if row is None:
         custom = make_provider("custom", "openai-chat", base_url or "", key=api_key)
         return Route(custom, model)
@@ -229,7 +231,7 @@ def find_upstream(
     )
     if chosen.keyed and chosen.key is None:
         raise ConfigError(
-            f"{vendor.upstream} needs a key: set {vendor.key_variable}, or say api_key="
+            f"{vendor.upstream} needs a key: set {vendor.key_variable}, or pass api_key="
         )
     return Route(chosen, model)
 
@@ -243,7 +245,7 @@ def read_tables(path: str) -> tuple[UpstreamTable, ...]:
 
 
 def load_toml(path: str) -> dict[str, Any]:
-    """The members of a config file; raises `ConfigError` naming the file."""
+    """The members of a config file; raises a `ConfigError` that names the file."""
     try:
         return tomllib.loads(Path(path).read_text())
     except OSError as error:
@@ -261,7 +263,7 @@ def read_key(environ: Mapping[str, str], variable: str) -> str | None:
     """The key in a variable, `None` if it is not set; raises `ConfigError` if it is not usable."""
     key = environ.get(variable, "").strip()
     if key and not _PRINTABLE.fullmatch(key):
-        raise ConfigError(f"{variable} is not an API key: it has blanks or unprintable characters")
+        raise ConfigError(f"{variable} is not an API key: it has spaces or unprintable characters")
     return key or None
 
 
@@ -284,17 +286,17 @@ def _vendor_provider(
     base_url: str | None = None,
     key: str | None = None,
 ) -> Provider:
-    moved = environ.get(vendor.url_variable, "").strip() if base_urls else ""
-    place = "base_url" if base_url is not None else vendor.url_variable
-    url = base_url or moved or vendor.url
-    made = make_provider(
+    env_url = environ.get(vendor.url_variable, "").strip() if base_urls else ""
+    url_setting = "base_url" if base_url is not None else vendor.url_variable
+    url = base_url or env_url or vendor.url
+    provider = make_provider(
         vendor.upstream,
         protocol,
         url,
         key=key or read_key(environ, vendor.key_variable),
-        place=place,
+        place=url_setting,
     )
-    return structs.replace(made, keyed=made.at_vendor, vendor=vendor.maker)
+    return structs.replace(provider, keyed=provider.at_vendor, vendor=vendor.maker)
 
 
 def _named_vendor(name: str) -> tuple[str, Vendor]:
@@ -302,8 +304,8 @@ def _named_vendor(name: str) -> tuple[str, Vendor]:
     for protocol, vendor in vendors:
         if name in (vendor.upstream, protocol):
             return protocol, vendor
-    known = ", ".join(vendor.upstream for _, vendor in vendors)
-    raise ConfigError(f"no provider {name!r}: known are {known}, or give a `Provider`")
+    names = ", ".join(vendor.upstream for _, vendor in vendors)
+    raise ConfigError(f"no provider {name!r}: use one of {names}, or pass a `Provider`")
 
 
 def _vendor_of(model: str, catalog: Catalog) -> tuple[str, Vendor] | None:
@@ -311,11 +313,11 @@ def _vendor_of(model: str, catalog: Catalog) -> tuple[str, Vendor] | None:
     return next((row for row in list_vendors() if row[1].maker == maker), None)
 
 
-def _unfound(model: str, refused: Refused) -> str:
+def _no_route_message(model: str, refused: Refused) -> str:
     if refused.status != 404:
         return refused.message
     variables = ", ".join(dict.fromkeys(vendor.key_variable for _, vendor in list_vendors()))
     return (
         f"no API key for the model {model!r}: set {variables} (its vendor's), "
-        f"or say provider= and base_url=; {OFFLINE.models[0].rstrip('*')!r} needs none"
+        f"or pass provider= and base_url=; {OFFLINE.models[0].rstrip('*')!r} needs none"
     )

@@ -54,42 +54,42 @@ class HttpReply:
         self._response = response
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._silent_at: float | None = started + limits.first_byte
-        self._total_at = started + limits.total
+        self._byte_deadline: float | None = started + limits.first_byte
+        self._total_deadline = started + limits.total
         self._size = 0
         self._slots: asyncio.Semaphore | None = slots
         self._pause: asyncio.Timeout | None = None
-        self._closed = _closing(response)
+        self._closed = _connection_lost(response)
         if self._closed is not None:
             self._closed.add_done_callback(self._wake)
 
     async def read(self, patience: float | None = None) -> bytes | None:
         """The next bytes of the body; `b""` at its end.
 
-        None means that `patience` seconds passed without a byte and no deadline is over; such a
-        pause does not extend them. Raises `UpstreamFailed` if the body breaks off.
+        None means that `patience` seconds passed without a byte, but no deadline did. Such a pause
+        does not extend the deadlines. Raises `UpstreamFailed` if the body breaks off.
         """
         content, pause_at = self._response.content, None
         try:
             while True:
                 data = content.read_nowait(-1)
                 if data:
-                    return self._take(data)
+                    return self._count_bytes(data)
                 if content.at_eof():
                     return b""
                 now = self._loop.time()
-                if self._silent_at is None:
-                    self._silent_at = now + self._limits.idle
+                if self._byte_deadline is None:
+                    self._byte_deadline = now + self._limits.idle
                 if patience is not None and pause_at is None:
                     pause_at = now + patience
-                deadline = min(self._silent_at, self._total_at)
+                deadline = min(self._byte_deadline, self._total_deadline)
                 if now >= deadline:
-                    raise self._late()
+                    raise self._timeout_error()
                 if pause_at is not None and now >= pause_at:
                     return None
                 data = await self._wait(deadline if pause_at is None else min(deadline, pause_at))
                 if data:
-                    return self._take(data)
+                    return self._count_bytes(data)
         except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
             raise UpstreamFailed(
                 f"upstream {self.provider.name!r} broke off its answer: {describe(error)}"
@@ -128,8 +128,8 @@ class HttpReply:
         if self._pause is not None:
             self._pause.reschedule(self._loop.time())
 
-    def _take(self, data: bytes) -> bytes:
-        self._silent_at = None
+    def _count_bytes(self, data: bytes) -> bytes:
+        self._byte_deadline = None
         self._size += len(data)
         if self._size > self._limits.answer_bytes:
             raise UpstreamFailed(
@@ -139,13 +139,17 @@ class HttpReply:
             )
         return data
 
-    def _late(self) -> UpstreamFailed:
+    def _timeout_error(self) -> UpstreamFailed:
         name = self.provider.name
-        if self._loop.time() >= self._total_at:
-            return _late(name, f"did not finish within {self._limits.total:g} seconds")
+        if self._loop.time() >= self._total_deadline:
+            return _timeout_error(name, f"did not finish within {self._limits.total:g} seconds")
         if self._size == 0:
-            return _late(name, f"sent no answer within {self._limits.first_byte:g} seconds")
-        return _late(name, f"sent nothing for {self._limits.idle:g} seconds amid its answer")
+            return _timeout_error(
+                name, f"sent no answer within {self._limits.first_byte:g} seconds"
+            )
+        return _timeout_error(
+            name, f"sent nothing for {self._limits.idle:g} seconds in the middle of its answer"
+        )
 
 
 class Pool:
@@ -177,14 +181,13 @@ class Pool:
             try:
                 reply = await self._send(method, provider, path, body, headers)
             except (aiohttp.ClientError, OSError) as error:
-                failed = self._unreachable(provider, error)
-                reached = not isinstance(error, aiohttp.ClientConnectorError)
-                delay = None if reached else plan_retry(policy, attempt, UNREACHED)
+                is_connected = not isinstance(error, aiohttp.ClientConnectorError)
+                delay = None if is_connected else plan_retry(policy, attempt, UNREACHED)
                 if delay is None:
-                    raise failed from None
+                    raise self._unreachable(provider, error) from None
             else:
-                after = reply.headers.get("retry-after")
-                delay = plan_retry(policy, attempt, reply.status, after)
+                retry_after = reply.headers.get("retry-after")
+                delay = plan_retry(policy, attempt, reply.status, retry_after)
                 if delay is None:
                     return reply
                 reply.close()
@@ -239,11 +242,11 @@ class Pool:
     def _unreachable(self, provider: Provider, error: Exception) -> UpstreamFailed:
         """The error of an upstream that never began to answer."""
         if isinstance(error, aiohttp.ServerTimeoutError):
-            words = f"accepted no connection within {self.limits.connect:g} seconds"
-            return _late(provider.name, words)
+            reason = f"accepted no connection within {self.limits.connect:g} seconds"
+            return _timeout_error(provider.name, reason)
         if isinstance(error, TimeoutError):
             seconds = min(self.limits.first_byte, self.limits.total)
-            return _late(provider.name, f"sent no answer within {seconds:g} seconds")
+            return _timeout_error(provider.name, f"sent no answer within {seconds:g} seconds")
         return UpstreamFailed(f"upstream {provider.name!r} cannot be reached: {describe(error)}")
 
     def _open(self) -> aiohttp.ClientSession:
@@ -259,7 +262,7 @@ class Pool:
         return self._session
 
 
-def _closing(response: aiohttp.ClientResponse) -> "asyncio.Future[None] | None":
+def _connection_lost(response: aiohttp.ClientResponse) -> "asyncio.Future[None] | None":
     """A future that is done when the connection is lost; None if the answer is complete."""
     connection = response.connection
     protocol = None if connection is None else connection.protocol
@@ -277,8 +280,8 @@ def _retrieve(closed: "asyncio.Future[None]") -> None:
         closed.exception()
 
 
-def _late(name: str, words: str) -> UpstreamFailed:
-    return UpstreamFailed(f"upstream {name!r} {words}", status=GATEWAY_TIMEOUT)
+def _timeout_error(name: str, reason: str) -> UpstreamFailed:
+    return UpstreamFailed(f"upstream {name!r} {reason}", status=GATEWAY_TIMEOUT)
 
 
 def describe(error: Exception) -> str:

@@ -107,15 +107,15 @@ class Provider(Struct, frozen=True, kw_only=True):
 
     def target(self, catalog: Catalog, model: str) -> Target:
         """The target of a request to this model, with this upstream's policies."""
-        settled = self.settle(catalog.find(model, self.name))
-        return Target(settled, self.system, self.cache, verbatim)
+        row = self.settle(catalog.find(model, self.name))
+        return Target(row, self.system, self.cache, verbatim)
 
     def write_body(self, body: JsonObject, model: Model, *, streams: bool) -> bytes:
         """The bytes to send to this model; the caller's own members win over the added ones."""
-        ours = dict(self.stream_members) if streams else {}
+        members = dict(self.stream_members) if streams else {}
         if model.thinking == "effort":
-            ours.update(self.thinking_members)
-        return orjson.dumps({**ours, **body})
+            members.update(self.thinking_members)
+        return orjson.dumps({**members, **body})
 
     def auth_headers(self) -> dict[str, str]:
         """The key in the header that this protocol uses; empty without a key."""
@@ -126,7 +126,7 @@ class Provider(Struct, frozen=True, kw_only=True):
 
 
 OFFLINE = Provider(name="weft", protocol="offline", models=("weft-offline*",), vendor="weft")
-"""The model inside: deterministic, without network or key."""
+"""The provider of the offline model: deterministic, without network or key."""
 
 
 def read_provider(spec: str, *, key: str | None = None) -> Provider:
@@ -156,8 +156,8 @@ def make_provider(
     `place` is the name of the URL's setting in the error.
     """
     if protocol not in CODECS:
-        known = ", ".join(CODECS)
-        raise ConfigError(f"upstream {name!r} speaks {protocol!r}; known protocols: {known}")
+        protocols = ", ".join(CODECS)
+        raise ConfigError(f"upstream {name!r} speaks {protocol!r}; known protocols: {protocols}")
     if (fault := find_url_fault(url)) is not None:
         raise ConfigError(f"upstream {name!r}: {place} {fault}")
     http = CODECS[protocol].http
@@ -180,7 +180,7 @@ def make_provider(
 def find_url_fault(url: str) -> str | None:
     """Why a base URL cannot be used, without the URL itself, which may contain a password."""
     if not url.isascii() or any(sign <= " " or sign == "\x7f" for sign in url):
-        return "has blanks or characters that a URL cannot have"
+        return "has spaces or characters that a URL cannot have"
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -189,9 +189,9 @@ def find_url_fault(url: str) -> str | None:
     if parts.scheme not in ("http", "https"):
         return "must begin with http:// or https://"
     if not parts.hostname or port == 0 or "\\" in url:
-        return "names no host and port that can be reached"
+        return "names no valid host and port"
     if parts.username is not None or parts.password is not None:
-        return "must not hold a user or password; the key belongs in the variable of key_env"
+        return "must not contain a user or password; put the key into the variable of key_env"
     if parts.query or parts.fragment or url.endswith(("?", "#")):
         return "must not have a query or fragment"
     if any(part in (".", "..") for part in parts.path.split("/")):

@@ -1,7 +1,7 @@
-"""The reply of an upstream whose body is still unread, and the same for the offline model.
+"""Replies whose body is still unread: `Reply`, the interface, and `OfflineReply`.
 
-The gateway reads both through the protocol `Reply`. The offline model answers in the protocol of
-the caller.
+The offline model answers in the protocol of the caller, so the gateway reads its reply like that of
+any upstream.
 """
 
 import asyncio
@@ -104,12 +104,12 @@ class OfflineReply:
                 yield frames
 
     def _events(self) -> Iterator[Event]:
-        """The answer is the same for the same request, but it is another answer."""
+        """The events of the answer, with a new id: equal requests get equal text, not equal ids."""
         from weft.demo.offline import answer
 
         for event in answer(self._request):
-            named = isinstance(event, Start)
-            yield structs.replace(event, id=shape_id(self._codec.protocol)) if named else event
+            is_start = isinstance(event, Start)
+            yield structs.replace(event, id=shape_id(self._codec.protocol)) if is_start else event
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -11,7 +11,7 @@ RETRYABLE = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 """https://docs.anthropic.com/en/api/errors, https://platform.openai.com/docs/guides/error-codes"""
 
 UNREACHED = 0
-"""In place of a status: no connection was made, so the upstream has not seen the request."""
+"""Used instead of a status if no connection was made: the upstream did not get the request."""
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):

@@ -1,8 +1,8 @@
 """The offline model: deterministic, without network or key.
 
-It understands nothing; it follows a short table of rules. That is enough to try every feature
+It understands no language; it follows a short table of rules. That is enough to try every feature
 without a key: it streams, reads tool results, calls a tool that the user names, fills a JSON
-schema, and calls `compact` with a range and a summary when value. The same request always gives
+schema, and calls `compact` with a range and a summary when asked to. The same request always gives
 the same bytes, so tests and examples can rely on the answer.
 
 The rules are tried in order; the first that returns blocks gives the answer.
@@ -80,7 +80,7 @@ class OpenTurn(Struct, frozen=True):
     """The input of the rules: the turn to answer, and the turns before it."""
 
     request: Request
-    words: str
+    text: str
     results: tuple[tuple[str, ToolResult], ...]
     before: tuple[EarlierTurn, ...]
     checkpoints: tuple[str, ...]
@@ -105,18 +105,20 @@ def answer(request: Request) -> Iterator[Event]:
     turn = read_turn(request)
     blocks = next(filter(None, (rule(turn) for rule in RULES)))
     if request.params.reasoning is not None and request.params.reasoning.mode in ("on", "adaptive"):
-        thought = f"The user's turn has {len(turn.words.split())} words. A rule answers it."
+        thought = f"The user's turn has {len(turn.text.split())} words. A rule answers it."
         blocks = (Thinking(thought, signature=OFFLINE_MODEL), *blocks)
     blocks, stop = _limit(blocks, request)
     count = counter_for("estimate").message
-    spent = sum(count(message) for message in request.messages)
+    input_tokens = sum(count(message) for message in request.messages)
     yield Start(
-        id="weft_" + _derived_id(request, "answer"), model=request.model, usage=Usage(input=spent)
+        id="weft_" + _derived_id(request, "answer"),
+        model=request.model,
+        usage=Usage(input=input_tokens),
     )
     for index, block in enumerate(blocks):
         yield from _block_events(index, block)
-    written = count(Message("assistant", blocks))
-    yield Finish(stop=stop, usage=Usage(input=spent, output=written))
+    output_tokens = count(Message("assistant", blocks))
+    yield Finish(stop=stop, usage=Usage(input=input_tokens, output=output_tokens))
     yield End()
 
 
@@ -140,12 +142,12 @@ def read_turn(request: Request) -> OpenTurn:
     before = tuple(
         earlier
         for message in messages[: last + 1]
-        if message.role in ("user", "assistant") and (words := _words(message))
-        for earlier in read_notes(message.role, words)
+        if message.role in ("user", "assistant") and (text := _typed_text(message))
+        for earlier in read_notes(message.role, text)
     )
     return OpenTurn(
         request,
-        "\n".join(filter(None, map(_words, tail))),
+        "\n".join(filter(None, map(_typed_text, tail))),
         results,
         before,
         tuple(_checkpoints(messages)),
@@ -153,11 +155,11 @@ def read_turn(request: Request) -> OpenTurn:
     )
 
 
-def _words(message: Message) -> str:
+def _typed_text(message: Message) -> str:
     """The text that was typed, without reminders and checkpoints."""
     texts = [block.text for block in message.blocks if isinstance(block, Text)]
-    spoken = (text for text in texts if not _CHECKPOINT.fullmatch(text.strip()))
-    return "\n".join(_REMINDER.sub("", text).strip() for text in spoken).strip()
+    typed = (text for text in texts if not _CHECKPOINT.fullmatch(text.strip()))
+    return "\n".join(_REMINDER.sub("", text).strip() for text in typed).strip()
 
 
 def _checkpoints(messages: tuple[Message, ...]) -> Iterator[str]:
@@ -189,16 +191,16 @@ def _forced(turn: OpenTurn) -> tuple[Block, ...] | None:
         return None
     if choice.name in turn.tools:
         return _calls(turn, [turn.tools[choice.name]])
-    named = named_tools(turn.tools, turn.words)
+    named = named_tools(turn.tools, turn.text)
     first = next(iter(other_tools(turn.tools) or turn.tools))
     return _calls(
         turn,
-        named or [matching_tool(turn.tools, turn.words) or turn.tools[first]],
+        named or [matching_tool(turn.tools, turn.text) or turn.tools[first]],
     )
 
 
 def _compact(turn: OpenTurn) -> tuple[Block, ...] | None:
-    if "compact" not in turn.tools or not asks_for("compact", turn.words) or _refused(turn):
+    if "compact" not in turn.tools or not asks_for("compact", turn.text) or _refused(turn):
         return None
     replacement = {"summary": note_facts(turn.before)}
     if len(turn.checkpoints) > 1:
@@ -208,7 +210,7 @@ def _compact(turn: OpenTurn) -> tuple[Block, ...] | None:
 
 
 def _recall(turn: OpenTurn) -> tuple[Block, ...] | None:
-    if "recall" not in turn.tools or not asks_for("recall", turn.words) or _refused(turn):
+    if "recall" not in turn.tools or not asks_for("recall", turn.text) or _refused(turn):
         return None
     return _calls(turn, [turn.tools["recall"]])
 
@@ -216,12 +218,12 @@ def _recall(turn: OpenTurn) -> tuple[Block, ...] | None:
 def _named(turn: OpenTurn) -> tuple[Block, ...] | None:
     if _refused(turn):
         return None
-    if tools := named_tools(turn.tools, turn.words):
+    if tools := named_tools(turn.tools, turn.text):
         return _calls(turn, tools)
-    if wants_some_tool(turn.words):
-        tool = matching_tool(turn.tools, turn.words)
-        return _calls(turn, [tool]) if tool else (Text(list_tools(turn.tools, turn.words)),)
-    return (Text(list_tools(turn.tools, turn.words)),) if asks_which(turn.words) else None
+    if wants_some_tool(turn.text):
+        tool = matching_tool(turn.tools, turn.text)
+        return _calls(turn, [tool]) if tool else (Text(list_tools(turn.tools, turn.text)),)
+    return (Text(list_tools(turn.tools, turn.text)),) if asks_which(turn.text) else None
 
 
 def _refused(turn: OpenTurn) -> bool:
@@ -234,7 +236,7 @@ def _calls(turn: OpenTurn, tools: list[Tool]) -> tuple[Block, ...]:
         ToolCall(
             "call_" + _derived_id(turn.request, f"{number}:{tool.name}"),
             tool.name,
-            orjson.dumps(fill_schema(tool.parameters or {}, turn.words)).decode(),
+            orjson.dumps(fill_schema(tool.parameters or {}, turn.text)).decode(),
         )
         for number, tool in enumerate(tools)
     )
@@ -244,18 +246,18 @@ def _fill_format(turn: OpenTurn) -> tuple[Block, ...] | None:
     shape = turn.request.params.format
     if shape is None or shape.kind == "text":
         return None
-    return (Text(orjson.dumps(fill_schema(shape.schema or {}, turn.words)).decode()),)
+    return (Text(orjson.dumps(fill_schema(shape.schema or {}, turn.text)).decode()),)
 
 
 def _continue(turn: OpenTurn) -> tuple[Block, ...] | None:
     """A turn without text, such as the one after a compaction: continue."""
-    if turn.words:
+    if turn.text:
         return None
     return (Text("I go on from here. " + summarise(turn.before)),)
 
 
 def _reply(turn: OpenTurn) -> tuple[Block, ...]:
-    return (Text(answer_question(turn.words, turn.before)),)
+    return (Text(answer_question(turn.text, turn.before)),)
 
 
 def _summarise(turn: OpenTurn) -> tuple[Block, ...] | None:
@@ -264,13 +266,13 @@ def _summarise(turn: OpenTurn) -> tuple[Block, ...] | None:
     if not is_summary_request(request):
         return None
     rows = summarised(request)
-    most = request.params.max_tokens or SUMMARY_TOKENS
-    room = min(most, summary_size(request) or most)
-    extract = extract_summary(rows, room, counter_for("estimate").message) if rows else None
+    limit = request.params.max_tokens or SUMMARY_TOKENS
+    size = min(limit, summary_size(request) or limit)
+    extract = extract_summary(rows, size, counter_for("estimate").message) if rows else None
     if extract is None:
         return (Text(clip(" ".join(row.message.text for row in rows)) or "Nothing was said."),)
-    _, _, words = extract.text.partition("\n\n")
-    return (Text(words),)
+    _, _, summary = extract.text.partition("\n\n")
+    return (Text(summary),)
 
 
 RULES: tuple[Callable[[OpenTurn], tuple[Block, ...] | None], ...] = (

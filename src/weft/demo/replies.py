@@ -22,14 +22,14 @@ from .tool_choice import asks_for
 LINE = 160
 NOTE = 400
 NOTES = "Notes on the conversation so far:"
-ECHO = "I am Weft's offline model"
+SELF_DESCRIPTION = "I am Weft's offline model"
 SPEAKERS = {"user": "The user said", "assistant": "The assistant answered"}
 
 _NOTE = re.compile(rf"- ({'|'.join(SPEAKERS.values())}): (.*)")
 _ROLES = {name: role for role, name in SPEAKERS.items()}
 _EXTRACT = re.compile(r"\[Summary of earlier messages[^\]\n]*\]")
 _ASIDE = re.compile(
-    rf"{ECHO}|This is turn \d+ of|My tools are `|given no tools|no tools here but"
+    rf"{SELF_DESCRIPTION}|This is turn \d+ of|My tools are `|given no tools|no tools here but"
     r"|^I go on from here|^So far:|earlier: “|compacted the thread"
 )
 
@@ -45,50 +45,50 @@ class EarlierTurn(Struct, frozen=True, gc=False):
     """One earlier turn: its role and text."""
 
     role: str
-    words: str
+    text: str
 
 
-def answer_question(words: str, before: Sequence[EarlierTurn]) -> str:
-    """A reply to `words`, from the earlier turns."""
+def answer_question(text: str, before: Sequence[EarlierTurn]) -> str:
+    """A reply to `text`, from the earlier turns."""
     for pattern, reply in REPLIES:
-        if pattern.search(words):
+        if pattern.search(text):
             return reply(before)
-    quote = _closest(words, before) if "?" in words else None
+    quote = _closest(text, before) if "?" in text else None
     if quote is not None:
-        who = "You said earlier" if quote[0].role == "user" else "From earlier"
-        return f"{who}: “{quote[1]}”"
+        speaker = "You said earlier" if quote[0].role == "user" else "From earlier"
+        return f"{speaker}: “{quote[1]}”"
     turn = sum(turn.role == "user" for turn in before) + 1
     return (
-        f"You said: “{clip(words)}” This is turn {turn} of our conversation. {ECHO}: I can tell "
-        "you what was said here, call a tool you name, and compact the thread."
+        f"You said: “{clip(text)}” This is turn {turn} of our conversation. {SELF_DESCRIPTION}: "
+        "I can tell you what was said here, call a tool you name, and compact the thread."
     )
 
 
 def summarise(before: Sequence[EarlierTurn]) -> str:
     """The first sentence of each earlier turn, for the user."""
-    lines = [f"- {_speaker(turn)}: {clip(_first(turn.words))}" for turn in _facts(before)]
+    lines = [f"- {_speaker(turn)}: {clip(_first(turn.text))}" for turn in _facts(before)]
     return "\n".join(("So far:", *lines)) if lines else "Nothing was said before."
 
 
 def note_facts(before: Sequence[EarlierTurn]) -> str:
     """A summary for `compact`: every earlier turn with its speaker, without small talk."""
-    lines = [f"- {SPEAKERS[turn.role]}: {clip(turn.words, NOTE)}" for turn in _facts(before)]
+    lines = [f"- {SPEAKERS[turn.role]}: {clip(turn.text, NOTE)}" for turn in _facts(before)]
     return "\n".join((NOTES, *lines)) if lines else f"{NOTES} nothing was said."
 
 
-def read_notes(role: str, words: str) -> list[EarlierTurn]:
+def read_notes(role: str, text: str) -> list[EarlierTurn]:
     """The turn itself; a summary is read as the turns that its lines stand for."""
-    if words.startswith(NOTES):
-        notes = (_NOTE.fullmatch(line) for line in words.splitlines()[1:])
+    if text.startswith(NOTES):
+        notes = (_NOTE.fullmatch(line) for line in text.splitlines()[1:])
         return [EarlierTurn(_ROLES[note[1]], note[2]) for note in notes if note]
-    return _read_extract(words) if _EXTRACT.match(words) else [EarlierTurn(role, words)]
+    return _read_extract(text) if _EXTRACT.match(text) else [EarlierTurn(role, text)]
 
 
-def _read_extract(words: str) -> list[EarlierTurn]:
+def _read_extract(text: str) -> list[EarlierTurn]:
     """The turns of an extract: sentences below the name of their speaker."""
     turns: list[EarlierTurn] = []
     speaker = ""
-    for line in words.splitlines()[1:]:
+    for line in text.splitlines()[1:]:
         if line.startswith("- "):
             turns.append(EarlierTurn("user" if speaker == "user" else "assistant", line[2:]))
         elif line.endswith(":"):
@@ -103,8 +103,8 @@ def _facts(before: Sequence[EarlierTurn]) -> list[EarlierTurn]:
 
 def _is_aside(turn: EarlierTurn) -> bool:
     if turn.role == "assistant":
-        return _ASIDE.search(turn.words) is not None
-    return asks_for("compact", turn.words)
+        return _ASIDE.search(turn.text) is not None
+    return asks_for("compact", turn.text)
 
 
 def clip(text: str, length: int = LINE) -> str:
@@ -113,12 +113,12 @@ def clip(text: str, length: int = LINE) -> str:
     return line if len(line) <= length else line[: length - 1].rstrip() + "…"
 
 
-def fill_schema(schema: JsonObject, words: str) -> Any:
+def fill_schema(schema: JsonObject, text: str) -> Any:
     """A value that fits the schema, made from the text."""
-    for candidate in _objects(words):
+    for candidate in _objects(text):
         if schema.get("type", "object") == "object" and _fits(candidate, schema):
             return candidate
-    return _fill(schema, schema, _Source(words))
+    return _fill(schema, schema, _Source(text))
 
 
 def _count(before: Sequence[EarlierTurn]) -> str:
@@ -126,13 +126,13 @@ def _count(before: Sequence[EarlierTurn]) -> str:
     return f"{len(before)} messages came before this one, {users} of them yours."
 
 
-def _first_said(before: Sequence[EarlierTurn]) -> str:
-    first = next((turn.words for turn in before if turn.role == "user"), None)
+def _first_message(before: Sequence[EarlierTurn]) -> str:
+    first = next((turn.text for turn in before if turn.role == "user"), None)
     return f"Your first message was: “{clip(first)}”" if first else "This is your first message."
 
 
-def _last_said(before: Sequence[EarlierTurn]) -> str:
-    last = next((turn.words for turn in reversed(before) if turn.role == "user"), None)
+def _last_message(before: Sequence[EarlierTurn]) -> str:
+    last = next((turn.text for turn in reversed(before) if turn.role == "user"), None)
     return f"Before this you said: “{clip(last)}”" if last else "You said nothing before this."
 
 
@@ -140,20 +140,20 @@ REPLIES: tuple[tuple[re.Pattern[str], Callable[[Sequence[EarlierTurn]], str]], .
     (re.compile(pattern, re.IGNORECASE), reply)
     for pattern, reply in (
         (r"\bhow many (messages|turns)\b", _count),
-        (r"\bfirst (message|thing)\b|\bsay first\b", _first_said),
-        (r"\b(last|previous) (message|thing)\b", _last_said),
+        (r"\bfirst (message|thing)\b|\bsay first\b", _first_message),
+        (r"\b(last|previous) (message|thing)\b", _last_message),
         (r"\bsummar(y|i[sz]e)\b|\bso far\b", summarise),
     )
 )
 
 
-def _closest(words: str, before: Sequence[EarlierTurn]) -> tuple[EarlierTurn, str] | None:
+def _closest(text: str, before: Sequence[EarlierTurn]) -> tuple[EarlierTurn, str] | None:
     """The earlier sentence that shares the most rare words with the question; newest if equal."""
-    question = set(_WORD.findall(words.lower()))
+    question = set(_WORD.findall(text.lower()))
     sentences = [
         (turn, sentence)
         for turn in _facts(before)
-        for sentence in _sentences(turn.words)
+        for sentence in _sentences(turn.text)
         if not sentence.endswith("?")
     ]
     frequency: dict[str, int] = {}
@@ -169,12 +169,12 @@ def _closest(words: str, before: Sequence[EarlierTurn]) -> tuple[EarlierTurn, st
     return None if best is None else (best[1], clip(best[2]))
 
 
-def _sentences(words: str) -> Iterator[str]:
-    return (text.strip() for text in _SENTENCE.findall(words) if text.strip())
+def _sentences(text: str) -> Iterator[str]:
+    return (part.strip() for part in _SENTENCE.findall(text) if part.strip())
 
 
-def _first(words: str) -> str:
-    return next(_sentences(words), words)
+def _first(text: str) -> str:
+    return next(_sentences(text), text)
 
 
 def _speaker(turn: EarlierTurn) -> str:
@@ -184,15 +184,15 @@ def _speaker(turn: EarlierTurn) -> str:
 class _Source:
     """The strings and numbers of a text, each used once."""
 
-    def __init__(self, words: str) -> None:
-        self.words = words
-        self.strings = _QUOTED.findall(words) or _AFTER.findall(words)
-        self.numbers = _NUMBER.findall(words)
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.strings = _QUOTED.findall(text) or _AFTER.findall(text)
+        self.numbers = _NUMBER.findall(text)
 
     def string(self, name: str = "") -> str:
-        if name == "expression" and (match := _EXPRESSION.search(self.words)):
+        if name == "expression" and (match := _EXPRESSION.search(self.text)):
             return match[0].strip()
-        return self.strings.pop(0) if self.strings else clip(self.words) or "example"
+        return self.strings.pop(0) if self.strings else clip(self.text) or "example"
 
     def number(self) -> float:
         return float(self.numbers.pop(0)) if self.numbers else 1.0
@@ -220,8 +220,8 @@ def _fill(schema: JsonObject, root: JsonObject, source: _Source, name: str = "")
             return [_fill(schema["items"], root, source)] if "items" in schema else []
         case _:
             properties: JsonObject = schema.get("properties", {})
-            wanted = schema.get("required", list(properties)[:1])
-            return {key: _fill(properties.get(key, {}), root, source, key) for key in wanted}
+            required = schema.get("required", list(properties)[:1])
+            return {key: _fill(properties.get(key, {}), root, source, key) for key in required}
 
 
 def _kind(schema: JsonObject) -> str:
@@ -244,13 +244,13 @@ def _resolve(schema: JsonObject, root: JsonObject) -> JsonObject:
     return schema
 
 
-def _objects(words: str) -> Iterator[JsonObject]:
+def _objects(text: str) -> Iterator[JsonObject]:
     """The JSON object in the text, if there is one."""
-    start = words.find("{")
-    end = words.rfind("}")
+    start = text.find("{")
+    end = text.rfind("}")
     if 0 <= start < end:
         try:
-            value = orjson.loads(words[start : end + 1])
+            value = orjson.loads(text[start : end + 1])
         except orjson.JSONDecodeError:
             return
         if isinstance(value, dict):

@@ -48,7 +48,7 @@ class SampleScript(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def ensure_sample(store: Store) -> None:
-    """SampleStep the sample into a store that holds no thread at all, not even a deleted one."""
+    """Add the sample to a store without any thread, not even a deleted one."""
     if store.threads() or store.threads(deleted=True):
         return
     thread = open_thread(store, SAMPLE, checkpoints=True)
@@ -102,8 +102,8 @@ def _assistant_message(step: SampleStep) -> Message:
 
 
 def _commit_note(step: SampleStep) -> str:
-    words = " ".join((step.say or f"calls {step.tool}").split())
-    return f"dialogue: {words}"[:72]
+    text = " ".join((step.say or f"calls {step.tool}").split())
+    return f"dialogue: {text}"[:72]
 
 
 def _compact(thread: Thread, step: SampleStep, labels: dict[str, CommitInfo]) -> None:

@@ -44,59 +44,59 @@ STOP_WORDS = frozenset(
 ARITHMETIC_WORDS = frozenset({"expression", "calculate", "calculator", "arithmetic", "math"})
 
 
-def asks_for(name: str, words: str) -> bool:
+def asks_for(name: str, text: str) -> bool:
     """Whether the text asks explicitly for `compact` or `recall`."""
-    if _NEGATED.search(words):
+    if _NEGATED.search(text):
         return False
     forms = (_IMPERATIVE, _BY_NAME, _ON_THREAD)
-    return any(re.search(form.format(name=name), words, re.IGNORECASE) for form in forms)
+    return any(re.search(form.format(name=name), text, re.IGNORECASE) for form in forms)
 
 
-def named_tools(tools: Mapping[str, Tool], words: str) -> list[Tool]:
+def named_tools(tools: Mapping[str, Tool], text: str) -> list[Tool]:
     """Tools that the text names together with a verb such as "use", in the order named."""
-    if not _REQUEST_VERB.search(words):
+    if not _REQUEST_VERB.search(text):
         return []
     positions = {
         name: match.start()
         for name in other_tools(tools)
-        if (match := re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", words))
+        if (match := re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text))
     }
     return [tools[name] for name in sorted(positions, key=positions.__getitem__)]
 
 
-def wants_some_tool(words: str) -> bool:
+def wants_some_tool(text: str) -> bool:
     """Whether the text asks for some tool."""
-    return bool(_REQUEST_VERB.search(words) and (_ANY_TOOL.search(words) or _named_tool(words)))
+    return bool(_REQUEST_VERB.search(text) and (_ANY_TOOL.search(text) or _named_tool(text)))
 
 
-def asks_which(words: str) -> bool:
-    return bool(_WHICH.search(words))
+def asks_which(text: str) -> bool:
+    return bool(_WHICH.search(text))
 
 
-def matching_tool(tools: Mapping[str, Tool], words: str) -> Tool | None:
+def matching_tool(tools: Mapping[str, Tool], text: str) -> Tool | None:
     """The best matching tool; the first one if the text names no task; None if none matches."""
     candidates = [tools[name] for name in other_tools(tools)]
-    if not candidates or _named_tool(words):
+    if not candidates or _named_tool(text):
         return None
-    wanted = _stems(words)
-    if not wanted and not _ARITHMETIC.search(words):
+    stems = _stems(text)
+    if not stems and not _ARITHMETIC.search(text):
         return candidates[0]
-    best = max(candidates, key=lambda tool: _score(tool, wanted, words))
-    return best if _score(best, wanted, words) else None
+    best = max(candidates, key=lambda tool: _score(tool, stems, text))
+    return best if _score(best, stems, text) else None
 
 
-def list_tools(tools: Mapping[str, Tool], words: str) -> str:
+def list_tools(tools: Mapping[str, Tool], text: str) -> str:
     """A reply that lists the available tools."""
-    missing = _named_tool(words)
+    missing = _named_tool(text)
     lead = f"There is no tool `{missing}` here. " if missing and missing not in tools else ""
     if not tools:
         return lead + "I was given no tools here."
     own = [name for name in THREAD_TOOLS if name in tools]
-    rest = other_tools(tools)
-    if not rest:
+    others = other_tools(tools)
+    if not others:
         return lead + f"I have no tools here but {_join_names(own)}, which I call when you say so."
     also = f" Besides, {_join_names(own)}, when you say so." if own else ""
-    return lead + f"My tools are {_join_names(rest)}; name one, and I call it.{also}"
+    return lead + f"My tools are {_join_names(others)}; name one, and I call it.{also}"
 
 
 def other_tools(tools: Mapping[str, Tool]) -> list[str]:
@@ -104,26 +104,26 @@ def other_tools(tools: Mapping[str, Tool]) -> list[str]:
     return [name for name in tools if name not in THREAD_TOOLS]
 
 
-def _named_tool(words: str) -> str | None:
+def _named_tool(text: str) -> str | None:
     """A word that looks like a tool's name."""
-    match = _TOOL_NAME.search(words)
+    match = _TOOL_NAME.search(text)
     return None if match is None else match[1] or match[2]
 
 
-def _score(tool: Tool, wanted: frozenset[str], words: str) -> int:
+def _score(tool: Tool, stems: frozenset[str], text: str) -> int:
     """How well a tool matches; a word in its name counts three times."""
     about = _stems(
         f"{tool.description or ''} {' '.join((tool.parameters or {}).get('properties', {}))}"
     )
-    sums = bool(_ARITHMETIC.search(words)) and bool(
+    sums = bool(_ARITHMETIC.search(text)) and bool(
         ARITHMETIC_WORDS & set(_WORD.findall(f"{tool.name} {' '.join(about)}"))
     )
-    return 3 * len(wanted & _stems(tool.name)) + len(wanted & about) + 3 * sums
+    return 3 * len(stems & _stems(tool.name)) + len(stems & about) + 3 * sums
 
 
-def _stems(words: str) -> frozenset[str]:
-    """The significant words, without grammatical endings."""
-    lower = (word.lower() for word in _WORD.findall(words))
+def _stems(text: str) -> frozenset[str]:
+    """The significant words of a text, without grammatical endings."""
+    lower = (word.lower() for word in _WORD.findall(text))
     return frozenset(
         re.sub(r"(?<=\w{3})(s|es|ing|ed)$", "", word) for word in lower if word not in STOP_WORDS
     )

@@ -44,7 +44,7 @@ def demo_tools(
             for record in threads()
             for hit in open_thread(store, record.name).search(words)[:MAX_HITS]
         ]
-        return "\n".join(lines[:MAX_HITS]) or f"no message has the words {words!r}"
+        return "\n".join(lines[:MAX_HITS]) or f"no message contains {words!r}"
 
     return (calculate, now, search_threads)
 
