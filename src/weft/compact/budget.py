@@ -127,7 +127,7 @@ class ResultThinner:
 
     @property
     def is_alone(self) -> bool:
-        """Whether shortening the results is enough, and better than layout little."""
+        """Whether shortening the results is enough, so that nothing needs to be folded."""
         fits = self.rest + self.handles <= self.budget
         return fits and (self.rest <= self.budget * THIN_ONLY_SHARE or self.floor > self.budget)
 
@@ -234,16 +234,16 @@ class BudgetSplit:
     def plan(self, cutoff: int) -> Plan:
         """The plan for a cut-off; raises `BudgetExceeded` if its summary has no room."""
         layout, count = self.layout, self.layout.count
-        kept = layout.kept_rows(cutoff)
+        kept_rows = layout.kept_rows(cutoff)
         if not layout.folded(cutoff):
-            return self._unfolded(kept)
+            return self._unfolded(kept_rows)
         extract = self._extract(cutoff)
         ceiling = max(
             SUMMARY_LEAST,
             int(count_tokens(layout.source_rows(cutoff), count) * SUMMARY_CEILING),
             extract.least,
         )
-        room = self.budget - count_tokens(kept, count)
+        room = self.budget - count_tokens(kept_rows, count)
         message = extract.within(min(ceiling, room))
         if message is not None:
             return structs.replace(layout.plan(cutoff, message), method="extract")
@@ -254,14 +254,14 @@ class BudgetSplit:
 
     def needed(self, cutoff: int) -> int:
         """The smallest budget for which this cut-off works."""
-        kept = count_tokens(self.layout.kept_rows(cutoff), self.layout.count)
+        kept_tokens = count_tokens(self.layout.kept_rows(cutoff), self.layout.count)
         if not self.layout.folded(cutoff):
-            return kept
+            return kept_tokens
         least = self._extract(cutoff).least
         if self.cut:
             line = cut_line(len(self.layout.folded(cutoff)))
             least = min(least, self.layout.count(line))
-        return kept + least
+        return kept_tokens + least
 
     def _no_room(self, needed: int) -> BudgetExceeded:
         whole = count_tokens(self.layout.rows, self.layout.count)
@@ -271,12 +271,12 @@ class BudgetSplit:
             )
         return _exceeded("what must stay and a summary of the rest need", needed, self.budget)
 
-    def _unfolded(self, kept: Sequence[Row]) -> Plan:
+    def _unfolded(self, rows: Sequence[Row]) -> Plan:
         """The plan if nothing can be folded: the rows without thinking, if they fit."""
-        needed = count_tokens(kept, self.layout.count)
+        needed = count_tokens(rows, self.layout.count)
         if needed > self.budget:
             raise _exceeded("what must stay needs", needed, self.budget)
-        return Plan(rows=tuple(kept), stripped=tuple(self.layout.stripped))
+        return Plan(rows=tuple(rows), stripped=tuple(self.layout.stripped))
 
     def _extract(self, cutoff: int) -> Extract:
         if cutoff not in self.extracts:

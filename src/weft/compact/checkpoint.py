@@ -64,10 +64,10 @@ def read_checkpoints(message: Message, known: Set[str]) -> Message:
     return structs.replace(message, blocks=blocks, form="list")
 
 
-def checkpoint_id(written: str) -> str:
-    """The id that a model wrote: the id itself, or its whole marker."""
-    marker = _MARKER.fullmatch(written)
-    return marker[1] if marker else written
+def checkpoint_id(text: str) -> str:
+    """The id that a model wrote, either alone or as the whole marker."""
+    marker = _MARKER.fullmatch(text)
+    return marker[1] if marker else text
 
 
 def _spell(number: int) -> str:

@@ -51,9 +51,9 @@ class Cutoff(Struct, frozen=True):
         """The tokens of the earlier summaries that are folded."""
         return count_tokens(self.summaries, self.layout.count)
 
-    def max_tokens_after(self, written: int) -> int:
+    def max_tokens_after(self, new_tokens: int) -> int:
         """The most tokens that remain if the new summary has this many."""
-        summaries = self.summary_tokens + written
+        summaries = self.summary_tokens + new_tokens
         if self.room is not None:
             summaries = min(summaries, self.room)
         return self.kept_tokens + HEADING + summaries
@@ -128,8 +128,8 @@ def _measure(layout: Layout, position: int, output: int) -> Cutoff:
     turns = tuple(row for row in source if _is_turn(row))
     summaries = tuple(row for row in source if is_summary(row))
     size = count_tokens(turns, layout.count)
-    wanted = min(MAX_SUMMARY, max(MIN_SUMMARY, int(size * SUMMARY_SHARE)), size)
-    return Cutoff(layout, position, summaries, turns, min(output, wanted))
+    limit = min(MAX_SUMMARY, max(MIN_SUMMARY, int(size * SUMMARY_SHARE)), size)
+    return Cutoff(layout, position, summaries, turns, min(output, limit))
 
 
 def _fitting_position(layout: Layout, budget: int, spare: int) -> int:

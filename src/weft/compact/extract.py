@@ -91,7 +91,7 @@ class Extract:
         ranked = self.ranked
         fitting = _most(len(ranked), lambda n: self._size(ranked[:n], names) <= room)
         chosen = ranked[:fitting]
-        tried = max(0, TRIED - fitting)  # among many chosen ones, one more says little
+        tried = max(0, TRIED - fitting)  # after many sentences, one more adds little
         for sentence in ranked[fitting + 1 : fitting + 1 + tried]:
             if self._size([*chosen, sentence], names) <= room:
                 chosen.append(sentence)
@@ -133,8 +133,8 @@ class Extract:
         covered.subtract(kind for kind, _ in unlisted)
         for kind in KINDS:
             listed = [name for of, name in names if of == kind]
-            left = self.totals.get(kind, 0) - len(listed) - covered[kind]
-            more = [MORE.format(left)] if left > 0 else []
+            omitted = self.totals.get(kind, 0) - len(listed) - covered[kind]
+            more = [MORE.format(omitted)] if omitted > 0 else []
             if listed or (every and more):
                 yield f"{LABELS[kind]}: {', '.join([*listed, *more])}"
 
@@ -156,13 +156,14 @@ def rank_sentences(sentences: Sequence[Sentence]) -> list[Sentence]:
     place = {name: at for at, name in enumerate(sorted(spread))}
     worth = [_worth(name) * log(1 + total / spread[name]) for name in place]
     covered = bytearray(len(place))
-    # Names by their place, in one order: floats are summed the same way however a set is ordered.
-    left = [sorted([place[name] for name in sentence.covers]) for sentence in sentences]
+    # Sorted, because the sum of floats depends on the order, and the order of a set varies.
+    uncovered = [sorted([place[name] for name in sentence.covers]) for sentence in sentences]
 
     def gain(number: int) -> float:
-        left[number] = [at for at in left[number] if not covered[at]]  # covered names stay covered
+        # Covered names stay covered, so they need not be checked again.
+        uncovered[number] = [at for at in uncovered[number] if not covered[at]]
         sentence = sentences[number]
-        new = sum([worth[at] for at in left[number]])
+        new = sum([worth[at] for at in uncovered[number]])
         return new * sentence.factor / (len(sentence.text) + 40)
 
     heap = [(-gain(number), number) for number in range(total)]
@@ -173,12 +174,13 @@ def rank_sentences(sentences: Sequence[Sentence]) -> list[Sentence]:
         fresh = -gain(number)
         if fresh == 0:
             continue
-        # Gains only shrink as names are covered, so a stale best that is still best is the best.
+        # Gains only shrink as names are covered. So if the recomputed gain still beats the next
+        # stale one, no other sentence is better.
         if heap and fresh > heap[0][0]:
             heappush(heap, (fresh, number))
             continue
         ranked.append(sentences[number])
-        for at in left[number]:
+        for at in uncovered[number]:
             covered[at] = 1
     return ranked
 

@@ -81,17 +81,16 @@ def check_summary(text: str, ground: Ground) -> Checked:
     lines: list[str] = []
     dropped: list[str] = []
     for line in text.strip().splitlines():
-        kept: list[str] = []
+        sentences: list[str] = []
         for sentence in _SENTENCE.split(line):
-            names = find_entities(
-                LEFT_OUT.sub("", sentence)
-            )  # the count of omitted names is not in the source
+            # The number of omitted names in an index is not in the source.
+            names = find_entities(LEFT_OUT.sub("", sentence))
             is_grounded = all(ground.holds(kind, name) for kind, name in names)
-            (kept if is_grounded else dropped).append(sentence)
-        left = " ".join(kept)
-        if left != line and _BARE.fullmatch(left):
-            continue  # only a list marker is left
-        lines.append(left)
+            (sentences if is_grounded else dropped).append(sentence)
+        remaining = " ".join(sentences)
+        if remaining != line and _BARE.fullmatch(remaining):
+            continue  # only a list marker remains
+        lines.append(remaining)
     return Checked("\n".join(lines).strip(), tuple(sentence.strip() for sentence in dropped))
 
 
@@ -104,40 +103,40 @@ def missing_names(text: str, rows: Sequence[Row]) -> tuple[list[Name], dict[str,
     present = {kind: 0 for kind in KINDS}
     for kind, name in source.names:
         present[kind] += name.lower() in lowered
-    left = {kind: source.totals.get(kind, 0) - present[kind] for kind in KINDS}
-    return missing, left
+    counts = {kind: source.totals.get(kind, 0) - present[kind] for kind in KINDS}
+    return missing, counts
 
 
 def complete(text: str, rows: Sequence[Row], room: int, count: Count) -> Completed:
     """The text with an index of the names it lacks, as many as fit."""
-    missing, left = missing_names(text, rows)
-    total = sum(left.values())
+    missing, counts = missing_names(text, rows)
+    total = sum(counts.values())
     low, high = 0, len(missing)
     while low < high:
         middle = (low + high + 1) // 2
-        fits = _size(_indexed(text, missing[:middle], left), count) <= room
+        fits = _size(_with_index(text, missing[:middle], counts), count) <= room
         low, high = (middle, high) if fits else (low, middle - 1)
-    indexed = _indexed(text, missing[:low], left)
+    indexed = _with_index(text, missing[:low], counts)
     completed = indexed if low or _size(indexed, count) <= room else text
     return Completed(completed, low, total - low)
 
 
 def index_size(rows: Sequence[Row], count: Count) -> int:
     """The tokens of an index of all names in the rows."""
-    missing, left = missing_names("", rows)
-    return _size(_indexed("", missing, left), count) if missing else 0
+    missing, counts = missing_names("", rows)
+    return _size(_with_index("", missing, counts), count) if missing else 0
 
 
 def retained_lines(text: str, rows: Sequence[Row], retain: Sequence[str]) -> list[str]:
     """The lines of the rows that contain a text to retain which the summary lacks."""
     lines: list[str] = []
-    for wanted in retain:
-        if not wanted or wanted in text:
+    for phrase in retain:
+        if not phrase or phrase in text:
             continue
-        if "\n" in wanted:
-            lines += [wanted] * any(wanted in row.message.text for row in rows)
+        if "\n" in phrase:
+            lines += [phrase] * any(phrase in row.message.text for row in rows)
             continue
-        matches = (line for row in rows for line in row.message.text.splitlines() if wanted in line)
+        matches = (line for row in rows for line in row.message.text.splitlines() if phrase in line)
         lines += [line.strip() for line in (next(matches, None),) if line is not None]
     return list(dict.fromkeys(lines))
 
@@ -151,28 +150,31 @@ def kept_lines(text: str) -> list[str]:
 
 def with_lines(text: str, lines: Sequence[str]) -> str:
     """The text, followed by lines that it quotes verbatim."""
-    return text if not lines else f"{text}\n\n{KEPT}\n" + "\n".join(map(_listed, lines))
+    return text if not lines else f"{text}\n\n{KEPT}\n" + "\n".join(map(_as_item, lines))
 
 
-def _listed(line: str) -> str:
+def _as_item(line: str) -> str:
     return line if line.startswith(BULLET) else BULLET + line
 
 
-def _indexed(text: str, names: Sequence[Name], left: dict[str, int]) -> str:
-    """The text with these names below it; an existing index is continued."""
+def _with_index(text: str, names: Sequence[Name], counts: dict[str, int]) -> str:
+    """The text with these names below it; an existing index is continued.
+
+    `counts` is the number of missing names of each kind, listed or not.
+    """
     parts = text.split("\n\n") if text else []
     for kind in KINDS:
         listed = [name for of, name in names if of == kind]
-        more = left.get(kind, 0) - len(listed)
+        more = counts.get(kind, 0) - len(listed)
         if not listed and more <= 0:
             continue
         label = f"{LABELS[kind]}: "
-        known = next((part for part in parts if part.startswith(label)), None)
-        listed_before = [] if known is None else [LEFT_OUT.sub("", known.removeprefix(label))]
+        old_line = next((part for part in parts if part.startswith(label)), None)
+        listed_before = [] if old_line is None else [LEFT_OUT.sub("", old_line.removeprefix(label))]
         tail = [MORE.format(more)] if more > 0 else []
         line = label + ", ".join([*filter(None, listed_before), *listed, *tail])
-        parts = [line if part is known else part for part in parts]
-        parts += [line] if known is None else []
+        parts = [line if part is old_line else part for part in parts]
+        parts += [line] if old_line is None else []
     return "\n\n".join(parts)
 
 

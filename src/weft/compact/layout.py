@@ -81,8 +81,8 @@ class Layout:
     def folded(self, cutoff: int) -> list[int]:
         """The numbers of the folded rows; empty if none of them is visible."""
         if cutoff not in self._folded:
-            taken = [i for i in range(self.lead, cutoff) if i not in self.fixed]
-            self._folded[cutoff] = taken if any(shows(self.rows[i]) for i in taken) else []
+            numbers = [i for i in range(self.lead, cutoff) if i not in self.fixed]
+            self._folded[cutoff] = numbers if any(shows(self.rows[i]) for i in numbers) else []
         return self._folded[cutoff]
 
     def source_rows(self, cutoff: int) -> list[Row]:
@@ -112,31 +112,31 @@ class Layout:
             (i, j) for i in self.folded(cutoff) for j in range(len(self.rows[i].message.blocks))
         }
         removed = settle_pairs(self.pairs, folded, self.fixed)
-        taken = set(self.folded(cutoff))
-        kept: list[tuple[int, Row]] = []
+        folded_rows = set(self.folded(cutoff))
+        rows: list[tuple[int, Row]] = []
         for i, row in enumerate(self.lean):
             if row is None:
                 continue
-            if i not in taken:
-                kept.append((i, row))
+            if i not in folded_rows:
+                rows.append((i, row))
                 continue
             blocks = self.rows[i].message.blocks
-            left = [block for j, block in enumerate(blocks) if (i, j) not in removed]
-            if left:
-                kept.append((i, structs.replace(row, message=with_blocks(row.message, left))))
-        return kept
+            remaining = [block for j, block in enumerate(blocks) if (i, j) not in removed]
+            if remaining:
+                rows.append((i, structs.replace(row, message=with_blocks(row.message, remaining))))
+        return rows
 
     def plan(self, cutoff: int, message: Message) -> Plan:
         """The plan in which this summary replaces everything that is folded."""
-        kept, folded = self.kept_rows(cutoff), self.folded(cutoff)
+        rows, folded = self.kept_rows(cutoff), self.folded(cutoff)
         index = self._summary_index(cutoff)
         gone = {slot(self.rows[i]) for i in folded}
         pinned = (row for row in self.rows[self.lead : cutoff] if row.priority == "pinned")
         return Plan(
             rows=(
-                *kept[:index],
+                *rows[:index],
                 Row(id=None, message=message, kind="summary"),
-                *kept[index:],
+                *rows[index:],
             ),
             ranges=(
                 Range(
@@ -157,17 +157,17 @@ class Layout:
         These are the setup, or everything up to the last pin before the first row that is removed
         or cut, with the rest of its pairs.
         """
-        kept = dict(self._numbered_kept(cutoff))
-        removed = (i for i in self.folded(cutoff) if self._is_cut(i, kept.get(i)))
+        kept_rows = dict(self._numbered_kept(cutoff))
+        removed = (i for i in self.folded(cutoff) if self._is_cut(i, kept_rows.get(i)))
         first_cut = next(removed, cutoff)
         pins = [i + 1 for i in range(self.lead, first_cut) if self.rows[i].priority == "pinned"]
         first = max(pins, default=self.lead)
         while self.splits_pair[first]:
             first += 1
-        return sum(i < first for i in kept)
+        return sum(i < first for i in kept_rows)
 
-    def _is_cut(self, number: int, left: Row | None) -> bool:
-        return left is None or len(left.message.blocks) < len(self.rows[number].message.blocks)
+    def _is_cut(self, number: int, row: Row | None) -> bool:
+        return row is None or len(row.message.blocks) < len(self.rows[number].message.blocks)
 
     def _fixed(self) -> set[int]:
         rows = self.rows
@@ -199,10 +199,10 @@ class Layout:
             if not removed_blocks or row.priority == "pinned" or i in self.requests[-1:]:
                 lean.append(row)
                 continue
-            left = [block for block in blocks if not isinstance(block, kinds)]
+            remaining = [block for block in blocks if not isinstance(block, kinds)]
             stripped.extend(describe_stripped(row, j) for j in removed_blocks)
-            shorter = structs.replace(row, message=with_blocks(row.message, left))
-            lean.append(shorter if left else None)
+            shorter = structs.replace(row, message=with_blocks(row.message, remaining))
+            lean.append(shorter if remaining else None)
         return lean, stripped
 
     def _count_min_tokens(self) -> list[int]:
@@ -215,16 +215,16 @@ class Layout:
 
 
 def count_each_once(count: Count) -> Count:
-    """The same counter with a cache; messages are kept alive so that their ids stay valid."""
-    known: dict[int, tuple[Message, int]] = {}
+    """The counter with a cache by `id()`, which holds the messages so that the ids stay valid."""
+    cache: dict[int, tuple[Message, int]] = {}
 
-    def counted(message: Message) -> int:
-        cached = known.get(id(message))
-        if cached is None:
-            cached = known[id(message)] = (message, count(message))
-        return cached[1]
+    def count_cached(message: Message) -> int:
+        entry = cache.get(id(message))
+        if entry is None:
+            entry = cache[id(message)] = (message, count(message))
+        return entry[1]
 
-    return counted
+    return count_cached
 
 
 def count_tokens(rows: Sequence[Row], count: Count) -> int:

@@ -99,8 +99,8 @@ class Plan(Struct, frozen=True, kw_only=True):
             "ranges": [_range_json(folded) for folded in self.ranges],
             "pins": [{"id": pin.id, "text": pin.preview} for pin in self.pins_kept],
             "stripped": [
-                {"id": gone.id, "block": gone.block, "type": gone.type, "text": gone.preview}
-                for gone in self.stripped
+                {"id": block.id, "block": block.block, "type": block.type, "text": block.preview}
+                for block in self.stripped
             ],
             "dropped_calls": list(self.dropped_calls),
         }
@@ -133,8 +133,8 @@ def describe_pin(row: Row) -> Pin:
 
 def with_blocks(message: Message, blocks: Iterable[Block]) -> Message:
     """The message with other blocks, and a `form` that fits them."""
-    left = tuple(blocks)
-    return structs.replace(message, blocks=left, form=_form(message.form, left))
+    new_blocks = tuple(blocks)
+    return structs.replace(message, blocks=new_blocks, form=_form(message.form, new_blocks))
 
 
 def slot(row: Row) -> str | None:

@@ -124,8 +124,8 @@ def folding_request(
 
 def answer_room(model: Model, limit: int) -> int:
     """The maximum output tokens for a summary of about `limit` tokens."""
-    wanted = min(SPARE_ROOM * limit + THINKING_ROOM, max(limit, model.window // WINDOW_SHARE))
-    return min(model.output, wanted)
+    room = min(SPARE_ROOM * limit + THINKING_ROOM, max(limit, model.window // WINDOW_SHARE))
+    return min(model.output, room)
 
 
 def is_summary_request(request: Request) -> bool:
@@ -138,8 +138,8 @@ def is_summary_request(request: Request) -> bool:
 
 def summary_size(request: Request) -> int | None:
     """The tokens that a summary request asks for, from the word limit in its directive."""
-    asked = _WORDS.search(request.messages[-1].text) if request.messages else None
-    return None if asked is None else int(int(asked[1]) / WORDS_A_TOKEN)
+    words = _WORDS.search(request.messages[-1].text) if request.messages else None
+    return None if words is None else int(int(words[1]) / WORDS_A_TOKEN)
 
 
 def summarised(request: Request) -> list[Row]:
@@ -180,12 +180,12 @@ def retell_within(rows: Sequence[Row], room: int, count: Count) -> list[Message]
 def shorten(text: str, room: int, size: Callable[[str], int]) -> str:
     """The text with its middle removed, so that it has at most `room` tokens."""
     whole = size(text)
-    kept = len(text)
+    length = len(text)
     shorter = text
-    while kept > 1 and size(shorter) > room:
-        kept = max(1, min(kept * 3 // 4, len(text) * room // whole) - len(CUT))
-        head, tail = text[: kept - kept // 3], text[len(text) - kept // 3 :]
-        shorter = head + CUT.format(len(text) - kept) + tail
+    while length > 1 and size(shorter) > room:
+        length = max(1, min(length * 3 // 4, len(text) * room // whole) - len(CUT))
+        head, tail = text[: length - length // 3], text[len(text) - length // 3 :]
+        shorter = head + CUT.format(len(text) - length) + tail
     return shorter
 
 
@@ -260,13 +260,13 @@ def _media(block: Block) -> Sequence[str]:
 
 def _share(sizes: Sequence[int], room: int) -> int:
     """The most tokens that one turn may have; long turns get what short ones do not use."""
-    left, share = room, 0
+    remaining, share = room, 0
     ordered = sorted(sizes)
     for place, size in enumerate(ordered):
-        share = left // (len(ordered) - place)
+        share = remaining // (len(ordered) - place)
         if size > share:
             return share
-        left -= size
+        remaining -= size
     return share
 
 

@@ -69,8 +69,8 @@ class Importance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def _weight(self, row: Row) -> float:
         results = any(isinstance(block, ToolResult) for block in row.message.blocks)
         weights = {"system": self.system, "user": self.user, "assistant": self.assistant}
-        spoken = "tool" if results or row.message.role == "tool" else side(row.message.role)
-        return self.tool if spoken == "tool" else weights.get(spoken, self.user)
+        speaker = "tool" if results or row.message.role == "tool" else side(row.message.role)
+        return self.tool if speaker == "tool" else weights.get(speaker, self.user)
 
 
 def read_importance(weights: Mapping[str, Any]) -> Importance:
@@ -102,8 +102,8 @@ def choose_verbatim(rows: Sequence[Row], scorer: Scorer, room: int, count: Count
 
 def _words(row: Row) -> str:
     """The text of a row, without reminders, checkpoints and thinking."""
-    spoken = (b for b in row.message.blocks if isinstance(b, Text | Refusal | ToolResult))
-    return "\n".join(texts(spoken))
+    blocks = (b for b in row.message.blocks if isinstance(b, Text | Refusal | ToolResult))
+    return "\n".join(texts(blocks))
 
 
 @cache

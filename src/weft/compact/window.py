@@ -57,9 +57,9 @@ def limits_of(
     """
     if not 0 < target < 1:
         raise ConfigError(f"target must be between 0 and 1, not {target}")
-    usual = min(model.output, int(model.window * RESERVE_SHARE))
-    held = usual if reserve is None else reserve
-    return Limits(window=model.window, reserve=held, overhead=overhead, target=target)
+    if reserve is None:
+        reserve = min(model.output, int(model.window * RESERVE_SHARE))
+    return Limits(window=model.window, reserve=reserve, overhead=overhead, target=target)
 
 
 class Gauge(Struct, frozen=True):

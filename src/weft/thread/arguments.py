@@ -77,8 +77,8 @@ def check_thread_name(name: Any) -> str:
 def check_priority(value: Any) -> None:
     """Refuse anything but one of the four priorities."""
     if value not in PRIORITIES:
-        known = ", ".join(PRIORITIES)
-        raise WrongValue("priority", f"{value!r} is unknown; the priorities are {known}")
+        priorities = ", ".join(PRIORITIES)
+        raise WrongValue("priority", f"{value!r} is unknown; the priorities are {priorities}")
 
 
 def check_objects(**values: Any) -> None:

@@ -33,18 +33,18 @@ def without_stale_thinking(
     """
     if not stale_signatures:
         return tuple(rows), ()
-    kept: list[Row] = []
+    sendable: list[Row] = []
     losses: list[Loss] = []
     for row in rows:
         if row.id not in stale_signatures:
-            kept.append(row)
+            sendable.append(row)
             continue
         message = row.message
-        left = tuple(b for b in message.blocks if not isinstance(b, Thinking | Redacted))
-        losses.append(make_loss("thinking_stale", f"messages[{len(kept)}]"))
-        if left:
-            kept.append(structs.replace(row, message=structs.replace(message, blocks=left)))
-    return tuple(kept), tuple(losses)
+        blocks = tuple(b for b in message.blocks if not isinstance(b, Thinking | Redacted))
+        losses.append(make_loss("thinking_stale", f"messages[{len(sendable)}]"))
+        if blocks:
+            sendable.append(structs.replace(row, message=structs.replace(message, blocks=blocks)))
+    return tuple(sendable), tuple(losses)
 
 
 Configs = Callable[[Sequence[Id]], dict[Id, JsonObject]]
@@ -292,9 +292,9 @@ class CompiledContext:
 
     def __repr__(self) -> str:
         """Its size; the tokens only if they are already counted."""
-        known = vars(self).get("tokens")
+        tokens = vars(self).get("tokens")
         at = "nothing" if self.head is None else self.head[:12]
-        return f"<CompiledContext at {at}: {describe_size(len(self.rows), known)}>"
+        return f"<CompiledContext at {at}: {describe_size(len(self.rows), tokens)}>"
 
     __hash__ = None  # pyright: ignore[reportAssignmentType] - messages hold dicts
 

@@ -213,9 +213,9 @@ def read_content(content: Content | JsonObject, *, is_strict: bool = True) -> Co
     if isinstance(kind, str) and kind in _registered:
         return _read_custom(kind, content)
     if kind not in ROLES:
-        known = ", ".join((*ROLES, *_registered))
+        types = ", ".join((*ROLES, *_registered))
         raise ThreadError(
-            f"content_type: {kind!r} is unknown; the types are {known}. Use 'freeform' for any"
+            f"content_type: {kind!r} is unknown; the types are {types}. Use 'freeform' for any"
             " JSON, or weft.register_content_type for a type of your own"
             if isinstance(content, dict)
             else f"a {type(content).__name__} is not a content: give a ...Content or a dict"
@@ -239,8 +239,8 @@ def _read_custom(kind: str, content: Any) -> CustomContent:
     schema = _registered[kind].schema
     members: JsonObject
     if isinstance(content, dict):
-        given = cast(JsonObject, content)
-        members = {key: value for key, value in given.items() if key != TAG}
+        items = cast(JsonObject, content).items()
+        members = {key: value for key, value in items if key != TAG}
     elif callable(dump := getattr(content, "model_dump", None)):
         members = cast(JsonObject, dump(mode="json"))
     else:
@@ -288,9 +288,9 @@ def _check_members(kind: str, content: JsonObject) -> None:
             raise WrongValue(f"{kind} content", f"has no member {key!r}{hint}")
     role = content.get("role")
     if kind == "dialogue" and isinstance(role, str) and role not in KNOWN_ROLES:
-        known = ", ".join(KNOWN_ROLES)
+        roles = ", ".join(KNOWN_ROLES)
         raise WrongValue(
-            "role", f"{role!r} is unknown; the roles are {known} (DialogueContent takes any)"
+            "role", f"{role!r} is unknown; the roles are {roles} (DialogueContent takes any)"
         )
 
 

@@ -189,12 +189,12 @@ def preview_summary(handle: Handle, model: Model, options: CompactOptions) -> Co
     plan = structs.replace(with_hidden_rows(rows, plan), thinned=snapshot.thinned)
     job = _summary_job(model, options, cutoff, "model")
     chunks = cut_chunks(cutoff.turns, chunk_room(job, cutoff.summary_tokens), handle.count)
-    written = max_summary_tokens(chunks, cutoff.limit, handle.count)
+    summary_tokens = max_summary_tokens(chunks, cutoff.limit, handle.count)
     merges = len(snapshot.batches) + len(chunks) > options.clip.most
     input = retold_tokens(cutoff.turns, handle.count) + len(chunks) * PROMPT_TOKENS
     return structs.replace(
         measure(handle, rows, plan),
-        tokens_after=cutoff.max_tokens_after(written),
+        tokens_after=cutoff.max_tokens_after(summary_tokens),
         preview=True,
         model=model.name,
         requests=len(chunks) + merges,
@@ -317,9 +317,9 @@ class EngineRun:
     def _check(self, before: Sequence[Row], after: Sequence[Row], by_model: bool) -> None:
         """Refuse a result that lost a pin, saves nothing, or breaks its budget."""
         options = self.options
-        kept = {row.id: row for row in after}
+        remaining = {row.id: row for row in after}
         for row in before:
-            if row.priority == "pinned" and kept.get(row.id) != row:
+            if row.priority == "pinned" and remaining.get(row.id) != row:
                 raise CompactRefused("a pinned message would not stay as it is", field="model")
         count = options.count or self.handle.count_once
         needed, now = (
@@ -407,7 +407,7 @@ def _thinned_plan(snapshot: Snapshot, rows: Sequence[Row]) -> Plan:
 
 
 def _summary_job(model: Model, options: CompactOptions, cutoff: Cutoff, step: Method) -> SummaryJob:
-    kept = "\n".join(row.message.text for row in cutoff.layout.kept_rows(cutoff.position))
+    kept_text = "\n".join(row.message.text for row in cutoff.layout.kept_rows(cutoff.position))
     is_shorter = step == "shorter"
     return SummaryJob(
         model=model,
@@ -416,7 +416,7 @@ def _summary_job(model: Model, options: CompactOptions, cutoff: Cutoff, step: Me
         chunk=options.chunk,
         room=cutoff.room,
         clip=options.clip,
-        retain=tuple(text for text in options.retain if text not in kept),
+        retain=tuple(text for text in options.retain if text not in kept_text),
         brief=is_shorter,
     )
 
@@ -454,7 +454,7 @@ def _model_details(summary: Summary, model: Model) -> dict[str, object]:
 
 def _model_record(summary: Summary, model: Model) -> JsonObject:
     """How the summary was made, for the commit's metadata."""
-    made = {
+    generation = {
         "model": model.name,
         "requests": summary.requests,
         "input": summary.input,
@@ -463,7 +463,7 @@ def _model_record(summary: Summary, model: Model) -> JsonObject:
         "names_added": summary.added,
         "names_left": summary.left,
     }
-    return {"made": made, **record_batches(summary.batches)}
+    return {"made": generation, **record_batches(summary.batches)}
 
 
 def _cost(model: Model, input: int, output: int) -> float | None:

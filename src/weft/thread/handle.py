@@ -313,16 +313,16 @@ class Handle:
 
     def _build_view(self, head: Id) -> View:
         """The view of `head`, from the nearest commit with a cached view, or from the start."""
-        known = self._cached(head)
-        if known is not None:
-            return known
+        cached = self._cached(head)
+        if cached is not None:
+            return cached
         for limit in NEARBY if self._views else ():
             steps = self.store.walk(self.name, head, limit=limit)
             for index in range(len(steps) - 1, -1, -1):
                 parents = steps[index].commit.parents
-                known = self._cached(parents[0]) if parents else self._empty
-                if known is not None:
-                    return known.extend(steps[index:])
+                cached = self._cached(parents[0]) if parents else self._empty
+                if cached is not None:
+                    return cached.extend(steps[index:])
         steps = self.store.walk(self.name, head)
         if not steps:
             raise ThreadError(f"commit {head.hex()} is not in this thread")

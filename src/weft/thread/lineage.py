@@ -108,8 +108,8 @@ def read_versions(handle: Handle, slot: Id | None) -> list[Version]:
     versions: list[Version] = []
     slots = [] if slot is None else [slot]
     for step in [] if head is None else read_writers(handle.store, handle.name, head, slots):
-        for written, message in written_messages(step):
-            if written == slot and not (versions and versions[-1].message == message):
+        for written_slot, message in written_messages(step):
+            if written_slot == slot and not (versions and versions[-1].message == message):
                 versions.append(_version(len(versions), step, message))
     return versions
 
@@ -131,11 +131,11 @@ def _blame_text(handle: Handle, rows: list[Row], text: str, limit: int) -> list[
         return []
     live = {row.id: row.message for row in rows if text in row.message.text}
     result = list(_writers(handle, live, text))
-    known = set(live)
+    listed = set(live)
     for step in search_commits(handle.store, handle.name, text, limit):
         for slot, message in written_messages(step):
-            if slot not in known and text in message.text:
-                known.add(slot)
+            if slot not in listed and text in message.text:
+                listed.add(slot)
                 result.append(_blame(slot, step, message, False))
     return result[:limit]
 
@@ -143,18 +143,18 @@ def _blame_text(handle: Handle, rows: list[Row], text: str, limit: int) -> list[
 def _writers(handle: Handle, messages: dict[Id | None, Message], text: str) -> Iterator[Blame]:
     """For each message, the commit since which it has the text, or its current content."""
     head = handle.head()
-    written: dict[Id, tuple[Step, Message]] = {}
+    writers: dict[Id, tuple[Step, Message]] = {}
     slots = [slot for slot in messages if slot is not None]
     for step in read_writers(handle.store, handle.name, head, slots) if head and slots else ():
         for slot, message in written_messages(step):
             if slot not in messages or (
-                slot in written and _keeps(written[slot][1], message, text)
+                slot in writers and _keeps(writers[slot][1], message, text)
             ):
                 continue
-            written[slot] = (step, message)
+            writers[slot] = (step, message)
     for slot, message in messages.items():
-        if slot is not None and slot in written:
-            yield _blame(slot, written[slot][0], message, True)
+        if slot is not None and slot in writers:
+            yield _blame(slot, writers[slot][0], message, True)
 
 
 def _keeps(before: Message, after: Message, text: str) -> bool:

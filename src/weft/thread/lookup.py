@@ -165,11 +165,11 @@ def search(handle: Handle, query: str, limit: int = LIMIT, only: Filter = Filter
     find = _row_finder(branch_handle, commits)
     hits: list[Hit] = []
     for step in commits:
-        written = written_messages(step)
-        for hit, (_, message) in zip(read_hits(step, find, handle.name), written, strict=True):
+        messages = written_messages(step)
+        for hit, (_, message) in zip(read_hits(step, find, handle.name), messages, strict=True):
             # The index splits words in its own way and may match where plain text does not. So if
             # a commit has a single message, the match is that message.
-            is_match = matches(message_words(message)) or (not only.regex and len(written) == 1)
+            is_match = matches(message_words(message)) or (not only.regex and len(messages) == 1)
             if is_match and (only.role is None or message.role == only.role):
                 hits.append(hit)
     unique: dict[str, Hit] = {}

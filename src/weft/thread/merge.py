@@ -285,8 +285,8 @@ def _shared_rows(base: Sequence[Row], ours: Sequence[Row], theirs: Sequence[Row]
     Results for shared open calls count as shared: without them the call would stay open here.
     """
     present = {row.id: row for row in theirs}
-    known = {row.id for row in base}
-    both = {row.id for row in ours} - known
+    in_base = {row.id for row in base}
+    both = {row.id for row in ours} - in_base
     return [
         *(present.get(row.id, row) for row in base),
         *(row for row in open_answers(base, theirs) if row.id not in both),

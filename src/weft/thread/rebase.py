@@ -106,13 +106,13 @@ def revert(
     target = require_commit(handle, name)
     (step,) = handle.store.read_commits(handle.name, [target])
     parents = step.commit.parents
-    made, before = handle.view(target), handle.view(parents[0] if parents else None)
+    after, before = handle.view(target), handle.view(parents[0] if parents else None)
     choose = conflict_chooser(strategy)
     text = f"revert {step.commit.kind} {target.hex()[:12]}" if note is None else note
 
     def plan(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
         view = handle.view(head)
-        merged = merge_states(made.state, view.state, before.state, choose)
+        merged = merge_states(after.state, view.state, before.state, choose)
         if merged.conflicts:
             changed = ", ".join(f"{c.place} was changed since" for c in merged.conflicts)
             line = f"{target.hex()[:12]} cannot be reverted: {changed}"

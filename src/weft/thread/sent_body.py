@@ -265,10 +265,10 @@ def _find_base(store: Store, thread: str, head: Id, bodies: Bodies) -> _Base | N
 
 
 def _read_base(store: Store, thread: str, id: str) -> Step:
-    found = store.read_commits(thread, [bytes.fromhex(id)])
-    if not found:
+    steps = store.read_commits(thread, [bytes.fromhex(id)])
+    if not steps:
         raise ThreadError(f"the previous answer {id[:12]} is gone")
-    return found[0]
+    return steps[0]
 
 
 def _must_read(step: Step) -> SentBodyDelta:
@@ -315,8 +315,8 @@ def _tools(body: bytes) -> str | None:
 
 def _known(steps: Iterable[Step]) -> Sequence[bytes]:
     """All bytes of these commits, without attachments."""
-    known: list[bytes] = []
+    contents: list[bytes] = []
     for step in steps:
-        known.append(step.commit.data)
-        known += step.contents[:1] if step.commit.kind == "append" else step.contents
-    return known
+        contents.append(step.commit.data)
+        contents += step.contents[:1] if step.commit.kind == "append" else step.contents
+    return contents

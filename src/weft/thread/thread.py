@@ -798,8 +798,8 @@ class Thread:
         with handle.changing_refs():
             head = handle.store.read_ref(handle.name, name)
             record = handle.store.read_thread(handle.name)
-            known = {handle.branch, "" if record is None else record.head}
-            if head is None and name not in known:
+            current = {handle.branch, "" if record is None else record.head}
+            if head is None and name not in current:
                 raise NotFound("branch", name)
             if name != handle.branch:
                 handle.log_operation("switch", name, head, head, handle.branch)

@@ -38,9 +38,12 @@ def read_usage(usage: Usage | Mapping[str, object]) -> Usage:
     for inputs, output in SPELLINGS:
         if inputs[0] in usage:
             counts = [usage.get(name) for name in inputs]
-            written = usage.get(output)
-            read = sum(tokens for tokens in counts if isinstance(tokens, int))
-            return Usage(input=read, output=written if isinstance(written, int) else 0)
+            output_tokens = usage.get(output)
+            input_tokens = sum(tokens for tokens in counts if isinstance(tokens, int))
+            return Usage(
+                input=input_tokens,
+                output=output_tokens if isinstance(output_tokens, int) else 0,
+            )
     members = ", ".join(map(str, usage)) or "no members"
     raise ThreadError(f"a usage report with {members} is of no known vendor")
 
