@@ -78,8 +78,8 @@ MARK_LENGTH = 10
 def marked_id(call_id: str, longest: int | None = None) -> str:
     """The id with its mark, cut to the longest that the protocol accepts."""
     digest = sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    kept = call_id if longest is None else call_id[: longest - MARK_LENGTH]
-    return f"{kept}-x{digest}"
+    prefix = call_id if longest is None else call_id[: longest - MARK_LENGTH]
+    return f"{prefix}-x{digest}"
 
 
 def report_new_id(call_id: str, place: Place, losses: Losses) -> None:

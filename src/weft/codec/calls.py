@@ -17,7 +17,7 @@ from .base import Calls, members
 
 OPENING = re.compile(r'\s*\{\s*"input"\s*:\s*"')
 LONGEST_OPENING = 1000
-"""After so many characters without an opening, the arguments have another form."""
+"""Arguments without an opening in this many characters have another form."""
 CHARACTERS = re.compile(
     r'(?:[^"\\]+'
     r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -56,16 +56,16 @@ def _named(block: Block, seed: str) -> Block:
 
 def restore_call(call: ToolCall, calls: Calls) -> ToolCall:
     """The call with the client's own tool name; the same object if the name was not changed."""
-    known = calls.get(call.name)
-    if known is None or call.namespace is not None:
+    original = calls.get(call.name)
+    if original is None or call.namespace is not None:
         return call
-    wrapped = known.get("custom") is True and not call.custom
-    if call.custom and known["name"] == call.name and known.get("namespace") is None:
+    wrapped = original.get("custom") is True and not call.custom
+    if call.custom and original["name"] == call.name and original.get("namespace") is None:
         return call
     return structs.replace(
         call,
-        name=str(known["name"]),
-        namespace=cast("str | None", known.get("namespace")),
+        name=str(original["name"]),
+        namespace=cast("str | None", original.get("namespace")),
         custom=wrapped or call.custom,
         arguments=unwrap(call.arguments) if wrapped else call.arguments,
     )
@@ -122,27 +122,27 @@ class CallRestorer:
                 return [event]
 
     def _opened(self, index: int, block: ToolCall, event: Event) -> list[Event]:
-        known = restore_call(block, self._calls)
-        if known is block:
+        restored = restore_call(block, self._calls)
+        if restored is block:
             return [event]
-        reader = _Input() if known.custom and not block.custom else None
-        self._open[index] = known, reader
+        reader = _Input() if restored.custom and not block.custom else None
+        self._open[index] = restored, reader
         if reader is not None:
-            known = structs.replace(known, arguments=reader.feed(block.arguments))
-        return [Open(index, known)]
+            restored = structs.replace(restored, arguments=reader.feed(block.arguments))
+        return [Open(index, restored)]
 
     def _closed(self, index: int, last: Block | None) -> list[Event]:
         """The end of a renamed call, with the rest of its text."""
-        known, reader = self._open.pop(index)
+        restored, reader = self._open.pop(index)
         if isinstance(last, ToolCall):
             last = restore_call(last, self._calls)
         if reader is None:
             return [Close(index, last)]
-        whole = last.arguments if isinstance(last, ToolCall) else unwrap(reader.written)
-        final = last if last is not None else structs.replace(known, arguments=whole)
+        text = last.arguments if isinstance(last, ToolCall) else unwrap(reader.written)
+        final = last if last is not None else structs.replace(restored, arguments=text)
         sent = reader.sent
-        rest = whole[len(sent) :] if whole.startswith(sent) else ""
-        events: list[Event] = [Delta(index, "arguments", rest)] if rest else []
+        missing = text[len(sent) :] if text.startswith(sent) else ""
+        events: list[Event] = [Delta(index, "arguments", missing)] if missing else []
         return [*events, Close(index, final)]
 
 
@@ -154,25 +154,25 @@ class _Input:
         self._sent: list[str] = []
         self._inside = False
         self._ended = False
-        self._rest = ""
+        self._buffer = ""
 
     def feed(self, text: str) -> str:
         """The characters of the input that this piece completes."""
         self._written.append(text)
         if self._ended:
             return ""
-        self._rest += text
+        self._buffer += text
         if not self._inside:
-            opening = OPENING.match(self._rest)
+            opening = OPENING.match(self._buffer)
             if opening is None:
-                self._ended = len(self._rest) > LONGEST_OPENING
+                self._ended = len(self._buffer) > LONGEST_OPENING
                 return ""
             self._inside = True
-            self._rest = self._rest[opening.end() :]
-        whole: Any = CHARACTERS.match(self._rest)
-        raw = str(whole.group())
-        self._rest = self._rest[len(raw) :]
-        self._ended = self._rest.startswith('"')
+            self._buffer = self._buffer[opening.end() :]
+        match: Any = CHARACTERS.match(self._buffer)
+        raw = str(match.group())
+        self._buffer = self._buffer[len(raw) :]
+        self._ended = self._buffer.startswith('"')
         try:
             piece = str(orjson.loads(f'"{raw}"'))
         except orjson.JSONDecodeError:  # not JSON after all: the end sends the whole text

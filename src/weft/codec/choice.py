@@ -1,7 +1,7 @@
 """A choice among some of the tools.
 
-Both of OpenAI's wires say it by a mode and the tools that may be called; Chat nests a tool's name
-under its kind, Responses does not. Where a target cannot be told it, the others are not offered.
+Both OpenAI protocols have a mode and a list of allowed tools. Chat nests a tool's name under its
+kind, Responses does not. For a target without such a choice, the other tools are left out.
 https://platform.openai.com/docs/guides/function-calling#allowed-tools
 """
 

@@ -132,8 +132,8 @@ def replace_messages(request: Request, messages: tuple[Message, ...]) -> Request
     old = request.messages
     shorter = min(len(old), len(messages))
     start = next((n for n in range(shorter) if old[n] != messages[n]), shorter)
-    rest = shorter - start
-    end = next((n for n in range(rest) if old[-1 - n] != messages[-1 - n]), rest)
+    longest = shorter - start
+    end = next((n for n in range(longest) if old[-1 - n] != messages[-1 - n]), longest)
     shared = {*range(start), *range(len(old) - end, len(old))}
     before = [
         OriginalPlace(number if number < start else number + len(old) - len(messages))
@@ -166,14 +166,14 @@ def digest(value: Any) -> str:
 def _places_before(answer: Message, echo: Sequence[Message], start: int) -> list[Place]:
     """For each block of an answer, the place of its echo."""
     calls: dict[str, Place] = {}
-    words: list[Place] = []
+    texts: list[Place] = []
     for number, message in enumerate(echo, start):
         for at, block in enumerate(message.blocks):
             if isinstance(block, ToolCall):
                 calls[block.id] = (number, at)
             elif isinstance(block, Text | Refusal):
-                words.append((number, at))
-    free = iter(words)
+                texts.append((number, at))
+    free = iter(texts)
     places: list[Place] = []
     for block in answer.blocks:
         if isinstance(block, ToolCall):

@@ -1,4 +1,4 @@
-"""Media: what a wire is told about it beside the data itself."""
+"""Media types and other metadata of images, files and audio."""
 
 from base64 import b64decode
 
@@ -33,38 +33,38 @@ TYPES = {
     "webp": "image/webp",
     "xml": "text/xml",
 }
-"""Types by the ending of an address, as the vendors spell them: a table of our own, because the
-one of the machine differs from machine to machine.
+"""Media types by file extension, as the vendors spell them. Not `mimetypes`, because its table
+differs between machines.
 https://ai.google.dev/gemini-api/docs/file-input-methods"""
 
-ENDINGS = {kind: ending for ending, kind in TYPES.items()}
+EXTENSIONS = {kind: extension for extension, kind in TYPES.items()}
 
 IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
-"""Pictures that Anthropic and OpenAI look at, where they are in the body:
+"""Types of inline images that Anthropic and OpenAI accept:
 https://platform.claude.com/docs/en/build-with-claude/vision,
 https://platform.openai.com/docs/guides/images-vision#image-input-requirements"""
 
 
-def refuse_picture(source: Source) -> str | None:
-    """Why a picture in the body is not looked at, or `None`."""
+def refuse_image_type(source: Source) -> str | None:
+    """The loss code of an inline image of an unsupported type, else `None`."""
     if not isinstance(source, Inline) or bare_type(source.media_type) in IMAGE_TYPES:
         return None
     return "media_type_unsupported"
 
 
 def type_of(url: str) -> str:
-    """The type that an address tells by its ending; empty where it tells none."""
+    """The media type for the extension of a URL or file name; empty if it is unknown."""
     path = url.partition("#")[0].partition("?")[0]
     return TYPES.get(path.rpartition(".")[2].lower(), "")
 
 
 def bare_type(media_type: str) -> str:
-    """A type in small letters and without parameters: the same, as every vendor spells it."""
+    """A media type in lower case and without parameters, as all vendors spell it."""
     return media_type.partition(";")[0].strip().lower()
 
 
 def typed(block: File) -> File:
-    """A document whose data came without a type, with the one that its name tells."""
+    """The document; if its data has no media type, with the type for its file name."""
     source = block.source
     kind = type_of(block.name or "")
     if not isinstance(source, Inline) or source.media_type or not kind:
@@ -73,7 +73,7 @@ def typed(block: File) -> File:
 
 
 def with_type(block: File, place: Place, losses: Losses) -> Source:
-    """The source of a document with a type that can be told, and as it is spelt; both reported."""
+    """The source of a document with a normalized media type; changes are reported."""
     source = typed(block).source
     if source is not block.source:
         losses.add(place, "default_added", f"media type: {source.media_type}")
@@ -81,7 +81,7 @@ def with_type(block: File, place: Place, losses: Losses) -> Source:
 
 
 def with_bare_type(source: Source, place: Place, losses: Losses) -> Source:
-    """A source in the body with the type that vendors know it by; reported where it changes."""
+    """The source with a normalized media type; a change is reported."""
     if not isinstance(source, Inline) or source.media_type == bare_type(source.media_type):
         return source
     kind = bare_type(source.media_type)
@@ -90,12 +90,15 @@ def with_bare_type(source: Source, place: Place, losses: Losses) -> Source:
 
 
 def named(block: File, place: Place, losses: Losses) -> File:
-    """A document in the body under some name: "Missing required parameter", OpenAI says of one
-    without (https://github.com/openai/openai-agents-python/pull/1513)."""
+    """The document; an inline one without a name gets a default name.
+
+    OpenAI answers "Missing required parameter" without a name:
+    https://github.com/openai/openai-agents-python/pull/1513
+    """
     if block.name is not None or not isinstance(block.source, Inline):
         return block
-    ending = ENDINGS.get(block.source.media_type)
-    name = "document" if ending is None else f"document.{ending}"
+    extension = EXTENSIONS.get(block.source.media_type)
+    name = "document" if extension is None else f"document.{extension}"
     losses.add(place, "default_added", f"name: {name}")
     return structs.replace(block, name=name)
 
@@ -104,7 +107,7 @@ PLAIN_TEXT = ("text/", "application/json")
 
 
 def plain_text(source: Source) -> str | None:
-    """The words of media that is nothing but words; `None` for all others."""
+    """The text of inline media with a text type; `None` for all others."""
     if not isinstance(source, Inline) or not source.media_type.startswith(PLAIN_TEXT):
         return None
     try:
@@ -114,17 +117,17 @@ def plain_text(source: Source) -> str | None:
 
 
 def report_type(source: Source, place: Place, losses: Losses) -> None:
-    """Report the type of an address, where the target is not told it and the ending does not."""
+    """Report the media type of a URL that the target cannot infer from the extension."""
     if isinstance(source, Url) and source.media_type and source.media_type != type_of(source.url):
         losses.add(place, "media_type_dropped", source.media_type)
 
 
 def report_detail(detail: str, place: Place, losses: Losses) -> None:
-    """Report how closely an image should be looked at, where the target cannot be told."""
+    """Report the `detail` of an image, which the target does not support."""
     level = "form" if detail == "auto" else "meaning"
     losses.add(place, "image_detail_dropped", detail, level)
 
 
 def refuse_audio(_block: Audio, _message: Message, _request: Request) -> str | None:
-    """Why audio cannot be said on a wire that has none."""
+    """The loss code of audio in a protocol without audio."""
     return "audio_unsupported"

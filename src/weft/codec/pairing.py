@@ -172,9 +172,9 @@ class Pairing:
             if not isinstance(block, ToolResult):
                 others.append((block, place))
             elif block.call_id in answered and block.call_id not in self.waiting:
-                earlier, stood = results[answered[block.call_id]]
+                earlier, earlier_place = results[answered[block.call_id]]
                 results[answered[block.call_id]] = block, place
-                others += self._as_text(earlier, stood, "result_superseded")
+                others += self._as_text(earlier, earlier_place, "result_superseded")
             elif self.waiting.pop(block.call_id, None) is not None:
                 if others:
                     self.losses.add(place, "result_before_text")

@@ -89,7 +89,7 @@ def wrong(param: str, value: Any, expected: str) -> Refused:
 
 
 def inside(step: str, error: Refused) -> Refused:
-    """The same refusal, seen from one step further out."""
+    """The same refusal, with its path prefixed."""
     separator = "" if not error.param or error.param.startswith("[") else "."
     return Refused(
         error.message,

@@ -1,7 +1,7 @@
 """Make a list of messages valid for its target.
 
 Each protocol states its demands in `Rules`. `arrange` returns the turns to write, in order, with
-the place where each block stood. The rules, and who demands them:
+the original place of each block. The rules, and the vendors that require them:
 
 - Leading system messages leave the list: Anthropic refuses an inline system message at position 0.
 - A later system message stays if the model and its neighbours allow it, else it becomes a `user`
@@ -84,8 +84,8 @@ def _strip_trailing_space(turn: Turn, losses: Losses) -> None:
         return
     *earlier, place = turn.places
     report_trailing_space(place, losses)
-    word = structs.replace(last, text=last.text.rstrip())
-    turn.keep([*zip(turn.blocks[:-1], earlier, strict=True), (word, place)])
+    stripped = structs.replace(last, text=last.text.rstrip())
+    turn.keep([*zip(turn.blocks[:-1], earlier, strict=True), (stripped, place)])
 
 
 def report_trailing_space(at: Place | str, losses: Losses) -> None:
@@ -176,12 +176,12 @@ def leave_out(
 ) -> list[tuple[Block, Place]]:
     """What is left of an unsupported block: its text, if it has any, or nothing."""
     name = block_name(block, request)
-    words = opaque_to_text(block) if isinstance(block, Opaque) else None
-    if words is None:
+    text = opaque_to_text(block) if isinstance(block, Opaque) else None
+    if text is None:
         losses.add(place, code, name)
         return []
     losses.add(place, "vendor_block_as_text", name)
-    return [(Text(words), place)]
+    return [(Text(text), place)]
 
 
 def has_plain_texts(result: ToolResult) -> bool:
@@ -205,18 +205,18 @@ def supported_result_parts(
     if has_plain_texts(block):
         return list(zip(block.content, places, strict=True))
     message = request.messages[int(place[0])]
-    kept: list[tuple[Block, Place]] = []
+    supported: list[tuple[Block, Place]] = []
     for part, at in zip(block.content, places, strict=True):
         check = checks.get(type(part))
         code = check(part, message, request) if check is not None else None
         if code is not None:
-            kept += leave_out(part, at, code, request, losses)
+            supported += leave_out(part, at, code, request, losses)
             continue
-        kept.append((part, at))
+        supported.append((part, at))
         ext: Ext | None = getattr(part, "ext", None)
         if ext is not None:
             report_ext(ext, protocol, at, losses)
-    return kept
+    return supported
 
 
 EMPTY = "(empty)"
@@ -336,14 +336,14 @@ def _make_valid(
 
 def _drop_billing_line(turn: Turn, losses: Losses) -> None:
     """Drop the line that Claude Code writes for billing."""
-    kept: list[tuple[Block, Place]] = []
+    remaining: list[tuple[Block, Place]] = []
     for block, place in zip(turn.blocks, turn.places, strict=True):
         if isinstance(block, Text) and block.text.startswith(BILLING):
             losses.add(place, "billing_line_dropped")
         else:
-            kept.append((block, place))
-    if len(kept) < len(turn.blocks):
-        turn.keep(kept)
+            remaining.append((block, place))
+    if len(remaining) < len(turn.blocks):
+        turn.keep(remaining)
         turn.message = structs.replace(turn.message, blocks=tuple(turn.blocks))
 
 
@@ -393,7 +393,7 @@ def _answers_nothing(turn: Turn) -> bool:
 
 
 def _is_absent(turn: Turn, losses: Losses) -> bool:
-    """Whether a message has no content at all, because it stands for setup; reported if so."""
+    """Whether a message has no content member at all, which means setup; reported if so."""
     message = turn.message
     if message.blocks or message.form != "absent":
         return False
@@ -436,7 +436,7 @@ def refuse_system_block(
 ) -> NoReturn:
     """Refuse a block of a system message that is not text, by its name in the caller's protocol."""
     raise Refused(
-        f"invalid {name_of(block)!r} content part in a {role} message: only text can be said there",
+        f"invalid {name_of(block)!r} content part in a {role} message: only text is allowed there",
         param=path,
     )
 
@@ -464,13 +464,13 @@ def _drop_unsupported(turn: Turn, request: Request, rules: Rules, losses: Losses
         report_ext(message.ext, rules.protocol, turn.at, losses)
     if message.name is not None and not rules.named:
         losses.add(turn.at, "participant_name_dropped", message.name)
-    kept: list[Block] = []
+    supported: list[Block] = []
     numbers: list[int] = []
     checks, own_side = rules.checks, side(turn.role)
     changed = False
     for at, block in enumerate(turn.blocks):
         if type(block) is Text and block.ext is None:  # text is supported everywhere
-            kept.append(block)
+            supported.append(block)
             numbers.append(at)
             continue
         kind = type(block)
@@ -483,16 +483,16 @@ def _drop_unsupported(turn: Turn, request: Request, rules: Rules, losses: Losses
             ext: Ext | None = getattr(block, "ext", None)
             if ext is not None:
                 report_ext(ext, rules.protocol, turn.place_of(at), losses)
-            kept.append(block)
+            supported.append(block)
             numbers.append(at)
             continue
         changed = True
-        for rest, _ in leave_out(block, turn.place_of(at), code, request, losses):
-            kept.append(rest)
+        for replacement, _ in leave_out(block, turn.place_of(at), code, request, losses):
+            supported.append(replacement)
             numbers.append(at)
     if changed:
         turn.moved = [turn.place_of(at) for at in numbers]
-        turn.blocks = kept
+        turn.blocks = supported
 
 
 def report_dropped_message(turn: Turn, losses: Losses) -> None:
@@ -504,14 +504,14 @@ def _without_empty(turn: Turn, losses: Losses) -> bool:
     """Drop empty text from a turn; false if nothing is left of it."""
     if turn.blocks and not any(map(_is_blank, turn.blocks)):
         return True
-    kept: list[tuple[Block, Place]] = []
+    remaining: list[tuple[Block, Place]] = []
     for block, place in zip(turn.blocks, turn.places, strict=True):
         if _is_blank(block):
             losses.add(place, "empty_text_dropped")
         else:
-            kept.append((block, place))
-    turn.keep(kept)
-    if kept:
+            remaining.append((block, place))
+    turn.keep(remaining)
+    if remaining:
         return True
     if turn.role == "assistant":
         losses.add(turn.at, "empty_message_dropped", turn.role)
@@ -528,22 +528,22 @@ def _is_blank(block: Block) -> bool:
 def _behind_results(turns: list[Turn], losses: Losses) -> list[Turn]:
     """The turns with system messages moved from between a call and its results to behind them."""
     placed: list[Turn] = []
-    held: list[Turn] = []
+    postponed: list[Turn] = []
     waiting: set[str] = set()
     for turn in turns:
         if waiting and is_system(turn.message):
-            held.append(turn)
+            postponed.append(turn)
             continue
         if turn.role == "assistant":
-            placed += held
-            held = []
+            placed += postponed
+            postponed = []
             waiting |= {block.id for block in turn.blocks if isinstance(block, ToolCall)}
         placed.append(turn)
         waiting -= {block.call_id for block in turn.blocks if isinstance(block, ToolResult)}
         if not waiting:
-            placed += held
-            held = []
-    placed += held
+            placed += postponed
+            postponed = []
+    placed += postponed
     for before, after in zip(turns, placed, strict=True):
         if before is not after and is_system(before.message):
             losses.add(before.at, "system_after_results", before.message.role)

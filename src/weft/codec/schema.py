@@ -24,14 +24,14 @@ def flatten_root_combinators(
     schema: JsonObject, tool: Tool, number: int, refused: frozenset[str], losses: Losses
 ) -> JsonObject:
     """The schema without the keywords that a vendor refuses at its root; each is reported."""
-    found = [key for key in schema if key in refused]
-    if not found:
+    keywords = [key for key in schema if key in refused]
+    if not keywords:
         return schema
     path = schema_path(tool, number, losses)
     root = {key: value for key, value in schema.items() if key not in refused}
     properties = dict(members(schema.get("properties")) or {})
     needed = _names(schema.get("required"))
-    for key in found:
+    for key in keywords:
         losses.add(f"{path}.{key}", "schema_keyword_dropped", key)
         parts = _combined(schema, key)
         for part in parts:
@@ -49,14 +49,14 @@ def _combined(schema: JsonObject, key: str) -> list[JsonObject]:
     """The schemas that a keyword combines; a `$ref` is looked up."""
     listed = schema.get(key) if key in COMBINES else None
     parts = cast("list[Any]", listed) if isinstance(listed, list) else []
-    found: list[JsonObject] = []
+    schemas: list[JsonObject] = []
     for part in map(members, parts):
         if part is None:
             continue
         _, home, name = f"{part.get('$ref')}//".split("/")[:3]
-        named = members((members(schema.get(home)) or {}).get(name)) if name else None
-        found.append(named or part)
-    return found
+        referenced = members((members(schema.get(home)) or {}).get(name)) if name else None
+        schemas.append(referenced or part)
+    return schemas
 
 
 def _names(required: Any) -> list[str]:

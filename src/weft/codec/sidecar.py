@@ -66,10 +66,10 @@ def _pairs(ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _counted(keys: Sequence[str]) -> Iterator[tuple[str, int]]:
-    seen: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for key in keys:
-        seen[key] = seen.get(key, 0) + 1
-        yield key, seen[key]
+        counts[key] = counts.get(key, 0) + 1
+        yield key, counts[key]
 
 
 def _in_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -206,8 +206,8 @@ def make_answer_sidecar(answer: Message, echoed: Message) -> JsonObject:
         echoed, origin=None
     ):
         return {}
-    kept = {"key": echo_key(echoed.blocks), "is": msgspec.to_builtins(answer)}
-    return {"weft": VERSION, "answers": [kept]}
+    stored = {"key": echo_key(echoed.blocks), "is": msgspec.to_builtins(answer)}
+    return {"weft": VERSION, "answers": [stored]}
 
 
 def merge_answers(*sidecars: JsonObject) -> JsonObject:
@@ -217,11 +217,11 @@ def merge_answers(*sidecars: JsonObject) -> JsonObject:
 
 
 def _restore_answers(echoed: Request, answers: Any) -> Request:
-    kept = AnswerIndex(again=True)
+    index = AnswerIndex(again=True)
     for answer in answers:
-        whole = msgspec.convert(answer["is"], Message)
-        kept.add(str(answer["key"]), whole, len(whole.blocks))
-    return restore_echoes(echoed, kept)
+        message = msgspec.convert(answer["is"], Message)
+        index.add(str(answer["key"]), message, len(message.blocks))
+    return restore_echoes(echoed, index)
 
 
 def _apply(echoed: Request, sidecar: JsonObject) -> Request:
@@ -230,9 +230,9 @@ def _apply(echoed: Request, sidecar: JsonObject) -> Request:
     params = sidecar["params"]
     same = params["key"] == digest(echoed.params)
     raw = {protocol: params["raw"]} if same else {}
-    tools, kept = echoed.tools, sidecar.get("tools")
-    if kept is not None and kept["are"] is not None and kept["key"] == digest(echoed.tools):
-        tools = msgspec.convert(kept["are"], tuple[Tool, ...])
+    tools, stored = echoed.tools, sidecar.get("tools")
+    if stored is not None and stored["are"] is not None and stored["key"] == digest(echoed.tools):
+        tools = msgspec.convert(stored["are"], tuple[Tool, ...])
     marks = {_place(place): value for place, value in sidecar.get("marks", ())}
     wire = echoed.wire
     if whole and same:

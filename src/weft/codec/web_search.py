@@ -21,7 +21,9 @@ def is_search(tool: Tool) -> bool:
     return tool.kind.startswith(SEARCHES)
 
 
-def search_members(tool: Tool, number: int, sayable: frozenset[str], losses: Losses) -> JsonObject:
+def search_members(
+    tool: Tool, number: int, supported: frozenset[str], losses: Losses
+) -> JsonObject:
     """The limits of a search by Anthropic's names: `allowed_domains`, `blocked_domains`,
     `user_location`. Limits that the target does not support are reported."""
     limits: JsonObject = {}
@@ -37,7 +39,7 @@ def search_members(tool: Tool, number: int, sayable: frozenset[str], losses: Los
             continue
         name = key.removeprefix("filters.")
         path = f"{losses.path(('tools', number))}.{key}"
-        if name in sayable:
+        if name in supported:
             limits[name] = _place(value, path, losses) if name == "user_location" else value
             continue
         losses.add(path, "web_search_member_dropped", key)
@@ -57,10 +59,10 @@ def _place(value: Any, path: str, losses: Losses) -> Any:
 def _written(tool: Tool) -> dict[str, Any]:
     """The members of a search by their path in the caller's definition."""
     for fields in (tool.raw or {}).values():
-        own = fields
+        search = fields
         for name in SEARCHES:
-            own = members(fields.get(name)) or own
-        found = {key: value for key, value in own.items() if key not in NAMED}
-        inner = members(own.get("filters")) or {}
-        return found | {f"filters.{key}": value for key, value in inner.items()}
+            search = members(fields.get(name)) or search
+        outer = {key: value for key, value in search.items() if key not in NAMED}
+        inner = members(search.get("filters")) or {}
+        return outer | {f"filters.{key}": value for key, value in inner.items()}
     return {}

@@ -21,7 +21,7 @@ from weft.model import JsonObject, Loss, Message, Params, Place, Request, Tool, 
 ANTHROPIC = "anthropic"
 GEMINI = "gemini"
 UNSTREAMED = 8192
-"""Tokens that every model may answer without streaming.
+"""The token limit that every model accepts without streaming.
 
 https://platform.claude.com/docs/en/cli-sdks-libraries/sdks/python#long-requests
 """
@@ -69,18 +69,19 @@ def write_params(
     marks: Mapping[Place, Any] = NO_MARKS,
     rest: Mapping[str, Any] = NO_REST,
 ) -> VendorParams:
-    """The request that says these messages to this vendor; `unsaid` is what was left out before.
+    """Write the request for these messages.
 
-    `marks` are cache breakpoints by place, `rest` what no setup takes up: said, or reported.
+    `unsaid` are earlier losses. `marks` are cache breakpoints by place. `rest` are values without a
+    field, which are written or reported.
     """
     if recipe.protocol not in CODECS:
-        raise ThreadError(f"no codec speaks {recipe.protocol!r}")
+        raise ThreadError(f"unknown protocol: {recipe.protocol!r}")
     params, model = setup.params, recipe.model
-    found = load_catalog().find(model or "")
+    catalog_model = load_catalog().find(model or "")
     if recipe.max_tokens is not None:
         params = structs.replace(params, max_tokens=recipe.max_tokens)
     elif recipe.protocol == ANTHROPIC and params.max_tokens is None and not params.stream:
-        params = structs.replace(params, max_tokens=_unstreamed(found, params))
+        params = structs.replace(params, max_tokens=_unstreamed(catalog_model, params))
         # The API requires a limit, and its SDK refuses larger answers that are not streamed.
         unsaid = (*unsaid, make_loss("default_added", "max_tokens", params.max_tokens))
     request = Request(
@@ -91,7 +92,7 @@ def write_params(
         marks=marks,
         rest=rest,
     )
-    target = Target(found, recipe.system)
+    target = Target(catalog_model, recipe.system)
     request_body = write_request(request, CODECS[recipe.protocol], target)
     body = {key: value for key, value in request_body.body.items() if value is not None}
     if recipe.protocol == GEMINI:
@@ -106,26 +107,30 @@ def write_params(
 
 
 def _unstreamed(model: Model, params: Params) -> int:
-    """How long an answer may get that comes in one piece: thinking counts, its budget is below."""
+    """The token limit of an answer without streaming, including its thinking budget."""
     budget = params.reasoning.budget if params.reasoning is not None else None
     return min(model.output, UNSTREAMED + (budget or 0))
 
 
 def _gemini_arguments(body: JsonObject, model: str | None) -> JsonObject:
-    """Google's SDK takes `model`, `contents` and everything else as one `config`.
+    """Google's SDK takes `model`, `contents`, and all else as one `config`.
 
     https://googleapis.github.io/python-genai/genai.html#genai.models.Models.generate_content
     """
-    rest = {key: value for key, value in body.items() if key not in ("contents", "model")}
-    config = {**rest.pop("generationConfig", {}), **rest}
-    named = {"model": model} if model is not None else {}
-    return {**named, "contents": body["contents"], **({"config": config} if config else {})}
+    options = {key: value for key, value in body.items() if key not in ("contents", "model")}
+    config = {**options.pop("generationConfig", {}), **options}
+    model_argument = {"model": model} if model is not None else {}
+    return {
+        **model_argument,
+        "contents": body["contents"],
+        **({"config": config} if config else {}),
+    }
 
 
 def read_tools(tools: Iterable[ToolLike]) -> tuple[Tool, ...]:
-    """The tools, however the caller has them; raises `ThreadError` for what is none.
+    """Convert tools of any accepted form; raises `ThreadError` for other values.
 
-    A definition in a vendor's own form is read by that vendor's codec and kept as it was written.
+    A definition in a vendor's form is decoded by that vendor's codec, which keeps the original.
     """
     read: list[Tool] = []
     for tool in tools:
@@ -151,7 +156,7 @@ def _read_function(function: Callable[..., Any]) -> Tool:
 
 
 def _read_definition(raw: JsonObject) -> tuple[Tool, ...]:
-    """The tools that one definition holds: Gemini's and namespaces hold several."""
+    """The tools in one definition; Gemini entries and namespaces have several."""
     inner = raw.get("function") if raw.get("type", "function") == "function" else None
     function = cast(JsonObject, inner) if isinstance(inner, dict) else raw
     is_plain = function.keys() <= PLAIN_TOOL or raw.keys() <= OWN_TOOL
@@ -164,20 +169,20 @@ def _read_definition(raw: JsonObject) -> tuple[Tool, ...]:
     try:
         request = CODECS[protocol].decode_request(body, "any")
     except Refused as error:
-        raise ThreadError(f"a tool cannot be read: {error}") from None
+        raise ThreadError(f"invalid tool: {error}") from None
     mark = raw.get("cache_control")
     if mark is None or len(request.tools) != 1:
         return request.tools
     (tool,) = request.tools
-    own = {**(tool.raw or {}).get(protocol, {}), "cache_control": mark}
-    return (structs.replace(tool, raw={**(tool.raw or {}), protocol: own}),)
+    definition = {**(tool.raw or {}).get(protocol, {}), "cache_control": mark}
+    return (structs.replace(tool, raw={**(tool.raw or {}), protocol: definition}),)
 
 
 PLAIN_TOOL = frozenset({"type", "name", "description", "parameters", "input_schema"})
-"""Members of a function that every vendor's definition has, whatever they are called there."""
+"""Members of a function definition that all vendors have, under any of their names."""
 
 OWN_TOOL = frozenset({"name", "description", "parameters", "strict"})
-"""Members of a definition in no vendor's form: those of `weft.Tool`."""
+"""Members of a definition in the form of `weft.Tool`."""
 
 _VERSIONED = re.compile(r"\w+_20\d{6}")
 """The types of Anthropic's own tools end in a date: `web_search_20250305`."""

@@ -247,17 +247,17 @@ def encode(
 
 
 def check_policies(system: str, cache: str) -> None:
-    """Raise `Refused` where a policy is none of the known ones."""
-    for param, given, known in (
+    """Raise `Refused` for an unknown policy."""
+    for param, policy, supported in (
         ("system", system, get_args(SystemPolicy)),
         ("cache", cache, get_args(CachePolicy)),
     ):
-        if given not in known:
-            raise Refused(f"{given!r} is none of {', '.join(known)}", param=param)
+        if policy not in supported:
+            raise Refused(f"{policy!r} is not one of {', '.join(supported)}", param=param)
 
 
 def check_thinking(member: ThinkingMember) -> ThinkingMember:
-    """The member; raises `Refused` where it is none of the known ones."""
+    """The member; raises `Refused` if it is unknown."""
     if member not in get_args(ThinkingMember):
         known = ", ".join(get_args(ThinkingMember))
         raise Refused(f"{member!r} is none of {known}", param="thinking")
@@ -265,7 +265,7 @@ def check_thinking(member: ThinkingMember) -> ThinkingMember:
 
 
 def find_codec(protocol: str, param: str) -> Codec:
-    """The codec of that name; raises `Refused` listing the names there are."""
+    """The codec with this name; raises `Refused` with the known names."""
     codec = CODECS.get(protocol)
     if codec is None:
         raise Refused(
@@ -275,7 +275,7 @@ def find_codec(protocol: str, param: str) -> Codec:
 
 
 def read_body(body: Body) -> tuple[JsonObject, bool]:
-    """The JSON object of a body, and whether it came as text; raises `Refused` where it is none."""
+    """The body as a JSON object, and whether it was text; raises `Refused` for other values."""
     if isinstance(body, dict):
         data = write_body(body, True)  # cycles, keys that are no strings, halves of characters
         if b"null" in data and orjson.loads(data) != body:
@@ -291,7 +291,7 @@ def read_body(body: Body) -> tuple[JsonObject, bool]:
 
 
 def write_body(body: Any, as_bytes: bool) -> Any:
-    """The body in the kind that the caller gave."""
+    """The body in the type that the caller passed."""
     if not as_bytes:
         return body
     try:
@@ -302,7 +302,7 @@ def write_body(body: Any, as_bytes: bool) -> Any:
 
 
 def unwritable(value: Any, limit: int = 64) -> str:
-    """The path of what JSON cannot say; a cycle or a pit is told by where it is too deep."""
+    """The path of a value that JSON cannot express, or where the nesting exceeds `limit`."""
     steps: list[tuple[str, Any]] = []
     if isinstance(value, dict):
         items = cast("dict[Any, Any]", value).items()
@@ -318,7 +318,7 @@ def unwritable(value: Any, limit: int = 64) -> str:
 
 
 def refuse_no_number(body: JsonObject) -> None:
-    """Raise `Refused` on the first number that JSON has not: written, it would silently be null."""
+    """Raise `Refused` on the first NaN or infinity, which orjson would write as null."""
     waiting: list[tuple[str, Any]] = [("", body)]
     while waiting:
         path, value = waiting.pop()

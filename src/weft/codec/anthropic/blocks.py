@@ -1,11 +1,11 @@
-"""Content blocks, both ways. Found by a table on `type`; an unknown block is carried whole.
+"""Content blocks, both ways. A block with an unknown `type` is kept as `Opaque`.
 
-Media is allowed on the user's side only: "'image' blocks are not permitted within assistant turns"
+Media is allowed in user messages only: "'image' blocks are not permitted within assistant turns"
 (https://github.com/SEMOSS/Semoss/issues/2323).
 
 Text documents are plain-text files in the model, as in every other protocol. A document with nested
-content has its texts joined for other protocols and keeps its own form beside them; nested images
-are not read: https://platform.claude.com/docs/en/build-with-claude/citations#document-types
+content has its texts joined for other protocols, and keeps its original form in `ext`. One with
+nested images is kept as `Opaque`: https://platform.claude.com/docs/en/build-with-claude/citations#document-types
 """
 
 from base64 import b64encode
@@ -63,11 +63,11 @@ from .common_shapes import decode_common, is_plain_id, write_common
 from .wire import CALL_ID, CALL_ID_REFUSES, PROTOCOL
 
 DOCUMENT_TYPES = frozenset({"application/pdf"})
-"""Media that can be sent in the body: https://platform.claude.com/docs/en/build-with-claude/files"""
+"""Types of inline documents: https://platform.claude.com/docs/en/build-with-claude/files"""
 
 
 def refuse_thinking(block: Thinking, message: Message, request: Request) -> str | None:
-    """Thinking goes back only where it was signed."""
+    """The loss code of thinking without a signature, or of another vendor."""
     return MAKER_ONLY if block.signature is None else refuse_foreign(PROTOCOL, message, request)
 
 
@@ -110,14 +110,13 @@ CHECKS = PARTS | {Thinking: refuse_thinking, Redacted: refuse_redacted}
 PLAIN = "text/plain"
 
 
-def read_words(source: Any) -> tuple[Inline, JsonObject] | None:
-    """The words of a source, and what this wire wants back beside them; `None` where it holds
-    anything else."""
+def read_text_source(source: Any) -> tuple[Inline, JsonObject] | None:
+    """The text of a source, and the members for `ext`; `None` for a source that is not text."""
     match source:
-        case {"type": "text", "media_type": "text/plain", "data": str(words), **rest} if not rest:
-            return _inline(words), {}
-        case {"type": "content", "content": str(words), **rest} if not rest:
-            return _inline(words), {"source": source}
+        case {"type": "text", "media_type": "text/plain", "data": str(text), **rest} if not rest:
+            return _inline(text), {}
+        case {"type": "content", "content": str(text), **rest} if not rest:
+            return _inline(text), {"source": source}
         case {"type": "content", "content": list(), **rest} if not rest:
             texts = [_text(part) for part in cast(list[Any], source["content"])]
             if None in texts:
@@ -127,19 +126,18 @@ def read_words(source: Any) -> tuple[Inline, JsonObject] | None:
             return None
 
 
-def write_words(words: str) -> JsonObject:
-    """The source that says these words."""
-    return {"type": "text", "media_type": PLAIN, "data": words}
+def write_text_source(text: str) -> JsonObject:
+    return {"type": "text", "media_type": PLAIN, "data": text}
 
 
-def _inline(words: str) -> Inline:
-    return Inline(b64encode(words.encode("utf-8", "surrogatepass")).decode(), PLAIN)
+def _inline(text: str) -> Inline:
+    return Inline(b64encode(text.encode("utf-8", "surrogatepass")).decode(), PLAIN)
 
 
 def _text(raw: Any) -> str | None:
     part = members(raw) or {}
-    said = part.get("text")
-    return said if part.get("type") == "text" and isinstance(said, str) else None
+    text = part.get("text")
+    return text if part.get("type") == "text" and isinstance(text, str) else None
 
 
 TEXT = frozenset({"type", "text", "cache_control"})
@@ -152,7 +150,7 @@ DOCUMENT = frozenset({"type", "source", "title", "cache_control"})
 
 
 def decode_block(raw: JsonObject) -> Block:
-    """One content block; raises `Refused` with a path inside it."""
+    """Decode a block; raises `Refused` with a path inside it."""
     kind = raw.get("type")
     return (BLOCKS.get(kind, decode_opaque) if type(kind) is str else decode_opaque)(raw)
 
@@ -200,19 +198,19 @@ def decode_image(raw: JsonObject) -> Block:
 def decode_document(raw: JsonObject) -> Block:
     source, ext = decode_source(raw), rest_of(raw, DOCUMENT, PROTOCOL)
     if source is None:
-        read = read_words(raw["source"])
-        if read is None:
+        text_source = read_text_source(raw["source"])
+        if text_source is None:
             return decode_opaque(raw)
-        source, own = read
-        if own:
-            ext = {PROTOCOL: {**(ext or {}).get(PROTOCOL, {}), **own}}
-    elif plain_text(source) is not None:  # words that its vendor wants as words
+        source, members_for_ext = text_source
+        if members_for_ext:
+            ext = {PROTOCOL: {**(ext or {}).get(PROTOCOL, {}), **members_for_ext}}
+    elif plain_text(source) is not None:  # text in base64: it would be written as plain text
         ext = {PROTOCOL: {**(ext or {}).get(PROTOCOL, {}), "source": raw["source"]}}
     return File(source, optional(raw, "title", str), ext)
 
 
 def decode_source(raw: JsonObject) -> Source | None:
-    """A media source; `None` for those that only documents have (plain text, nested content)."""
+    """Decode a media source; `None` for plain text and nested content, which documents have."""
     source = members(raw.get("source"))
     if source is None:
         raise wrong("source", raw.get("source"), "an object")
@@ -250,9 +248,9 @@ BLOCKS: dict[str, Callable[[JsonObject], Block]] = {
 def decode_content(
     raw: JsonObject, key: str, marks: dict[Place, Any] | None = None, number: int = 0
 ) -> tuple[tuple[Block, ...], Form]:
-    """A content that is a string, a list of blocks, null, or absent.
+    """Decode content that is a string, a list of blocks, null, or absent.
 
-    `marks` collects the `cache_control` of the blocks; `number` is the message's place.
+    `marks` collects the `cache_control` of the blocks; `number` is the position of the message.
     """
     content = raw.get(key)
     if type(content) is str:
@@ -289,7 +287,7 @@ def _take_marks(raw: JsonObject, place: Place, marks: dict[Place, Any]) -> None:
 
 
 def part_name(block: Block) -> str:
-    """Anthropic's own word for a block."""
+    """Anthropic's name for a block."""
     if isinstance(block, Opaque):
         return str(block.raw.get("type"))
     return NAMES.get(type(block), "text")
@@ -306,8 +304,10 @@ NAMES: dict[type, str] = {
 
 
 class Writer:
-    """Writes blocks, those of one request where it is given: knows how calls are embedded, what a
-    result may hold, and what was lost."""
+    """Writes blocks and collects the losses.
+
+    With `request`, the parts of results that this protocol does not support are dropped.
+    """
 
     def __init__(
         self, target: Target | None, losses: Losses, native: bool, request: Request | None = None
@@ -318,7 +318,7 @@ class Writer:
         self.native = native
 
     def block(self, block: Block, place: Any) -> JsonObject:
-        """One block on the wire."""
+        """The body of a block."""
         body = write_common(block, self.embed, native=self.native)
         return WRITERS[type(block)](self, block, place) if body is None else body
 
@@ -380,8 +380,8 @@ class Writer:
                 report_new_id(block.call_id, place, self.losses)
         content = block.content
         if self.request is not None and not self.native:
-            kept = supported_result_parts(block, place, self.request, PARTS, PROTOCOL, self.losses)
-            content = tuple(part for part, _ in kept)
+            parts = supported_result_parts(block, place, self.request, PARTS, PROTOCOL, self.losses)
+            content = tuple(part for part, _ in parts)
         body: JsonObject = {"type": "tool_result", "tool_use_id": call_id}
         if block.form == "null" and not content:
             body["content"] = None
@@ -392,7 +392,7 @@ class Writer:
         return body if block.ext is None else self._with_ext(body, block.ext)
 
     def content(self, blocks: tuple[Block, ...] | list[Block], form: Form, place: Any) -> Any:
-        """A content as a string where it was one and still can be, else as a list."""
+        """Content as a string if it was one and still can be, else as a list."""
         if form != "list" and len(blocks) <= 1:
             if not blocks:
                 return ""
@@ -415,11 +415,11 @@ class Writer:
         if not self.native:
             report_type(source, place, self.losses)
             source = with_type(block, place, self.losses)
-        words = plain_text(source)
-        if words is None:
+        text = plain_text(source)
+        if text is None:
             body: JsonObject = {"type": "document", "source": write_source(source)}
         else:
-            body = {"type": "document", "source": write_words(words)}
+            body = {"type": "document", "source": write_text_source(text)}
         if block.name is not None:
             body["title"] = block.name
         return self._with_ext(body, block.ext)

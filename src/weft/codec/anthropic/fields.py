@@ -215,7 +215,7 @@ FIELDS = FieldTable(
 
 
 def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
-    """The parameters of a body, and by path what they could not take up."""
+    """The parameters of a body, and by path the values that have no field."""
     params, rest = FIELDS.decode(body)
     if (members(body.get("metadata")) or {}).get("user_id", "") is None:
         rest["metadata.user_id"] = None  # nulls in metadata are otherwise the caller's own data
@@ -223,12 +223,12 @@ def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
 
 
 def encode_params(request: Request, target: Target, losses: Losses) -> JsonObject:
-    """The members beside model, messages, system and tools."""
+    """All members except model, messages, system and tools."""
     if PROTOCOL in request.raw:
-        own = dict(request.raw[PROTOCOL])
-        own.pop("cache_control", None)
-        own.pop(INLINE, None)
-        return own
+        original = dict(request.raw[PROTOCOL])
+        original.pop("cache_control", None)
+        original.pop(INLINE, None)
+        return original
     params = within(request.params, LIMITS, target.model, losses)
     if params.max_tokens is None:
         losses.param("max_tokens", "default_added", target.model.output)

@@ -1,9 +1,9 @@
 """Requests to and from Anthropic Messages: https://platform.claude.com/docs/en/api/messages
 
-The top-level `system` is the first message of the model's list. Towards Anthropic the leading run
-of system and developer messages becomes that field, block by block, never joined; later ones stay
-inline where the model allows it (see `codec.repair`). Breakpoints (`cache_control`) live beside
-the blocks, in `Request.marks`.
+- The top-level `system` is decoded to the first message.
+- Towards Anthropic, the leading system and developer messages become `system`, block by block.
+  Later ones stay inline if the model allows it (see `codec.repair`).
+- Cache breakpoints (`cache_control`) are in `Request.marks`, not in the blocks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,7 +56,7 @@ RULES = Rules(
 
 
 def decode_request(body: JsonObject, model: str | None = None) -> Request:
-    """A request body; raises `Refused` with the path of whatever cannot be read."""
+    """Decode a request body; raises `Refused` with the path of an invalid member."""
     marks: dict[Place, Any] = {}
     messages: list[Message] = []
     if "system" in body:
@@ -109,7 +109,7 @@ def _decode_tools(
             marks["tools", number] = raw["cache_control"]
         kind = raw.get("type")
         if kind == "custom":
-            rest[f"tools[{number}].type"] = None  # which need not be said
+            rest[f"tools[{number}].type"] = None  # the default type
         with at(f"tools[{number}]"):
             name = text_of(raw, "name") if "name" in raw or kind is None else str(kind)
             words, strict = optional(raw, "description", str), optional(raw, "strict", bool)

@@ -1,4 +1,4 @@
-"""Whole answers, both ways. A decoded body is the fold of the events that it means.
+"""Complete answers, both ways. Decoding turns a body into events and folds them.
 
 Gaps that some servers leave in an answer are completed before it is read.
 """
@@ -71,7 +71,7 @@ def complete_content(content: Any, losses: Losses) -> Any:
 
 
 def complete_block(raw: JsonObject, number: int, path: str, losses: Losses) -> JsonObject:
-    """A block; the id and input of a call may be missing, its name may not."""
+    """A block with defaults for a call's missing id or input; its name is required."""
     raw = with_type(raw, BLOCK_TYPES, path, losses)
     kind = raw.get("type")
     if kind == "tool_use":
@@ -91,7 +91,7 @@ ENVELOPE = frozenset(
 
 
 def decode_response(body: JsonObject) -> Response:
-    """A whole answer; raises `Refused` with the path of whatever cannot be read.
+    """Decode a complete answer; raises `Refused` with the path of an invalid member.
 
     Raises `UpstreamFailed` where it failed, and `NotAnAnswer` where it is none.
     """
@@ -114,7 +114,7 @@ def decode_response(body: JsonObject) -> Response:
 
 
 def decode_start(body: JsonObject) -> Start:
-    """What the envelope says before any content."""
+    """The start event for an envelope."""
     rest = {key: value for key, value in body.items() if key not in ENVELOPE}
     return Start(
         optional_text(body.get("id")),
@@ -125,7 +125,7 @@ def decode_start(body: JsonObject) -> Start:
 
 
 def locate_answer(_response: Response, place: Place) -> str:
-    """Where this wire says what stands at a place of an answer."""
+    """The path of a place in an answer of this protocol."""
     match place:
         case (int(), int(block), *_):
             return f"content[{block}]"
@@ -138,7 +138,7 @@ def locate_answer(_response: Response, place: Place) -> str:
 
 
 def encode_response(response: Response, _created: int, locate: Locate | None = None, /) -> Encoded:
-    """A whole answer on Anthropic's wire."""
+    """Encode a complete answer."""
     losses = Losses(locate=locate)
     origin = response.message.origin
     native = origin is not None and origin.protocol == PROTOCOL
@@ -151,7 +151,7 @@ def encode_response(response: Response, _created: int, locate: Locate | None = N
         "content": [
             _write_block(block, (0, number), writer)
             for number, block in enumerate(response.message.blocks)
-            if sayable(block, response.message, (0, number), losses)
+            if is_supported(block, response.message, (0, number), losses)
         ],
         "stop_reason": stop_reason(response.stop, losses, native=native),
         "stop_sequence": response.stop.sequence if response.stop is not None else None,
@@ -175,8 +175,8 @@ def _write_block(block: Block, place: tuple[int, int], writer: Writer) -> JsonOb
     return body
 
 
-def sayable(block: Block, message: Message, place: tuple[int, int], losses: Losses) -> bool:
-    """Whether an answer's block can be shown to a client of this wire; what cannot is reported.
+def is_supported(block: Block, message: Message, place: tuple[int, int], losses: Losses) -> bool:
+    """Whether a client of this protocol can receive this block; an unsupported one is reported.
 
     Thinking is shown to every client: it is the answer's own. Its foreign signature goes along,
     because the client hands it back and the way home needs it.

@@ -1,7 +1,7 @@
-"""Frames become events: https://platform.claude.com/docs/en/build-with-claude/streaming
+"""Decode streams: https://platform.claude.com/docs/en/build-with-claude/streaming
 
-Each block is kept as the wire wrote it until it ends, so that deltas which only this wire knows
-are part of it. The first event counts the input, the last one the output and whatever changed.
+Each block is kept in its original form until it ends, so that it includes deltas which only this
+protocol has. The first event has the input counts, the last one the output and changed counts.
 """
 
 from typing import Any, cast
@@ -39,18 +39,18 @@ GROWS = {
     "input_json_delta": ("arguments", "partial_json"),
     "signature_delta": ("signature", "signature"),
 }
-"""A delta's type: which part it grows, and the member that holds the text."""
+"""For each delta type: the kind of delta, and the member with its text."""
 
 UNANNOUNCED: dict[str, JsonObject] = {
     "text_delta": {"type": "text", "text": ""},
     "thinking_delta": {"type": "thinking", "thinking": ""},
 }
-"""The block that a delta begins where no `content_block_start` came before it."""
+"""The block to open for a delta without a `content_block_start` before it."""
 
 
 class StreamDecoder:
-    """Frames become events. `_open` is what has arrived of each block, as the wire wrote it; texts
-    that grow in it are `Pieces`."""
+    """Turns frames into events. `_open` has the open blocks in their original form; texts that are
+    still streamed are `Pieces`."""
 
     def __init__(self) -> None:
         self._open: dict[int, JsonObject] = {}
@@ -120,15 +120,15 @@ class StreamDecoder:
     def _start(self, raw: JsonObject) -> list[Event]:
         self._started = True
         index = self._index(raw, begins=True)
-        given = cast(JsonObject, raw["content_block"])
-        block = dict(complete_block(given, index, f"content[{index}]", self.repairs))
+        content_block = cast(JsonObject, raw["content_block"])
+        block = dict(complete_block(content_block, index, f"content[{index}]", self.repairs))
         self._open[index] = block
         self._inputs[index] = []
         return [Open(index, _opened(block))]
 
     def _index(self, raw: JsonObject, *, begins: bool = False) -> int:
-        """The number of the block that a frame is about; one without a number is about the next
-        block where it begins, else about the last."""
+        """The block index of a frame; without one, the next index if a block `begins`, else the
+        last index."""
         index = raw.get("index")
         number = (self._count if begins else self._count - 1) if index is None else int(index)
         self._count = max(self._count, number + 1)
@@ -187,7 +187,7 @@ class StreamDecoder:
 
 
 def _opened(block: JsonObject) -> Block:
-    """A block as it begins. A call's empty `input` stands for arguments still to come."""
+    """A new block. A call's empty `input` means that its arguments come later."""
     decoded = decode_block(block)
     if isinstance(decoded, ToolCall) and decoded.arguments == "{}":
         return ToolCall(decoded.id, decoded.name, "", ext=decoded.ext)
@@ -195,7 +195,7 @@ def _opened(block: JsonObject) -> Block:
 
 
 def _closed(block: JsonObject, written: str) -> Block:
-    """The block as the whole wire said it; arguments stay as the model wrote them."""
+    """The complete block; arguments keep the text that the model wrote."""
     if not written:
         return decode_block(block)
     if block.get("type") == "tool_use":
@@ -209,7 +209,7 @@ def _closed(block: JsonObject, written: str) -> Block:
 
 
 def _keep(block: JsonObject, delta: JsonObject) -> None:
-    """Fold a delta that only this wire knows into its block, such as a compaction's text."""
+    """Add a delta that only this protocol has to its block, such as a compaction's text."""
     for key, value in delta.items():
         if key != "type":
             old = block.get(key)

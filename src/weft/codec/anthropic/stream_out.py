@@ -1,8 +1,7 @@
-"""Events become frames: https://platform.claude.com/docs/en/build-with-claude/streaming
+"""Encode streams: https://platform.claude.com/docs/en/build-with-claude/streaming
 
-On this wire one block is open at a time and blocks never interleave. The encoder keeps that law:
-what other open blocks say meanwhile waits until theirs is the turn. A stream begins with
-`message_start`, whatever its own wire began with.
+Only one block is open at a time. Events of other blocks are buffered until the open one is closed.
+A stream always begins with `message_start`, even if its source sent no start event.
 """
 
 from typing import Any
@@ -36,13 +35,13 @@ from weft.model import (
 
 from .blocks import Writer
 from .errors import encode_error
-from .response import sayable
+from .response import is_supported
 from .usage import encode_usage, stop_details, stop_reason
 from .wire import PROTOCOL
 
 
 class StreamEncoder:
-    """Events become frames. `_held` are the frames of blocks whose turn has not come."""
+    """Turns events into frames. `_pending` has the buffered events of blocks that are not open."""
 
     def __init__(self, _created: int) -> None:
         self.losses = Losses()
@@ -51,7 +50,7 @@ class StreamEncoder:
         self._numbers: dict[int, int] = {}
         self._calls: dict[int, _Call] = {}
         self._current: int | None = None
-        self._held: dict[int, list[Event]] = {}
+        self._pending: dict[int, list[Event]] = {}
         self._started = False
         self._finish: Finish | None = None
         self._counted: Usage | None = None
@@ -65,7 +64,7 @@ class StreamEncoder:
             case Finish():
                 return self._finished(event)
             case End():
-                frames = [*self._begin(), *self._flush(), *self._owed()]
+                frames = [*self._begin(), *self._flush(), *self._buffered_finish()]
                 return [*frames, _frame({"type": "message_stop"})]
             case Fail(error=error):
                 return [_frame(encode_error(error)[1])]
@@ -99,7 +98,7 @@ class StreamEncoder:
         return [_frame({"type": "message_start", "message": message})]
 
     def _begin(self) -> list[Frame]:
-        """A stream whose own wire announced nothing still begins."""
+        """Start the stream if its source sent no `Start`."""
         return [] if self._started else self._start(Start())
 
     def _content(self, index: int, event: Event) -> list[Frame]:
@@ -107,7 +106,7 @@ class StreamEncoder:
         if self._current is None and isinstance(event, Open):
             self._current = index
         if index != self._current:
-            self._held.setdefault(index, []).append(event)
+            self._pending.setdefault(index, []).append(event)
             return []
         frames = self._begin()
         frames += self._write(event)
@@ -118,17 +117,17 @@ class StreamEncoder:
 
     def _release(self) -> list[Frame]:
         frames: list[Frame] = []
-        while self._current is None and self._held:
-            index = min(self._held)
-            held = self._held.pop(index)
-            if not isinstance(held[0], Open):
-                continue  # of a block that never began: `fold` has judged it
-            for event in held:
+        while self._current is None and self._pending:
+            index = min(self._pending)
+            pending = self._pending.pop(index)
+            if not isinstance(pending[0], Open):
+                continue  # of a block that was never opened, which `fold` reports
+            for event in pending:
                 frames += self._content(index, event)
         return frames
 
     def _flush(self) -> list[Frame]:
-        """Close what its own wire never closed."""
+        """Close the blocks that the source did not close."""
         frames: list[Frame] = []
         while self._current is not None:
             frames += self._content(self._current, Close(self._current))
@@ -140,7 +139,7 @@ class StreamEncoder:
                 number = self._numbers.get(index)
                 return [] if number is None else self._grown(index, number, kind, text)
             case Open(index=index, block=block):
-                if not sayable(block, Message("assistant"), (0, index), self.losses):
+                if not is_supported(block, Message("assistant"), (0, index), self.losses):
                     return []
                 number = self._numbers[index] = len(self._numbers)
                 return self._open_frames(index, number, block)
@@ -154,7 +153,7 @@ class StreamEncoder:
                 return []
 
     def _open_frames(self, index: int, number: int, block: Block) -> list[Frame]:
-        """A block's start, emptied of what this wire sends as deltas, and those deltas."""
+        """The start of a block without its text, and the deltas for the text."""
         if isinstance(block, ToolCall):
             return self._call_frames(index, number, block)
         body = self._writer.block(block, (0, index))
@@ -175,8 +174,8 @@ class StreamEncoder:
         return [_start_frame(number, body), *deltas]
 
     def _call_frames(self, index: int, number: int, block: ToolCall) -> list[Frame]:
-        """A call's start. The text of a custom one becomes the one member of an object, which is
-        what this wire's clients can read."""
+        """The start of a call. The text of a custom call is wrapped in an object, because clients
+        of this protocol expect one."""
         body = self._writer.block(structs.replace(block, arguments="{}", custom=False), (0, index))
         self._calls[index] = _Call(block.custom)
         frames = [_start_frame(number, body)]
@@ -189,7 +188,7 @@ class StreamEncoder:
     def _grown(self, index: int, number: int, kind: str, text: str) -> list[Frame]:
         call = self._calls.get(index)
         if call is not None and text:
-            call.said = True
+            call.has_text = True
             text = orjson.dumps(text).decode()[1:-1] if call.custom else text
         return [_delta_frame(number, kind, text)]
 
@@ -199,15 +198,15 @@ class StreamEncoder:
             return []
         if call.custom:
             return [_delta_frame(number, "arguments", '"}')]
-        if not call.said and not (isinstance(last, ToolCall) and last.arguments):
+        if not call.has_text and not (isinstance(last, ToolCall) and last.arguments):
             report_empty_arguments((0, index, "arguments"), self.losses)
         return []
 
     def _finished(self, event: Finish) -> list[Frame]:
-        """Written at once where this wire wrote it; else kept until the end, when all is known."""
-        own = event.ext is not None and PROTOCOL in event.ext
-        own = own or (event.usage is not None and PROTOCOL in (event.usage.raw or {}))
-        if own:
+        """Write an original finish of this protocol at once; buffer others until the end."""
+        native = event.ext is not None and PROTOCOL in event.ext
+        native = native or (event.usage is not None and PROTOCOL in (event.usage.raw or {}))
+        if native:
             return [*self._begin(), *self._flush(), _frame(self._message_delta(event, native=True))]
         old = self._finish
         self._finish = Finish(
@@ -216,12 +215,12 @@ class StreamEncoder:
         )
         return []
 
-    def _owed(self) -> list[Frame]:
-        owed, self._finish = self._finish, None
-        if owed is None:
+    def _buffered_finish(self) -> list[Frame]:
+        finish, self._finish = self._finish, None
+        if finish is None:
             return []
-        whole = Finish(owed.stop, merge_usage(self._counted, owed.usage))
-        return [_frame(self._message_delta(whole, native=False))]
+        finish = Finish(finish.stop, merge_usage(self._counted, finish.usage))
+        return [_frame(self._message_delta(finish, native=False))]
 
     def _message_delta(self, event: Finish, *, native: bool) -> JsonObject:
         stop = event.stop
@@ -244,11 +243,11 @@ class StreamEncoder:
 
 
 class _Call:
-    """A call that is written: whether its text is a custom one's, and whether any was said."""
+    """An open call: whether it is custom, and whether any of its text was sent."""
 
     def __init__(self, custom: bool) -> None:
         self.custom = custom
-        self.said = False
+        self.has_text = False
 
 
 DELTAS = {

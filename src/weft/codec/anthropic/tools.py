@@ -15,7 +15,7 @@ SEARCH_MEMBERS = frozenset({"allowed_domains", "blocked_domains", "user_location
 
 
 def encode_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
-    """A tool definition, or `None` where the target has no such kind of tool."""
+    """A tool definition; `None` if the protocol does not support this kind of tool."""
     if tool.raw is not None and PROTOCOL in tool.raw:
         return dict(tool.raw[PROTOCOL])
     if is_search(tool):

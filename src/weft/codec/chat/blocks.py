@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from weft.codec.base import members
-from weft.codec.media import bare_type, plain_text, refuse_picture
+from weft.codec.media import bare_type, plain_text, refuse_image_type
 from weft.codec.origin import MAKER_ONLY, STORED_ONLY, made_by, refuse_foreign
 from weft.codec.read import inside, objects, optional, rest_of, text_of, wrong
 from weft.errors import Refused
@@ -270,7 +270,7 @@ def refuse_image(block: Image, message: Message, _request: Request) -> str | Non
         return "media_in_assistant"
     if isinstance(block.source, FileRef):
         return "file_id_unsupported"
-    return refuse_picture(block.source)
+    return refuse_image_type(block.source)
 
 
 def refuse_file(block: File, message: Message, request: Request) -> str | None:

@@ -21,7 +21,7 @@ from msgspec import structs
 
 from weft.codec.base import Losses
 from weft.codec.call_ids import report_new_id
-from weft.codec.media import named, refuse_audio, refuse_picture
+from weft.codec.media import named, refuse_audio, refuse_image_type
 from weft.codec.origin import STORED_ONLY, made_by, refuse_foreign, refuse_opaque
 from weft.codec.read import inside, objects, optional, rest_of, text_of, wrong
 from weft.codec.repair import Turn, report_dropped_message, supported_result_parts
@@ -310,7 +310,7 @@ def refuse_media(block: Image | File, message: Message, request: Request) -> str
         return "media_in_assistant"
     if isinstance(block.source, FileRef) and not made_by(PROTOCOL, message, request):
         return STORED_ONLY
-    return refuse_picture(block.source) if isinstance(block, Image) else None
+    return refuse_image_type(block.source) if isinstance(block, Image) else None
 
 
 CHECKS: dict[type, Callable[[Any, Message, Request], str | None]] = {
