@@ -37,7 +37,7 @@ class Conflict(Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """Where it is, in a few words."""
+        """A short description of the position."""
         return f"{self.id[:12]} ({self.kind})"
 
 
@@ -63,7 +63,7 @@ class SetupConflict(Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """Where it is, in a few words."""
+        """A short description of the position."""
         return f"the setup ({', '.join(self.parts)})"
 
 
@@ -88,7 +88,7 @@ class ResultConflict(Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """Where it is, and how each side answered, in a few words."""
+        """A short description: the call, and the result on each side."""
         ours, theirs = (_short(result) for result in (self.ours, self.theirs))
         return f"the result of call {self.call_id} (ours {ours!r}, theirs {theirs!r})"
 

@@ -165,7 +165,7 @@ class Thread:
     def compile(
         self, at: At = None, *, last: int | None = None, reasoning: bool = False
     ) -> CompiledContext:
-        """The messages that a commit stands for; by default, the head of the current branch.
+        """The messages at a commit; by default, at the head of the current branch.
 
         `at` is a branch, a tag, an id, or a time (then the newest commit at that time). With
         `last`, only that many messages are returned, and no more of a long thread is read than they
