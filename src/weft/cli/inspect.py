@@ -341,7 +341,7 @@ def _compile_options(parser: argparse.ArgumentParser) -> None:
 def _search_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "words",
-        help="the words to find, all in one message; searches all threads unless --thread is given",
+        help="the words to find, all in one message; without --thread, in all threads",
     )
     parser.add_argument("--role", choices=ROLES, help="only messages of this role")
     parser.add_argument("--branch", help="only messages on this branch's history")

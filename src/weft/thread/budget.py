@@ -1,7 +1,7 @@
 """A limit on the size of the compiled context, checked before a change is written.
 
-Only what a model would be sent counts: hidden and compacted messages do not. A change that makes
-the context smaller is never refused, even if the context is still above the limit.
+Only messages that would be sent to a model count; hidden and compacted messages do not. A change
+that makes the context smaller is never refused, even if the context is still above the limit.
 """
 
 import warnings
