@@ -150,7 +150,7 @@ def test_a_database_of_somebody_else_is_not_written_into(tmp_path: Path) -> None
     other.commit()
     other.close()
     before = path.read_bytes()
-    with pytest.raises(StoreError, match="not a store"):
+    with pytest.raises(StoreError, match="not a weft store"):
         weft.open(path)
     assert path.read_bytes() == before
 
