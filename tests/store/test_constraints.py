@@ -39,17 +39,20 @@ def old_postgres(request: pytest.FixtureRequest) -> tuple[str, Callable[[str], N
 
 UNCOUNTED = "ALTER TABLE thread DROP COLUMN refs"
 UNATTEMPTED = "DROP TABLE attempt"
-UNLINKED = ("DROP TABLE link", "DROP INDEX ref_target")
+UNBATCHED = "DROP TABLE batch"
+UNLINKED = ("DROP TABLE link", "DROP INDEX ref_target", UNBATCHED)
 SHAPES = {
     "sqlite 2": (old_sqlite, (*UNLINKED, UNATTEMPTED, UNCOUNTED, "PRAGMA user_version = 2")),
     "sqlite 3": (old_sqlite, (*UNLINKED, UNATTEMPTED, "PRAGMA user_version = 3")),
     "sqlite 4": (old_sqlite, (*UNLINKED, "PRAGMA user_version = 4")),
+    "sqlite 5": (old_sqlite, (UNBATCHED, "PRAGMA user_version = 5")),
     "postgres 1": (
         old_postgres,
         (*UNLINKED, UNATTEMPTED, UNCOUNTED, "UPDATE weft_schema SET version = 1"),
     ),
     "postgres 2": (old_postgres, (*UNLINKED, UNATTEMPTED, "UPDATE weft_schema SET version = 2")),
     "postgres 3": (old_postgres, (*UNLINKED, "UPDATE weft_schema SET version = 3")),
+    "postgres 4": (old_postgres, (UNBATCHED, "UPDATE weft_schema SET version = 4")),
 }
 
 
