@@ -1,4 +1,4 @@
-"""Content parts, both ways. Found by a table on `type`; an unknown one is carried whole.
+"""Content parts, both ways. A part with an unknown `type` is kept as `Opaque`.
 
 Cache marks (`cache_control`, which several vendors take on a part, and OpenAI's own
 `prompt_cache_breakpoint`) are hints for one request: the request keeps them beside the parts.
@@ -52,7 +52,7 @@ FILE_TYPES = frozenset({"application/pdf", ""})
 
 
 def decode_content(raw: JsonObject) -> tuple[tuple[Block, ...], Form]:
-    """A content that is a string, a list of parts, null, or not there."""
+    """Decode content that is a string, a list of parts, null, or absent."""
     content = raw.get("content")
     if type(content) is str:
         return ((Text(content),) if content else ()), "text"
@@ -154,7 +154,7 @@ def write_inline(source: Inline) -> str:
 
 
 def part_name(block: Block) -> str:
-    """This wire's own word for a block."""
+    """This protocol's name for a block."""
     if isinstance(block, Opaque):
         return str(block.raw.get("type"))
     return NAMES.get(type(block).__name__, "text")
@@ -173,7 +173,7 @@ NAMES = {
 
 
 def write_part(block: Block) -> JsonObject:
-    """One part on the wire. What this wire has no part for was left out before."""
+    """The part for a block. Unsupported blocks were dropped before."""
     return WRITERS[type(block)](block)
 
 
@@ -246,7 +246,7 @@ def _with_ext(body: JsonObject, ext: Ext | None) -> JsonObject:
 
 
 def write_content(blocks: Sequence[Block], form: Form) -> Any:
-    """A content as a string where it was one and still can be, else as a list."""
+    """Content as a string if it was one and still can be, else as a list."""
     if form != "list" and len(blocks) <= 1:
         if not blocks:
             return ""
@@ -257,7 +257,7 @@ def write_content(blocks: Sequence[Block], form: Form) -> Any:
 
 
 def refuse_thinking(_block: Thinking, message: Message, request: Request) -> str | None:
-    """Thinking goes back only to the protocol that showed it."""
+    """The loss code of thinking from another protocol, else `None`."""
     return refuse_foreign(PROTOCOL, message, request)
 
 

@@ -206,7 +206,7 @@ FIELDS = FieldTable(
 
 
 def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
-    """The parameters of a body, and by path what they could not take up."""
+    """The parameters of a body, and by path the values that have no field."""
     params, rest = FIELDS.decode(body)
     if body.get("functions") is not None:
         rest["functions"] = None  # the first API's name of `tools`

@@ -356,10 +356,10 @@ class Writer:
     def any_turn(self, turn: Turn) -> list[JsonObject]:
         """Like `turn`, for a turn of any shape."""
         self._leave_out(turn)
-        spoken = turn.role == "assistant"
+        is_assistant = turn.role == "assistant"
         turn.keep(
             [
-                (self._fit(b, place) if spoken else self._fit_other(b, place), place)
+                (self._fit(b, place) if is_assistant else self._fit_other(b, place), place)
                 for b, place in zip(turn.blocks, turn.places, strict=True)
             ]
         )
@@ -392,14 +392,14 @@ class Writer:
         supported = ASSISTANT_BLOCKS if turn.role == "assistant" else OTHER_BLOCKS
         if all(type(block) in supported for block in turn.blocks):
             return
-        kept: list[tuple[Block, Place]] = []
+        remaining: list[tuple[Block, Place]] = []
         for block, place in zip(turn.blocks, turn.places, strict=True):
             if type(block) in supported:
-                kept.append((block, place))
+                remaining.append((block, place))
             else:
                 self.losses.add(place, "block_unsupported", self._name(block))
-        turn.blocks = [block for block, _ in kept]
-        turn.places = [place for _, place in kept]
+        turn.blocks = [block for block, _ in remaining]
+        turn.places = [place for _, place in remaining]
 
     def _fit(self, block: Block, place: Place) -> Block:
         """A block as this protocol accepts it. Only a PDF is a file here; a text document is

@@ -42,22 +42,22 @@ from .wire import (
 
 
 def decode_request(body: JsonObject, model: str | None = None) -> Request:
-    """A request body; raises `Refused` with the path of whatever cannot be read."""
+    """Decode a request body; raises `Refused` with the path of an invalid member."""
     marks: dict[Place, Any] = {}
     params, rest = decode_params(body)
     raws = objects(body.get("messages"), "messages")
     messages = _decode_messages(raws, marks, rest)
     tools = decode_tools(body, marks)
-    kept = {key: value for key, value in body.items() if key not in REQUEST_SETUP}
+    members = {key: value for key, value in body.items() if key not in REQUEST_SETUP}
     if body.get("tools"):
-        del kept["tools"]
+        del members["tools"]
     return Request(
         model=text_of(body, "model") if model is None else model,
         messages=messages,
         tools=tools,
         params=params,
         marks=marks,
-        raw={PROTOCOL: kept},
+        raw={PROTOCOL: members},
         rest=rest,
         wire=Wire(PROTOCOL, _locator(body, raws), part_name),
     )
@@ -84,18 +84,19 @@ def _decode_messages(
         messages.append(message)
         if message.role == "assistant":
             _note_form(raw, number, rest)
-        said = raw.get("content")
-        if type(said) is list:
-            _take_marks(said, message, number, marks, rest)  # pyright: ignore[reportUnknownArgumentType] - parts, as just read
+        content = raw.get("content")
+        if type(content) is list:
+            _take_marks(content, message, number, marks, rest)  # pyright: ignore[reportUnknownArgumentType] - parts, as just read
     return tuple(messages)
 
 
 def _note_form(raw: JsonObject, number: int, rest: dict[str, Any]) -> None:
-    """Beside calls, null says that there are no words, and a string says them: any other form of
-    the same is this body's own."""
-    said = raw.get("content")
-    empty = not said and (said is not None or "content" not in raw)
-    if empty or (isinstance(said, list) and raw.get("tool_calls") and len(cast(Any, said)) == 1):
+    """Note an unusual form of an assistant's content: empty but not null, or a list of one text
+    next to calls."""
+    content = raw.get("content")
+    empty = not content and (content is not None or "content" not in raw)
+    single = isinstance(content, list) and len(cast(Any, content)) == 1
+    if empty or (single and raw.get("tool_calls")):
         rest[f"messages[{number}].content"] = None
 
 
@@ -126,17 +127,17 @@ def _part_place(message: Message, number: int, at: int) -> Place:
 
 
 def _locator(body: JsonObject, raws: list[JsonObject]) -> Callable[[Place], str]:
-    """Paths of the caller's body; found only when something has to be said about it."""
+    """Paths in the caller's body; computed only when a loss is reported."""
     inside: dict[int, list[str]] = {}
 
-    def spoken(number: int) -> list[str]:
-        """Where the blocks of an assistant's message stand in it."""
+    def block_paths(number: int) -> list[str]:
+        """The paths of the blocks inside an assistant message."""
         if number not in inside:
             inside[number] = [path for path, _ in find_blocks(raws[number], number, set())]
         return inside[number]
 
     def locate(place: Place) -> str:
-        if len(place) == 2 and type(number := place[0]) is int:  # nearly all
+        if len(place) == 2 and type(number := place[0]) is int:  # the common case
             raw = raws[number]
             if raw.get("role") in ("tool", "function"):
                 return f"messages[{number}]"
@@ -151,13 +152,13 @@ def _locator(body: JsonObject, raws: list[JsonObject]) -> Callable[[Place], str]
                 raw, path = raws[number], f"messages[{number}]"
                 content = raw.get("content")
                 if raw.get("role") == "assistant":
-                    found = spoken(number)
-                    if block >= len(found):
+                    paths = block_paths(number)
+                    if block >= len(paths):
                         return path
                     if deeper != ["arguments"]:
-                        return f"{path}.{found[block]}"
-                    inner = "" if found[block] == "function_call" else ".function"
-                    return f"{path}.{found[block]}{inner}.arguments"
+                        return f"{path}.{paths[block]}"
+                    inner = "" if paths[block] == "function_call" else ".function"
+                    return f"{path}.{paths[block]}{inner}.arguments"
                 if raw.get("role") in ("tool", "function"):
                     if not deeper:
                         return path

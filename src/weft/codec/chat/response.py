@@ -1,4 +1,4 @@
-"""Whole answers, both ways: https://platform.openai.com/docs/api-reference/chat/object
+"""Complete answers, both ways: https://platform.openai.com/docs/api-reference/chat/object
 
 The first choice is the answer. What has no field in the model is kept in the response's `ext` by
 its path in the body (`choices[0].logprobs`, `choices[1]`), so that the report of a loss can name
@@ -60,7 +60,7 @@ PART_TYPES = {"text": "text", "refusal": "refusal", "image_url": "image_url"}
 
 
 def complete_message(raw: JsonObject, path: str, losses: Losses) -> JsonObject:
-    """The assistant's message of an answer, with every member that its reader relies on."""
+    """The assistant message with defaults for missing members."""
     message = {**raw, "role": "assistant"}
     content = raw.get("content")
     if isinstance(content, list):
@@ -83,7 +83,7 @@ def complete_message(raw: JsonObject, path: str, losses: Losses) -> JsonObject:
 
 
 def complete_part(part: Any, path: str, losses: Losses) -> Any:
-    """A part of a content: one that is a string is a text."""
+    """A content part with defaults for missing members; a string becomes a text part."""
     if isinstance(part, str):
         losses.add(path, "value_retyped", "string -> part")
         return {"type": "text", "text": part}
@@ -95,7 +95,7 @@ def complete_part(part: Any, path: str, losses: Losses) -> Any:
 
 
 def complete_call(call: Any, number: int, path: str, losses: Losses) -> Any:
-    """A tool call; its id, type and arguments may be missing, its name may not."""
+    """A tool call with defaults for its id, type and arguments; its name is required."""
     raw = members(call)
     if raw is None:
         return call
@@ -126,7 +126,7 @@ ENVELOPE = frozenset({"id", "model", "choices", "usage"})
 
 
 def decode_response(body: JsonObject) -> Response:
-    """A whole answer.
+    """Decode a complete answer.
 
     Raises `UpstreamFailed` where it failed, and `NotAnAnswer` where it is none.
     """
@@ -161,13 +161,13 @@ def decode_response(body: JsonObject) -> Response:
         model=model,
         stop=decode_stop(choice.get("finish_reason"), calls=calls, refused=refused),
         usage=decode_usage(body.get("usage")),
-        ext={PROTOCOL: _kept(body, choices, message, raw)},
+        ext={PROTOCOL: _unmapped_members(body, choices, message, raw)},
     )
     return with_repairs(response, repairs)
 
 
 def failed_choice(choice: JsonObject) -> ApiError | None:
-    """The error of a choice that says it failed; OpenRouter explains it beside the reason."""
+    """The error of a failed choice; OpenRouter adds an `error` to the choice."""
     if choice.get("error"):
         return decode_error({"error": choice["error"]}, 0)
     return failed_stop(choice.get("finish_reason"), FAILED_STOPS)
@@ -177,35 +177,35 @@ def _any(blocks: Sequence[Block], kind: type) -> bool:
     return any(isinstance(block, kind) for block in blocks)
 
 
-def _kept(
+def _unmapped_members(
     body: JsonObject, choices: Sequence[JsonObject], message: Message, raw: JsonObject
 ) -> JsonObject:
-    """What no field holds, by its path."""
-    kept = {key: value for key, value in body.items() if key not in ENVELOPE}
-    if kept.get("object") == COMPLETION:
-        del kept["object"]
+    """The members without a field, by path."""
+    members_by_path = {key: value for key, value in body.items() if key not in ENVELOPE}
+    if members_by_path.get("object") == COMPLETION:
+        del members_by_path["object"]
     if "usage" in body and body["usage"] is None:
-        kept["usage"] = None
+        members_by_path["usage"] = None
     first = choices[0]
     for key, value in first.items():
         if key not in ("message", "finish_reason") and (key, value) != ("index", 0):
-            kept[f"{CHOICE}.{key}"] = value
+            members_by_path[f"{CHOICE}.{key}"] = value
     if "finish_reason" in first and first["finish_reason"] is None:
-        kept[f"{CHOICE}.finish_reason"] = None
+        members_by_path[f"{CHOICE}.finish_reason"] = None
     extra = (message.ext or {}).get(PROTOCOL, {})
     for key, value in extra.items():
-        kept[f"{MESSAGE}.{key}"] = value
+        members_by_path[f"{MESSAGE}.{key}"] = value
     if "content" in raw and not raw["content"]:
-        kept[f"{MESSAGE}.content"] = raw["content"]
+        members_by_path[f"{MESSAGE}.content"] = raw["content"]
     if raw.get("role") != "assistant":
-        kept[f"{MESSAGE}.role"] = raw.get("role")
+        members_by_path[f"{MESSAGE}.role"] = raw.get("role")
     for number, choice in enumerate(choices[1:], 1):
-        kept[f"choices[{number}]"] = choice
-    return kept
+        members_by_path[f"choices[{number}]"] = choice
+    return members_by_path
 
 
 def locate_answer(response: Response, place: Place) -> str:
-    """Where this wire says what stands at a place of an answer."""
+    """The path of a place in an answer of this protocol."""
     match place:
         case (int(), int(block), *deeper):
             path = f"{MESSAGE}.{_member_of(response.message, block)}"
@@ -219,7 +219,7 @@ def locate_answer(response: Response, place: Place) -> str:
 
 
 def _member_of(message: Message, number: int) -> str:
-    """The member of the message that a block stood in."""
+    """The member of the message that a block was decoded from."""
     block, before = message.blocks[number], message.blocks[:number]
     item = own(getattr(block, "ext", None)).get("item")
     match block:
@@ -240,17 +240,17 @@ def _member_of(message: Message, number: int) -> str:
 
 
 def encode_response(response: Response, created: int, locate: Locate | None = None, /) -> Encoded:
-    """A whole answer on this wire."""
+    """Encode a complete answer."""
     losses = Losses(locate=locate)
     native = response.ext is not None and PROTOCOL in response.ext
     message = response.message
     blocks = _shown(message, losses)
-    said: JsonObject = {"role": "assistant"}
-    said.update(write_assistant(blocks, parts=message.form == "list"))
-    if message.form != "list" and isinstance(said.get("content"), list):
-        _join_texts(said, message, losses)
+    answer_message: JsonObject = {"role": "assistant"}
+    answer_message.update(write_assistant(blocks, parts=message.form == "list"))
+    if message.form != "list" and isinstance(answer_message.get("content"), list):
+        _join_texts(answer_message, message, losses)
     calls, refused = _any(blocks, ToolCall), _any(blocks, Refusal)
-    choice: JsonObject = {"index": 0, "message": said}
+    choice: JsonObject = {"index": 0, "message": answer_message}
     body: JsonObject = {
         "id": "chatcmpl-weft" if response.id is None else response.id,
         "object": COMPLETION,
@@ -259,8 +259,8 @@ def encode_response(response: Response, created: int, locate: Locate | None = No
         if response.stop is not None and response.stop.raw is not None:
             choice["finish_reason"] = response.stop.raw
     else:
-        said.setdefault("content", None)
-        said.setdefault("refusal", None)
+        answer_message.setdefault("content", None)
+        answer_message.setdefault("refusal", None)
         choice["logprobs"] = None
         choice["finish_reason"] = finish_reason(response.stop, losses, calls=calls, refused=refused)
         body["created"] = created
@@ -276,11 +276,11 @@ def encode_response(response: Response, created: int, locate: Locate | None = No
 
 
 def _shown(message: Message, losses: Losses) -> list[Block]:
-    """The blocks that a client of this wire can be shown."""
+    """The blocks that a client of this protocol can receive."""
     blocks: list[Block] = []
     thoughts = sum(isinstance(block, Thinking) for block in message.blocks)
     for number, block in enumerate(message.blocks):
-        if not sayable(block, message.origin, (0, number), losses):
+        if not is_supported(block, message.origin, (0, number), losses):
             continue
         if isinstance(block, Thinking) and not _made_here(message.origin):
             if thoughts > 1:
@@ -309,7 +309,7 @@ def show_thinking(block: Thinking, place: Place, losses: Losses) -> Thinking | N
 
 
 def thinking_member(block: Thinking) -> str:
-    """The member that shows this thinking."""
+    """The member for this thinking."""
     return str(own(block.ext).get("item") or REASONING[0])
 
 
@@ -325,18 +325,18 @@ def _made_here(origin: Origin | None) -> bool:
     return origin is not None and origin.protocol == PROTOCOL
 
 
-def _join_texts(said: JsonObject, message: Message, losses: Losses) -> None:
-    """An answer's content is one string here. Nothing goes between: a text may end mid-sentence."""
-    said["content"] = "".join(part.get("text", "") for part in said["content"])
+def _join_texts(answer_message: JsonObject, message: Message, losses: Losses) -> None:
+    """Join the texts to one string, without a separator: a text may end mid-sentence."""
+    answer_message["content"] = "".join(part.get("text", "") for part in answer_message["content"])
     texts = [at for at, block in enumerate(message.blocks) if isinstance(block, Text)]
     for at in texts:
         losses.add((0, at), "text_boundary_dropped", "texts")
 
 
-def _put_back(body: JsonObject, kept: JsonObject) -> None:
-    """Put what was kept by path where it stood."""
+def _put_back(body: JsonObject, members_by_path: JsonObject) -> None:
+    """Restore members at their original paths."""
     choice = body["choices"][0]
-    for path, value in kept.items():
+    for path, value in members_by_path.items():
         if path.startswith(MESSAGE):
             choice["message"][path.removeprefix(f"{MESSAGE}.")] = value
         elif path.startswith(CHOICE):
@@ -347,8 +347,8 @@ def _put_back(body: JsonObject, kept: JsonObject) -> None:
             body[path] = value
 
 
-def sayable(block: Block, origin: Origin | None, place: Any, losses: Losses) -> bool:
-    """Whether an answer's block can be shown to a client of this wire; what cannot is reported."""
+def is_supported(block: Block, origin: Origin | None, place: Any, losses: Losses) -> bool:
+    """Whether a client of this protocol can receive this block; others are reported."""
     made_here = _made_here(origin)
     match block:
         case Thinking():

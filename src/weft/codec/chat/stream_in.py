@@ -1,4 +1,4 @@
-"""Chunks become events: https://platform.openai.com/docs/api-reference/chat-streaming
+"""Decode streams: https://platform.openai.com/docs/api-reference/chat-streaming
 
 A chunk has no blocks, only members that grow. Prose (thinking, content, refusal) is one block
 until another kind of it begins; each tool call is a block of its own from the delta that makes its
@@ -75,7 +75,7 @@ PROSE: dict[str, type[Text] | type[Refusal]] = {"content": Text, "refusal": Refu
 
 
 class Chunk(Finish, frozen=True, gc=False, kw_only=True):
-    """The frame itself, in front of the events that it means.
+    """The original frame, before the events decoded from it.
 
     It is a `Finish` that says nothing, so every other wire's encoder passes over it.
     """
@@ -280,28 +280,30 @@ class StreamDecoder:
     def _call(self, entry: JsonObject, events: list[Event]) -> None:
         custom = members(entry.get("custom"))
         inner = custom or members(entry.get("function")) or {}
-        given = entry.get("id")
-        key = self._call_key(entry, given, inner)
+        call_id = entry.get("id")
+        key = self._call_key(entry, call_id, inner)
         call = self._calls.get(key)
-        if call is not None and given and call.id and given != call.id and inner.get("name"):
+        if call is not None and call_id and call.id and call_id != call.id and inner.get("name"):
             # Some servers number all parallel calls 0.
             self._calls[f"{key} {call.id}"] = self._calls.pop(key)
             call = None
         if call is None:
             call = self._calls[key] = _Call(custom=custom is not None)
         self._called = True
-        call.id = call.id or str(given or "")
+        call.id = call.id or str(call_id or "")
         self._say(call, inner, "input" if call.custom else "arguments", events)
 
-    def _call_key(self, entry: JsonObject, given: Any, inner: JsonObject) -> Any:
+    def _call_key(self, entry: JsonObject, call_id: Any, inner: JsonObject) -> Any:
         """What a call goes by in this stream: its index, which some servers leave out. Then a
         piece with a name or another id begins a call, and any other piece continues the last."""
         key = entry.get("index")
         if key is None:
             last = self._calls.get(self._last_call)
-            new_id = last is not None and given and given != last.id
+            new_id = last is not None and call_id and call_id != last.id
             begins = (
-                last is None or new_id or (inner.get("name") and not (given and given == last.id))
+                last is None
+                or new_id
+                or (inner.get("name") and not (call_id and call_id == last.id))
             )
             key = ("unnumbered", len(self._calls)) if begins else self._last_call
             if begins:

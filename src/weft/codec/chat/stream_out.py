@@ -1,4 +1,4 @@
-"""Events become chunks: https://platform.openai.com/docs/api-reference/chat-streaming
+"""Encode streams: https://platform.openai.com/docs/api-reference/chat-streaming
 
 A stream of this wire is written back chunk by chunk, as it came. Any other is written from its
 events: words as they arrive, calls numbered in the order they open, and at the end the finish, the
@@ -33,14 +33,14 @@ from weft.model import (
 )
 
 from .messages import write_call
-from .response import sayable, thinking_member
+from .response import is_supported, thinking_member
 from .stream_in import DONE, Chunk
 from .usage import encode_usage, finish_reason
 from .wire import CHUNK, PROTOCOL
 
 
-class _Said:
-    """An open block: what it is, the number of a call, and how much of it was written."""
+class _OpenBlock:
+    """An open block, the number of its call, and the length of the text sent so far."""
 
     def __init__(self, block: Block, number: int) -> None:
         self.block = block
@@ -49,7 +49,7 @@ class _Said:
 
 
 class StreamEncoder:
-    """Events become frames."""
+    """Turns events into frames."""
 
     def __init__(self, created: int) -> None:
         self.losses = Losses()
@@ -58,7 +58,7 @@ class StreamEncoder:
         self._started = False
         self._id = "chatcmpl-weft"
         self._model = ""
-        self._open: dict[int, _Said] = {}
+        self._open: dict[int, _OpenBlock] = {}
         self._calls = 0
         self._refused = False
         self._stop: Stop | None = None
@@ -115,58 +115,62 @@ class StreamEncoder:
         return [self._chunk({"role": "assistant"})]
 
     def _begin(self) -> list[Frame]:
-        """A stream whose own wire announced nothing still begins."""
+        """Start the stream if its source sent no `Start`."""
         return [] if self._started else self._start(Start())
 
     def _opened(self, index: int, block: Block) -> list[Frame]:
-        if not sayable(block, None, (0, index), self.losses):
+        if not is_supported(block, None, (0, index), self.losses):
             return []
         if isinstance(block, Thinking) and block.signature is not None:
             self._report_signature(index)
         if isinstance(block, Thinking):
             self._report_boundaries(index)
         frames = self._begin()
-        said = self._open[index] = _Said(block, self._calls)
+        open_block = self._open[index] = _OpenBlock(block, self._calls)
         self._refused = self._refused or isinstance(block, Refusal)
         if not isinstance(block, ToolCall):
-            return frames + self._grow(index, _words(block))
+            return frames + self._grow(index, _text(block))
         self._calls += 1
         call = write_call(ToolCall(block.id, block.name, "", block.custom, block.namespace))
-        frames.append(self._chunk({"tool_calls": [{"index": said.number, **call}]}))
+        frames.append(self._chunk({"tool_calls": [{"index": open_block.number, **call}]}))
         return frames + self._grow(index, block.arguments)
 
     def _grow(self, index: int, text: str) -> list[Frame]:
-        said = self._open.get(index)
-        if said is None or not text:
+        open_block = self._open.get(index)
+        if open_block is None or not text:
             return []
-        said.length += len(text)
-        match said.block:
+        open_block.length += len(text)
+        match open_block.block:
             case ToolCall(custom=custom):
                 inner = {"custom": {"input": text}} if custom else {"function": {"arguments": text}}
-                return [self._chunk({"tool_calls": [{"index": said.number, **inner}]})]
+                return [self._chunk({"tool_calls": [{"index": open_block.number, **inner}]})]
             case Refusal():
                 return [self._chunk({"refusal": text})]
             case Thinking():
-                return [self._chunk({thinking_member(said.block): text})]
+                return [self._chunk({thinking_member(open_block.block): text})]
             case _:
                 return [self._chunk({"content": text})]
 
     def _closed(self, index: int, block: Block | None) -> list[Frame]:
-        """Whatever the wire's last word says beyond the deltas; a call has arguments, if empty."""
-        said = self._open.get(index)
-        if said is None:
+        """Write the end of a text that the deltas lacked; a call without arguments gets `{}`."""
+        open_block = self._open.get(index)
+        if open_block is None:
             return []
-        whole = _words(block) if block is not None else ""
-        frames = self._grow(index, whole[said.length :])
-        if isinstance(said.block, Thinking) and not said.length:
+        text = _text(block) if block is not None else ""
+        frames = self._grow(index, text[open_block.length :])
+        if isinstance(open_block.block, Thinking) and not open_block.length:
             self.losses.add((0, index), "empty_thinking_dropped")
-        if isinstance(said.block, ToolCall) and not said.length and not said.block.custom:
+        if (
+            isinstance(open_block.block, ToolCall)
+            and not open_block.length
+            and not open_block.block.custom
+        ):
             frames += self._grow(index, "{}")
         del self._open[index]
         return frames
 
     def _report_boundaries(self, index: int) -> None:
-        """Thoughts of several blocks are one text here; the first is named with the second."""
+        """Report that several thinking blocks become one text; the first is reported late."""
         self._thoughts.append(index)
         if len(self._thoughts) > 1:
             for number in self._thoughts[-1:] if len(self._thoughts) > 2 else self._thoughts:
@@ -211,7 +215,7 @@ def _is_native(error: ApiError) -> bool:
     return error.ext is not None and PROTOCOL in error.ext
 
 
-def _words(block: Block) -> str:
+def _text(block: Block) -> str:
     match block:
         case Text(text=text) | Refusal(text=text) | Thinking(text=text):
             return text
