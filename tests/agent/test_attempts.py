@@ -231,7 +231,7 @@ def test_there_must_be_something_to_ask_again(thread: weft.Thread) -> None:
     with pytest.raises(weft.ThreadError, match="empty"):
         agent.retry()
     agent.send("hello")
-    with pytest.raises(weft.ThreadError, match="answered already"):
+    with pytest.raises(weft.ThreadError, match="already answered"):
         agent.retry()
 
 
@@ -392,7 +392,7 @@ def test_chat_asks_again_on_an_empty_line_and_on_retry(tmp_path: Path, upstream:
     out, _ = chat.communicate("Where is it?\n\n/retry\n/retry\n\n", timeout=30)
     assert out.count("exploded") == 2
     assert "Here." in out
-    assert "answered already" in out  # the second /retry; an empty line then asks nobody
+    assert "already answered" in out  # the second /retry; an empty line then asks nobody
     with weft.open(tmp_path / "a.db") as thread:
         assert texts(thread) == ["Where is it?", "Here."]
         assert len(thread.attempts()) == 2

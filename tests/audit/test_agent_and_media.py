@@ -664,7 +664,7 @@ def test_commit_m_is_the_text_as_in_git_and_note_is_the_note(tmp_path):
     assert done.returncode == 0, done.stderr
     done = weft_command("commit", "--store", store, "words", "-m", "others")
     assert done.returncode != 0
-    assert "given twice" in done.stderr
+    assert "there are two texts" in done.stderr
     with weft.open(store) as thread:
         assert thread.compile().messages[0].text == "three"
 
