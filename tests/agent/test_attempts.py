@@ -221,7 +221,7 @@ def test_another_text_after_a_failure_goes_on_in_the_same_branch(
 
 @pytest.mark.parametrize("text", ["", " \n"])
 def test_a_blank_text_is_refused(text: str, thread: weft.Thread) -> None:
-    with pytest.raises(weft.ThreadError, match="no text"):
+    with pytest.raises(weft.ThreadError, match="text is empty"):
         Agent(thread).send(text)
     assert thread.head is None
 

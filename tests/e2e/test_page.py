@@ -75,7 +75,7 @@ def test_the_page_opens_on_the_sample(browser, served):
     page.goto(served)
     page.wait_for_selector(".fold")
     assert page.inner_text("#title") == SAMPLE
-    assert "messages folded here" in page.inner_text(".fold > summary")
+    assert "messages summarised here" in page.inner_text(".fold > summary")
     assert page.locator("#branch option").all_inner_texts() == ["main", "try-streaming"]
     assert re.fullmatch(r"[\d,]+ of [\d,]+ tokens", page.inner_text("#gauge-text"))
     assert page.locator(".row.pinned").count() == 2
@@ -144,7 +144,7 @@ def test_the_compact_button_shows_before_it_does_and_undo_takes_it_back(tab):
     page.wait_for_selector("#preview .removed")
     assert "→" in page.inner_text("#preview .big")
     told = page.inner_text("#preview .inout")
-    assert re.fullmatch(r"\d+ messages \([\d,]+ tokens\) go out, 1 summary \(.*\) goes in\.", told)
+    assert re.fullmatch(r"Removes \d+ messages \([\d,]+ tokens\), adds 1 summary \(.*\)\.", told)
     assert page.inner_text("#conversation") == before  # a preview changes nothing
     page.click("#compact-commit")
     page.wait_for_selector(".fold")
@@ -238,7 +238,7 @@ def test_pins_and_skips_are_marked_and_taken_back(tab):
     page.wait_for_selector(".row.user.normal")
     page.click(".row.user .acts button:has-text('Skip')", force=True)
     page.wait_for_selector(".row.user.skip")
-    page.click(".row.user .acts button:has-text('Bring back')", force=True)
+    page.click(".row.user .acts button:has-text('Include again')", force=True)
     page.wait_for_selector(".row.user.normal")
 
 

@@ -20,16 +20,17 @@ export function post(path, body = {}) {
 }
 
 async function request(path, options) {
-  let answer;
+  let response;
   try {
-    answer = await fetch(path, options);
+    response = await fetch(path, options);
   } catch {
     throw new ApiError("the server does not answer");
   }
-  const body = await answer.json().catch(() => null);
-  if (answer.ok && body !== null) return body;
+  const body = await response.json().catch(() => null);
+  if (response.ok && body !== null) return body;
   const error = body?.error ?? {};
-  throw new ApiError(error.message ?? `the server said ${answer.status}`, error.place ?? null);
+  const message = error.message ?? `the server answered with status ${response.status}`;
+  throw new ApiError(message, error.place ?? null);
 }
 
 const FIRST_WAIT = 500;
@@ -65,13 +66,13 @@ export class Socket {
     try {
       frame = JSON.parse(data);
     } catch {
-      console.warn("A frame that is not JSON was left out");
+      console.warn("Skipped a frame that is not JSON");
       return;
     }
     this.onframe(frame);
   }
 
-  /** Send a frame; false if there is no connection to send it over. */
+  /** Send a frame; returns false without a connection. */
   send(frame) {
     if (this.socket.readyState !== WebSocket.OPEN) return false;
     this.socket.send(JSON.stringify(frame));

@@ -13,15 +13,15 @@ import { Live } from "./live.js";
 import { Manage } from "./manage.js";
 import { Threads } from "./threads.js";
 
-const WHOLE = 1_000_000; // rows: all there are
-const LOOK_AGAIN = 3000; // milliseconds between looks for what other programs wrote
-const BEFORE_FIRST = "start"; // as a commit: before the first one
+const ALL_ROWS = 1_000_000;
+const POLL_MILLISECONDS = 3000; // how often the page looks for changes by other programs
+const BEFORE_FIRST = "start"; // the value of `until` for the state before the first commit
 
 const TOAST_MILLISECONDS = 6000;
 const CHANGES = ["undo", "redo", "compact", "rename", "delete"]; // not while a run writes
-const SEEN = "weft.thread"; // where the browser keeps the thread last looked at
+const LAST_THREAD = "weft.thread"; // the storage key of the thread that was open last
 
-const at = { thread: null, branch: null, head: null, run: null };
+const current = { thread: null, branch: null, head: null, run: null };
 let chat;
 let live;
 let socket;
@@ -34,11 +34,11 @@ const threads = new Threads({
   onrestore: (name) => manage.restore(name),
 });
 const manage = new Manage({
-  current: () => at.thread,
+  current: () => current.thread,
   say,
   onrenamed: (old, name) => {
     composer.moveChoice(old, name);
-    return go(name, at.branch);
+    return go(name, current.branch);
   },
   ondeleted: openAnother,
   onrestored: (name) => go(name),
@@ -62,43 +62,43 @@ async function start() {
   addListeners();
   const models = composer.loadModels(); // an upstream may take seconds
   const list = await threads.load();
-  const wanted = readAddress();
-  await open(wanted.thread ?? firstThread(list), wanted.branch);
+  const address = readAddress();
+  await open(address.thread ?? firstThread(list), address.branch);
   await models;
   await composer.refresh();
 }
 
-/** The thread of a page without an address: the last one read, the sample, or the newest. */
+/** The thread to open if the address names none: the last one open, the sample, or the newest. */
 function firstThread(list) {
-  const last = localStorage.getItem(SEEN);
+  const last = localStorage.getItem(LAST_THREAD);
   const thread = list.find(({ name }) => name === last) ?? list.find(({ sample }) => sample);
   return (thread ?? list[0])?.name ?? "default";
 }
 
-/** What the address says: `#thread=name&branch=name`. */
+/** The thread and branch in the address: `#thread=name&branch=name`. */
 function readAddress() {
-  const words = new URLSearchParams(location.hash.slice(1));
-  return { thread: words.get("thread"), branch: words.get("branch") };
+  const params = new URLSearchParams(location.hash.slice(1));
+  return { thread: params.get("thread"), branch: params.get("branch") };
 }
 
 function go(thread, branch = null, row = null) {
-  const words = new URLSearchParams(branch ? { thread, branch } : { thread });
-  window.history.pushState(null, "", `#${words}`);
+  const params = new URLSearchParams(branch ? { thread, branch } : { thread });
+  window.history.pushState(null, "", `#${params}`);
   drawer("threads", false);
   return open(thread, branch, row);
 }
 
 async function open(thread, branch = null, row = null) {
-  Object.assign(at, { thread, branch });
+  Object.assign(current, { thread, branch });
   running(null); // until the server says otherwise
   composer.release();
-  localStorage.setItem(SEEN, thread);
+  localStorage.setItem(LAST_THREAD, thread);
   await reload();
   watch();
   if (row) focusRow(row, false);
 }
 
-/** The open thread is gone: show the newest of the others. */
+/** The open thread was deleted: show the newest of the others. */
 async function openAnother(deleted) {
   const list = await threads.load(null);
   const other = list.find(({ name }) => name !== deleted);
@@ -109,47 +109,48 @@ function focusRow(id, preventScroll = true) {
   document.querySelector(`#conversation [data-id="${CSS.escape(id)}"]`)?.focus({ preventScroll });
 }
 
-/** Read the thread again and show it, up to the commit `until`; a slower answer to an older
- *  question is left out. */
+/** Read the thread again and show it, up to the commit `until`. If reloads overlap, only the
+ *  newest one is shown. */
 async function reload(follow = true, until = null) {
-  if (at.run !== null && until === null) {
-    watch(); // the rows alone are not all there is: the run's frames come with the answer
+  if (current.run !== null && until === null) {
+    watch(); // its answer also has the frames of the run, which the rows lack
     return;
   }
-  const query = { thread: at.thread, branch: at.branch };
-  const last = at.whole === at.thread ? WHOLE : null;
-  const model = composer.chosen(at.thread);
-  const turn = (reload.turn = (reload.turn ?? 0) + 1);
+  const query = { thread: current.thread, branch: current.branch };
+  const last = current.whole === current.thread ? ALL_ROWS : null;
+  const model = composer.chosen(current.thread);
+  const number = (reload.number = (reload.number ?? 0) + 1);
   try {
     const [view, log] = await Promise.all([
       get("/api/thread", { ...query, last, until, model }),
       get("/api/log", query),
     ]);
-    if (turn !== reload.turn) return;
-    Object.assign(at, { branch: view.branch, head: view.head });
+    if (number !== reload.number) return;
+    Object.assign(current, { branch: view.branch, head: view.head });
     live.reset();
     chat.show(view, follow);
-    head(view);
+    showHead(view);
     history.show(view.name, view.branch, log.commits);
     threads.load(view.name);
   } catch (error) {
-    if (turn !== reload.turn) return;
+    if (number !== reload.number) return;
     chat.clear();
     chat.fail(error.message);
   }
 }
 
-/** Another tab or program may have gone on; nothing moves if none did. */
+/** Show what another tab or program wrote; changes nothing if none did. */
 async function catchUp() {
-  if (at.run || !at.thread || document.hidden) return;
-  const now = await get("/api/head", { thread: at.thread, branch: at.branch }).catch(() => null);
-  if (!now || at.run) return;
-  if (now.head !== at.head) await reload(chat.atEnd());
-  else if (now.threads !== at.threads) threads.load();
-  at.threads = now.threads;
+  if (current.run || !current.thread || document.hidden) return;
+  const query = { thread: current.thread, branch: current.branch };
+  const state = await get("/api/head", query).catch(() => null);
+  if (!state || current.run) return;
+  if (state.head !== current.head) await reload(chat.atEnd());
+  else if (state.threads !== current.threads) threads.load();
+  current.threads = state.threads;
 }
 
-function head(view) {
+function showHead(view) {
   document.title = `${view.name} · Weft`;
   Object.assign(document.body.dataset, { thread: view.name, branch: view.branch });
   byId("title").textContent = view.name;
@@ -157,18 +158,18 @@ function head(view) {
     el("option", { value: name, selected: name === view.branch }, name),
   );
   refill(byId("branch"), ...branches);
-  composer.show(view, at.thread, view.branch);
-  const isRunning = at.run !== null;
+  composer.show(view, current.thread, view.branch);
+  const isRunning = current.run !== null;
   byId("compact").disabled = isRunning || !view.rows.length;
   byId("undo").disabled = isRunning || !view.head;
-  byId("redo").disabled = isRunning || view.new; // what was undone to nothing can be redone
+  byId("redo").disabled = isRunning || view.new; // redo works in an empty thread too
   for (const name of ["rename", "delete"]) byId(name).disabled = isRunning || view.new;
 }
 
-/** Ask for a change, then show what it made of the thread. */
+/** Make a change, then show the thread again. */
 async function change(path, body = {}) {
   try {
-    const answer = await post(path, { thread: at.thread, branch: at.branch, ...body });
+    const answer = await post(path, { thread: current.thread, branch: current.branch, ...body });
     await reload(false);
     say(answer.message);
     return answer;
@@ -183,7 +184,7 @@ function revert(id) {
 }
 
 function showAll() {
-  at.whole = at.thread;
+  current.whole = current.thread;
   return reload(false);
 }
 
@@ -192,23 +193,23 @@ function openFold(commit) {
   history.open(commit);
 }
 
-/** One line at the foot of the page that a screen reader hears; `action` is a button in it. */
-function say(words, isError = false, action = null) {
+/** Show one line at the bottom, which screen readers announce; `action` is a button in it. */
+function say(text, isError = false, action = null) {
   const toast = byId("toast");
   const follow = chat?.atEnd();
-  toast.textContent = words ?? "";
+  toast.textContent = text ?? "";
   toast.className = isError ? "error" : "";
   if (action) toast.append(el("button", { type: "button", onclick: action.run }, action.label));
   clearTimeout(say.timer);
   say.timer = setTimeout(() => (toast.textContent = ""), action?.shows ?? TOAST_MILLISECONDS);
-  if (follow) chat.toEnd(); // the line takes its room from the conversation
+  if (follow) chat.toEnd(); // the line makes the conversation shorter
 }
 
-// The compaction dialog: nothing happens before the reader has seen what would.
+// The compaction dialog: shows a preview before anything changes.
 
 async function previewCompaction() {
   const dialog = byId("compact-dialog");
-  refill(byId("preview"), el("p", { class: "muted" }, "Working out what would go …"));
+  refill(byId("preview"), el("p", { class: "muted" }, "Preparing the preview …"));
   byId("compact-commit").disabled = true;
   if (!dialog.open) dialog.showModal();
   try {
@@ -216,63 +217,63 @@ async function previewCompaction() {
     refill(
       byId("preview"),
       el("p", { class: "big" }, `${count(plan.before)} → ${count(plan.after)} tokens`),
-      el("p", { class: "inout" }, inAndOut(plan)),
-      rows("Taken out", plan.removed, "removed"),
-      rows("Put in", plan.added, "added"),
+      el("p", { class: "inout" }, describeChange(plan)),
+      rows("Removed", plan.removed, "removed"),
+      rows("Added", plan.added, "added"),
       rows("Kept by pins", plan.pins, "pins"),
       ...reworded(plan.reworded),
     );
     byId("compact-commit").disabled = !plan.removed.length;
     if (!plan.removed.length)
-      byId("preview").append(el("p", {}, "Nothing would be taken out: the thread fits already."));
+      byId("preview").append(el("p", {}, "Nothing would be removed: the thread already fits."));
   } catch (error) {
     refill(byId("preview"), el("p", { class: "error" }, error.message));
   }
 }
 
 /** What a compaction does, in one sentence. */
-function inAndOut({ removed, added, pins }) {
+function describeChange({ removed, added, pins }) {
   const tokens = (list) => plural(
     list.reduce((sum, row) => sum + row.tokens, 0),
     "token",
   );
-  const goes = (number) => (number === 1 ? "goes" : "go");
-  const out = `${plural(removed.length, "message")} (${tokens(removed)}) ${goes(removed.length)} out`;
+  const out = `Removes ${plural(removed.length, "message")} (${tokens(removed)})`;
   const put = added.length
-    ? `${plural(added.length, "summary", "summaries")} (${tokens(added)}) ${goes(added.length)} in`
-    : "nothing goes in for it";
-  const kept = pins.length ? `; ${plural(pins.length, "pinned message")} among them stay` : "";
-  return `${out}, ${put}${kept}.`;
+    ? `adds ${plural(added.length, "summary", "summaries")} (${tokens(added)})`
+    : "adds nothing";
+  const pinned = pins.length ? ` Keeps ${plural(pins.length, "pinned message")}.` : "";
+  return `${out}, ${put}.${pinned}`;
 }
 
 function compactionOptions() {
   const budget = Number.parseInt(byId("budget").value, 10);
-  return { thread: at.thread, branch: at.branch, budget: Number.isNaN(budget) ? null : budget };
+  const { thread, branch } = current;
+  return { thread, branch, budget: Number.isNaN(budget) ? null : budget };
 }
 
 async function commitCompaction() {
   byId("compact-dialog").close();
-  const made = await change("/api/compact", compactionOptions());
-  if (made) chat.toCompaction();
+  const result = await change("/api/compact", compactionOptions());
+  if (result) chat.toCompaction();
 }
 
 // The stream. Frames are handled one after another, because some have to read the thread first.
 
-let handled = Promise.resolve();
+let lastHandled = Promise.resolve();
 
 function receive(frame) {
-  handled = handled.then(() => handle(frame)).catch((error) => console.error(error));
-  return handled;
+  lastHandled = lastHandled.then(() => handle(frame)).catch((error) => console.error(error));
+  return lastHandled;
 }
 
 function handle(frame) {
   if (typeof frame !== "object" || frame === null) return undefined;
   if (frame.type === "runs") return threads.mark(frame.runs);
-  if (frame.type === "started") composer.began(frame.request); // wherever the reader is by now
-  if (frame.thread !== undefined && frame.thread !== at.thread) return undefined;
-  if (frame.branch !== undefined && frame.branch !== at.branch) return undefined;
+  if (frame.type === "started") composer.began(frame.request); // even if another thread is open now
+  if (frame.thread !== undefined && frame.thread !== current.thread) return undefined;
+  if (frame.branch !== undefined && frame.branch !== current.branch) return undefined;
   if (live.receive(frame)) return undefined;
-  const take = {
+  const handler = {
     watching: () => join(frame),
     started: () => began(frame),
     message_complete: () => ended(frame),
@@ -280,18 +281,18 @@ function handle(frame) {
     error: () => (frame.scope === "frame" ? refused(frame) : ended(frame)),
     compaction_required: () => composer.ask(frame),
   }[frame.type];
-  return take?.();
+  return handler?.();
 }
 
-/** Look at this thread's runs; the answer is `watching`. */
+/** Ask for the frames of this thread's runs; the server answers with `watching`. */
 function watch() {
-  if (at.branch) socket.send({ type: "watch", thread: at.thread, branch: at.branch });
+  if (current.branch) socket.send({ type: "watch", thread: current.thread, branch: current.branch });
 }
 
-/** The server tells what runs here: show the thread as it was before the run, then the run. */
+/** The answer to `watch`: show the thread as it was before the run, then the run's frames. */
 async function join(state) {
   if (!state.run) {
-    const isOver = at.run !== null;
+    const isOver = current.run !== null;
     running(null);
     if (isOver) await reload();
     return;
@@ -304,45 +305,45 @@ async function join(state) {
 
 async function began(frame) {
   running(frame.run);
-  if (at.head !== frame.base) await reload(true, frame.base ?? BEFORE_FIRST);
+  if (current.head !== frame.base) await reload(true, frame.base ?? BEFORE_FIRST);
   chat.hideRetry();
   chat.toEnd();
 }
 
-/** The server did not take a frame: the text stays in the box. */
+/** The server refused a frame: the text stays in the box. */
 function refused(frame) {
   composer.release();
   say(frame.message, true);
 }
 
-/** What the run came to is in the store: the answer, or an attempt with its reason. */
+/** The run is over. Its answer, or its attempt with the reason, is in the store now. */
 async function ended(frame) {
-  const words = live.finish();
+  const text = live.finish();
   const isStopped = frame.type === "interrupted";
   running(null);
-  byId("live").textContent = isStopped ? "Stopped." : (frame.message ?? words);
+  byId("live").textContent = isStopped ? "Stopped." : (frame.message ?? text);
   await reload();
-  const isTold = document.querySelector("#conversation > .attempt:not(.old)") !== null;
-  if (frame.type === "error" && !isTold) chat.fail(frame.message);
+  const isShown = document.querySelector("#conversation > .attempt:not(.old)") !== null;
+  if (frame.type === "error" && !isShown) chat.fail(frame.message);
   chat.toEnd();
 }
 
 function running(run) {
-  at.run = run;
+  current.run = run;
   composer.running(run !== null);
   document.body.classList.toggle("running", run !== null);
   for (const name of CHANGES) byId(name).disabled ||= run !== null;
 }
 
 function interrupt() {
-  socket.send({ type: "interrupt", thread: at.thread, branch: at.branch });
+  socket.send({ type: "interrupt", thread: current.thread, branch: current.branch });
 }
 
 function confirm(compact) {
-  socket.send({ type: "confirm", thread: at.thread, branch: at.branch, compact });
+  socket.send({ type: "confirm", thread: current.thread, branch: current.branch, compact });
 }
 
-/** A run goes on without us; once the connection is back, `watch` tells how far it is. */
+/** Runs go on without a connection. When it is back, `watch` gets what was missed. */
 function connection(state) {
   byId("offline").hidden = state === "open";
   if (state === "open") {
@@ -367,18 +368,18 @@ async function newBranch(event) {
   const name = byId("branch-name").value.trim();
   byId("branch-dialog").close();
   if (!name) return;
-  if (await change("/api/branch", { name })) await go(at.thread, name);
+  if (await change("/api/branch", { name })) await go(current.thread, name);
 }
 
-/** On a narrow screen the lists lie over the conversation; wide ones show them always. */
+/** Open or close a list. On a narrow screen it covers the conversation; a wide one shows both. */
 function drawer(side, open) {
-  const is = document.body.classList.toggle(`show-${side}`, open);
-  byId(`toggle-${side}`).setAttribute("aria-expanded", String(is));
+  const isOpen = document.body.classList.toggle(`show-${side}`, open);
+  byId(`toggle-${side}`).setAttribute("aria-expanded", String(isOpen));
 }
 
 function addListeners() {
   byId("stop").addEventListener("click", interrupt);
-  byId("branch").addEventListener("change", (event) => go(at.thread, event.target.value));
+  byId("branch").addEventListener("change", (event) => go(current.thread, event.target.value));
   byId("new-thread").addEventListener("submit", newThread);
   byId("new-branch").addEventListener("click", () => byId("branch-dialog").showModal());
   byId("branch-form").addEventListener("submit", newBranch);
@@ -400,7 +401,7 @@ function addListeners() {
     if (event.key === "Escape") for (const side of ["threads", "log"]) drawer(side, false);
   });
   addEventListener("focus", catchUp);
-  setInterval(catchUp, LOOK_AGAIN);
+  setInterval(catchUp, POLL_MILLISECONDS);
   addEventListener("popstate", () => {
     const { thread, branch } = readAddress();
     if (thread) open(thread, branch);

@@ -1,5 +1,5 @@
-// Cards for what the system reports. A compaction has one card from its start to its end: what it
-// does now replaces what it did before, and a way that failed stays listed.
+// Cards for system events. A compaction has one card from its start to its end. The card shows the
+// current step; steps that failed stay listed.
 
 import { count, el, trusted } from "./dom.js";
 import { post } from "./api.js";
@@ -41,7 +41,7 @@ export class StatusCard {
     return this.node.dataset.state === "running";
   }
 
-  /** Show an event; false if it is one that nobody is to see. */
+  /** Show an event; returns false if it is hidden metadata. */
   take(event) {
     const shown = present(this.table, event);
     if (!shown) return false;
@@ -65,17 +65,17 @@ export class StatusCard {
       : el("span", { class: "icon", "aria-hidden": "true" }, shown.icon);
     this.node.classList.add(look.tone);
     this.node.setAttribute("aria-label", look.title);
-    const heading = shown.subtype === LOSSES ? foldedLosses(text) : markdown(this.heading, text);
+    const heading = shown.subtype === LOSSES ? lossList(text) : markdown(this.heading, text);
     this.body = el("div", { class: "card-body" }, heading, this.steps, this.progress);
     this.node.append(...[icon, this.body].filter(Boolean));
   }
 
-  /** Nothing runs any more: what did not end was given up. */
+  /** The run is over: a compaction that has not finished was stopped. */
   stop() {
     if (!this.isRunning) return;
     this.progress.textContent = "";
     this.node.dataset.state = "stopped";
-    this.heading.textContent = "⚡ Compaction stopped. The thread is as it was.";
+    this.heading.textContent = "⚡ Compaction stopped. The thread is unchanged.";
   }
 }
 
@@ -93,15 +93,15 @@ export function finishedCards(table, events) {
   return cards;
 }
 
-/** What a model could not be sent: one line that opens to the list. */
-function foldedLosses(text) {
+/** The losses of a request: one line that opens to the list. */
+function lossList(text) {
   const [title, ...lines] = text.split("\n");
   const summary = el("summary", {}, title.replaceAll("**", "").replace(/:$/, ""));
   const list = markdown(el("div", { class: "prose" }), lines.join("\n"));
   return el("details", { class: "losses" }, summary, list);
 }
 
-/** Fill a node with foreign markdown: as text at once, as safe HTML when the server has made it. */
+/** Fill a node with untrusted Markdown: first as text, then as safe HTML from the server. */
 function markdown(node, text) {
   node.textContent = text;
   node.dataset.text = text;

@@ -1,6 +1,5 @@
-// The conversation as it is stored: rows, attempts that failed, and remarks of the system.
-// A tool's call and its result are one panel, found by the call's id, whether they come from the
-// store or over the socket (`live.js` draws what streams).
+// The stored conversation: rows, failed attempts, and reports of runs. A tool call and its result
+// share one panel, found by the call's id. `live.js` draws what streams.
 
 import { byId, el, plural, refill, trusted } from "./dom.js";
 import { COMPACTED, finishedCards } from "./cards.js";
@@ -26,7 +25,7 @@ export class Chat {
     this.followRuns();
   }
 
-  /** While a run writes, a reader at the end stays there, whatever grows. */
+  /** During a run, keep the end in view if the reader is there. */
   followRuns() {
     let isAtEnd = true;
     byId("scroll").addEventListener("scroll", () => (isAtEnd = this.atEnd()), { passive: true });
@@ -39,14 +38,14 @@ export class Chat {
     refill(this.list);
   }
 
-  /** Show a thread as the server compiled it; where the reader stands, unless `follow`. */
+  /** Show a compiled thread; `follow` scrolls to its end, else the position stays. */
   show(view, follow) {
     const scroll = byId("scroll").scrollTop;
     this.clear();
     if (view.earlier) this.list.append(this.earlier(view.earlier));
     for (const row of view.rows) {
       this.list.append(...this.compaction(row), this.row(row));
-      this.list.append(...this.beside(view, row));
+      this.list.append(...this.afterRow(view, row));
     }
     if (!view.rows.length) this.list.append(emptyThread());
     this.settlePanels("unanswered", "No result was recorded.");
@@ -55,15 +54,15 @@ export class Chat {
   }
 
   earlier(number) {
-    const words = `Show ${plural(number, "earlier message")}`;
+    const label = `Show ${plural(number, "earlier message")}`;
     return el(
       "li",
       { class: "earlier" },
-      el("button", { type: "button", class: "quiet", onclick: this.actions.showAll }, words),
+      el("button", { type: "button", class: "quiet", onclick: this.actions.showAll }, label),
     );
   }
 
-  /** The card of the compaction that put this row in, above the row. */
+  /** The card of the compaction that added this row; shown above it. */
   compaction(row) {
     if (!row.fold) return [];
     const { before, after } = row.fold;
@@ -72,18 +71,18 @@ export class Chat {
     return finishedCards(this.table, [event]).map(({ node }) => node);
   }
 
-  /** What happened behind a row without becoming one: attempts to answer it, remarks. */
-  beside(view, row) {
+  /** What is shown after a row: attempts to answer it, and reports of runs. */
+  afterRow(view, row) {
     const isLast = row === view.rows.at(-1);
     const attempts = view.attempts.filter(({ after }) => after === row.id);
     const remarks = view.remarks.filter(({ after }) => after === row.id);
-    const open = isLast && view.unanswered; // nobody has answered since
-    const nodes = attempts.map((attempt, place) =>
-      open && place === attempts.length - 1
+    const isOpen = isLast && view.unanswered;
+    const nodes = attempts.map((attempt, index) =>
+      isOpen && index === attempts.length - 1
         ? this.lastAttempt(attempt, !view.running)
         : this.oldAttempt(attempt),
     );
-    if (open && !attempts.length && !view.running) nodes.push(this.unanswered());
+    if (isOpen && !attempts.length && !view.running) nodes.push(this.unanswered());
     return [...nodes, ...remarks.flatMap(({ events }) => this.reports(events))];
   }
 
@@ -99,9 +98,9 @@ export class Chat {
     });
   }
 
-  /** The newest attempt at a message that has no answer: what came, why it ended, and Retry. */
+  /** The newest attempt at an unanswered message: the part that arrived, the reason, and Retry. */
   lastAttempt(attempt, mayRetry) {
-    const why = el("div", { class: "prose" }, describe(attempt));
+    const reason = el("div", { class: "prose" }, describe(attempt));
     const icon = el("span", { class: "icon", "aria-hidden": "true" }, "✗");
     const retry = mayRetry ? this.button("Retry", this.actions.retry) : null;
     const tone = attempt.reason === STOPPED ? "grey" : "red";
@@ -109,13 +108,13 @@ export class Chat {
       "div",
       { class: `system-message ${tone}`, role: "alert" },
       tone === "red" ? icon : null,
-      why,
+      reason,
       retry,
     );
     return el("li", { class: `attempt ${attempt.state}` }, ...this.partial(attempt), box);
   }
 
-  /** An attempt that was followed by another, or by an answer: one line that opens. */
+  /** An earlier attempt: one line that opens. */
   oldAttempt(attempt) {
     const line = el("summary", {}, describe(attempt));
     return el(
@@ -125,7 +124,7 @@ export class Chat {
     );
   }
 
-  /** The part of an answer that came. */
+  /** The part of an answer that arrived. */
   partial(attempt) {
     if (!attempt.parts.length) return [];
     const name = el("span", { class: "name" }, "Assistant");
@@ -151,7 +150,7 @@ export class Chat {
     return el("button", { type: "button", class: kind, onclick: () => run() }, label);
   }
 
-  /** A run answers: what could be retried is being retried. */
+  /** A run has started, so nothing can be retried now. */
   hideRetry() {
     for (const button of this.list.querySelectorAll(".attempt button")) button.remove();
     this.list.querySelector(".attempt.none")?.remove();
@@ -162,9 +161,9 @@ export class Chat {
       (part) => part.type === "result" && this.panels.has(part.call_id),
     );
     for (const part of panels) this.finishTool(part.call_id, part.content, part.is_error);
-    const rest = row.parts.filter((part) => !panels.includes(part) && part.type !== "checkpoint");
-    if (!rest.length) return el("li", { class: "row merged", "data-id": row.id, hidden: true });
-    const body = el("div", { class: "body" }, ...rest.map((part) => this.part(part)));
+    const shown = row.parts.filter((part) => !panels.includes(part) && part.type !== "checkpoint");
+    if (!shown.length) return el("li", { class: "row merged", "data-id": row.id, hidden: true });
+    const body = el("div", { class: "body" }, ...shown.map((part) => this.part(part)));
     return el(
       "li",
       {
@@ -179,9 +178,9 @@ export class Chat {
 
   head(row) {
     const isReminder = row.parts.every(({ type }) => ["reminder", "checkpoint"].includes(type));
-    const speaker = isReminder ? "Weft" : (SPEAKERS[row.role] ?? row.role); // the loop's own words
+    const speaker = isReminder ? "Weft" : (SPEAKERS[row.role] ?? row.role); // the agent loop wrote it
     const name = row.kind === "summary" ? "Summary" : speaker;
-    const badge = { pinned: "pinned", important: "important", skip: "left out" }[row.priority];
+    const badge = { pinned: "pinned", important: "important", skip: "skipped" }[row.priority];
     return el(
       "header",
       { class: "who" },
@@ -202,7 +201,7 @@ export class Chat {
     if (row.priority === "pinned" || row.priority === "skip") {
       return [
         act(
-          row.priority === "skip" ? "Bring back" : "Unpin",
+          row.priority === "skip" ? "Include again" : "Unpin",
           this.actions.restore,
           "Back to normal",
         ),
@@ -222,13 +221,13 @@ export class Chat {
       el(
         "summary",
         {},
-        `${plural(dropped, "message")} folded here`,
+        `${plural(dropped, "message")} summarised here`,
       ),
       body,
       el(
         "button",
         { type: "button", class: "quiet", onclick: () => this.actions.openFold(commit) },
-        "What was dropped, and take back",
+        "Show what was removed, or revert",
       ),
     );
   }
@@ -238,7 +237,7 @@ export class Chat {
       text: () => trusted(el("div", { class: "prose" }), part.html),
       thinking: () => this.thinking(part.text),
       call: () => this.startTool(part.id, part.name, part.input),
-      result: () => this.orphan(part),
+      result: () => this.resultWithoutCall(part),
       note: () => el("p", { class: "note" }, part.text),
       reminder: () => el("p", { class: "note" }, part.text),
     }[part.type];
@@ -280,16 +279,16 @@ export class Chat {
     return true;
   }
 
-  /** Nothing spins where nothing runs. */
-  settlePanels(state, words) {
+  /** Mark panels that still look running: nothing runs any more. */
+  settlePanels(state, text) {
     for (const panel of this.panels.values()) {
       if (!panel.classList.replace("running", state)) continue;
       panel.querySelector(".state").setAttribute("aria-label", state);
-      panel.querySelector(".result").textContent = words;
+      panel.querySelector(".result").textContent = text;
     }
   }
 
-  orphan(part) {
+  resultWithoutCall(part) {
     const panel = this.startTool(part.call_id, "result", {});
     this.finishTool(part.call_id, part.content, part.is_error);
     return panel;
@@ -332,18 +331,18 @@ function describe({ reason, status, state, model }) {
     return "Stopped. This part of the answer is kept here, but it is not sent to models.";
   if (reason === STOPPED) return "Stopped before an answer came.";
   const what = isPartial ? "The answer broke off" : `${model ?? "The model"} did not answer`;
-  return `${what}: ${reason ?? "no reason is recorded"}${status ? ` (${status})` : ""}`;
+  return `${what}: ${reason ?? "no reason was recorded"}${status ? ` (${status})` : ""}`;
 }
 
 function emptyThread() {
   return el(
     "li",
     { class: "empty" },
-    el("h2", {}, "Nothing said yet"),
+    el("h2", {}, "No messages yet"),
     el(
       "p",
       {},
-      "Write below. Every message becomes a commit that you can look up, fold and take back.",
+      "Write below. Every message becomes a commit that you can search, compact and undo.",
     ),
   );
 }

@@ -8,15 +8,15 @@ import { get } from "./api.js";
 import { rows } from "./history.js";
 
 const OFFLINE = "weft-offline";
-const CHOICE = "weft.model:"; // + the thread: what the reader chose for it
-const LAST = "weft.model"; // what the reader used last, for threads that have no model yet
+const CHOICE = "weft.model:"; // + the thread's name: the model chosen for it
+const LAST = "weft.model"; // the model used last, for threads that have none yet
 
 export class Composer {
-  /** `send(frame)` is false where there is no connection; `say(words, isError)` tells the reader. */
+  /** `send(frame)` returns false without a connection; `say(text, isError)` shows one line. */
   constructor({ send, say }) {
     this.sendFrame = send;
     this.say = say;
-    this.words = byId("words");
+    this.input = byId("words");
     this.model = byId("model");
     this.dialog = byId("ask-dialog");
     this.pending = null;
@@ -28,8 +28,8 @@ export class Composer {
 
   addListeners() {
     byId("composer").addEventListener("submit", (event) => this.submit(event));
-    this.words.addEventListener("input", () => this.grow());
-    this.words.addEventListener("keydown", (event) => {
+    this.input.addEventListener("input", () => this.grow());
+    this.input.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && !event.shiftKey && !event.isComposing) this.submit(event);
     });
     this.model.addEventListener("change", () => this.choose());
@@ -38,7 +38,7 @@ export class Composer {
     this.dialog.addEventListener("close", () => this.question && this.cancel());
   }
 
-  /** Every model that can be named; the thread's own may turn out not to be served. */
+  /** Load the list of models. The thread's own model may be missing from it. */
   async loadModels() {
     const { models, upstreams } = await get("/api/models").catch(() => ({}));
     refill(byId("models"), ...(models ?? []).map((name) => el("option", { value: name })));
@@ -64,12 +64,12 @@ export class Composer {
     this.showContext(this.model.value ? view.context : { tokens: view.context.tokens });
   }
 
-  /** What a thread that no model has answered yet is asked with. */
+  /** The model for a thread that has no answer yet. */
   fallback() {
     return localStorage.getItem(LAST) ?? (this.hasUpstreams ? "" : OFFLINE);
   }
 
-  /** The model that the reader chose for a thread, if it is not simply the thread's own. */
+  /** The model that the reader chose for a thread; null if it is the thread's own. */
   chosen(thread) {
     return localStorage.getItem(CHOICE + thread);
   }
@@ -99,18 +99,18 @@ export class Composer {
   }
 
   showProblem({ model, problem }) {
-    const asked = this.chosen(this.thread) ? "" : `${model} answered last here. `;
-    const hint = problem && model ? `${asked}Choose another model: ${problem}.` : "";
+    const context = this.chosen(this.thread) ? "" : `${model} answered last here. `;
+    const hint = problem && model ? `${context}Choose another model: ${problem}.` : "";
     byId("model-problem").textContent = hint;
     byId("model-problem").hidden = !hint;
     this.model.placeholder = "Choose a model";
   }
 
-  /** How full the window is, and where compaction starts: the same count decides it. */
+  /** How full the window is, and where compaction starts. */
   showContext({ tokens, window, limit }) {
-    const part = window ? tokens / window : 0;
+    const share = window ? tokens / window : 0;
     const gauge = byId("gauge");
-    gauge.value = Math.min(1, part);
+    gauge.value = Math.min(1, share);
     gauge.classList.toggle("high", Boolean(limit) && tokens > limit);
     byId("gauge-text").textContent = window
       ? `${count(tokens)} of ${count(window)} tokens`
@@ -125,12 +125,12 @@ export class Composer {
   }
 
   grow() {
-    this.words.rows = Math.min(10, Math.max(2, this.words.value.split("\n").length));
+    this.input.rows = Math.min(10, Math.max(2, this.input.value.split("\n").length));
   }
 
   submit(event) {
     event?.preventDefault();
-    const text = this.words.value;
+    const text = this.input.value;
     if (!text.trim() || this.pending) return;
     if (this.isRunning) {
       this.say("An answer is being written. Your text stays in the box until it is done.");
@@ -145,7 +145,7 @@ export class Composer {
   }
 
   start(frame) {
-    if (!this.thread) return; // still reading it
+    if (!this.thread) return; // still loading
     const model = this.model.value.trim();
     if (!model) {
       this.say("Choose a model first.", true);
@@ -166,30 +166,30 @@ export class Composer {
     byId("send").disabled = true;
   }
 
-  /** The server began what was asked here: the text is in the thread now. */
+  /** The server has started the run: the text is in the thread now. */
   began(request) {
     if (!this.pending || this.pending.request !== request) return;
     localStorage.setItem(LAST, this.pending.model);
     if (this.pending.type === "say") {
-      this.words.value = "";
+      this.input.value = "";
       this.grow();
     }
     this.release();
   }
 
-  /** The server did not take it, or the connection was lost: the text stays in the box. */
+  /** The server refused the frame, or the connection was lost: the text stays in the box. */
   release() {
     this.pending = null;
     byId("send").disabled = false;
   }
 
-  running(is) {
-    this.isRunning = is;
-    byId("send").hidden = is;
-    byId("stop").hidden = !is;
+  running(isRunning) {
+    this.isRunning = isRunning;
+    byId("send").hidden = isRunning;
+    byId("stop").hidden = !isRunning;
   }
 
-  // A send that would compact the thread: nothing happens before the reader has said so.
+  // A run that would compact the thread: the reader decides first.
 
   ask(question) {
     if (!this.pending || question.request !== this.pending.request) return;
@@ -199,14 +199,14 @@ export class Composer {
       `With this message the thread has about ${count(tokens)} tokens. ${model} has a window of ` +
       `${count(window)}, of which ${count(limit)} are for the conversation and the rest for the answer.`;
     const change = el("p", { class: "big" }, `${count(tokens)} → about ${count(after)} tokens`);
-    const goes = `${plural(messages ?? 0, "message")} would become a summary, written by ${model}.`;
+    const summary = `${plural(messages ?? 0, "message")} would become a summary, written by ${model}.`;
     refill(
       byId("ask-facts"),
       el("p", {}, size),
       ...(problem
         ? [el("p", { class: "error" }, `It cannot be compacted enough: ${problem}`)]
-        : [change, el("p", {}, goes), rows("Taken out", question.removed, "removed", messages)]),
-      el("p", { class: "muted" }, "You can take it back later. Another model may have more room."),
+        : [change, el("p", {}, summary), rows("Removed", question.removed, "removed", messages)]),
+      el("p", { class: "muted" }, "You can revert it later. Another model may have a larger window."),
     );
     byId("ask-compact").hidden = Boolean(problem);
     byId("ask-compact").textContent = question.retry ? "Compact and ask" : "Compact and send";
@@ -224,6 +224,6 @@ export class Composer {
   cancel() {
     this.question = null;
     this.release();
-    this.words.focus();
+    this.input.focus();
   }
 }

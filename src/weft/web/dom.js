@@ -1,5 +1,5 @@
-// Making elements. Text goes in as text; HTML only through `trusted`, and only what the server has
-// already made harmless.
+// Create elements. Strings become text nodes. HTML is set only by `trusted`, with HTML that the
+// server has sanitised.
 
 /** An element: `el("button", {class: "quiet", onclick}, "Pin")`. Strings become text nodes. */
 export function el(tag, attributes = {}, ...children) {
@@ -19,7 +19,7 @@ export function trusted(node, html) {
   return node;
 }
 
-/** Replace all that a node holds. */
+/** Replace the children of a node. */
 export function refill(node, ...children) {
   node.replaceChildren(...children.filter((child) => child !== null && child !== undefined));
   return node;
@@ -29,7 +29,7 @@ export function byId(id) {
   return document.getElementById(id);
 }
 
-/** 12,345 in the reader's own spelling. */
+/** 12,345 in the reader's locale. */
 export function count(number) {
   return Number(number ?? 0).toLocaleString();
 }

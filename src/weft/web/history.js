@@ -1,12 +1,12 @@
 // The log: every commit of the branch, newest first. A commit that changed earlier messages (a
-// compaction, an edit, a merge, a revert) opens to what it took out, what it put in, and what pins
-// kept; and it can be taken back.
+// compaction, an edit, a merge, a revert) opens to what it removed, added, and kept because of pins,
+// and can be reverted.
 
 import { ago, byId, count, el, plural, refill, trusted } from "./dom.js";
 import { get } from "./api.js";
 
 const SIGNS = { compact: "⚡", merge: "⋈", revert: "↺", edit: "✎", annotate: "✦", append: "•" };
-const QUIET = 3; // appended messages in a row beyond which they are shown as one line
+const LONGEST_RUN = 3; // more appended messages in a row are shown as one line
 
 export class History {
   /** `actions`: {revert, jump, branchFrom}. */
@@ -23,7 +23,7 @@ export class History {
   }
 
   entry(run) {
-    if (run.length > QUIET) {
+    if (run.length > LONGEST_RUN) {
       const [newest, oldest] = [run[0], run.at(-1)];
       return el(
         "li",
@@ -105,22 +105,22 @@ export class History {
   }
 
   change(change, commit) {
-    const back = el(
+    const revert = el(
       "button",
       { type: "button", onclick: () => this.actions.revert(commit.id) },
-      "Take this back",
+      "Revert this",
     );
     return [
-      rows("Taken out", change.removed, "removed"),
-      rows("Put in", change.added, "added"),
+      rows("Removed", change.removed, "removed"),
+      rows("Added", change.added, "added"),
       rows("Kept by pins", change.pins, "pins"),
       ...reworded(change.reworded),
       el(
         "p",
         { class: "muted" },
-        `${count(change.before)} → ${count(change.after)} tokens. Later messages stay when you take it back.`,
+        `${count(change.before)} → ${count(change.after)} tokens. Later messages stay when you revert it.`,
       ),
-      back,
+      revert,
     ];
   }
 
@@ -134,7 +134,7 @@ export class History {
   }
 }
 
-/** A list of messages in a few words each; opens to the whole. `total` if the list is cut. */
+/** A list of messages as excerpts that open to the whole text; `total` if the list is cut. */
 export function rows(title, list, name, total = list.length) {
   if (!list.length) return null;
   const lines = list.map((row) =>

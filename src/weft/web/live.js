@@ -16,31 +16,31 @@ export class Live {
     this.reset();
   }
 
-  /** Forget what was streamed: the rows are drawn anew. */
+  /** Forget what was streamed: the rows are drawn again. */
   reset() {
     this.blocks = new Map();
-    this.spoken = [];
+    this.texts = [];
     this.answer = null;
     this.compaction = null;
     this.question = null;
   }
 
-  /** Take one frame of the stream; true if it was one. */
+  /** Show one frame of a run; returns false for other frames. */
   receive(frame) {
-    const take = {
+    const handler = {
       user_message: () => this.addQuestion(frame),
-      text_delta: () => this.grow(frame.id, "text", frame.text),
-      thinking_delta: () => this.grow(frame.id, "thinking", frame.text),
-      rendered: () => this.settle(frame.id, frame.html, frame.length),
+      text_delta: () => this.addText(frame.id, "text", frame.text),
+      thinking_delta: () => this.addText(frame.id, "thinking", frame.text),
+      rendered: () => this.setHtml(frame.id, frame.html, frame.length),
       tool_start: () => this.callTool(frame),
       tool_end: () => this.chat.finishTool(frame.id, frame.content, frame.is_error),
       system: () => this.report(frame),
       compaction_question: () => this.ask(frame),
       compaction_answer: () => this.closeQuestion(frame.compact),
     }[frame.type];
-    if (!take) return false;
+    if (!handler) return false;
     const follow = this.chat.atEnd();
-    take();
+    handler();
     if (follow) this.chat.toEnd();
     return true;
   }
@@ -53,12 +53,12 @@ export class Live {
   }
 
   callTool(frame) {
-    this.closeBlocks(); // the next answer may use their ids again
+    this.closeBlocks(); // the next answer may reuse their ids
     this.body().append(this.chat.startTool(frame.id, frame.name, frame.input));
   }
 
   closeBlocks() {
-    for (const block of this.blocks.values()) if (block.html) this.spoken.push(block.text);
+    for (const block of this.blocks.values()) if (block.html) this.texts.push(block.text);
     this.blocks.clear();
   }
 
@@ -71,7 +71,7 @@ export class Live {
     return this.answer;
   }
 
-  /** What follows stands in a row of its own. */
+  /** What follows goes into a new row. */
   closeAnswer() {
     this.answer?.closest(".streaming")?.classList.remove("streaming");
     this.answer = null;
@@ -81,7 +81,7 @@ export class Live {
     this.chat.list.append(node);
   }
 
-  grow(id, kind, text) {
+  addText(id, kind, text) {
     if (!this.blocks.has(id)) {
       const block = kind === "text" ? streamedText() : streamedThinking(this.chat);
       this.blocks.set(id, block);
@@ -89,13 +89,13 @@ export class Live {
     }
     const block = this.blocks.get(id);
     block.text += text;
-    block.tail.textContent = block.text.slice(block.settled);
+    block.tail.textContent = block.text.slice(block.rendered);
   }
 
-  settle(id, html, length) {
+  setHtml(id, html, length) {
     const block = this.blocks.get(id);
     if (!block?.html) return;
-    block.settled = length;
+    block.rendered = length;
     trusted(block.html, html);
     block.tail.textContent = block.text.slice(length);
   }
@@ -114,7 +114,7 @@ export class Live {
     this.closeAnswer();
   }
 
-  /** The run waits for a yes or no. */
+  /** Show the run's question whether to compact. */
   ask(frame) {
     const choose = (yes) => () => {
       for (const button of buttons) button.disabled = true;
@@ -135,21 +135,21 @@ export class Live {
 
   closeQuestion(compact) {
     this.question?.querySelector(".line")?.remove();
-    const words = compact ? "Answered: compact." : "Answered: go on without.";
-    this.question?.append(el("p", { class: "muted" }, words));
+    const text = compact ? "Answered: compact." : "Answered: go on without.";
+    this.question?.append(el("p", { class: "muted" }, text));
     this.question = null;
   }
 
-  /** The run ended: nothing spins any more. Returns the words of the answer. */
+  /** The run ended: stop all spinners. Returns the text of the answer. */
   finish() {
     this.chat.settlePanels("failed", "No result: the run ended first.");
     this.closeBlocks();
-    const words = this.spoken.join("\n");
+    const text = this.texts.join("\n");
     this.closeAnswer();
     this.compaction?.stop();
     this.question?.querySelector(".line")?.remove();
-    this.spoken = [];
-    return words;
+    this.texts = [];
+    return text;
   }
 }
 
@@ -160,7 +160,7 @@ function questionEvent({ model, tokens, window, limit }) {
   const content =
     `**Compact this thread?** It has about ${figure(tokens)} tokens by now. The window of ${model} ` +
     `is ${figure(window)}, of which ${figure(limit)} are for the conversation. Older turns would ` +
-    "become a summary; you can take that back later.";
+    "become a summary; you can revert that later.";
   return { type: "system", subtype: "compaction_question", content };
 }
 
@@ -171,10 +171,10 @@ function speaker(name) {
 function streamedText() {
   const html = el("div", { class: "prose" });
   const tail = el("span", { class: "tail" });
-  return { node: el("div", { class: "streamed" }, html, tail), html, tail, text: "", settled: 0 };
+  return { node: el("div", { class: "streamed" }, html, tail), html, tail, text: "", rendered: 0 };
 }
 
 function streamedThinking(chat) {
   const node = chat.thinking("");
-  return { node, html: null, tail: node.querySelector("pre"), text: "", settled: 0 };
+  return { node, html: null, tail: node.querySelector("pre"), text: "", rendered: 0 };
 }

@@ -1,12 +1,11 @@
 // Which system messages a person sees: the page's copy of `weft.agent.system_messages.present`.
 //
 // The table comes from the server (`GET /api/system-table`), so there is one list of subtypes. The
-// server has already left out what is metadata; this filter stands behind it, so that a message
-// that slips past shows nothing either.
+// server already drops metadata; this filter is a second check.
 
 const FIELD = /\{([a-z_.]+)\}/g;
 
-/** What a person sees of a system event ({subtype, kind, icon, text}), or null. */
+/** How a system event is displayed ({subtype, kind, icon, text}); null if it is hidden. */
 export function present(table, event) {
   if (!isObject(event) || own(event, "type") !== "system") return null;
   const subtype = own(event, "subtype");
@@ -18,7 +17,7 @@ export function present(table, event) {
   return null;
 }
 
-/** What the page logs instead of showing a message. */
+/** The text that the page logs for a hidden message. */
 export function skipNote(subtype) {
   return `⏩ Skipping "${subtype}" system message (metadata only)`;
 }
@@ -35,21 +34,21 @@ function fill(line, event) {
   for (const [path, value] of Object.entries(line.where ?? {})) {
     if (lookUp(event, path) !== value) return null;
   }
-  let whole = true;
+  let isComplete = true;
   const text = line.text.replace(FIELD, (_, path) => {
     const value = lookUp(event, path);
-    const text = word(value);
-    if (text === null || (line.text === `{${path}}` && typeof value !== "string")) whole = false;
+    const text = fieldText(value);
+    if (text === null || (line.text === `{${path}}` && typeof value !== "string")) isComplete = false;
     return text ?? "";
   });
-  return whole ? text : null;
+  return isComplete ? text : null;
 }
 
 function lookUp(event, path) {
   return path.split(".").reduce((value, key) => own(value, key), event);
 }
 
-function word(value) {
+function fieldText(value) {
   if (typeof value === "string") return value.trim() ? value : null;
   return Number.isSafeInteger(value) ? String(value) : null;
 }

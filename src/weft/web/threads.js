@@ -3,7 +3,7 @@
 import { ago, byId, el, plural, refill } from "./dom.js";
 import { get } from "./api.js";
 
-const PAUSE = 200; // milliseconds without a key before a search is asked
+const SEARCH_DELAY = 200; // milliseconds after the last key before a search starts
 
 export class Threads {
   constructor({ onpick, onhit, onrestore }) {
@@ -16,20 +16,20 @@ export class Threads {
     this.field = byId("search");
     this.field.addEventListener("input", () => {
       clearTimeout(this.timer);
-      this.timer = setTimeout(() => this.load(), PAUSE);
+      this.timer = setTimeout(() => this.load(), SEARCH_DELAY);
     });
   }
 
   /** Read the list again; `current` is marked as the open one. */
   async load(current = this.current) {
     this.current = current;
-    const words = this.field.value.trim();
+    const query = this.field.value.trim();
     try {
       const [{ threads, recording }, deleted] = await Promise.all([
-        get("/api/threads", words ? { q: words } : {}),
+        get("/api/threads", query ? { q: query } : {}),
         get("/api/deleted"),
       ]);
-      this.show(threads, words);
+      this.show(threads, query);
       this.showDeleted(deleted.threads);
       showRecording(recording);
       return threads;
@@ -39,7 +39,7 @@ export class Threads {
     }
   }
 
-  show(threads, words) {
+  show(threads, query) {
     refill(this.list, ...threads.map((thread) => this.entry(thread)));
     if (!threads.length) {
       refill(
@@ -47,7 +47,7 @@ export class Threads {
         el(
           "li",
           { class: "empty small" },
-          words ? `Nothing matches “${words}”.` : "No threads yet.",
+          query ? `Nothing matches “${query}”.` : "No threads yet.",
         ),
       );
     }
@@ -100,7 +100,7 @@ export class Threads {
     refill(byId("deleted-list"), ...rows);
   }
 
-  /** Mark the threads that a run is writing to; one that is new joins the list. */
+  /** Mark the threads with a run; reload the list if it lacks one of them. */
   mark(runs) {
     this.runs = runs;
     const missing = new Set(runs.map(({ thread }) => thread));
@@ -116,18 +116,18 @@ export class Threads {
     for (const entry of this.list.querySelectorAll(".thread")) {
       const name = entry.dataset.thread;
       entry.toggleAttribute("data-running", running.has(name));
-      const words = running.get(name) ? "asks you something" : "answering …";
-      entry.querySelector(".running-mark").textContent = words;
+      const status = running.get(name) ? "waits for you" : "answering …";
+      entry.querySelector(".running-mark").textContent = status;
     }
   }
 }
 
-/** Say where exchanges are recorded while it is not the store. */
+/** Show a warning while exchanges are not recorded in the store. */
 function showRecording({ state, pending = 0, lost = 0 }) {
   const problems = [];
   if (state === "journal") {
     problems.push(
-      `The store does not take records; ${plural(pending, "record waits", "records wait")} in the journal.`,
+      `The store accepts no records; ${plural(pending, "record waits", "records wait")} in the journal.`,
     );
   }
   if (lost) problems.push(`${plural(lost, "record was", "records were")} lost: see the server's log.`);
