@@ -55,6 +55,13 @@ def names(store):
     return {record.name for record in weft.threads(store)}
 
 
+def wait_for_text(page, text):
+    """Wait for a text of the conversation: it may arrive after the thread's name."""
+    page.wait_for_function(
+        "text => document.querySelector('#conversation').innerText.includes(text)", arg=text
+    )
+
+
 def wait_for_thread(page, name):
     page.wait_for_function("(name) => document.body.dataset.thread === name", arg=name)
 
@@ -77,7 +84,7 @@ def test_a_thread_is_renamed_and_keeps_its_messages_and_model(tab, store):
     page.press("#rename-name", "Enter")
     wait_for_thread(page, "new name")
     assert page.inner_text("#title") == "new name"
-    assert "the message of the renamed thread" in page.inner_text("#conversation")
+    wait_for_text(page, "the message of the renamed thread")
     assert page.input_value("#model") == "weft-offline"
     page.reload()
     wait_for_thread(page, "new name")
@@ -122,7 +129,7 @@ def test_a_deletion_can_be_undone_at_once(tab, store):
     assert page.locator("[data-thread='by mistake'].thread").count() == 0
     page.click("#toast button:has-text('Undo')")
     wait_for_thread(page, "by mistake")
-    assert "do not lose this" in page.inner_text("#conversation")
+    wait_for_text(page, "do not lose this")
     assert "by mistake" in names(store)
 
 
@@ -135,7 +142,7 @@ def test_a_deleted_thread_is_listed_until_it_is_restored(tab, store):
     row = page.locator("#deleted-list li", has_text="listed")
     row.locator("button").click()
     wait_for_thread(page, "listed")
-    assert "still here" in page.inner_text("#conversation")
+    wait_for_text(page, "still here")
     page.wait_for_function(
         "() => !document.querySelector('#deleted-list').innerText.includes('listed')"
     )

@@ -125,7 +125,7 @@ class HttpReply:
         If a chunk's framing is wrong, aiohttp closes the connection and reports the error only to
         calls that wait for headers. A reader of the body would wait forever; reading again raises.
         """
-        if self._pause is not None:
+        if self._pause is not None and not self._pause.expired():
             self._pause.reschedule(self._loop.time())
 
     def _count_bytes(self, data: bytes) -> bytes:
