@@ -199,6 +199,10 @@ async def run_turn(
         else:
             shown = show(event)
             print(clean_text(shown) if out.isatty() else shown, end="", file=out, flush=True)
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        # Ctrl-C closed the connection, and the run reported that as a failure of the upstream.
+        raise asyncio.CancelledError
     return code
 
 
