@@ -64,11 +64,11 @@ def read_tool(function: Callable[..., Any]) -> FunctionTool:
         kind: Any = hints.get(parameter.name, Any)
         if parameter.name in words:
             kind = Annotated[kind, msgspec.Meta(description=words[parameter.name])]
-        given = parameter.default
+        default = parameter.default
         fields.append(
             (parameter.name, kind)
-            if given is parameter.empty
-            else (parameter.name, kind, msgspec.field(default=given))
+            if default is parameter.empty
+            else (parameter.name, kind, msgspec.field(default=default))
         )
     shape = msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
     return FunctionTool(Tool(name, about or None, _schema(name, shape)), function, shape)

@@ -52,7 +52,7 @@ class RepairLock:
         self._given = path
         self.path = os.path.realpath(path)
         self._descriptor = self._copied = -1
-        self._kept: str | None = None
+        self._backup: str | None = None
         self.data: Bytes = b""
         self.log = b""
 
@@ -70,11 +70,11 @@ class RepairLock:
             os.close(self._descriptor)
             raise in_use(self._given) from None
         self.data = Descriptor(self._descriptor)
-        self._kept = self._unfinished()
-        if self._kept is not None:
-            self._copied = os.open(self._kept, os.O_RDONLY)
+        self._backup = self._unfinished()
+        if self._backup is not None:
+            self._copied = os.open(self._backup, os.O_RDONLY)
             self.data = Descriptor(self._copied)
-        self.log = _read_whole(f"{self._kept or self.path}-wal")
+        self.log = _read_whole(f"{self._backup or self.path}-wal")
         return self
 
     def __exit__(
@@ -84,7 +84,7 @@ class RepairLock:
         trace: TracebackType | None,
     ) -> None:
         os.close(self._descriptor)
-        if self._kept is not None:
+        if self._backup is not None:
             os.close(self._copied)
 
     def replace(self, fresh: str) -> str:
@@ -92,38 +92,40 @@ class RepairLock:
 
         Raises `StoreError` where the disk does not take them; then what was not yet copied stays.
         """
-        kept = self._kept or _free_name(self.path)
+        backup = self._backup or _free_name(self.path)
         try:
-            if self._kept is None:
-                self._copy(kept)
+            if self._backup is None:
+                self._copy(backup)
         except OSError as error:
-            for name in filter(os.path.exists, (kept, f"{kept}-wal")):
+            for name in filter(os.path.exists, (backup, f"{backup}-wal")):
                 os.remove(name)
-            what = f"the damaged file cannot be kept as {kept!r}, so nothing is changed"
+            what = f"the damaged file cannot be kept as {backup!r}, so nothing is changed"
             raise StoreError(f"{what}: {error}") from None
         try:
-            self.write(fresh, kept)
+            self.write(fresh, backup)
         except OSError as error:
             what = f"the store {self._given!r} cannot be written: {error}"
-            raise StoreError(f"{what}; {kept!r} has what it was, {fresh!r} what is whole") from None
-        return kept
+            raise StoreError(
+                f"{what}; {backup!r} has what it was, {fresh!r} what is whole"
+            ) from None
+        return backup
 
-    def _copy(self, kept: str) -> None:
-        with open(kept, "xb", opener=_private) as copy:
+    def _copy(self, backup: str) -> None:
+        with open(backup, "xb", opener=_private) as copy:
             for start in range(0, len(self.data), PART):
                 copy.write(self.data[start : start + PART])
             _settle(copy)
         if self.log:
-            with open(f"{kept}-wal", "xb", opener=_private) as copy:
+            with open(f"{backup}-wal", "xb", opener=_private) as copy:
                 copy.write(self.log)
                 _settle(copy)
 
-    def write(self, fresh: str, kept: str) -> None:
+    def write(self, fresh: str, backup: str) -> None:
         """Put the bytes of `fresh` here; `kept` has those that are here now."""
         for name in (f"{self.path}-wal", f"{self.path}-shm"):  # of the old bytes, not of the new
             if os.path.exists(name):
                 os.remove(name)
-        self._put((MARK + os.path.basename(kept).encode()).ljust(HEAD, b"\0"), 0)
+        self._put((MARK + os.path.basename(backup).encode()).ljust(HEAD, b"\0"), 0)
         os.fsync(self._descriptor)
         with open(fresh, "rb") as source:
             head = source.read(HEAD)
@@ -146,8 +148,8 @@ class RepairLock:
         head = self.data[:HEAD]
         if not head.startswith(MARK):
             return None
-        kept = os.fsdecode(head.removeprefix(MARK).rstrip(b"\0"))
-        path = os.path.join(os.path.dirname(self.path), kept)
+        backup = os.fsdecode(head.removeprefix(MARK).rstrip(b"\0"))
+        path = os.path.join(os.path.dirname(self.path), backup)
         return path if os.path.isfile(path) else None
 
 

@@ -86,7 +86,7 @@ def import_plan(handle: Handle, plan: ImportPlan, progress: Progress | None = No
         lines=plan.lines,
         branches=dict(written.branches),
         renamed=dict(written.renamed),
-        kept=dict(plan.kept),
+        kept=dict(plan.other_lines),
         remarks=plan.remarks,
     )
 

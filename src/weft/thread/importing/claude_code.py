@@ -228,7 +228,7 @@ def read_claude_code(data: bytes, progress: Progress | None = None) -> ImportPla
         branches=ends,
         name=_session(lines, tree),
         lines=len(lines),
-        kept=_kinds(lines, tree),
+        other_lines=_kinds(lines, tree),
         remarks=tuple(sorted(remarks, key=lambda remark: remark.line)),
     )
 

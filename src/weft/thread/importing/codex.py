@@ -67,7 +67,7 @@ def read_codex(data: bytes, progress: Progress | None = None) -> ImportPlan:
         branches={"main": steps[-1].key} if steps else {},
         name=_session(lines),
         lines=len(lines),
-        kept=dict(sorted(other_lines.items())),
+        other_lines=dict(sorted(other_lines.items())),
         remarks=tuple(remarks),
     )
 

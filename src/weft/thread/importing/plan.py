@@ -90,8 +90,8 @@ class Remark(Struct, frozen=True):
 class ImportPlan(Struct, frozen=True, kw_only=True):
     """A parsed file. `branches` has the key of each branch's last step; `main` is the first.
 
-    `name` is the name in the file (a session id). `kept` counts the lines that are not messages, by
-    type.
+    `name` is the name in the file (a session id). `other_lines` counts the lines that are not
+    messages, by type.
     """
 
     format: str
@@ -99,7 +99,7 @@ class ImportPlan(Struct, frozen=True, kw_only=True):
     branches: Mapping[str, str]
     name: str | None = None
     lines: int = 0
-    kept: Mapping[str, int] = field(default_factory=dict[str, int])
+    other_lines: Mapping[str, int] = field(default_factory=dict[str, int])
     remarks: tuple[Remark, ...] = ()
 
 
