@@ -67,3 +67,9 @@ def test_nothing_in_the_tree_names_a_machine():
         if path.suffix in {".py", ".md", ".toml", ".js", ".html", ".css", ""} and path.is_file():
             text = path.read_text(errors="ignore")
             assert name == "tests/test_layout.py" or not banned.search(text), name
+
+
+def test_make_names_only_tests_that_exist():
+    named = re.findall(r"\btests/[\w/.]+", (ROOT / "Makefile").read_text())
+    assert named
+    assert [path for path in named if not (ROOT / path).exists()] == []
