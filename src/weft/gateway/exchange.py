@@ -51,7 +51,6 @@ from weft.codec import (
     form_of,
     replace_answers,
     replace_messages,
-    verbatim,
     write_request,
 )
 from weft.errors import Refused, StoreError, UpstreamError, UpstreamFailed, UpstreamProtocolError
@@ -86,6 +85,9 @@ from .resume import (
     without_previous_id,
 )
 from .state import State
+
+SYSTEM_MEMBERS = ("system", "instructions", "systemInstruction", "system_instruction")
+"""Where protocols put the system prompt, if not among the messages."""
 
 STREAM_HEADERS = (("content-type", STREAM_TYPE), ("cache-control", "no-cache"))
 
@@ -337,11 +339,16 @@ async def show_edits(exchange: Exchange) -> None:
 
 
 def _encode_own(exchange: Exchange, request: Request) -> bytes:
-    """A body in the client's own protocol, as the client itself would write it."""
+    """The client's own body with the messages of another request.
+
+    The request is written without its wire, as one of another protocol is: the thread may hold
+    blocks that the client's protocol does not have.
+    """
     model = exchange.state.catalog.find(request.model)
-    written = write_request(request, exchange.codec, Target(model, embed=verbatim))
-    streams = {"stream": exchange.raw["stream"]} if "stream" in exchange.raw else {}
-    return orjson.dumps({**written.body, **streams})
+    written = write_request(structs.replace(request, wire=None), exchange.codec, Target(model)).body
+    names = {exchange.codec.conversation, *SYSTEM_MEMBERS}
+    members = {name: value for name, value in exchange.raw.items() if name not in names}
+    return orjson.dumps(members | {name: written[name] for name in names if name in written})
 
 
 async def write_restored(exchange: Exchange) -> None:

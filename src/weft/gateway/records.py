@@ -13,7 +13,7 @@ journal can be replayed even if a part of it was recorded before.
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import takewhile
 from uuid import uuid4
 
@@ -239,7 +239,9 @@ def record_request(
         context.digests.put(
             location.thread, bytes.fromhex(location.head), location.system, location.tools
         )
-        view = read_conversation(store, location) if location.shows_edits else None
+        view = None
+        if location.shows_edits:
+            view = read_conversation(store, location, record.messages)
         return Recorded(location, answers, view)
 
 
@@ -369,19 +371,34 @@ def read_before(store: Store, scope: str, id: str) -> StoredConversation | None:
     return StoredConversation(messages, tools, (thread, commit))
 
 
-def read_conversation(store: Store, location: RequestLocation) -> tuple[Message, ...]:
-    """The conversation up to a request as the thread shows it."""
-    return _read_own(store, location.thread, bytes.fromhex(location.head))[1]
+def read_conversation(
+    store: Store, location: RequestLocation, echoes: Sequence[Message]
+) -> tuple[Message, ...]:
+    """The conversation up to a request as the thread shows it; `echoes` are what the client sent.
+
+    An answer keeps its private parts if the client echoes a token of it.
+    """
+    tokens = {t for m in echoes if m.role == "assistant" for t in tokens_of(m)}
+    return _read_own(store, location.thread, bytes.fromhex(location.head), tokens)[1]
 
 
-def _read_own(store: Store, thread: str, commit: Id) -> tuple[View, tuple[Message, ...]]:
-    """A conversation up to a commit, without private parts that may be another one's."""
+def _read_own(
+    store: Store, thread: str, commit: Id, tokens: Set[str] = frozenset()
+) -> tuple[View, tuple[Message, ...]]:
+    """A conversation up to a commit, without private parts that may be another one's.
+
+    If a request on the way could have belonged to another conversation, only the last message and
+    answers that hold one of `tokens` keep them.
+    """
     steps = list(store.walk(thread, commit))
     view = View().extend(steps)
     messages = [row.message for row in show_rows(view.rows)]
     if store.find_links([unsure_key(step.commit.id) for step in steps]):
-        shared = map(_without_private, messages[:-1])
-        messages = [*(message for message in shared if message.blocks), *messages[-1:]]
+        own = [
+            message if not tokens.isdisjoint(tokens_of(message)) else _without_private(message)
+            for message in messages[:-1]
+        ]
+        messages = [*(message for message in own if message.blocks), *messages[-1:]]
     return view, tuple(messages)
 
 
