@@ -13,8 +13,7 @@ import orjson
 
 from servers import Scripted, Upstream, scripted_upstream
 from weft.agent import Agent
-from weft.catalog import Catalog, load_catalog
-from weft.catalog.catalog import CatalogRow
+from weft.catalog import Catalog, CatalogRow, load_catalog
 from weft.client import ModelClient, RetryPolicy, make_provider
 from weft.model import Message, ToolCall
 from weft.thread import Thread

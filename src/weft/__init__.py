@@ -163,12 +163,16 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
         Hit as Hit,
         Hooks as Hooks,
         HookWarning as HookWarning,
+        Imported as Imported,
         InstructionContent as InstructionContent,
         MergePreview as MergePreview,
         OutputContent as OutputContent,
         Preview as Preview,
         ReasoningContent as ReasoningContent,
         RecallPage as RecallPage,
+        Receipt as Receipt,
+        Recipe as Recipe,
+        Remark as Remark,
         Sent as Sent,
         SentBodyDelta as SentBodyDelta,
         SentRequest as SentRequest,
@@ -185,18 +189,6 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
         threads as threads,
         undelete as undelete,
         unregister_content_type as unregister_content_type,
-    )
-    from weft.thread.importing import (
-        Remark as Remark,
-    )
-    from weft.thread.params import (
-        Recipe as Recipe,
-    )
-    from weft.thread.sent import (
-        Receipt as Receipt,
-    )
-    from weft.thread.transfer import (
-        Imported as Imported,
     )
     from weft.translation.streaming import (
         StreamTranslator as StreamTranslator,
@@ -260,7 +252,7 @@ _NAMES: dict[str, str] = {
     "HookWarning": "weft.thread",
     "Hooks": "weft.thread",
     "Image": "weft.model",
-    "Imported": "weft.thread.transfer",
+    "Imported": "weft.thread",
     "Inline": "weft.model",
     "InstructionContent": "weft.thread",
     "JournalError": "weft.errors",
@@ -290,13 +282,13 @@ _NAMES: dict[str, str] = {
     "Reasoning": "weft.model",
     "ReasoningContent": "weft.thread",
     "RecallPage": "weft.thread",
-    "Receipt": "weft.thread.sent",
-    "Recipe": "weft.thread.params",
+    "Receipt": "weft.thread",
+    "Recipe": "weft.thread",
     "Redacted": "weft.model",
     "RefMoved": "weft.errors",
     "Refusal": "weft.model",
     "Refused": "weft.errors",
-    "Remark": "weft.thread.importing",
+    "Remark": "weft.thread",
     "Reminder": "weft.model",
     "Replacement": "weft.compact",
     "Request": "weft.model",

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from weft.agent.claude import Bridge
-from weft.agent.events import (
+from weft.agent import (
     Failure,
     MessageComplete,
     SystemMessage,
@@ -16,9 +15,10 @@ from weft.agent.events import (
     ToolEnd,
     ToolStart,
     UsageReport,
+    present,
     to_json,
 )
-from weft.agent.system_messages import present
+from weft.agent.claude import Bridge
 
 RECORDINGS = Path(__file__).parents[3] / "shared" / "corpus" / "clients" / "stream-json"
 

@@ -14,8 +14,8 @@ from weft.cli.main import main
 from weft.client import OFFLINE, SentBody, make_provider, stream
 from weft.demo.offline import answer, read_offline
 from weft.model import Fold, Message, Request, Text
+from weft.thread import export_bytes
 from weft.thread.exporting import EXPORTS
-from weft.thread.transfer import export_bytes
 
 
 def weather(city: str) -> str:

@@ -15,7 +15,7 @@ import pytest
 import weft
 from weft.errors import NotFound, StoreError, ThreadError, WeftError, WrongValue
 from weft.store import Store, open_store
-from weft.thread.maintenance import fsck, gc
+from weft.thread import fsck, gc
 
 
 def texts(thread: weft.Thread, at: str | None = None) -> list[str]:

@@ -240,7 +240,7 @@ def test_M8_rows_added_in_python_act_on_everything_that_is_written_later() -> No
     ],
 )
 def test_M8_a_wrong_row_is_refused_by_its_key(tmp_path: Path, text: str, named: str) -> None:
-    from weft.gateway.settings import Flags, read_settings
+    from weft.gateway import Flags, read_settings
 
     config = write_config(tmp_path, text)
     for read in (

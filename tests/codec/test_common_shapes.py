@@ -8,6 +8,7 @@ from hypothesis import given, strategies as st
 
 from corpus import recorded
 from weft.catalog import Model
+from weft.codec import Losses, Target, parsed
 from weft.codec.anthropic.blocks import (
     WRITERS,
     Writer as BlockWriter,
@@ -17,7 +18,6 @@ from weft.codec.anthropic.common_shapes import (
     decode_common as common_block,
     write_common as write_block,
 )
-from weft.codec.base import Losses, Target, parsed
 from weft.codec.chat.common_shapes import decode_common as common_message, write_common
 from weft.codec.chat.messages import Writer, decode_message
 from weft.codec.gemini.blocks import (

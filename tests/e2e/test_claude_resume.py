@@ -15,7 +15,7 @@ import pytest
 
 import weft
 from weft.store import MemoryStore
-from weft.thread.transfer import export_bytes, import_bytes
+from weft.thread import export_bytes, import_bytes
 
 QUIET = (
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",

@@ -14,7 +14,7 @@ import pytest
 
 import weft
 from weft.store import MemoryStore
-from weft.thread.transfer import export_bytes, import_bytes
+from weft.thread import export_bytes, import_bytes
 
 CONFIG = """
 model = "gpt-5.5"

@@ -14,8 +14,7 @@ import weft.thread
 from protocol_rows import PROTOCOLS
 from servers import LAUNCH, REQUEST_PATHS, UPSTREAM_NAMES, Scripted, post, weft_serve
 from weft.store import open_store
-from weft.thread.maintenance import forget, fsck, gc
-from weft.thread.transfer import archive_bytes, import_bytes
+from weft.thread import archive_bytes, forget, fsck, gc, import_bytes
 
 ANSWER = {
     "id": "msg_1",

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from weft.history.objects import Row
+from weft.history import Row
 from weft.history.ops import MAX_DEPTH, SlotIndex
 from weft.model import Message
 

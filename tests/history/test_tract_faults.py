@@ -16,9 +16,7 @@ import pytest
 import weft
 from weft.errors import BudgetExceeded, CompactRefused, NotFound, ThreadError
 from weft.model import Message, Text, ToolCall
-from weft.thread import Budget
-from weft.thread.maintenance import fsck, gc
-from weft.thread.transfer import archive_bytes, import_bytes
+from weft.thread import Budget, archive_bytes, fsck, gc, import_bytes
 
 
 def said(t: weft.Thread) -> list[str]:

@@ -19,9 +19,7 @@ from laws.judges import LISTS, judge, request
 from weft.errors import ThreadError
 from weft.history import Row, Setup, compile_slots, show_rows
 from weft.model import Message, Origin, Text, Thinking, ToolCall, ToolResult, side
-from weft.thread import CommitInfo, Thread
-from weft.thread.maintenance import fsck
-from weft.thread.transfer import archive_bytes, import_bytes
+from weft.thread import CommitInfo, Thread, archive_bytes, fsck, import_bytes
 
 WORDS = st.text("abcxyz \n<|é漢", min_size=0, max_size=8)
 SAID = st.text("abc é漢", min_size=1, max_size=8).filter(str.strip)

@@ -9,7 +9,7 @@ from laws.test_named_losses import unnamed
 from sdk_bodies import made
 from sdk_types import REQUESTS, RESPONSES, faults
 from weft.store import open_store
-from weft.thread.transfer import import_bytes
+from weft.thread import import_bytes
 
 PROTOCOLS = tuple(REQUESTS)
 PAIRS = [(a, b) for a in PROTOCOLS for b in PROTOCOLS if a != b]

@@ -21,8 +21,7 @@ from weft.agent.auto_compact import AskSummary, AutoCompactor
 from weft.agent.events import Emit
 from weft.agent.loop import Answered, Ask, Run, converse
 from weft.agent.tools import Outcome
-from weft.compact import SystemMessage, plan_budget, unread_rows
-from weft.compact.summarise import Stopped
+from weft.compact import Stopped, SystemMessage, plan_budget, unread_rows
 from weft.errors import BudgetExceeded, UpstreamFailed
 from weft.history import Row
 from weft.ids import object_id
@@ -40,8 +39,7 @@ from weft.model import (
     ToolResult,
     texts,
 )
-from weft.thread import SentRequest
-from weft.thread.engine import CompactOptions
+from weft.thread import CompactOptions, SentRequest
 from weft.tokens import counter_for
 
 count = counter_for("estimate").message

@@ -25,7 +25,7 @@ from weft.errors import Damaged, StoreError
 from weft.salvage.pages import Pages
 from weft.salvage.recovered_rows import gather
 from weft.salvage.repair_lock import RepairLock
-from weft.thread.maintenance import forget, fsck, repair_store
+from weft.thread import forget, fsck, repair_store
 
 LARGE = bool(os.environ.get("WEFT_TORTURE"))
 SEEDS = 400 if LARGE else 30

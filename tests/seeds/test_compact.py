@@ -8,7 +8,7 @@ import pytest
 
 import weft
 from compact_rows import word
-from weft.agent.system_messages import present
+from weft.agent import present
 from weft.codec import CODECS
 from weft.compact import COMPACTED, SystemMessage, find_pairs, read_checkpoints
 from weft.errors import CompactRefused

@@ -63,7 +63,7 @@ from weft.model import (
     ToolCall,
     ToolResult,
 )
-from weft.thread.maintenance import forget
+from weft.thread import forget
 
 Thread = Any
 

@@ -9,8 +9,17 @@ import pytest
 
 import weft.web
 from seeds.view_rows import BROKEN, ROWS, event_of
-from weft.agent.events import SystemMessage, TextDelta, ToolEnd, ToolStart, to_json
-from weft.agent.system_messages import LOOKS, TABLE, present, skip_note, table_json
+from weft.agent import (
+    SystemMessage,
+    TextDelta,
+    ToolEnd,
+    ToolStart,
+    present,
+    skip_note,
+    table_json,
+    to_json,
+)
+from weft.agent.system_messages import LOOKS, TABLE
 
 WEB = Path(weft.web.__path__[0])
 NODE_SECONDS = 60

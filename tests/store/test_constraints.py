@@ -9,7 +9,7 @@ import pytest
 
 import weft
 from weft.store import open_store
-from weft.thread.maintenance import fsck, repair_store
+from weft.thread import fsck, repair_store
 
 WRITERS = 4
 

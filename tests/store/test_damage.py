@@ -8,7 +8,7 @@ import pytest
 import weft
 from weft.cli.main import main
 from weft.errors import Damaged, StoreError
-from weft.thread.maintenance import fsck, repair_store
+from weft.thread import fsck, repair_store
 
 DAMAGE: dict[str, tuple[str, str, str]] = {
     "junk in an entry": ("update entry set data = x'6a756e6b' where key = 2", "entry", "entry"),

@@ -11,7 +11,7 @@ import pytest
 import weft
 from weft.cli.main import main
 from weft.store import MemoryStore, SqliteStore, Store, open_store
-from weft.thread.maintenance import forget, fsck, gc, repair_store
+from weft.thread import forget, fsck, gc, repair_store
 
 SECRET = 'sk-live-\u00e9t\u00e9-"quoted"-4711'
 

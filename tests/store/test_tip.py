@@ -8,7 +8,7 @@ import weft
 from weft.errors import RefMoved
 from weft.ids import object_id
 from weft.store import CommitRecord, Landing, SqliteStore
-from weft.thread.maintenance import fsck, gc
+from weft.thread import fsck, gc
 
 
 def landing(name: str, old: str | None) -> Landing:

@@ -9,7 +9,7 @@ import pytest
 import weft
 from weft.errors import WeftError
 from weft.store import MemoryStore, SqliteStore, Store, open_store
-from weft.thread.transfer import archive_bytes, import_bytes
+from weft.thread import archive_bytes, import_bytes
 
 BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
     "memory": lambda _: MemoryStore(),

@@ -12,8 +12,8 @@ from weft.cli.main import main
 from weft.errors import Damaged
 from weft.model import ApiError, Message, Origin, Response, Stop, Text, Thinking, ToolCall, Usage
 from weft.store import MemoryStore, SqliteStore, Store, open_store
+from weft.thread import forget, fsck, gc, repair_store
 from weft.thread.archive import read_archive, restore_archive, write_archive
-from weft.thread.maintenance import forget, fsck, gc, repair_store
 
 BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
     "memory": lambda _: MemoryStore(),

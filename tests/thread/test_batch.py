@@ -6,9 +6,7 @@ import pytest
 
 import weft
 from weft.store import MemoryStore, SqliteStore, Store, open_store
-from weft.thread import Thread
-from weft.thread.maintenance import fsck
-from weft.thread.transfer import archive_bytes, import_bytes
+from weft.thread import Thread, archive_bytes, fsck, import_bytes
 
 BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
     "memory": lambda _: MemoryStore(),

@@ -9,7 +9,7 @@ import pytest
 import weft
 from claude_lines import SESSION, Session
 from weft.store import MemoryStore, Store
-from weft.thread.transfer import export_bytes, import_bytes
+from weft.thread import export_bytes, import_bytes
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import weft
 from claude_lines import SESSION, Session
 from weft.model import Message, Text
 from weft.store import MemoryStore, Store
+from weft.thread import export_bytes, import_bytes
 from weft.thread.handle import Handle
-from weft.thread.transfer import export_bytes, import_bytes
 
 NOW = 1_790_000_000.0
 STAMP = "2026-09-21T14:13:20.000Z"

@@ -10,8 +10,7 @@ import weft
 from weft.history import Draft
 from weft.model import Message, Text
 from weft.store import MemoryStore, Store
-from weft.thread.maintenance import forget, fsck
-from weft.thread.transfer import archive_bytes, export_bytes, import_bytes, read_origin
+from weft.thread import archive_bytes, export_bytes, forget, fsck, import_bytes, read_origin
 
 MODEL = "claude-opus-4-6"
 MARK = {"type": "ephemeral"}

@@ -10,9 +10,8 @@ from claude_lines import SESSION, Session
 from weft.errors import WeftError
 from weft.model import Thinking, ToolCall
 from weft.store import MemoryStore, Store
+from weft.thread import Imported, archive_bytes, export_bytes, forget, fsck, import_bytes
 from weft.thread.importing import detect_format
-from weft.thread.maintenance import forget, fsck
-from weft.thread.transfer import Imported, archive_bytes, export_bytes, import_bytes
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ import weft
 from weft.errors import BudgetExceeded, ThreadError
 from weft.history import Draft
 from weft.model import Message, Text
-from weft.thread import Budget, BudgetWarning, Thread
-from weft.thread.transfer import archive_bytes
+from weft.thread import Budget, BudgetWarning, Thread, archive_bytes
 
 LONG = "word " * 40
 LIST = json.dumps(

@@ -16,9 +16,8 @@ from weft.cli.main import main
 from weft.errors import ThreadError, WrongValue
 from weft.model import Message, Text
 from weft.store import Store, open_store
-from weft.thread import CommitInfo, SentRequest, Thread
+from weft.thread import CommitInfo, SentRequest, Thread, forget, fsck, gc, repair_store
 from weft.thread.json_delta import cut, join, make_pool
-from weft.thread.maintenance import forget, fsck, gc, repair_store
 
 WORDS = st.text(max_size=40) | st.sampled_from(["a string that is long enough to be found", "x"])
 VALUES = st.recursive(

@@ -11,8 +11,7 @@ import weft
 from weft.cli.main import main
 from weft.model import Image, Inline, Message, Text, ToolCall, ToolResult
 from weft.store import MemoryStore, SqliteStore, Store, open_store
-from weft.thread import Thread
-from weft.thread.maintenance import fsck
+from weft.thread import Thread, fsck
 
 BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
     "memory": lambda _: MemoryStore(),

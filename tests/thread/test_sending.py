@@ -11,8 +11,7 @@ from msgspec import to_builtins
 import weft
 from weft.errors import ThreadError
 from weft.model import Message, Origin, Params, Text, Thinking, ToolCall
-from weft.thread import Preview, Thread
-from weft.thread.maintenance import forget, gc
+from weft.thread import Preview, Thread, forget, gc
 from weft.thread.sent import write_receipt
 
 ANTHROPIC = Origin("anthropic")

@@ -10,7 +10,7 @@ import weft
 from corpus import ROOT
 from sdk_types import REQUESTS, faults
 from weft.store import MemoryStore, SqliteStore, Store
-from weft.thread.transfer import archive_bytes, export_bytes, import_bytes
+from weft.thread import archive_bytes, export_bytes, import_bytes
 
 NAMES = ("258c7280", "8463c716", "short", "subagent", "tool_heavy")
 COMPACTED = {"258c7280": (115, 343), "8463c716": (163, 322)}  # messages, folded and not

@@ -14,8 +14,7 @@ import weft
 from servers import post
 from serving import serving
 from weft.store import MemoryStore, SqliteStore, Store, open_store
-from weft.thread import Thread
-from weft.thread.maintenance import fsck
+from weft.thread import Thread, fsck
 
 BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
     "memory": lambda _: MemoryStore(),

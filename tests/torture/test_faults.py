@@ -19,7 +19,7 @@ import pytest
 
 import weft
 from weft.errors import StoreError
-from weft.thread.maintenance import fsck
+from weft.thread import fsck
 
 LARGE = bool(os.environ.get("WEFT_TORTURE"))
 KILLS = 300 if LARGE else 6

@@ -30,7 +30,7 @@ from postgres import RestartedPostgres, fresh_address, restarted_postgres
 from servers import Gateway, Scripted, Upstream, post, scripted_upstream, weft_serve
 from weft.history import read_branches
 from weft.store import open_store
-from weft.thread.maintenance import fsck
+from weft.thread import fsck
 
 LARGE = bool(os.environ.get("WEFT_TORTURE"))
 LOCK_SECONDS = 75 if LARGE else 0

@@ -5,9 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.history import CHOICES
-from weft.thread import MergePreview, Thread, Undone
-from weft.thread.merge import SQUASH
-from weft.thread.undo import REF_OPERATIONS
+from weft.thread import REF_OPERATIONS, SQUASH, MergePreview, Thread, Undone
 
 from .common import (
     REVISION,

@@ -13,9 +13,16 @@ import orjson
 from weft.history import Diff, Row, read_branches
 from weft.model import Message, ToolCall, ToolResult, speaker, spoken
 from weft.store import Store, ThreadRecord, open_store
-from weft.thread import CompiledContext, Hit, Thread, read_title, search as search_store, threads
-from weft.thread.formats import to_text
-from weft.thread.lookup import ROLES
+from weft.thread import (
+    ROLES,
+    CompiledContext,
+    Hit,
+    Thread,
+    read_title,
+    search as search_store,
+    threads,
+    to_text,
+)
 
 from .common import (
     REVISION,

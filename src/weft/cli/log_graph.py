@@ -13,8 +13,7 @@ from msgspec import Struct
 
 from weft.ids import Id
 from weft.store import Step
-from weft.thread import CommitInfo, Thread
-from weft.thread.attempts import read_attempt
+from weft.thread import CommitInfo, Thread, read_attempt
 
 from .common import print_json
 from .describe import commit_json, describe, describe_attempt, group_attempts

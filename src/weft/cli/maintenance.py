@@ -3,8 +3,15 @@
 import argparse
 
 from weft.history import Swept
-from weft.thread import open as open_thread
-from weft.thread.maintenance import RETENTION_DAYS, forget, fsck, gc, kept_copies, repair_store
+from weft.thread import (
+    RETENTION_DAYS,
+    forget,
+    fsck,
+    gc,
+    kept_copies,
+    open as open_thread,
+    repair_store,
+)
 
 from .common import add_options, existing_store, existing_thread, print_json, read_text, safe
 from .console import print_error

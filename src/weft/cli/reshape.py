@@ -12,8 +12,7 @@ from msgspec import to_builtins
 from weft.errors import MergeConflict
 from weft.history import CHOICES, AnyConflict, ResultConflict, Row, SetupConflict
 from weft.model import Message
-from weft.thread import CommitInfo, Preview, Thread
-from weft.thread.merge import Strategy
+from weft.thread import CommitInfo, Preview, Strategy, Thread
 
 from .common import (
     MESSAGE,

@@ -11,8 +11,7 @@ from pathlib import Path
 from weft.errors import ConfigError, ThreadError
 from weft.model import loss_json, loss_lines
 from weft.store import Store, open_store
-from weft.thread import threads
-from weft.thread.transfer import (
+from weft.thread import (
     ARCHIVE,
     EXPORT_FORMATS,
     IMPORT_FORMATS,
@@ -21,6 +20,7 @@ from weft.thread.transfer import (
     export_bytes,
     import_bytes,
     read_origin,
+    threads,
 )
 
 from .common import (

@@ -13,8 +13,7 @@ invents an explanation.
 
 from msgspec import structs
 
-from weft.model import Event, Finish, Open, Refusal, Response, Stop, StopKind
-from weft.model.events import Close
+from weft.model import Close, Event, Finish, Open, Refusal, Response, Stop, StopKind
 
 from .base import Codec, members
 

@@ -8,8 +8,7 @@ from weft.compact import SystemMessage, validate_compact_input
 from weft.errors import Refused
 from weft.history import PRIORITIES
 from weft.model import JsonObject
-from weft.thread import Thread, Undone, threads, undelete as undelete_thread
-from weft.thread.undo import REF_OPERATIONS
+from weft.thread import REF_OPERATIONS, Thread, Undone, threads, undelete as undelete_thread
 from weft.tokens import counter_for
 
 from .api_call import ApiCall, Handler

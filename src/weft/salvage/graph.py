@@ -20,8 +20,7 @@ from typing import cast
 from msgspec import Struct, field
 
 from weft.ids import Id
-from weft.store.landing import checksum
-from weft.store.maintenance import ObjectFormat, Tombstone
+from weft.store import ObjectFormat, Tombstone, checksum
 
 from .recovered_rows import COMMIT_IDS, PLACES, RecoveredRows, Row
 

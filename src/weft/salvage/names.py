@@ -16,7 +16,7 @@ from typing import cast
 
 from msgspec import Struct, field
 
-from weft.store.landing import checksum
+from weft.store import checksum
 
 from .graph import Graph, Whole
 from .recovered_rows import PLACES, REF_NAMES, THREAD_NAMES, RecoveredRows, Row

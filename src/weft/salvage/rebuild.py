@@ -13,8 +13,7 @@ from msgspec import Struct
 
 from weft.errors import Damaged
 from weft.ids import SIZE, Id
-from weft.store.landing import checksum
-from weft.store.maintenance import ObjectFormat, Tombstone
+from weft.store import ObjectFormat, Tombstone, checksum
 from weft.store.sqlite import SqliteFile
 
 from .graph import HOLE, Graph, judge_commits

@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .asker import (
-        SUMMARY_SECONDS,
-        Asker,
-        Models,
-        answer_for,
-        ask_within,
-        no_answer_within,
-    )
-    from .attempts import Attempt
+    from .asker import SUMMARY_SECONDS, Asker, Models, answer_for, ask_within, no_answer_within
+    from .attempts import Attempt, read_attempt
     from .budget import Budget, BudgetWarning
     from .compiled import CompiledContext
     from .content import (
@@ -35,36 +28,56 @@ if TYPE_CHECKING:
         unregister_content_type,
     )
     from .engine import CompactOptions
+    from .formats import to_text
     from .hooks import Hooks, HookWarning
+    from .importing import Remark
     from .info import CommitInfo, Stats
     from .lineage import Blame, Version
-    from .lookup import RECALL_TOKENS, Hit, RecallPage
+    from .lookup import RECALL_TOKENS, ROLES, Hit, RecallPage
+    from .maintenance import RETENTION_DAYS, forget, fsck, gc, kept_copies, repair_store
     from .media_files import Attachment, Media, read_attachments
-    from .merge import MergePreview
-    from .params import VendorParams
+    from .merge import SQUASH, MergePreview, Strategy
+    from .params import Recipe, VendorParams
     from .prefix import Prefix, find_prefix
     from .preview import Preview
-    from .sent import Sent
+    from .sent import Receipt, Sent
     from .sent_body import Bodies, SentBodyDelta, SentRequest, encode_sent_body, sent_body_entries
     from .store_threads import Target, existing, open, read_title, search, threads, undelete
     from .thread import Thread
-    from .undo import Undone
+    from .transfer import (
+        ARCHIVE,
+        EXPORT_FORMATS,
+        IMPORT_FORMATS,
+        Imported,
+        archive_bytes,
+        export_bytes,
+        import_bytes,
+        read_origin,
+    )
+    from .undo import REF_OPERATIONS, Undone
 
 __getattr__ = lazy_names(
     __name__,
     {
+        "ARCHIVE": "weft.thread.transfer",
+        "EXPORT_FORMATS": "weft.thread.transfer",
+        "IMPORT_FORMATS": "weft.thread.transfer",
         "RECALL_TOKENS": "weft.thread.lookup",
+        "REF_OPERATIONS": "weft.thread.undo",
+        "RETENTION_DAYS": "weft.thread.maintenance",
+        "ROLES": "weft.thread.lookup",
+        "SQUASH": "weft.thread.merge",
         "SUMMARY_SECONDS": "weft.thread.asker",
         "ArtifactContent": "weft.thread.content",
         "Asker": "weft.thread.asker",
         "Attachment": "weft.thread.media_files",
         "Attempt": "weft.thread.attempts",
-        "read_attachments": "weft.thread.media_files",
         "Blame": "weft.thread.lineage",
         "Bodies": "weft.thread.sent_body",
         "Budget": "weft.thread.budget",
         "BudgetWarning": "weft.thread.budget",
         "CommitInfo": "weft.thread.info",
+        "CompactOptions": "weft.thread.engine",
         "CompiledContext": "weft.thread.compiled",
         "Content": "weft.thread.content",
         "CustomContent": "weft.thread.content",
@@ -73,9 +86,8 @@ __getattr__ = lazy_names(
         "Hit": "weft.thread.lookup",
         "HookWarning": "weft.thread.hooks",
         "Hooks": "weft.thread.hooks",
-        "SentBodyDelta": "weft.thread.sent_body",
+        "Imported": "weft.thread.transfer",
         "InstructionContent": "weft.thread.content",
-        "SentRequest": "weft.thread.sent_body",
         "Media": "weft.thread.media_files",
         "MergePreview": "weft.thread.merge",
         "Models": "weft.thread.asker",
@@ -84,36 +96,60 @@ __getattr__ = lazy_names(
         "Preview": "weft.thread.preview",
         "ReasoningContent": "weft.thread.content",
         "RecallPage": "weft.thread.lookup",
+        "Receipt": "weft.thread.sent",
+        "Recipe": "weft.thread.params",
+        "Remark": "weft.thread.importing",
         "Sent": "weft.thread.sent",
+        "SentBodyDelta": "weft.thread.sent_body",
+        "SentRequest": "weft.thread.sent_body",
         "SessionContent": "weft.thread.content",
         "Stats": "weft.thread.info",
+        "Strategy": "weft.thread.merge",
         "Target": "weft.thread.store_threads",
         "Thread": "weft.thread.thread",
         "ToolIOContent": "weft.thread.content",
         "Undone": "weft.thread.undo",
         "VendorParams": "weft.thread.params",
         "Version": "weft.thread.lineage",
-        "CompactOptions": "weft.thread.engine",
         "answer_for": "weft.thread.asker",
+        "archive_bytes": "weft.thread.transfer",
         "ask_within": "weft.thread.asker",
+        "encode_sent_body": "weft.thread.sent_body",
         "existing": "weft.thread.store_threads",
+        "export_bytes": "weft.thread.transfer",
         "extract_text_from_content": "weft.thread.content",
-        "register_content_type": "weft.thread.content",
-        "unregister_content_type": "weft.thread.content",
         "find_prefix": "weft.thread.prefix",
+        "forget": "weft.thread.maintenance",
+        "fsck": "weft.thread.maintenance",
+        "gc": "weft.thread.maintenance",
+        "import_bytes": "weft.thread.transfer",
+        "kept_copies": "weft.thread.maintenance",
         "no_answer_within": "weft.thread.asker",
         "open": "weft.thread.store_threads",
+        "read_attachments": "weft.thread.media_files",
+        "read_attempt": "weft.thread.attempts",
+        "read_origin": "weft.thread.transfer",
         "read_title": "weft.thread.store_threads",
+        "register_content_type": "weft.thread.content",
+        "repair_store": "weft.thread.maintenance",
         "search": "weft.thread.store_threads",
-        "encode_sent_body": "weft.thread.sent_body",
         "sent_body_entries": "weft.thread.sent_body",
         "threads": "weft.thread.store_threads",
+        "to_text": "weft.thread.formats",
         "undelete": "weft.thread.store_threads",
+        "unregister_content_type": "weft.thread.content",
     },
 )
 
 __all__ = [
+    "ARCHIVE",
+    "EXPORT_FORMATS",
+    "IMPORT_FORMATS",
     "RECALL_TOKENS",
+    "REF_OPERATIONS",
+    "RETENTION_DAYS",
+    "ROLES",
+    "SQUASH",
     "SUMMARY_SECONDS",
     "ArtifactContent",
     "Asker",
@@ -133,6 +169,7 @@ __all__ = [
     "Hit",
     "HookWarning",
     "Hooks",
+    "Imported",
     "InstructionContent",
     "Media",
     "MergePreview",
@@ -142,11 +179,15 @@ __all__ = [
     "Preview",
     "ReasoningContent",
     "RecallPage",
+    "Receipt",
+    "Recipe",
+    "Remark",
     "Sent",
     "SentBodyDelta",
     "SentRequest",
     "SessionContent",
     "Stats",
+    "Strategy",
     "Target",
     "Thread",
     "ToolIOContent",
@@ -154,19 +195,30 @@ __all__ = [
     "VendorParams",
     "Version",
     "answer_for",
+    "archive_bytes",
     "ask_within",
     "encode_sent_body",
     "existing",
+    "export_bytes",
     "extract_text_from_content",
     "find_prefix",
+    "forget",
+    "fsck",
+    "gc",
+    "import_bytes",
+    "kept_copies",
     "no_answer_within",
     "open",
     "read_attachments",
+    "read_attempt",
+    "read_origin",
     "read_title",
     "register_content_type",
+    "repair_store",
     "search",
     "sent_body_entries",
     "threads",
+    "to_text",
     "undelete",
     "unregister_content_type",
 ]
