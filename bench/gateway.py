@@ -147,7 +147,7 @@ class Server(Struct):
 @contextmanager
 def weft(url: str, folder: Path, *flags: str) -> Iterator[Server]:
     command = [
-        sys.executable, "-c", "from weft.cli.main import entry; entry()", "serve", "--port", "0",
+        sys.executable, "-c", "from weft.cli import entry; entry()", "serve", "--port", "0",
         "--store", str(folder / "weft.db"), f"--upstream=a=anthropic:{url}", *flags,
     ]  # fmt: skip
     environ = {**os.environ, "HOME": str(folder)}

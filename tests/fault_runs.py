@@ -39,7 +39,7 @@ def report(*_):
     os.rename(os.environ["REPORT"] + ".new", os.environ["REPORT"])
 
 signal.signal(signal.SIGUSR1, report)
-from weft.cli.main import entry
+from weft.cli import entry
 entry()
 """
 """`weft serve`, which tells its tasks and connections when it is sent SIGUSR1."""

@@ -20,7 +20,7 @@ from urllib.request import Request as UrlRequest, urlopen
 
 import orjson
 
-LAUNCH = "from weft.cli.main import entry; entry()"
+LAUNCH = "from weft.cli import entry; entry()"
 SECRETS = (
     "ANTHROPIC_API_KEY",
     "GEMINI_API_KEY",

@@ -14,7 +14,7 @@ from typing import Any
 _END = "=== the next command ==="
 _RUN_ALL = f"""
 import json, os, sys
-from weft.cli.main import main
+from weft.cli import main
 
 for words in json.loads(os.environ["WEFT_COMMANDS"]):
     try:
@@ -23,7 +23,7 @@ for words in json.loads(os.environ["WEFT_COMMANDS"]):
         pass
     print({_END!r}, end="", flush=True)
 """
-WEFT = (sys.executable, "-c", "from weft.cli.main import entry; entry()")
+WEFT = (sys.executable, "-c", "from weft.cli import entry; entry()")
 
 
 def run_piped(store: Path, *words: str, errors: bool = False) -> bytes:

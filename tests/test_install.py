@@ -41,7 +41,7 @@ def run_without(names, script, *args, **options):
 
 def run_weft(*words, **options):
     names = [*SERVER.values(), "aiohttp"]
-    return run_without(names, "from weft.cli.main import entry; entry()", *words, **options)
+    return run_without(names, "from weft.cli import entry; entry()", *words, **options)
 
 
 LIBRARY = """
@@ -109,7 +109,7 @@ def test_the_gateway_says_what_to_install(command, tmp_path):
 
 def test_an_import_of_the_gateway_that_fails_for_another_reason_is_not_hidden():
     """Only a missing package of the extra is answered with what to install."""
-    ran = run_without(["orjson"], "from weft.cli.main import entry; entry()", "serve")
+    ran = run_without(["orjson"], "from weft.cli import entry; entry()", "serve")
     assert ".[serve]" not in ran.stderr
 
 

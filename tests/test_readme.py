@@ -17,7 +17,7 @@ import pytest
 import weft
 from claude_lines import SESSION, Session
 from servers import SECRETS, Scripted, scripted_upstream, weft_serve
-from weft.cli.main import COMMANDS, main
+from weft.cli import COMMANDS, main
 from weft.demo.sample import ensure_sample
 from weft.gateway import Flags, read_settings
 from weft.store import open_store
@@ -250,7 +250,7 @@ def desk(tmp_path, environ):
     """A folder with all that the shell lines name, and the environment to run them in."""
     programs = tmp_path / "bin"
     programs.mkdir()
-    launch = "from weft.cli.main import entry; entry()"
+    launch = "from weft.cli import entry; entry()"
     for name, code in {**CLIENTS, "weft": launch}.items():
         place = tmp_path / name if name.endswith(".py") else programs / name
         place.write_text(f"#!{sys.executable}\n{code}\n")

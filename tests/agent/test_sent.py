@@ -10,7 +10,7 @@ import weft
 from servers import Scripted, scripted_upstream
 from weft.agent import Agent
 from weft.catalog import load_catalog
-from weft.cli.main import main
+from weft.cli import main
 from weft.client import OFFLINE, SentBody, make_provider, stream
 from weft.demo.offline import answer, read_offline
 from weft.model import Fold, Message, Request, Text

@@ -544,7 +544,7 @@ def test_an_agent_sends_files_and_a_retry_does_not_repeat_them(thread, upstream,
 def weft_command(*args: str, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
     kept = {k: v for k, v in os.environ.items() if not k.endswith("_API_KEY")}
     return subprocess.run(
-        [sys.executable, "-c", "from weft.cli.main import entry; entry()", *args],
+        [sys.executable, "-c", "from weft.cli import entry; entry()", *args],
         input=given,
         capture_output=True,
         text=True,

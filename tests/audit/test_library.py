@@ -24,7 +24,7 @@ def texts(thread: weft.Thread, at: str | None = None) -> list[str]:
 
 def run(*words: str, input: str = "") -> "subprocess.CompletedProcess[str]":
     """The command `weft`, in a process of its own."""
-    launch = "from weft.cli.main import entry; entry()"
+    launch = "from weft.cli import entry; entry()"
     command = [sys.executable, "-c", launch, *words]
     return subprocess.run(
         command, input=input, capture_output=True, text=True, timeout=60, check=False

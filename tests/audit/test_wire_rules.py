@@ -26,7 +26,7 @@ from servers import (
 from weft.catalog import load_catalog
 from weft.errors import ConfigError
 
-LAUNCH = "from weft.cli.main import entry; entry()"
+LAUNCH = "from weft.cli import entry; entry()"
 
 
 def user(content: Any = "u") -> dict[str, Any]:

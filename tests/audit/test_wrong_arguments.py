@@ -285,7 +285,7 @@ def test_a_thread_that_nobody_closed_warns_of_nothing(tmp_path: Path) -> None:
 
 
 def test_the_usual_place_is_still_made_with_its_folders(tmp_path: Path) -> None:
-    program = "from weft.cli.main import entry; entry()"
+    program = "from weft.cli import entry; entry()"
     command = [sys.executable, "-c", program, "chat", "hello"]
     environ = {**os.environ, "HOME": str(tmp_path)}
     environ.pop("WEFT_STORE", None)

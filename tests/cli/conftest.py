@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from weft.cli.main import main
+from weft.cli import main
 
 
 @pytest.fixture

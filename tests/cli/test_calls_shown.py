@@ -7,7 +7,7 @@ import pytest
 
 import weft
 from claude_lines import Session
-from weft.cli.main import main
+from weft.cli import main
 from weft.model import Message, Text, ToolCall, ToolResult
 
 CALL = ToolCall("c1", "calculator", '{"a":1}')

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import weft
-from weft.cli.main import main
-from weft.cli.terminal import excerpt_around
+from terminals import run_on_terminal
+from weft.cli import main
 from weft.model import Message, Text, ToolCall, ToolResult
 
 LONG = "filler " * 200
@@ -21,20 +21,20 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "width", "shown"),
+    ("text", "shown"),  # the list has 36 columns for a text on a terminal of 60
     [
-        ("short needle here", ["needle"], 40, "short needle here"),
-        ("a" * 50 + " needle " + "b" * 50, ["needle"], 20, "…aaaaa needle bbbbb…"),
-        ("needle " + "b" * 50, ["NEEDLE"], 12, "needle bbbb…"),
-        ("a" * 50 + " needle", ["needle"], 12, "…aaaa needle"),
-        ("a" * 50, ["needle"], 12, "aaaaaaaaaaa…"),  # found by what is not shown: a call
-        ("one\ntwo", ["two"], 12, "one two"),
+        ("short needle here", "short needle here"),
+        ("a" * 50 + " needle " + "b" * 50, f"…{'a' * 13} needle {'b' * 13}…"),
+        ("NEEDLE " + "b" * 50, f"NEEDLE {'b' * 28}…"),
+        ("a" * 50 + " needle", f"…{'a' * 28} needle"),
+        ("one\nneedle", "one needle"),
     ],
 )
-def test_a_text_is_cut_around_what_was_found(
-    text: str, words: list[str], width: int, shown: str
-) -> None:
-    assert excerpt_around(text, words, width) == shown
+def test_a_text_is_cut_around_what_was_found(store: Path, text: str, shown: str) -> None:
+    with weft.open(store) as thread:
+        id = thread.user(text).id
+    out = run_on_terminal(store, "search", "needle", PAGER="cat", NO_COLOR="1").decode()
+    assert out == f"{id[:12]} live user: {shown}\n"
 
 
 def test_a_search_has_one_short_line_for_each_message(

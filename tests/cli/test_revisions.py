@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import weft
-from weft.cli.main import main
+from weft.cli import main
 from weft.errors import NotFound
 
 

@@ -1,6 +1,5 @@
 """Colour, width, pager and progress: on a terminal, and nowhere else."""
 
-import io
 import json
 import re
 from pathlib import Path
@@ -10,15 +9,9 @@ import pytest
 import weft
 from claude_lines import Session
 from terminals import run_on_terminal, run_piped
-from weft.cli.log_graph import draw, newest_first
-from weft.cli.terminal import ProgressBar, Screen, columns, pager, shorten
+from weft.cli import draw, newest_first
 
 ESCAPE = b"\x1b["
-
-
-class Tty(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture
@@ -70,15 +63,15 @@ def test_a_pager_that_leaves_early_is_no_failure(store: Path) -> None:
     run_on_terminal(store, "log", PAGER="true")
 
 
-@pytest.mark.parametrize(
-    ("environment", "command"),
-    [({"PAGER": "cat"}, None), ({"PAGER": ""}, None), ({"PAGER": "no-such-pager"}, None),
-     ({"PAGER": "sh -c 'x y'"}, ["sh", "-c", "x y"])],
-)  # fmt: skip
-def test_the_pager_is_what_the_environment_says(
-    environment: dict[str, str], command: list[str] | None
-) -> None:
-    assert pager(environment) == command
+@pytest.mark.parametrize("pager", ["cat", "", "no-such-pager"])
+def test_without_a_usable_pager_the_text_is_printed(store: Path, pager: str) -> None:
+    assert b"first words" in run_on_terminal(store, "log", PAGER=pager)
+
+
+def test_the_pager_is_split_as_a_shell_does(store: Path) -> None:
+    out = run_on_terminal(store, "log", PAGER="""sh -c 'echo "paged by us"; cat'""")
+    assert out.startswith(b"paged by us\n")
+    assert b"first words" in out
 
 
 def test_a_long_import_shows_its_progress_on_a_terminal_only(tmp_path: Path) -> None:
@@ -89,38 +82,35 @@ def test_a_long_import_shows_its_progress_on_a_terminal_only(tmp_path: Path) -> 
     path.write_bytes(session.data)
     seen = run_on_terminal(tmp_path / "a.db", "import", str(path))
     assert b"importing session.jsonl [" in seen
+    percents = [int(percent) for percent in re.findall(rb"(\d+)%", seen)]
+    assert len(set(percents)) > 2
+    assert percents == sorted(percents)
+    bar, _, rest = seen.rpartition(b"\r\x1b[K")  # the bar is wiped before the result
+    assert b"importing" in bar
+    assert b"importing" not in rest
     assert b"importing" not in run_piped(tmp_path / "b.db", "import", str(path))
 
 
-def test_a_bar_is_wiped_when_it_is_done() -> None:
-    stream = Tty()
-    bar = ProgressBar("importing", stream)
-    bar(1, 2)
-    assert "50%" in stream.getvalue()
-    bar.close()
-    assert stream.getvalue().endswith("\r\x1b[K")
-    silent = io.StringIO()
-    ProgressBar("importing", silent)(1, 2)
-    assert silent.getvalue() == ""
-
-
 @pytest.mark.parametrize(
-    ("text", "width", "short"),
+    ("text", "shown"),  # the log has 20 columns for a text on a terminal of 60
     [
-        ("abc", 3, "abc"),
-        ("abcd", 3, "ab…"),
-        ("日本語", 6, "日本語"),
-        ("日本語", 5, "日本…"),  # two columns a sign
-        ("", 3, ""),
+        ("m" * 20, "m" * 20),
+        ("m" * 21, "m" * 19 + "…"),
+        ("日" * 10, "日" * 10),
+        ("日" * 11, "日" * 9 + "…"),  # two columns each: a tenth would leave none for the sign
+        ("x" + "日" * 10, "x" + "日" * 9 + "…"),
+        ("e\u0301" * 20, "e\u0301" * 20),  # a combining mark takes no column
+        ("a\nb\tc", "a b c"),
     ],
 )
-def test_text_is_cut_to_columns(text: str, width: int, short: str) -> None:
-    assert shorten(text, width) == short
-    assert columns(short) <= width
-
-
-def test_a_line_break_does_not_break_a_line() -> None:
-    assert Screen(width=40).fit("a\nb\tc") == "a b c"
+def test_a_text_is_one_line_cut_where_the_terminal_ends(
+    tmp_path: Path, text: str, shown: str
+) -> None:
+    path = tmp_path / "store.db"
+    with weft.open(path) as thread:
+        thread.user(text)
+    (line,) = run_on_terminal(path, "log", PAGER="cat").decode().splitlines()
+    assert _bare(line)[40:] == shown
 
 
 def letters(graph: str) -> list[tuple[bytes, list[bytes]]]:

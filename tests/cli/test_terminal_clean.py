@@ -7,7 +7,6 @@ goes into a pipe stays as it is.
 import json
 import re
 import sqlite3
-import sys
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -17,8 +16,7 @@ import pytest
 import weft
 from servers import Scripted, scripted_upstream
 from terminals import run_all_on_terminal, run_on_terminal, run_piped
-from weft.cli.console import Console, ConsoleBuffer
-from weft.cli.main import main
+from weft.cli import main
 from weft.model import ToolCall
 from weft.printable import clean_line, clean_text, escape_json
 
@@ -29,6 +27,7 @@ HOSTILE = {
     "a link elsewhere": "\x1b]8;;http://evil.example\x1b\\text\x1b]8;;\x1b\\",
     "conceal": "\x1b[8mhidden\x1b[0m",
     "a colour of ours": "\x1b[31mEVIL",
+    "blink beside a colour": "\x1b[33;5mblink",
     "eight-bit sequences": "\x9b2J\x9d0;owned\x9c\x90q\x9c",
     "device report": "\x1b[6n\x1bZ",
     "overwrite the line": "innocent\rEVIL",
@@ -283,11 +282,3 @@ def test_ordinary_text_stays_as_it_is():
     assert clean_text("a\r\nb") == "a\nb"
     assert clean_line("a\nb\tc") == "a␊b␉c"
     assert clean_text("\ud800") == "\ufffd"
-
-
-def test_a_console_lets_only_our_colours_through(capsys):
-    console = Console(sys.stdout)
-    console.write("\x1b[33mid\x1b[0m \x1b[5mblink\x1b[33;5m\x1b[2J")
-    ConsoleBuffer(sys.stdout).write(b"\x1b[33m\xff")
-    seen = capsys.readouterr().out
-    assert seen == "\x1b[33mid\x1b[0m ␛[5mblink␛[33;5m␛[2J␛[33m\ufffd"

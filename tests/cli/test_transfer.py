@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from claude_lines import SESSION, Session
-from weft.cli.main import main
+from weft.cli import main
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from weft.cli.main import main
+from weft.cli import main
 
 BODY = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}]}
 FLAGS = ["--from", "anthropic", "--to", "openai-chat"]

@@ -9,29 +9,13 @@ from typing import Any
 import pytest
 
 import weft
-from weft.cli.main import COMMANDS
-from weft.cli.terminal import plural
+from weft.cli import COMMANDS
 from weft.model import Params
 
 
 class Tty(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-@pytest.mark.parametrize(
-    ("count", "word", "told"),
-    [
-        (0, "commit", "0 commits"),
-        (1, "commit", "1 commit"),
-        (1200, "commit", "1,200 commits"),
-        (2, "branch", "2 branches"),
-        (1, "branch", "1 branch"),
-        (2, "entry", "2 entries"),
-    ],
-)
-def test_one_and_many(count: int, word: str, told: str) -> None:
-    assert plural(count, word) == told
 
 
 def test_gc_says_why_nothing_was_removed(run: Any) -> None:
@@ -52,6 +36,15 @@ def test_one_commit_is_one_commit(run: Any) -> None:
     assert "1 branch, 1 commit  " in run("threads")[1]
     assert run("fsck")[1] == "1 commit, 1 entry: clean\n"
     assert run("forget", "a", "--preview")[1] == "would be erased from 1 entry and 1 note\n"
+
+
+def test_several_commits_are_plural(run: Any, tmp_path: Path) -> None:
+    with weft.open(tmp_path / "store.db") as thread, thread.batch():
+        for number in range(1200):
+            thread.user(f"message {number}")
+        thread.branch("side")
+    assert "2 branches, 1,200 commits  " in run("threads")[1]
+    assert run("fsck")[1] == "1,200 commits, 1,200 entries: clean\n"
 
 
 def test_a_note_that_is_none_has_no_line(run: Any, tmp_path: Path) -> None:

@@ -213,7 +213,7 @@ def test_a_compaction_finds_its_model_in_the_same_way(openai):
 def test_chat_finds_its_model_in_the_same_way(openai, tmp_path):
     words = ("chat", "--store", str(tmp_path / "s.db"), "--model", "gpt-5", "hi")
     done = subprocess.run(
-        [sys.executable, "-c", "from weft.cli.main import entry; entry()", *words],
+        [sys.executable, "-c", "from weft.cli import entry; entry()", *words],
         env={**os.environ, "WEFT_HOST": "0.0.0.0"},  # a setting of the gateway, not of a chat
         capture_output=True,
         text=True,

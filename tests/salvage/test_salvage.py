@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import weft
-from weft.cli.main import main
+from weft.cli import main
 from weft.errors import Damaged, StoreError
 from weft.salvage.pages import Pages
 from weft.salvage.recovered_rows import gather

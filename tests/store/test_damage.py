@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import weft
-from weft.cli.main import main
+from weft.cli import main
 from weft.errors import Damaged, StoreError
 from weft.thread import fsck, repair_store
 

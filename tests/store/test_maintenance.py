@@ -9,7 +9,7 @@ from time import time
 import pytest
 
 import weft
-from weft.cli.main import main
+from weft.cli import main
 from weft.store import MemoryStore, SqliteStore, Store, open_store
 from weft.thread import forget, fsck, gc, repair_store
 

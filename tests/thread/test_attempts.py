@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import weft
-from weft.cli.main import main
+from weft.cli import main
 from weft.errors import Damaged
 from weft.model import ApiError, Message, Origin, Response, Stop, Text, Thinking, ToolCall, Usage
 from weft.store import MemoryStore, SqliteStore, Store, open_store

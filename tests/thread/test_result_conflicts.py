@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import weft
-from weft.cli.main import main
+from weft.cli import main
 from weft.model import Image, Inline, Message, Text, ToolCall, ToolResult
 from weft.store import MemoryStore, SqliteStore, Store, open_store
 from weft.thread import Thread, fsck

@@ -1,1 +1,20 @@
 """The command line: argparse, and a command's module imported only when it is called."""
+
+from typing import TYPE_CHECKING
+
+from weft.lazy import lazy_names
+
+from .main import COMMANDS, entry, main
+
+if TYPE_CHECKING:
+    from .log_graph import draw, newest_first
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "draw": "weft.cli.log_graph",
+        "newest_first": "weft.cli.log_graph",
+    },
+)
+
+__all__ = ["COMMANDS", "draw", "entry", "main", "newest_first"]

@@ -29,7 +29,7 @@ LOGINS = {
 
 On macOS the login is in the keychain.
 """
-LAUNCH = "from weft.cli.main import entry; entry()"
+LAUNCH = "from weft.cli import entry; entry()"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
