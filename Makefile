@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Whether an interpreter is new enough; a .venv that is not (or is half made) is made anew.
 FITS := -c "import sys; sys.exit(sys.version_info < (3, 11))"
 
-.PHONY: serve test check format torture bench bench-gateway floway images reference clean
+.PHONY: serve test check format torture bench bench-gateway eval floway images reference clean
 
 serve: $(RUNS)
 	$(BIN)/weft serve $(ARGS)
@@ -39,6 +39,10 @@ bench: $(STAMP)
 
 bench-gateway: $(STAMP)
 	$(BIN)/python bench/gateway.py $(ARGS)
+
+# What compaction keeps; WEFT_CORPUS names a folder of recorded transcripts.
+eval: $(STAMP)
+	$(BIN)/python bench/memory.py $(ARGS)
 
 reference: $(STAMP)
 	$(BIN)/python docs/reference/make.py

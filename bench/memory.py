@@ -1,0 +1,271 @@
+"""How much of a conversation a compaction keeps. Run it with `make eval`; no model, no network.
+
+    python bench/memory.py [--corpus FOLDER] [--only PART] [--budgets 0.05,0.1,0.2]
+
+Without a folder of transcripts (`--corpus`, or the variable `WEFT_CORPUS`) the generated sessions
+are measured alone. The parts are:
+
+- `retention`: what later calls need, beside recency, set cover and BM25 (`memory_measures`)
+- `rules`: how many of twenty rules are still there, verbatim, after five compactions
+- `facts`: whether the current value of a changed fact is there, or only an old one
+- `check`: how often the check of a model's summary drops a true sentence or misses a wrong name
+- `speed`: one million tokens, beside one pass of the tokenizer, and how the time grows
+"""
+
+import argparse
+import os
+import re
+import resource
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from random import Random
+from time import perf_counter
+
+import memory_data as data
+from memory_measures import (
+    CUTS,
+    METHODS,
+    Bm25,
+    Context,
+    Future,
+    Past,
+    Recall,
+    Scores,
+    count,
+    extract,
+    identifiers,
+    mean_scores,
+    score,
+)
+
+import weft
+from weft.compact import plan_budget
+from weft.compact.fidelity import check_summary, read_ground
+from weft.history import Row
+from weft.tokens import counter_for
+
+SEEDS = (1, 2, 3)
+PLANS = range(30)
+RECALL_TOKENS = 500
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--corpus", default=os.environ.get("WEFT_CORPUS"))
+    parser.add_argument("--only", choices=sorted(PARTS), action="append")
+    parser.add_argument("--budgets", default="0.1")
+    options = parser.parse_args()
+    folder = None if options.corpus is None else Path(options.corpus)
+    if folder is not None and (folder / "transcripts").is_dir():
+        folder = folder / "transcripts"
+    budgets = [float(share) for share in options.budgets.split(",")]
+    data_set = DataSet(folder, budgets)
+    for part in options.only or PARTS:
+        PARTS[part](data_set)
+        print(flush=True)
+
+
+class DataSet:
+    """The conversations that are measured, and the shares of tokens for their contexts."""
+
+    def __init__(self, folder: Path | None, budgets: Sequence[float]) -> None:
+        self.budgets = budgets
+        self.sessions = [data.make_session(seed) for seed in SEEDS]
+        self.transcripts = [] if folder is None else data.read_transcripts(folder)
+        self.summaries = [] if folder is None else data.read_model_summaries(folder)
+
+
+def measure_retention(data_set: DataSet) -> None:
+    """One table for each budget: the mean over transcripts and cuts, and each transcript."""
+    groups = {"recorded": data_set.transcripts, "generated": data_set.sessions}
+    for label, transcripts in groups.items():
+        for share in data_set.budgets if transcripts else ():
+            names = " ".join(f"{name:>8}" for name in Scores.__struct_fields__)
+            print(f"retention, {label} sessions, {share:.0%} of tokens\n{'':28}{names}")
+            for method, context in METHODS.items():
+                scores = {t.name: retention(t, context, share) for t in transcripts}
+                _print_scores(method, mean_scores(list(scores.values())))
+                if method.startswith("Weft"):
+                    for name, single in scores.items():
+                        _print_scores(f"  {name}", single)
+
+
+def retention(transcript: data.Transcript, context: Context, share: float) -> Scores:
+    """The mean over the cuts of one conversation."""
+    scores: list[Scores] = []
+    for cut in CUTS:
+        key = (transcript.name, cut)
+        if key not in _CUT:
+            _CUT[key] = _cut(transcript.rows, cut)
+        past, future, recall, bm25 = _CUT[key]
+        text = context(past.rows, int(past.tokens * share))
+        scores.append(score(text, past, future, recall, bm25))
+    return mean_scores(scores)
+
+
+Cut = tuple[Past, Future, Recall, Recall]
+_CUT: dict[tuple[str, float], Cut] = {}
+"""Each cut of each transcript, because every method is measured on it."""
+
+
+def _cut(rows: Sequence[Row], cut: float) -> Cut:
+    border = int(len(rows) * cut)
+    past = Past(rows[:border])
+    thread = weft.open()
+    for row in past.rows:
+        thread.commit_message(row.message)
+    index = Bm25(past.rows)
+
+    @cache
+    def recall(question: str) -> str:
+        return str(thread.recall_page(question, tokens=RECALL_TOKENS).text)
+
+    @cache
+    def bm25(question: str) -> str:
+        return index.find(question, RECALL_TOKENS)
+
+    return past, Future(rows[border:], past), recall, bm25
+
+
+def measure_rules(_: DataSet) -> None:
+    """Five parts of a session, a compaction after each: the rules that are still verbatim."""
+    for model in (None, "weft-offline"):
+        left = [count_rules(seed, 0.1, model) for seed in SEEDS]
+        print(f"rules after five compactions, {model or 'extract'}: {left} of {len(data.RULES)}")
+
+
+def count_rules(seed: int, share: float, model: str | None) -> int:
+    """How many of the rules of one session are in the thread after its last compaction."""
+    whole = 0
+    with weft.open() as thread:
+        for part in data.make_ruled_session(seed):
+            for message in part:
+                thread.commit_message(message)
+                whole += count(message)
+            thread.compact(budget=int(whole * share), **({} if model is None else {"model": model}))
+        text = "\n".join(message.text for message in thread.compile().messages)
+    return sum(rule in text for rule in data.RULES)
+
+
+def measure_facts(_: DataSet) -> None:
+    """The facts of thirty talks at 10 %: the current value, or only an old one."""
+    current = old = total = 0
+    for seed in PLANS:
+        plan = data.make_plan(seed)
+        past = plan.rows
+        room = int(sum(count(row.message) for row in past) * 0.1)
+        text = extract(past, room)
+        for fact in plan.facts:
+            total += 1
+            holds = fact.values[-1] in text
+            current += holds
+            old += not holds and any(value in text for value in fact.values[:-1])
+    print(f"changed facts: current value {current / total:.1%}, only an old one {old / total:.1%}")
+
+
+def measure_check(data_set: DataSet) -> None:
+    """Both errors of the check, on recorded and on generated summaries."""
+    generated = [data.make_model_summary(seed) for seed in SEEDS]
+    for label, summaries in {"recorded": data_set.summaries, "generated": generated}.items():
+        dropped = marked = sentences = altered = caught = 0
+        for summary in summaries:
+            ground = read_ground(summary.rows)
+            lines = [line for line in summary.text.splitlines() if line.strip()]
+            sentences += sum(len(re.split(r"(?<=[.!?])\s+", line)) for line in lines)
+            checked = check_summary(summary.text, ground)
+            dropped += len(checked.dropped)
+            marked += len(getattr(checked, "marked", ()))
+            for line, name, wrong in alterations(summary.text, Random(7)):
+                altered += 1
+                result = check_summary(line.replace(name, wrong), ground)
+                was_marked = any(wrong in doubt for doubt in getattr(result, "marked", ()))
+                caught += wrong not in result.text or was_marked
+        if sentences:
+            print(
+                f"check, {label} summaries: {dropped} of {sentences} true sentences dropped "
+                f"({dropped / sentences:.1%}), {marked} marked; "
+                f"{caught} of {altered} altered names caught ({caught / max(1, altered):.1%})"
+            )
+    sources = [*data_set.sessions, *data_set.transcripts]
+    invented = sum(invented_names(transcript.rows) for transcript in sources)
+    print(f"identifiers of extracts that are not in their source: {invented}")
+
+
+def alterations(text: str, chance: Random) -> list[tuple[str, str, str]]:
+    """For each identifier of a summary: its line, the identifier, and an altered spelling."""
+    changes: list[tuple[str, str, str]] = []
+    for line in text.splitlines():
+        for name in sorted(identifiers(line)):
+            wrong = alter(name, chance)
+            if wrong != name:
+                changes.append((line, name, wrong))
+    return changes
+
+
+def alter(name: str, chance: Random) -> str:
+    """The name with another digit, two letters swapped, or another word in it."""
+    digits = [at for at, char in enumerate(name) if char.isdigit()]
+    if digits:
+        at = chance.choice(digits)
+        return name[:at] + str((int(name[at]) + chance.randint(1, 8)) % 10) + name[at + 1 :]
+    words = re.findall(r"[A-Za-z]{3,}", name)
+    if not words:
+        return name
+    word = chance.choice(words)
+    if chance.random() < 0.5:
+        return name.replace(word, chance.choice(("zephyr", "walnut", "harbor", "meadow")), 1)
+    at = chance.randrange(len(word) - 1)
+    return name.replace(word, word[:at] + word[at + 1] + word[at] + word[at + 2 :], 1)
+
+
+def invented_names(rows: Sequence[Row]) -> int:
+    """Identifiers in an extract that its source does not have."""
+    past = Past(rows)
+    raw = past.whole + "\n".join(
+        block.arguments
+        for row in rows
+        for block in row.message.blocks
+        if hasattr(block, "arguments")
+    )
+    body = extract(rows, past.tokens // 10).partition("\n")[2]
+    return sum(name not in raw for name in identifiers(body))
+
+
+def measure_speed(_: DataSet) -> None:
+    """Time of a compaction of up to a million tokens, beside one pass of the tokenizer."""
+    for tokenizer in ("estimate", "o200k"):
+        counter = counter_for(tokenizer)
+        counter.text("the vocabulary loads before the clock runs")
+        for tasks in (50, 500):
+            rows = data.make_session(1, tasks).rows
+            start = perf_counter()
+            tokens = sum(counter.message(row.message) for row in rows)
+            one_pass = perf_counter() - start
+            start = perf_counter()
+            plan_budget(rows, tokens // 10, count=counter.message)
+            took = perf_counter() - start
+            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+            print(
+                f"speed: {tokens:>9,} tokens ({tokenizer}) in {took:.2f} s, "
+                f"{took / one_pass:.1f} times one pass of the tokenizer ({one_pass:.2f} s), "
+                f"peak {memory} MB"
+            )
+
+
+def _print_scores(label: str, scores: Scores) -> None:
+    values = " ".join(f"{getattr(scores, f) * 100:8.1f}" for f in Scores.__struct_fields__)
+    print(f"{label:28}{values}", flush=True)
+
+
+PARTS = {
+    "retention": measure_retention,
+    "rules": measure_rules,
+    "facts": measure_facts,
+    "check": measure_check,
+    "speed": measure_speed,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

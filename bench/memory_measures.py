@@ -1,0 +1,319 @@
+"""The measures of `bench/memory.py`: what of a conversation is left after a compaction.
+
+All measures compare strings; no model judges anything.
+
+*Needed names* are the identifiers in the arguments of later calls that occurred before the cut.
+
+- `names`: the share of them that the context contains
+- `line`: the context has a verbatim source line with the name and at least one more word
+- `latest`: that line is the one of its last mention before the cut
+- `calls`: the share of later calls whose addressing arguments (path, command, pattern) only have
+  names that the context contains; calls without a needed name are not counted
+- `recall`, `bm25`: the same, or the missing names are in one answer of `recall` (or of plain BM25)
+  to what the agent and the user said before the call
+"""
+
+import json
+import re
+from bisect import insort
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from math import log
+
+from msgspec import Struct
+
+from weft.compact import extract_summary, plan_budget
+from weft.errors import BudgetExceeded
+from weft.history import Row
+from weft.model import Message, Refusal, Text, ToolCall, ToolResult, texts
+from weft.tokens import counter_for
+
+count = counter_for("estimate").message
+
+CUTS = (0.35, 0.5, 0.65, 0.8)
+"""Where the conversation is cut: everything before is compacted, everything after is the future."""
+
+ADDRESSING = frozenset({"file_path", "path", "notebook_path", "command", "cmd", "pattern", "url"})
+
+_TOKEN = re.compile(r"[A-Za-z0-9_@~][\w@~./:+-]*[\w]|[/~.][\w@~./+-]+\w")
+_CAMEL = re.compile(r"[a-z][A-Z]|[A-Z][a-z]+[A-Z]")
+_WORD = re.compile(r"\w{2,}")
+
+Context = Callable[[Sequence[Row], int], str]
+"""A method: the text of a context for some rows within a number of tokens."""
+
+
+class Scores(Struct, frozen=True):
+    """Shares between 0 and 1."""
+
+    names: float
+    line: float
+    latest: float
+    calls: float
+    recall: float
+    bm25: float
+
+
+def identifiers(text: str) -> set[str]:
+    """Paths, symbols, ids and figures of a text; the product's own reader is not used here."""
+    return {token for token in _TOKEN.findall(text) if _is_identifier(token)}
+
+
+def _is_identifier(token: str) -> bool:
+    if token.isdigit():
+        return len(token) >= 3
+    if len(token) < 4:
+        return False
+    if any(mark in token for mark in "/_@") or _CAMEL.search(token):
+        return True
+    inner = token.strip("-.:")
+    if "." in inner or ("-" in inner and any(char.isdigit() for char in inner)):
+        return True
+    return any(char.isdigit() for char in token) and any(char.isalpha() for char in token)
+
+
+def source_texts(row: Row) -> list[str]:
+    """The texts of a row; the arguments of calls are decoded."""
+    found: list[str] = []
+    for block in row.message.blocks:
+        match block:
+            case Text(text=text) | Refusal(text=text):
+                found.append(text)
+            case ToolCall(arguments=arguments):
+                found.extend(argument_texts(arguments).values())
+            case ToolResult(content=content):
+                found.extend(texts(content))
+            case _:
+                pass
+    return found
+
+
+def argument_texts(arguments: str) -> dict[str, str]:
+    """The string values of a call's arguments, nested ones by their path."""
+    try:
+        value = json.loads(arguments)
+    except ValueError:
+        return {"": arguments}
+    found: dict[str, str] = {}
+
+    def collect(key: str, value: object) -> None:
+        if isinstance(value, str):
+            found[key] = value
+        elif isinstance(value, dict):
+            for name, inner in value.items():
+                collect(f"{key}.{name}" if key else name, inner)
+        elif isinstance(value, list):
+            for number, inner in enumerate(value):
+                collect(f"{key}.{number}", inner)
+
+    collect("", value)
+    return found
+
+
+class Past:
+    """The part of a conversation before a cut: its lines, and the last line of each name."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = rows
+        self.lines = [
+            line.strip() for row in rows for text in source_texts(row) for line in text.splitlines()
+        ]
+        self.line_set = set(self.lines)
+        calls = (block for row in rows for block in row.message.blocks)
+        raw = [block.arguments for block in calls if isinstance(block, ToolCall)]
+        self.whole = "\n".join([*self.lines, *raw])
+        self.last_line: dict[str, str] = {}
+        self.names: set[str] = set()
+        for line in self.lines:
+            for name in identifiers(line):
+                self.last_line[name] = line
+                self.names.add(name)
+        self.tokens = sum(count(row.message) for row in rows)
+
+
+class Future:
+    """The calls after a cut, and the names that they need."""
+
+    def __init__(self, rows: Sequence[Row], past: Past) -> None:
+        self.needed: set[str] = set()
+        self.calls: list[tuple[set[str], str]] = []
+        said = request = ""
+        for row in rows:
+            if row.message.role == "user":
+                request = row.message.text or request
+            said = "\n".join(b.text for b in row.message.blocks if isinstance(b, Text)) or said
+            for block in row.message.blocks:
+                if isinstance(block, ToolCall):
+                    self._read_call(block, past, f"{said} {request}"[:400])
+
+    def _read_call(self, call: ToolCall, past: Past, question: str) -> None:
+        addressed: set[str] = set()
+        for key, text in argument_texts(call.arguments).items():
+            names = identifiers(text) & past.names
+            self.needed |= names
+            if key.rpartition(".")[2] in ADDRESSING:
+                addressed |= names
+        if addressed:
+            self.calls.append((addressed, question))
+
+
+Recall = Callable[[str], str]
+
+
+def score(context: str, past: Past, future: Future, recall: Recall, bm25: Recall) -> Scores:
+    """The measures of one context."""
+    lines_of: dict[str, list[str]] = defaultdict(list)
+    for raw in context.splitlines():
+        stripped = raw.strip()
+        for line in dict.fromkeys((stripped, stripped.removeprefix("- "), _unlabelled(stripped))):
+            if line in past.line_set or (line and line in past.whole):
+                for name in identifiers(line):
+                    lines_of[name].append(line)
+                break
+    has_line = latest = 0
+    present = {name for name in future.needed if name in context}
+    for name in present:
+        lines = [line for line in lines_of.get(name, ()) if len(_WORD.findall(line)) > 1]
+        lines = [line for line in lines if line != name]
+        last = past.last_line[name]
+        has_line += bool(lines)
+        latest += any(line in last or last in line for line in lines)
+    direct = recalled = matched = 0
+    for names, question in future.calls:
+        missing = [name for name in names if name not in context]
+        direct += not missing
+        recalled += not missing or all(name in recall(question) for name in missing)
+        matched += not missing or all(name in bm25(question) for name in missing)
+    many, calls = max(1, len(future.needed)), max(1, len(future.calls))
+    shares = (len(present) / many, has_line / many, latest / many)
+    return Scores(*shares, direct / calls, recalled / calls, matched / calls)
+
+
+def _unlabelled(line: str) -> str:
+    """A list item without its bullet and its label."""
+    return line.removeprefix("- ").partition(": ")[2]
+
+
+def recency(rows: Sequence[Row], room: int) -> str:
+    """The newest messages that fit."""
+    parts: list[str] = []
+    for row in reversed(rows):
+        room -= count(row.message)
+        if room < 0:
+            break
+        parts.append("\n".join(source_texts(row)))
+    return "\n".join(reversed(parts))
+
+
+def set_cover(rows: Sequence[Row], room: int) -> str:
+    """Greedy set cover of identifiers over lines, by rarity and length."""
+    past = [line.strip() for row in rows for t in source_texts(row) for line in t.splitlines()]
+    lines = [(line, identifiers(line)) for line in dict.fromkeys(past) if len(line) > 11]
+    spread = Counter(name for _, names in lines for name in names)
+    weights = {name: log(1 + len(lines) / many) for name, many in spread.items()}
+    covered: set[str] = set()
+    chosen: list[int] = []
+    gains = sorted(
+        ((sum(weights[name] for name in names) / (len(line) + 20), number))
+        for number, (line, names) in enumerate(lines)
+    )
+    used = 0
+    while gains and used < room * 4:
+        _, number = gains.pop()
+        line, names = lines[number]
+        fresh = sum(weights[name] for name in names - covered) / (len(line) + 20)
+        if gains and fresh < gains[-1][0]:
+            if fresh > 0:
+                insort(gains, (fresh, number))
+            continue
+        covered |= names
+        chosen.append(number)
+        used += len(line)
+    while chosen and count(_as_message([lines[n][0] for n in chosen])) > room:
+        chosen.pop()
+    return "\n".join(lines[number][0] for number in sorted(chosen))
+
+
+def bm25_context(rows: Sequence[Row], room: int) -> str:
+    """The messages that match the words of the last request best."""
+    request = next((r.message.text for r in reversed(rows) if r.message.role == "user"), "")
+    return Bm25(rows).find(request, room)
+
+
+def extract(rows: Sequence[Row], room: int) -> str:
+    """Weft's summary of all rows without a model."""
+    summary = extract_summary(rows, room, count)
+    return "" if summary is None else summary.text
+
+
+def compact(rows: Sequence[Row], room: int) -> str:
+    """The thread after `compact(budget=room)`: what stays verbatim, and the summary.
+
+    Where the last request alone is larger than the budget, a compaction is refused; then the
+    summary of everything is measured.
+    """
+    try:
+        plan = plan_budget(rows, room, count=count)
+    except BudgetExceeded:
+        return extract(rows, room)
+    return "\n".join(text for row in plan.rows for text in source_texts(row))
+
+
+METHODS: dict[str, Context] = {
+    "recency": recency,
+    "set cover": set_cover,
+    "BM25": bm25_context,
+    "Weft extract": extract,
+    "Weft compact": compact,
+}
+
+
+class Bm25:
+    """Plain BM25 over messages, with a budget in tokens."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.texts = ["\n".join(source_texts(row)) for row in rows]
+        self.words = [Counter(_words(text)) for text in self.texts]
+        self.lengths = [sum(words.values()) for words in self.words]
+        self.mean = sum(self.lengths) / max(1, len(self.lengths))
+        self.spread = Counter(word for words in self.words for word in words)
+
+    def find(self, question: str, room: int) -> str:
+        """The best messages for a question; long ones are cut."""
+        words = set(_words(question))
+        ranked = sorted(range(len(self.texts)), key=lambda n: -self._score(n, words))
+        parts: list[str] = []
+        for number in ranked:
+            text = self.texts[number][: room * 2]
+            size = count(_as_message([text]))
+            if self._score(number, words) == 0 or size > room:
+                break
+            room -= size
+            parts.append(text)
+        return "\n".join(parts)
+
+    def _score(self, number: int, words: Iterable[str]) -> float:
+        total = 0.0
+        many = len(self.texts)
+        for word in words:
+            frequency = self.words[number].get(word, 0)
+            if frequency:
+                spread = self.spread[word]
+                rarity = log(1 + (many - spread + 0.5) / (spread + 0.5))
+                length = 0.25 + 0.75 * self.lengths[number] / self.mean
+                total += rarity * frequency * 2.2 / (frequency + 1.2 * length)
+        return total
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
+def _as_message(lines: Sequence[str]) -> Message:
+    return Message("user", (Text("\n".join(lines)),))
+
+
+def mean_scores(scores: Sequence[Scores]) -> Scores:
+    """The mean of each measure."""
+    fields = Scores.__struct_fields__
+    return Scores(*(sum(getattr(s, f) for s in scores) / len(scores) for f in fields))
