@@ -19,16 +19,28 @@ does not depend on how much is stored.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from msgspec import Struct
 
-from weft.history import Point, Trace, chain_message, decode_appended, first_link, trace
+from weft.history import (
+    Point,
+    Trace,
+    chain_message,
+    decode_appended,
+    equal_length,
+    first_link,
+    trace,
+)
 from weft.ids import Id, object_id
 from weft.model import (
+    Audio,
     Block,
     Ext,
+    File,
+    Image,
+    Inline,
     Message,
     Opaque,
     Redacted,
@@ -47,6 +59,16 @@ NEWEST_CHAINS = 12
 TOKENS_READ = 256
 """How many tokens of a request are looked up, starting at its end."""
 
+NEW_MESSAGES = 16
+"""A request that extends an earlier one has at most this many messages after the earlier one's
+last; with more, its trace is found by its session only."""
+
+SESSIONS = 10_000
+MESSAGE_BYTES = 500
+"""What a message needs in memory beside its text."""
+
+FIRST_TOKENS = 8
+
 _ID_RUN = re.compile(r"[A-Za-z0-9]{8,}")
 _ENCRYPTED_LENGTH = 16
 _ID_MEMBERS = ("id", "encrypted_content", "thoughtSignature", "signature")
@@ -55,14 +77,16 @@ _ID_MEMBERS = ("id", "encrypted_content", "thoughtSignature", "signature")
 class Incoming(Struct, frozen=True):
     """The facts that identify the conversation of a request.
 
-    `points` holds the chain and the system digest after each message, `tools` the digest of the
-    tools. `is_retry` says whether the client marks the request as a retry.
+    `points` holds the chain and the system digest after each message, `tokens` the tokens of each
+    message, `tools` the digest of the tools. `is_retry` says whether the client marks the request
+    as a retry.
     """
 
     scope: str
     hint: str | None
     messages: tuple[Message, ...]
     points: tuple[Point, ...]
+    tokens: tuple[tuple[str, ...], ...]
     tools: bytes
     is_retry: bool = False
 
@@ -91,41 +115,129 @@ def read_incoming(
     traces: "TraceCache | None" = None,
 ) -> Incoming:
     """The identity facts of a request; `volatile` are patterns of system blocks to ignore."""
-    key = (scope, hint or _opening(messages))
-    cached = None if traces is None else traces.get(key)
-    points = tuple(trace(scope, messages, volatile, cached))
-    if traces is not None:
-        traces.put(key, Trace(messages, points))
-    return Incoming(scope, hint, messages, points, tools, is_retry)
+    if traces is None:
+        points = tuple(trace(scope, messages, volatile))
+        return Incoming(scope, hint, messages, points, _tokens(messages), tools, is_retry)
+    known = traces.get(scope, hint, messages)
+    length = 0 if known is None else equal_length(messages, known.trace.messages)
+    tokens = _tokens(messages[length:])
+    size = _size(messages[length:])
+    if known is not None:
+        # Equal messages become the same objects: they are compared faster, and kept once.
+        messages = known.trace.messages[:length] + messages[length:]
+        tokens = known.tokens[:length] + tokens
+        size += known.size if length == len(known.trace.messages) else _size(messages[:length])
+    points = tuple(trace(scope, messages, volatile, None if known is None else known.trace))
+    is_extended = known is not None and length == len(known.trace.messages)
+    traced = TracedRequest(Trace(messages, points), tokens, size)
+    traces.put(scope, hint, traced, known if is_extended else None)
+    return Incoming(scope, hint, messages, points, tokens, tools, is_retry)
 
 
-def _opening(messages: Sequence[Message]) -> bytes:
-    """A key of a conversation without a session: its first message."""
-    first = next((message for message in messages if not is_system(message)), None)
-    return b"" if first is None else chain_message(b"", first)
+def _tokens(messages: Sequence[Message]) -> tuple[tuple[str, ...], ...]:
+    """The tokens of each message; only answers have any."""
+    return tuple(
+        [tuple(tokens_of(message)) if message.role == "assistant" else () for message in messages]
+    )
+
+
+def _size(messages: Sequence[Message]) -> int:
+    """About how many bytes of memory these messages need."""
+    return sum(
+        [MESSAGE_BYTES + len(text) for m in messages for b in m.blocks for text in _texts(b)]
+    )
+
+
+def _texts(block: Block) -> Iterator[str]:
+    match block:
+        case Text(text=text) | Thinking(text=text) | ToolCall(arguments=text):
+            yield text
+        case ToolResult(content=content):
+            for part in content:
+                yield from _texts(part)
+        case Image(source=Inline(data=data)) | File(source=Inline(data=data)):
+            yield data
+        case Audio(source=Inline(data=data)):
+            yield data
+        case _:
+            yield ""
+
+
+class TracedRequest(Struct, frozen=True):
+    """A request's trace, the tokens of each of its messages, and about how large they are."""
+
+    trace: Trace
+    tokens: tuple[tuple[str, ...], ...]
+    size: int
+
+
+TraceKey = tuple[object, ...]
 
 
 class TraceCache:
     """The traces of the newest requests, so that a growing conversation is not hashed again.
 
-    The key is the scope, and the session or the first message. Another conversation may have the
-    same key, so a trace is reused only as far as the messages are equal.
+    A conversation is found by the last two messages of its previous request, and their position; or
+    by its session. Another conversation may have the same key, so a trace is reused only as far as
+    the messages are equal.
     """
 
-    def __init__(self, messages: int = 20_000) -> None:
-        self._traces: dict[tuple[str, str | bytes], Trace] = {}
-        self._limit = messages
+    def __init__(self, limit: int = 64 * 1024 * 1024) -> None:
+        self._traces: dict[TraceKey, TracedRequest] = {}
+        self._sessions: dict[tuple[str, str], TraceKey] = {}
+        self._limit = limit
         self._size = 0
 
-    def get(self, key: tuple[str, str | bytes]) -> Trace | None:
-        return self._traces.get(key)
+    def get(
+        self, scope: str, hint: str | None, messages: Sequence[Message]
+    ) -> TracedRequest | None:
+        """The trace that these messages probably extend."""
+        for number in range(len(messages), max(0, len(messages) - NEW_MESSAGES), -1):
+            known = self._traces.get(_key(scope, messages, number))
+            if known is not None:
+                return known
+        key = None if hint is None else self._sessions.get((scope, hint))
+        return None if key is None else self._traces.get(key)
 
-    def put(self, key: tuple[str, str | bytes], trace: Trace) -> None:
-        old = self._traces.pop(key, None)
-        self._size += len(trace.messages) - (0 if old is None else len(old.messages))
-        self._traces[key] = trace
+    def put(
+        self, scope: str, hint: str | None, traced: TracedRequest, extended: TracedRequest | None
+    ) -> None:
+        """Keep a trace instead of the one that it extends."""
+        if extended is not None:
+            self._remove(_key(scope, extended.trace.messages, len(extended.trace.messages)))
+        key = _key(scope, traced.trace.messages, len(traced.trace.messages))
+        self._remove(key)
+        self._traces[key] = traced
+        self._size += traced.size
         while self._size > self._limit:
-            self._size -= len(self._traces.pop(next(iter(self._traces))).messages)
+            self._remove(next(iter(self._traces)))
+        if hint is not None:
+            self._sessions.pop((scope, hint), None)
+            self._sessions[scope, hint] = key
+            if len(self._sessions) > SESSIONS:
+                del self._sessions[next(iter(self._sessions))]
+
+    def _remove(self, key: TraceKey) -> None:
+        old = self._traces.pop(key, None)
+        self._size -= 0 if old is None else old.size
+
+
+def _key(scope: str, messages: Sequence[Message], number: int) -> TraceKey:
+    """A key of the first `number` messages, made from the last two of them."""
+    ends = [_fingerprint(message) for message in messages[max(0, number - 2) : number]]
+    return (scope, number, *ends)
+
+
+def _fingerprint(message: Message) -> TraceKey:
+    for block in message.blocks:
+        match block:
+            case Text(text=text) if text:
+                return message.role, len(text), text[:100], text[-100:]
+            case ToolCall(id=id) | ToolResult(call_id=id):
+                return message.role, id
+            case _:
+                pass
+    return (message.role,)
 
 
 class Continuation(Struct, frozen=True):
@@ -258,20 +370,19 @@ def _find_anchor(store: Store, incoming: Incoming, session: Sequence[str]) -> Co
     client names, the calls must have the same names; their arguments may differ. Without a known
     session the whole visible answer must be equal. An answer of another session proves nothing.
     """
-    candidates = [
-        Continuation(links[0].thread, links[0].commit, number + 1, is_token=True)
-        for number, links in find_token_links(store, incoming, TOKENS_READ).items()
-        if len({link.thread for link in links}) == 1 and (not session or links[0].thread in session)
-    ]
-    for continuation in sorted(candidates, key=lambda continuation: -continuation.length)[
-        :ANCHORS_TRIED
-    ]:
-        answer = read_answer(store, continuation.thread, continuation.commit)
-        echo = echo_at(incoming.messages, continuation.length - 1)
+    tried = 0
+    for number, links in find_token_links(store, incoming, TOKENS_READ):
+        if len({link.thread for link in links}) > 1 or (session and links[0].thread not in session):
+            continue
+        answer = read_answer(store, links[0].thread, links[0].commit)
+        echo = echo_at(incoming.messages, number)
         if answer is not None and (
             names_equal(answer, echo) if session else is_equal_echo(answer, echo)
         ):
-            return continuation
+            return Continuation(links[0].thread, links[0].commit, number + 1, is_token=True)
+        tried += 1
+        if tried == ANCHORS_TRIED:
+            break
     return None
 
 
@@ -307,22 +418,41 @@ def is_equal_echo(answer: Message, echo: Sequence[Message]) -> bool:
     return chain_message(start, answer) in chains
 
 
-def find_token_links(store: Store, incoming: Incoming, limit: int | None) -> dict[int, list[Link]]:
+def find_token_links(
+    store: Store, incoming: Incoming, limit: int | None
+) -> Iterator[tuple[int, list[Link]]]:
     """The links of the tokens in a request, by the index of the message that holds them.
 
-    `limit` bounds how many tokens are looked up, starting at the end.
+    The last message comes first. Few tokens are looked up at first, because the newest answer
+    nearly always is the one that is wanted. `limit` bounds how many are looked up.
     """
-    tokens: dict[bytes, int] = {}
+    owners: dict[bytes, int] = {}
+    keys: list[bytes] = []
+    remaining = len(incoming.messages) * TOKENS_READ if limit is None else limit
+    size = 0 if limit is None else FIRST_TOKENS
     for number in range(len(incoming.messages) - 1, -1, -1):
-        message = incoming.messages[number]
-        for token in tokens_of(message) if message.role == "assistant" else ():
-            tokens.setdefault(token_key(incoming.scope, token), number)
-        if limit is not None and len(tokens) >= limit:
-            break
+        for token in incoming.tokens[number]:
+            key = token_key(incoming.scope, token)
+            if key not in owners:
+                owners[key] = number
+                keys.append(key)
+                remaining -= 1
+        if len(keys) >= size > 0 or (remaining <= 0 and keys):
+            yield from _read_links(store, keys, owners)
+            keys, size = [], TOKENS_READ
+        if remaining <= 0:
+            return
+    if keys:
+        yield from _read_links(store, keys, owners)
+
+
+def _read_links(
+    store: Store, keys: list[bytes], owners: Mapping[bytes, int]
+) -> Iterator[tuple[int, list[Link]]]:
     links: dict[int, list[Link]] = {}
-    for link in store.find_links(list(tokens)) if tokens else ():
-        links.setdefault(tokens[link.key], []).append(link)
-    return links
+    for link in store.find_links(keys):
+        links.setdefault(owners[link.key], []).append(link)
+    yield from sorted(links.items(), reverse=True)
 
 
 def _follow(store: Store, incoming: Incoming, anchor: Continuation) -> Continuation:
@@ -373,13 +503,14 @@ def _find_in_session(
     with equal system text and tools at that commit comes first, then the one that shares most
     messages, then the newest.
     """
-    lengths = _lengths(incoming)
-    chains = list(lengths)
     nearest: dict[str, Match] = {}
     # The newest exchange of the session is nearly always what matches: look there first.
-    matches = store.match_within(list(session), chains[-NEWEST_CHAINS:]) or (
-        store.match_within(list(session), chains[:-NEWEST_CHAINS])
-    )
+    newest = max(0, len(incoming.points) - NEWEST_CHAINS)
+    lengths = _lengths(incoming, newest, len(incoming.points))
+    matches = store.match_within(list(session), list(lengths))
+    if not matches:
+        lengths = _lengths(incoming, 0, newest)
+        matches = store.match_within(list(session), list(lengths))
     for match in matches:
         best = nearest.get(match.thread)
         if best is None or lengths[match.chain] > lengths[best.chain]:
@@ -434,11 +565,14 @@ def _find_tip(store: Store, incoming: Incoming) -> Continuation | None:
     return None
 
 
-def _lengths(incoming: Incoming) -> dict[bytes, int]:
-    """The number of messages of each chain of the request, with trailing system messages."""
+def _lengths(incoming: Incoming, start: int, stop: int) -> dict[bytes, int]:
+    """The number of messages of each chain of the request, with trailing system messages.
+
+    Only the chains after the messages from `start` to `stop` are read.
+    """
     return {
         point.chain: number
-        for number, point in enumerate(incoming.points, start=1)
+        for number, point in enumerate(incoming.points[start:stop], start=start + 1)
         if point.chain is not None
     }
 

@@ -106,7 +106,7 @@ def _echo_spans(
 
 def _by_token(store: Store, incoming: Incoming, thread: str) -> dict[int, Id]:
     proven: dict[int, Id] = {}
-    for number, links in find_token_links(store, incoming, None).items():
+    for number, links in find_token_links(store, incoming, None):
         commits = {link.commit for link in links if link.thread == thread}
         if len(commits) == 1 and all(link.thread == thread for link in links):
             commit = commits.pop()

@@ -139,22 +139,49 @@ def trace(
     text there that changes in every request and has no meaning. `known` is the trace of an earlier
     list with the same scope and patterns: its equal messages are not hashed again.
     """
-    point = before = Point(None)
+    messages = tuple(messages)
+    point = Point(None)
     points: list[Point] = []
     old_messages = () if known is None else known.messages
     old_points = () if known is None else known.points
-    for number, message in enumerate(messages):
-        is_known = number < len(old_messages)
-        if is_known and point == before and message == old_messages[number]:
-            point = old_points[number]
-        elif is_system(message):
+    number = 0
+    while number < len(messages):
+        if number < len(old_messages) and (number == 0 or point == old_points[number - 1]):
+            length = equal_length(messages, old_messages, number)
+            if length:
+                points += old_points[number : number + length]
+                point = points[-1]
+                number += length
+                continue
+        message = messages[number]
+        if is_system(message):
             point = Point(point.chain, _add_system(point.system, message, volatile))
         else:
             point = Point(chain_message(point.chain or first_link(scope), message), point.system)
-        if is_known:
-            before = old_points[number]
         points.append(point)
+        number += 1
     return points
+
+
+def equal_length(messages: tuple[Message, ...], others: tuple[Message, ...], start: int = 0) -> int:
+    """How many messages from `start` on are equal in both tuples.
+
+    Slices are compared as a whole, which is much faster than a loop over the messages.
+    """
+    stop = min(len(messages), len(others))
+    end, size = start, 1
+    while end < stop:
+        limit = min(end + size, stop)
+        if messages[end:limit] != others[end:limit]:
+            break
+        end = limit
+        size *= 4
+    while size > 1 and end < stop:  # the first difference is among the next `size` messages
+        size //= 2
+        limit = min(end + size, stop)
+        if messages[end:limit] == others[end:limit]:
+            end = limit
+    return end - start
 
 
 class Trace(Struct, frozen=True):
