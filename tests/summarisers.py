@@ -35,7 +35,7 @@ def refuses(status: int, message: str, code: str | None = None) -> Scripted:
 
 
 def tool_calls(calls: list[tuple[str, str, Any]]) -> Scripted:
-    """A streamed answer that calls tools."""
+    """A streamed answer that calls tools; arguments that are text are sent as they are."""
     delta = {
         "role": "assistant",
         "tool_calls": [
@@ -43,7 +43,7 @@ def tool_calls(calls: list[tuple[str, str, Any]]) -> Scripted:
                 "index": number,
                 "id": id,
                 "type": "function",
-                "function": {"name": name, "arguments": orjson.dumps(given).decode()},
+                "function": {"name": name, "arguments": _json(given)},
             }
             for number, (id, name, given) in enumerate(calls)
         ],
@@ -53,6 +53,10 @@ def tool_calls(calls: list[tuple[str, str, Any]]) -> Scripted:
         {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]},
     ]
     return Scripted(_frames(frames))
+
+
+def _json(given: Any) -> str:
+    return given if isinstance(given, str) else orjson.dumps(given).decode()
 
 
 def _frames(frames: list[dict[str, Any]]) -> bytes:

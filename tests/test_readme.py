@@ -18,7 +18,7 @@ import weft
 from claude_lines import SESSION, Session
 from servers import SECRETS, Scripted, scripted_upstream, weft_serve
 from weft.cli import COMMANDS, main
-from weft.demo.sample import ensure_sample
+from weft.demo import ensure_sample
 from weft.gateway import Flags, read_settings
 from weft.store import open_store
 

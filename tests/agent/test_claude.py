@@ -1,5 +1,6 @@
 """The Claude bridge: SDK objects and recorded lines become the same events."""
 
+import asyncio
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from weft.agent import (
     present,
     to_json,
 )
-from weft.agent.claude import Bridge
+from weft.agent.claude import watch
 
 RECORDINGS = Path(__file__).parents[3] / "shared" / "corpus" / "clients" / "stream-json"
 
@@ -31,8 +32,16 @@ def made(name, base=object, /, **fields):
 
 
 def feed(*messages):
-    bridge = Bridge()
-    return [event for message in messages for event in bridge.feed(message)]
+    """The events of a session with these messages."""
+
+    async def session():
+        for message in messages:
+            yield message
+
+    async def collect():
+        return [event async for event in watch(session())]
+
+    return asyncio.run(collect())
 
 
 def assistant(*blocks, **more):

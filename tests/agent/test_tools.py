@@ -1,13 +1,15 @@
 """Plain functions as tools."""
 
-import asyncio
 from typing import Literal
 
 import pytest
 from msgspec import Struct
 
-from weft.agent import read_tool
-from weft.agent.tools import call_tool
+import weft
+from servers import scripted_upstream
+from summarisers import says, tool_calls, watch
+from weft.agent import Agent, ToolEnd, read_tool
+from weft.client import make_provider
 from weft.errors import ConfigError
 from weft.function_tools import read_tools
 
@@ -81,10 +83,14 @@ def test_a_type_of_its_own_stands_in_defs():
     ],
 )
 def test_a_call_never_raises(name, arguments, text, is_error):
-    tools = read_tools([weather, near, later, broken])
-    outcome = asyncio.run(call_tool(tools, name, arguments))
-    assert text in outcome.text
-    assert outcome.is_error == is_error
+    tools = [weather, near, later, broken]
+    with weft.open() as thread, scripted_upstream() as upstream:
+        upstream.then(tool_calls([("call_1", name, arguments)]), says("done"))
+        provider = make_provider("u", "openai-chat", upstream.url)
+        events = watch(Agent(thread, "m", tools, provider=provider), "go")
+    [end] = [event for event in events if isinstance(event, ToolEnd)]
+    assert text in end.content
+    assert end.is_error == is_error
 
 
 @pytest.mark.parametrize(

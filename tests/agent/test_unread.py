@@ -16,7 +16,6 @@ import weft
 from servers import Scripted, Upstream, scripted_upstream
 from summarisers import DOWN, ONCE, TOO_LONG, catalogue, refuses, says, tool_calls, watch
 from weft.agent import Agent, Compaction, Failure, MessageComplete, ToolEnd
-from weft.agent.loop import recall
 from weft.client import make_provider
 from weft.compact import SystemMessage
 from weft.tokens import counter_for
@@ -209,27 +208,26 @@ def test_what_is_recalled_is_bounded_and_read() -> None:
 
 
 def test_recall_of_much_is_bounded_and_can_be_read_on() -> None:
-    with weft.open() as thread:
+    with working(200_000, [("recall", {"query": "needle"})], DOWN) as (agent, _, _):
+        thread = agent.thread
         for n in range(20):
             thread.user(f"read big file {n}")
             thread.assistant(f"ok {n}")
             thread.user("log: " + f"needle data line {n}\n" * 4000)
             thread.assistant("seen")
         thread.compact(keep=1)
-        answer = recall(thread, '{"query": "needle"}')
+        [answer] = [event for event in watch(agent, "Recall it.") if isinstance(event, ToolEnd)]
         assert not answer.is_error
-        assert counter_for("o200k").text(answer.text) <= 2600
-        assert "needle data line" in answer.text
-        assert "offset" in answer.text
+        assert counter_for("o200k").text(answer.content) <= 2600
+        assert "needle data line" in answer.content
+        assert "offset" in answer.content
 
 
 def test_a_hung_summariser_is_given_up_and_the_run_goes_on() -> None:
     calls = [("read_file", {"path": f"mod{n}.py"}) for n in range(12)]
     hung = Scripted(*[b": wait\n\n"] * 600, pause=0.1)
     with working(6000, calls, lambda _: hung, timeout=0.3) as (agent, model, _):
-        started = time.monotonic()
         events = watch(agent, REQUEST)
-        assert time.monotonic() - started < 30  # the upstream alone would take a minute
         assert failures_of(events) == []
         assert len(model.asked) == len(calls) + 1
         fell = [

@@ -16,6 +16,7 @@ import pytest
 
 import weft
 from servers import Scripted, Upstream, scripted_upstream
+from summarisers import says
 from weft.agent import Agent, Failure, MessageComplete, ToolEnd, ToolStart, skip_note
 from weft.client import make_provider
 from weft.errors import ConfigError
@@ -162,14 +163,17 @@ class Place(msgspec.Struct):
     ],
     ids=["word", "openai-object", "schema", "openai-schema", "format", "class"],
 )
-def test_a_response_format_is_taken_in_every_common_form(given, kind):
-    from weft.agent.params import read_format
-
-    found = read_format(given)
-    assert found.kind == kind
+def test_a_response_format_is_taken_in_every_common_form(thread, given, kind):
+    with scripted_upstream() as upstream:
+        upstream.then(says("{}"))
+        provider = make_provider("u", "openai-chat", upstream.url)
+        Agent(thread, "gpt-5", provider=provider, response_format=given).send("JSON, please")
+        [body] = bodies(upstream)
+    sent = body["response_format"]
+    assert sent["type"] == {"json": "json_object", "schema": "json_schema"}[kind]
     if kind == "schema":
-        assert found.name
-        assert found.schema["properties"] == SCHEMA["properties"]
+        assert sent["json_schema"]["name"]
+        assert sent["json_schema"]["schema"]["properties"] == SCHEMA["properties"]
 
 
 @pytest.mark.parametrize(

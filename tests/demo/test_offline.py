@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from weft.demo.offline import answer as answer_offline
+from weft.demo import answer_offline
 from weft.model import (
     Checkpoint,
     Delta,

@@ -16,11 +16,19 @@ from hypothesis import given, settings, strategies as st
 import weft
 from compact_rows import broken_pairs
 from summarisers import catalogue
-from weft.agent import Compaction, Failure, MessageComplete
-from weft.agent.auto_compact import AskSummary, AutoCompactor
-from weft.agent.events import Emit
-from weft.agent.loop import Answered, Ask, Run, converse
-from weft.agent.tools import Outcome
+from weft.agent import (
+    Answered,
+    Ask,
+    AskSummary,
+    AutoCompactor,
+    Compaction,
+    Emit,
+    Failure,
+    MessageComplete,
+    Outcome,
+    Run,
+    converse,
+)
 from weft.compact import Stopped, SystemMessage, plan_budget, unread_rows
 from weft.errors import BudgetExceeded, UpstreamFailed
 from weft.history import Row

@@ -19,7 +19,6 @@ from weft.agent import (
     table_json,
     to_json,
 )
-from weft.agent.system_messages import LOOKS, TABLE
 
 WEB = Path(weft.web.__path__[0])
 NODE_SECONDS = 60
@@ -77,12 +76,13 @@ def test_V2_the_note_of_a_skipped_message():
 
 
 def test_V3_and_V4_have_their_own_signs_and_colours():
-    assert (LOOKS["compaction"].icon, LOOKS["compaction"].tone) == ("⚡", "yellow")
-    assert (LOOKS["info"].icon, LOOKS["info"].tone) == ("ℹ️", "blue")
+    looks = table_json()["looks"]
+    assert (looks["compaction"]["icon"], looks["compaction"]["tone"]) == ("⚡", "yellow")
+    assert (looks["info"]["icon"], looks["info"]["tone"]) == ("ℹ️", "blue")
 
 
 def test_V5_every_subtype_is_listed_in_lower_case():
-    assert all(name == name.lower() for name in TABLE)
+    assert all(name == name.lower() for name in table_json()["rules"])
 
 
 def test_V5_the_page_s_filter_equals_the_server_s():
@@ -141,10 +141,10 @@ def test_V2_to_V5_the_page_shows_a_frame_past_the_server_by_the_same_rules(page,
         assert boxes.count() == 0
         assert page.logged == [skip_note(row[1]["subtype"])]
         return
-    look = LOOKS[row[2][0]]
+    look = table_json()["looks"][row[2][0]]
     assert boxes.count() == 1
-    assert boxes.last.inner_text().count(look.icon) == 1
-    assert look.tone in boxes.last.get_attribute("class").split()
+    assert boxes.last.inner_text().count(look["icon"]) == 1
+    assert look["tone"] in boxes.last.get_attribute("class").split()
 
 
 @pytest.mark.xdist_group("browser")

@@ -5,8 +5,16 @@ One table for Python, for the page's module under node, and for the page in a br
 
 from typing import Any
 
-from weft.agent.system_messages import METADATA
-
+METADATA = (
+    *("init", "session_metadata", "session_state_changed", "session_title_changed"),
+    *("thinking", "thinking_tokens", "hook_started", "hook_progress", "hook_response"),
+    *("stop_hook_summary", "memory_saved", "memory_recall", "turn_duration", "turn_preempted"),
+    *("turn_handoff_available", "post_turn_summary", "away_summary", "task_started"),
+    *("task_progress", "task_updated", "task_summary", "background_tasks_changed"),
+    *("permission_retry", "permission_check_status", "commands_changed", "files_persisted"),
+    *("file_snapshot", "plugin_install", "elicitation_complete", "vcs_state_changed"),
+    *("code_change_published", "per_turn_effort_changed"),
+)
 STARTED = (
     "⚡ **Auto-Compaction Started**\n\nThe conversation is getting long, so its older parts are "
     "being folded into a summary. Pinned messages and the latest turns stay as they are."

@@ -2,9 +2,10 @@
 
 from weft.function_tools import FunctionTool, read_tool
 
-from .auto_compact import Compaction, Confirm, ContextUse
+from .auto_compact import AskSummary, AutoCompactor, Compaction, Confirm, ContextUse
 from .events import (
     AgentEvent,
+    Emit,
     Failure,
     LossReport,
     MessageComplete,
@@ -17,20 +18,28 @@ from .events import (
     system_json,
     to_json,
 )
-from .loop import Agent, AgentAnswer
+from .loop import Agent, AgentAnswer, Answered, Ask, Run, converse
 from .system_messages import Shown, present, skip_note, table_json
+from .tools import Outcome
 
 __all__ = [
     "Agent",
     "AgentAnswer",
     "AgentEvent",
+    "Answered",
+    "Ask",
+    "AskSummary",
+    "AutoCompactor",
     "Compaction",
     "Confirm",
     "ContextUse",
+    "Emit",
     "Failure",
     "FunctionTool",
     "LossReport",
     "MessageComplete",
+    "Outcome",
+    "Run",
     "Shown",
     "SystemMessage",
     "TextDelta",
@@ -38,6 +47,7 @@ __all__ = [
     "ToolEnd",
     "ToolStart",
     "UsageReport",
+    "converse",
     "present",
     "read_tool",
     "skip_note",

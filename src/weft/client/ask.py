@@ -136,12 +136,12 @@ async def stream(
 async def _stream_offline(
     request: Request, pace: float, on_body: Callable[[SentBody], None] | None
 ) -> AsyncIterator[Event]:
-    from weft.demo.offline import answer, read_offline, write_offline
+    from weft.demo import answer_offline, read_offline, write_offline
 
     body = write_offline(request)
     if on_body is not None:
         on_body(SentBody(body))
-    for event in answer(read_offline(body)):
+    for event in answer_offline(read_offline(body)):
         yield event
         await asyncio.sleep(pace)
 

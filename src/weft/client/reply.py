@@ -105,9 +105,9 @@ class OfflineReply:
 
     def _events(self) -> Iterator[Event]:
         """The events of the answer, with a new id: equal requests get equal text, not equal ids."""
-        from weft.demo.offline import answer
+        from weft.demo import answer_offline
 
-        for event in answer(self._request):
+        for event in answer_offline(self._request):
             is_start = isinstance(event, Start)
             yield structs.replace(event, id=shape_id(self._codec.protocol)) if is_start else event
 

@@ -100,7 +100,7 @@ def read_offline(body: bytes) -> Request:
     return Request(value.model, value.messages, value.tools, value.params)
 
 
-def answer(request: Request) -> Iterator[Event]:
+def answer_offline(request: Request) -> Iterator[Event]:
     """The events of the answer to this request."""
     turn = read_turn(request)
     blocks = next(filter(None, (rule(turn) for rule in RULES)))

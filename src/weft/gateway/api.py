@@ -40,7 +40,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
-from weft.demo.sample import ensure_sample
+from weft.demo import ensure_sample
 from weft.errors import (
     Ambiguous,
     BudgetExceeded,

@@ -8,7 +8,7 @@ from typing import Any
 
 from weft.agent import table_json
 from weft.client import OFFLINE_MODEL
-from weft.demo.sample import SAMPLE
+from weft.demo import SAMPLE
 from weft.errors import Refused
 from weft.history import read_branches, shows
 from weft.ids import Id

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from weft.agent import Agent, Compaction, Confirm, ContextUse
 from weft.client import OFFLINE, OFFLINE_MODEL, ModelClient, Provider, Route, find_route
-from weft.demo.tools import demo_tools
+from weft.demo import demo_tools
 from weft.errors import Refused, WeftError
 from weft.history import Row
 from weft.model import JsonObject, Origin
