@@ -228,7 +228,8 @@ def test_P1_the_whole_request_stands_on_the_wire(t: Thread) -> None:
     assert [role for role, _ in sent] == ["system", *("user", "assistant") * 2, "user"]
     assert sent[2][1] == '[Tool call read]: {"path": "src/file_1.py"}'
     assert sent[3][1].startswith("[Tool result]: line 1 of the file")
-    assert "And now?" not in str(body)  # the last exchange stays, word for word
+    # The last exchange stays, word for word; the closing message says what it is.
+    assert [number for number, (_, text) in enumerate(sent) if "And now?" in text] == [5]
     assert "tools" not in body
     assert body["temperature"] == 0
 

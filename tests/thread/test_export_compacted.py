@@ -8,6 +8,7 @@ import pytest
 
 import weft
 from claude_lines import SESSION, Session
+from weft.compact import mark_summary
 from weft.model import Message, Text
 from weft.store import MemoryStore, Store
 from weft.thread import export_bytes, import_bytes
@@ -242,9 +243,10 @@ def test_a_summary_is_written_as_codex_writes_one() -> None:
     store, _ = worked(codex_rollout(), fold)
     values = [json.loads(line) for line in export_bytes(store, CODEX, "codex")[0].splitlines()]
     (line,) = [value for value in values if value["type"] == "compacted"]
-    part = {"type": "input_text", "text": "OURS"}
+    text = mark_summary("OURS").text
+    part = {"type": "input_text", "text": text}
     summary = {"type": "message", "role": "user", "content": [part]}
-    assert line["payload"] == {"message": "OURS", "replacement_history": [summary]}
+    assert line["payload"] == {"message": text, "replacement_history": [summary]}
     assert line["timestamp"] == STAMP
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import weft
-from weft.compact import SystemMessage
+from weft.compact import SystemMessage, mark_summary
 from weft.errors import CompactRefused, ThreadError
 from weft.model import Checkpoint, Message, Reminder, Text, Thinking, ToolCall, ToolResult
 from weft.thread import find_prefix
@@ -263,6 +263,9 @@ def test_after_a_rewrite_the_prefix_is_what_shows(scoped: weft.Thread) -> None:
     assert (found.length, found.is_head) == (2, True)
 
 
+S = mark_summary("S").text
+
+
 def test_a_summary_of_ones_own_stands_for_all_but_the_turns_to_keep() -> None:
     t = weft.open()
     t.system("rules")
@@ -272,9 +275,9 @@ def test_a_summary_of_ones_own_stands_for_all_but_the_turns_to_keep() -> None:
         t.user(f"question {n}")
         t.assistant(f"answer {n}")
     result = t.compact(keep=1, summary="S", preview=True)
-    assert [row.message.text for row in result.rows if row.id is None] == ["S"]
+    assert [row.message.text for row in result.rows if row.id is None] == [S]
     t.compact(keep=1, summary="S")
     left = [message.text for message in t.compile().messages]
-    assert left == ["rules", "never touch the API", "S", "question 2", "answer 2"]
+    assert left == ["rules", "never touch the API", S, "question 2", "answer 2"]
     with pytest.raises(CompactRefused, match="each replacement has its own"):
         t.compact([{"summary": "T"}], summary="S")

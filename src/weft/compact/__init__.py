@@ -6,8 +6,10 @@ from .batches import (
     SummaryBatch,
     is_summary,
     join_batches,
+    mark_summary,
     read_batches,
     record_batches,
+    unmarked,
     write_batches,
 )
 from .budget import ResultThinner, plan_budget, plan_summary
@@ -20,10 +22,12 @@ from .checkpoint import (
 from .cutoff import Cutoff, choose_cutoff, keep_verbatim, min_summary_need
 from .extract import extract_summary
 from .layout import Layout
+from .non_summary import non_summary_reason, without_orders, without_preamble
 from .pairs import Pair, find_pairs
 from .plan import Method, Pin, Plan, Range, Stripped, Thinned
 from .prompts import (
     cut_chunks,
+    describe_task,
     folding_request,
     is_summary_request,
     retell,
@@ -31,6 +35,7 @@ from .prompts import (
     summarised,
     summary_request,
     summary_size,
+    task_room,
 )
 from .replace import COMPACTED, Strip, plan_replacements
 from .result import (
@@ -118,6 +123,7 @@ __all__ = [
     "compaction_started",
     "create_checkpoint_content",
     "cut_chunks",
+    "describe_task",
     "extract_summary",
     "find_pairs",
     "folding_request",
@@ -128,8 +134,10 @@ __all__ = [
     "join_batches",
     "keep_verbatim",
     "limits_of",
+    "mark_summary",
     "max_summary_tokens",
     "min_summary_need",
+    "non_summary_reason",
     "plan_budget",
     "plan_replacements",
     "plan_summary",
@@ -144,8 +152,12 @@ __all__ = [
     "summarised",
     "summary_request",
     "summary_size",
+    "task_room",
     "thin_unread",
+    "unmarked",
     "unread_rows",
     "validate_compact_input",
+    "without_orders",
+    "without_preamble",
     "write_batches",
 ]

@@ -23,6 +23,7 @@ from weft.errors import BudgetExceeded, CompactRefused
 from weft.history import Row
 from weft.model import Message, Text
 
+from .batches import mark_summary
 from .extract import Extract
 from .layout import Count, Layout, count_each_once, count_tokens
 from .plan import Plan, leading_system
@@ -179,7 +180,7 @@ def plan_summary(
     cutoff = layout.keeping(1 if keep is None else keep)
     planned = Plan(rows=tuple(rows))
     if layout.folded(cutoff):
-        planned = layout.plan(cutoff, Message("user", (Text(summary),)))
+        planned = layout.plan(cutoff, mark_summary(summary))
     needed = count_tokens(planned.rows, count)
     if budget is not None and needed > budget:
         raise _exceeded("the summary and what must stay need", needed, budget)

@@ -23,8 +23,8 @@ MIN_SUMMARY = 300
 SMALL_SUMMARY = 60
 MAX_SUMMARY = 4096
 OLD_SUMMARIES_SHARE = 0.25
-HEADING = 50
-"""The tokens of the line above the batches."""
+HEADING = 64
+"""The tokens of the lines above and below the batches."""
 
 
 class Cutoff(Struct, frozen=True):

@@ -23,6 +23,7 @@ from msgspec import structs
 from weft.history import Row, shows
 from weft.model import Message, Text, ToolCall, side
 
+from .batches import unmarked
 from .pairs import Pair, find_pairs, settle_pairs
 from .plan import (
     Plan,
@@ -144,7 +145,7 @@ class Layout:
                     last=slot(self.rows[folded[-1]]),
                     messages=len(folded),
                     blocks=sum(len(self.rows[i].message.blocks) for i in folded),
-                    summary=message.text,
+                    summary=unmarked(message.text),
                 ),
             ),
             pins_kept=tuple(describe_pin(row) for row in pinned),

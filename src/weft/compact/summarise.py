@@ -5,9 +5,10 @@ answer becomes a batch. If a request is too long for the model, or the model run
 output tokens, the remaining rows are cut into chunks of half the size and requested again, a few
 times. Any other failure ends the generator.
 
-Every answer is checked. An empty answer or a refusal raises `SummaryFailed`. An answer that was
-cut off, or is a little over its budget, is trimmed to the end of a sentence if enough of it
-remains. Then it is compared with its source (`fidelity`). The generator does not change the thread.
+Every answer is checked. An empty answer, a refusal, or one that is no summary (`non_summary`)
+raises `SummaryFailed`. An answer that was cut off, or is a little over its budget, is trimmed to
+the end of a sentence if enough of it remains. Then it is compared with its source (`fidelity`).
+The generator does not change the thread.
 
 The caller can end it early by sending `Stopped`.
 """
@@ -22,7 +23,7 @@ from weft.catalog import Model
 from weft.errors import SummaryFailed
 from weft.history import Row
 from weft.ids import Id
-from weft.model import ApiError, Message, Request, Response, Text
+from weft.model import ApiError, Message, Request, Response, Text, ToolCall
 
 from .batches import Batch, Clip, batch_row, between, fold_batches, join_batches
 from .fidelity import (
@@ -35,6 +36,7 @@ from .fidelity import (
     with_lines,
 )
 from .layout import Count
+from .non_summary import non_summary_reason, without_orders, without_preamble
 from .prompts import (
     MIN_CHUNK,
     answer_room,
@@ -96,6 +98,7 @@ class SummaryJob(Struct, frozen=True, kw_only=True):
     - `room`: the maximum tokens of all summaries together.
     - `retain`: texts that the summary must contain.
     - `brief`: this is a second attempt, after a summary that was too long or unusable.
+    - `task`: what the work is for, from `describe_task`, and its size in tokens.
     """
 
     model: Model
@@ -106,6 +109,8 @@ class SummaryJob(Struct, frozen=True, kw_only=True):
     clip: Clip = Clip()
     retain: tuple[str, ...] = ()
     brief: bool = False
+    task: str = ""
+    task_tokens: int = 0
 
 
 class History(Struct, frozen=True, kw_only=True):
@@ -175,7 +180,7 @@ def max_summary_tokens(chunks: Sequence[Sequence[Row]], limit: int, count: Count
 def chunk_room(job: SummaryJob, prior: int) -> int:
     """The tokens of turns that fit in a request with previous summaries of `prior` tokens."""
     window = int(job.model.window * SAFE_SHARE) - answer_room(job.model, job.limit)
-    room = max(MIN_CHUNK, window - PROMPT_TOKENS - prior)
+    room = max(MIN_CHUNK, window - PROMPT_TOKENS - job.task_tokens - prior)
     return room if job.chunk is None else max(1, min(room, job.chunk))
 
 
@@ -224,6 +229,7 @@ class Summariser:
                 prompt=self.job.prompt,
                 limit=_own_limit(limit),
                 brief=self.job.brief,
+                task=self.job.task,
             )
             text = yield from self._ask(request, len(todo), _own_limit(limit))
             if text is None:
@@ -231,7 +237,7 @@ class Summariser:
                 todo = cut_chunks([row for rest in todo for row in rest], self.room, self.count)
                 continue
             room = self._named_room(chunk, todo, limit)
-            summary = self._check(text, chunk, [prior], room, self.job.retain)
+            summary = self._check(text, chunk, [prior, self.job.task], room, self.job.retain)
             self.batches.append(self._batch(summary, chunk))
             todo = todo[1:]
 
@@ -254,7 +260,7 @@ class Summariser:
                 continue
             rows = [batch_row(batch) for batch in old]
             lines = [line for batch in old for line in kept_lines(batch.text)]
-            summary = self._check(text, rows, (), limit, [*lines, *self.job.retain])
+            summary = self._check(text, rows, [self.job.task], limit, [*lines, *self.job.retain])
             self.batches[first:last] = [fold_batches(old, summary, self.job.model.name)]
 
     def trim(self) -> None:
@@ -334,7 +340,14 @@ class Summariser:
         stop = answer.stop.kind if answer.stop else "end"
         if stop in DECLINED:
             raise self._failed("it declined", answered=True)
+        if any(isinstance(block, ToolCall) for block in answer.message.blocks):
+            raise self._failed("it answered with a tool call", answered=True)
         text = "\n".join(block.text for block in answer.message.blocks if isinstance(block, Text))
+        reason = non_summary_reason(text) if text.strip() else None
+        if reason is not None:
+            raise self._failed(f"it {reason}", answered=True)
+        text, orders = without_orders(without_preamble(text))
+        self.dropped += orders
         if stop in CUT_OFF:
             whole = trim_to(text, lambda _: True)
             if whole and self._size(whole) >= limit * CUT_OFF_LEAST:

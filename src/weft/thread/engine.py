@@ -48,6 +48,7 @@ from weft.compact import (
     compaction_fell_back,
     compaction_progress,
     cut_chunks,
+    describe_task,
     keep_verbatim,
     max_summary_tokens,
     min_summary_need,
@@ -55,12 +56,13 @@ from weft.compact import (
     record_batches,
     retold_tokens,
     summarise,
+    task_room,
     write_batches,
 )
 from weft.errors import BudgetExceeded, CompactRefused, SummaryFailed, ThreadError, WeftError
-from weft.history import Row, show_rows
+from weft.history import Row, show_rows, shows
 from weft.ids import Id
-from weft.model import JsonObject, Message, Request, Text
+from weft.model import JsonObject, Message, Request, Text, is_system
 
 from .asker import Asker, drive, find_asker
 from .compaction import Compaction, check_retained, measure, short_reason, with_hidden_rows
@@ -187,7 +189,7 @@ def preview_summary(handle: Handle, model: Model, options: CompactOptions) -> Co
     placeholder = PLACEHOLDER.format(model.name, len(cutoff.turns))
     plan = cutoff.layout.plan(cutoff.position, Message("user", (Text(placeholder),)))
     plan = structs.replace(with_hidden_rows(rows, plan), thinned=snapshot.thinned)
-    job = _summary_job(model, options, cutoff, "model")
+    job = _summary_job(model, options, cutoff, "model", options.count or handle.count)
     chunks = cut_chunks(cutoff.turns, chunk_room(job, cutoff.summary_tokens), handle.count)
     summary_tokens = max_summary_tokens(chunks, cutoff.limit, handle.count)
     merges = len(snapshot.batches) + len(chunks) > options.clip.most
@@ -267,7 +269,7 @@ class EngineRun:
         history = History(
             rows=cutoff.turns, batches=snapshot.batches, times=read_times(handle, cutoff.turns)
         )
-        job = _summary_job(model, options, cutoff, step)
+        job = _summary_job(model, options, cutoff, step, options.count or handle.count_once)
         flow = summarise(history, job, options.count or handle.count_once)
         summary = yield from self._forward(flow)
         message = write_batches(summary.batches, options.clip)
@@ -406,7 +408,13 @@ def _thinned_plan(snapshot: Snapshot, rows: Sequence[Row]) -> Plan:
     return Plan(rows=tuple(snapshot.thin(rows)), thinned=snapshot.thinned, method="thin")
 
 
-def _summary_job(model: Model, options: CompactOptions, cutoff: Cutoff, step: Method) -> SummaryJob:
+def _summary_job(
+    model: Model, options: CompactOptions, cutoff: Cutoff, step: Method, count: Count
+) -> SummaryJob:
+    def size(text: str) -> int:
+        return count(Message("user", (Text(text),)))
+
+    task = _describe_task(cutoff.layout, model, size)
     kept_text = "\n".join(row.message.text for row in cutoff.layout.kept_rows(cutoff.position))
     is_shorter = step == "shorter"
     return SummaryJob(
@@ -418,6 +426,27 @@ def _summary_job(model: Model, options: CompactOptions, cutoff: Cutoff, step: Me
         clip=options.clip,
         retain=tuple(text for text in options.retain if text not in kept_text),
         brief=is_shorter,
+        task=task,
+        task_tokens=size(task) if task else 0,
+    )
+
+
+def _describe_task(layout: Layout, model: Model, size: Callable[[str], int]) -> str:
+    """What the summarised work is for: the last request, and the rules that came up on the way.
+
+    The setup and the pins are not quoted: no summariser can change what it never gets.
+    """
+    request = layout.rows[layout.requests[-1]].message.text if layout.requests else ""
+    rules = [
+        row.message.text
+        for row in layout.rows[layout.lead :]
+        if shows(row) and is_system(row.message) and row.priority != "pinned"
+    ]
+    return describe_task(
+        request=request,
+        rules=rules,
+        room=task_room(model),
+        size=size,
     )
 
 

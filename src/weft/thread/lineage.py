@@ -97,6 +97,15 @@ def written_messages(step: Step) -> list[tuple[Id, Message]]:
             return []
 
 
+def inserted_slots(step: Step) -> list[Id]:
+    """The slots of the messages that a commit inserted, in order."""
+    op = decode_body(step).op
+    if not isinstance(op, Rewrite):
+        return []
+    placed = [placed for insert in op.insert for placed in insert.rows]
+    return [p.slot or new_slot(step.commit.id, number) for number, p in enumerate(placed)]
+
+
 def edit_history(handle: Handle, name: Name) -> list[Version]:
     """Every version of a message, the original first."""
     return read_versions(handle, read_row(handle, name).id)

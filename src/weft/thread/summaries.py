@@ -2,19 +2,20 @@
 
 A summary that the engine wrote has its batches in its commit's metadata. Any other summary (an
 extract, the caller's own text, a client's) counts as one batch: its text, and the number of
-messages that its commit replaced. A summary that was edited later counts with its current text.
+messages that its commit replaced. So does the summary of a range, which is a message of the
+assistant. A summary that was edited later counts with its current text.
 """
 
 from collections.abc import Sequence
 
-from weft.compact import Batch, SummaryBatch, is_summary, read_batches
+from weft.compact import Batch, SummaryBatch, is_summary, read_batches, unmarked
 from weft.history import Row, decode_body, read_writers, show_rows
 from weft.ids import Id
 from weft.model import JsonObject
 from weft.store import Step
 
 from .handle import Handle
-from .lineage import written_messages
+from .lineage import inserted_slots, written_messages
 
 
 def batches_of_summary(handle: Handle, head: Id | None, row: Row) -> tuple[Batch, ...]:
@@ -25,17 +26,25 @@ def batches_of_summary(handle: Handle, head: Id | None, row: Row) -> tuple[Batch
         if batches is not None:
             return batches
     count = next((_count_replaced(record) for record in records if "ranges" in record), 0)
-    return (Batch(row.message.text, count),)
+    return (Batch(unmarked(row.message.text), count),)
 
 
 def list_batches(handle: Handle, head: Id | None) -> list[SummaryBatch]:
     """The batches of all summaries at a commit, in order, each with the commit that made it."""
-    rows = [row for row in show_rows(handle.view(head).rows) if is_summary(row)]
-    batches = [batch for row in rows for batch in batches_of_summary(handle, head, row)]
+    rows = [row for row in show_rows(handle.view(head).rows) if row.kind == "summary"]
     slots = [row.id for row in rows if row.id is not None]
     steps = read_writers(handle.store, handle.name, head, slots) if head and slots else []
     commits = _commits_of_batches(steps)
-    return [SummaryBatch(batch, commits.get(batch)) for batch in batches]
+    ranges = _summaries_of_ranges(steps)
+    batches: list[SummaryBatch] = []
+    for row in rows:
+        if is_summary(row):
+            for batch in batches_of_summary(handle, head, row):
+                batches.append(SummaryBatch(batch, commits.get(batch)))
+        elif row.id in ranges:
+            count, commit = ranges[row.id]
+            batches.append(SummaryBatch(Batch(row.message.text, count), commit))
+    return batches
 
 
 def read_times(handle: Handle, rows: Sequence[Row]) -> dict[Id, float]:
@@ -56,11 +65,31 @@ def _commits_of_batches(steps: Sequence[Step]) -> dict[Batch, str]:
         record = decode_body(step).metadata or {}
         batches = read_batches(record)
         if batches is None:
-            texts = [message.text for _, message in written_messages(step)]
+            texts = [unmarked(message.text) for _, message in written_messages(step)]
             batches = tuple(Batch(text, _count_replaced(record)) for text in texts)
         for batch in batches:
             commits.setdefault(batch, step.commit.id.hex())
     return commits
+
+
+def _summaries_of_ranges(steps: Sequence[Step]) -> dict[Id, tuple[int, str]]:
+    """For each summary of a range, how many messages it replaced, and its commit.
+
+    A range with an empty summary leaves no message, and the record does not say which one it was.
+    Then each summary of that commit counts with 0 messages, unless there is only one.
+    """
+    summaries: dict[Id, tuple[int, str]] = {}
+    for step in steps:
+        record = decode_body(step).metadata or {}
+        if step.commit.kind != "compact" or read_batches(record) is not None:
+            continue
+        counts = [int(part.get("messages", 0)) for part in record.get("ranges", ())]
+        slots = inserted_slots(step)
+        if len(counts) != len(slots):
+            counts = [sum(counts)] if len(slots) == 1 else [0] * len(slots)
+        for slot, count in zip(slots, counts, strict=True):
+            summaries[slot] = (count, step.commit.id.hex())
+    return summaries
 
 
 def _records(handle: Handle, head: Id | None, row: Row) -> list[JsonObject]:
