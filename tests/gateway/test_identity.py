@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 import weft.thread
+from claude_lines import SESSION, Session
 from weft.gateway import codex_compaction
 from weft.gateway.auth import Caller
 from weft.gateway.hints import is_retry, is_title_request, read_hint
@@ -724,3 +725,112 @@ def test_members_of_records_keep_their_names_in_the_journal():
     assert set(msgspec.to_builtins(asked)) == names | {"is_aside", "named"}
     assert "ticket" in msgspec.to_builtins(answered)
     assert "ticket" in msgspec.to_builtins(failed)
+
+
+# --- sessions that were imported, and sessions that are imported later
+
+
+def session_file(*texts, calls=False):
+    session = Session()
+    for number, text in enumerate(texts):
+        if number % 2 == 0:
+            session.user(text)
+        elif calls:
+            session.calls(f"m{number}", f"toolu_{number}x7Yq9Lz4Kp2")
+            session.result(f"toolu_{number}x7Yq9Lz4Kp2", f"result of {number}")
+            session.says(f"t{number}", text)
+        else:
+            session.says(f"m{number}", text)
+    return session.data
+
+
+LIVE = f"claude-{SESSION}"
+
+
+def live(*texts):
+    """A request of Claude Code: its context stands in the first message and around it."""
+    first, *rest = said(*texts)
+    reminder = Text("<system-reminder>Today is Sunday.</system-reminder>")
+    opening = Message("user", (reminder, *first.blocks))
+    return Request("m", (Message("system", (Text("You are an agent."),)), opening, *rest))
+
+
+def shown(store, thread):
+    messages = weft.thread.open(store, thread).compile().messages
+    return [m.text.split("</system-reminder>")[-1].strip() for m in messages if m.role != "system"]
+
+
+def test_live_traffic_continues_the_imported_session(store, gateway):
+    (imported,) = weft.thread.import_bytes(store, session_file("a", "b", "c", "d"))
+    first = gateway.turn(live("a", "b", "c", "d", "e"), "f", hint=LIVE)
+    second = gateway.turn(live("a", "b", "c", "d", "e", "f", "g"), "h", hint=LIVE)
+    assert {first.thread, second.thread} == {imported.thread}
+    assert weft.thread.open(store, imported.thread).branches().keys() == {"main"}
+    assert shown(store, imported.thread) == ["a", "b", "c", "d", "e", "f", "g", "h"]
+    assert len(store.threads()) == 1
+
+
+def test_a_rewind_into_the_imported_part_is_a_branch(store, gateway):
+    (imported,) = weft.thread.import_bytes(store, session_file("a", "b", "c", "d"))
+    gateway.turn(live("a", "b", "c", "d", "e"), "f", hint=LIVE)
+    location = gateway.turn(live("a", "b", "x"), "y", hint=LIVE)
+    assert location.thread == imported.thread
+    assert shown(store, imported.thread) == ["a", "b", "x", "y"]
+    assert len(weft.thread.open(store, imported.thread).branches()) == 2
+
+
+def test_the_file_of_a_live_session_is_the_same_thread(store, gateway):
+    gateway.turn(live("a"), "b", hint=LIVE)
+    gateway.turn(live("a", "b", "c"), "d", hint=LIVE)
+    (imported,) = weft.thread.import_bytes(store, session_file("a", "b", "c", "d"))
+    assert (imported.thread, imported.new, imported.behind) == (LIVE, 0, ("main",))
+    (imported,) = weft.thread.import_bytes(store, session_file("a", "b", "c", "d", "e", "f"))
+    assert (imported.thread, imported.new, imported.behind) == (LIVE, 2, ())
+    assert weft.thread.open(store, LIVE).branches().keys() == {"main"}
+    assert shown(store, LIVE) == ["a", "b", "c", "d", "e", "f"]
+    location = gateway.turn(live("a", "b", "c", "d", "e", "f", "g"), "h", hint=LIVE)
+    assert (location.thread, location.branch) == (LIVE, "main")
+    assert shown(store, LIVE) == ["a", "b", "c", "d", "e", "f", "g", "h"]
+
+
+def test_import_live_and_import_again_is_one_line(store, gateway):
+    (first,) = weft.thread.import_bytes(store, session_file("a", "b"))
+    gateway.turn(live("a", "b", "c"), "d", hint=LIVE)
+    (older,) = weft.thread.import_bytes(store, session_file("a", "b"))
+    (again,) = weft.thread.import_bytes(store, session_file("a", "b", "c", "d", "e", "f"))
+    assert (older.new, older.behind, again.new) == (0, ("main",), 2)
+    assert {first.thread, older.thread, again.thread} == {SESSION}
+    assert weft.thread.open(store, SESSION).branches().keys() == {"main"}
+    assert shown(store, SESSION) == ["a", "b", "c", "d", "e", "f"]
+
+
+def test_an_imported_session_with_calls_goes_on_with_other_results(store, gateway):
+    """The client clears old results; the calls are still the same."""
+    (imported,) = weft.thread.import_bytes(store, session_file("a", "b", calls=True))
+    call = ToolCall("toolu_1x7Yq9Lz4Kp2", "Bash", '{"command": "toolu_1x7Yq9Lz4Kp2", "timeout": 5}')
+    messages = (
+        Message("user", (Text("a"),)),
+        Message("assistant", (call,)),
+        Message("user", (ToolResult(call.id, (Text("cleared"),)),)),
+        Message("assistant", (Text("b"),)),
+        Message("user", (Text("c"),)),
+    )
+    location = gateway.turn(Request("m", messages), "d", hint=LIVE)
+    assert location.thread == imported.thread
+    assert weft.thread.open(store, imported.thread).branches().keys() == {"main"}
+    assert shown(store, imported.thread)[-2:] == ["c", "d"]
+
+
+def test_a_session_that_only_has_the_imported_name_is_a_child(store, gateway):
+    weft.thread.import_bytes(store, session_file("a", "b", "c", "d"))
+    location = gateway.turn(live("a", "no", "c"), "d", hint=LIVE)
+    assert location.thread != SESSION
+    assert shown(store, SESSION) == ["a", "b", "c", "d"]
+
+
+def test_callers_with_keys_do_not_reach_imported_sessions(store):
+    weft.thread.import_bytes(store, session_file("a", "b"))
+    location = Gateway(store, "k1").turn(live("a", "b", "c"), "d", hint=LIVE)
+    assert location.thread != SESSION
+    (imported,) = weft.thread.import_bytes(store, session_file("a", "b", "c", "d"))
+    assert imported.thread == SESSION

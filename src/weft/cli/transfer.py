@@ -114,6 +114,8 @@ def describe_import(imported: Imported) -> Iterator[str]:
         yield f"  {name} {head[:12]}"
     for old, new in imported.renamed.items():
         yield f"  {old} has changes that the file lacks: this import is on {new}"
+    for name in imported.behind:
+        yield f"  {name}: the thread already has all of this file, and nothing was moved"
     if imported.kept:
         total = sum(imported.kept.values())
         kinds = ", ".join(f"{count} {kind}" for kind, count in imported.kept.items())

@@ -20,6 +20,7 @@ from msgspec import Struct
 from weft.client import Provider
 from weft.codec import CODECS
 from weft.errors import Refused
+from weft.thread import LOCAL_SCOPE
 
 from .settings import Settings, hash_key, is_loopback
 
@@ -31,7 +32,6 @@ SECRET_WORDS = frozenset(
 )
 """A header or query parameter with one of these words in its name is treated as a secret."""
 KEY_HEADERS = ("x-api-key", "x-goog-api-key")
-OWN_SCOPE = "local"
 SCOPE_PREFIX = 6
 """How many characters of a key's scope are in the names of its threads."""
 
@@ -41,7 +41,7 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 class Caller(Struct, frozen=True, gc=False):
     """An admitted caller. `scope` separates the threads of different keys."""
 
-    scope: str = OWN_SCOPE
+    scope: str = LOCAL_SCOPE
 
 
 def admit(headers: Mapping[str, str], settings: Settings) -> Caller:
@@ -76,7 +76,7 @@ def own_name(caller: Caller, name: str) -> str:
     Names are unique in a store. Without a namespace, a caller could find out the names of other
     callers' threads by trying which ones are taken.
     """
-    if caller.scope == OWN_SCOPE:
+    if caller.scope == LOCAL_SCOPE:
         return name
     suffix = f"-k{caller.scope[:SCOPE_PREFIX]}"
     return name if re.search(rf"{suffix}(\.[0-9]+)?$", name) else name + suffix

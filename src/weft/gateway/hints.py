@@ -6,17 +6,15 @@ conversation, and a new thread gets this name. It proves nothing by itself.
 
 import re
 from collections.abc import Callable, Mapping
-from hashlib import sha256
 from typing import Any, cast
 
 import orjson
 
 from weft.model import Request
+from weft.thread import PREFIXES, name_of
 
-NAME_LIMIT = 80
 TITLE_PROMPT_LENGTH = 200
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _TITLE = re.compile(r"\b(?:generate|write|create)\b.*\btitle\b|\btitle generator\b", re.I)
 _SESSION = re.compile(r"session_([0-9a-f-]{8,})")
 
@@ -28,21 +26,8 @@ def read_hint(headers: Mapping[str, str], request: Request) -> str | None:
     """
     for prefix, read in HINTS:
         if name := read(headers, request):
-            return prefix + _thread_name(name)
+            return prefix + name_of(name)
     return None
-
-
-def _thread_name(value: str) -> str:
-    """A readable name; different texts give different names.
-
-    A text with unsafe characters gets a digest after the safe ones: `user/1` and `user 1` are two
-    sessions.
-    """
-    bare = _UNSAFE.sub("-", value).strip("-.")[:NAME_LIMIT]
-    if bare == value:
-        return bare
-    digest = sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"{bare}-{digest}" if bare else digest
 
 
 def is_retry(headers: Mapping[str, str]) -> bool:
@@ -92,10 +77,10 @@ def _user_session(_: Mapping[str, str], request: Request) -> str | None:
 
 HINTS: tuple[tuple[str, Callable[[Mapping[str, str], Request], str | None]], ...] = (
     ("", _header("x-weft-thread")),
-    ("claude-", _claude_code),
-    ("codex-", _header("thread-id")),  # its `session-id` is that of the parent
-    ("codex-", _header("session_id")),  # older versions
-    ("codex-", _header("session-id")),
+    (PREFIXES["claude-code"], _claude_code),
+    (PREFIXES["codex"], _header("thread-id")),  # its `session-id` is that of the parent
+    (PREFIXES["codex"], _header("session_id")),  # older versions
+    (PREFIXES["codex"], _header("session-id")),
     ("session-", _header("x-session-id")),
     ("session-", _header("x-session-affinity")),
 )

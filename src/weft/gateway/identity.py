@@ -27,10 +27,17 @@ from msgspec import Struct
 from weft.history import (
     Point,
     Trace,
+    View,
+    align_turns,
     chain_message,
     decode_appended,
+    echo_length,
     equal_length,
+    find_edit,
     first_link,
+    is_echo,
+    read_branches,
+    show_rows,
     trace,
 )
 from weft.ids import Id, object_id
@@ -51,10 +58,10 @@ from weft.model import (
     is_system,
 )
 from weft.store import Link, Match, Step, Store
-
-from .alignment import echo_length, find_edit, is_echo
+from weft.thread import find_imported
 
 ANCHORS_TRIED = 16
+IMPORTED_BRANCHES = 16
 NEWEST_CHAINS = 12
 TOKENS_READ = 256
 """How many tokens of a request are looked up, starting at its end."""
@@ -249,11 +256,6 @@ class Continuation(Struct, frozen=True):
     is_token: bool = False
 
 
-def hint_key(scope: str, hint: str) -> bytes:
-    """The key of the links to all threads of a session."""
-    return object_id("link-hint", f"{scope}\0{hint}".encode())
-
-
 def token_key(scope: str, token: str) -> bytes:
     """The key of the link to the message that holds this token."""
     return object_id("link-token", f"{scope}\0{token}".encode("utf-8", "surrogatepass"))
@@ -294,12 +296,6 @@ def context_key(kind: str, point: Point, tools: bytes) -> bytes:
     return object_id(f"link-{kind}", (point.chain or b"") + b"\0" + point.system + b"\0" + tools)
 
 
-def find_session(store: Store, scope: str, hint: str) -> list[str]:
-    """The threads of a session, the oldest first."""
-    links = store.find_links([hint_key(scope, hint)])
-    return list(dict.fromkeys(link.thread for link in reversed(links)))
-
-
 def find_continuation(
     store: Store, incoming: Incoming, session: Sequence[str], named: Continuation | None = None
 ) -> Continuation | None:
@@ -315,6 +311,9 @@ def find_continuation(
     anchor = _find_anchor(store, incoming, session)
     if anchor is not None and (continuation is None or continuation.length < anchor.length):
         return _align(store, incoming, anchor)
+    imported = _find_imported(store, incoming, session)
+    if imported is not None and (continuation is None or continuation.length < imported.length):
+        return imported
     if session or incoming.hint is not None:
         return continuation
     return _find_tip(store, incoming)
@@ -333,6 +332,44 @@ def _align(store: Store, incoming: Incoming, anchor: Continuation) -> Continuati
         commit, length = edit
         return _skip_echoes(store, incoming, Continuation(anchor.thread, commit, length, True))
     return _follow(store, incoming, anchor)
+
+
+def _find_imported(store: Store, incoming: Incoming, session: Sequence[str]) -> Continuation | None:
+    """Where a request continues an imported session.
+
+    Imported messages have no links: the file has the client's version of them, without the text
+    that the client adds to every request. So they are compared turn by turn.
+    """
+    if incoming.hint is None or not session or not incoming.answered:
+        return None
+    best: Continuation | None = None
+    for thread in find_imported(store, incoming.scope, incoming.hint):
+        record = store.read_thread(thread)
+        if record is None or thread not in session:
+            continue
+        refs = read_branches(store, thread)
+        current = refs.pop(record.head, None)
+        heads = [*([] if current is None else [current]), *reversed(refs.values())]
+        for head in heads[:IMPORTED_BRANCHES]:
+            continuation = _align_imported(store, incoming, thread, head)
+            if continuation and (best is None or continuation.length > best.length):
+                best = continuation
+    return best
+
+
+def _align_imported(store: Store, incoming: Incoming, thread: str, head: Id) -> Continuation | None:
+    rows = [
+        row
+        for row in show_rows(View().extend(store.walk(thread, head)).rows)
+        if not is_system(row.message)
+    ]
+    shared, length = align_turns([row.message for row in rows], incoming.messages)
+    if not length:
+        return None
+    commit = head if shared == len(rows) else rows[shared - 1].id
+    if commit is None or not store.read_nodes(thread, [commit]):
+        return None  # the message is a summary's, and has no commit of its own
+    return Continuation(thread, commit, length)
 
 
 def _skip_echoes(store: Store, incoming: Incoming, continuation: Continuation) -> Continuation:

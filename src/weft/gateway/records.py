@@ -57,7 +57,15 @@ from weft.model import (
     is_system,
 )
 from weft.store import Landing, Store, ThreadRecord
-from weft.thread import Bodies, SentBodyDelta, SentRequest, encode_sent_body, sent_body_entries
+from weft.thread import (
+    Bodies,
+    SentBodyDelta,
+    SentRequest,
+    encode_sent_body,
+    find_session,
+    hint_key,
+    sent_body_entries,
+)
 
 from .client_compaction import find_compacted_thread, find_summary
 from .identity import (
@@ -68,8 +76,6 @@ from .identity import (
     edited_key,
     exchange_key,
     find_continuation,
-    find_session,
-    hint_key,
     read_incoming,
     reply_key,
     response_key,
@@ -502,6 +508,9 @@ def _record_at(
             drafts.append(Draft("setup", Setup(record.tools)))
         drafts += [_append(message) for message in record.messages]
         return _land_request(store, record, incoming, name, branch, None, drafts, None)
+    thread = store.read_thread(continuation.thread)
+    if thread is not None and thread.scope is None:  # it was imported, and is the caller's now
+        store.ensure_thread(thread.name, created=record.created, scope=record.scope)
     branches = [
         name
         for name in store.branches_at(continuation.thread, continuation.commit)

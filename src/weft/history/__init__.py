@@ -3,6 +3,7 @@
 Functions of values; all reading and writing goes through the `Store` argument.
 """
 
+from .alignment import align_turns, echo_length, find_edit, is_echo
 from .attempts import (
     AttemptBody,
     AttemptReason,
@@ -114,6 +115,7 @@ __all__ = [
     "Swept",
     "Trace",
     "View",
+    "align_turns",
     "apply_rewrite",
     "chain_message",
     "chain_messages",
@@ -128,6 +130,7 @@ __all__ = [
     "decode_entries",
     "decode_entry",
     "diff_rows",
+    "echo_length",
     "edit_text",
     "encode_attempt",
     "encode_commit",
@@ -136,10 +139,12 @@ __all__ = [
     "end_where_readable",
     "equal_length",
     "examine",
+    "find_edit",
     "first_link",
     "forget_text",
     "has_content",
     "index_behind",
+    "is_echo",
     "is_signed",
     "is_switch",
     "match_key",

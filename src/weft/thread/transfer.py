@@ -11,12 +11,13 @@ broken chain was bridged, and which branches were created.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import time
 from typing import Any
 
 from msgspec import Struct
 
-from weft.errors import Damaged, NotFound, ThreadError
+from weft.errors import Damaged, NotFound, StoreError, ThreadError
 from weft.model import Loss
 from weft.store import Store
 
@@ -33,6 +34,7 @@ from .importing import (
     commit_plan,
     read_plan,
 )
+from .sessions import PREFIXES, find_local_thread, link_session, session_id, session_name
 from .source_lines import read_source_lines
 
 GZIP = b"\x1f\x8b"
@@ -43,6 +45,8 @@ class Imported(Struct, frozen=True, kw_only=True):
 
     `new` counts the commits that the thread did not have, `kept` the lines that are not messages,
     by kind. `renamed` are the branches that got another name because the user has work on them.
+    `behind` are the branches of which the thread already has more than the file: an older copy
+    moves nothing back.
     """
 
     thread: str
@@ -54,9 +58,11 @@ class Imported(Struct, frozen=True, kw_only=True):
     renamed: dict[str, str]
     kept: dict[str, int]
     remarks: tuple[Remark, ...] = ()
+    behind: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         members = {name: getattr(self, name) for name in self.__struct_fields__}
+        members["behind"] = list(self.behind)
         members["remarks"] = [
             {"what": remark.what, "line": remark.line + 1, "why": remark.why}
             for remark in self.remarks
@@ -75,9 +81,15 @@ def import_file(
 
 
 def import_plan(handle: Handle, plan: ImportPlan, progress: Progress | None = None) -> Imported:
-    """Import a parsed file; raises `ThreadError` if it has no messages."""
+    """Import a parsed file; raises `ThreadError` if it has no messages.
+
+    A session that is in no thread yet is linked to this one.
+    """
     messages = count_messages(plan)
     written = commit_plan(handle, plan, progress)
+    session = plan.session
+    if session is not None and find_local_thread(handle.store, session) in (None, handle.name):
+        link_session(handle.store, handle.name, session)
     return Imported(
         thread=handle.name,
         format=plan.format,
@@ -88,6 +100,7 @@ def import_plan(handle: Handle, plan: ImportPlan, progress: Progress | None = No
         renamed=dict(written.renamed),
         kept=dict(plan.other_lines),
         remarks=plan.remarks,
+        behind=written.behind,
     )
 
 
@@ -129,8 +142,9 @@ def import_bytes(
 ) -> list[Imported]:
     """Import a file into a store; importing it twice changes nothing.
 
-    Without `thread`, a session goes into the thread of its own id, and a list into `name`. An
-    archive contains the names of its threads.
+    Without `thread`, a session goes into its own thread (`weft.thread.sessions`), which is named
+    after its id unless the gateway recorded it first. A list goes into `name`. An archive contains
+    the names of its threads.
     """
     data = decompress(data)
     if format == ARCHIVE or (format is None and is_archive(data)):
@@ -139,8 +153,9 @@ def import_bytes(
         return _import_archive(store, data, clock())
     plan = read_plan(data, format, progress)
     count_messages(plan)
-    owner = thread or plan.name or name or DEFAULT_THREAD
     with store.transaction():
+        linked = None if plan.session is None else find_local_thread(store, plan.session)
+        owner = thread or linked or plan.name or name or DEFAULT_THREAD
         record = store.ensure_thread(owner, created=clock())
         return [import_plan(Handle(store, record, clock=clock), plan, progress)]
 
@@ -153,7 +168,11 @@ def export_bytes(
     branch: str | None = None,
     model: str | None = None,
 ) -> tuple[bytes, tuple[Loss, ...]]:
-    """One branch in another format, and what that format could not hold."""
+    """One branch in another format, and what that format could not hold.
+
+    A session file under a new id is linked to the thread, so that what the client writes into it
+    comes back to this thread.
+    """
     record = store.read_thread(thread)
     if record is None:
         raise ThreadError(f"there is no thread {thread!r}")
@@ -162,7 +181,17 @@ def export_bytes(
     handle = Handle(store, record, branch=branch)
     if handle.head() is None:
         raise ThreadError(f"branch {handle.branch!r} of {thread!r} is empty")
-    return write_export(handle, format, model)
+    written = write_export(handle, format, model)
+    if format in PREFIXES and read_origin(store, thread) != format:
+        _link_export(store, thread, format)
+    return written
+
+
+def _link_export(store: Store, thread: str, format: str) -> None:
+    name = session_name(format, session_id(format, thread))
+    with suppress(StoreError):  # the store may be read-only
+        if name is not None and find_local_thread(store, name) is None:
+            link_session(store, thread, name)
 
 
 def read_origin(store: Store, thread: str) -> str | None:

@@ -22,6 +22,7 @@ from weft.ids import Id, object_id
 from weft.model import JsonObject, Message, is_system
 from weft.thread.handle import Handle
 from weft.thread.importing.lines import join_lines, read_object
+from weft.thread.sessions import session_id
 
 from .journal import Gone, Journal, New, Old, Piece, read_journal
 
@@ -214,8 +215,8 @@ def _envelope(line: Mapping[str, Any], thread: str) -> JsonObject:
     """The session members that every line repeats, from another line if there is one."""
     if line:
         return {name: line[name] for name in ENVELOPE if name in line}
-    session = UUID(bytes=object_id("session", thread.encode())[:16], version=4)
-    return {"userType": "external", "cwd": "/", "sessionId": str(session), "version": "2.1.0"}
+    session = session_id(FORMAT, thread)
+    return {"userType": "external", "cwd": "/", "sessionId": session, "version": "2.1.0"}
 
 
 def _changed(text: str, value: JsonObject, changes: JsonObject) -> str:

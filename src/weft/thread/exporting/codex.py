@@ -8,15 +8,14 @@ thread that was not imported from Codex gets a `session_meta` line, which `codex
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from uuid import UUID
 
 import orjson
 
 from weft.codec import CODECS
-from weft.ids import object_id
 from weft.model import JsonObject, Message, Text
 from weft.thread.handle import Handle
 from weft.thread.importing.lines import join_lines, read_object
+from weft.thread.sessions import session_id
 
 from .journal import Gone, New, Old, Piece, read_journal
 
@@ -53,9 +52,8 @@ def _begin(thread: str, pieces: Sequence[Piece]) -> list[str]:
     started = next((_stamp(piece.created) for piece in pieces if isinstance(piece, New)), None)
     if started is None:
         return []
-    session = UUID(bytes=object_id("session", thread.encode())[:16], version=4)
     payload = {
-        "id": str(session),
+        "id": session_id(FORMAT, thread),
         "timestamp": started,
         "cwd": "/",
         "originator": "weft",

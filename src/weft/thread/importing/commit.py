@@ -4,15 +4,19 @@ All branches are written in one transaction, with one log entry for each branch,
 the import of a branch. Commits that the thread already has are not written again: importing a file
 twice changes nothing.
 
-If the file grew since its last import, its branch moves forward. If the user committed to the
-branch, it stays as it is, and the import creates a branch with another name.
+- If the file grew since its last import, its branch moves forward.
+- An older copy of the file moves nothing back.
+- If the gateway recorded a part of the session, only what is missing is added, to the branch that
+  has the rest (`align_turns`).
+- If the user committed to the branch, it stays as it is, and the import creates a branch with
+  another name.
 
 New commits go through the handle's hooks, and each branch through its budget, before anything is
 written. If one of them raises, nothing is imported. If a hook changes a message, the original line
 is not stored, and neither is the whole file: both still contain what the hook removed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
@@ -22,6 +26,7 @@ from weft.history import (
     Rewrite,
     Row,
     View,
+    align_turns,
     chain_message,
     chain_messages,
     encode_commit,
@@ -55,21 +60,43 @@ from .plan import (
 
 
 class PlannedCommit(Struct, frozen=True):
-    """The commit of a step, and the view after it; `is_reworded`: a hook changed its messages."""
+    """The commit of a step, and the view after it.
+
+    `is_reworded`: a hook changed its messages. `has_turn`: it is more than lines of the file.
+    """
 
     record: CommitRecord
     entries: tuple[tuple[Id, bytes], ...]
     view: View
     messages: tuple[Message, ...]
     is_reworded: bool = False
+    has_turn: bool = True
 
 
 class CommittedPlan(Struct, frozen=True):
-    """The heads of the imported branches; `new` counts the commits that the thread did not have."""
+    """The heads of the imported branches; `new` counts the commits that the thread did not have.
+
+    `behind` are the branches of which the thread already has more than the file.
+    """
 
     branches: Mapping[str, str]
     renamed: Mapping[str, str]
     new: int
+    behind: tuple[str, ...] = ()
+
+
+class Placement(Struct, frozen=True):
+    """Where a branch of the file is written: the thread's branch, and the commits to write.
+
+    `commits` is empty if the thread has everything already.
+    """
+
+    branch: str
+    commits: tuple[PlannedCommit, ...] = ()
+
+
+CANDIDATES = 16
+"""How many branches are compared with a file that continues none of them by its own commits."""
 
 
 def commit_plan(
@@ -79,25 +106,33 @@ def commit_plan(
     source = plan.name or ""
     with handle.lock, handle.store.transaction():
         commits = _plan_commits(handle, plan, source, progress)
-        chains = {
-            name: [commits[key] for key in _chain_of(plan, last)]
+        placements = {
+            name: _place_branch(handle, plan, name, [*_chain_of(plan, last)], commits)
             for name, last in plan.branches.items()
         }
-        targets = {name: chain[-1].record.id for name, chain in chains.items()}
-        names = {name: _free_name(handle, name, chains[name], source) for name in chains}
-        for name, to in names.items():
-            _check_budget(handle, to, chains[name][-1].view)
-        fresh = _missing_commits(handle, commits) if handle.after else []
+        written = {name: place for name, place in placements.items() if place.commits}
+        for place in written.values():
+            _check_budget(handle, place.branch, place.commits[-1].view)
+        planned = [commit for place in written.values() for commit in place.commits]
+        fresh = _missing_commits(handle, planned) if handle.after else []
         before = handle.store.count(handle.name)
-        for name, to in names.items():
-            _land_branch(handle, to, targets[name], chains[name])
+        for place in written.values():
+            _land_branch(handle, place.branch, place.commits)
         new = handle.store.count(handle.name) - before
         for id in fresh:
             handle.run_after_hooks(handle.info(id))
+        heads = {
+            place.branch: handle.store.read_ref(handle.name, place.branch)
+            for place in placements.values()
+        }
     if new:
         index_behind(handle.store)
-    branches = {names[name]: target.hex() for name, target in targets.items()}
-    return CommittedPlan(branches, {name: to for name, to in names.items() if to != name}, new)
+    return CommittedPlan(
+        {name: head.hex() for name, head in heads.items() if head is not None},
+        {name: place.branch for name, place in written.items() if place.branch != name},
+        new,
+        tuple(name for name, place in placements.items() if not place.commits),
+    )
 
 
 def _plan_commits(
@@ -137,7 +172,8 @@ def _plan_commit(
     if handle.scope is not None:
         before = None if above is None else above.record.chain
         record = structs.replace(record, chain=_link(handle.scope, before, step, after))
-    return PlannedCommit(record, entries, after, draft.messages, reworded)
+    has_turn = not isinstance(step, LinesStep)
+    return PlannedCommit(record, entries, after, draft.messages, reworded, has_turn)
 
 
 def _is_any_reworded(commits: Mapping[str, PlannedCommit]) -> bool:
@@ -224,16 +260,112 @@ def _chain_of(plan: ImportPlan, key: str) -> list[str]:
     return chain[::-1]
 
 
-def _free_name(handle: Handle, name: str, chain: list[PlannedCommit], source: str) -> str:
-    """A branch name that the import may create or move."""
-    target, planned_ids = chain[-1].record.id, {commit.record.id for commit in chain}
-    while True:
-        head = handle.store.read_ref(handle.name, name)
-        if head is None or head == target or _is_older_import(handle, head, planned_ids, source):
-            return name
-        if _is_prefix(handle, head, chain):
-            return name
-        name = f"import-{target.hex()[:8]}" if not name.startswith("import-") else f"{name}-again"
+def _place_branch(
+    handle: Handle,
+    plan: ImportPlan,
+    name: str,
+    keys: Sequence[str],
+    commits: Mapping[str, PlannedCommit],
+) -> Placement:
+    """Where the branch of a file goes, which has the steps with these keys."""
+    chain = tuple(commits[key] for key in keys)
+    head = handle.store.read_ref(handle.name, name)
+    if head == chain[-1].record.id or (head is None and not handle.store.refs(handle.name)):
+        return Placement(name, chain)
+    if head is not None and (
+        _is_older_import(handle, head, chain, plan) or _is_prefix(handle, head, chain)
+    ):
+        return Placement(name, chain)
+    if handle.store.read_nodes(handle.name, [_last_turn(chain).record.id]):
+        return Placement(name, () if head is not None else chain)
+    aligned = _align_branch(handle, chain)
+    if aligned is not None and aligned.is_complete:
+        return Placement(aligned.branch)
+    if aligned is not None and name == next(iter(plan.branches)):
+        rest = _plan_rest(handle, plan, keys, aligned, commits)
+        if rest:
+            branch = aligned.branch if aligned.is_tip else _free_name(handle, name, rest[-1])
+            return Placement(branch, rest)
+    return Placement(name if head is None else _free_name(handle, name, chain[-1]), chain)
+
+
+class _Alignment(Struct, frozen=True):
+    """The part of a file that the thread has: up to `commit`, and up to the file's `last` message.
+
+    `is_tip`: `commit` is the head of `branch`. `is_complete`: the thread has the whole file.
+    """
+
+    branch: str
+    commit: Id
+    last: Id
+    is_tip: bool
+    is_complete: bool
+
+
+def _align_branch(handle: Handle, chain: Sequence[PlannedCommit]) -> _Alignment | None:
+    """The branch that has most of the file's messages; `None` if no branch has an answer of it."""
+    planned = _dialogue(chain[-1].view)
+    refs = handle.store.refs(handle.name)
+    names = [handle.branch, *(name for name in reversed(refs) if name != handle.branch)]
+    best: tuple[int, _Alignment] | None = None
+    for name in [name for name in names if name in refs][:CANDIDATES]:
+        stored = _dialogue(handle.view(refs[name]))
+        left, right = align_turns([m for _, m in stored], [m for _, m in planned])
+        if not right or (best is not None and right <= best[0]):
+            continue
+        is_tip = left == len(stored)
+        commit = refs[name] if is_tip else stored[left - 1][0]
+        if handle.store.read_nodes(handle.name, [commit]):
+            last = planned[right - 1][0]
+            found = _Alignment(name, commit, last, is_tip, right == len(planned))
+            best = (right, found)
+    return None if best is None else best[1]
+
+
+def _dialogue(view: View) -> list[tuple[Id, Message]]:
+    """The messages of a view without system messages, each with its slot."""
+    return [
+        (row.id, row.message)
+        for row in show_rows(view.rows)
+        if row.id is not None and not is_system(row.message)
+    ]
+
+
+def _plan_rest(
+    handle: Handle,
+    plan: ImportPlan,
+    keys: Sequence[str],
+    aligned: _Alignment,
+    commits: Mapping[str, PlannedCommit],
+) -> tuple[PlannedCommit, ...]:
+    """The commits of the steps after the aligned ones, on top of the thread's own.
+
+    None if one of them is a compaction: it refers to messages of the file by their commits.
+    """
+    number = next(n for n, key in enumerate(keys) if commits[key].record.id == aligned.last)
+    steps = {step.key: step for step in plan.steps}
+    rest = [steps[key] for key in keys[number + 1 :]]
+    if any(isinstance(step, CompactionStep) for step in rest):
+        return ()
+    (base,) = handle.store.read_commits(handle.name, [aligned.commit])
+    view = handle.view(aligned.commit)
+    planned = {keys[number]: PlannedCommit(base.commit, (), view, ())}
+    for step in rest:
+        planned[step.key] = _plan_commit(handle, plan.format, plan.name or "", step, planned)
+    return tuple(planned[step.key] for step in rest)
+
+
+def _last_turn(chain: Sequence[PlannedCommit]) -> PlannedCommit:
+    """The last commit that is more than a file's trailing lines."""
+    return next((commit for commit in reversed(chain) if commit.has_turn), chain[-1])
+
+
+def _free_name(handle: Handle, name: str, last: PlannedCommit) -> str:
+    """A free name for a branch whose own name is in use."""
+    while handle.store.read_ref(handle.name, name) not in (None, last.record.id):
+        new = f"import-{last.record.id.hex()[:8]}"
+        name = new if not name.startswith("import-") else f"{name}-again"
+    return name
 
 
 def _check_budget(handle: Handle, branch: str, after: View) -> None:
@@ -243,16 +375,16 @@ def _check_budget(handle: Handle, branch: str, after: View) -> None:
         handle.budget.check(before.tokens(handle.count), after.tokens(handle.count))
 
 
-def _missing_commits(handle: Handle, commits: Mapping[str, PlannedCommit]) -> list[Id]:
+def _missing_commits(handle: Handle, commits: Sequence[PlannedCommit]) -> list[Id]:
     """The commits that the thread does not have yet, in order."""
-    ids = list(dict.fromkeys(commit.record.id for commit in commits.values()))
+    ids = list(dict.fromkeys(commit.record.id for commit in commits))
     known = {node.id for node in handle.store.read_nodes(handle.name, ids)}
     return [id for id in ids if id not in known]
 
 
-def _land_branch(handle: Handle, name: str, target: Id, chain: list[PlannedCommit]) -> None:
+def _land_branch(handle: Handle, name: str, chain: Sequence[PlannedCommit]) -> None:
     """Write a branch's commits and move its ref, unless it is already there."""
-    head = handle.store.read_ref(handle.name, name)
+    head, target = handle.store.read_ref(handle.name, name), chain[-1].record.id
     if head == target:
         return
     handle.write_landing(
@@ -275,21 +407,31 @@ def _land_branch(handle: Handle, name: str, target: Id, chain: list[PlannedCommi
     )
 
 
-def _is_older_import(handle: Handle, head: Id, planned_ids: set[Id], source: str) -> bool:
-    """Whether the branch has no commits except the plan's and an older import of this source."""
+def _is_older_import(
+    handle: Handle, head: Id, chain: Sequence[PlannedCommit], plan: ImportPlan
+) -> bool:
+    """Whether the branch has no commits except the plan's and an older import of this file.
+
+    Session files only grow. A copy that lacks lines of the earlier import is the older one.
+    """
+    planned_ids = {commit.record.id for commit in chain}
     if head in planned_ids:
         return True
-    if not source:
+    if not plan.name:
         return False
+    lines = {(line.number, line.text) for step in plan.steps for line in step.lines}
     for step in reversed(handle.store.walk(handle.name, head)):
         if step.commit.id in planned_ids:
             return True
-        if not _came_from(step, source):
+        attached = read_source_lines(step)
+        if attached is None or attached.source != plan.name:
+            return False
+        if not all((line.number, line.text) in lines for line in attached.lines):
             return False
     return True
 
 
-def _is_prefix(handle: Handle, head: Id, chain: list[PlannedCommit]) -> bool:
+def _is_prefix(handle: Handle, head: Id, chain: Sequence[PlannedCommit]) -> bool:
     """Whether the branch is an older import of a shorter version of this file.
 
     For files without a session name. The last commit of the old import may differ, because it has
@@ -304,8 +446,3 @@ def _is_prefix(handle: Handle, head: Id, chain: list[PlannedCommit]) -> bool:
     return [step.commit.id for step in steps[:last]] == before and (
         list(steps[last].contents[:1]) == message
     )
-
-
-def _came_from(step: StoredStep, source: str) -> bool:
-    attached = read_source_lines(step)
-    return attached is not None and attached.source == source

@@ -16,6 +16,7 @@ from msgspec import Struct, field
 
 from weft.history import Priority, Setup
 from weft.model import JsonObject, Message
+from weft.thread.sessions import session_name
 from weft.thread.source_lines import SourceLine
 
 Progress = Callable[[int, int], None]
@@ -101,6 +102,11 @@ class ImportPlan(Struct, frozen=True, kw_only=True):
     lines: int = 0
     other_lines: Mapping[str, int] = field(default_factory=dict[str, int])
     remarks: tuple[Remark, ...] = ()
+
+    @property
+    def session(self) -> str | None:
+        """The name of the session that the file is of, if it is of one."""
+        return None if self.name is None else session_name(self.format, self.name)
 
 
 def report_progress(progress: Progress | None, phase: int, done: int, total: int) -> None:

@@ -1,4 +1,6 @@
-"""Matches a request with the stored conversation, even if the client rewrote parts of it.
+"""Matches two copies of a conversation, even if a client rewrote parts of one of them.
+
+The copies are a request or a session file, and what is stored.
 
 Clients change what they send back: they add default arguments to calls, shorten paths, trim and
 join texts, clear old tool results, move reminders. An answer is recognised by the ids of its calls,
@@ -8,9 +10,10 @@ which every client must keep. An answer without calls is recognised by its visib
 import re
 from collections.abc import Iterator, Sequence
 
-from weft.history import match_key
 from weft.ids import Id
 from weft.model import Block, Message, Reminder, Text, ToolCall, ToolResult, is_system, side
+
+from .match import match_key
 
 _REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
 
@@ -65,6 +68,31 @@ def find_edit(stored: StoredMessages, messages: Sequence[Message]) -> tuple[Id, 
         if not _is_same_input(stored_input, sent_input):
             return stored[first - 1][0], sent_turns[number - 1][2]
     return None
+
+
+def align_turns(stored: Sequence[Message], messages: Sequence[Message]) -> tuple[int, int]:
+    """How many messages at the start of both lists are the same conversation.
+
+    Returns the two numbers. Messages are compared turn by turn, because clients group them
+    differently. The first turn is not compared: clients put their context into it. Both numbers are
+    0 if no answer is the same.
+    """
+    last = (0, 0)
+    is_answered = False
+    for number, (left, right) in enumerate(zip(_turns(stored), _turns(messages), strict=False)):
+        mine = [message for message in stored[left[1] : left[2]] if not is_system(message)]
+        theirs = [message for message in messages[right[1] : right[2]] if not is_system(message)]
+        if left[0] != right[0]:
+            break
+        if left[0] == "assistant":
+            joined = Message("assistant", tuple(block for each in mine for block in each.blocks))
+            if not is_echo(joined, theirs):
+                break
+            is_answered = True
+        elif number and not _is_same_input(mine, theirs):
+            break
+        last = (left[2], right[2])
+    return last if is_answered else (0, 0)
 
 
 def _turns(messages: Sequence[Message]) -> Iterator[tuple[str, int, int]]:
