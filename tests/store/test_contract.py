@@ -605,3 +605,21 @@ def test_operations_know_their_batch(store: Store) -> None:
     assert [op.batch for op in store.operations("t", limit=2)] == [None, None]
     store.mark_batch("t", 4)
     assert [op.batch for op in store.operations("t", limit=2)] == [4, 4]
+
+
+def test_commits_of_all_threads_are_numbered_in_the_order_of_their_arrival(store: Store) -> None:
+    store.ensure_thread("u", created=2.0)
+    start = store.last_arrival()
+    land(store, "a")
+    land(store, "b", thread="u")
+    land(store, "c", "a", old="a")
+    arrived = store.arrivals(start)
+    assert [(each.thread, each.commit) for each in arrived] == [
+        ("t", id_of("a")),
+        ("u", id_of("b")),
+        ("t", id_of("c")),
+    ]
+    assert [each.commit for each in store.arrivals(start, limit=1)] == [id_of("a")]
+    assert store.arrivals(arrived[1].number) == arrived[2:]
+    assert store.last_arrival() == arrived[-1].number
+    assert store.arrivals(store.last_arrival()) == []

@@ -7,6 +7,7 @@ from weft.errors import ConfigError
 
 from .base import (
     DELETED,
+    Arrival,
     AttemptRecord,
     CommitRecord,
     Landing,
@@ -28,6 +29,7 @@ from .sqlite import SqliteStore
 
 __all__ = [
     "DELETED",
+    "Arrival",
     "AttemptRecord",
     "CommitRecord",
     "Dropped",

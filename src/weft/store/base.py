@@ -166,6 +166,14 @@ class Link(Struct, frozen=True, gc=False):
     commit: Id
 
 
+class Arrival(Struct, frozen=True, gc=False):
+    """A commit of any thread, numbered in the order in which the store received it."""
+
+    number: int
+    thread: str
+    commit: Id
+
+
 class Store(Protocol):
     """The interface of a store. Every method may be called from any thread of the process."""
 
@@ -250,6 +258,18 @@ class Store(Protocol):
 
     def count(self, thread: str) -> int:
         """The number of commits of the thread, on all branches, including undone ones."""
+        ...
+
+    def last_arrival(self) -> int:
+        """The number of the newest commit of all threads; 0 in an empty store."""
+        ...
+
+    def arrivals(self, after: int, limit: int = 500) -> list[Arrival]:
+        """Commits of all threads with larger numbers than `after`, in order.
+
+        The cost does not depend on the size of the store, so this can be asked every second. In
+        PostgreSQL, a slow transaction may add a smaller number later.
+        """
         ...
 
     def operations(

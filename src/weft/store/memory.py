@@ -19,6 +19,7 @@ from weft.ids import Id
 
 from .base import (
     DELETED,
+    Arrival,
     AttemptRecord,
     CommitRecord,
     Landing,
@@ -273,6 +274,19 @@ class MemoryStore:
     def count(self, thread: str) -> int:
         with self._lock:
             return len(self._own(thread).commits)
+
+    def last_arrival(self) -> int:
+        with self._lock:
+            return len(self._tables.order)
+
+    def arrivals(self, after: int, limit: int = 500) -> list[Arrival]:
+        with self._lock:
+            newer = enumerate(self._tables.order[after : after + limit], after + 1)
+            return [
+                Arrival(number, thread, id)
+                for number, (thread, id) in newer
+                if not _is_deleted(thread)
+            ]
 
     def operations(
         self, thread: str, *, before: int | None = None, limit: int = 64

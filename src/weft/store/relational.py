@@ -14,6 +14,7 @@ from weft.ids import Id
 
 from .base import (
     DELETED,
+    Arrival,
     AttemptRecord,
     CommitRecord,
     Landing,
@@ -260,6 +261,17 @@ class SqlStore:
     def count(self, thread: str) -> int:
         rows = self._db.read("SELECT count(*) FROM commits WHERE thread = ?", (self._key(thread),))
         return rows[0][0]
+
+    def last_arrival(self) -> int:
+        return self._db.read("SELECT coalesce(max(key), 0) FROM commits", ())[0][0]
+
+    def arrivals(self, after: int, limit: int = 500) -> list[Arrival]:
+        rows = self._db.read(
+            f"""SELECT c.key, t.name, c.id FROM commits c JOIN thread t ON t.key = c.thread
+            WHERE c.key > ? AND {LIVE} ORDER BY c.key LIMIT ?""",
+            (after, limit),
+        )
+        return [Arrival(*row) for row in rows]
 
     def operations(
         self, thread: str, *, before: int | None = None, limit: int = 64
