@@ -352,6 +352,11 @@ class AnswerTranslator:
         return inline_refusal(response) if self._inlines else response
 
     @property
+    def growing(self) -> Fold:
+        """The streamed answer as it grows, as the client gets it."""
+        return self._restored
+
+    @property
     def started(self) -> bool:
         """Whether anything of a streamed answer has arrived."""
         return self._original.started

@@ -17,6 +17,7 @@ error into JSON.
     GET  /api/checkpoints?thread=&branch=     checkpoints that a model can refer to
     GET  /api/models                          the models of all upstreams, and failed lists
     GET  /api/system-table
+    GET  /api/events?thread=                  running exchanges and changes, as server-sent events
     POST /api/compact {thread, branch, budget | replacements | model, keep, preview}
     POST /api/revert {id}, /api/annotate {id, priority}, /api/edit {id, text}
     POST /api/branch {name}, /api/merge {branch, name}, /api/undo {turn}, /api/redo {turn}
@@ -55,10 +56,11 @@ from weft.errors import (
 from weft.model import JsonObject
 
 from .api_call import ApiCall, AsyncHandler, Handler
+from .api_events import events_route
 from .api_reads import READS
 from .api_writes import WRITES
 from .asgi import check_depth
-from .auth import admit
+from .auth import admit, own_name
 from .errors import public_message
 from .socket import socket_route
 from .state import State
@@ -139,7 +141,8 @@ def routes(state: State) -> list[BaseRoute]:
     writes = [
         Route(path, _endpoint(state, handler), methods=["POST"]) for path, handler in WRITES.items()
     ]
-    return [*page_routes(), *reads, *writes, socket_route(state)]
+    events = events_route(state, HEADERS)
+    return [*page_routes(), *reads, *writes, events, socket_route(state)]
 
 
 def _endpoint(state: State, handler: Handler | AsyncHandler) -> Callable[[Request], Any]:
@@ -148,6 +151,8 @@ def _endpoint(state: State, handler: Handler | AsyncHandler) -> Callable[[Reques
             caller = admit(request.headers, state.settings)
             call = ApiCall(state, await _fields(request), caller)
             result = await run_in_threadpool(handler, call)
+            if request.method == "POST":
+                _report_change(call)
             return _json(result if isinstance(result, dict) else await result)
         except Refused as error:
             return _error(error.message, error.param, error.status)
@@ -159,6 +164,17 @@ def _endpoint(state: State, handler: Handler | AsyncHandler) -> Callable[[Reques
             return _error("the gateway failed; its log says why", None, 500)
 
     return endpoint
+
+
+def _report_change(call: ApiCall) -> None:
+    """Tell those who watch the thread that a write may have changed it.
+
+    The caller may see this thread: a write to any other was refused.
+    """
+    thread = call.fields.get("thread")
+    if isinstance(thread, str):
+        for name in {thread, own_name(call.caller, thread)}:
+            call.state.live.changed(name, call.scope)
 
 
 async def _fields(request: Request) -> Mapping[str, Any]:

@@ -28,6 +28,7 @@ from weft.errors import ConfigError, Refused
 from weft.store import open_store
 
 from .api import routes
+from .api_events import PATH as EVENTS
 from .asgi import (
     ClientLeft,
     Inbound,
@@ -44,6 +45,7 @@ from .endpoints import HEALTH, find_endpoint, full_path
 from .errors import refusal
 from .guard import Gate
 from .large_bodies import tune_interpreter
+from .live import StorePoller
 from .models import dialect
 from .recorder import ExchangeRecorder
 from .settings import SPARE_FILES, LimitSettings, Settings, default_store
@@ -69,12 +71,7 @@ def build(state: State) -> ASGIApp:
             with suppress(ClientLeft):
                 await serve_request(scope, received, bound_writes(send, limits.write_seconds))
         elif scope["type"] == "websocket":
-            try:
-                with state.gate.socket():
-                    await dispatch(scope, receive, send)
-            except asyncio.CancelledError:
-                if not state.gate.stopping:
-                    raise
+            if not await serve_long(scope, receive, send):
                 await send({"type": "websocket.close", "code": GOING_AWAY})
         else:
             await control(scope, receive, send)
@@ -82,6 +79,9 @@ def build(state: State) -> ASGIApp:
     async def serve_request(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == HEALTH:  # it must answer even when the gateway is full
             await dispatch(scope, receive, send)
+            return
+        if scope["path"] == EVENTS:
+            await serve_long(scope, receive, send)
             return
         try:
             state.gate.enter()
@@ -92,6 +92,17 @@ def build(state: State) -> ASGIApp:
             await dispatch(scope, receive, send)
         finally:
             state.gate.leave()
+
+    async def serve_long(scope: Scope, receive: Receive, send: Send) -> bool:
+        """Serve a connection that may stay open for days; false if a shutdown cut it off."""
+        try:
+            with state.gate.socket():
+                await dispatch(scope, receive, send)
+        except asyncio.CancelledError:
+            if not state.gate.stopping:
+                raise
+            return False
+        return True
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         inbound, outbound = Inbound(scope, receive), Outbound(plain_answers(scope, send))
@@ -144,9 +155,11 @@ async def open_state(settings: Settings) -> AsyncGenerator[State]:
         async with HttpClient(limits.for_calls()) as http_client:
             gate = Gate(limits.requests)
             state = State(settings, store, settings.catalog, http_client, recorder, gate=gate)
+            polling = asyncio.ensure_future(StorePoller(store, state.live).run())
             try:
                 yield state
             finally:
+                polling.cancel()
                 await state.runs.close()
                 state.large_bodies.close()
     finally:

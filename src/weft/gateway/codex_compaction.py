@@ -30,6 +30,7 @@ from weft.model import (
     End,
     Fail,
     Finish,
+    Fold,
     JsonObject,
     Loss,
     Message,
@@ -166,6 +167,10 @@ class CompactionRelay:
     @property
     def response(self) -> Response:
         return self._inner.response
+
+    @property
+    def growing(self) -> Fold:
+        return self._inner.growing
 
     @property
     def started(self) -> bool:

@@ -74,6 +74,7 @@ from .google import read_address
 from .guard import Guard
 from .hints import is_retry, read_hint
 from .identity import Continuation
+from .live import LiveExchange
 from .outgoing import Outgoing, is_direct, loss_header, returned_headers, write_outgoing
 from .recorder import Recording
 from .relay import PassThroughRelay, Relay
@@ -132,6 +133,7 @@ class Exchange:
         self.continuation: Continuation | None = None
         self.recording: Recording | None = None
         self.relay: Relay | None = None
+        self.live: LiveExchange | None = None
         self.error: ApiError | None = None
         self.is_recorded = False
         self._outgoing: Outgoing | None = None
@@ -443,6 +445,7 @@ def _has_answers(request: Request) -> bool:
 
 async def _answer(exchange: Exchange, outbound: Outbound) -> None:
     """Answer the request; the outcome is recorded whatever it is."""
+    _begin_live(exchange)
     try:
         await _ask(exchange, outbound)
     except ClientLeft:
@@ -457,6 +460,32 @@ async def _answer(exchange: Exchange, outbound: Outbound) -> None:
         raise
     finally:
         await _record_failure(exchange)
+        _end_live(exchange)
+
+
+def _begin_live(exchange: Exchange) -> None:
+    """Show the exchange to those who watch its thread. One that is not recorded has no thread."""
+    location = None if exchange.recording is None else exchange.recording.location
+    if location is None:
+        return
+    exchange.live = LiveExchange(
+        location.exchange,
+        thread=location.thread,
+        branch=location.branch,
+        head=location.head,
+        scope=exchange.caller.scope,
+        model=exchange.request.model,
+    )
+    exchange.state.live.begin(exchange.live)
+
+
+def _end_live(exchange: Exchange) -> None:
+    """The outcome is recorded; later calls change nothing."""
+    live, recording = exchange.live, exchange.recording
+    if live is not None and recording is not None:
+        if recording.location is not None:
+            live.branch = recording.location.branch
+        exchange.state.live.end(live, exchange.error, recording.state)
 
 
 async def _ask(exchange: Exchange, outbound: Outbound) -> None:
@@ -598,12 +627,18 @@ async def _deliver_stream(exchange: Exchange, reply: Reply, outbound: Outbound) 
     relay, log = _open_relay(exchange), exchange.log
     exchange.relay = relay
     log.streamed = True
+    live, feed = exchange.live, exchange.state.live
+    if live is not None:
+        feed.answer(live, relay.growing)
     try:
         async for chunk in exchange.guard.chunks(reply, exchange.state.settings.ping_seconds):
             if chunk is None:
                 await _send_frames(exchange, reply, outbound, exchange.codec.http.keep_alive)
             else:
-                await _send_piece(exchange, reply, outbound, relay, relay.feed(chunk))
+                piece = relay.feed(chunk)
+                if live is not None:
+                    feed.grew(live)
+                await _send_piece(exchange, reply, outbound, relay, piece)
         await _send_piece(exchange, reply, outbound, relay, relay.close())
     except (UpstreamError, StoreError) as error:
         if not outbound.started:
@@ -668,6 +703,7 @@ async def _record_answer(exchange: Exchange, response: Response) -> None:
         await recorder.finish(recording, response)
         if recording.location is not None:
             exchange.log.branch = recording.location.branch
+    _end_live(exchange)
 
 
 async def _record_failure(exchange: Exchange) -> None:

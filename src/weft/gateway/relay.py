@@ -45,6 +45,11 @@ class Relay(Protocol):
         ...
 
     @property
+    def growing(self) -> Fold:
+        """The answer as it grows, for those who watch it."""
+        ...
+
+    @property
     def started(self) -> bool:
         """Whether anything of the answer has arrived."""
         ...
@@ -133,6 +138,10 @@ class PassThroughRelay:
     @property
     def response(self) -> Response:
         return self._fold.response()
+
+    @property
+    def growing(self) -> Fold:
+        return self._fold
 
     @property
     def started(self) -> bool:

@@ -8,7 +8,10 @@
     out  {"type": "started"}, then the events of the run, each with its `type`, `thread`, `branch`
          and `run`, ending in one of `message_complete`, `interrupted`, `error`
          {"type": "watching"}: the answer to `watch`, with all that the run has streamed so far
-         {"type": "runs"}: all runs, whenever they change (only after a `watch`)
+         {"type": "runs"}: all runs and running exchanges, whenever they change (only after a
+         `watch`)
+         {"type": "threads"}: the list of threads has changed (only after a `watch`)
+         the events of `live`, about the exchanges of other programs in the watched thread
          {"type": "compaction_required"}: no run was started; send again with `compact`
 
 While text streams, a `rendered` frame comes from time to time: the block so far as safe HTML, and
@@ -39,6 +42,7 @@ from .state import State
 PATH = "/ws"
 QUEUE_LIMIT = 20_000
 """How many frames a slow tab may be behind. Beyond that it is disconnected, and reconnects."""
+LIST_SECONDS = 0.3
 TRY_AGAIN = 1013
 """https://www.iana.org/assignments/websocket/websocket.xhtml#close-code-number"""
 
@@ -54,7 +58,7 @@ def socket_route(state: State) -> WebSocketRoute:
 
 
 class Connection:
-    """One browser tab."""
+    """One browser tab. It watches one thread at a time (`thread`)."""
 
     def __init__(self, state: State, socket: WebSocket) -> None:
         self._state = state
@@ -63,6 +67,8 @@ class Connection:
         self._caller = Caller()
         self._last_run: Run | None = None
         self._is_full = False
+        self.thread: str | None = None
+        self._listing: asyncio.TimerHandle | None = None
         self._names: dict[str, str] = {}
         """The name under which this tab knows a thread, by the thread's full name."""
 
@@ -80,6 +86,9 @@ class Connection:
         finally:
             self._leave()
             self._state.runs.listeners.discard(self)
+            self._state.live.listeners.discard(self)
+            if self._listing is not None:
+                self._listing.cancel()
             sending.cancel()
 
     def send(self, frame: JsonObject) -> None:
@@ -93,13 +102,30 @@ class Connection:
             self._is_full = True
 
     def send_runs(self) -> None:
-        """Send the runs that the caller may see."""
-        summaries = [
-            run.summary()
-            for run in self._state.runs
-            if may_see(self._caller, run.spec.scope, self._state.settings)
-        ]
-        self.send({"type": "runs", "runs": summaries})
+        """Send the runs and running exchanges that the caller may see."""
+        runs = [run.summary() for run in self._state.runs if self._may_see(run.spec.scope)]
+        live = [each.summary() for each in self._state.live if self._may_see(each.scope)]
+        self.send({"type": "runs", "runs": [*runs, *live]})
+
+    def wants(self, thread: str, scope: str | None) -> bool:
+        return thread == self.thread and self._may_see(scope)
+
+    def send_event(self, event: JsonObject) -> None:
+        self.send(event)
+
+    def thread_changed(self, scope: str | None) -> None:
+        """Tell the tab that the list of threads has changed, at most once in `LIST_SECONDS`."""
+        if self._listing is None and self._may_see(scope):
+            loop = asyncio.get_running_loop()
+            self._listing = loop.call_later(LIST_SECONDS, self._send_list)
+
+    def _send_list(self) -> None:
+        self._listing = None
+        self.send_runs()
+        self.send({"type": "threads"})
+
+    def _may_see(self, scope: str | None) -> bool:
+        return may_see(self._caller, scope, self._state.settings)
 
     async def _send_all(self) -> None:
         """Send the queued frames until the client disconnects."""
@@ -153,11 +179,16 @@ class Connection:
         self.send({"type": "watching", "thread": thread, "branch": branch, **state})
         self._state.runs.watch(self, thread, branch)
         self._state.runs.listeners.add(self)
+        self._state.live.listeners.add(self)
+        self.thread = thread
+        for event in self._state.live.watch(self):
+            self.send(event)
         self.send_runs()
 
     def _leave(self) -> None:
         """Stop watching; the runs go on."""
         self._state.runs.leave(self)
+        self._state.live.leave(self)
 
     async def _interrupt(self, call: ApiCall) -> None:
         """Stop the run of the named thread, or else the last run that this tab started."""

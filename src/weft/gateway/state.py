@@ -10,6 +10,7 @@ from weft.thread import read_title
 from .guard import Gate
 from .large_bodies import LargeBodyWorker
 from .listings import Listings
+from .live import LiveFeed
 from .recorder import ExchangeRecorder
 from .runs import Runs
 from .settings import LimitSettings, Settings
@@ -63,6 +64,7 @@ class State(Struct, frozen=True):
     large_bodies: LargeBodyWorker = field(default_factory=LargeBodyWorker)
     runs: Runs = field(default_factory=Runs)
     listings: Listings = field(default_factory=Listings)
+    live: LiveFeed = field(default_factory=LiveFeed)
 
     @property
     def providers(self) -> tuple[Provider, ...]:

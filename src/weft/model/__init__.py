@@ -25,7 +25,7 @@ from .blocks import (
     reminder_text,
 )
 from .events import Close, Delta, End, Event, Fail, Finish, Open, Other, Start
-from .fold import Fold, fold, merge_ext, merge_usage
+from .fold import Fold, Growth, ReadPosition, fold, merge_ext, merge_usage
 from .loss import LOSS_CODES, Level, Loss, LossCode, LossKind, loss_json, loss_lines, make_loss
 from .message import SYSTEM_ROLES, Message, Origin, is_system, side, speaker, spoken, texts
 from .request import (
@@ -60,6 +60,7 @@ __all__ = [
     "Fold",
     "Form",
     "Format",
+    "Growth",
     "Image",
     "Inline",
     "JsonObject",
@@ -74,6 +75,7 @@ __all__ = [
     "Other",
     "Params",
     "Place",
+    "ReadPosition",
     "Reasoning",
     "Redacted",
     "Refusal",

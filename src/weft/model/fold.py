@@ -11,7 +11,7 @@ Other  any time
 
 from collections.abc import Iterable
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from weft.errors import UpstreamProtocolError
 
@@ -19,6 +19,30 @@ from .blocks import Block, Ext, Refusal, Text, Thinking, ToolCall
 from .events import Close, Delta, End, Event, Fail, Finish, Open, Other, Start
 from .message import Message, Origin
 from .response import ApiError, Response, Stop, Usage
+
+
+class Growth(Struct, frozen=True, gc=False):
+    """What one block of an answer gained since it was last read.
+
+    `block` is the block as it was opened, or as it was closed; `text` is the added text.
+    """
+
+    index: int
+    block: Block
+    text: str
+    is_new: bool = False
+    is_closed: bool = False
+
+
+class ReadPosition:
+    """How much of a growing answer somebody has read; `Fold.read_growth` moves it forward."""
+
+    __slots__ = ("closed", "lengths", "pieces")
+
+    def __init__(self) -> None:
+        self.pieces: dict[int, int] = {}
+        self.lengths: dict[int, int] = {}
+        self.closed: set[int] = set()
 
 
 class Fold:
@@ -88,6 +112,27 @@ class Fold:
             ext=self._ext,
         )
 
+    def read_growth(self, position: ReadPosition) -> list[Growth]:
+        """What was added since the last call with this position. The cost depends only on that."""
+        growths: list[Growth] = []
+        for index, block in self._blocks.items():
+            if index in position.closed:
+                continue
+            is_new = index not in position.lengths
+            pieces = self._open.get(index)
+            if pieces is None:
+                text = _block_text(block)[position.lengths.get(index, 0) :]
+                position.closed.add(index)
+            else:
+                text = "".join(pieces[position.pieces.get(index, 0) :])
+                position.pieces[index] = len(pieces)
+                if is_new:
+                    text = _block_text(block) + text
+            position.lengths[index] = position.lengths.get(index, 0) + len(text)
+            if text or is_new or pieces is None:
+                growths.append(Growth(index, block, text, is_new, pieces is None))
+        return growths
+
     def _start(self, event: Start) -> None:
         if self.started:
             return
@@ -123,6 +168,16 @@ class Fold:
                 return structs.replace(block, arguments=arguments + added)
             case _:
                 return block
+
+
+def _block_text(block: Block) -> str:
+    match block:
+        case Text(text=text) | Refusal(text=text) | Thinking(text=text):
+            return text
+        case ToolCall(arguments=arguments):
+            return arguments
+        case _:
+            return ""
 
 
 def fold(events: Iterable[Event], origin: Origin | None = None) -> Response:
