@@ -25,6 +25,29 @@ def object_id(kind: str, data: bytes) -> Id:
     return sha256(b"weft1:%b\0%b" % (kind.encode(), data)).digest()[:SIZE]
 
 
+class IdHasher:
+    """Computes the id of an object from its bytes in parts; a copy goes on from there."""
+
+    __slots__ = ("_hash",)
+
+    def __init__(self, kind: str) -> None:
+        self._hash = sha256(b"weft1:%b\0" % kind.encode())
+
+    def update(self, data: bytes | memoryview) -> None:
+        """Add bytes at the end."""
+        self._hash.update(data)
+
+    def copy(self) -> "IdHasher":
+        """A hasher of the bytes so far."""
+        other = IdHasher.__new__(IdHasher)
+        other._hash = self._hash.copy()
+        return other
+
+    def id(self) -> Id:
+        """The id of the bytes so far."""
+        return self._hash.digest()[:SIZE]
+
+
 def canonical_arguments(text: str) -> str:
     """Tool arguments as canonical JSON (RFC 8785 for numbers and keys); `""` is `{}`.
 

@@ -298,6 +298,7 @@ def record_answer(
         if equal is None:
             branch = _land_series(store, location.thread, location.branch, head, series, thread)
             answer = series.commits[-1].id
+            context.bodies.remember(location.thread, series, sent_delta)
         else:
             branch, answer = location.branch, equal
         point = Point(series.chain, location.system)
@@ -507,7 +508,7 @@ def _record_at(
         if record.tools:
             drafts.append(Draft("setup", Setup(record.tools)))
         drafts += [_append(message) for message in record.messages]
-        return _land_request(store, record, incoming, name, branch, None, drafts, None)
+        return _land_request(store, record, incoming, name, branch, None, drafts, None, context)
     thread = store.read_thread(continuation.thread)
     if thread is not None and thread.scope is None:  # it was imported, and is the caller's now
         store.ensure_thread(thread.name, created=record.created, scope=record.scope)
@@ -538,7 +539,15 @@ def _record_at(
         (step,) = store.read_commits(continuation.thread, [continuation.commit])
         chain = step.commit.chain
     location = _land_request(
-        store, record, incoming, continuation.thread, branch, continuation.commit, drafts, chain
+        store,
+        record,
+        incoming,
+        continuation.thread,
+        branch,
+        continuation.commit,
+        drafts,
+        chain,
+        context,
     )
     return structs.replace(location, shows_edits=shows_edits)
 
@@ -621,9 +630,11 @@ def _land_request(
     parent: Id | None,
     drafts: Sequence[Draft],
     chain: bytes | None,
+    context: RecordingContext,
 ) -> RequestLocation:
     series = encode_series(drafts, parent, scope=record.scope, chain=chain, created=record.created)
     landed = _land_series(store, thread, branch, parent, series)
+    context.bodies.remember(thread, series)
     return RequestLocation(
         record.exchange,
         record.scope,
@@ -829,7 +840,7 @@ def _record_compaction(
         return _read_location(store, record, incoming, thread.name, commit)
     chain = incoming.points[compacted.length - 1].chain
     return _land_request(
-        store, record, incoming, thread.name, thread.current, commit, drafts, chain
+        store, record, incoming, thread.name, thread.current, commit, drafts, chain, context
     )
 
 

@@ -6,7 +6,7 @@ which defines ids. A *tombstone* is an object whose bytes were replaced on purpo
 and a checksum over the new bytes shows that it is not damaged.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -86,7 +86,9 @@ class Maintenance(Protocol):
         """The faults in the store's own structure."""
         ...
 
-    def tombstones(self) -> dict[tuple[str, Id], Tombstone]: ...
+    def tombstones(self, ids: Sequence[Id] | None = None) -> dict[tuple[str, Id], Tombstone]:
+        """The tombstones of these objects, or all, by kind and id."""
+        ...
 
     def write_tombstone(
         self, kind: Kind, id: Id, data: bytes, reason: Reason, created: float

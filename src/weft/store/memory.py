@@ -512,8 +512,12 @@ class MemoryMaintenance:
     def flaws(self) -> list[Flaw]:
         return []
 
-    def tombstones(self) -> dict[tuple[str, Id], Tombstone]:
-        return dict(self._store.tables.tombstones)
+    def tombstones(self, ids: Sequence[Id] | None = None) -> dict[tuple[str, Id], Tombstone]:
+        stored = self._store.tables.tombstones
+        if ids is None:
+            return dict(stored)
+        keys = [(kind, id) for kind in ("commit", "entry") for id in ids]
+        return {key: stored[key] for key in keys if key in stored}
 
     def write_tombstone(
         self,

@@ -1,7 +1,8 @@
 """The maintenance interface in SQL: structural checks, repair, deletion."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 from weft.ids import Id
 
@@ -9,6 +10,8 @@ from .base import AttemptRecord, Step
 from .database import Database, SqlRow
 from .landing import DEFAULT_BRANCH, checksum
 from .maintenance import Dropped, Flaw, Kind, Reason, Tombstone
+
+CHUNK = 500
 
 Constraint = tuple[str, str, str]
 """The kind of object, the fault, and the query that finds it: a name or id, and the thread."""
@@ -403,9 +406,20 @@ class SqlMaintenance:
                 flaws.append(Flaw("attempt", str(key), fault, names.get(of)))
         return flaws
 
-    def tombstones(self) -> dict[tuple[str, Id], Tombstone]:
-        rows = self._db.read("SELECT kind, id, reason, checksum FROM tombstone")
+    def tombstones(self, ids: Sequence[Id] | None = None) -> dict[tuple[str, Id], Tombstone]:
+        sql = "SELECT kind, id, reason, checksum FROM tombstone"
+        if ids is None:
+            rows = self._db.read(sql)
+        else:
+            rows = [
+                row
+                for start in range(0, len(ids), CHUNK)
+                for row in self._read_marked(f"{sql} WHERE id IN", ids[start : start + CHUNK])
+            ]
         return {(kind, id): Tombstone(reason, sum) for kind, id, reason, sum in rows}
+
+    def _read_marked(self, sql: str, values: Sequence[Any]) -> list[SqlRow]:
+        return self._db.read(f"{sql} ({', '.join('?' * len(values))})", values)
 
     def write_tombstone(
         self, kind: Kind, id: Id, data: bytes, reason: Reason, created: float

@@ -9,11 +9,14 @@ search for a text to erase finds it in what was written.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 SHORTEST = 24
 """Shorter strings are not looked up: a reference needs about half as many bytes."""
+
+SEARCHES = 16
+"""How many strings are searched for in the previous text before it is indexed."""
 
 BACKSLASH = ord("\\")
 
@@ -33,22 +36,34 @@ def cut(body: bytes, before: bytes, known: Sequence[bytes], value: bytes = b"") 
 
     `value` is a JSON value of the body that is appended to the pool.
     """
-    start = _outside(body, _same_start(body, before))
+    return cut_after(body, before, known, value)[0]
+
+
+def cut_after(
+    body: bytes, before: bytes, known: Sequence[bytes], value: bytes = b"", outside: int = 0
+) -> tuple[list[Piece], int]:
+    """The pieces of a body, and the position up to which it equals the previous text.
+
+    That position is never inside a string. `outside` is such a position of the previous text, from
+    when it was cut itself: strings are not looked for before it.
+    """
+    start = _same_start(body, before)
+    start = _outside(body, start, outside if outside <= start else 0)
     tokens = _tokens(body, start, len(body) - _same_end(body, before, start))
     stop = start + sum(map(len, tokens))
-    pool, find = make_pool(before, known), _finder(before, known)
+    pool = _Pool(before, known)
     pieces = _Pieces()
     pieces.copy(0, start)
     at = body.find(value, start, stop) if value else -1
     if at < 0:
-        _cut_middle(tokens, pool, find, pieces)
+        _cut_middle(tokens, pool, pieces)
     else:
         end = at + len(value)
-        _cut_middle(_tokens(body[start:at], 0, at - start), pool, find, pieces)
-        pieces.copy(len(pool) + 1, len(value))
-        _cut_middle(_tokens(body[end:stop], 0, stop - end), pool, find, pieces)
+        _cut_middle(_tokens(body[start:at], 0, at - start), pool, pieces)
+        pieces.copy(pool.size + 1, len(value))
+        _cut_middle(_tokens(body[end:stop], 0, stop - end), pool, pieces)
     pieces.copy(len(before) - (len(body) - stop), len(body) - stop)
-    return pieces.close()
+    return pieces.close(), start
 
 
 def join(pieces: Iterable[Piece], pool: bytes) -> bytes:
@@ -84,42 +99,60 @@ class _Pieces:
             self._text.clear()
 
 
-def _cut_middle(
-    tokens: Sequence[bytes], pool: bytes, find: Callable[[bytes], int | None], pieces: _Pieces
-) -> None:
+class _Pool:
+    """The pool of known bytes, in its two parts: the previous text, and everything else."""
+
+    def __init__(self, before: bytes, known: Sequence[bytes]) -> None:
+        self._before = before
+        self._known = b"\n".join(known)
+        self._known_start = len(before) + 1
+        self.size = self._known_start + len(self._known) if known else len(before)
+        self._known_index: dict[bytes, int] | None = None
+        self._before_index: dict[bytes, int] | None = None
+        self._searches = 0
+
+    def find(self, string: bytes) -> int | None:
+        """The position of a string with its quotes; newer texts come first.
+
+        The previous text is long, and few strings are looked up in it, so it is searched at first,
+        and indexed only when there are many.
+        """
+        if self._known_index is None:
+            self._known_index = _index(self._known, self._known_start)
+        at = self._known_index.get(string)
+        if at is not None or not self._before:
+            return at
+        if self._before_index is None and self._searches < SEARCHES:
+            self._searches += 1
+            at = self._before.find(string)
+            while at >= 0 and _is_escaped(self._before, at):
+                at = self._before.find(string, at + 1)
+            return None if at < 0 else at
+        if self._before_index is None:
+            self._before_index = _index(self._before, 0)
+        return self._before_index.get(string)
+
+    def continues(self, token: bytes, position: int) -> bool:
+        """Whether the token is at this position."""
+        if position < self._known_start:
+            return self._before.startswith(token, position)
+        return self._known.startswith(token, position - self._known_start)
+
+
+def _cut_middle(tokens: Sequence[bytes], pool: _Pool, pieces: _Pieces) -> None:
     position = 0
     while position < len(tokens):
         token = tokens[position]
-        at = find(token) if len(token) >= SHORTEST else None
+        at = pool.find(token) if len(token) >= SHORTEST and token[:1] == b'"' else None
         position += 1
         if at is None:
             pieces.write(token)
             continue
         end = at + len(token)
-        while position < len(tokens) and pool.startswith(tokens[position], end):
+        while position < len(tokens) and pool.continues(tokens[position], end):
             end += len(tokens[position])
             position += 1
         pieces.copy(at, end - at)
-
-
-def _finder(before: bytes, known: Sequence[bytes]) -> Callable[[bytes], int | None]:
-    """A lookup of strings in the pool; newer texts come first.
-
-    The previous text is indexed only when a string is in none of the others.
-    """
-    indexes: list[dict[bytes, int]] = []
-    texts = [(b"\n".join(known), len(before) + 1), (before, 0)]
-
-    def find(token: bytes) -> int | None:
-        for number, (text, offset) in enumerate(texts):
-            if number == len(indexes):
-                indexes.append(_index(text, offset))
-            at = indexes[number].get(token)
-            if at is not None:
-                return at
-        return None
-
-    return find
 
 
 def _index(text: bytes, offset: int) -> dict[bytes, int]:
@@ -148,9 +181,14 @@ def _tokens(text: bytes, start: int, stop: int) -> list[bytes]:
     return tokens
 
 
-def _outside(text: bytes, position: int) -> int:
-    """The position, or the start of the string that it is inside of."""
-    start = text[:position].replace(b"\\\\", b"")  # the remaining backslashes escape something
+def _outside(text: bytes, position: int, known: int = 0) -> int:
+    """The position, or the start of the string that it is inside of.
+
+    `known` is an earlier position that is not inside a string.
+    """
+    start = text[known:position]
+    if b"\\" in start:
+        start = start.replace(b"\\\\", b"")  # the remaining backslashes escape something
     if (start.count(b'"') - start.count(b'\\"')) % 2 == 0:
         return position
     position = text.rindex(b'"', 0, position)

@@ -17,18 +17,17 @@ body stays fast, but rarely enough that all starts together stay small compared 
 
 from collections.abc import Iterable, Sequence
 from threading import Lock
-from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
 from weft.errors import Damaged, ThreadError, WrongValue
-from weft.history import decode_entry
-from weft.ids import Id, object_id
+from weft.history import Series, decode_entry
+from weft.ids import Id, IdHasher, object_id
 from weft.model import JsonObject, Message, Opaque
 from weft.store import Step, Store
 
-from .json_delta import Piece, cut, join, make_pool
+from .json_delta import Piece, cut_after, join, make_pool
 from .source_lines import ATTACHMENT
 
 FORMAT = "sent"
@@ -45,6 +44,8 @@ TOOLS_WORTH_STORING = 2048
 """If a body has more bytes of its own than this, its tools may get an entry of their own."""
 
 CACHE_BYTES = 32 * 1024 * 1024
+RECENT_BYTES = 16 * 1024 * 1024
+
 MIN_BODY = 4096
 """The memory that a small body uses at least: the serialiser over-allocates."""
 
@@ -81,25 +82,118 @@ class SentBodyDelta(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.to_builtins(structs.replace(self, pieces=None, tools=None))
 
 
-class Bodies:
-    """A cache of the bodies that were sent last, by hash; may be used from any thread."""
+class CachedBody(Struct, frozen=True):
+    """A body that was sent.
 
-    def __init__(self, limit: int = CACHE_BYTES) -> None:
+    It is known up to `outside`: that position is not inside a string, and `hasher` has hashed the
+    bytes before it. So the next body of the conversation is hashed and searched only from there.
+    """
+
+    body: bytes
+    outside: int
+    hasher: IdHasher
+
+
+class RecentCommits(Struct, frozen=True):
+    """Commits that this process has written, as the next sent body needs them.
+
+    `known` are their bytes (`_known`), `ids` the ids of the commits and their entries, `parent` is
+    the commit before them. `delta` is what the last of them stores, if it is an answer.
+    """
+
+    parent: Id | None
+    known: tuple[bytes, ...]
+    ids: tuple[Id, ...]
+    delta: SentBodyDelta | None = None
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory they need."""
+        return sum(map(len, self.known)) + 100 * len(self.ids) + 1000
+
+
+class _BodyCache:
+    """Bodies by their hash; the oldest are dropped when they need too much memory."""
+
+    def __init__(self, limit: int) -> None:
         self._limit = limit
         self._size = 0
-        self._bodies: dict[str, bytes] = {}
+        self._bodies: dict[str, CachedBody] = {}
+
+    def get(self, hash: str) -> CachedBody | None:
+        return self._bodies.get(hash)
+
+    def put(self, hash: str, cached: CachedBody) -> None:
+        self.remove(hash)
+        self._bodies[hash] = cached
+        self._size += max(len(cached.body), MIN_BODY)
+        while self._size > self._limit and len(self._bodies) > 1:
+            self.remove(next(iter(self._bodies)))
+
+    def remove(self, hash: str) -> CachedBody | None:
+        cached = self._bodies.pop(hash, None)
+        if cached is not None:
+            self._size -= max(len(cached.body), MIN_BODY)
+        return cached
+
+
+class Bodies:
+    """A cache of the newest sent bodies and commits; may be used from any thread.
+
+    A body that a later one continues is kept apart: it is needed only if the conversation forks.
+    """
+
+    def __init__(self, limit: int = CACHE_BYTES) -> None:
+        self._last = _BodyCache(limit)
+        self._continued = _BodyCache(limit // 4)
+        self._recent: dict[tuple[str, Id], RecentCommits] = {}
+        self._recent_size = 0
         self._lock = Lock()
 
     def get(self, hash: str) -> bytes | None:
-        return self._bodies.get(hash)
+        """The bytes of a body."""
+        cached = self.cached(hash)
+        return None if cached is None else cached.body
 
-    def put(self, hash: str, body: bytes) -> None:
+    def cached(self, hash: str) -> CachedBody | None:
+        """A body with what is known about it."""
+        return self._last.get(hash) or self._continued.get(hash)
+
+    def put(self, hash: str, cached: CachedBody, base: str | None = None) -> None:
+        """Keep a body; `base` is the hash of the one that it continues."""
         with self._lock:
-            if self._bodies.pop(hash, None) is None:
-                self._size += max(len(body), MIN_BODY)
-            self._bodies[hash] = body
-            while self._size > self._limit and len(self._bodies) > 1:
-                self._size -= max(len(self._bodies.pop(next(iter(self._bodies)))), MIN_BODY)
+            continued = None if base is None else self._last.remove(base)
+            if base is not None and continued is not None:
+                self._continued.put(base, continued)
+            self._last.put(hash, cached)
+
+    def remember(self, thread: str, series: Series, delta: SentBodyDelta | None = None) -> None:
+        """Keep commits that were written, so that they need not be read for the next body."""
+        contents = dict(series.entries)
+        known: list[bytes] = []
+        ids: list[Id] = []
+        for commit in series.commits:
+            entries = [contents[id] for id in commit.entries]
+            known += (commit.data, *(entries[:1] if commit.kind == "append" else entries))
+            ids += (commit.id, *commit.entries)
+        if delta is not None:
+            delta = structs.replace(delta, pieces=None if delta.pieces is None else [], tools=None)
+        parents = series.commits[0].parents
+        recent = RecentCommits(parents[0] if parents else None, tuple(known), tuple(ids), delta)
+        with self._lock:
+            self._forget(thread, series.commits[-1].id)
+            self._recent[thread, series.commits[-1].id] = recent
+            self._recent_size += recent.size
+            while self._recent_size > RECENT_BYTES:
+                self._forget(*next(iter(self._recent)))
+
+    def _forget(self, thread: str, commit: Id) -> None:
+        recent = self._recent.pop((thread, commit), None)
+        self._recent_size -= 0 if recent is None else recent.size
+
+    def recent(self, thread: str, commit: Id) -> RecentCommits | None:
+        """The commits up to this one that were written together, if this process wrote them."""
+        return self._recent.get((thread, commit))
 
 
 def encode_sent_body(
@@ -109,11 +203,30 @@ def encode_sent_body(
 
     Raises `WrongValue` if the bytes are not UTF-8.
     """
-    hash = hash_body(request.body)
     head = None if request.head is None else bytes.fromhex(request.head)
-    base = None if head is None else _find_base(store, thread, head, bodies)
-    steps = _since(store, thread, head, None) if base is None else base.steps
-    bodies.put(hash, request.body)
+    base = None if head is None else _find_recent_base(thread, head, bodies)
+    if base is None and head is not None:
+        base = _find_base(store, thread, head, bodies)
+    if base is None:
+        steps = _since(store, thread, head, None)
+        ids, known = _ids(steps), _known(steps)
+    else:
+        ids, known = base.ids, base.known
+    before = None if base is None else base.body
+    try:
+        pieces, tools, outside = _cut(request.body, before, known)
+    except UnicodeDecodeError as error:
+        raise WrongValue("sent", f"must be UTF-8: {error}") from None
+    hasher = IdHasher(FORMAT)
+    hashed = 0
+    if before is not None and before.outside <= outside:
+        hasher, hashed = before.hasher.copy(), before.outside
+    view = memoryview(request.body)
+    hasher.update(view[hashed:outside])
+    whole = hasher.copy()
+    whole.update(view[outside:])
+    hash = whole.id().hex()
+    bodies.put(hash, CachedBody(request.body, outside, hasher), None if base is None else base.hash)
     delta = SentBodyDelta(
         head=request.head,
         protocol=request.protocol,
@@ -121,15 +234,11 @@ def encode_sent_body(
         hash=hash,
         size=len(request.body),
     )
-    if describe_loss(store, steps) is not None:
+    if _find_tombstone(store, ids) is not None:
         return delta
-    try:
-        pieces, tools = _cut(request.body, b"" if base is None else base.body, _known(steps))
-    except UnicodeDecodeError as error:
-        raise WrongValue("sent", f"must be UTF-8: {error}") from None
     return structs.replace(
         delta,
-        base=None if base is None else steps[0].commit.id.hex(),
+        base=None if base is None else base.answer.hex(),
         link=0 if base is None else base.link + 1,
         pieces=pieces,
         tools=tools,
@@ -218,28 +327,65 @@ def _attachment(step: Step, place: int, format: str) -> JsonObject | None:
 
 def hash_body(body: bytes) -> str:
     """The hash that verifies a body."""
-    return object_id("sent", body).hex()
+    return object_id(FORMAT, body).hex()
 
 
 def describe_loss(store: Store, steps: Sequence[Step]) -> str | None:
     """Which of these commits lost bytes, and why; `None` if all are complete."""
-    stones: dict[tuple[str, Id], Any] = store.maintenance().tombstones()
-    if not stones:
-        return None
-    for step in steps:
-        for key in (("commit", step.commit.id), *(("entry", id) for id in step.commit.entries)):
-            if key in stones:
-                kind, id = key
-                return f"{kind} {id.hex()[:12]}, which it refers to, was {stones[key].reason}"
+    return _find_tombstone(store, _ids(steps))
+
+
+def _find_tombstone(store: Store, ids: Sequence[Id]) -> str | None:
+    stones = store.maintenance().tombstones(ids) if ids else {}
+    for kind, id in stones:
+        return f"{kind} {id.hex()[:12]}, which it refers to, was {stones[kind, id].reason}"
     return None
 
 
-class _Base(Struct, frozen=True):
-    """The previous body of a chain; `steps` are its answer and all commits since."""
+def _ids(steps: Iterable[Step]) -> list[Id]:
+    """The ids of commits and their entries."""
+    return [id for step in steps for id in (step.commit.id, *step.commit.entries)]
 
-    body: bytes
+
+class _Base(Struct, frozen=True):
+    """The previous body of a chain, and the commit of its answer.
+
+    `known` and `ids` are the bytes and the ids of that commit and all commits since.
+    """
+
+    answer: Id
+    body: CachedBody
+    hash: str
     link: int
-    steps: list[Step]
+    known: Sequence[bytes]
+    ids: Sequence[Id]
+
+
+def _find_recent_base(thread: str, head: Id, bodies: Bodies) -> _Base | None:
+    """The previous answer, if this process has written everything since, and has its body."""
+    series: list[RecentCommits] = []
+    commit: Id | None = head
+    while commit is not None and len(series) < NEARBY[0]:
+        recent = bodies.recent(thread, commit)
+        if recent is None:
+            return None
+        series.insert(0, recent)
+        delta = recent.delta
+        if delta is None:
+            commit = recent.parent
+            continue
+        body = bodies.cached(delta.hash)
+        if body is None or _must_start_anew(delta):
+            return None
+        known = [data for each in series for data in each.known]
+        ids = [id for each in series for id in each.ids]
+        return _Base(commit, body, delta.hash, delta.link, known, ids)
+    return None
+
+
+def _must_start_anew(delta: SentBodyDelta) -> bool:
+    """Whether the body after this one starts a new chain."""
+    return delta.pieces is None or delta.link > LINKS + delta.size // BYTES_PER_LINK
 
 
 def _find_base(store: Store, thread: str, head: Id, bodies: Bodies) -> _Base | None:
@@ -251,12 +397,15 @@ def _find_base(store: Store, thread: str, head: Id, bodies: Bodies) -> _Base | N
                 delta = read_sent_body(steps[place])
                 if delta is None:
                     continue
-                if delta.pieces is None or delta.link > LINKS + delta.size // BYTES_PER_LINK:
+                if _must_start_anew(delta):
                     return None
-                body = bodies.get(delta.hash)
+                body = bodies.cached(delta.hash)
                 if body is None:
-                    body = rebuild_sent_body(store, thread, steps[place], bodies)
-                return _Base(body, delta.link, steps[place:])
+                    rebuilt = rebuild_sent_body(store, thread, steps[place], bodies)
+                    body = CachedBody(rebuilt, 0, IdHasher(FORMAT))
+                since = steps[place:]
+                answer = since[0].commit.id
+                return _Base(answer, body, delta.hash, delta.link, _known(since), _ids(since))
             except (ThreadError, Damaged):  # that body cannot be rebuilt: start a new chain
                 return None
         if len(steps) < limit:
@@ -288,15 +437,20 @@ def _since(store: Store, thread: str, head: Id | None, base: Step | None) -> lis
     return steps
 
 
-def _cut(body: bytes, before: bytes, known: Sequence[bytes]) -> tuple[list[Piece], str | None]:
-    """The pieces of a body, and its tools if storing them apart saves much."""
-    pieces = cut(body, before, known)
-    tools = _tools(body) if _own_size(pieces) > TOOLS_WORTH_STORING else None
+def _cut(
+    body: bytes, before: CachedBody | None, known: Sequence[bytes]
+) -> tuple[list[Piece], str | None, int]:
+    """The pieces of a body, its tools if storing them apart saves much, and where it is new."""
+    old, outside = (b"", 0) if before is None else (before.body, before.outside)
+    pieces, start = cut_after(body, old, known, outside=outside)
+    is_large = _own_size(pieces) > TOOLS_WORTH_STORING
+    # Tools that the previous body has too are not among the new text.
+    tools = _tools(body) if is_large and body.find(b'"tools"', start) >= 0 else None
     if tools is None:
-        return pieces, None
-    shorter = cut(body, before, known, tools.encode())
+        return pieces, None, start
+    shorter, _ = cut_after(body, old, known, tools.encode(), outside)
     saved = _own_size(pieces) - _own_size(shorter)
-    return (shorter, tools) if saved > TOOLS_WORTH_STORING // 2 else (pieces, None)
+    return (shorter, tools, start) if saved > TOOLS_WORTH_STORING // 2 else (pieces, None, start)
 
 
 def _own_size(pieces: Iterable[Piece]) -> int:
