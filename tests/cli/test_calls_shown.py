@@ -55,8 +55,8 @@ def test_a_message_is_shown_with_what_it_calls(
 @pytest.mark.parametrize(
     ("message", "line"),
     [
-        (Message("assistant", (CALL,)), "assistant [calls calculator]"),
-        (Message("assistant", (Text("see"), CALL)), "assistant see [calls calculator]"),
+        (Message("assistant", (CALL,)), "assistant [calculator: 1]"),
+        (Message("assistant", (Text("see"), CALL)), "assistant see [calculator: 1]"),
         (Message("user", (RESULT,)), "tool 42"),
     ],
     ids=str,

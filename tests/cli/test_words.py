@@ -109,7 +109,7 @@ def test_threads_are_listed_newest_first(run: Any) -> None:
     run("commit", "again", "--thread", "old")
     names = [line.split()[0] for line in run("threads")[1].splitlines()]
     assert names == ["old", "new", "mid"]
-    assert "'new', 'mid', 'old'" in run("log")[2]
+    assert "'old', 'new', 'mid'" in run("log")[2]
 
 
 def test_a_prompt_may_be_a_file_and_a_text_may_be_retained(run: Any, tmp_path: Path) -> None:

@@ -623,3 +623,42 @@ def test_commits_of_all_threads_are_numbered_in_the_order_of_their_arrival(store
     assert store.arrivals(arrived[1].number) == arrived[2:]
     assert store.last_arrival() == arrived[-1].number
     assert store.arrivals(store.last_arrival()) == []
+
+
+def test_threads_are_active_since_their_last_operation(store: Store) -> None:
+    for number, name in enumerate(("early", "late", "empty")):
+        store.ensure_thread(name, created=10.0 + number)
+    land(store, "a", thread="early")
+    land(store, "b", thread="late")
+    move_at = Landing(verb="move", ref="x", old=None, new=id_of("a"), created=50.0)
+    store.land("early", move_at)
+    assert store.last_active() == {"t": 1.0, "early": 50.0, "late": 1.0, "empty": 12.0}
+    store.rename_thread("late", deleted_name("late", 60.0))
+    assert set(store.last_active()) == {"t", "early", "empty"}
+
+
+def test_an_imported_thread_is_as_old_as_its_newest_commit(store: Store) -> None:
+    landing = Landing(
+        verb="import",
+        ref="main",
+        old=None,
+        new=id_of("a"),
+        created=99.0,
+        entries=((entry_of("a"), b"a"),),
+        commits=(commit("a"),),
+    )
+    store.land("t", landing)
+    assert store.last_active() == {"t": 1.0}
+    assert store.operations("t")[0].created == 99.0  # the log still has the time of the import
+
+
+def test_threads_with_words_are_those_that_search_finds(store: Store) -> None:
+    for name in ("one", "two", "three"):
+        store.ensure_thread(name, created=1.0)
+        land(store, name, thread=name)
+    store.index((item.key, f"{item.contents[0].decode()} shared") for item in store.unindexed(10))
+    assert store.threads_with(["shared"]) == ["one", "two", "three"]
+    assert store.threads_with(["shared", "two"]) == ["two"]
+    assert store.threads_with(["absent"]) == []
+    store.rename_thread("one", deleted_name("one", 5.0))
+    assert store.threads_with(["shared"]) == ["two", "three"]

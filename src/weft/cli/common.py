@@ -15,7 +15,16 @@ import orjson
 
 from weft.errors import ConfigError
 from weft.printable import escape_json
-from weft.thread import CommitInfo, Thread, open as open_thread, threads
+from weft.store import Store
+from weft.thread import (
+    PREFIXES,
+    CommitInfo,
+    Thread,
+    existing,
+    find_local_thread,
+    match_names,
+    open as open_thread,
+)
 
 from .describe import ID_LENGTH, describe
 from .main import DEFAULT_STORE, DEFAULT_THREAD
@@ -42,7 +51,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--thread",
         metavar="NAME",
-        help=f"the thread (default: {DEFAULT_THREAD!r}, or the only one there is)",
+        help=f"the thread, by its name or a unique prefix of it "
+        f"(default: {DEFAULT_THREAD!r}, or the only one there is)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -74,27 +84,55 @@ def writable_store(args: argparse.Namespace) -> str:
     return path
 
 
-def choose_thread(args: argparse.Namespace, existing: Sequence[str]) -> str | None:
-    """The named thread, the default thread or the only one; None if it does not exist."""
-    if args.thread is not None:
-        return args.thread if args.thread in existing else None
-    if DEFAULT_THREAD in existing:
+def choose_thread(store: Store) -> str | None:
+    """The thread of a command that names none: the default one, or the only one there is."""
+    if store.read_thread(DEFAULT_THREAD) is not None:
         return DEFAULT_THREAD
-    return existing[0] if len(existing) == 1 else None
+    records = store.threads()
+    return records[0].name if len(records) == 1 else None
 
 
 def existing_thread(args: argparse.Namespace, path: str) -> str:
-    """The name of a thread that must exist; the error lists the existing ones."""
-    existing = [record.name for record in reversed(threads(path))]  # newest first
-    name = choose_thread(args, existing)
-    if name is not None:
-        return name
+    """The full name of a thread that must exist, from its name or a unique prefix of it.
+
+    The id of a client's session names its thread too, also the id under which it was resumed.
+    """
+    with existing(path) as store:
+        if args.thread is None:
+            name = choose_thread(store)
+            if name is not None:
+                return name
+        elif store.read_thread(args.thread) is not None:
+            return args.thread
+        else:
+            aliases = (
+                find_local_thread(store, f"{prefix}{args.thread}") for prefix in PREFIXES.values()
+            )
+            alias = next((name for name in aliases if name is not None), None)
+            if alias is not None:
+                return alias
+        active = store.last_active()
+    names = sorted(reversed(active), key=active.__getitem__, reverse=True)
+    if args.thread:
+        matches = match_names(names, args.thread)
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise ConfigError(
+                f"{args.thread!r} is the beginning of {len(matches)} threads: "
+                f"{_list_names(matches)}"
+            )
     missing = f"there is no thread {args.thread or DEFAULT_THREAD!r} in {path!r}"
-    if not existing:
+    if not names:
         raise ConfigError(f"{missing}, nor any other: `weft commit TEXT` creates one")
-    names = ", ".join(map(repr, existing[:NAMES_SHOWN]))
-    more = f" and {len(existing) - NAMES_SHOWN} more" if len(existing) > NAMES_SHOWN else ""
-    raise ConfigError(f"{missing}: choose with --thread NAME; there are {names}{more}")
+    raise ConfigError(f"{missing}: choose with --thread NAME; there are {_list_names(names)}")
+
+
+def _list_names(names: Sequence[str]) -> str:
+    """The most recently active threads by name, and how many more there are."""
+    shown = ", ".join(map(repr, names[:NAMES_SHOWN]))
+    more = len(names) - NAMES_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def run_on_thread(args: argparse.Namespace, verb: Verb) -> int:

@@ -11,13 +11,14 @@ from msgspec import structs
 
 from weft.errors import ThreadError
 from weft.history import Setup
-from weft.model import Message, Params, ToolCall, speaker, spoken
-from weft.thread import Attempt, CommitInfo, Thread
+from weft.model import Message, Params, ToolCall, describe_call, speaker, spoken
+from weft.thread import Attempt, CommitInfo, Thread, split_typed
 
 from .terminal import PLAIN, Screen, shorten
 
 ID_LENGTH = 12
 PREVIEW_WIDTH = 72
+CALL_WIDTH = 60
 ROLE_WIDTH = 9
 DATE_FROM_WIDTH = 60
 """How wide a screen must be to have room for a date."""
@@ -72,10 +73,14 @@ def group_attempts(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
     return groups
 
 
-def commit_json(info: CommitInfo, attempts: Mapping[str, list[Attempt]]) -> dict[str, Any]:
-    """A commit as JSON, with its attempts if it has any."""
+def commit_json(
+    thread: Thread, info: CommitInfo, attempts: Mapping[str, list[Attempt]]
+) -> dict[str, Any]:
+    """A commit as JSON, with its line in the log and with its attempts if it has any."""
+    subject, text = summarise(thread, info)
     rows = [attempt.to_dict() for attempt in attempts.get(info.id, ())]
-    return {**info.to_dict(), "attempts": rows} if rows else info.to_dict()
+    line = {"speaker": subject, "preview": text}
+    return info.to_dict() | line | ({"attempts": rows} if rows else {})
 
 
 def summarise(thread: Thread, info: CommitInfo) -> tuple[str, str]:
@@ -111,10 +116,22 @@ def describe_setup(setup: Setup) -> str:
 
 
 def preview(message: Message) -> str:
-    """The first words of a message, and the names of the tools that it calls."""
-    first_words = shorten(_first_words(message.text), PREVIEW_WIDTH)
-    calls = ", ".join(block.name for block in message.blocks if isinstance(block, ToolCall))
-    return " ".join(filter(None, [first_words, f"[calls {calls}]" if calls else ""]))
+    """The first words that the speaker wrote, and the calls with their main arguments.
+
+    Text that a client put into a user's message is left out. If there is nothing else, its kind is
+    shown: `[system-reminder]`.
+    """
+    text = message.text
+    if message.role == "user":
+        typed, elements = split_typed(text)
+        text = typed or "".join(f"[{name}]" for name in elements)
+    first_words = shorten(_first_words(text), PREVIEW_WIDTH)
+    calls = ", ".join(
+        shorten(describe_call(block), CALL_WIDTH)
+        for block in message.blocks
+        if isinstance(block, ToolCall)
+    )
+    return " ".join(filter(None, [first_words, f"[{calls}]" if calls else ""]))
 
 
 def _first_words(text: str) -> str:

@@ -82,10 +82,13 @@ def list_threads(args: argparse.Namespace) -> int:
         return list_deleted(args)
     store = open_store(existing_store(args))
     try:
-        rows = [_thread_json(store, record) for record in store.threads()]
+        active = store.last_active()
+        newest_first = reversed(store.threads())  # decides between threads active at the same time
+        records = sorted(newest_first, key=lambda record: active[record.name], reverse=True)
+        chosen = records if args.limit is None else records[: args.limit]
+        rows = [_thread_json(store, record, active[record.name]) for record in chosen]
     finally:
         store.close()
-    rows.sort(key=lambda row: row["last"] or row["created"], reverse=True)
     print_rows(args, rows, lambda row: _thread_line(row, args.screen))
     return 0
 
@@ -100,25 +103,22 @@ def list_deleted(args: argparse.Namespace) -> int:
     return 0
 
 
-def _thread_json(store: Store, record: ThreadRecord) -> dict[str, Any]:
+def _thread_json(store: Store, record: ThreadRecord, last: float) -> dict[str, Any]:
     """A thread as JSON. Only its first message is read, for the title."""
-    branches = read_branches(store, record.name)
-    head = branches.get(record.head)
-    newest = [] if head is None else store.read_commits(record.name, [head])
     return {
         "name": record.name,
         "branch": record.head,
-        "branches": list(branches),
+        "branches": list(read_branches(store, record.name)),
         "commits": store.count(record.name),
         "created": _iso(record.created),
-        "last": _iso(newest[0].commit.created) if newest else None,
+        "last": _iso(last),
         "first": shorten(read_title(store, record) or "", PREVIEW_WIDTH),
     }
 
 
 def _thread_line(row: dict[str, Any], screen: Screen) -> str:
     """`name  2 branches  14 commits  2026-01-31 12:00  first words`."""
-    last = "" if row["last"] is None else f"{datetime.fromisoformat(row['last']):%Y-%m-%d %H:%M}"
+    last = f"{datetime.fromisoformat(row['last']).astimezone():%Y-%m-%d %H:%M}"
     counts = f"{plural(len(row['branches']), 'branch')}, {plural(row['commits'], 'commit')}  {last}"
     name = screen.name(row["name"])
     title = screen.fit(row["first"], columns(name) + len(counts) + 4)
@@ -135,7 +135,7 @@ def log(thread: Thread, args: argparse.Namespace) -> None:
         return
     attempts = group_attempts(thread.attempts())
     if args.json:
-        print_json([commit_json(info, attempts) for info in thread.log(args.limit)])
+        print_json([commit_json(thread, info, attempts) for info in thread.log(args.limit)])
         return
     for info in thread.log(args.limit):
         print(describe(thread, info, args.screen))
@@ -151,7 +151,7 @@ def show(thread: Thread, args: argparse.Namespace) -> None:
     attempts = group_attempts(thread.attempts(info))
     if args.json:
         messages = [_message_json(message) for message in info.messages]
-        print_json({**commit_json(info, attempts), "messages": messages})
+        print_json({**commit_json(thread, info, attempts), "messages": messages})
         return
     paint = args.screen.paint
     print(f"commit {paint(info.id, 'id')}\nkind   {paint(info.kind, 'kind')}")
@@ -227,7 +227,7 @@ def search(args: argparse.Namespace) -> int:
     """Search all threads, or one; results name their thread if there are several."""
     path = existing_store(args)
     if args.thread is not None:
-        existing_thread(args, path)
+        args.thread = existing_thread(args, path)
     hits = search_store(
         path,
         args.words,
@@ -374,6 +374,7 @@ def _no_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _threads_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-n", "--limit", type=count, help="how many to list, last active first")
     parser.add_argument(
         "--deleted", action="store_true", help="list deleted threads that can be restored"
     )

@@ -126,7 +126,7 @@ def log_graph(thread: Thread, args: argparse.Namespace) -> None:
         print_json(
             [
                 {
-                    **commit_json(thread.show(line.commit.hex()), attempts),
+                    **commit_json(thread, thread.show(line.commit.hex()), attempts),
                     "refs": names.get(line.commit, []),
                 }
                 for line in lines

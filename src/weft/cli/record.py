@@ -96,7 +96,7 @@ def _thread_for(args: argparse.Namespace, path: str) -> str:
         return args.thread
     store = open_store(path)
     try:
-        return choose_thread(args, [record.name for record in store.threads()]) or DEFAULT_THREAD
+        return choose_thread(store) or DEFAULT_THREAD
     finally:
         store.close()
 

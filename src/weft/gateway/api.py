@@ -4,7 +4,8 @@ Every read (`api_reads`) and every write (`api_writes`) is a handler: a function
 `ApiCall`. A table maps paths to handlers. This module reads the fields of a call and turns every
 error into JSON.
 
-    GET  /api/threads?q=                      all threads; with `q`, only those that contain it
+    GET  /api/threads?q=&limit=&offset=       threads, last active first, 500 unless `limit` says
+                                              more; with `q`, only those that contain it
     GET  /api/deleted                         deleted threads that can be restored
     GET  /api/thread?thread=&branch=&last=    rows with ids, priorities, kinds, tokens; branches;
                     &until=&model=            attempts that failed; as of the commit `until`

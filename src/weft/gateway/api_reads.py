@@ -10,7 +10,7 @@ from weft.agent import table_json
 from weft.client import OFFLINE_MODEL
 from weft.demo import SAMPLE
 from weft.errors import Refused
-from weft.history import read_branches, shows
+from weft.history import read_branches, shows, threads_with
 from weft.ids import Id
 from weft.model import JsonObject
 from weft.store import Step, Store, ThreadRecord
@@ -43,15 +43,29 @@ TOKENIZER = "o200k"
 
 
 def list_threads(call: ApiCall) -> JsonObject:
-    """All threads, newest first; with `q`, only those whose name or messages contain it."""
-    query = call.text_or_none("q")
-    newest = call.threads()[-THREAD_LIMIT:]
-    rows = [_thread_entry(call, record) for record in newest]
+    """Threads, last active first; with `q`, only those whose name or messages contain it.
+
+    One call lists at most `limit` of them, after the first `offset`; `total` is their number.
+    """
+    query, offset = call.text_or_none("q"), call.number("offset") or 0
+    active = call.store.last_active()
+    newest_first = reversed(call.threads())  # decides between threads active at the same time
+    records = sorted(newest_first, key=lambda record: active[record.name], reverse=True)
+    if query:
+        found = threads_with(call.store, query)
+        records = [
+            record
+            for record in records
+            if found is None or record.name in found or query.lower() in record.name.lower()
+        ]
+    page = records[offset : offset + (call.number("limit") or THREAD_LIMIT)]
+    rows = [_thread_entry(call, record, active[record.name]) for record in page]
     if query:
         rows = [row for row in (_with_hits(call.store, row, query) for row in rows) if row]
     recorder = call.state.recorder
     return {
-        "threads": sorted(rows, key=lambda row: row["updated"], reverse=True),
+        "threads": rows,
+        "total": len(records),
         "recording": {"state": "off"} if recorder is None else recorder.status(),
     }
 
@@ -64,14 +78,13 @@ def list_deleted(call: ApiCall) -> JsonObject:
     return {"threads": sorted(rows, key=lambda row: row["deleted"] or 0.0, reverse=True)}
 
 
-def _thread_entry(call: ApiCall, record: ThreadRecord) -> JsonObject:
+def _thread_entry(call: ApiCall, record: ThreadRecord, updated: float) -> JsonObject:
     refs = read_branches(call.store, record.name)
-    last = call.store.operations(record.name, limit=1)
     return {
         "name": record.name,
         "title": call.state.titles.of(call.store, record),
         "branches": max(1, len(refs)),
-        "updated": last[0].created if last else record.created,
+        "updated": updated,
         "sample": record.name == SAMPLE,
         "running": any(run.spec.thread == record.name for run in call.state.runs),
     }

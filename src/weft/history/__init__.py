@@ -70,6 +70,7 @@ from .search import (
     message_words,
     read_every_commit,
     search_commits,
+    threads_with,
 )
 from .signatures import is_signed
 
@@ -174,6 +175,7 @@ __all__ = [
     "show_rows",
     "shows",
     "sweep",
+    "threads_with",
     "tools_digest",
     "trace",
 ]

@@ -32,11 +32,24 @@ def index_behind(store: Store, pages: int | None = None) -> int:
 def search_commits(store: Store, thread: str, query: str, limit: int) -> list[Step]:
     """The commits whose text has every word of the query, best first."""
     index_behind(store)
-    words = [word for word in query.split() if WORD.search(word)]
+    words = _words(query)
     if words:
         return store.search(thread, words, limit)
     steps = read_every_commit(store, thread)
     return [step for step in steps if query in commit_text(step.contents)][:limit]
+
+
+def threads_with(store: Store, query: str) -> set[str] | None:
+    """The threads in which a search finds something; `None` if only reading them all would tell."""
+    words = _words(query)
+    if not words:
+        return None
+    index_behind(store)
+    return set(store.threads_with(words))
+
+
+def _words(query: str) -> list[str]:
+    return [word for word in query.split() if WORD.search(word)]
 
 
 def read_every_commit(store: Store, thread: str) -> Iterator[Step]:

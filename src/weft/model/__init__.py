@@ -27,7 +27,17 @@ from .blocks import (
 from .events import Close, Delta, End, Event, Fail, Finish, Open, Other, Start
 from .fold import Fold, Growth, ReadPosition, fold, merge_ext, merge_usage
 from .loss import LOSS_CODES, Level, Loss, LossCode, LossKind, loss_json, loss_lines, make_loss
-from .message import SYSTEM_ROLES, Message, Origin, is_system, side, speaker, spoken, texts
+from .message import (
+    SYSTEM_ROLES,
+    Message,
+    Origin,
+    describe_call,
+    is_system,
+    side,
+    speaker,
+    spoken,
+    texts,
+)
 from .request import (
     Format,
     Params,
@@ -96,6 +106,7 @@ __all__ = [
     "Usage",
     "Wire",
     "checkpoint_text",
+    "describe_call",
     "fold",
     "is_system",
     "loss_json",

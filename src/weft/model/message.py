@@ -1,7 +1,10 @@
 """A message: a role, content blocks, and where it came from."""
 
+import re
 from collections.abc import Iterable, Iterator
+from typing import Any, cast
 
+import orjson
 from msgspec import Struct
 
 from .blocks import (
@@ -19,6 +22,29 @@ from .blocks import (
 )
 
 SYSTEM_ROLES = frozenset({"system", "developer"})
+
+MAIN_ARGUMENTS = (
+    "command",
+    "cmd",
+    "pattern",
+    "file_path",
+    "filePath",
+    "absolute_path",
+    "notebook_path",
+    "path",
+    "query",
+    "url",
+    "subject",
+    "description",
+    "prompt",
+    "input",
+)
+"""Arguments that say best what a call does, in the tools of coding agents; the first one wins."""
+SHELLS = frozenset({"bash", "sh", "zsh", "fish", "pwsh"})
+LONG_ARGUMENTS = 20_000
+"""Arguments above this length are not parsed for display: a main argument comes early."""
+_EARLY = re.compile(rf'"(?:{"|".join(MAIN_ARGUMENTS)})"\s*:\s*("(?:[^"\\]|\\.){{0,500}}")')
+_PATCHED_FILE = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE)
 
 
 class Origin(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -81,6 +107,44 @@ def spoken(message: Message, text: str | None = None) -> str:
     shown = _display_text(message) if text is None else text
     calls = [f"[calls {b.name} {b.arguments}]" for b in message.blocks if isinstance(b, ToolCall)]
     return "\n".join([shown, *calls] if shown else calls)
+
+
+def describe_call(call: ToolCall) -> str:
+    """A call for a list: the tool and its main argument on one line, such as `Bash: pytest -q`."""
+    argument = " ".join(_main_argument(call.arguments).split())
+    return f"{call.name}: {argument}" if argument else call.name
+
+
+def _main_argument(arguments: str) -> str:
+    patched = _PATCHED_FILE.search(arguments, 0, LONG_ARGUMENTS)
+    if patched is not None:  # Codex's apply_patch
+        return patched[1]
+    if len(arguments) > LONG_ARGUMENTS:
+        early = _EARLY.search(arguments, 0, LONG_ARGUMENTS)
+        return "" if early is None else str(orjson.loads(early[1]))
+    try:
+        value: Any = orjson.loads(arguments)
+    except orjson.JSONDecodeError:
+        return arguments
+    if not isinstance(value, dict):
+        return _argument_text(value)
+    members = cast(dict[str, Any], value)
+    named = [members[name] for name in MAIN_ARGUMENTS if name in members]
+    texts = [_argument_text(item) for item in (*named, *members.values())]
+    return next((text for text in texts if text), "")
+
+
+def _argument_text(value: Any) -> str:
+    """A value as text; a list is a command line, and `bash -lc` stands only before the command."""
+    if isinstance(value, list):
+        words = cast(list[Any], value)
+        if not all(isinstance(word, str) for word in words):
+            return ""
+        is_shell = len(words) == 3 and words[0].rpartition("/")[2] in SHELLS
+        return words[2] if is_shell and words[1].startswith("-") else " ".join(words)
+    if isinstance(value, dict) or value is None:
+        return ""
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def _display_text(message: Message) -> str:

@@ -7,6 +7,7 @@ from weft.errors import ConfigError
 
 from .base import (
     DELETED,
+    IMPORT,
     Arrival,
     AttemptRecord,
     CommitRecord,
@@ -29,6 +30,7 @@ from .sqlite import SqliteStore
 
 __all__ = [
     "DELETED",
+    "IMPORT",
     "Arrival",
     "AttemptRecord",
     "CommitRecord",

@@ -42,6 +42,10 @@ def read_deleted_name(name: str) -> tuple[str, float] | None:
     return old, float(moment)
 
 
+IMPORT = "import"
+"""The verb of the operation that an import writes."""
+
+
 class CommitRecord(Struct, frozen=True, gc=False):
     """A commit as stored. `data` is the body that its id covers, beside parents and entries.
 
@@ -200,6 +204,15 @@ class Store(Protocol):
         """All threads, oldest first; with `deleted`, the deleted ones (`read_deleted_name`)."""
         ...
 
+    def last_active(self) -> dict[str, float]:
+        """When each thread was last active, by name, oldest thread first; this is one read.
+
+        This is the time of its last operation. The time of an import is that of the newest commit
+        it brought in, so an old session stays old. A thread without operations has the time of its
+        creation.
+        """
+        ...
+
     def rename_thread(self, old: str, new: str) -> None:
         """Give a thread another name; everything that belongs to it follows.
 
@@ -341,6 +354,10 @@ class Store(Protocol):
 
     def search(self, thread: str, words: Sequence[str], limit: int) -> list[Step]:
         """Indexed commits of the thread that have every word, best first."""
+        ...
+
+    def threads_with(self, words: Sequence[str]) -> list[str]:
+        """The names of the threads that `search` finds these words in, oldest thread first."""
         ...
 
     def maintenance(self) -> "Maintenance":

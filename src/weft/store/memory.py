@@ -19,6 +19,7 @@ from weft.ids import Id
 
 from .base import (
     DELETED,
+    IMPORT,
     Arrival,
     AttemptRecord,
     CommitRecord,
@@ -162,6 +163,14 @@ class MemoryStore:
         with self._lock:
             records = [own.record for own in self._tables.threads.values()]
         return [record for record in records if _is_deleted(record.name) == deleted]
+
+    def last_active(self) -> dict[str, float]:
+        with self._lock:
+            return {
+                name: _last_active(own)
+                for name, own in self._tables.threads.items()
+                if not _is_deleted(name)
+            }
 
     def rename_thread(self, old: str, new: str) -> None:
         with self._lock:
@@ -397,6 +406,18 @@ class MemoryStore:
                 if owner == thread and all(word in _words(text) for word in queries)
             ][:limit]
 
+    def threads_with(self, words: Sequence[str]) -> list[str]:
+        queries = [_words(word) for word in words]
+        with self._lock:
+            owners = {
+                owner
+                for (owner, _), text in self._tables.texts.items()
+                if all(word in _words(text) for word in queries)
+            }
+            return [
+                name for name in self._tables.threads if name in owners and not _is_deleted(name)
+            ]
+
     def close(self) -> None:
         """Release everything; any later call raises `StoreError`, as in the other stores."""
         with self._lock:
@@ -602,6 +623,15 @@ class MemoryMaintenance:
 
     def size(self) -> int:
         return 0
+
+
+def _last_active(own: ThreadTables) -> float:
+    last = own.log[-1] if own.log else None
+    if last is None:
+        return own.record.created
+    if last.verb == IMPORT and last.new is not None:
+        return own.commits[last.new].commit.created
+    return last.created
 
 
 def _is_deleted(name: str) -> bool:

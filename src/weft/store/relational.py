@@ -14,6 +14,7 @@ from weft.ids import Id
 
 from .base import (
     DELETED,
+    IMPORT,
     Arrival,
     AttemptRecord,
     CommitRecord,
@@ -115,6 +116,17 @@ class SqlStore:
             WHERE {chosen} ORDER BY t.key"""
         )
         return list(map(_thread, rows))
+
+    def last_active(self) -> dict[str, float]:
+        rows = self._db.read(
+            f"""SELECT t.name, CASE WHEN o.verb = ? THEN b.created
+                ELSE coalesce(o.created, b.created) END, t.created
+            FROM thread t LEFT JOIN operation o ON o.thread = t.key
+                AND o.seq = (SELECT max(l.seq) FROM operation l WHERE l.thread = t.key)
+            LEFT JOIN commits b ON b.key = o.new WHERE {LIVE} ORDER BY t.key""",
+            (IMPORT,),
+        )
+        return {name: created if last is None else last for name, last, created in rows}
 
     def rename_thread(self, old: str, new: str) -> None:
         with self._db.transaction():
@@ -466,6 +478,16 @@ class SqlStore:
                 (*clauses.values, self._key(thread), *clauses.order_values, limit),
             )
             return self._steps(rows)
+
+    def threads_with(self, words: Sequence[str]) -> list[str]:
+        clauses = self._db.dialect.find(words)
+        rows = self._db.read(
+            f"""SELECT t.name FROM thread t WHERE {LIVE} AND t.key IN (
+                SELECT c.thread FROM commits c {clauses.joins} WHERE {clauses.where})
+            ORDER BY t.key""",
+            clauses.values,
+        )
+        return [name for (name,) in rows]
 
     def _joined(self, condition: str, values: Sequence[Any]) -> list[SqlRow]:
         return self._db.read(f"{JOINED} {condition}", values)

@@ -54,7 +54,17 @@ if TYPE_CHECKING:
         session_id,
         session_name,
     )
-    from .store_threads import Target, existing, open, read_title, search, threads, undelete
+    from .store_threads import (
+        Target,
+        existing,
+        match_names,
+        open,
+        read_title,
+        search,
+        split_typed,
+        threads,
+        undelete,
+    )
     from .thread import Thread
     from .transfer import (
         ARCHIVE,
@@ -145,6 +155,7 @@ __getattr__ = lazy_names(
         "link_session": "weft.thread.sessions",
         "name_of": "weft.thread.sessions",
         "no_answer_within": "weft.thread.asker",
+        "match_names": "weft.thread.store_threads",
         "open": "weft.thread.store_threads",
         "read_attachments": "weft.thread.media_files",
         "read_attempt": "weft.thread.attempts",
@@ -153,6 +164,7 @@ __getattr__ = lazy_names(
         "register_content_type": "weft.thread.content",
         "repair_store": "weft.thread.maintenance",
         "search": "weft.thread.store_threads",
+        "split_typed": "weft.thread.store_threads",
         "sent_body_entries": "weft.thread.sent_body",
         "session_id": "weft.thread.sessions",
         "session_name": "weft.thread.sessions",
@@ -236,6 +248,7 @@ __all__ = [
     "import_bytes",
     "kept_copies",
     "link_session",
+    "match_names",
     "name_of",
     "no_answer_within",
     "open",
@@ -249,6 +262,7 @@ __all__ = [
     "sent_body_entries",
     "session_id",
     "session_name",
+    "split_typed",
     "threads",
     "to_text",
     "undelete",

@@ -33,6 +33,7 @@ from weft.history import (
     read_every_commit,
     search_commits,
     shows,
+    threads_with,
 )
 from weft.ids import Id
 from weft.model import SYSTEM_ROLES, Message, Text, ToolResult, speaker, spoken, texts
@@ -187,8 +188,11 @@ def search_all(
         raise NotFound("thread", thread)
     hits: list[Hit] = []
     has_branch = False
+    candidates = None if only.regex or only.branch is not None else threads_with(store, query)
     for record in store.threads():
         if thread is not None and record.name != thread:
+            continue
+        if candidates is not None and record.name not in candidates:
             continue
         if only.branch is not None and store.read_ref(record.name, only.branch) is None:
             continue

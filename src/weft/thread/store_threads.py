@@ -6,7 +6,7 @@ while.
 """
 
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
@@ -30,6 +30,9 @@ from .thread import Thread
 
 Target = str | Path | Store | None
 
+CLIENT_PREFIX = re.compile(r"^(?:claude|codex|session)-")
+"""What the gateway puts before a session's id to name its thread."""
+
 OPENING = 16
 """How many commits are read for a title."""
 
@@ -41,6 +44,16 @@ CLIENT_ELEMENTS = (
     "INSTRUCTIONS",
     "local-command-caveat",
     "local-command-stdout",
+    "local-command-stderr",
+    "total_tokens",
+    "task-notification",
+    "ide_opened_file",
+    "ide_selection",
+    "user-prompt-submit-hook",
+    "skills_instructions",
+    "collaboration_mode",
+    "multi_agent_role",
+    "multi_agent_mode",
     "command-name",
     "command-message",
     "command-args",
@@ -104,6 +117,24 @@ def threads(target: Target = None, *, deleted: bool = False) -> list[ThreadRecor
             if original is not None:
                 records.append(structs.replace(record, name=original[0], deleted=original[1]))
         return sorted(records, key=lambda record: record.deleted or 0.0)
+
+
+def match_names(names: Iterable[str], wanted: str) -> list[str]:
+    """The thread names that a name or a prefix of one may mean; an exact match is the only one.
+
+    A session's thread is found by its session id too, without the `claude-` or `codex-` before it.
+    A prefix that a session shares only with its own children (`SESSION.AGENT`) means the session.
+    """
+    candidates = [
+        name
+        for name in names
+        if name.startswith(wanted) or CLIENT_PREFIX.sub("", name).startswith(wanted)
+    ]
+    if wanted in candidates:
+        return [wanted]
+    shortest = min(candidates, key=len, default="")
+    is_parent = all(name == shortest or name.startswith(f"{shortest}.") for name in candidates)
+    return [shortest] if candidates and is_parent else candidates
 
 
 @checked_function
@@ -194,6 +225,17 @@ def typed_text(message: Message) -> str:
     """The text that was typed into a message, on one line."""
     texts = [block.text for block in message.blocks if isinstance(block, Text | Refusal)]
     return " ".join(NOT_TYPED.sub(" ", "\n".join(texts)).split())
+
+
+def split_typed(text: str) -> tuple[str, list[str]]:
+    """The part of a user's message that the user typed, and the names of the client's elements."""
+    if "<" not in text and "# AGENTS.md" not in text:
+        return text, []
+    parts = list(NOT_TYPED.finditer(text))
+    if not parts:
+        return text, []
+    names = [part[1] or ("instructions" if part[0].startswith("#") else "") for part in parts]
+    return NOT_TYPED.sub(" ", text).strip(), list(dict.fromkeys(filter(None, names)))
 
 
 def _by_rank(messages: list[Message]) -> Iterator[Message]:

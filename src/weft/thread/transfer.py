@@ -156,7 +156,8 @@ def import_bytes(
     with store.transaction():
         linked = None if plan.session is None else find_local_thread(store, plan.session)
         owner = thread or linked or plan.name or name or DEFAULT_THREAD
-        record = store.ensure_thread(owner, created=clock())
+        started = next((step.created for step in plan.steps if step.created is not None), None)
+        record = store.ensure_thread(owner, created=clock() if started is None else started)
         return [import_plan(Handle(store, record, clock=clock), plan, progress)]
 
 

@@ -4,6 +4,7 @@ import { ago, byId, el, plural, refill } from "./dom.js";
 import { get } from "./api.js";
 
 const SEARCH_DELAY = 200; // milliseconds after the last key before a search starts
+const PAGE = 500; // threads that are listed at first, and that "Show more" adds
 
 export class Threads {
   constructor({ onpick, onhit, onrestore }) {
@@ -11,6 +12,7 @@ export class Threads {
     this.onhit = onhit;
     this.onrestore = onrestore;
     this.list = byId("threads");
+    this.limit = PAGE;
     this.runs = [];
     this.missing = new Set(); // running threads that the list does not show
     this.field = byId("search");
@@ -25,11 +27,11 @@ export class Threads {
     this.current = current;
     const query = this.field.value.trim();
     try {
-      const [{ threads, recording }, deleted] = await Promise.all([
-        get("/api/threads", query ? { q: query } : {}),
+      const [{ threads, total, recording }, deleted] = await Promise.all([
+        get("/api/threads", query ? { q: query, limit: this.limit } : { limit: this.limit }),
         get("/api/deleted"),
       ]);
-      this.show(threads, query);
+      this.show(threads, query, total);
       this.showDeleted(deleted.threads);
       showRecording(recording);
       return threads;
@@ -39,9 +41,19 @@ export class Threads {
     }
   }
 
-  show(threads, query) {
-    refill(this.list, ...threads.map((thread) => this.entry(thread)));
-    if (!threads.length) {
+  show(threads, query, total) {
+    const rest = total - this.limit;
+    const more = el(
+      "button",
+      { type: "button", class: "quiet more", onclick: () => this.showMore() },
+      `Show more (${rest})`,
+    );
+    refill(
+      this.list,
+      ...threads.map((thread) => this.entry(thread)),
+      ...(rest > 0 ? [el("li", {}, more)] : []),
+    );
+    if (!threads.length && rest <= 0) {
       refill(
         this.list,
         el(
@@ -52,6 +64,11 @@ export class Threads {
       );
     }
     this.showRuns();
+  }
+
+  showMore() {
+    this.limit += PAGE;
+    return this.load();
   }
 
   entry(thread) {

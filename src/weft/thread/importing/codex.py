@@ -59,7 +59,9 @@ def read_codex(data: bytes, progress: Progress | None = None) -> ImportPlan:
             if line.value is None and line.text.strip():
                 remarks.append(Remark("unread", line.number, "this line is not a JSON object"))
     if pending:
-        steps.append(LinesStep(key="trailing", parent=_last(steps), lines=tuple(pending)))
+        stamp = next((t for line in reversed(lines) if (t := _time(line)) is not None), None)
+        rest = tuple(pending)
+        steps.append(LinesStep(key="trailing", parent=_last(steps), lines=rest, created=stamp))
     other_lines = Counter(_kind(line) for line in lines if _kind(line) not in ("response_item", ""))
     return ImportPlan(
         format=FORMAT,

@@ -38,7 +38,7 @@ from weft.history import (
 )
 from weft.ids import Id
 from weft.model import Checkpoint, Message, is_system
-from weft.store import CommitRecord, Landing, Step as StoredStep
+from weft.store import IMPORT, CommitRecord, Landing, Step as StoredStep
 from weft.thread.handle import Handle
 from weft.thread.source_lines import (
     SourceLines,
@@ -116,7 +116,8 @@ def commit_plan(
         planned = [commit for place in written.values() for commit in place.commits]
         fresh = _missing_commits(handle, planned) if handle.after else []
         before = handle.store.count(handle.name)
-        for place in written.values():
+        # The newest branch comes last, because a thread is as old as its last operation.
+        for place in sorted(written.values(), key=lambda place: place.commits[-1].record.created):
             _land_branch(handle, place.branch, place.commits)
         new = handle.store.count(handle.name) - before
         for id in fresh:
@@ -159,7 +160,7 @@ def _plan_commit(
     ):
         extra = write_source_lines(SourceLines(format, source, step.lines))
         draft = structs.replace(draft, messages=(*draft.messages, extra))
-    created = handle.clock() if step.created is None else step.created
+    created = _created(handle, step, above)
     parents = () if above is None else (above.record.id,)
     record, entries = encode_commit(draft, parents, created=created)
     reworded = False
@@ -174,6 +175,13 @@ def _plan_commit(
         record = structs.replace(record, chain=_link(handle.scope, before, step, after))
     has_turn = not isinstance(step, LinesStep)
     return PlannedCommit(record, entries, after, draft.messages, reworded, has_turn)
+
+
+def _created(handle: Handle, step: Step, above: PlannedCommit | None) -> float:
+    """The time of a step; a step without one has the time of the step before it."""
+    if step.created is not None:
+        return step.created
+    return handle.clock() if above is None else above.record.created
 
 
 def _is_any_reworded(commits: Mapping[str, PlannedCommit]) -> bool:
@@ -389,7 +397,7 @@ def _land_branch(handle: Handle, name: str, chain: Sequence[PlannedCommit]) -> N
         return
     handle.write_landing(
         Landing(
-            verb="import",
+            verb=IMPORT,
             ref=name,
             old=head,
             new=target,
