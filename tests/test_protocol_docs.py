@@ -6,12 +6,10 @@ import pytest
 
 from protocol_rows import ROWS, table
 from weft.codec import CODECS
-from weft.codec.anthropic.blocks import BLOCKS
-from weft.codec.chat.blocks import PARTS as CHAT_PARTS
-from weft.codec.chat.stream_in import DELTA
-from weft.codec.gemini.blocks import OTHER_DATA, READERS
-from weft.codec.responses.blocks import PARTS as RESPONSES_PARTS
-from weft.codec.responses.items import CALLS, RESULTS
+from weft.codec.anthropic import BLOCKS
+from weft.codec.chat import DELTA, PARTS as CHAT_PARTS
+from weft.codec.gemini import OTHER_DATA, READERS
+from weft.codec.responses import CALLS, PARTS as RESPONSES_PARTS, RESULTS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "protocols"
 TABLES = [(protocol, title) for protocol, titles in ROWS.items() for title in titles]

@@ -5,13 +5,13 @@ import subprocess
 import sys
 from urllib.request import urlopen
 
+import orjson
 import pytest
 
 import weft
 from servers import LAUNCH, REQUEST_PATHS, Scripted, post, scripted_upstream, weft_serve
 from weft.client import make_provider
-from weft.codec import CODECS, decode_answer, write_frame
-from weft.codec.stream import json_frame
+from weft.codec import CODECS, Frame, decode_answer, write_frame
 from weft.model import ToolCall, loss_lines, make_loss, texts
 
 PROTOCOLS = ("anthropic", "openai-chat", "openai-responses", "gemini")
@@ -245,7 +245,9 @@ def test_token_counts_may_be_written_as_text(protocol, body, counts):
 
 
 def stream(*frames, done=False):
-    data = b"".join(write_frame(json_frame(frame, frame.get("type"))) for frame in frames)
+    data = b"".join(
+        write_frame(Frame(orjson.dumps(frame).decode(), frame.get("type"))) for frame in frames
+    )
     return data + (b"data: [DONE]\n\n" if done else b"")
 
 

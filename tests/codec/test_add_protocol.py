@@ -7,8 +7,7 @@ import pytest
 
 import weft
 from weft.client import make_provider
-from weft.codec import CODECS
-from weft.codec.registry import PACKAGES
+from weft.codec import CODECS, PACKAGES
 
 SOURCE = Path(weft.__file__).parent
 PROTOCOLS = tuple(PACKAGES)

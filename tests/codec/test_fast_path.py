@@ -11,9 +11,9 @@ import weft
 from corpus import recorded
 from weft.catalog import load_catalog
 from weft.codec import CODECS, Target, read_simple, verbatim, write_request
-from weft.codec.pairing import NO_RESULT
 from weft.errors import Refused
 
+NO_RESULT = "no result was recorded for this call"
 WIRES = [("anthropic", "openai-chat"), ("openai-chat", "anthropic")]
 
 
@@ -113,7 +113,14 @@ SIMPLE = [
     ("openai-chat", [{"role": "system", "content": "brief"}, user(), assistant("it is \n")]),
     ("anthropic", [user(), *USED[:1], user([{**result(), "is_error": True}])]),
     ("anthropic", [user(), *USED[:1], user([{**result(), "is_error": False}])]),
-    ("anthropic", [user(), *USED[:1], user([{**result(content=NO_RESULT), "is_error": True}])]),
+    (
+        "anthropic",
+        [
+            user(),
+            *USED[:1],
+            user([{**result(content=NO_RESULT), "is_error": True}]),
+        ],
+    ),
     ("anthropic", [user()]),
     ("anthropic", [assistant(), user([text(), text()])]),
     ("anthropic", [user(), assistant([text()]), assistant([text(), text()])]),

@@ -6,11 +6,9 @@ search from the beginning for each path, id or difference makes it a hundred tim
 
 import orjson
 import pytest
-from hypothesis import given, strategies as st
 
 import weft
 from growth import grows_linearly
-from weft.codec.sidecar import differing
 
 A, C, R, G = "anthropic", "openai-chat", "openai-responses", "gemini"
 MANY = 5000
@@ -89,13 +87,3 @@ def test_the_cost_of_an_odd_body_grows_with_its_length(name, target):
 
     short, long = BODIES[name](MANY // 10)[1], BODIES[name](MANY)[1]
     assert grows_linearly(there_and_back, short, long, times=10)
-
-
-@given(st.lists(st.sampled_from("abc")), st.lists(st.sampled_from("abc")))
-def test_what_lies_between_differing_regions_is_the_same(ours, theirs):
-    made, done = [], 0
-    for i, j, start, end in differing(ours, theirs):
-        made += theirs[done:start] + ours[i:j]
-        done = end
-    assert made + theirs[done:] == ours
-    assert list(differing(ours, ours)) == []

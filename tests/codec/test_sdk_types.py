@@ -7,7 +7,7 @@ import weft
 from corpus import recorded, sent_by_clients
 from laws.wire_bodies import BODIES, MODEL
 from sdk_types import REQUESTS, RESPONSES, faults
-from weft.codec.anthropic.wire import VERSION
+from weft.codec import CODECS
 
 PROTOCOLS = tuple(REQUESTS)
 PAIRS = [(a, b) for a in PROTOCOLS for b in PROTOCOLS if a != b]
@@ -99,7 +99,7 @@ def test_a_planted_answer_fails(protocol, planted):
 
 
 def test_sampling_parameters_are_those_of_the_version_we_speak():
-    assert VERSION == "2023-06-01"
+    assert dict(CODECS["anthropic"].http.headers) == {"anthropic-version": "2023-06-01"}
 
 
 def _answer(protocol):

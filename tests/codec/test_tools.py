@@ -9,24 +9,32 @@ import pytest
 from hypothesis import given, strategies as st
 
 import weft
-from weft.codec import Losses
-from weft.codec.call_ids import fitting_id
-from weft.codec.calls import CallRestorer, restore_calls
-from weft.codec.tools import flat_name, flatten_tools
-from weft.model import (
-    Close,
-    Delta,
-    Message,
-    Open,
-    Params,
-    Request,
-    Tool,
-    ToolCall,
-    ToolChoice,
-    fold,
+from weft.catalog import Model
+from weft.codec import (
+    CODECS,
+    AnswerOptions,
+    AnswerTranslator,
+    Encoded,
+    Frame,
+    SseParser,
+    Target,
+    write_frame,
 )
+from weft.model import Message, Params, Request, Text, Tool, ToolCall, ToolChoice, ToolResult
 
 LEGAL = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+HELLO = Message("user", (Text("hello"),))
+
+
+def encode(request: Request) -> Encoded:
+    """The request for Chat, which has custom tools and no namespaces."""
+    return CODECS["openai-chat"].encode_request(request, Target(Model(name="m")))
+
+
+def offered(*tools: Tool) -> tuple[list[str], dict[str, Any]]:
+    """The names that Chat is offered these tools by, and how to restore them."""
+    done = encode(Request("m", (HELLO,), tools))
+    return [tool[tool["type"]]["name"] for tool in done.body["tools"]], done.calls
 
 
 @pytest.mark.parametrize(
@@ -41,52 +49,111 @@ LEGAL = re.compile(r"[a-zA-Z0-9_-]{1,64}")
     ],
 )
 def test_a_flat_name(name: str, namespace: str | None, flat: str) -> None:
-    made = flat_name(name, namespace)
+    [made], _ = offered(Tool(name, namespace=namespace))
     assert LEGAL.fullmatch(made)
     assert made == flat or re.fullmatch(re.escape(flat) + "[0-9a-f]{8}", made)
+
+
+def read_calls(calls: dict[str, Any], *sent: dict[str, Any]) -> tuple[Any, ...]:
+    """The calls of a whole Chat answer, with the client's own names."""
+    message = {"role": "assistant", "content": None, "tool_calls": list(sent)}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+    _, response = translator("openai-chat", calls).read_body({"id": "1", "choices": [choice]})
+    return response.message.blocks
+
+
+def translator(source: str, calls: dict[str, Any]) -> AnswerTranslator:
+    options = AnswerOptions(calls=orjson.loads(orjson.dumps(calls)))
+    return AnswerTranslator(CODECS[source], CODECS["openai-responses"], options)
+
+
+def function(name: str, arguments: str, **members: Any) -> dict[str, Any]:
+    """A call in Chat's form."""
+    inner = {"name": name, "arguments": arguments}
+    return {"id": "c", "type": "function", "function": inner, **members}
+
+
+def custom(name: str, input: str, **members: Any) -> dict[str, Any]:
+    return {"id": "c", "type": "custom", "custom": {"name": name, "input": input}, **members}
 
 
 pieces = st.text(alphabet="ab_.-é", min_size=1, max_size=70)
 
 
-@given(st.lists(st.tuples(pieces, st.none() | pieces), unique=True, max_size=8))
+@given(st.lists(st.tuples(pieces, st.none() | pieces), unique=True, min_size=1, max_size=8))
 def test_names_are_legal_apart_and_come_back(tools: list[tuple[str, str | None]]) -> None:
-    request = Request("m", (), tuple(Tool(name, namespace=group) for name, group in tools))
-    flat, calls = flatten_tools(request, Losses(), custom=False, namespaces=False)
-    made = [tool.name for tool in flat.tools]
+    made, calls = offered(*(Tool(name, namespace=group) for name, group in tools))
     assert all(LEGAL.fullmatch(name) for name in made)
     assert len(set(made)) == len(tools)
-    again, _ = flatten_tools(request, Losses(), custom=False, namespaces=False)
-    assert again == flat
-    message = Message("assistant", tuple(ToolCall("c", name, "{}") for name in made))
-    back = restore_calls(message, orjson.loads(orjson.dumps(calls)))
-    assert [(call.name, call.namespace) for call in back.blocks] == tools  # type: ignore[union-attr]
+    assert (made, calls) == offered(*(Tool(name, namespace=group) for name, group in tools))
+    back = read_calls(calls, *(function(name, "{}") for name in made))
+    assert [(call.name, call.namespace) for call in back] == tools
 
 
 def test_history_choice_and_definition_agree() -> None:
     call = Message("assistant", (ToolCall("c1", "js", "{}", namespace="x"),))
-    request = Request(
-        "m",
-        (call,),
-        (Tool("x__js"), Tool("js", namespace="x")),
-        Params(tool_choice=ToolChoice("tool", "js")),
-    )
-    flat, calls = flatten_tools(request, Losses(), custom=False, namespaces=False)
-    name = flat.tools[1].name
+    result = Message("tool", (ToolResult("c1", (Text("done"),)),))
+    tools = (Tool("x__js"), Tool("js", namespace="x"))
+    params = Params(tool_choice=ToolChoice("tool", "js"))
+    done = encode(Request("m", (HELLO, call, result), tools, params))
+    name = done.body["tools"][1]["function"]["name"]
     assert name != "x__js"
-    assert flat.params.tool_choice == ToolChoice("tool", name)
-    assert flat.messages[0].blocks == (ToolCall("c1", name, "{}"),)
-    assert calls == {name: {"name": "js", "namespace": "x"}}
+    assert done.body["tool_choice"] == {"type": "function", "function": {"name": name}}
+    assert done.body["messages"][1]["tool_calls"][0]["function"]["name"] == name
+    assert done.calls == {name: {"name": "js", "namespace": "x"}}
 
 
 def test_plain_tools_are_left_alone() -> None:
-    request = Request("m", (Message("user"),), (Tool("f"), Tool("web", kind="web_search")))
-    losses = Losses()
-    assert flatten_tools(request, losses, custom=False, namespaces=False) == (request, {})
-    assert losses.items == []
+    done = encode(Request("m", (HELLO,), (Tool("f"),)))
+    assert [tool["function"]["name"] for tool in done.body["tools"]] == ["f"]
+    assert (done.calls, done.losses) == ({}, [])
 
 
 ODD = {"p": {"name": "p", "custom": True}, "x__js": {"name": "js", "namespace": "x"}}
+
+
+def cut(text: str, size: int) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+def chat_stream(opened: dict[str, Any], *deltas: dict[str, Any]) -> bytes:
+    chunks = [{"tool_calls": [{"index": 0, **delta}]} for delta in (opened, *deltas)]
+    frames = [{"id": "1", "choices": [{"index": 0, "delta": chunk}]} for chunk in chunks]
+    end = {"id": "1", "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+    data = [write_frame(Frame(orjson.dumps(frame).decode())) for frame in (*frames, end)]
+    return b"".join(data) + b"data: [DONE]\n\n"
+
+
+def chat_call(name: str, arguments: str, size: int) -> bytes:
+    """A stream of Chat with one call, whose arguments arrive in pieces."""
+    deltas = [{"function": {"arguments": piece}} for piece in cut(arguments, size)]
+    return chat_stream(function(name, ""), *deltas)
+
+
+def responses_call(name: str, arguments: str, size: int) -> bytes:
+    """A stream of Responses, which repeats the whole call at its end."""
+    body = {"id": "r", "object": "response", "model": "m", "output": []}
+    item = {"type": "function_call", "id": "i", "call_id": "c", "name": name, "arguments": ""}
+    place = {"output_index": 0}
+    frames = [
+        {"type": "response.created", "response": body},
+        {"type": "response.output_item.added", **place, "item": item},
+        *(
+            {"type": "response.function_call_arguments.delta", **place, "delta": piece}
+            for piece in cut(arguments, size)
+        ),
+        {"type": "response.output_item.done", **place, "item": {**item, "arguments": arguments}},
+        {"type": "response.completed", "response": {**body, "status": "completed"}},
+    ]
+    return b"".join(write_frame(Frame(orjson.dumps(f).decode(), f["type"])) for f in frames)
+
+
+def read_stream(source: str, calls: dict[str, Any], data: bytes) -> tuple[tuple[Any, ...], bytes]:
+    """The blocks of the streamed answer, and what the client gets."""
+    to = translator(source, calls)
+    fed, closed = to.feed(data), to.close()
+    assert to.ended
+    return to.response.message.blocks, fed.now + fed.last + closed.now + closed.last
 
 
 @pytest.mark.parametrize(
@@ -105,47 +172,33 @@ ODD = {"p": {"name": "p", "custom": True}, "x__js": {"name": "js", "namespace": 
 )
 @pytest.mark.parametrize("size", [1, 2, 5, 100])
 def test_a_streamed_custom_call_is_the_whole_one(arguments: str, text: str, size: int) -> None:
-    whole = restore_calls(Message("assistant", (ToolCall("c", "p", arguments),)), ODD)
-    assert whole.blocks == (ToolCall("c", "p", text, custom=True),)
-    events: list[Any] = [Open(0, ToolCall("c", "p", ""))]
-    events += [
-        Delta(0, "arguments", arguments[at : at + size]) for at in range(0, len(arguments), size)
-    ]
-    restorer = CallRestorer(ODD)
-    told = [known for event in [*events, Close(0)] for known in restorer.send(event)]
-    assert fold(told).message.blocks == whole.blocks
-    restorer = CallRestorer(ODD)
-    last = Close(0, ToolCall("c", "p", arguments))
-    told = [known for event in [*events, last] for known in restorer.send(event)]
-    assert fold(told).message.blocks == whole.blocks
+    whole = (ToolCall("c", "p", text, custom=True),)
+    assert read_calls(ODD, function("p", arguments)) == whole
+    blocks, _ = read_stream("openai-chat", ODD, chat_call("p", arguments, size))
+    assert blocks == whole
+    [block] = read_stream("openai-responses", ODD, responses_call("p", arguments, size))[0]
+    assert (block.name, block.arguments, block.custom) == ("p", text, True)
 
 
 @pytest.mark.parametrize("text", ["raw", '{"input":"x"}', '"x"'])
 def test_a_custom_call_under_a_flat_name_keeps_its_text(text: str) -> None:
     """A wire with custom tools but without namespaces: only the name is another."""
-    request = Request("m", (), (Tool("js", kind="custom", namespace="x"),))
-    _, calls = flatten_tools(request, Losses(), custom=True, namespaces=False)
-    flat, own = ToolCall("c", "x__js", text, custom=True), ToolCall("c", "js", text, True, "x")
-    assert restore_calls(Message("assistant", (flat,)), calls).blocks == (own,)
-    restorer = CallRestorer(calls)
-    events = [Open(0, ToolCall("c", "x__js", "", custom=True)), Delta(0, "arguments", text)]
-    told = [known for event in [*events, Close(0)] for known in restorer.send(event)]
-    assert fold(told).message.blocks == (own,)
+    [name], calls = offered(Tool("js", kind="custom", namespace="x"))
+    own = ToolCall("c", "js", text, True, "x")
+    assert read_calls(calls, custom(name, text)) == (own,)
+    delta = {"custom": {"input": text}}
+    blocks, _ = read_stream("openai-chat", calls, chat_stream(custom(name, ""), delta))
+    assert blocks == (own,)
 
 
 @given(st.text(), st.integers(1, 9), st.booleans())
 def test_any_text_survives_being_wrapped(text: str, size: int, ascii_only: bool) -> None:
     wrapped = json.dumps({"input": text}, ensure_ascii=ascii_only)
-    restorer = CallRestorer(ODD)
-    events: list[Any] = [Open(0, ToolCall("c", "p", ""))]
-    events += [
-        Delta(0, "arguments", wrapped[at : at + size]) for at in range(0, len(wrapped), size)
-    ]
-    told = [known for event in [*events, Close(0)] for known in restorer.send(event)]
-    (call,) = fold(told).message.blocks
-    assert call == ToolCall("c", "p", text, custom=True)
-    said = "".join(event.text for event in told if isinstance(event, Delta))
-    assert said == text
+    blocks, out = read_stream("openai-chat", ODD, chat_call("p", wrapped, size))
+    assert blocks == (ToolCall("c", "p", text, custom=True),)
+    sent = [orjson.loads(frame.data) for frame in SseParser().feed(out)]
+    kind = "response.custom_tool_call_input.delta"
+    assert "".join(frame["delta"] for frame in sent if frame["type"] == kind) == text
 
 
 def test_a_damaged_table_is_refused() -> None:
@@ -153,12 +206,25 @@ def test_a_damaged_table_is_refused() -> None:
         weft.StreamTranslator("anthropic", "openai-chat", {"weft": 1, "calls": ["x"]})
 
 
-@given(st.sets(st.text(min_size=1, max_size=50), max_size=20))
+@given(st.sets(st.text(min_size=1, max_size=50), min_size=1, max_size=20))
 def test_ids_that_fit_stay_apart(ids: set[str]) -> None:
-    made = {fitting_id(call_id, 40) for call_id in ids}
-    made |= {fitting_id(call_id, 40) for call_id in made - ids}
+    """Chat takes ids of at most 40 characters."""
+    made = chat_ids(sorted(ids))
     assert all(len(call_id) <= 40 for call_id in made)
-    assert len({fitting_id(call_id, 40) for call_id in ids}) == len(ids)
+    assert len(set(made)) == len(ids)
+    mixed = {*ids, *made}  # an id that was shortened may meet the one that it came from
+    assert len(set(chat_ids(sorted(ids)))) == len(ids)
+    assert all(len(call_id) <= 40 for call_id in chat_ids(sorted(mixed)))
+
+
+def chat_ids(ids: list[str]) -> list[str]:
+    """The ids of these calls in a body for Chat."""
+    calls = Message("assistant", tuple(ToolCall(call_id, "f", "{}") for call_id in ids))
+    results = Message("tool", tuple(ToolResult(call_id, (Text("done"),)) for call_id in ids))
+    messages = encode(Request("m", (HELLO, calls, results))).body["messages"]
+    made = [call["id"] for call in messages[1]["tool_calls"]]
+    assert [message["tool_call_id"] for message in messages[2:]] == made
+    return made
 
 
 def test_a_function_of_the_first_api_is_a_tool_where_its_body_is_gone() -> None:

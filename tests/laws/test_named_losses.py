@@ -17,7 +17,6 @@ from corpus import recorded, sent_by_clients
 from laws.differences import Report, differences
 from laws.wire_bodies import BODIES, MODEL, PROTOCOLS
 from weft.codec import CODECS
-from weft.codec.gemini.spelling import camel
 from weft.model import Params
 
 PAIRS = [(a, b) for a in PROTOCOLS for b in PROTOCOLS if a != b]
@@ -41,7 +40,9 @@ def as_gemini(value):
 
 
 def gemini_name(name):
-    return DIALECTS.get(camel(name), camel(name))
+    head, *tail = name.split("_")
+    camel = head + "".join(word.capitalize() for word in tail) if head and all(tail) else name
+    return DIALECTS.get(camel, camel)
 
 
 def as_openai(value):

@@ -29,7 +29,7 @@ from .base import (
     thread_path,
     verbatim,
 )
-from .registry import CODECS
+from .registry import CODECS, PACKAGES
 from .splice import splice
 from .sse import SseParser, write_frame
 
@@ -103,6 +103,7 @@ __all__ = [
     "CODECS",
     "EMPTY",
     "INLINE",
+    "PACKAGES",
     "AnswerOptions",
     "AnswerReader",
     "AnswerTranslator",

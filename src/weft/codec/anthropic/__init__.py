@@ -15,6 +15,7 @@ from weft.codec.base import (
 )
 from weft.model import JsonObject, Request
 
+from .blocks import BLOCKS
 from .cache import apply_last_system_cache_breakpoint
 from .errors import decode_error, encode_error
 from .fast_path import FAST_PATH
@@ -24,7 +25,7 @@ from .request import decode_request, encode_request
 from .response import decode_response, encode_response, locate_answer
 from .stream_in import StreamDecoder
 from .stream_out import StreamEncoder
-from .wire import FAILED_STOPS, MAX_MARKS, PROTOCOL
+from .wire import FAILED_STOPS, MAX_MARKS, PROTOCOL, VERSION
 
 
 def request_path(_model: str, _stream: bool) -> str:
@@ -58,7 +59,7 @@ HTTP = Http(
     ),
     # https://docs.anthropic.com/en/api/overview
     auth=Auth("x-api-key", accepted=("x-api-key", "authorization")),
-    headers=(("anthropic-version", "2023-06-01"),),
+    headers=(("anthropic-version", VERSION),),
     paths=("/v1/messages",),
     count_path="/v1/messages/count_tokens",
     count_member="input_tokens",
@@ -97,4 +98,4 @@ CODEC = Codec(
     failed_stops=FAILED_STOPS,
 )
 
-__all__ = ["CODEC", "apply_last_system_cache_breakpoint"]
+__all__ = ["BLOCKS", "CODEC", "apply_last_system_cache_breakpoint"]

@@ -4,12 +4,13 @@ from weft.codec.base import Auth, Codec, Http, Target, Vendor, has_refused_devel
 from weft.codec.openai_errors import decode_error, encode_error
 from weft.model import JsonObject, Request, is_system
 
+from .blocks import PARTS
 from .fast_path import FAST_PATH
 from .fields import FIELDS
 from .plain import write_messages
 from .request import decode_request, encode_request
 from .response import decode_response, encode_response, locate_answer, place_thinking
-from .stream_in import StreamDecoder
+from .stream_in import DELTA, StreamDecoder
 from .stream_out import StreamEncoder
 from .wire import FAILED_STOPS, PROTOCOL
 
@@ -73,4 +74,4 @@ CODEC = Codec(
     place_thinking=place_thinking,
 )
 
-__all__ = ["CODEC"]
+__all__ = ["CODEC", "DELTA", "PARTS"]

@@ -5,6 +5,7 @@ from urllib.parse import quote
 from weft.codec.base import Auth, Codec, Http, ModelList, Target, Vendor, has_inline_system, members
 from weft.model import JsonObject, Request
 
+from .blocks import OTHER_DATA, READERS
 from .errors import decode_error, encode_error
 from .fields import FIELDS
 from .plain import write_messages
@@ -79,4 +80,4 @@ CODEC = Codec(
     marks_end=False,
 )
 
-__all__ = ["CODEC"]
+__all__ = ["CODEC", "OTHER_DATA", "READERS"]

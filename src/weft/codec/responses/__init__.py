@@ -13,8 +13,10 @@ from weft.codec.base import (
 )
 from weft.model import JsonObject
 
+from .blocks import PARTS
 from .errors import decode_error, encode_error
 from .fields import FIELDS
+from .items import CALLS, RESULTS
 from .plain import write_messages
 from .request import decode_request, encode_request
 from .response import decode_response, encode_response, locate_answer
@@ -87,4 +89,4 @@ CODEC = Codec(
     stream_errors=frozenset({"context_length"}),
 )
 
-__all__ = ["CODEC"]
+__all__ = ["CALLS", "CODEC", "PARTS", "RESULTS"]
