@@ -40,8 +40,8 @@ def said(role: str, text: str, **fields) -> Row:
         (("*a:!c1", "t:=c1", "a:x", "u:y", "u:e"), 4, "a:!c1|t:=c1|u:SUMMARY|u:e"),  # in no pair
         (("*a:!c1", "t:=c1 x", "a:z", "u:y", "u:e"), 4, "a:!c1|t:=c1|u:SUMMARY|u:e"),
         (("*u:a", "a:!c1", "t:=c1", "a:!c2", "t:=c2"), 4, "u:a|u:SUMMARY|a:!c2|t:=c2"),
-        (("u:a", "a:!c1", "t:=c1", "a:!c2", "t:=c2"), 4, "u:SUMMARY|u:a|a:!c2|t:=c2"),  # its work
-        (("s:r", "u:a", "u:c", "a:!c1", "t:=c1", "a:z"), 4, "s:r|u:SUMMARY|u:c|a:z"),
+        (("u:a", "a:!c1", "t:=c1", "a:!c2", "t:=c2"), 4, "u:a|u:SUMMARY|a:!c2|t:=c2"),  # its work
+        (("s:r", "u:a", "u:c", "a:!c1", "t:=c1", "a:z"), 4, "s:r|u:c|u:SUMMARY|a:z"),
         (("u:a", "*a:!c1", "t:=c1", "a:x", "u:c"), 4, "u:SUMMARY|a:!c1|t:=c1|u:c"),  # a pin's own
         (("u:a", "a:b", "u:c", "a:!c1"), 3, "u:SUMMARY|u:c|a:!c1"),  # a call that still waits
         (("u:a", "-a:b", "u:c"), 2, "u:a|a:b|u:c"),  # a skipped row costs nothing
@@ -52,8 +52,8 @@ def said(role: str, text: str, **fields) -> Row:
         (
             ("u:a", "a:b", "u:c", "a:!c1", "t:=c1", "a:x"),
             3,
-            "u:SUMMARY|u:c|a:x",
-        ),  # work that is read
+            "u:c|u:SUMMARY|a:x",
+        ),  # work that is read: the summary comes after what it was done for
         (
             ("u:a", "a:b", "u:c", "a:!c1", "t:=c1"),
             4,

@@ -748,7 +748,8 @@ def test_P3_the_window_is_checked_between_the_rounds_of_tools() -> None:
         assert_pairs_are_whole(body)
         assert "Read the file, part by part." in str(body)  # the wish stays, word for word
         assert len(str(body["messages"])) < 9000 * 4.5
-    assert messages[0].text.startswith("[Summary of earlier messages")
+    assert messages[0].text.startswith("Read the file, part by part.")
+    assert messages[1].text.startswith("[Summary of earlier messages")
     kinds = [event.subtype for event in events if isinstance(event, SystemMessage)]
     assert kinds.count("compact_boundary") == len(folds)
     last = [event for event in events if isinstance(event, SystemMessage)][-1]
@@ -845,7 +846,7 @@ def test_P3_another_model_may_write_the_summaries() -> None:
         watch(Agent(thread, **small(upstream.url, by=by, prompt="Sum up.")), "Read it.")
         assert [body for body in bodies(upstream) if "tools" not in body] == []
         assert said_to(bodies(cheap)[0])[0] == ("system", "Sum up.")
-        assert "cheaply" in thread.compile().messages[0].text
+        assert "cheaply" in thread.compile().messages[1].text
 
 
 def test_P3_an_agent_without_compaction_folds_nothing() -> None:
@@ -1285,8 +1286,8 @@ def test_P3_a_thread_that_is_one_long_exchange_is_folded_inside_it(t: Thread) ->
     done = t.compact(model="weft-offline")
     rows = t.compile().rows
     assert done.messages > 20
-    assert rows[1].kind == "summary"
-    assert rows[2].message.text == "Read them all."
+    assert rows[1].message.text == "Read them all."
+    assert rows[2].kind == "summary"
     assert all(pair.call and pair.results for pair in find_pairs(rows))
     assert "value_29" in rows[-1].message.text
     assert t.compact(model="weft-offline", keep=1).commit is None  # the exchange was asked for

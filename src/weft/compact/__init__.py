@@ -21,7 +21,7 @@ from .checkpoint import (
 )
 from .cutoff import Cutoff, choose_cutoff, keep_verbatim, min_summary_need
 from .extract import extract_summary
-from .layout import Layout
+from .layout import Layout, rule_rows
 from .non_summary import non_summary_reason, without_orders, without_preamble
 from .pairs import Pair, find_pairs
 from .plan import Method, Pin, Plan, Range, Stripped, Thinned
@@ -148,6 +148,7 @@ __all__ = [
     "record_batches",
     "retell",
     "retold_tokens",
+    "rule_rows",
     "summarise",
     "summarised",
     "summary_request",

@@ -1,13 +1,14 @@
 """Compaction to a budget, or to a number of recent exchanges, with an extract as the summary.
 
 What must stay is paid for first (`layout`). Three quarters of the rest go to the most recent
-exchanges, whole and from the end. Everything older is replaced by one summary, which gets the
-remaining quarter.
+exchanges or rounds, from the end. Everything older is replaced by one summary, which gets the
+remaining quarter (a half, if a quarter is less than 300 tokens).
 
 - A fold always leaves a summary that says something about what it replaced. If there is no room
   for a useful one, fewer exchanges stay, down to the last request. If there is still none, the plan
   is refused with the number of tokens that it needs.
 - Results that the model has not read are never folded. If they do not fit, they are shortened.
+- Rules that came up on the way stay as they are. Only if nothing else helps, they are folded.
 - A fold that saves nothing is not made.
 
 The summary is a `user` message of kind `summary`. It comes after the setup and after the pins that
@@ -25,7 +26,7 @@ from weft.model import Message, Text
 
 from .batches import mark_summary
 from .extract import Extract
-from .layout import Count, Layout, count_each_once, count_tokens
+from .layout import Count, Layout, choose_position, count_each_once, count_tokens, rule_rows
 from .plan import Plan, leading_system
 from .source import MARK
 from .unread import Thinning, Unread
@@ -64,24 +65,30 @@ def plan_budget(
     count_trial, count = count, count_each_once(count)
     most = budget if limit is None else max(budget, limit)
     refused: BudgetExceeded | None = None
-    for tokens in dict.fromkeys((budget, most)):
-        try:
-            return _plan_fold(rows, tokens, keep, cut, count)
-        except BudgetExceeded as error:
-            refused = error
-    thinner = ResultThinner(rows, most, keep, cut, count, trial=count_trial)
-    if not thinner.is_possible:
-        assert refused is not None
-        raise refused
-    return thinner.plan()
+    for rules in (True, False) if rule_rows(rows) else (True,):
+        for tokens in dict.fromkeys((budget, most)):
+            try:
+                return _plan_fold(rows, tokens, keep, cut, count, rules)
+            except BudgetExceeded as error:
+                refused = error
+        thinner = ResultThinner(rows, most, keep, cut, count, trial=count_trial, rules=rules)
+        if thinner.is_possible:
+            try:
+                return thinner.plan()
+            except BudgetExceeded as error:
+                refused = error
+    assert refused is not None
+    raise refused
 
 
-def _plan_fold(rows: Sequence[Row], budget: int, keep: int | None, cut: bool, count: Count) -> Plan:
+def _plan_fold(
+    rows: Sequence[Row], budget: int, keep: int | None, cut: bool, count: Count, rules: bool
+) -> Plan:
     """The plan that folds old exchanges and keeps everything else."""
     fits = count_tokens(rows, count) <= budget
     if keep is None and fits:
         return Plan(rows=tuple(rows))
-    split = BudgetSplit(Layout(rows, count), budget, cut=cut)
+    split = BudgetSplit(Layout(rows, count, rules=rules), budget, cut=cut)
     if keep is None:
         return split.plan(split.cutoff())
     cutoff = split.layout.keeping(keep)
@@ -110,15 +117,16 @@ class ResultThinner:
         *,
         trial: Count,
         need: int = 0,
+        rules: bool = True,
     ) -> None:
         self.rows, self.budget, self.keep, self.cut, self.count = rows, budget, keep, cut, count
-        self.need = need
+        self.need, self.rules = need, rules
         self.results = Unread(rows, trial)
         smallest = self.results.thin(-1)
         self.is_possible = bool(smallest.thinned)
         self.handles = self._unread_cost(smallest.rows)
         self.rest = count_tokens(rows, count) - self._unread_cost(rows)
-        split = BudgetSplit(Layout(smallest.rows, count), budget, cut=cut)
+        split = BudgetSplit(Layout(smallest.rows, count, rules=rules), budget, cut=cut)
         self.floor = split.needed(self._border(split.layout))
 
     @property
@@ -149,7 +157,9 @@ class ResultThinner:
         thinning = self.thin()
         if self.is_alone:
             return Plan(rows=thinning.rows, thinned=thinning.thinned, method="thin")
-        planned = _plan_fold(thinning.rows, self.budget, self.keep, self.cut, self.count)
+        planned = _plan_fold(
+            thinning.rows, self.budget, self.keep, self.cut, self.count, self.rules
+        )
         method = planned.method or "thin"
         return structs.replace(planned, thinned=thinning.thinned, method=method)
 
@@ -187,6 +197,12 @@ def plan_summary(
     return planned
 
 
+def summary_room(free: int) -> int:
+    """The tokens that a summary gets of those which must not go to anything else: a quarter, or up
+    to a half if that is little."""
+    return max(int(free * SUMMARY_SHARE), min(SUMMARY_LEAST, free // 2))
+
+
 class BudgetSplit:
     """A budget, and how much of it each cut-off leaves for the summary."""
 
@@ -202,16 +218,18 @@ class BudgetSplit:
         If there is none, the cut-off that leaves the summary most room.
         """
         layout = self.layout
-        units = layout.units()
-        floor = layout.min_tokens(units[-1])
-        limit = floor + int((self.budget - floor) * (1 - SUMMARY_SHARE))
-        for cutoffs in (layout.exchanges(), units):
-            for cutoff in cutoffs:
-                if layout.min_tokens(cutoff) <= limit and self.room(cutoff) >= self.useful(cutoff):
-                    return cutoff
-            if self.room(cutoffs[-1]) >= self.least(cutoffs[-1]):
-                return cutoffs[-1]
-        return units[-1]
+        end = layout.units()[-1]
+        floor = layout.min_tokens(end)
+        limit = self.budget - summary_room(self.budget - floor)
+
+        def fits(cutoff: int) -> bool:
+            return layout.min_tokens(cutoff) <= limit and self.room(cutoff) >= self.useful(cutoff)
+
+        position = choose_position(layout, fits)
+        if position is not None:
+            return position
+        last = layout.exchanges()[-1]
+        return last if self.room(last) >= self.least(last) else end
 
     def room(self, cutoff: int) -> int:
         """The tokens that are left for the summary; -1 if even the kept rows do not fit."""

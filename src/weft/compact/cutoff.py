@@ -1,13 +1,15 @@
 """Where old turns end when a model summarises them, and how long the summary may be.
 
 The cut-off is chosen before any summary exists: by the number of exchanges to keep (the last one
-by default), or by what a budget leaves when the summary has its room. Exchanges stay whole as long
-as that fits; after that the last one is cut between calls and their results.
+by default), or by what a budget leaves when the summary has its room: a fifth of what is free, or
+at least a minimum. Exchanges stay whole if that keeps enough; otherwise one is cut between rounds.
 
 A summary may have a fifth of the tokens that it replaces, within fixed limits, and never more than
 it replaces. Earlier summaries count too: they get a quarter of a budget, and if they have grown
 beyond that, they are merged into fewer.
 """
+
+from functools import partial
 
 from msgspec import Struct, structs
 
@@ -15,7 +17,7 @@ from weft.errors import BudgetExceeded, CompactRefused
 from weft.history import Row, shows
 
 from .batches import is_summary
-from .layout import Layout, count_tokens
+from .layout import Layout, choose_position, count_tokens
 from .score import Scorer, choose_verbatim
 
 SUMMARY_SHARE = 0.2
@@ -133,16 +135,26 @@ def _measure(layout: Layout, position: int, output: int) -> Cutoff:
 
 
 def _fitting_position(layout: Layout, budget: int, spare: int) -> int:
-    """The first position that leaves a summary its minimum room."""
-    need = min_summary_need(layout, budget, spare)
-    positions = [*layout.exchanges(), *layout.units()]
-    fitting = [position for position in positions if layout.min_tokens(position) + need <= budget]
-    for position in fitting:
-        if any(_is_turn(layout.rows[i]) for i in layout.folded(position)):
+    """The first position that leaves a summary its share of the budget, or else its minimum."""
+    least = min_summary_need(layout, budget, spare)
+    end = layout.units()[-1]
+    share = int((budget - layout.min_tokens(end)) * SUMMARY_SHARE)
+    extra = min(MAX_SUMMARY, share) - _min_summary(layout, budget)
+
+    def fits(need: int, position: int) -> bool:
+        return layout.min_tokens(position) + need <= budget and any(
+            _is_turn(layout.rows[i]) for i in layout.folded(position)
+        )
+
+    for need in (least + max(0, extra), least):
+        position = choose_position(layout, partial(fits, need))
+        if position is not None:
             return position
-    if fitting and _summary_tokens(layout):
-        return fitting[-1]  # only the summaries themselves are too long
-    raise _exceeded(layout.min_tokens(positions[-1]) + need, budget)
+        if fits(need, end):
+            return end
+    if layout.min_tokens(end) + least <= budget and _summary_tokens(layout):
+        return end  # only the summaries themselves are too long
+    raise _exceeded(layout.min_tokens(end) + least, budget)
 
 
 def _summary_tokens(layout: Layout) -> int:

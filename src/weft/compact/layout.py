@@ -1,27 +1,30 @@
 """`Layout`: how a thread divides into setup, exchanges, and rows that must stay.
 
-An *exchange* is a message of the user and everything up to the next one. Exchanges are folded or
-kept whole, so no question loses its answer. Only the last exchange may be cut inside, between
-*units* (a call with all its results), when the work on one request has grown too long.
+An *exchange* is a message of the user and everything up to the next one. A *round* is a call with
+all its results and the answer to them. Exchanges are folded or kept whole if that keeps enough.
+Otherwise one exchange is cut between rounds, so that the latest rounds stay, and its request stays
+too: no work is read without what it was done for.
 
 Some rows stay wherever the cut-off is: the setup, pins with the calls or results that they need,
 the last request and its answer, open calls, and results that no answer has read yet (`unread`),
-with their calls.
+with their calls. Rules that came up on the way (later system messages) stay if there is room.
 
 One summary replaces everything that is folded. It comes after the setup and after the pins that
-precede all folded rows, and never inside a pair. So what was asked first is still read first.
+precede all folded rows, and never inside a pair. If it covers work on a request that stays, it
+comes after that request, because that is the order of events.
 
 Rows after a fold follow another history than the one they were written for. So their thinking and
 their reminders are removed; the last request stays as it is.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from itertools import accumulate
 
 from msgspec import structs
 
 from weft.history import Row, shows
-from weft.model import Message, Text, ToolCall, side
+from weft.model import Message, Text, ToolCall, ToolResult, is_system, side
 
 from .batches import unmarked
 from .pairs import Pair, find_pairs, settle_pairs
@@ -40,19 +43,29 @@ from .unread import unread_rows
 
 Count = Callable[[Message], int]
 
+WHOLE_SHARE = 0.5
+"""Whole exchanges are kept if they are at least this share of what a cut between rounds keeps."""
+
 
 class Layout:
     """Rows, prepared for choosing a cut-off between old and recent.
 
     A cut-off is the index of a row: rows before it are folded, unless they are fixed. `verbatim`
-    are the numbers of further rows that stay as they are.
+    are the numbers of further rows that stay as they are. With `rules=False`, later system messages
+    are folded like other rows.
     """
 
     def __init__(
-        self, rows: Sequence[Row], count: Count, *, verbatim: Collection[int] = ()
+        self,
+        rows: Sequence[Row],
+        count: Count,
+        *,
+        verbatim: Collection[int] = (),
+        rules: bool = True,
     ) -> None:
         self.rows = rows
         self.verbatim = verbatim
+        self.rules = rules
         self.lead = leading_system(rows)
         self.count = count_each_once(count)
         self._folded: dict[int, list[int]] = {}
@@ -61,6 +74,7 @@ class Layout:
         self.splits_pair = _splits_pair(self.pairs, len(rows))
         self.requests = [i for i in range(self.lead, len(rows)) if is_request(rows[i])]
         self.fixed = self._fixed()
+        self._starts = frozenset(self.exchanges())
         self.lean, self.stripped = self._strip()
         self._min_tokens = self._count_min_tokens()
 
@@ -74,6 +88,22 @@ class Layout:
         last = self.exchanges()[-1]
         return [i for i in range(last + 1, len(self.rows) + 1) if not self.splits_pair[i]]
 
+    def rounds(self) -> list[int]:
+        """The possible cut-offs between rounds, in all exchanges, oldest first."""
+        return [
+            i
+            for i in range(self.lead + 1, len(self.rows))
+            if not self.splits_pair[i]
+            and i not in self._starts
+            and side(self.rows[i].message.role) == "assistant"
+            and not (_results(self.rows[i - 1]) and not _calls(self.rows[i]))
+        ]
+
+    def anchor(self, cutoff: int) -> int | None:
+        """The request whose exchange a cut-off splits, if it does."""
+        number = bisect_left(self.requests, cutoff) - 1
+        return None if cutoff in self._starts or number < 0 else self.requests[number]
+
     def keeping(self, exchanges: int) -> int:
         """The cut-off that keeps this many exchanges; the last one is always kept."""
         starts = self.exchanges()
@@ -82,7 +112,8 @@ class Layout:
     def folded(self, cutoff: int) -> list[int]:
         """The numbers of the folded rows; empty if none of them is visible."""
         if cutoff not in self._folded:
-            numbers = [i for i in range(self.lead, cutoff) if i not in self.fixed]
+            stay = self._stay(cutoff)
+            numbers = [i for i in range(self.lead, cutoff) if i not in stay]
             self._folded[cutoff] = numbers if any(shows(self.rows[i]) for i in numbers) else []
         return self._folded[cutoff]
 
@@ -102,6 +133,11 @@ class Layout:
         """
         return [row for _, row in self._numbered_kept(cutoff)]
 
+    def _stay(self, cutoff: int) -> set[int]:
+        """The rows that stay at this cut-off, wherever they are."""
+        anchor = self.anchor(cutoff)
+        return self.fixed if anchor is None else self.fixed | {anchor}
+
     def _numbered_kept(self, cutoff: int) -> list[tuple[int, Row]]:
         """The rows that stay, each with its number."""
         if cutoff not in self._kept:
@@ -112,7 +148,7 @@ class Layout:
         folded = {
             (i, j) for i in self.folded(cutoff) for j in range(len(self.rows[i].message.blocks))
         }
-        removed = settle_pairs(self.pairs, folded, self.fixed)
+        removed = settle_pairs(self.pairs, folded, self._stay(cutoff))
         folded_rows = set(self.folded(cutoff))
         rows: list[tuple[int, Row]] = []
         for i, row in enumerate(self.lean):
@@ -156,13 +192,17 @@ class Layout:
         """How many kept rows come before the summary.
 
         These are the setup, or everything up to the last pin before the first row that is removed
-        or cut, with the rest of its pairs.
+        or cut, with the rest of its pairs, or everything up to the request that the folded work is
+        for.
         """
         kept_rows = dict(self._numbered_kept(cutoff))
-        removed = (i for i in self.folded(cutoff) if self._is_cut(i, kept_rows.get(i)))
-        first_cut = next(removed, cutoff)
+        removed = [i for i in self.folded(cutoff) if self._is_cut(i, kept_rows.get(i))]
+        first_cut = next(iter(removed), cutoff)
         pins = [i + 1 for i in range(self.lead, first_cut) if self.rows[i].priority == "pinned"]
         first = max(pins, default=self.lead)
+        anchor = self.anchor(cutoff)
+        if anchor is not None and removed and removed[-1] > anchor:
+            first = max(first, anchor + 1)
         while self.splits_pair[first]:
             first += 1
         return sum(i < first for i in kept_rows)
@@ -174,6 +214,8 @@ class Layout:
         rows = self.rows
         fixed = {*range(self.lead), *self.requests[-1:], *self.verbatim, *unread_rows(rows)}
         fixed.update(i for i, row in enumerate(rows) if row.priority == "pinned")
+        if self.rules:
+            fixed.update(rule_rows(rows))
         answers = [i for i in range(len(rows)) if side(rows[i].message.role) == "assistant"]
         for last in answers[-1:]:
             has_open_call = any(
@@ -207,12 +249,42 @@ class Layout:
         return lean, stripped
 
     def _count_min_tokens(self) -> list[int]:
-        """For each cut-off, the tokens of the fixed rows and of the rows after it."""
+        """For each cut-off, the tokens of the rows that stay anyway and of the rows after it."""
         sizes = [self.count(row.message) if row and shows(row) else 0 for row in self.lean]
         fixed = sum(sizes[i] for i in self.fixed)
         others = [0 if i in self.fixed else size for i, size in enumerate(sizes)]
         after = [0, *accumulate(reversed(others))]
-        return [fixed + tokens for tokens in reversed(after)]
+        tokens = [fixed + following for following in reversed(after)]
+        anchors = [self.anchor(cutoff) for cutoff in range(len(tokens))]
+        return [
+            total + (0 if anchor is None else others[anchor])
+            for total, anchor in zip(tokens, anchors, strict=True)
+        ]
+
+
+def choose_position(layout: Layout, fits: Callable[[int], bool]) -> int | None:
+    """The cut-off that fits and keeps most; `None` if none fits.
+
+    The start of an exchange is preferred, unless a cut between rounds keeps more than twice as
+    much: a long exchange is not given up as a whole because its first rounds are too much.
+    """
+    start = next((i for i in layout.exchanges() if fits(i)), None)
+    last = len(layout.rows) if start is None else start
+    inside = next((i for i in layout.rounds() if i < last and fits(i)), None)
+    if start is None or inside is None:
+        return start if inside is None else inside
+    least = layout.min_tokens(len(layout.rows))
+    whole, most = (layout.min_tokens(position) - least for position in (start, inside))
+    return start if whole >= most * WHOLE_SHARE else inside
+
+
+def rule_rows(rows: Sequence[Row]) -> list[int]:
+    """The numbers of the system messages after the setup; of equal ones only the newest."""
+    newest: dict[str, int] = {}
+    for i in range(leading_system(rows), len(rows)):
+        if is_system(rows[i].message) and shows(rows[i]):
+            newest[rows[i].message.text] = i
+    return sorted(newest.values())
 
 
 def count_each_once(count: Count) -> Count:
@@ -235,6 +307,10 @@ def count_tokens(rows: Sequence[Row], count: Count) -> int:
 
 def _calls(row: Row) -> bool:
     return any(isinstance(block, ToolCall) for block in row.message.blocks)
+
+
+def _results(row: Row) -> bool:
+    return any(isinstance(block, ToolResult) for block in row.message.blocks)
 
 
 def is_request(row: Row) -> bool:

@@ -55,6 +55,7 @@ from weft.compact import (
     plan_budget,
     record_batches,
     retold_tokens,
+    rule_rows,
     summarise,
     task_room,
     write_batches,
@@ -347,37 +348,60 @@ def take_snapshot(
         what = "only system messages" if shown else "no messages"
         raise CompactRefused(f"the thread has {what}: nothing to compact", field="model")
 
-    def choose(lines: Sequence[Row], budget: int | None) -> Cutoff | None:
-        return choose_cutoff(
-            Layout(lines, count),
-            keep=options.keep,
-            budget=budget,
-            output=model.output,
-            spare=options.verbatim,
-        )
-
-    thinned: tuple[Thinned, ...] = ()
-    visible: Sequence[Row] = shown
-    try:
-        budgets = (options.budget, options.max_tokens)
-        cutoff = _first_that_fits(lambda budget: choose(shown, budget), budgets)
-    except BudgetExceeded:
-        most = options.max_tokens or 0
-        need = min_summary_need(Layout(shown, count), most, options.verbatim)
-        thin = ResultThinner(shown, most, options.keep, True, count, trial=count, need=need)
-        if not thin.is_possible:
-            raise
-        thinning = thin.thin()
-        visible, thinned = thinning.rows, thinning.thinned
-        cutoff = None if thin.is_alone else choose(visible, options.max_tokens)
-        if cutoff is None:  # shorter results are enough
-            return Snapshot(rows, None, (), thinned, tuple(visible))
+    attempts = (True, False) if rule_rows(shown) else (True,)
+    visible, thinned, cutoff = _choose_cutoff(shown, model, options, count, attempts)
+    if cutoff is None and thinned:  # shorter results are enough
+        return Snapshot(rows, None, (), thinned, tuple(visible))
     if cutoff is None:
         return None
     if options.verbatim:
         cutoff = keep_verbatim(cutoff, options.scorer, options.verbatim)
     batches = [batch for row in cutoff.summaries for batch in batches_of_summary(handle, head, row)]
     return Snapshot(rows, cutoff, tuple(batches), thinned, tuple(visible))
+
+
+def _choose_cutoff(
+    shown: Sequence[Row],
+    model: Model,
+    options: CompactOptions,
+    count: Count,
+    attempts: Sequence[bool],
+) -> tuple[Sequence[Row], tuple[Thinned, ...], Cutoff | None]:
+    """The rows with unread results shortened if need be, these results, and the cut-off.
+
+    `attempts` says whether later system messages stay, in the order of the attempts.
+    """
+    rules, *further = attempts
+
+    def choose(lines: Sequence[Row], budget: int | None) -> Cutoff | None:
+        return choose_cutoff(
+            Layout(lines, count, rules=rules),
+            keep=options.keep,
+            budget=budget,
+            output=model.output,
+            spare=options.verbatim,
+        )
+
+    try:
+        budgets = (options.budget, options.max_tokens)
+        return shown, (), _first_that_fits(lambda budget: choose(shown, budget), budgets)
+    except BudgetExceeded:
+        most = options.max_tokens or 0
+        need = min_summary_need(Layout(shown, count, rules=rules), most, options.verbatim)
+        thin = ResultThinner(
+            shown, most, options.keep, True, count, trial=count, need=need, rules=rules
+        )
+        if not thin.is_possible and not further:
+            raise
+        try:
+            if thin.is_possible:
+                thinning = thin.thin()
+                cutoff = None if thin.is_alone else choose(thinning.rows, options.max_tokens)
+                return thinning.rows, thinning.thinned, cutoff
+        except BudgetExceeded:
+            if not further:
+                raise
+        return _choose_cutoff(shown, model, options, count, further)
 
 
 def _model_for_preview(model: str | Asker, handle: Handle) -> Model:
