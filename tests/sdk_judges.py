@@ -95,10 +95,11 @@ class Clients:
             choice = completion.choices[0]
             return Judged(choice.message.content or "", str(choice.finish_reason))
         text, reason = "", None
-        for chunk in self.openai.chat.completions.create(stream=True, **given):
-            for choice in chunk.choices or ():
-                text += choice.delta.content or ""
-                reason = choice.finish_reason or reason
+        with self.openai.chat.completions.create(stream=True, **given) as chunks:
+            for chunk in chunks:
+                for choice in chunk.choices or ():
+                    text += choice.delta.content or ""
+                    reason = choice.finish_reason or reason
         return Judged(text, str(reason))
 
     def _ask_responses(self, model: str, streams: bool, words: str) -> Judged:
@@ -110,13 +111,14 @@ class Clients:
             state = response.status or ("failed" if response.error else "")
             return Judged(None if state in FAILED_STATES else response.output_text, state)
         text, state = "", ""
-        for event in self.openai.responses.create(stream=True, **given):
-            if event.type == "response.output_text.delta":
-                text += event.delta
-            if event.type in ("response.completed", "response.incomplete", *FAILED_STATES):
-                state = event.type
-                if state in FAILED_STATES:
-                    break
+        with self.openai.responses.create(stream=True, **given) as events:
+            for event in events:
+                if event.type == "response.output_text.delta":
+                    text += event.delta
+                if event.type in ("response.completed", "response.incomplete", *FAILED_STATES):
+                    state = event.type
+                    if state in FAILED_STATES:
+                        break
         return Judged(None if state in FAILED_STATES else text, state)
 
     def _ask_gemini(self, model: str, streams: bool, words: str) -> Judged:

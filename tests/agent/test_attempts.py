@@ -383,6 +383,8 @@ def chat_process(store: Path, upstream: Upstream, *more: str) -> subprocess.Pope
         [sys.executable, "-c", LAUNCH, "chat", *flags, *more],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env=kept,
+        # A shell's background job ignores SIGINT, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
 
 
@@ -418,8 +420,8 @@ def test_an_interrupted_chat_keeps_what_was_printed(tmp_path: Path, upstream: Up
     while "in the " not in read:
         read += chat.stdout.read(1)
     chat.send_signal(signal.SIGINT)
-    chat.communicate(timeout=30)
-    assert chat.returncode == 130
+    rest, _ = chat.communicate(timeout=30)
+    assert chat.returncode == 130, read + rest
     with weft.open(tmp_path / "a.db") as thread:
         (attempt,) = thread.attempts()
         assert (attempt.state, attempt.text) == ("partial", "It is in the ")
