@@ -321,6 +321,8 @@ def find_continuation(
 
 def _align(store: Store, incoming: Incoming, anchor: Continuation) -> Continuation:
     """Where a request continues if its client rewrote something before the anchor."""
+    if _is_unedited(store, incoming, anchor):
+        return _follow(store, incoming, anchor)
     stored = [
         (step.commit.id, decode_appended(step))
         for step in store.walk(anchor.thread, anchor.commit)
@@ -370,6 +372,25 @@ def _align_imported(store: Store, incoming: Incoming, thread: str, head: Id) -> 
     if commit is None or not store.read_nodes(thread, [commit]):
         return None  # the message is a summary's, and has no commit of its own
     return Continuation(thread, commit, length)
+
+
+def _is_unedited(store: Store, incoming: Incoming, anchor: Continuation) -> bool:
+    """Whether the thread has the same messages before the anchor, as its chains prove.
+
+    The echo at the anchor itself may differ: it is in no earlier request.
+    """
+    steps = store.read_commits(anchor.thread, [anchor.commit])
+    if not steps:
+        return False
+    if steps[0].commit.chain == incoming.points[anchor.length - 1].chain:
+        return True
+    first = anchor.length - 1
+    while first > 0 and incoming.messages[first - 1].role == "assistant":
+        first -= 1
+    parents = store.read_commits(anchor.thread, steps[0].commit.parents[:1])
+    return bool(first and parents) and (
+        parents[0].commit.chain == incoming.points[first - 1].chain is not None
+    )
 
 
 def _skip_echoes(store: Store, incoming: Incoming, continuation: Continuation) -> Continuation:

@@ -704,8 +704,12 @@ def _new_conversation(
 
 def _is_abandoned(store: Store, thread: str) -> bool:
     """Whether a thread has no answer, and its last attempt failed."""
+    record = store.read_thread(thread)
+    head = None if record is None else store.read_ref(thread, record.head)
+    if head is None or not store.attempts(thread, [head]):
+        return False
     heads = list(read_branches(store, thread).values())
-    if len(heads) != 1 or not store.attempts(thread, heads):
+    if len(heads) != 1:
         return False
     rows = _view(store, thread, heads[0]).rows
     return all(row.message.role != "assistant" for row in rows)

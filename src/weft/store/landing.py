@@ -42,6 +42,9 @@ PUT_OPERATION = """INSERT INTO operation (thread, seq, verb, ref, old, new, was,
 MAX_DEFERRED = 1024
 
 LOST = "SELECT 1 FROM thread t WHERE t.key = ? AND t.refs > {}"
+LOST_OF_FEW = f"{LOST} AND t.refs <= {{}}"
+MAX_COUNTED = 256
+"""With more refs than this, a lost one is noticed by `fsck` only: counting them takes too long."""
 STANDS = """SELECT 1 FROM thread t WHERE t.key = ? AND t.head = ?
     AND EXISTS (SELECT 1 FROM commits c WHERE c.thread = t.key)"""
 COUNTED = "(SELECT count(*) FROM ref n WHERE n.thread = t.key)"
@@ -245,7 +248,7 @@ def check_current_branch(db: Database, owner: int, name: str) -> None:
 
 def check_ref_count(db: Database, owner: int) -> None:
     """Raise `Damaged` if a thread has lost a ref, before a new one is created in its place."""
-    if db.read(LOST.format(COUNTED), (owner,)):
+    if db.read(LOST_OF_FEW.format(COUNTED, MAX_COUNTED), (owner,)):
         fault = "the thread has fewer branches than it had"
         raise Damaged(f"{fault}: `weft fsck --repair` restores the lost one")
 

@@ -361,18 +361,30 @@ class SqlStore:
         return [Match(chain, thread, commit) for _, chain, thread, commit in rows]
 
     def match_within(self, threads: Sequence[str], chains: Sequence[bytes]) -> list[Match]:
+        owners = self._present_keys([name for name in threads if not name.startswith(DELETED)])
+        if not owners:
+            return []
         rows: list[SqlRow] = []
-        owners = _marks(threads)
         for chunk in _chunks(chains):
             rows += self._db.read(
                 f"""SELECT c.key, c.chain, t.name, c.id FROM commits c
                 JOIN thread t ON t.key = c.thread
-                WHERE c.chain IN ({_marks(chunk)}) AND t.name IN ({owners})
-                AND {LIVE}""",
-                (*chunk, *threads),
+                WHERE c.chain IN ({_marks(chunk)}) AND c.thread IN ({_marks(owners)})""",
+                (*chunk, *owners),
             )
         rows.sort(key=lambda row: -row[0])
-        return [Match(chain, thread, commit) for _, chain, thread, commit in rows]
+        # A remembered key may be that of a thread which has another name by now.
+        return [Match(*row[1:]) for row in rows if row[2] in threads]
+
+    def _present_keys(self, threads: Sequence[str]) -> list[int]:
+        """The keys of those of these threads that exist."""
+        keys = [self._keys[name] for name in threads if name in self._keys]
+        for chunk in _chunks([name for name in threads if name not in self._keys]):
+            sql = f"SELECT name, key FROM thread WHERE name IN ({_marks(chunk)})"
+            for name, key in self._db.read(sql, chunk):
+                self._remember(name, key)
+                keys.append(key)
+        return keys
 
     def branches_at(self, thread: str, commit: Id) -> list[str]:
         owner = self._key(thread)
