@@ -96,10 +96,10 @@ class Losses:
         self, at: Place | str, code: str, detail: object = "", level: Level | None = None
     ) -> None:
         """Report one loss; `at` is a place of the model, or a finished path."""
-        path = at if type(at) is str else self.locate(cast(Place, at))
         # `make_loss` written out: a long conversation reports hundreds of losses.
+        path = self.locate(at) if isinstance(at, tuple) else at
         entry = LOSS_CODES[code]
-        text = detail if type(detail) is str else str(detail)
+        text = detail if isinstance(detail, str) else str(detail)
         self.items.append(Loss(code, entry.kind, path, text, level or entry.level))
 
     def param(self, name: str, code: str, detail: object = "", level: Level | None = None) -> None:

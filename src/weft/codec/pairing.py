@@ -4,7 +4,7 @@ No vendor accepts calls and results in any other order.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -26,8 +26,9 @@ from .call_ids import unique_call_ids
 class Turn(Struct, gc=False):
     """One message to write: its own blocks, until something is changed.
 
-    `moved` has the places of the blocks once they differ from the message's own order. It is `None`
-    for most turns, which saves making a list for each.
+    `first` is the number of leading blocks of the message that were dropped. `moved` has the places
+    of the blocks once they are not simply the rest of the message. It is `None` for most turns,
+    which saves making a list for each.
     """
 
     role: str
@@ -35,6 +36,7 @@ class Turn(Struct, gc=False):
     blocks: Sequence[Block]
     number: int
     moved: list[Place] | None = None
+    first: int = 0
 
     @property
     def at(self) -> Place:
@@ -43,13 +45,14 @@ class Turn(Struct, gc=False):
 
     def place_of(self, at: int) -> Place:
         """The place of one block in the request."""
-        return (self.number, at) if self.moved is None else self.moved[at]
+        return (self.number, self.first + at) if self.moved is None else self.moved[at]
 
     @property
     def places(self) -> list[Place]:
         """The places of all blocks in the request."""
         if self.moved is None:
-            self.moved = [(self.number, at) for at in range(len(self.blocks))]
+            end = self.first + len(self.blocks)
+            self.moved = [(self.number, at) for at in range(self.first, end)]
         return self.moved
 
     @places.setter
@@ -92,7 +95,7 @@ def pair_messages(messages: Sequence[Message]) -> list[tuple[int, Message]]:
             pairing.system(turn)
         elif message.role == "assistant":
             pairing.assistant(turn)
-        else:
+        elif not pairing.answers(turn):
             pairing.user(turn)
     pairing.settle()
     return [(turn.number, _message_of(turn)) for turn in pairing.turns]
@@ -137,10 +140,10 @@ class Pairing:
                 self.settle()
             self.group = None
             self.turns.append(turn)
-        number = turn.number
+        number, moved = turn.number, turn.moved
         for at, block in enumerate(turn.blocks):
-            if type(block) is ToolCall:
-                self.waiting[block.id] = turn.moved[at] if turn.moved else (number, at)
+            if type(block) is ToolCall:  # `place_of` written out
+                self.waiting[block.id] = (number, turn.first + at) if moved is None else moved[at]
 
     def system(self, turn: Turn) -> None:
         self.inline = True
@@ -155,8 +158,6 @@ class Pairing:
             self.turns.append(turn)
 
     def user(self, turn: Turn) -> None:
-        if self.answers(turn):
-            return
         for block in turn.blocks:
             if type(block) is ToolResult:
                 break
@@ -196,20 +197,27 @@ class Pairing:
 
     def answers(self, turn: Turn) -> bool:
         """Take a turn of nothing but results that were waited for, as nearly all are."""
-        if self.group is not None or not self.waiting or not turn.blocks:
+        waiting, blocks = self.waiting, turn.blocks
+        if not waiting or not blocks:
             return False
-        waiting = self.waiting
-        for block in turn.blocks:
+        ids: list[str] = []
+        for block in blocks:
             if type(block) is not ToolResult or block.call_id not in waiting:
                 return False
-        count = len(turn.blocks)
-        if count > 1 and len({cast(ToolResult, block).call_id for block in turn.blocks}) < count:
+            ids.append(block.call_id)
+        count = len(ids)
+        if count > 1 and len(set(ids)) < count:
             return False
-        for block in turn.blocks:
-            del waiting[cast(ToolResult, block).call_id]
-        self.group = turn
-        self.results = count
-        self.turns.append(turn)
+        for call_id in ids:
+            del waiting[call_id]
+        if self.group is not None:
+            items = [(block, turn.place_of(at)) for at, block in enumerate(blocks)]
+            self.group.insert(self.results, items)
+            self.results += count
+        else:
+            self.group = turn
+            self.results = count
+            self.turns.append(turn)
         if self.deferred and not waiting:
             self.turns += self.deferred
             self.deferred = []

@@ -4,8 +4,6 @@ Decoders index into plain dicts and check the types they rely on; a wrong one ra
 a path relative to the value at hand, and each caller puts its own step in front.
 """
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 import orjson
@@ -99,10 +97,17 @@ def inside(step: str, error: Refused) -> Refused:
     )
 
 
-@contextmanager
-def at(step: str) -> Generator[None]:
+class at:
     """Whatever is refused inside names this step of the path."""
-    try:
-        yield
-    except Refused as error:
-        raise inside(step, error) from None
+
+    __slots__ = ("step",)
+
+    def __init__(self, step: str) -> None:
+        self.step = step
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, Refused):
+            raise inside(self.step, error) from None

@@ -43,6 +43,7 @@ from weft.model import (
     Reminder,
     Request,
     Text,
+    Thinking,
     ToolCall,
     ToolResult,
     is_system,
@@ -184,12 +185,29 @@ def leave_out(
     return [(Text(text), place)]
 
 
-def has_plain_texts(result: ToolResult) -> bool:
-    """Whether a result has only texts without vendor members, as nearly all have."""
-    for part in result.content:  # noqa: SIM110 - a generator costs twice the time here
+def decode_texts(parts: list[JsonObject] | str | None, kind: str) -> tuple[Text, ...] | None:
+    """The parts of a JSON list if all are plain texts with this `type`, else `None`."""
+    if type(parts) is not list:
+        return None
+    texts: list[Text] = []
+    for part in parts:
+        if type(part) is not dict or len(part) != 2 or part.get("type") != kind:
+            return None
+        text = part.get("text")
+        if type(text) is not str:
+            return None
+        texts.append(Text(text))
+    return tuple(texts)
+
+
+def plain_texts(result: ToolResult) -> list[str] | None:
+    """The texts of a result that has only texts without vendor members, as nearly all have."""
+    texts: list[str] = []
+    for part in result.content:
         if type(part) is not Text or part.ext is not None:
-            return False
-    return True
+            return None
+        texts.append(part.text)
+    return texts
 
 
 def supported_result_parts(
@@ -202,7 +220,7 @@ def supported_result_parts(
 ) -> list[tuple[Block, Place]]:
     """The parts of a result that this protocol supports; the others are reported."""
     places: list[Place] = [(*place, number) for number in range(len(block.content))]
-    if has_plain_texts(block):
+    if plain_texts(block) is not None:
         return list(zip(block.content, places, strict=True))
     message = request.messages[int(place[0])]
     supported: list[tuple[Block, Place]] = []
@@ -317,8 +335,9 @@ def _make_valid(
     )
     pairing = Pairing(losses, result_parts)
     for turn in turns:
-        if not _is_common(turn, rules):
-            if turn.message.role in SYSTEM_ROLES:
+        role = turn.message.role
+        if not _is_common(turn, request, rules, losses):
+            if role in SYSTEM_ROLES:
                 if not _is_absent(turn, losses):
                     refuse_non_text(request, turn)
                     _drop_unsupported(turn, request, rules, losses)
@@ -326,9 +345,9 @@ def _make_valid(
                 continue
             if not _clear(turn, request, rules, losses):
                 continue
-        if turn.message.role == "assistant":
+        if role == "assistant":
             pairing.assistant(turn)
-        else:
+        elif not pairing.answers(turn):
             pairing.user(turn)
     pairing.settle()
     return pairing
@@ -347,29 +366,55 @@ def _drop_billing_line(turn: Turn, losses: Losses) -> None:
         turn.message = structs.replace(turn.message, blocks=tuple(turn.blocks))
 
 
-def _is_common(turn: Turn, rules: Rules) -> bool:
+def _is_common(turn: Turn, request: Request, rules: Rules, losses: Losses) -> bool:
     """Whether a turn has only text, calls and results that every protocol accepts as they are.
 
-    Nearly all turns do. This saves them the closer look of `_clear`, which would change nothing.
+    Nearly all turns do, behind thinking that this protocol does not support; such thinking is
+    dropped here. This saves them the closer look of `_clear`, which would change nothing more.
     """
-    message, role, blocks = turn.message, turn.role, turn.blocks
-    if message.ext is not None or message.name is not None or not blocks:
+    message, role, blocks, empty_text = turn.message, turn.role, turn.blocks, rules.empty_text
+    if not blocks or message.ext is not None or message.name is not None:
         return False
     if role not in rules.roles and role != "tool":
         return False
+    is_assistant = role == "assistant"
+    if is_assistant and type(blocks[0]) is Thinking:
+        blocks = _drop_leading_thinking(turn, request, rules, losses)
+        if not blocks:
+            return False
     for block in blocks:
         if type(block) is Text:
-            text = block.text
-            if role == "tool" or (not rules.empty_text and (not text or text.isspace())):
+            if role == "tool" or not (empty_text or (block.text and not block.text.isspace())):
                 return False
         elif type(block) is ToolCall:
-            if role != "assistant":
+            if not is_assistant:
                 return False
-        elif type(block) is not ToolResult or role == "assistant":
+        elif is_assistant or type(block) is not ToolResult:
             return False
         if block.ext is not None:
             return False
     return True
+
+
+def _drop_leading_thinking(
+    turn: Turn, request: Request, rules: Rules, losses: Losses
+) -> Sequence[Block]:
+    """Drop the thinking at the start of a turn, unless it is supported; returns the other blocks.
+
+    Every answer of a reasoning model begins with it, so a shortcut of `_drop_unsupported` counts.
+    """
+    check, blocks, first = rules.checks[Thinking], turn.blocks, 0
+    for block in blocks:
+        if type(block) is not Thinking:
+            break
+        code = check(block, turn.message, request)
+        if code is None:
+            break
+        losses.add((turn.number, first), code, block_name(block, request))
+        first += 1
+    turn.first = first
+    turn.blocks = blocks = blocks[first:]
+    return blocks
 
 
 def _clear(turn: Turn, request: Request, rules: Rules, losses: Losses) -> bool:

@@ -251,17 +251,20 @@ NOTES = frozenset({("id", type(None)), ("id", list), ("item", str), ("reasoning_
 
 def tool_losses(tool: Tool, number: int, losses: Losses) -> None:
     """Report the members of a tool's definition that the shared meaning does not hold."""
-    path = losses.path(("tools", number))
     for fields in (tool.raw or {}).values():
-        inner = members(fields.get("function")) or {}
-        paths = [f"{path}.{key}" for key in fields if key not in TOOL_MEMBERS]
+        unknown = [key for key in fields if key not in TOOL_MEMBERS]
         for kind in NESTED:
-            nested = members(fields.get(kind)) or {}
-            paths += [f"{path}.{kind}.{key}" for key in nested if key not in TOOL_MEMBERS]
-        for unknown in paths:
-            member = unknown.rpartition(".")[2]
-            losses.add(unknown, "tool_member_dropped", f"{member} of the tool {tool.name}")
-        if inner and "type" not in fields:
+            nested = members(fields.get(kind)) if kind in fields else None
+            if nested is not None and not nested.keys() <= TOOL_MEMBERS:
+                unknown += [f"{kind}.{key}" for key in nested if key not in TOOL_MEMBERS]
+        has_no_type = "type" not in fields and bool(members(fields.get("function")))
+        if not unknown and not has_no_type:
+            continue
+        path = losses.path(("tools", number))
+        for key in unknown:
+            member = key.rpartition(".")[2]
+            losses.add(f"{path}.{key}", "tool_member_dropped", f"{member} of the tool {tool.name}")
+        if has_no_type:
             losses.add(f"{path}.type", "default_added", "type: function")
 
 

@@ -77,7 +77,7 @@ def flatten_tools(
     if not custom and any("custom" in known for known in names.calls.values()):
         _report_custom_results(messages, losses)
     params = _choose(request, names, losses)
-    if tools == request.tools and messages == request.messages and params is request.params:
+    if tools == request.tools and messages is request.messages and params is request.params:
         return request, names.calls
     flat = structs.replace(request, tools=tools, messages=messages, params=params)
     return flat, names.calls

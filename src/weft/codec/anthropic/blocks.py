@@ -59,7 +59,7 @@ from weft.model import (
     reminder_text,
 )
 
-from .common_shapes import decode_common, is_plain_id, write_common
+from .common_shapes import decode_common, is_plain_id
 from .wire import CALL_ID, CALL_ID_REFUSES, PROTOCOL
 
 DOCUMENT_TYPES = frozenset({"application/pdf"})
@@ -259,19 +259,20 @@ def decode_content(
         return (), "null" if key in raw else "absent"
     if type(content) is not list:
         raise wrong(key, content, "a list")
+    items = cast("list[JsonObject]", content)
+    common = decode_common(items)
+    if common is not None:
+        return common, "list"
     blocks: list[Block] = []
-    for at_block, item in enumerate(cast("list[JsonObject]", content)):
+    for at_block, item in enumerate(items):
         if type(item) is not dict:
             raise wrong(f"{key}[{at_block}]", item, "an object")
-        block = decode_common(item)
-        if block is None:
-            try:
-                block = decode_block(item)
-            except Refused as error:
-                raise inside(f"{key}[{at_block}]", error) from None
-            if marks is not None:
-                _take_marks(item, (number, at_block), marks)
-        blocks.append(block)
+        try:
+            blocks.append(decode_block(item))
+        except Refused as error:
+            raise inside(f"{key}[{at_block}]", error) from None
+        if marks is not None:
+            _take_marks(item, (number, at_block), marks)
     return tuple(blocks), "list"
 
 
@@ -288,7 +289,7 @@ def _take_marks(raw: JsonObject, place: Place, marks: dict[Place, Any]) -> None:
 
 def part_name(block: Block) -> str:
     """Anthropic's name for a block."""
-    if isinstance(block, Opaque):
+    if type(block) is Opaque:
         return str(block.raw.get("type"))
     return NAMES.get(type(block), "text")
 
@@ -319,8 +320,7 @@ class Writer:
 
     def block(self, block: Block, place: Any) -> JsonObject:
         """The body of a block."""
-        body = write_common(block, self.embed, native=self.native)
-        return WRITERS[type(block)](self, block, place) if body is None else body
+        return WRITERS[type(block)](self, block, place)
 
     def text(self, block: Text, _place: Any) -> JsonObject:
         body: JsonObject = {"type": "text", "text": block.text}

@@ -37,6 +37,7 @@ from .cache import (
     has_marks,
     limit_marks,
 )
+from .common_shapes import decode_common, write_common
 from .fields import FIELDS, decode_params, encode_params
 from .tools import encode_tool
 from .wire import MAX_MARKS, PROTOCOL, REQUEST_SETUP
@@ -65,9 +66,15 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
     offset = len(messages)
     for number, raw in enumerate(objects(body.get("messages"), "messages")):
         role, content, size = raw.get("role"), raw.get("content"), len(raw)
-        if size == 2 and type(content) is str and content and type(role) is str:
-            messages.append(Message(role, (Text(content),), None, None, "text"))
-            continue
+        if size == 2 and type(role) is str:
+            if type(content) is str and content:
+                messages.append(Message(role, (Text(content),), None, None, "text"))
+                continue
+            if type(content) is list:
+                common = decode_common(cast("list[JsonObject]", content))
+                if common is not None:
+                    messages.append(Message(role, common, None, None, "list"))
+                    continue
         try:
             role = text_of(raw, "role")
             blocks, form = decode_content(raw, "content", marks, number + offset)
@@ -130,19 +137,20 @@ def _decode_tools(
 def _locator(body: JsonObject) -> Any:
     """Returns the function that finds paths in the caller's body."""
     offset = 1 if "system" in body else 0
+    messages: list[JsonObject] = body["messages"]
 
     def locate(place: Place) -> str:
         # Long conversations report hundreds of losses, nearly all about a block of a message.
-        first = place[0] if place else None
-        if type(first) is int:
-            if len(place) == 2 and first >= offset:
-                number = first - offset
-                content: Any = body["messages"][number].get("content")
-                if type(content) is list:
-                    return f"messages[{number}].content[{place[1]}]"
+        if len(place) == 2:
+            number, at = place
+            if type(number) is int and number >= offset:
+                number -= offset
+                if type(messages[number].get("content")) is list:
+                    return f"messages[{number}].content[{at}]"
                 return f"messages[{number}].content"
-            return _message_path(body, first, place[1:], offset)
         match place:
+            case (int(number), *steps):
+                return _message_path(body, number, steps, offset)
             case ():
                 return "cache_control"
             case ("tools", int(number)):
@@ -155,7 +163,7 @@ def _locator(body: JsonObject) -> Any:
     return locate
 
 
-def _message_path(body: JsonObject, number: int, steps: Place, offset: int) -> str:
+def _message_path(body: JsonObject, number: int, steps: list[int | str], offset: int) -> str:
     holder = "system" if number < offset else f"messages[{number - offset}]"
     content: Any = body.get("system")
     if number >= offset and steps:
@@ -250,6 +258,7 @@ def _write_turns(
 ) -> list[JsonObject]:
     messages: list[JsonObject] = []
     marked = {place[0] for place in marks if place}
+    embed, native = writer.embed, writer.native
     for turn in turns:
         message, blocks = turn.message, turn.blocks
         is_special = not blocks or message.ext is not None or message.role in SYSTEM_ROLES
@@ -259,11 +268,11 @@ def _write_turns(
         first = blocks[0]
         if type(first) is Text and len(blocks) == 1 and message.form != "list" and not first.ext:
             content: Any = first.text
-        elif turn.moved is None:
-            number = turn.number
-            content = [writer.block(block, (number, at)) for at, block in enumerate(blocks)]
         else:
-            content = [writer.block(b, at) for b, at in zip(blocks, turn.moved, strict=True)]
+            content = write_common(blocks, embed, native)
+            if content is None:
+                places = turn.places
+                content = [writer.block(b, at) for b, at in zip(blocks, places, strict=True)]
         messages.append({"role": "user" if turn.role == "tool" else turn.role, "content": content})
     return messages
 

@@ -5,12 +5,12 @@ message, is left to `messages`, which reads and writes every message. Both give 
 shortcut costs a fraction of the time.
 """
 
-from typing import Any, cast
+from typing import Any
 
 from weft.codec.base import Losses
 from weft.codec.call_ids import fitting_id
 from weft.codec.pairing import NO_RESULT, Turn
-from weft.codec.repair import has_plain_texts
+from weft.codec.repair import decode_texts, plain_texts
 from weft.model import (
     SYSTEM_ROLES,
     Block,
@@ -31,66 +31,62 @@ TEXT_ROLES = frozenset({"user", "assistant", "system", "developer"})
 
 def decode_common(raw: JsonObject) -> Message | None:
     """The message, or `None` if it has another shape."""
-    role, content, size = raw.get("role"), raw.get("content"), len(raw)
-    if type(role) is not str:
-        return None
-    if size == 2:
-        if role in TEXT_ROLES and type(content) is str and content:
-            return Message(role, (Text(content),), None, None, "text")
-        if role in TEXT_ROLES and type(content) is list:
-            texts = _decode_texts(cast("list[Any]", content))
+    try:
+        role, content, size = raw["role"], raw["content"], len(raw)
+        if type(role) is not str:
+            return None
+        if size == 2:
+            if role not in TEXT_ROLES:
+                return None
+            if type(content) is str:
+                return Message(role, (Text(content),), None, None, "text") if content else None
+            texts = decode_texts(content, "text")
             return None if texts is None else Message(role, texts, None, None, "list")
-    elif size == 3:
+        if size != 3:
+            return None
         if role == "assistant":
-            return _decode_calls(content, raw.get("tool_calls")) if "content" in raw else None
-        call_id = raw.get("tool_call_id")
-        if role == "tool" and type(call_id) is str:
-            if type(content) is str and content:
-                result = ToolResult(call_id, (Text(content),), None, None, False, "text")
-                return Message(role, (result,))
-            texts = _decode_texts(cast("list[Any]", content)) if type(content) is list else None
-            if texts is not None:
-                return Message(role, (ToolResult(call_id, texts, None, None, False, "list"),))
-    return None
-
-
-def _decode_texts(parts: list[Any]) -> tuple[Text, ...] | None:
-    """The parts if all are plain texts, else `None`."""
-    texts: list[Text] = []
-    for part in cast("list[JsonObject]", parts):
-        if type(part) is not dict or len(part) != 2 or part.get("type") != "text":
+            return _decode_calls(content, raw["tool_calls"])
+        if role != "tool":
             return None
-        text = part.get("text")
-        if type(text) is not str:
+        call_id = raw["tool_call_id"]
+        if type(call_id) is not str:
             return None
-        texts.append(Text(text))
-    return tuple(texts)
+        if type(content) is str:
+            if not content:
+                return None
+            result = ToolResult(call_id, (Text(content),), None, None, False, "text")
+            return Message(role, (result,))
+        texts = decode_texts(content, "text")
+        if texts is None:
+            return None
+        return Message(role, (ToolResult(call_id, texts, None, None, False, "list"),))
+    except KeyError:
+        return None
 
 
-def _decode_calls(content: Any, calls: Any) -> Message | None:
+def _decode_calls(content: Any, calls: list[JsonObject]) -> Message | None:
     blocks: list[Block] = []
     form: Form = "text"
-    if type(content) is list:
-        texts = _decode_texts(cast("list[Any]", content))
+    if content is None:
+        form = "null"
+    elif type(content) is not str:
+        texts = decode_texts(content, "text")
         if texts is None:
             return None
         form = "list"
         blocks += texts
-    elif content is None:
-        form = "null"
-    elif type(content) is not str:
-        return None
     elif content:
         blocks.append(Text(content))
     if type(calls) is not list or not calls:
         return None
-    for call in cast(list[JsonObject], calls):
-        if type(call) is not dict or len(call) != 3 or call.get("type") != "function":
+    for call in calls:
+        if type(call) is not dict or len(call) != 3 or call["type"] != "function":
             return None
-        call_id, function = call.get("id"), cast(JsonObject, call.get("function"))
+        call_id = call["id"]
+        function: JsonObject = call["function"]
         if type(call_id) is not str or type(function) is not dict or len(function) != 2:
             return None
-        name, text = function.get("name"), function.get("arguments")
+        name, text = function["name"], function["arguments"]
         if type(name) is not str or type(text) is not str:
             return None
         blocks.append(ToolCall(call_id, name, text))
@@ -146,19 +142,16 @@ def _write_assistant(turn: Turn) -> list[JsonObject] | None:
 def _write_results(turn: Turn, losses: Losses) -> list[JsonObject] | None:
     messages: list[JsonObject] = []
     for block in turn.blocks:
-        if type(block) is not ToolResult or not block.content or not has_plain_texts(block):
+        if type(block) is not ToolResult:
             return None
-        if legal_id(block.call_id) != block.call_id:
+        texts, call_id = plain_texts(block), block.call_id
+        if not texts or legal_id(call_id) != call_id:
             return None
-        if block.form != "list" and len(block.content) == 1:
-            content: Any = cast(Text, block.content[0]).text
-        else:
-            content = _text_parts([cast(Text, part).text for part in block.content])
-        messages.append({"role": "tool", "tool_call_id": block.call_id, "content": content})
-    for at, block in enumerate(cast("list[ToolResult]", turn.blocks)):
-        if block.is_error is not None:
-            place = turn.place_of(at)
-            report_error_flag(place, block, losses)
+        content = texts[0] if len(texts) == 1 and block.form != "list" else _text_parts(texts)
+        messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
+    for at, block in enumerate(turn.blocks):
+        if type(block) is ToolResult and block.is_error is not None:
+            report_error_flag(turn.place_of(at), block, losses)
     return messages
 
 
@@ -169,9 +162,10 @@ def _text_parts(texts: list[str]) -> list[JsonObject]:
 def report_error_flag(at: Place, result: ToolResult, losses: Losses) -> None:
     """Report the `is_error` of a result. It is a loss of meaning if the tool failed, unless the
     text is our own and says so."""
-    if result.is_error is not None:
-        is_ours = result.is_error and result.content == (Text(NO_RESULT),)
-        report_outcome(at, result.is_error, is_ours, losses)
+    if result.is_error:
+        report_outcome(at, True, result.content == (Text(NO_RESULT),), losses)
+    elif result.is_error is not None:
+        losses.add(at, "error_flag_dropped", "false", "form")
 
 
 def report_outcome(at: Place | str, is_error: bool, is_ours: bool, losses: Losses) -> None:

@@ -22,13 +22,14 @@ from weft.model import (
     Place,
     Request,
     Thinking,
+    ToolCall,
     ToolResult,
     Wire,
     is_system,
 )
 
 from .blocks import MARKS, part_name
-from .common_shapes import decode_common
+from .common_shapes import decode_common, write_common
 from .fields import FIELDS, decode_params, encode_params
 from .messages import RULES, Writer, decode_message, find_blocks, write_message
 from .tools import decode_tools, write_tools
@@ -72,7 +73,8 @@ def _decode_messages(
         common = decode_common(raw)
         if common is not None:
             messages.append(common)
-            if common.role == "assistant" and common.form != "null":
+            is_usual = common.form == "text" and type(common.blocks[0]) is not ToolCall
+            if common.role == "assistant" and not is_usual:
                 _note_form(raw, number, rest)
             continue
         if raw.get("function_call"):
@@ -223,9 +225,11 @@ def _write_messages(request: Request, target: Target, losses: Losses) -> list[Js
         turns = _merge_system(turns, messages)
     writer = Writer(request, losses)
     for turn in turns:
-        written = writer.turn(turn)
-        for body in written if is_system(turn.message) else ():
-            _fit_system(body, turn.at, target.model, losses)
+        written = write_common(turn, losses)
+        if written is None:
+            written = writer.turn(turn)
+            for body in written if is_system(turn.message) else ():
+                _fit_system(body, turn.at, target.model, losses)
         messages += written
     return messages
 

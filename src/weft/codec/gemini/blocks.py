@@ -577,19 +577,18 @@ class ContentWriter:
                     contents.append({"parts": parts, "role": "model"})
             else:
                 contents += self._user(turn)
-            self._report_form(turn)
+            if turn.message.form in ("list", "absent"):
+                self._report_form(turn)
         return contents
 
     def _report_form(self, turn: Turn) -> None:
         """Report forms that Gemini cannot express: a list of one text, and missing content."""
-        form = turn.message.form
-        if form == "absent":
+        if turn.message.form == "absent":
             self.losses.add(turn.at, "missing_content_added")
-        if form != "list" or (turn.role != "assistant" and len(turn.blocks) != 1):
-            return
-        for at, block in enumerate(turn.blocks):
-            if isinstance(block, Text):
-                self.losses.add(turn.place_of(at), "form_changed", "list of one text")
+        elif turn.role == "assistant" or len(turn.blocks) == 1:
+            for at, block in enumerate(turn.blocks):
+                if type(block) is Text:
+                    self.losses.add(turn.place_of(at), "form_changed", "list of one text")
 
     def _model(self, turn: Turn) -> list[JsonObject]:
         self._order = {}

@@ -11,7 +11,7 @@ from typing import Any, cast
 from orjson import dumps
 
 from weft.codec.base import Losses
-from weft.codec.repair import has_plain_texts
+from weft.codec.repair import plain_texts
 from weft.model import Block, JsonObject, Place, Text, ToolCall, ToolResult
 
 
@@ -70,17 +70,17 @@ def write_common_result(
 
     `call` is the call that it answers.
     """
-    if block.ext is not None or not block.content or not has_plain_texts(block):
+    if block.ext is not None or call is None or call.ext is not None:
         return None
-    if call is None or call.ext is not None or call.namespace is not None or not call.name:
+    texts = plain_texts(block)
+    if not texts or call.namespace is not None or not call.name:
         return None
-    if len(block.content) == 1:
-        text = cast(Text, block.content[0]).text
-        if block.form == "list":
-            losses.add(place, "list_as_string")
-    else:
-        text = "\n".join(cast(Text, part).text for part in block.content)
+    text = texts[0]
+    if len(texts) > 1:
+        text = "\n".join(texts)
         losses.add(place, "text_boundary_dropped", "texts")
+    elif block.form == "list":
+        losses.add(place, "list_as_string")
     if block.is_error is False:
         losses.add(place, "error_flag_dropped", "false")
     response = {"error" if block.is_error else "output": text}

@@ -230,7 +230,7 @@ def _calls(request: Request) -> dict[str, ToolCall]:
         block.id: block
         for message in request.messages
         for block in message.blocks
-        if isinstance(block, ToolCall)
+        if type(block) is ToolCall
     }
 
 

@@ -72,13 +72,14 @@ class Grouping:
     """Groups items into messages, one item at a time.
 
     `starts` has the number of the first item of each message. `references` has the numbers of item
-    references, which only the vendor can resolve.
+    references, which only the vendor can resolve, and `tool_items` those of items with more tools.
     """
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self.starts: list[int] = []
         self.references: list[int] = []
+        self.tool_items: list[int] = []
         self._blocks: list[Block] = []
         self._form: Form = "list"
 
@@ -147,6 +148,8 @@ class Grouping:
         role = raw.get("role")
         if kind == "item_reference":
             self.references.append(number)
+        elif kind == "additional_tools":
+            self.tool_items.append(number)
         if role in SYSTEM_ROLES:  # setup, not content: the message stays empty
             ext: Ext = {PROTOCOL: {"item": raw}}
             self._add_message(number, Message(role, (), form="absent", ext=ext))

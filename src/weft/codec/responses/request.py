@@ -61,6 +61,7 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
     offset = len(messages)
     params, rest = decode_params(body)
     starts: list[int] = []
+    tool_items: ToolItems = []
     items = body.get("input")
     if type(items) is str:
         messages.append(_plain("user", items))
@@ -70,6 +71,7 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
         grouping = decode_items(objects(items, "input"))
         messages += grouping.messages
         starts = grouping.starts
+        tool_items = [(number, items[number]) for number in grouping.tool_items]
         for number in grouping.references:
             rest[f"input[{number}]"] = items[number]
     else:
@@ -84,11 +86,11 @@ def decode_request(body: JsonObject, model: str | None = None) -> Request:
     return Request(
         model=text_of(body, "model") if model is None else model,
         messages=tuple(messages),
-        tools=_decode_tools(body),
+        tools=_decode_tools(body, tool_items),
         params=params,
         raw={PROTOCOL: raw},
         rest=rest,
-        wire=Wire(PROTOCOL, _locator(body, starts, offset), part_name),
+        wire=Wire(PROTOCOL, _locator(body, starts, offset, tool_items), part_name),
     )
 
 
@@ -96,29 +98,24 @@ def _plain(role: str, text: str) -> Message:
     return Message(role, (Text(text),) if text else (), form="text")
 
 
-def _decode_tools(body: JsonObject) -> tuple[Tool, ...]:
+ToolItems = list[tuple[int, JsonObject]]
+"""Items that contain more tools, with their numbers in `input`."""
+
+
+def _decode_tools(body: JsonObject, tool_items: ToolItems) -> tuple[Tool, ...]:
     tools = decode_tools(body["tools"], "tools") if body.get("tools") else []
-    for number, item in _additional(body):
+    for number, item in tool_items:
         for tool in decode_tools(item.get("tools") or [], f"input[{number}].tools"):
             (definition,) = (tool.raw or {}).values()
             tools.append(structs.replace(tool, raw={ADDITIONAL: definition}))
     return tuple(tools)
 
 
-def _additional(body: JsonObject) -> list[tuple[int, JsonObject]]:
-    items = body.get("input")
-    if not isinstance(items, list):
-        return []
-    return [
-        (number, item)
-        for number, item in enumerate(cast(list[JsonObject], items))
-        if item.get("type") == "additional_tools"
-    ]
-
-
-def _locator(body: JsonObject, starts: list[int], offset: int) -> Callable[[Place], str]:
+def _locator(
+    body: JsonObject, starts: list[int], offset: int, tool_items: ToolItems
+) -> Callable[[Place], str]:
     """Paths in the caller's body; computed only when a loss is reported."""
-    tools = cache(partial(_tool_paths, body))
+    tools = cache(partial(_tool_paths, body, tool_items))
     before = cache(lambda: [0, *accumulate(map(_size, body["input"][:-1]))])
 
     def locate(place: Place) -> str:
@@ -139,9 +136,9 @@ def _locator(body: JsonObject, starts: list[int], offset: int) -> Callable[[Plac
     return locate
 
 
-def _tool_paths(body: JsonObject) -> list[str]:
+def _tool_paths(body: JsonObject, tool_items: ToolItems) -> list[str]:
     paths = tool_paths(body.get("tools") or (), "tools")
-    for at_item, item in _additional(body):
+    for at_item, item in tool_items:
         paths += tool_paths(item.get("tools") or (), f"input[{at_item}].tools")
     return paths
 
