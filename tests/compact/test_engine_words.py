@@ -7,8 +7,7 @@ import pytest
 
 import weft
 from summarisers import says, state_of, talk, writer
-from weft.compact import Batch, SummaryBatch
-from weft.compact.fidelity import check_summary, read_ground, with_lines
+from weft.compact import Batch, SummaryBatch, check_summary, read_ground
 from weft.errors import CompactRefused
 from weft.history import Row
 from weft.model import Message, Text
@@ -90,8 +89,12 @@ def test_a_figure_is_the_same_however_its_thousands_are_set_apart(
     assert (check_summary(written, ground).dropped == ()) is sound
 
 
-def test_a_retained_line_of_a_list_has_one_mark() -> None:
-    assert with_lines("S", ["- a", "b"]).endswith(":\n- a\n- b")
+def test_a_retained_line_of_a_list_has_one_mark(t: Thread) -> None:
+    t.user("- first line\nsecond line")
+    talk(t, 4)
+    with writer(says("They talked.")) as (_, model):
+        t.compact(model=model, keep=1, retain=["- first line", "second line"])
+    assert ":\n- first line\n- second line\n" in summary_of(t)
 
 
 def test_a_preview_that_may_not_get_shorter_says_so(t: Thread) -> None:

@@ -12,8 +12,7 @@ import pytest
 
 import weft
 from corpus import ROOT
-from weft.compact import extract_summary
-from weft.compact.source import find_entities
+from weft.compact import extract_summary, find_entities
 from weft.history import Row
 from weft.model import Text, ToolCall, ToolResult, texts
 from weft.tokens import counter_for

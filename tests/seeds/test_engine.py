@@ -31,6 +31,7 @@ from weft.agent import Agent, Compaction, Failure, MessageComplete
 from weft.catalog import load_catalog
 from weft.client import ModelClient, make_provider
 from weft.compact import (
+    PROMPT,
     Batch,
     Breaker,
     Clip,
@@ -48,8 +49,6 @@ from weft.compact import (
     summary_request,
     write_batches,
 )
-from weft.compact.pairs import cut_units
-from weft.compact.prompts import PROMPT
 from weft.errors import BudgetExceeded, CompactRefused, ConfigError, ThreadError, UpstreamFailed
 from weft.history import Row
 from weft.model import (
@@ -587,7 +586,7 @@ def test_P3_no_chunk_parts_a_call_from_its_results(t: Thread, room: int) -> None
     assert [row for chunk in chunks for row in chunk] == rows
     for chunk in chunks:
         assert all(pair.call and pair.results for pair in find_pairs(chunk))
-    assert [len(unit) for unit in cut_units(rows)] == [1, 1, 4, 2, 1]
+    assert [len(unit) for unit in cut_chunks(rows, 5, counter)] == [1, 1, 4, 2, 1]
 
 
 def test_P3_every_chunk_is_asked_for_with_what_is_known_so_far(t: Thread) -> None:

@@ -21,11 +21,13 @@ from .checkpoint import (
 )
 from .cutoff import Cutoff, choose_cutoff, keep_verbatim, min_summary_need
 from .extract import extract_summary
+from .fidelity import check_summary, read_ground
 from .layout import Layout, rule_rows
 from .non_summary import non_summary_reason, without_orders, without_preamble
 from .pairs import Pair, find_pairs
 from .plan import Method, Pin, Plan, Range, Stripped, Thinned
 from .prompts import (
+    PROMPT,
     cut_chunks,
     describe_task,
     folding_request,
@@ -55,6 +57,7 @@ from .result import (
     compaction_started,
 )
 from .score import Importance, Scorer, choose_verbatim, read_importance
+from .source import find_entities
 from .summarise import (
     PROMPT_TOKENS,
     Answer,
@@ -66,6 +69,7 @@ from .summarise import (
     chunk_room,
     max_summary_tokens,
     summarise,
+    trim_to,
 )
 from .tool import COMPACT_TOOL, RECALL_TOOL, Replacement, ToolDefinition, validate_compact_input
 from .unread import HANDLE, handle_of, thin_unread, unread_rows
@@ -77,6 +81,7 @@ __all__ = [
     "FALLBACK",
     "HANDLE",
     "PROGRESS",
+    "PROMPT",
     "PROMPT_TOKENS",
     "RECALL_TOOL",
     "STEPS",
@@ -111,6 +116,7 @@ __all__ = [
     "Thinned",
     "ToolDefinition",
     "Trigger",
+    "check_summary",
     "choose_cutoff",
     "choose_verbatim",
     "chunk_room",
@@ -125,6 +131,7 @@ __all__ = [
     "cut_chunks",
     "describe_task",
     "extract_summary",
+    "find_entities",
     "find_pairs",
     "folding_request",
     "generate_checkpoint_id",
@@ -144,6 +151,7 @@ __all__ = [
     "read_batches",
     "read_checkpoint",
     "read_checkpoints",
+    "read_ground",
     "read_importance",
     "record_batches",
     "retell",
@@ -155,6 +163,7 @@ __all__ = [
     "summary_size",
     "task_room",
     "thin_unread",
+    "trim_to",
     "unmarked",
     "unread_rows",
     "validate_compact_input",
