@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import weft
+from weft.history import View
 
 FACTORY_MADE = {"Thread", "CommitInfo", "CompiledContext", "Translation"}
 """Classes that Weft's own functions make: their constructors are not public."""
@@ -76,14 +77,12 @@ def test_a_class_is_public_under_its_own_name(name):
 
 
 def test_the_walk_finds_what_is_not_public():
-    def leak(row: "weft.history.compile.View") -> None:
+    def leak(row: View) -> None:
         """A signature with a private type."""
 
-    import weft.history.compile
-
-    leak.__annotations__ = {"row": weft.history.compile.View}
     assert [kind for _, hint in hints("leak", leak) for kind in types_in(hint)] == [
-        weft.history.compile.View
+        View,
+        type(None),
     ]
 
 

@@ -5,7 +5,9 @@ from base64 import b64decode, b64encode, urlsafe_b64encode
 
 import pytest
 
-from weft.history.forget import without
+import weft
+from weft.model import Message, ToolCall
+from weft.thread import forget
 
 SECRET = 'Straße 🌳 "a/b"\nc'
 PLAIN = json.dumps(SECRET)
@@ -19,13 +21,30 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("depth", [0, 1, 2, 3])
+def without(data: str, text: str) -> str:
+    """The arguments of a stored call, after the text was forgotten."""
+    with weft.open() as thread:
+        thread.commit_message(Message("assistant", (ToolCall("c", "f", data),)))
+        forget(thread.store, text)
+        with weft.open(thread.store) as fresh:
+            return fresh.compile().messages[0].blocks[0].arguments
+
+
+def test_a_text_of_a_message_is_forgotten() -> None:
+    with weft.open() as thread:
+        thread.user(f"before {SECRET} after")
+        forget(thread.store, SECRET)
+        with weft.open(thread.store) as fresh:
+            assert fresh.compile().messages[0].text == "before [forgotten] after"
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
 @pytest.mark.parametrize("name", ROWS)
 def test_a_text_is_found_in_every_spelling(name: str, depth: int) -> None:
     data = f'{{"before":{json.dumps("x /")},"text":{ROWS[name]},"after":"y"}}'
     for _ in range(depth):
         data = json.dumps({"line": data, "other": "\\u0041 stays"})
-    cleaned = without(data.encode(), SECRET).decode()
+    cleaned = without(data, SECRET)
     for _ in range(depth):
         outer = json.loads(cleaned)
         assert outer["other"] == "\\u0041 stays"
@@ -34,12 +53,12 @@ def test_a_text_is_found_in_every_spelling(name: str, depth: int) -> None:
 
 
 def test_what_says_something_else_stays_byte_by_byte() -> None:
-    data = b'{"text":"a \\\\/ b, a\\\\u002fc and \\\\ude00"}'
+    data = '{"text":"a \\\\/ b, a\\\\u002fc and \\\\ude00"}'
     assert without(data, SECRET) == data
 
 
 def test_forgetting_the_mark_itself_ends() -> None:
-    assert json.loads(without(b'{"a":"x\\\\/ forgotten"}', "forgotten"))["a"] == "x\\/ [forgotten]"
+    assert json.loads(without('{"a":"x\\\\/ forgotten"}', "forgotten"))["a"] == "x\\/ [forgotten]"
 
 
 @pytest.mark.parametrize("encode", [b64encode, urlsafe_b64encode])
@@ -49,7 +68,7 @@ def test_a_text_in_base64_takes_the_whole_of_it_along(encode, before: str, after
     """Of a file nothing stays that could be read as half of it; what is there is base64 still."""
     data = encode(f"{before}{SECRET}{after}".encode()).decode()
     line = json.dumps({"data": data, "url": f"data:text/plain;base64,{data}", "other": data[:4]})
-    cleaned = json.loads(without(line.encode(), SECRET))
+    cleaned = json.loads(without(line, SECRET))
     assert b64decode(cleaned["data"]) == b"[forgotten]"
     assert cleaned["url"] == f"data:text/plain;base64,{cleaned['data']}"
     assert cleaned["other"] == data[:4]
@@ -68,11 +87,11 @@ def test_every_file_of_a_string_goes(line: str, left: str) -> None:
     for secret in ("hunter2-geheim", "[forgotten]"):
         file = b64encode(f"ab {secret} c ".encode()).decode().rstrip("=")
         mark = b64encode(b"[forgotten]").decode()
-        said = json.dumps({"a": line.format(file, mark)}).encode()
-        assert json.loads(without(said, secret)) == {"a": left.format(file, mark)}
+        data = json.dumps({"a": line.format(file, mark)})
+        assert json.loads(without(data, secret)) == {"a": left.format(file, mark)}
 
 
 def test_a_short_text_is_not_looked_for_in_base64() -> None:
     """Three signs of base64 are in every picture somewhere."""
-    data = json.dumps({"data": b64encode(b"some ab words").decode()}).encode()
+    data = json.dumps({"data": b64encode(b"some ab words").decode()})
     assert without(data, "ab") == data

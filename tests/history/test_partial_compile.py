@@ -4,12 +4,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
 import weft
 from weft.errors import ThreadError
-from weft.history import View, compile_slots, compile_tail, show_rows
-from weft.history.ops import ListRows, run_steps
+from weft.history import ListRows, View, compile_slots, compile_tail, run_steps, show_rows
 from weft.ids import Id
 
 Verb = Callable[[weft.Thread, int], object]
@@ -86,7 +86,7 @@ def _play(steps: list[tuple[str, int]]) -> tuple[weft.Thread, Id, set[Id]]:
 @given(st.lists(st.tuples(st.sampled_from(sorted(VERBS)), st.integers(0, 30)), max_size=14))
 def test_lines_read_alone_are_those_of_the_whole(steps: list[tuple[str, int]]) -> None:
     t, head, slots = _play(steps)
-    view = weft.open(t.store)._handle.view(head)  # pyright: ignore[reportPrivateUsage]
+    view = View().extend(t.store.walk("default", head))
     whole = {slot: row for slot in slots if (row := view.find(slot)) is not None}
     assert compile_slots(t.store, "default", head, slots) == whole
     for slot in slots:
@@ -120,6 +120,20 @@ def test_any_part_is_that_part_of_the_whole(steps: list[tuple[str, int]], dice: 
         shown = show_rows(view.rows)
         last = dice.randint(1, len(shown) + 2)
         assert compile_tail(t.store, "default", commit, last) == shown[-last:]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_view_of_a_long_branch_finds_its_rows(seed: int) -> None:
+    """The views of a branch share parts of their index; rewrites make each part shorter."""
+    dice = Random(seed)
+    rewrites = [name for name in sorted(VERBS) if name != "undo"]
+    t, head, slots = _play([(dice.choice(rewrites), dice.randrange(30)) for _ in range(60)])
+    views, view = [], View()
+    for step in t.store.walk("default", head):
+        view = view.extend([step])
+        views.append((view, {row.id: row for row in view.rows}))
+    for view, rows in views:  # after all of them were made: a later one leaves the others alone
+        assert {slot: view.find(slot) for slot in slots} == {slot: rows.get(slot) for slot in slots}
 
 
 def test_the_id_of_an_edit_is_no_row_of_its_own() -> None:

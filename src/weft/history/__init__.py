@@ -59,7 +59,7 @@ from .objects import (
     new_slot,
 )
 from .oplog import REDO, UNDO, is_switch, plan_redo, plan_undo, read_operations
-from .ops import apply_rewrite, run_step
+from .ops import ListRows, apply_rewrite, run_step, run_steps
 from .original_order import restore_original_order
 from .partial_compile import compile_slots, compile_tail
 from .replay import ReplayedCommit, ReplayResult, replay
@@ -99,6 +99,7 @@ __all__ = [
     "Erased",
     "Insert",
     "InsertedRow",
+    "ListRows",
     "Merged",
     "PlannedRewrite",
     "Point",
@@ -170,6 +171,7 @@ __all__ = [
     "replay",
     "restore_original_order",
     "run_step",
+    "run_steps",
     "search_commits",
     "setup_changes",
     "show_rows",
