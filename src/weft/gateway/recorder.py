@@ -3,8 +3,9 @@
 One thread writes. It runs all waiting jobs in one transaction, so that concurrent exchanges share
 the cost of a commit, and reports to each job when the transaction is durable.
 
-An exchange waits at most `PATIENCE` seconds for its record. If the store is slower or fails, the
-record goes to a local journal. So does every later record until the journal is drained, so that the
+An exchange waits for its record until the writer has finished none for `PATIENCE` seconds, or until
+it has waited `LONGEST_WAITS` times as long. If the store is slower or fails, the record goes to a
+local journal. So does every later record until the journal is drained, so that the
 records of a conversation stay in order. The slow write may still succeed later: every exchange has
 an id, and nothing is recorded twice under it. If the journal fails too, the answer is delivered
 nevertheless, and the lost record is reported.
@@ -14,12 +15,12 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from re import Pattern
-from threading import Lock, Thread
+from threading import Condition, Thread
 from typing import Any, Generic, Literal, TypeVar, cast
 from uuid import uuid4
 
@@ -34,6 +35,7 @@ from weft.thread import Bodies, SentBodyDelta
 from .hints import is_title_request
 from .identity import Continuation, is_equal_echo, token_key, tokens_of
 from .journal import Journal, Position, leftover_journals, open_journal
+from .large_bodies import LARGE_BODY
 from .records import (
     AnswerRecord,
     DigestCache,
@@ -56,6 +58,10 @@ from .resume import StoredConversation
 PATIENCE = 0.05
 """How long an answer waits for the store, in seconds."""
 
+LONGEST_WAITS = 5
+"""How many times as long it waits while the store takes the records of others: then the process is
+busy, not the store, and the journal would be one more thing to write."""
+
 READ_SECONDS = 2.0
 """How long a request waits to read earlier answers or a stored conversation. Without them some
 vendors refuse the request, so waiting is better."""
@@ -63,6 +69,7 @@ vendors refuse the request, so waiting is better."""
 DRAIN_SECONDS = 0.25
 LONGEST_PAUSE = 5.0
 ADOPT_SECONDS = 5.0
+APPEND_SECONDS = 1.0
 BATCH = 256
 CLOSE_SECONDS = 5.0
 JOURNALED_LIMIT = 1000
@@ -90,16 +97,28 @@ class Recording:
         self.is_begun = False
         self.request: Request | None = None
         self.sent: SentBody | None = None
-        self.sent_delta: Future[SentBodyDelta] | None = None
+        self.sent_delta: _Job[SentBodyDelta] | None = None
 
 
 class _Job(Generic[T]):
-    """A function for the writer thread to run once."""
+    """A function for the writer thread to run once; `waiting` gets its result on the event loop."""
 
-    def __init__(self, run: Callable[[], T]) -> None:
+    def __init__(self, run: Callable[[], T], waiting: "asyncio.Future[T] | None" = None) -> None:
         self.run = run
-        self.future: Future[T] = Future()
+        self.waiting = waiting
+        self.queued = time.monotonic()
         self.is_abandoned = False
+        self.result: T | None = None
+        self.error: Exception | None = None
+
+    def report(self) -> None:
+        """Hand the result to whoever waits for it; called on the event loop."""
+        if self.waiting is None or self.waiting.done():
+            return
+        if self.error is not None:
+            self.waiting.set_exception(self.error)
+        else:
+            self.waiting.set_result(cast(T, self.result))
 
 
 class ExchangeRecorder:
@@ -118,10 +137,11 @@ class ExchangeRecorder:
         self._patience = patience
         self._context = RecordingContext(DigestCache(), Bodies(), volatile)
         self._queue: SimpleQueue[_Job[Any] | None] = SimpleQueue()
+        self._last_progress = 0.0
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="weft-reader")
         self._appenders = ThreadPoolExecutor(8, thread_name_prefix="weft-journal")
         self._journaled: dict[tuple[str, str], StoredConversation] = {}
-        self._lock = Lock()
+        self._lock = Condition()
         self._appending = 0
         self._pause = DRAIN_SECONDS
         self._next_drain = 0.0
@@ -187,12 +207,15 @@ class ExchangeRecorder:
         return recording
 
     def keep_sent(self, recording: Recording, body: bytes, protocol: str, model: str) -> None:
-        """Store the body that is sent, while the upstream works on it."""
+        """Keep the body that is sent, to be stored with its answer.
+
+        The delta of a large body is computed now, while the upstream works on it.
+        """
         recording.sent = SentBody(body, protocol, model)
         location, sent = recording.location, recording.sent
-        if location is not None:
+        if location is not None and len(body) >= LARGE_BODY:
             job = _Job(lambda: encode_sent(self.store, location, sent, self._context))
-            recording.sent_delta = job.future
+            recording.sent_delta = job
             self._queue.put(job)
 
     async def finish(self, recording: Recording, response: Response) -> None:
@@ -284,7 +307,10 @@ class ExchangeRecorder:
         why = "records wait in the journal"
         if not self._in_use:
             sent_delta = recording.sent_delta
-            job = _Job(lambda: self._apply(record, maker, sent_delta))
+            job = _Job(
+                lambda: self._apply(record, maker, sent_delta),
+                asyncio.get_running_loop().create_future(),
+            )
             self._queue.put(job)
             try:
                 result = await self._wait(job)
@@ -302,29 +328,41 @@ class ExchangeRecorder:
         return None
 
     async def _wait(self, job: _Job[T]) -> T:
-        waiting = asyncio.wrap_future(job.future)
-        waiting.add_done_callback(_retrieve)
+        """The result of a job; raises `TimeoutError` if the store is slow."""
+        waiting = job.waiting
+        assert waiting is not None
+        loop = asyncio.get_running_loop()
+
+        def expire() -> None:
+            nonlocal timer
+            now = time.monotonic()
+            if waiting.done():
+                return
+            remaining = max(job.queued, self._last_progress) + self._patience - now
+            longest = job.queued + LONGEST_WAITS * self._patience - now
+            if remaining > 0 and longest > 0:
+                timer = loop.call_later(min(remaining, longest), expire)
+            else:
+                waiting.set_exception(TimeoutError())
+
+        timer = loop.call_later(self._patience, expire)
         try:
-            async with asyncio.timeout(self._patience):
-                return await asyncio.shield(waiting)
-        except TimeoutError:
-            if job.future.done():  # our own event loop was slow, not the store
-                return job.future.result()
-            raise
+            return await waiting
+        finally:
+            timer.cancel()
 
     def _apply(
-        self, record: Record, maker: Origin | None, sent_delta: Future[SentBodyDelta] | None
+        self, record: Record, maker: Origin | None, sent_delta: _Job[SentBodyDelta] | None
     ) -> Any:
+        """Record inside the transaction of the caller."""
         match record:
             case RequestRecord():
-                return record_request(self.store, record, self._context, maker)
+                return record_request(self.store, record, self._context, maker, is_nested=True)
             case AnswerRecord():
-                delta = None
-                if sent_delta is not None and sent_delta.done():
-                    delta = sent_delta.result()
-                return record_answer(self.store, record, self._context, delta)
+                delta = None if sent_delta is None else sent_delta.result
+                return record_answer(self.store, record, self._context, delta, is_nested=True)
             case FailureRecord():
-                return record_failure(self.store, record, self._context)
+                return record_failure(self.store, record, self._context, is_nested=True)
 
     async def _append(self, record: Record, why: str) -> State:
         """Write a record to the journal; returns where the record is now."""
@@ -348,6 +386,7 @@ class ExchangeRecorder:
         finally:
             with self._lock:
                 self._appending -= 1
+                self._lock.notify_all()
         return "journal"
 
     async def _read_answers(
@@ -412,25 +451,42 @@ class ExchangeRecorder:
 
     def _run(self, jobs: list[_Job[Any]]) -> None:
         """Run jobs in one transaction; if one of them fails, run each in its own."""
+        self._last_progress = time.monotonic()
         jobs = [job for job in jobs if not job.is_abandoned]
-        if len(jobs) > 1:
-            results: list[Any] = []
-            with suppress(Exception):  # each job reports its own error below
-                with self.store.transaction():
-                    results += [job.run() for job in jobs]
-                for job, result in zip(jobs, results, strict=True):
-                    job.future.set_result(result)
-                return
+        try:
+            self._run_together(jobs)
+        except Exception as error:
+            for job in jobs if len(jobs) > 1 else ():
+                try:
+                    self._run_together([job])
+                except Exception as own_error:  # handed to whoever waits for it
+                    job.error = own_error
+            if len(jobs) == 1:
+                jobs[0].error = error
+        self._report_jobs(jobs)
+
+    def _report_jobs(self, jobs: list[_Job[Any]]) -> None:
+        """Hand results to the event loop, all of them with one call."""
+        waiting: dict[asyncio.AbstractEventLoop, list[_Job[Any]]] = {}
         for job in jobs:
-            try:
-                result = job.run()
-            except Exception as error:  # handed to whoever waits for it
-                job.future.set_exception(error)
-            else:
-                job.future.set_result(result)
+            if job.waiting is not None:
+                waiting.setdefault(job.waiting.get_loop(), []).append(job)
+        for loop, done in waiting.items():
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(_report_all, done)
+
+    def _run_together(self, jobs: list[_Job[Any]]) -> None:
+        with self.store.transaction():
+            for job in jobs:
+                job.result = job.run()
+                self._last_progress = time.monotonic()
 
     def _drain(self) -> None:
-        """Move the journal's records into the store, until the store refuses one."""
+        """Move the journal's records into the store, until the store refuses one.
+
+        Under load there is no moment without new records. So when nearly everything is drained, new
+        ones go to the queue of the writer, and wait there for the rest of the journal.
+        """
         try:
             while self._leftovers:
                 self._replay(self._leftovers[0])
@@ -438,16 +494,39 @@ class ExchangeRecorder:
                 del self._leftovers[0]
             if self._journal is not None:
                 self._replay(self._journal)
+            self._in_use = False
+            if self._journal is not None:
+                self._wait_for_appends()
+                self._replay(self._journal)
         except (StoreError, JournalError):
+            self._in_use = True
+            self._refuse_jobs()
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
             self._next_drain = time.monotonic() + self._pause
             return
         self._pause = DRAIN_SECONDS
+        if not self._in_use:  # else another record went to the journal while the rest was drained
+            self._journaled.clear()
+            self._report("store", "the journal is drained")
+
+    def _wait_for_appends(self) -> None:
+        """Wait until every record that was on its way to the journal is there."""
         with self._lock:
-            if self._appending == 0 and self._pending == 0:
-                self._in_use = False
-                self._journaled.clear()
-                self._report("store", "the journal is drained")
+            if not self._lock.wait_for(lambda: self._appending == 0, APPEND_SECONDS):
+                raise JournalError("the journal is slow")
+
+    def _refuse_jobs(self) -> None:
+        """Let the queued records go to the journal, behind those that are still there."""
+        jobs: list[_Job[Any] | None] = []
+        with suppress(Empty):
+            while True:
+                jobs.append(self._queue.get_nowait())
+        for job in jobs:
+            if job is None:
+                self._queue.put(None)
+            else:
+                job.error = StoreError("records wait in the journal")
+        self._report_jobs([job for job in jobs if job is not None])
 
     def _replay(self, journal: Journal) -> None:
         """Record everything in a journal, several records per transaction."""
@@ -466,6 +545,7 @@ class ExchangeRecorder:
             with self.store.transaction():
                 for data in records:
                     self._apply(_decoder.decode(data), None, None)
+                    self._last_progress = time.monotonic()
         except Exception:  # one of them failed: try each one alone
             for data in records:
                 self._replay_one(data)
@@ -478,7 +558,8 @@ class ExchangeRecorder:
         """
         for is_last in (False, True):  # a conflict with another writer does not happen twice
             try:
-                self._apply(_decoder.decode(data), None, None)
+                with self.store.transaction():
+                    self._apply(_decoder.decode(data), None, None)
                 return
             except (OSError, MemoryError):
                 raise StoreError("a record could not be replayed yet") from None
@@ -504,10 +585,9 @@ class ExchangeRecorder:
             sys.stderr.write(orjson.dumps({**line, "state": state, "why": why}).decode() + "\n")
 
 
-def _retrieve(future: "asyncio.Future[Any]") -> None:
-    """Retrieve the exception of a late result; otherwise asyncio would log it."""
-    if not future.cancelled():
-        future.exception()
+def _report_all(jobs: list[_Job[Any]]) -> None:
+    for job in jobs:
+        job.report()
 
 
 def _open(path: Path | None) -> Journal | None:

@@ -14,6 +14,7 @@ journal can be replayed even if a part of it was recorded before.
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, nullcontext
 from itertools import takewhile
 from uuid import uuid4
 
@@ -214,12 +215,18 @@ class Recorded(Struct, frozen=True):
 
 
 def record_request(
-    store: Store, record: RequestRecord, context: RecordingContext, maker: Origin | None = None
+    store: Store,
+    record: RequestRecord,
+    context: RecordingContext,
+    maker: Origin | None = None,
+    *,
+    is_nested: bool = False,
 ) -> Recorded:
     """Find the conversation of a request, and commit what is new in it.
 
     With `maker`, also find the answers of that model that may be restored in the request. The
-    conversation is looked up once for both.
+    conversation is looked up once for both. `is_nested` says that the caller has opened the
+    transaction, and takes everything back if this fails.
     """
     tools = tools_digest(record.tools)
     incoming = read_incoming(
@@ -231,7 +238,7 @@ def record_request(
         is_retry=record.is_retry,
         traces=context.traces,
     )
-    with store.transaction():
+    with _transaction(store, is_nested):
         recorded = _find_recorded(store, record, incoming)
         if recorded is not None:
             return Recorded(recorded, {})
@@ -272,12 +279,14 @@ def record_answer(
     record: AnswerRecord,
     context: RecordingContext,
     sent_delta: SentBodyDelta | None = None,
+    *,
+    is_nested: bool = False,
 ) -> RequestLocation:
     """Commit an answer after its request; returns the location after it.
 
     `sent_delta` is the delta of the sent body, if it has been computed already.
     """
-    with store.transaction():
+    with _transaction(store, is_nested):
         key = exchange_key("answer", record.exchange)
         location, thread = _current_location(store, record, context)
         link = store.newest_link(key, deleted=True)
@@ -325,6 +334,10 @@ def record_answer(
         return structs.replace(location, branch=branch, head=answer.hex(), chain=series.chain)
 
 
+def _transaction(store: Store, is_nested: bool) -> AbstractContextManager[None]:
+    return nullcontext() if is_nested else store.transaction()
+
+
 def _find_equal_answer(store: Store, location: RequestLocation, series: Series) -> Id | None:
     """The commit of the same answer, if a later request with its echo was recorded first."""
     if series.chain is None:
@@ -336,10 +349,10 @@ def _find_equal_answer(store: Store, location: RequestLocation, series: Series) 
 
 
 def record_failure(
-    store: Store, record: FailureRecord, context: RecordingContext
+    store: Store, record: FailureRecord, context: RecordingContext, *, is_nested: bool = False
 ) -> RequestLocation:
     """Record a failed attempt at its request; it is on no branch."""
-    with store.transaction():
+    with _transaction(store, is_nested):
         key = exchange_key("failure", record.exchange)
         location, _ = _current_location(store, record, context)
         if store.newest_link(key, deleted=True) is not None:
