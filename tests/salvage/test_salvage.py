@@ -22,9 +22,8 @@ import pytest
 import weft
 from weft.cli import main
 from weft.errors import Damaged, StoreError
-from weft.salvage.pages import Pages
-from weft.salvage.recovered_rows import gather
-from weft.salvage.repair_lock import RepairLock
+from weft.history import OBJECT_FORMAT
+from weft.salvage import RepairLock, salvage
 from weft.thread import forget, fsck, repair_store
 
 LARGE = bool(os.environ.get("WEFT_TORTURE"))
@@ -364,10 +363,11 @@ def test_what_only_the_log_has_is_read_too(tmp_path: Path) -> None:
         for number in range(40):
             t.user(f"line {number}")
         data, log = path.read_bytes(), Path(f"{path}-wal").read_bytes()
-    found: dict[str, list[int]] = {"file": [], "both": [], "cut": []}
-    for name, given in (("file", b""), ("both", log), ("cut", log[:-1])):
-        gather(Pages(data, given), lambda key, _, __, name=name: found[name].append(key))
-    assert {name: len(keys) for name, keys in found.items()} == {"file": 1, "both": 41, "cut": 40}
+    for name, wal, entries in (("file", b"", 1), ("both", log, 41), ("cut", log[:-1], 40)):
+        copy = tmp_path / f"{name}.db"
+        copy.write_bytes(data)
+        Path(f"{copy}-wal").write_bytes(wal)
+        assert (name, salvage(str(copy), OBJECT_FORMAT, 1.0).entries) == (name, entries)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
+from importlib.resources import files
 from pathlib import Path
 from time import time
 
@@ -216,12 +217,10 @@ def test_a_flipped_byte_in_any_message_is_named(tmp_path: Path) -> None:
 
 def test_a_store_of_the_first_shape_is_brought_forward(tmp_path: Path) -> None:
     """Every file of an earlier version opens, with its log, and is sound."""
-    from weft.store.migrations import scripts
-
     path = tmp_path / "old.db"
     db = sqlite3.connect(path)
-    for statement in scripts("sqlite")[0]:
-        db.execute(statement)
+    first = sorted((files("weft") / "store" / "migrations" / "sqlite").iterdir(), key=str)[0]
+    db.executescript(first.read_text())
     db.execute("PRAGMA user_version = 1")
     db.execute("INSERT INTO thread VALUES (1, 'default', 'main', 0, NULL, ?)", (time(),))
     db.execute("INSERT INTO ref VALUES (1, 1, 'main', NULL)")

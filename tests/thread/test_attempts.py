@@ -12,8 +12,7 @@ from weft.cli import main
 from weft.errors import Damaged
 from weft.model import ApiError, Message, Origin, Response, Stop, Text, Thinking, ToolCall, Usage
 from weft.store import MemoryStore, SqliteStore, Store, open_store
-from weft.thread import forget, fsck, gc, repair_store
-from weft.thread.archive import read_archive, restore_archive, write_archive
+from weft.thread import archive_bytes, forget, fsck, gc, import_bytes, repair_store
 
 BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
     "memory": lambda _: MemoryStore(),
@@ -177,10 +176,10 @@ def test_an_archive_carries_attempts(store: Store, tmp_path: Path) -> None:
     t.record_attempt(answer("first words"), error=OVERLOADED)
     t.record_attempt(None, reason="no answer")
     t.assistant("done")
-    data = b"".join(write_archive(store, [t.name]))
+    data = archive_bytes(store, [t.name])
     for other in (MemoryStore(), SqliteStore(tmp_path / "other.db")):
         for _ in range(2):  # twice is the same as once
-            restore_archive(other, read_archive(data), 1.0)
+            import_bytes(other, data)
             assert weft.open(other, t.name).attempts() == t.attempts()
         assert fsck(other).flaws == ()
         other.close()
@@ -191,9 +190,9 @@ def test_an_archive_with_a_foreign_attempt_is_refused() -> None:
     t = weft.open(store)
     t.user("q")
     t.record_attempt(answer("x"))
-    lines = b"".join(write_archive(store, [t.name])).replace(b'{"attempt":"', b'{"attempt":"00', 1)
+    lines = archive_bytes(store, [t.name]).replace(b'{"attempt":"', b'{"attempt":"00', 1)
     with pytest.raises(Damaged):
-        read_archive(lines)
+        import_bytes(MemoryStore(), lines)
 
 
 DAMAGE = {

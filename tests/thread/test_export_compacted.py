@@ -1,7 +1,9 @@
 """A thread that was compacted here, as the session files of others: one chain, in their words."""
 
 import json
+import re
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -12,19 +14,22 @@ from weft.compact import mark_summary
 from weft.model import Message, Text
 from weft.store import MemoryStore, Store
 from weft.thread import export_bytes, import_bytes
-from weft.thread.handle import Handle
 
-NOW = 1_790_000_000.0
-STAMP = "2026-09-21T14:13:20.000Z"
 CODEX = "cx-1"
 
 Work = Callable[[weft.Thread], object]
 
 
-def opened(store: Store, name: str, branch: str | None = None) -> weft.Thread:
-    """A thread whose clock stands still."""
-    record = store.ensure_thread(name, created=NOW)
-    return weft.Thread(Handle(store, record, branch=branch, clock=lambda: NOW))
+def seconds(line: dict[str, Any]) -> float:
+    """The time of an exported line."""
+    assert re.fullmatch(r"[\d-]+T[\d:]+\.\d{3}Z", line["timestamp"])
+    return datetime.fromisoformat(line["timestamp"]).timestamp()
+
+
+def compacted_at(thread: weft.Thread) -> Any:
+    """The time of the thread's last compaction, as exact as an export is."""
+    created = next(info.created for info in thread.log() if info.kind == "compact")
+    return pytest.approx(created.timestamp(), abs=0.002)
 
 
 def fold(thread: weft.Thread) -> None:
@@ -62,7 +67,7 @@ def fold_by_rule(thread: weft.Thread) -> None:
 
 def fold_on_a_branch(thread: weft.Thread) -> None:
     thread.branch("side")
-    side = opened(thread.store, thread.name, "side")
+    side = weft.open(thread.store, thread.name, branch="side")
     fold(side)
     thread.user("meanwhile")
     thread.merge("side")
@@ -185,7 +190,7 @@ def compacted_rollout() -> bytes:
 def worked(data: bytes, work: Work) -> tuple[Store, weft.Thread]:
     store = MemoryStore()
     (imported,) = import_bytes(store, data)
-    thread = opened(store, imported.thread)
+    thread = weft.open(store, imported.thread)
     work(thread)
     return store, thread
 
@@ -223,31 +228,28 @@ def test_a_rollout_compacted_here_begins_with_its_session(
 
 
 def test_a_summary_is_written_as_claude_code_writes_one() -> None:
-    store, _ = worked(claude_session(), fold)
+    store, thread = worked(claude_session(), fold)
     values = [
         json.loads(line) for line in export_bytes(store, SESSION, "claude-code")[0].splitlines()
     ]
     at = next(n for n, value in enumerate(values) if value.get("subtype") == "compact_boundary")
     boundary, summary, kept = values[at : at + 3]
-    assert (boundary["parentUuid"], boundary["timestamp"], boundary["cwd"]) == (
-        None,
-        STAMP,
-        "/project",
-    )
+    assert (boundary["parentUuid"], boundary["cwd"]) == (None, "/project")
+    assert seconds(boundary) == seconds(summary) == compacted_at(thread)
     assert summary["isCompactSummary"] is True
-    assert (summary["parentUuid"], summary["timestamp"]) == (boundary["uuid"], STAMP)
+    assert summary["parentUuid"] == boundary["uuid"]
     assert (kept["message"]["content"], kept["parentUuid"]) == ("question 2", summary["uuid"])
 
 
 def test_a_summary_is_written_as_codex_writes_one() -> None:
-    store, _ = worked(codex_rollout(), fold)
+    store, thread = worked(codex_rollout(), fold)
     values = [json.loads(line) for line in export_bytes(store, CODEX, "codex")[0].splitlines()]
     (line,) = [value for value in values if value["type"] == "compacted"]
     text = mark_summary("OURS").text
     part = {"type": "input_text", "text": text}
     summary = {"type": "message", "role": "user", "content": [part]}
     assert line["payload"] == {"message": text, "replacement_history": [summary]}
-    assert line["timestamp"] == STAMP
+    assert seconds(line) == compacted_at(thread)
 
 
 def test_a_summary_behind_a_pin_says_the_pin_again_as_codex_does() -> None:
@@ -262,13 +264,17 @@ def test_a_summary_behind_a_pin_says_the_pin_again_as_codex_does() -> None:
 @pytest.mark.parametrize("format", ["claude-code", "codex"])
 def test_a_thread_of_our_own_that_was_compacted_has_the_time_of_it(format: str) -> None:
     store = MemoryStore()
-    thread = opened(store, "own")
+    thread = weft.open(store, "own")
     for number in range(3):
         thread.user(f"question {number}")
         thread.assistant(f"answer {number}")
     fold(thread)
     data = export_bytes(store, "own", format)[0]
-    assert {json.loads(line)["timestamp"] for line in data.splitlines()} == {STAMP}
+    began, ended = (thread.log()[at].created.timestamp() for at in (-1, 0))
+    times = [seconds(json.loads(line)) for line in data.splitlines()]
+    assert times
+    assert all(began - 0.002 <= time <= ended + 0.002 for time in times)
+    assert compacted_at(thread) in times
 
 
 @pytest.mark.parametrize("format", ["claude-code", "codex"])

@@ -11,7 +11,6 @@ from weft.errors import WeftError
 from weft.model import Thinking, ToolCall
 from weft.store import MemoryStore, Store
 from weft.thread import Imported, archive_bytes, export_bytes, forget, fsck, import_bytes
-from weft.thread.importing import detect_format
 
 
 @pytest.fixture
@@ -318,7 +317,6 @@ RESULT = {"type": "tool_result", "tool_use_id": "c1", "content": "found"}
     ],
 )  # fmt: skip
 def test_a_format_is_seen(store: Store, value: Any, format: str) -> None:
-    assert detect_format(json.dumps(value).encode()) == format
     assert take(store, value, name="list").format == format
     assert take(store, value, name="list").new == 0
 

@@ -9,15 +9,24 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 import weft
 from weft.cli import main
 from weft.errors import ThreadError, WrongValue
 from weft.model import Message, Text
 from weft.store import Store, open_store
-from weft.thread import CommitInfo, SentRequest, Thread, forget, fsck, gc, repair_store
-from weft.thread.json_delta import cut, join, make_pool
+from weft.thread import (
+    Bodies,
+    CommitInfo,
+    SentRequest,
+    Thread,
+    encode_sent_body,
+    forget,
+    fsck,
+    gc,
+    repair_store,
+)
 
 WORDS = st.text(max_size=40) | st.sampled_from(["a string that is long enough to be found", "x"])
 VALUES = st.recursive(
@@ -34,35 +43,59 @@ def bodies(draw: st.DrawFn) -> bytes:
     return json.dumps(draw(VALUES), ensure_ascii=ascii, separators=spacing).encode(errors="replace")
 
 
-@settings(max_examples=300)
+def reads(t: Thread, text: str = "go on") -> str | None:
+    """One more message; the head that a request for its answer refers to."""
+    t.user(text)
+    return t.compile().head
+
+
+def sends(t: Thread, body: bytes, text: str = "go on") -> CommitInfo:
+    """One more message, and an answer to a request of these bytes."""
+    letter = SentRequest(body, "own", "m", reads(t, text))
+    return t.commit_message(Message("assistant", (Text("answer"),)), sent=letter)
+
+
 @given(bodies(), bodies(), st.lists(bodies(), max_size=3))
-def test_pieces_are_the_whole(body: bytes, before: bytes, known: list[bytes]) -> None:
-    for last in (before, body, body[: len(body) // 2], b""):
-        pieces = cut(body, last, known)
-        assert join(orjson.loads(orjson.dumps(pieces)), make_pool(last, known)) == body
+def test_a_body_comes_back_byte_by_byte(body: bytes, before: bytes, known: list[bytes]) -> None:
+    for last in (before, body, body[: len(body) // 2].decode(errors="ignore").encode()):
+        with weft.open() as t:
+            for text in known:
+                t.user(text.decode())
+            sent = [(sends(t, each), each) for each in (last, body, last)]
+            fresh = weft.open(t.store)
+            assert [fresh.show(info, sent=True).body for info, _ in sent] == [b for _, b in sent]
 
 
-@given(st.dictionaries(WORDS, VALUES), VALUES, bodies(), st.lists(bodies(), max_size=2))
-def test_a_value_that_is_known_is_a_piece(
-    body: dict[str, Any], value: Any, before: bytes, known: list[bytes]
+@given(st.dictionaries(WORDS, VALUES), VALUES, bodies())
+def test_a_body_with_tools_comes_back_byte_by_byte(
+    members: dict[str, Any], value: Any, before: bytes
 ) -> None:
     tools = orjson.dumps(value)
-    whole = orjson.dumps(body | {"tools": value, "last": "one"})
-    for last in (before, whole[: len(whole) // 2], whole.replace(tools, b"1")):
-        pieces = cut(whole, last, known, tools)
-        assert join(pieces, make_pool(last, [*known, tools])) == whole
+    body = orjson.dumps(members | {"tools": value, "last": "one"})
+    with weft.open() as t:
+        bodies = (before, body, body.replace(tools, b"1"), body)
+        sent = [(sends(t, each), each) for each in bodies]
+        fresh = weft.open(t.store)
+        assert [fresh.show(info, sent=True).body for info, _ in sent] == [b for _, b in sent]
 
 
-@settings(max_examples=300)
+def written(t: Thread, body: bytes, text: str = "go on") -> list[str]:
+    """What is stored of a request in words of its own."""
+    request = SentRequest(body, "own", "m", reads(t, text))
+    pieces = encode_sent_body(t.store, t.name, request, Bodies()).pieces
+    assert pieces
+    return [piece for piece in pieces if isinstance(piece, str)]
+
+
 @given(VALUES, st.text(min_size=1, max_size=6), bodies())
 def test_no_string_is_written_out_in_part(value: Any, secret: str, before: bytes) -> None:
     """A text in a body is wholly in words of its own, or in none of them."""
     body = orjson.dumps({"value": value, "text": f"so long that it is worth a place {secret}!"})
     part = json.dumps(secret, ensure_ascii=False)[1:-1]
     for last in (before, body.replace(part.encode() + b"!", b"")):
-        written = [piece for piece in cut(body, last, []) if isinstance(piece, str)]
-        quotes = [len([q for q in _quotes(piece)]) for piece in written]
-        assert all(count % 2 == 0 for count in quotes)
+        with weft.open() as t:
+            sends(t, last)
+            assert all(len(_quotes(piece)) % 2 == 0 for piece in written(t, body))
 
 
 def _quotes(text: str) -> list[str]:
@@ -71,14 +104,15 @@ def _quotes(text: str) -> list[str]:
 
 
 def test_what_is_known_is_not_written_again() -> None:
-    said = orjson.dumps({"role": "user", "content": "a long line that the thread has already"})
+    known = orjson.dumps({"role": "user", "content": "a long line that the thread has already"})
     tools = orjson.dumps([{"name": "t", "description": "something that every request says"}])
-    first = b'{"messages":[%b],"tools":%b}' % (said, tools)
-    entry = orjson.dumps({"text": "a new line, which the thread has been told as well"})
-    new = b'{"text":"a new line, which the thread has been told as well","role":"user"}'
-    second = b'{"messages":[%b,%b],"tools":%b}' % (said, new, tools)
-    words = [piece for piece in cut(second, first, [entry]) if isinstance(piece, str)]
-    assert sum(map(len, words)) < 40
+    first = b'{"messages":[%b],"tools":%b}' % (known, tools)
+    text = "a new line, which the thread has been told as well"
+    new = b'{"text":"%b","role":"user"}' % text.encode()
+    second = b'{"messages":[%b,%b],"tools":%b}' % (known, new, tools)
+    with weft.open() as t:
+        sends(t, first)
+        assert sum(map(len, written(t, second, text))) < 40
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

@@ -6,13 +6,11 @@ from typing import Any
 
 import orjson
 import pytest
-from msgspec import to_builtins
 
 import weft
 from weft.errors import ThreadError
 from weft.model import Message, Origin, Params, Text, Thinking, ToolCall
 from weft.thread import Preview, Thread, forget, gc
-from weft.thread.sent import write_receipt
 
 ANTHROPIC = Origin("anthropic")
 
@@ -209,7 +207,8 @@ def test_what_was_not_recorded_or_no_longer_matches_is_refused() -> None:
 def _catalogue(t: Thread) -> None:
     """An answer whose receipt was written by another catalogue, with other caps."""
     params = t.compile().to_anthropic_params("claude-sonnet-4-5")
-    receipt = to_builtins(write_receipt(params))
+    receipt = t.assistant("hi", sent=params).metadata["sent"]
+    t.undo()
     t.assistant("hi", metadata={"sent": {**receipt, "catalog": "other", "hash": "0" * 40}})
 
 

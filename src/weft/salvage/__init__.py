@@ -11,5 +11,6 @@ Only `weft fsck --repair` needs this package, and imports it then.
 """
 
 from .rebuild import Salvage, salvage
+from .repair_lock import RepairLock
 
-__all__ = ["Salvage", "salvage"]
+__all__ = ["RepairLock", "Salvage", "salvage"]
