@@ -36,7 +36,7 @@ from weft.compact import (
 from weft.errors import ConfigError, WeftError
 from weft.model import Message, Request, Tool, Usage
 from weft.thread import RECALL_TOKENS, SUMMARY_SECONDS, Asker, CompactOptions, Thread
-from weft.tokens import counter_for
+from weft.tokens import counter_for_model
 
 from .events import Emit
 
@@ -121,19 +121,17 @@ class AutoCompactor:
         self.settings = settings
         self.gauge = Gauge()
         self.breaker = Breaker(settings.failures, settings.pause)
-        self._estimate = counter_for("estimate")
+        self._counter = counter_for_model(model)
         self._counts: dict[int, tuple[Message, int]] = {}
         self._measured = 0
-        tools_json = msgspec.json.encode(tools).decode() if tools else ""
-        self.overhead = self._estimate.text(tools_json)
+        self.overhead = self._counter.tools(tools)
         self.model = model if settings.by is None else settings.by.model
         self._limits = limits_of(model, reserve=settings.reserve, target=settings.target)
 
     @property
     def limits(self) -> Limits:
-        """The limits of the window, with the overhead as the vendor would count it."""
-        overhead = self.gauge.measure(self.overhead)
-        return msgspec.structs.replace(self._limits, overhead=overhead)
+        """The limits of the window, with the tools as the overhead of every request."""
+        return msgspec.structs.replace(self._limits, overhead=self.overhead)
 
     @property
     def recall_tokens(self) -> int:
@@ -141,12 +139,14 @@ class AutoCompactor:
         return min(RECALL_TOKENS, max(MIN_RECALL_TOKENS, self.limits.room // RECALL_SHARE))
 
     def measure(self, messages: Sequence[Message]) -> int:
-        """The tokens of messages, as the vendor would count them."""
+        """The tokens of messages, as the vendor would count them.
+
+        Whatever the vendor adds to a request beyond the tools is among them.
+        """
         if len(self._counts) > CACHED_COUNTS:
             self._counts.clear()
-        estimate = sum(self._count(message) for message in messages)
-        self._measured = estimate + self.overhead
-        return self.gauge.measure(estimate)
+        self._measured = sum(self._count(message) for message in messages) + self.overhead
+        return max(0, self.gauge.measure(self._measured) - self.overhead)
 
     def use(self, messages: Sequence[Message]) -> ContextUse:
         """How full the window is with these messages."""
@@ -191,6 +191,9 @@ class AutoCompactor:
     ) -> Generator[AskSummary | Emit, Any, CompactResult | None]:
         """One compaction; `None` if it failed and the thread is unchanged."""
         goal, room = self.limits.goal, self.limits.room
+        # What the vendor adds stays after a compaction, so the messages get the rest.
+        added = max(0, size - sum(self.count(message) for message in thread.compile().sendable))
+        goal, room = max(1, goal - added), max(1, room - added)
         if force:  # the window is smaller than the catalogue says
             goal, room = min(goal, size // 2), min(room, size * 3 // 4)
         system_messages.clear()
@@ -248,14 +251,14 @@ class AutoCompactor:
         """
         cached = self._counts.get(id(message))
         # A plan tries many messages and discards them: those must not fill the cache.
-        estimate = self._estimate.message(message) if cached is None else cached[1]
+        estimate = self._counter.message(message) if cached is None else cached[1]
         return ceil(estimate * self.gauge.ratio)
 
     def _count(self, message: Message) -> int:
         cached = self._counts.get(id(message))
         if cached is None:
             # The message is stored with its count, so that its id is not reused.
-            cached = self._counts[id(message)] = (message, self._estimate.message(message))
+            cached = self._counts[id(message)] = (message, self._counter.message(message))
         return cached[1]
 
 

@@ -57,6 +57,9 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     - `one_sampler`: whether it rejects `top_p` together with `temperature`.
     - `json_beside_tools`: whether it can combine JSON output with tools.
     - `json_named`: whether JSON output requires the word "JSON" in the conversation.
+    - `images`, `image_scale`: the formula for the tokens of an image, and its numbers: `area`,
+      `large`, `tiles` (base and tile), `patches` (factor and limit), `grid`, `fixed` (tokens).
+    - `tool_prompt`: the tokens of the prompt that the vendor adds to a request with tools.
 
     Servers with OpenAI's protocols differ in three fields. If no row sets one, the host decides
     (`Provider.settle`).
@@ -97,6 +100,9 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     json_beside_tools: bool = True
     json_named: bool = False
     price: Price | None = None
+    images: Literal["area", "large", "tiles", "patches", "grid", "fixed"] = "area"
+    image_scale: tuple[float, ...] = ()
+    tool_prompt: Annotated[int, Meta(ge=0)] = 0
 
 
 class CatalogRow(Struct, frozen=True, kw_only=True):

@@ -4,9 +4,11 @@ A window holds the conversation, what comes with every request (the tools), and 
 limit is the window minus a reserve for the answer and minus that overhead. Above it, old turns are
 folded down to a target well below, because every fold costs a request and the vendor's cache.
 
-Only the vendor knows the real size of a request. A `Gauge` estimates it and learns from reports how
-wrong it is: within bounds, and half of the way each time, so that one odd report changes little. A
-report above the window is ignored.
+Only the vendor knows the real size of a request. A `Gauge` starts from the last reported size and
+adds an estimate of what has changed since. So whatever the vendor adds (a hidden prompt, its own
+form of the tools) is counted from the first answer on. Estimates may also be wrong by a factor: the
+gauge learns it from the growth between two reports, within bounds. A report above the window is
+ignored. So is one that is far from what was expected, unless the next one confirms it.
 
 A compaction that fails or does not help is tried again a few times, and then paused: a `Breaker`
 counts. After the pause it lets one attempt through.
@@ -23,6 +25,14 @@ FAILURES = 3
 PAUSE = 20
 LOWEST, HIGHEST = 0.75, 2.0
 """The bounds of the learned ratio."""
+
+ODD = 1.5
+"""A report that differs by more than this factor from what was expected needs a second one."""
+
+LARGE = 20_000
+GROWTH_LEAST, GROWTH_SHARE = 200, 0.05
+"""A first report says something about the ratio only for a large request: in a small one, most may
+be what the vendor adds. Later, the request must have grown by this much."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -63,19 +73,45 @@ def limits_of(
 
 
 class Gauge(Struct, frozen=True):
-    """The ratio of real tokens to estimated tokens."""
+    """The real size of a request by its estimate, learned from what the vendor reports.
+
+    `estimate` and `reported` are those of the last report. `ratio` is the number of real tokens for
+    each estimated token. `doubtful` says that the newest report was far off and is not used yet.
+    """
 
     ratio: float = 1.0
+    estimate: int = 0
+    reported: int | None = None
+    doubtful: bool = False
 
     def measure(self, estimate: int) -> int:
-        return int(estimate * self.ratio)
+        """The real tokens of a request with this estimate."""
+        if self.reported is None:
+            return estimate
+        return max(0, self.reported + round(self.ratio * (estimate - self.estimate)))
 
     def learn(self, estimate: int, reported: int | None, window: int) -> "Gauge":
         """The gauge after a report for a request of this estimate."""
         if not estimate or not reported or reported > window:
             return self
-        ratio = min(HIGHEST, max(LOWEST, reported / estimate))
-        return Gauge((self.ratio + ratio) / 2)
+        if self.reported is not None and not self.doubtful:
+            expected = self.measure(estimate)
+            if not expected / ODD <= reported <= expected * ODD:
+                return structs.replace(self, doubtful=True)
+        return Gauge(self._learn_ratio(estimate, reported), estimate, reported)
+
+    def _learn_ratio(self, estimate: int, reported: int) -> float:
+        """The ratio after a report: by growth, or in total if the request is large."""
+        if self.reported is None:
+            return _bounded(reported / estimate) if estimate >= LARGE else self.ratio
+        growth = estimate - self.estimate
+        if abs(growth) < max(GROWTH_LEAST, self.estimate * GROWTH_SHARE):
+            return self.ratio
+        return (self.ratio + _bounded((reported - self.reported) / growth)) / 2
+
+
+def _bounded(ratio: float) -> float:
+    return min(HIGHEST, max(LOWEST, ratio))
 
 
 class Breaker(Struct, frozen=True):

@@ -17,7 +17,7 @@ from weft.codec import CODECS, Codec
 from weft.errors import Refused, UpstreamError, UpstreamFailed
 from weft.model import ApiError, Request
 from weft.printable import clean_text
-from weft.tokens import counter_for
+from weft.tokens import counter_for_model
 
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
 from .auth import admit
@@ -113,13 +113,8 @@ def check_count(body: bytes, member: str, upstream: str) -> None:
 
 def count_request(state: State, request: Request) -> int:
     """The tokens of a request: its messages and the definitions of its tools."""
-    counter = counter_for(state.catalog.find(request.model).tokenizer)
-    tools = sum(
-        counter.text(f"{tool.name} {tool.description or ''} ")
-        + counter.text(orjson.dumps(tool.parameters or {}).decode())
-        for tool in request.tools
-    )
-    return tools + sum(counter.message(message) for message in request.messages)
+    counter = counter_for_model(state.catalog.find(request.model))
+    return counter.request(request.messages, request.tools)
 
 
 async def send_error(codec: Codec, outbound: Outbound, error: Refused) -> None:

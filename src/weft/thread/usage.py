@@ -1,7 +1,9 @@
 """Token counts corrected by what vendors report.
 
 A report says how many tokens everything up to a commit really had. Changes after that commit are
-added or subtracted by estimate. Reports come with answers, or from `Thread.record_usage`.
+added or subtracted by estimate. If a large conversation was compacted since the report, what was
+removed counts with the ratio of the report. Reports come with answers, or from
+`Thread.record_usage`.
 """
 
 from collections.abc import Mapping
@@ -16,6 +18,10 @@ from weft.model import Usage
 from .handle import Handle
 
 NEAR = 64
+LARGE = 20_000
+"""From this size on, the ratio of a report says more than its difference: a vendor's hidden prompt
+is a small part of it."""
+
 SPELLINGS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("prompt_tokens",), "completion_tokens"),
     (("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"), "output_tokens"),
@@ -59,5 +65,10 @@ def calibrate(handle: Handle, view: View) -> Calibration | None:
         if usage.input is not None and usage.output is not None:
             estimate = handle.view(step.commit.id).tokens(handle.count)
             source = f"api:{usage.input}+{usage.output}"
-            return Calibration(usage.input + usage.output - estimate, source)
+            reported = usage.input + usage.output
+            correction = reported - estimate
+            removed = max(0, estimate - view.tokens(handle.count))
+            if removed and estimate >= LARGE:
+                correction -= round(removed * (reported / estimate - 1))
+            return Calibration(correction, source)
     return None

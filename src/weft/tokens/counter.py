@@ -3,21 +3,26 @@
 OpenAI's vocabularies come inside a wheel (`bpe_openai`), so their counts are exact and need no
 network. It is loaded when the first text is counted. The tokens of other vendors are estimated.
 
-Vendors add tokens of their own around messages, calls and results. These are constants here, and so
-are images. Media are never tokenised as text, because a model does not read base64.
+Vendors add tokens of their own around messages, calls and results. These are constants here. Images
+are counted by the vendor's formula (`images`). Media are never tokenised as text, because a model
+does not read base64.
+
+A request also has the definitions of its tools, and a hidden prompt that some vendors add if there
+are any (`count_tools`).
 """
 
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, FileFinder
 from importlib.util import find_spec, module_from_spec
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from weft.catalog import Model
 from weft.errors import ConfigError
 from weft.model import (
     Audio,
@@ -34,6 +39,7 @@ from weft.model import (
     Source,
     Text,
     Thinking,
+    Tool,
     ToolCall,
     ToolResult,
     checkpoint_text,
@@ -41,6 +47,7 @@ from weft.model import (
 )
 
 from .estimate import estimate_text
+from .images import image_tokens
 
 Tokenizer = Literal["o200k", "cl100k", "estimate"]
 
@@ -48,18 +55,38 @@ Tokenizer = Literal["o200k", "cl100k", "estimate"]
 PER_MESSAGE = 4  # role and borders
 PER_CALL = 8  # a call's frame: type, id and the names of its members
 PER_RESULT = 6
-IMAGE = 1600  # an image at Anthropic's limit of 1.15 megapixels: width x height / 750
-SMALL_IMAGE = 85  # `detail: low`: https://platform.openai.com/docs/guides/images-vision
 PAGE = 2000  # a page of a document, text and picture of it
 PAGE_BYTES = 50_000
 AUDIO_BYTES_PER_TOKEN = 1600  # 16 kHz, 16 bit, 20 tokens a second
 
 
 class Counter(Struct, frozen=True):
-    """Counts tokens with one tokenizer, with the vendor's tokens around messages and blocks."""
+    """Counts tokens with one tokenizer, with the vendor's tokens around messages and blocks.
+
+    `images` and `image_scale` are the formula for images, `tool_prompt` the tokens that the vendor
+    adds if a request has tools; see `weft.catalog.Model`.
+    """
 
     tokenizer: Tokenizer
     text: Callable[[str], int]
+    images: str = "area"
+    image_scale: tuple[float, ...] = ()
+    tool_prompt: int = 0
+
+    def tools(self, tools: Sequence[Tool]) -> int:
+        """The tokens of the definitions of tools, with the vendor's own prompt for them."""
+        if not tools:
+            return 0
+        definitions = sum(
+            self.text(f"{tool.name} {tool.description or ''} ")
+            + self.text(json.dumps(tool.parameters or {}, ensure_ascii=False, default=str))
+            for tool in tools
+        )
+        return definitions + self.tool_prompt
+
+    def request(self, messages: Iterable[Message], tools: Sequence[Tool] = ()) -> int:
+        """The tokens of a whole request."""
+        return self.tools(tools) + sum(self.message(message) for message in messages)
 
     def message(self, message: Message) -> int:
         """The tokens of a whole message, its name, calls, results and media included."""
@@ -80,7 +107,7 @@ class Counter(Struct, frozen=True):
             case Checkpoint():
                 return self.text(checkpoint_text(block))
             case Image():
-                return SMALL_IMAGE if block.detail == "low" else IMAGE
+                return image_tokens(block, self.images, self.image_scale)
             case File():
                 return _pages(block.source) * PAGE
             case Audio():
@@ -97,6 +124,16 @@ def counter_for(tokenizer: Tokenizer) -> Counter:
         return Counter(tokenizer, _COUNTS[tokenizer])
     except KeyError:
         raise ConfigError(f"no tokenizer {tokenizer!r}: {', '.join(_COUNTS)} are known") from None
+
+
+def counter_for_model(model: Model) -> Counter:
+    """The counter for a model of the catalogue."""
+    return structs.replace(
+        counter_for(model.tokenizer),
+        images=model.images,
+        image_scale=model.image_scale,
+        tool_prompt=model.tool_prompt,
+    )
 
 
 def _count_o200k(text: str) -> int:
