@@ -158,8 +158,9 @@ class AnswerReader:
         events: list[Event] = []
         for frame in frames:
             events += self._decoder.feed(frame)
-        if events and not self._ended:
-            self._ended = any(_ends(event) for event in events)
+        for event in events:
+            if type(event) is not Delta and _ends(event):  # nearly all events are deltas
+                self._ended = True
         return events
 
     def _read_body(self) -> list[Event]:
@@ -275,11 +276,13 @@ class AnswerWriter:
         now: list[bytes] = []
         last: list[bytes] = []
         for event in events:
-            if type(event) is not Delta:  # nearly all events are deltas
-                if not options.include_usage:
-                    event = _without_usage(event)
-                event = self._place_thinking_event(event)
-            frames = map(write_frame, encode(event))
+            if type(event) is Delta:  # nearly all events
+                for frame in encode(event):
+                    now.append(write_frame(frame))
+                continue
+            if not options.include_usage:
+                event = _without_usage(event)
+            frames = map(write_frame, encode(self._place_thinking_event(event)))
             (last if isinstance(event, End) else now).extend(frames)
         return Piece(b"".join(now), b"".join(last))
 

@@ -20,17 +20,21 @@ class SseParser:
         if b"\n" not in data and b"\r" not in data and not self._held():
             self._tail.append(data)  # a long line is put together once, when it ends
             return []
-        buffer = b"".join((*self._tail, data))
+        buffer = b"".join((*self._tail, data)) if self._tail else data
         if b"\r" in buffer:
             held = buffer.endswith(b"\r")  # a line feed may still follow
             whole = buffer[:-1] if held else buffer
             buffer = whole.replace(b"\r\n", b"\n").replace(b"\r", b"\n") + (b"\r" if held else b"")
         *lines, tail = buffer.split(b"\n")
-        self._tail = [tail]
+        self._tail = [tail] if tail else []
         frames: list[Frame] = []
         for line in lines:
             if not line:
                 self._dispatch(frames)
+            elif line.startswith(b"data: "):  # nearly all lines have one of these two forms
+                self._data.append(line[6:].decode("utf-8", "replace"))
+            elif line.startswith(b"event: "):
+                self._event = line[7:].decode("utf-8", "replace")
             else:
                 self._line(line.decode("utf-8", "replace"))
         return frames
@@ -59,7 +63,7 @@ class SseParser:
     def _dispatch(self, frames: list[Frame]) -> None:
         if self._data:
             frames.append(Frame("\n".join(self._data), self._event))
-        self._data = []
+            self._data = []
         self._event = None
 
 

@@ -24,7 +24,7 @@ from .blocks import (
     checkpoint_text,
     reminder_text,
 )
-from .events import Close, Delta, End, Event, Fail, Finish, Open, Other, Start
+from .events import Close, Delta, DeltaKind, End, Event, Fail, Finish, Open, Other, Start
 from .fold import Fold, Growth, ReadPosition, fold, merge_ext, merge_usage
 from .loss import LOSS_CODES, Level, Loss, LossCode, LossKind, loss_json, loss_lines, make_loss
 from .message import (
@@ -59,6 +59,7 @@ __all__ = [
     "Checkpoint",
     "Close",
     "Delta",
+    "DeltaKind",
     "End",
     "ErrorKind",
     "Event",

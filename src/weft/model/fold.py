@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from weft.errors import UpstreamProtocolError
 
 from .blocks import Block, Ext, Refusal, Text, Thinking, ToolCall
-from .events import Close, Delta, End, Event, Fail, Finish, Open, Other, Start
+from .events import Close, Delta, End, Event, Fail, Finish, Open, Start
 from .message import Message, Origin
 from .response import ApiError, Response, Stop, Usage
 
@@ -66,17 +66,16 @@ class Fold:
         """Take one event; raises `UpstreamProtocolError` if it is out of order."""
         if self.ended:
             return
+        if type(event) is Delta:  # nearly all events; a `match` takes twice the time
+            index = event.index
+            pieces = self._open.get(index)
+            if pieces is None:
+                raise UpstreamProtocolError(f"a delta came for block {index}, which is not open")
+            if event.kind == "signature":
+                pieces = self._signature.setdefault(index, [])
+            pieces.append(event.text)
+            return
         match event:
-            case Delta(index=index, kind=kind, text=text):
-                pieces = self._open.get(index)
-                if pieces is None:
-                    raise UpstreamProtocolError(
-                        f"a delta came for block {index}, which is not open"
-                    )
-                if kind == "signature":
-                    self._signature.setdefault(index, []).append(text)
-                else:
-                    pieces.append(text)
             case Open(index=index, block=block):
                 if index in self._blocks:
                     raise UpstreamProtocolError(f"block {index} was opened twice")
@@ -94,7 +93,7 @@ class Fold:
             case Fail(error=error):
                 self.error = error
                 self.ended = True
-            case Other():
+            case _:
                 pass
 
     def response(self) -> Response:

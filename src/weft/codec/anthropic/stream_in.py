@@ -16,6 +16,7 @@ from weft.model import (
     Block,
     Close,
     Delta,
+    DeltaKind,
     End,
     Event,
     Fail,
@@ -33,7 +34,7 @@ from .response import complete_block, decode_start
 from .usage import decode_final_usage, decode_stop
 from .wire import FAILED_STOPS, PROTOCOL
 
-GROWS = {
+GROWS: dict[str, tuple[DeltaKind, str]] = {
     "text_delta": ("text", "text"),
     "thinking_delta": ("thinking", "thinking"),
     "input_json_delta": ("arguments", "partial_json"),
@@ -66,13 +67,15 @@ class StreamDecoder:
 
     def feed(self, frame: Frame) -> list[Event]:
         try:
-            raw = members(orjson.loads(frame.data))
+            raw: JsonObject | None = orjson.loads(frame.data)
         except orjson.JSONDecodeError:
             raw = None
-        if raw is None:
+        if type(raw) is not dict:
             self._broken = True
             return [Fail(unreadable(frame), "frame")]
         try:
+            if raw.get("type") == "content_block_delta":  # nearly all frames
+                return self._delta(raw)
             return self._events(raw, frame.event)
         except MISSHAPEN as error:
             self._broken = True
@@ -81,8 +84,6 @@ class StreamDecoder:
     def _events(self, raw: JsonObject, event: str | None) -> list[Event]:
         kind = raw.get("type")
         match kind:
-            case "content_block_delta":
-                return self._delta(raw)
             case "content_block_start":
                 return self._start(raw)
             case "content_block_stop":
@@ -135,9 +136,10 @@ class StreamDecoder:
         return number
 
     def _delta(self, raw: JsonObject) -> list[Event]:
-        delta = cast(JsonObject, raw["delta"])
-        kind = str(delta.get("type"))
-        index = self._index(raw, begins=self._count == 0)
+        delta: JsonObject = raw["delta"]
+        kind, index = str(delta.get("type")), raw.get("index")
+        if type(index) is not int or index not in self._open:
+            index = self._index(raw, begins=self._count == 0)
         block = self._open.get(index)
         if block is None and kind in UNANNOUNCED and index not in self._closed:
             begin = {**raw, "index": index, "content_block": UNANNOUNCED[kind]}
@@ -150,12 +152,14 @@ class StreamDecoder:
                 _keep(block, delta)
             return [Other(PROTOCOL, kind, raw, index)]
         part, member = GROWS[kind]
-        text = piece_of(delta.get(member))
+        text = delta.get(member)
+        if type(text) is not str:
+            text = piece_of(text)
         if part == "arguments" and block is not None:
             self._inputs[index].append(text)
         elif block is not None:
             block[member] = grow(block.get(member, ""), text) if part != "signature" else text
-        return [Delta(index, cast(Any, part), text)]
+        return [Delta(index, part, text)]
 
     def _stop(self, raw: JsonObject) -> list[Event]:
         index = self._index(raw)

@@ -56,6 +56,8 @@ class StreamEncoder:
         self._counted: Usage | None = None
 
     def send(self, event: Event) -> list[Frame]:
+        if type(event) is Delta and event.index == self._current:  # nearly all events
+            return self._write(event)
         match event:
             case Delta(index=index) | Close(index=index) | Open(index=index):
                 return self._content(index, event)

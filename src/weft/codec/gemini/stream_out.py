@@ -1,6 +1,7 @@
 """Encode streams: each frame is a complete `GenerateContentResponse`."""
 
 from msgspec import structs
+from orjson import dumps
 
 from weft.codec.base import Frame, Losses
 from weft.codec.reports import report_stop
@@ -38,6 +39,9 @@ from .wire import EXACT_STOPS, PROTOCOL
 FOREIGN = Origin("")
 """The origin of events that come without a frame of this protocol."""
 
+EMPTY_TEXT = '"text":""'
+"""An empty text in a frame. In a string of the frame, the quotes would be escaped."""
+
 
 class StreamEncoder:
     """Turns events into frames.
@@ -56,14 +60,15 @@ class StreamEncoder:
         self._blocks: dict[int, Block] = {}
         self._pieces: dict[int, list[str]] = {}
         self._kinds: set[str] = set()
+        self._text_frame: tuple[str, str] | None = None
 
     def send(self, event: Event) -> list[Frame]:
         if self._skip:
             self._skip -= 1
             return []
+        if type(event) is Delta:  # nearly all events
+            return self._delta(event.index, event.kind, event.text)
         match event:
-            case Delta(index=index, kind=kind, text=text):
-                return self._delta(index, kind, text)
             case Open(index=index, block=block):
                 return self._opened(index, block)
             case Close(index=index, block=block):
@@ -71,6 +76,7 @@ class StreamEncoder:
             case Start():
                 self._start = event
                 self._finish = Finish(None, event.usage)
+                self._text_frame = None
                 return []
             case Finish(stop=stop, usage=usage):
                 old = self._finish
@@ -82,6 +88,8 @@ class StreamEncoder:
                 return [json_frame(encode_error(error)[1])]
             case Other():
                 return self._other(event)
+            case _:
+                return []
 
     def _other(self, event: Other) -> list[Frame]:
         if event.protocol == PROTOCOL:
@@ -122,7 +130,15 @@ class StreamEncoder:
         self._pieces[index].append(text)
         if kind == "arguments":
             return []
-        return [self._frame(Thinking(text) if kind == "thinking" else Text(text), index)]
+        if kind == "thinking":
+            return [self._frame(Thinking(text), index)]
+        # All frames with text differ in the text alone, and there is one per token.
+        if self._text_frame is None:
+            empty = self._frame(Text(""), index).data
+            before, _, behind = empty.partition(EMPTY_TEXT)
+            self._text_frame = before, behind
+        before, behind = self._text_frame
+        return [Frame(f'{before}"text":{dumps(text).decode()}{behind}')]
 
     def _closed(self, index: int, final: Block | None) -> list[Frame]:
         """Write a complete call, or the end of a text that the deltas lacked."""

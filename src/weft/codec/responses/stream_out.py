@@ -71,6 +71,8 @@ class StreamEncoder:
         self._usage: Usage | None = None
 
     def send(self, event: Event) -> list[Frame]:
+        if type(event) is Delta and not self._skip:  # nearly all events
+            return self._delta(event.index, event.kind, event.text)
         if isinstance(event, Other):
             return self._other(event)
         is_written = self._skip > 0
@@ -79,8 +81,6 @@ class StreamEncoder:
             if not isinstance(event, Start):
                 return []
         match event:
-            case Delta(index=index, kind=kind, text=text):
-                return self._delta(index, kind, text)
             case Open(index=index, block=block):
                 return [*self._begin(), *self._added(index, block)]
             case Close(index=index, block=block):
@@ -95,6 +95,8 @@ class StreamEncoder:
                 return [*self._begin(), *self._end()]
             case Fail():
                 return self._fail(event)
+            case _:
+                return []
 
     def _other(self, event: Other) -> list[Frame]:
         if event.protocol != PROTOCOL:
@@ -169,12 +171,11 @@ class StreamEncoder:
         return self._grown(item, text) if text else []
 
     def _grown(self, item: Item, text: str) -> list[Frame]:
+        if type(item.block) is Text:
+            item.pieces.append(text)
+            return [self._text_frame(item, text)]
         frames: list[Frame] = []
         match item.block:
-            case Text():
-                frame = self._of(
-                    item, "response.output_text.delta", content_index=0, delta=text, logprobs=[]
-                )
             case Refusal():
                 frame = self._of(item, "response.refusal.delta", content_index=0, delta=text)
             case Thinking():
@@ -250,6 +251,21 @@ class StreamEncoder:
         body = self._response("failed")
         body["error"] = failure
         return [self._frame("response.failed", response=body)]
+
+    def _text_frame(self, item: Item, text: str) -> Frame:
+        """Like `_of`, written out: there is one such frame per token."""
+        kind = "response.output_text.delta"
+        body: JsonObject = {
+            "type": kind,
+            "sequence_number": self._sequence,
+            "item_id": item.id,
+            "output_index": item.number,
+            "content_index": 0,
+            "delta": text,
+            "logprobs": [],
+        }
+        self._sequence += 1
+        return json_frame(body, kind)
 
     def _of(self, item: Item, kind: str, **members: object) -> Frame:
         return self._frame(kind, item_id=item.id, output_index=item.number, **members)
