@@ -15,7 +15,7 @@ import re
 import socket
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -433,7 +433,7 @@ class Session:
         self.turns: list[Turn] = []
         self.threads: list[str] = []
         self.children: dict[str, list[str]] = {}
-        self.branches = 1
+        self.branches = {"main"}
         self.compactions = 0
         self._requests = 0
 
@@ -763,8 +763,17 @@ class Session:
         if not places:
             return
         self.turns = self.turns[: self.random.choice(places[-6:])]
-        self.branches += 1
+        turn = self._typed() + 1
+        self._name_branch(lambda n: f"before-edit-of-turn-{turn}" + (f"-{n}" if n > 1 else ""))
         self.say(f"Otherwise {self.random.getrandbits(32):x}", rounds=self.random.choice([0, 1]))
+
+    def _typed(self) -> int:
+        """How many messages of the person the conversation has."""
+        return sum(turn.role == "user" for turn in self.turns)
+
+    def _name_branch(self, name: Callable[[int], str]) -> None:
+        """Expect a branch for the line that is left: the first of these names that is free."""
+        self.branches.add(next(n for n in map(name, count(1)) if n not in self.branches))
 
     def _floor(self) -> int:
         """The first message that a rewind may leave: the thread must keep an answer before it."""
@@ -775,7 +784,8 @@ class Session:
     def regenerate(self) -> None:
         """Drop the last answer and ask for another."""
         self.turns.pop()
-        self.branches += 1
+        turn = self._typed()
+        self._name_branch(lambda n: f"answer-{n}-of-turn-{turn}")
         self._take(self.ask(self._text_answer()))
 
     def fail(self) -> None:
@@ -820,6 +830,7 @@ class Session:
         self.children.setdefault("compaction", []).append(self.threads.pop())
         self.turns = [Turn("user", f"{SUMMARY_OPENING}{words}")]
         self.compactions += 1
+        self.branches.add(f"compaction-{self.compactions}")
         self.say(f"Go on {self.random.getrandbits(32):x}", rounds=1)
 
     def texts(self) -> list[str]:

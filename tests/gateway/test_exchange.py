@@ -145,10 +145,10 @@ def test_a_conversation_that_leaves_the_known_road_becomes_a_branch(gateway, ups
         body = turn(words, first["messages"][0], echo)
         _, later, _ = post(f"{gateway.url}/v1/messages", body, session)
         assert later["x-weft-thread"] == headers["x-weft-thread"]
-    with weft.thread.open(gateway.store, headers["x-weft-thread"], branch="branch-2") as thread:
+    with weft.thread.open(gateway.store, headers["x-weft-thread"]) as thread:
         rows = [row["content"] for row in thread.compile().to_dicts()]
     assert rows == ["the root of it", "Hello there.", "another way", "Hello there."]
-    assert said(gateway, headers, branch="main")[2] == ("user", "one way")
+    assert said(gateway, headers, branch="before-edit-of-turn-2")[2] == ("user", "one way")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import weft.thread
 from claude_lines import SESSION, Session
 from weft.gateway import codex_compaction
 from weft.gateway.auth import Caller
-from weft.gateway.hints import is_retry, is_title_request, read_hint
+from weft.gateway.hints import is_retry, is_summary_request, is_title_request, read_hint
 from weft.gateway.identity import Continuation, is_distinctive
 from weft.gateway.records import (
     AnswerRecord,
@@ -80,6 +80,7 @@ class Gateway:
         record = RequestRecord(
             exchange or f"x{next(_numbers)}", 1e9 + next(_numbers), self.scope, hint,
             req.messages, req.tools, retry, is_title_request(req),
+            is_summary_request=is_summary_request(req),
         )  # fmt: skip
         return record_request(self.store, record, self.context, maker)
 
@@ -110,6 +111,13 @@ def gateway(store):
 def texts(store, location):
     compiled = weft.thread.open(store, location.thread, branch=location.branch).compile()
     return [message.text for message in compiled.messages]
+
+
+def lines(store, thread):
+    """The texts of every branch, by its name."""
+    names = weft.thread.open(store, thread).branches()
+    compiled = {name: weft.thread.open(store, thread, branch=name).compile() for name in names}
+    return {name: [m.text for m in context.messages] for name, context in compiled.items()}
 
 
 def test_only_the_new_suffix_is_committed(store, gateway):
@@ -146,8 +154,10 @@ def test_the_same_continuation_twice_is_two_branches(store, gateway):
     asked = [gateway.ask(request("a", "b", "c")) for _ in range(2)]
     tickets = [gateway.reply(recorded, f"d{n}") for n, recorded in enumerate(asked)]
     assert tickets[0].thread == tickets[1].thread
-    assert [texts(store, location)[-1] for location in tickets] == ["d0", "d1"]
-    assert tickets[0].branch != tickets[1].branch
+    assert lines(store, tickets[0].thread) == {
+        "answer-1-of-turn-2": ["a", "b", "c", "d0"],
+        "main": ["a", "b", "c", "d1"],
+    }
 
 
 def test_without_proof_an_edited_turn_is_another_conversation(gateway):
@@ -178,11 +188,14 @@ def test_a_named_session_is_one_thread_and_its_branches(store, gateway):
     gateway.turn(request("a"), "b", hint="s")
     first = gateway.turn(request("a", "b", "c"), "d", hint="s")
     second = gateway.turn(request("a", "b", "x"), "y", hint="s")
-    assert (first.branch, second.branch) == ("main", "branch-2")
+    assert (first.branch, second.branch) == ("main", "main")
     again = gateway.turn(request("a", "b", "x", "y", "z"), "!", hint="s")
-    assert (again.thread, again.branch) == (first.thread, "branch-2")
+    assert (again.thread, again.branch) == (first.thread, "main")
     assert texts(store, again) == ["a", "b", "x", "y", "z", "!"]
-    assert texts(store, first) == ["a", "b", "c", "d"]
+    assert lines(store, "s") == {
+        "main": ["a", "b", "x", "y", "z", "!"],
+        "before-edit-of-turn-2": ["a", "b", "c", "d"],
+    }
 
 
 def test_head_follows_the_client(store, gateway):
@@ -190,6 +203,90 @@ def test_head_follows_the_client(store, gateway):
     gateway.turn(request("a", "b", "c"), "d", hint="s")
     gateway.turn(request("a", "b", "x"), "y", hint="s")
     assert [m.text for m in weft.thread.open(store, "s").compile().messages] == ["a", "b", "x", "y"]
+
+
+def test_every_line_that_the_client_leaves_keeps_a_name_of_its_own(store, gateway):
+    gateway.turn(request("a"), "b", hint="s")
+    for text in ("c", "d", "e", "f"):
+        gateway.turn(request("a", "b", text), text.upper(), hint="s")
+    assert lines(store, "s") == {
+        "before-edit-of-turn-2": ["a", "b", "c", "C"],
+        "before-edit-of-turn-2-2": ["a", "b", "d", "D"],
+        "before-edit-of-turn-2-3": ["a", "b", "e", "E"],
+        "main": ["a", "b", "f", "F"],
+    }
+    assert weft.thread.open(store, "s").current == "main"
+
+
+def test_an_answer_that_is_generated_again_replaces_the_first(store, gateway):
+    gateway.turn(request("a"), "b", hint="s")
+    for answer in ("d", "D", "the last one"):
+        gateway.turn(request("a", "b", "c"), answer, hint="s")
+    assert lines(store, "s") == {
+        "answer-1-of-turn-2": ["a", "b", "c", "d"],
+        "answer-2-of-turn-2": ["a", "b", "c", "D"],
+        "main": ["a", "b", "c", "the last one"],
+    }
+    gateway.turn(request("a", "b", "c", "the last one", "e"), "f", hint="s")
+    assert texts(store, gateway.turn(request("a", "b", "c", "D", "x"), "y", hint="s"))[-1] == "y"
+    assert weft.thread.open(store, "s").current == "answer-2-of-turn-2"
+
+
+def test_a_late_answer_does_not_take_head_from_the_client(store, gateway):
+    gateway.turn(request("a"), "b", hint="s")
+    slow = gateway.ask(request("a", "b", "c"), hint="s")
+    gateway.turn(request("a", "b", "x"), "y", hint="s")
+    gateway.reply(slow, "d")
+    assert lines(store, "s") == {
+        "before-edit-of-turn-2": ["a", "b", "c", "d"],
+        "main": ["a", "b", "x", "y"],
+    }
+    assert weft.thread.open(store, "s").current == "main"
+
+
+def test_a_turn_is_counted_by_what_the_person_typed(store, gateway):
+    call = ToolCall("call_7x2Lk9Qw", "Bash", "{}")
+    result = Message("tool", (ToolResult(call.id, (Text("ok"),)),))
+    first = (*said("a"), Message("assistant", (call,)), result)
+    gateway.turn(Request("m", said("a")), Message("assistant", (call,)), hint="s")
+    gateway.turn(Request("m", first), "b", hint="s")
+    reminder = Message("user", (Text("<system-reminder>x</system-reminder>"),))
+    gateway.turn(Request("m", (*first, *said("-", "b")[1:], reminder, *said("c"))), "d", hint="s")
+    gateway.turn(Request("m", (*first, *said("-", "b")[1:], reminder, *said("x"))), "y", hint="s")
+    assert list(weft.thread.open(store, "s").branches()) == ["main", "before-edit-of-turn-2"]
+
+
+CLAUDE_QUESTION = (
+    "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.\n\n"
+    "Your task is to create a detailed summary of the conversation so far"
+)
+SUMMARY = "This session is being continued from a previous conversation: it was about letters."
+
+
+def test_a_request_for_a_summary_is_a_line_of_its_own(store, gateway):
+    gateway.turn(request("a"), "b", hint="s")
+    gateway.turn(request("a", "b", "c"), "d", hint="s")
+    asked = request("a", "b", "c", "d", CLAUDE_QUESTION)
+    first = gateway.ask(asked, hint="s")
+    gateway.fail(first)
+    location = gateway.turn(asked, "<summary>it was about letters.</summary>", hint="s")
+    assert (location.thread, location.branch) == ("s", "compaction-1")
+    assert weft.thread.open(store, "s").current == "main"
+    gateway.turn(Request("m", said(SUMMARY)), "f", hint="s")
+    assert lines(store, "s")["main"] == [SUMMARY, "f"]
+    thread = weft.thread.open(store, "s")
+    thread.revert(next(info for info in thread.log() if info.kind == "compact"))
+    assert lines(store, "s") == {
+        "compaction-1": [
+            "a",
+            "b",
+            "c",
+            "d",
+            CLAUDE_QUESTION,
+            "<summary>it was about letters.</summary>",
+        ],
+        "main": ["a", "b", "c", "d", "f"],
+    }
 
 
 def test_a_changed_setup_is_one_commit_on_the_same_branch(store, gateway):
@@ -506,8 +603,9 @@ def test_a_partial_answer_that_the_client_echoes_joins_the_branch(store, gateway
 def test_two_answers_to_one_request_are_two_branches(store, gateway):
     asked = [gateway.ask(request("a"), hint="s") for _ in range(2)]
     assert asked[0].location.head == asked[1].location.head
-    tickets = [gateway.reply(recorded, f"b{n}") for n, recorded in enumerate(asked)]
-    assert [texts(store, location) for location in tickets] == [["a", "b0"], ["a", "b1"]]
+    for number, recorded in enumerate(asked):
+        gateway.reply(recorded, f"b{number}")
+    assert lines(store, "s") == {"answer-1-of-turn-1": ["a", "b0"], "main": ["a", "b1"]}
 
 
 def test_what_is_recorded_again_is_there_once(store, gateway):
@@ -722,7 +820,7 @@ def test_members_of_records_keep_their_names_in_the_journal():
     answered = AnswerRecord("e", 1.0, messages[0], location=location)
     failed = FailureRecord("e", 1.0, FAILED, location=location)
     names = {"type", "exchange", "created", "scope", "hint", "messages", "tools", "is_retry"}
-    assert set(msgspec.to_builtins(asked)) == names | {"is_aside", "named"}
+    assert set(msgspec.to_builtins(asked)) == names | {"is_aside", "named", "is_summary_request"}
     assert "ticket" in msgspec.to_builtins(answered)
     assert "ticket" in msgspec.to_builtins(failed)
 

@@ -63,8 +63,9 @@ def line_of(gateway, thread):
 
 
 def branches(gateway, thread):
+    """The names of a thread's branches, the current one first."""
     with weft.open(gateway.store, thread=thread) as handle:
-        return handle.branches()
+        return sorted(handle.branches(), key=lambda name: name != handle.current)
 
 
 def missing(model, session):
@@ -116,7 +117,8 @@ def test_a_session_with_everything_in_it_stays_one_thread(gateway, model, client
     thread = session.threads[0]
     assert set(session.threads) == {thread}
     assert line_of(gateway, thread) == squeezed(session.texts())
-    assert len(branches(gateway, thread)) == session.branches
+    assert branches(gateway, thread)[0] == "main"
+    assert set(branches(gateway, thread)) == session.branches
     assert missing(model, session) == []
     for agent, threads in session.children.items():
         if agent not in ("title", "compaction"):

@@ -5,9 +5,10 @@ protocol marks this, and the list begins differently from the thread. But each c
 summaries with the same words. By them Weft recognises that the request continues a conversation of
 its session, and records the shorter list as a compaction of that thread.
 
-Of a session's branches, Weft chooses the one that shares most messages with the list (clients keep
-their newest turns unchanged). If none shares any, it chooses the branch whose last answer is the
-summary, or else the newest branch.
+The client is on the thread's current branch. Weft chooses another one only if the list shares no
+message with it (clients keep their newest turns unchanged), and the summary was not asked for on a
+side line (`branches.py`). Then it chooses the branch that shares most messages with the list, or
+whose last answer is the summary, or the newest one.
 """
 
 import re
@@ -16,11 +17,12 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from weft.history import match_key, read_branches
+from weft.history import decode_appended, match_key, read_branches
 from weft.model import Message, Opaque, Text, is_system
 from weft.store import Store
 from weft.thread import Thread, open as open_thread
 
+from .branches import is_side_line
 from .codex_compaction import OPENING
 
 OPENINGS = (
@@ -32,6 +34,9 @@ OPENINGS = (
 
 ITEMS = frozenset({"compaction", "compaction_summary"})
 """Types of vendor blocks that replace compacted messages."""
+
+BRANCHES_TRIED = 16
+"""How many of the newest branches are compared with a list."""
 
 _INNER = re.compile(r"<summary>(.*)</summary>", re.DOTALL)
 
@@ -91,8 +96,19 @@ def _best_branch(
     store: Store, name: str, messages: Sequence[Message], summary: SummaryMessage
 ) -> tuple[Rank, Thread]:
     """The branch of a thread that fits the list best, and how well."""
-    branches = [open_thread(store, name, branch=b) for b in read_branches(store, name)]
-    ranked = [(_rank(thread, messages, summary), thread) for thread in branches]
+    current = open_thread(store, name)
+    rank = _rank(current, messages, summary)
+    branches = read_branches(store, name)
+    side_lines = [head for branch, head in branches.items() if is_side_line(branch)]
+    is_side_answer = any(
+        step.commit.kind == "append" and _quotes(messages[summary.index], decode_appended(step))
+        for step in store.read_commits(name, side_lines[-BRANCHES_TRIED:])
+    )
+    others = [b for b in branches if b != current.current and not is_side_line(b)]
+    if rank.shared or is_side_answer or not others:
+        return rank._replace(is_quoted=rank.is_quoted or is_side_answer), current
+    threads = [current, *(open_thread(store, name, branch=b) for b in others[-BRANCHES_TRIED:])]
+    ranked = [(_rank(thread, messages, summary), thread) for thread in threads]
     return max(ranked, key=lambda pair: pair[0])
 
 

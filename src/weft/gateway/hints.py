@@ -10,10 +10,21 @@ from typing import Any, cast
 
 import orjson
 
-from weft.model import Request
+from weft.model import Request, Text, is_system
 from weft.thread import PREFIXES, name_of
 
+from .codex_compaction import QUESTION
+
 TITLE_PROMPT_LENGTH = 200
+
+SUMMARY_QUESTIONS = (
+    "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.",  # Claude Code
+    "Your task is to create a detailed summary of the conversation so far",  # Claude Code before 2
+    "You are performing a CONTEXT CHECKPOINT COMPACTION.",  # Codex
+    "Provide a detailed prompt for continuing our conversation above.",  # opencode
+    QUESTION,  # Weft, for Codex
+)
+"""How the requests begin with which clients ask for a summary."""
 
 _TITLE = re.compile(r"\b(?:generate|write|create)\b.*\btitle\b|\btitle generator\b", re.I)
 _SESSION = re.compile(r"session_([0-9a-f-]{8,})")
@@ -48,6 +59,15 @@ def is_title_request(request: Request) -> bool:
     return any(
         _TITLE.search(message.text[:TITLE_PROMPT_LENGTH]) for message in request.messages[:2]
     )
+
+
+def is_summary_request(request: Request) -> bool:
+    """Whether a client asks for a summary of its conversation, to compact it."""
+    last = next((m for m in reversed(request.messages) if not is_system(m)), None)
+    if last is None or last.role != "user":
+        return False
+    texts = [block.text.lstrip() for block in last.blocks if isinstance(block, Text)]
+    return any(text.startswith(SUMMARY_QUESTIONS) for text in texts)
 
 
 def _header(name: str) -> Callable[[Mapping[str, str], Request], str | None]:

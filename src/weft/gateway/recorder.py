@@ -32,7 +32,7 @@ from weft.model import ApiError, JsonObject, Message, Origin, Request, Response
 from weft.store import Store
 from weft.thread import Bodies, SentBodyDelta
 
-from .hints import is_title_request
+from .hints import is_summary_request, is_title_request
 from .identity import Continuation, is_equal_echo, token_key, tokens_of
 from .journal import Journal, Position, leftover_journals, open_journal
 from .large_bodies import LARGE_BODY
@@ -192,6 +192,7 @@ class ExchangeRecorder:
             is_retry,
             is_title_request(request),
             continuation,
+            is_summary_request(request),
         )
         if not request.messages:
             return recording

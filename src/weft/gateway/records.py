@@ -5,23 +5,21 @@ exchange has an id, and what was recorded under it is found instead of being wri
 journal can be replayed even if a part of it was recorded before.
 
 - The new messages of a request are written together.
-- A request that departs from the stored conversation in the middle starts a branch, and the
-  thread's HEAD follows the client there.
+- HEAD follows the client (`branches.py`).
 - Changed system text or tools are one `setup` commit on the same branch.
-- Two answers to one request are two branches.
 """
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from itertools import takewhile
 from uuid import uuid4
 
 from msgspec import Struct, field, structs
 
+from weft.errors import StoreError
 from weft.history import (
-    TAG,
     Append,
     AttemptBody,
     AttemptReason,
@@ -57,7 +55,7 @@ from weft.model import (
     Usage,
     is_system,
 )
-from weft.store import Landing, Store, ThreadRecord
+from weft.store import Store, ThreadRecord
 from weft.thread import (
     Bodies,
     SentBodyDelta,
@@ -68,6 +66,15 @@ from weft.thread import (
     sent_body_entries,
 )
 
+from .branches import (
+    branches_at,
+    first_free,
+    follow_client,
+    is_side_line,
+    land_answer,
+    land_request,
+    land_summary_request,
+)
 from .client_compaction import find_compacted_thread, find_summary
 from .identity import (
     Continuation,
@@ -97,8 +104,9 @@ ANSWER = "answer"
 class RequestRecord(Struct, frozen=True, tag="request"):
     """A request to record.
 
-    `is_title_request` marks one that asks for a title of the session. `continuation` is the answer
-    that the request names by its id (`previous_response_id`), if it does.
+    `is_title_request` marks one that asks for a title of the session, `is_summary_request` one that
+    asks for a summary of it. `continuation` is the answer that the request names by its id
+    (`previous_response_id`), if it does.
     """
 
     # Two encoded names are old ones, because records with them may still be in a journal.
@@ -112,6 +120,7 @@ class RequestRecord(Struct, frozen=True, tag="request"):
     is_retry: bool = False
     is_title_request: bool = field(default=False, name="is_aside")
     continuation: Continuation | None = field(default=None, name="named")
+    is_summary_request: bool = False
 
 
 class RequestLocation(Struct, frozen=True):
@@ -305,7 +314,7 @@ def record_answer(
         )
         equal = _find_equal_answer(store, location, series) if record.location is None else None
         if equal is None:
-            branch = _land_series(store, location.thread, location.branch, head, series, thread)
+            branch = land_answer(store, thread, location.branch, head, series)
             answer = series.commits[-1].id
             context.bodies.remember(location.thread, series, sent_delta)
         else:
@@ -470,7 +479,7 @@ def _read_location(
 
 def _current_location(
     store: Store, record: AnswerRecord | FailureRecord, context: RecordingContext
-) -> tuple[RequestLocation, ThreadRecord | None]:
+) -> tuple[RequestLocation, ThreadRecord]:
     """The location of a request, and its thread.
 
     The location is looked up again if the thread was renamed or deleted since.
@@ -479,7 +488,8 @@ def _current_location(
         thread = store.read_thread(record.location.thread)
         if thread is not None:
             return record.location, thread
-    return _replayed_location(store, record.exchange, context), None
+    location = _replayed_location(store, record.exchange, context)
+    return location, _read_thread(store, location.thread)
 
 
 def _replayed_location(store: Store, exchange: str, context: RecordingContext) -> RequestLocation:
@@ -516,22 +526,18 @@ def _record_at(
 ) -> RequestLocation:
     """Append what is new to the conversation that the request continues, or start a thread."""
     if continuation is None:
-        name, branch = _new_conversation(store, record, session)
+        thread = _new_conversation(store, record, session)
         drafts: list[Draft] = []
         if record.tools:
             drafts.append(Draft("setup", Setup(record.tools)))
         drafts += [_append(message) for message in record.messages]
-        return _land_request(store, record, incoming, name, branch, None, drafts, None, context)
-    thread = store.read_thread(continuation.thread)
-    if thread is not None and thread.scope is None:  # it was imported, and is the caller's now
+        return _land_request(store, record, incoming, thread, "", None, drafts, None, context)
+    thread = _read_thread(store, continuation.thread)
+    if thread.scope is None:  # it was imported, and is the caller's now
         store.ensure_thread(thread.name, created=record.created, scope=record.scope)
-    branches = [
-        name
-        for name in store.branches_at(continuation.thread, continuation.commit)
-        if _is_branch(name)
-    ]
-    branch = branches[0] if branches else ""
-    edited = None if branches else _edited_head(store, continuation)
+    branches = branches_at(store, thread.name, continuation.commit)
+    branch = thread.head if thread.head in branches else branches[0] if branches else ""
+    edited = None if branches else _edited_head(store, thread, continuation)
     if edited is not None:
         branch, commit = edited
         continuation = structs.replace(continuation, commit=commit)
@@ -543,6 +549,8 @@ def _record_at(
     )
     drafts += _new_messages(store, record, continuation)
     if continuation.length and not drafts:
+        if branch and not is_side_line(branch):
+            follow_client(store, thread, branch, record.created)
         location = _read_location(store, record, incoming, continuation.thread, continuation.commit)
         return structs.replace(location, shows_edits=shows_edits)
     if continuation.length:
@@ -555,25 +563,27 @@ def _record_at(
         store,
         record,
         incoming,
-        continuation.thread,
+        thread,
         branch,
         continuation.commit,
         drafts,
         chain,
         context,
+        start=continuation.length,
     )
     return structs.replace(location, shows_edits=shows_edits)
 
 
-def _edited_head(store: Store, continuation: Continuation) -> tuple[str, Id] | None:
+def _edited_head(
+    store: Store, thread: ThreadRecord, continuation: Continuation
+) -> tuple[str, Id] | None:
     """The branch and head of a conversation that was edited in Weft after its last answer.
 
     The client does not know about a compaction, an edit or a pin: its request ends before them.
     They stay in force, so the request continues after them.
     """
-    thread = store.read_thread(continuation.thread)
-    tip = None if thread is None else store.read_ref(thread.name, thread.head)
-    if thread is None or tip is None:
+    tip = store.read_ref(thread.name, thread.head)
+    if tip is None:
         return None
     commit = tip
     for _ in range(EDITS_PASSED):
@@ -638,21 +648,31 @@ def _land_request(
     store: Store,
     record: RequestRecord,
     incoming: Incoming,
-    thread: str,
+    thread: ThreadRecord,
     branch: str,
     parent: Id | None,
     drafts: Sequence[Draft],
     chain: bytes | None,
     context: RecordingContext,
+    start: int = 0,
 ) -> RequestLocation:
+    """Write drafts after `parent`; the client's messages from `start` on are new."""
     series = encode_series(drafts, parent, scope=record.scope, chain=chain, created=record.created)
-    landed = _land_series(store, thread, branch, parent, series)
-    context.bodies.remember(thread, series)
+    if parent is not None and record.is_summary_request:
+        landed = land_summary_request(store, thread.name, series)
+    else:
+        first = next(
+            (n for n in range(start, len(record.messages)) if not is_system(record.messages[n])),
+            start,
+        )
+        before = record.messages[: first + 1]
+        landed = land_request(store, thread, branch, parent, series, before)
+    context.bodies.remember(thread.name, series)
     return RequestLocation(
         record.exchange,
         record.scope,
         record.hint is not None,
-        thread,
+        thread.name,
         landed,
         series.commits[-1].id.hex(),
         series.chain,
@@ -661,58 +681,22 @@ def _land_request(
     )
 
 
-def _land_series(
-    store: Store,
-    thread: str,
-    branch: str,
-    parent: Id | None,
-    series: Series,
-    record: ThreadRecord | None = None,
-) -> str:
-    """Add commits to the branch if it still ends in `parent`, else to a new one; HEAD follows.
-
-    `record` is the thread's record, if the caller has just read it.
-    """
-    if parent is None:
-        name = branch
-        old = None
-    elif branch and store.read_ref(thread, branch) == parent:
-        name, old = branch, parent
-    else:
-        others = [other for other in store.branches_at(thread, parent) if _is_branch(other)]
-        name, old = (others[0], parent) if others else (_free_branch(store, thread), None)
-    store.land(thread, series.landing("append", name, old))
-    _follow_client(store, thread, name, series.commits[-1].created, record)
-    return name
+def _read_thread(store: Store, name: str) -> ThreadRecord:
+    record = store.read_thread(name)
+    if record is None:
+        raise StoreError(f"there is no thread {name!r}")
+    return record
 
 
-def _follow_client(
-    store: Store, thread: str, branch: str, created: float, record: ThreadRecord | None = None
-) -> None:
-    """Make the branch that the client uses the thread's HEAD."""
-    record = record or store.read_thread(thread)
-    if record is None or record.head == branch:
-        return
-    head = store.read_ref(thread, branch)
-    store.land(thread, Landing("switch", branch, head, head, created, was=record.head))
-
-
-def _is_branch(name: str) -> bool:
-    return not name.startswith(TAG)
-
-
-def _new_conversation(
-    store: Store, record: RequestRecord, session: Sequence[str]
-) -> tuple[str, str]:
-    """The thread and branch for a new conversation.
+def _new_conversation(store: Store, record: RequestRecord, session: Sequence[str]) -> ThreadRecord:
+    """The thread for a new conversation.
 
     If the session's only request so far failed, its thread is used again.
     """
     if session and not record.is_title_request and _is_abandoned(store, session[0]):
-        return session[0], _free_branch(store, session[0])
+        return _read_thread(store, session[0])
     name = _free_name(store, record)
-    store.ensure_thread(name, created=record.created, scope=record.scope)
-    return name, "main"
+    return store.ensure_thread(name, created=record.created, scope=record.scope)
 
 
 def _is_abandoned(store: Store, thread: str) -> bool:
@@ -735,31 +719,10 @@ def _free_name(store: Store, record: RequestRecord) -> str:
         return f"{moment}-{uuid4().hex[:8]}"
     if not record.is_title_request and store.read_thread(record.hint) is None:
         return record.hint
-    return _first_free(
-        lambda number: f"{record.hint}.{number}",
+    return first_free(
+        lambda number: f"{record.hint}.{number + 1}",
         lambda name: store.read_thread(name) is not None,
     )
-
-
-def _free_branch(store: Store, thread: str) -> str:
-    return _first_free(
-        lambda number: f"branch-{number}",
-        lambda name: store.read_ref(thread, name) is not None,
-    )
-
-
-def _first_free(name: Callable[[int], str], is_taken: Callable[[str], bool]) -> str:
-    """The first free number, found by bisection: numbers are taken in order."""
-    low, high = 1, 2
-    while is_taken(name(high)):
-        low, high = high, high * 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        if is_taken(name(middle)):
-            low = middle
-        else:
-            high = middle
-    return name(high)
 
 
 def _setup_drafts(
@@ -853,11 +816,20 @@ def _record_compaction(
         thread.name, commit, incoming.points[compacted.length - 1].system, incoming.tools
     )
     if not drafts:
-        _follow_client(store, thread.name, thread.current, record.created)
+        follow_client(store, _read_thread(store, thread.name), thread.current, record.created)
         return _read_location(store, record, incoming, thread.name, commit)
     chain = incoming.points[compacted.length - 1].chain
     return _land_request(
-        store, record, incoming, thread.name, thread.current, commit, drafts, chain, context
+        store,
+        record,
+        incoming,
+        _read_thread(store, thread.name),
+        thread.current,
+        commit,
+        drafts,
+        chain,
+        context,
+        start=compacted.length,
     )
 
 

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         search,
         split_typed,
         threads,
+        typed_text,
         undelete,
     )
     from .thread import Thread
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
 __getattr__ = lazy_names(
     __name__,
     {
+        "typed_text": "weft.thread.store_threads",
         "ARCHIVE": "weft.thread.transfer",
         "EXPORT_FORMATS": "weft.thread.transfer",
         "IMPORT_FORMATS": "weft.thread.transfer",
@@ -265,6 +267,7 @@ __all__ = [
     "split_typed",
     "threads",
     "to_text",
+    "typed_text",
     "undelete",
     "unregister_content_type",
 ]
