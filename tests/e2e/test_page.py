@@ -300,7 +300,7 @@ def test_a_message_cannot_run_anything(tab, words):
     page = tab("attacked")
     say(page, words)
     for link in page.locator("#conversation a").all():
-        assert link.get_attribute("href").startswith(("http", "mailto"))
+        assert link.get_attribute("href").startswith(("http", "mailto", "#thread="))
     assert page.locator("#conversation img, #conversation script").count() == 0
     assert page.evaluate("window.pwned") == 0
 
@@ -525,7 +525,7 @@ def test_a_foreign_page_may_not_talk(served):
         apart(knock)
 
 
-def test_a_very_long_thread_opens_on_its_end_and_shows_the_rest_when_asked(tab, served):
+def test_a_very_long_thread_opens_on_its_end_and_shows_the_rest_when_scrolled(tab, served):
     body = {"model": "weft-offline", "max_tokens": 50, "messages": []}
     for number in range(230):
         body["messages"] += [
@@ -538,11 +538,13 @@ def test_a_very_long_thread_opens_on_its_end_and_shows_the_rest_when_asked(tab, 
     with urlopen(Request(served + "/v1/messages", data=data, headers=headers)) as answer:
         thread = answer.headers["x-weft-thread"]
     page = tab(thread)
-    page.wait_for_selector(".earlier button")
-    assert "question 0" not in page.locator("#conversation .prose").all_inner_texts()
-    page.click(".earlier button")
-    page.wait_for_selector(".earlier", state="detached")
-    assert "question 0" in page.locator("#conversation .prose").all_inner_texts()
+    page.wait_for_selector("#conversation :text('the last question')")
+    assert page.locator("#conversation :text-is('question 0')").count() == 0
+    page.evaluate("document.querySelector('#scroll').scrollTop = 0")
+    page.wait_for_selector("#conversation :text-is('question 0')")
+    assert page.locator("#conversation > .row").count() < 300
+    page.evaluate("document.querySelector('#scroll').scrollTop = 1e9")
+    page.wait_for_selector("#conversation :text('the last question')")
 
 
 def test_what_another_program_writes_appears_by_itself(tab, served):

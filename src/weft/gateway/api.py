@@ -9,6 +9,9 @@ error into JSON.
     GET  /api/deleted                         deleted threads that can be restored
     GET  /api/thread?thread=&branch=&last=    rows with ids, priorities, kinds, tokens; branches;
                     &until=&model=            attempts that failed; as of the commit `until`
+    GET  /api/rows?thread=&branch=&from=      a window of rows (`api_rows`)
+                  &count=&around=&since=
+    GET  /api/result?thread=&branch=&call=    the whole result of a tool call
     GET  /api/composer?thread=&branch=&model= which model answers next, and how full its window is
     GET  /api/head?thread=&branch=            the newest commit, and how many threads there are
     GET  /api/log?thread=&branch=&limit=      commits, newest first
@@ -59,6 +62,7 @@ from weft.model import JsonObject
 from .api_call import ApiCall, AsyncHandler, Handler
 from .api_events import events_route
 from .api_reads import READS
+from .api_rows import ROW_READS
 from .api_writes import WRITES
 from .asgi import check_depth
 from .auth import admit, own_name
@@ -137,7 +141,8 @@ def routes(state: State) -> list[BaseRoute]:
     if state.settings.sample:
         ensure_sample(state.store)
     reads = [
-        Route(path, _endpoint(state, handler), methods=["GET"]) for path, handler in READS.items()
+        Route(path, _endpoint(state, handler), methods=["GET"])
+        for path, handler in {**READS, **ROW_READS}.items()
     ]
     writes = [
         Route(path, _endpoint(state, handler), methods=["POST"]) for path, handler in WRITES.items()

@@ -14,6 +14,7 @@ from .live import LiveFeed
 from .recorder import ExchangeRecorder
 from .runs import Runs
 from .settings import LimitSettings, Settings
+from .thread_views import ThreadViews
 
 TITLE_LENGTH = 80
 
@@ -65,6 +66,7 @@ class State(Struct, frozen=True):
     runs: Runs = field(default_factory=Runs)
     listings: Listings = field(default_factory=Listings)
     live: LiveFeed = field(default_factory=LiveFeed)
+    views: ThreadViews = field(default_factory=ThreadViews)
 
     @property
     def providers(self) -> tuple[Provider, ...]:

@@ -1,29 +1,33 @@
-// The page: one thread, its log, and a socket that streams the events of runs.
+// The page: one thread, its log, and a socket that pushes what happens in it.
 //
-// All state is on the server, runs included; after each change the page reads the thread again. The
-// thread and branch of this tab are in its address, so reloads and second tabs work, and a run
-// continues when its tab is closed.
+// All state is on the server, runs included. The page is told about every change, and reads only
+// what has changed. The thread and branch of this tab are in its address, so reloads and second
+// tabs work, and a run continues when its tab is closed.
 
-import { byId, count, el, plural, refill, trusted } from "./dom.js";
+import { byId, count, el, plural, refill } from "./dom.js";
 import { get, post, Socket } from "./api.js";
 import { Chat } from "./chat.js";
 import { Composer } from "./composer.js";
+import { Exchanges } from "./exchanges.js";
 import { History, reworded, rows } from "./history.js";
 import { Live } from "./live.js";
 import { Manage } from "./manage.js";
 import { Threads } from "./threads.js";
 
-const ALL_ROWS = 1_000_000;
-const POLL_MILLISECONDS = 3000; // how often the page looks for changes by other programs
 const BEFORE_FIRST = "start"; // the value of `until` for the state before the first commit
+const HIDDEN_MILLISECONDS = 200; // how often a tab in the background handles its frames
+const SIDE_MILLISECONDS = 400; // how long log and gauge wait for further changes
 
+const PROGRAM_NAME = /^(claude|codex|session)-|[0-9a-f]{8}/; // ids of sessions and conversations
 const TOAST_MILLISECONDS = 6000;
 const CHANGES = ["undo", "redo", "compact", "rename", "delete"]; // not while a run writes
 const LAST_THREAD = "weft.thread"; // the storage key of the thread that was open last
 
-const current = { thread: null, branch: null, head: null, run: null };
+// `named` is the branch of the address; without one, the page follows the thread's current branch.
+const current = { thread: null, branch: null, named: null, head: null, run: null };
 let chat;
 let live;
+let exchanges;
 let socket;
 
 const history = new History({ actions: { revert } });
@@ -38,7 +42,7 @@ const manage = new Manage({
   say,
   onrenamed: (old, name) => {
     composer.moveChoice(old, name);
-    return go(name, current.branch);
+    return go(name, current.named);
   },
   ondeleted: openAnother,
   onrestored: (name) => go(name),
@@ -53,17 +57,20 @@ async function start() {
     skip: annotate("skip"),
     restore: annotate("normal"),
     openFold,
-    showAll,
+    openRow: (id) => go(current.thread, current.named, id),
+    permalink: (id) => address({ thread: current.thread, branch: current.named, row: id }),
     retry: () => composer.retry(),
   };
-  chat = new Chat({ table, actions });
+  const load = (from, count) => get("/api/rows", { ...place(), from, count });
+  chat = new Chat({ table, actions, load, address: place });
   live = new Live({ chat, table, confirm });
+  exchanges = new Exchanges({ append: (node) => chat.append(node) });
   socket = new Socket("/ws", { onframe: receive, onstate: connection });
   addListeners();
   const models = composer.loadModels(); // an upstream may take seconds
   const list = await threads.load();
-  const address = readAddress();
-  await open(address.thread ?? firstThread(list), address.branch);
+  const { thread, branch, row } = readAddress();
+  await open(thread ?? firstThread(list), branch, row);
   await models;
   await composer.refresh();
 }
@@ -75,27 +82,36 @@ function firstThread(list) {
   return (thread ?? list[0])?.name ?? "default";
 }
 
-/** The thread and branch in the address: `#thread=name&branch=name`. */
+/** The address of a thread, or of a message in it: `#thread=name&branch=name&row=id`. */
+function address(fields) {
+  const entries = Object.entries(fields).filter(([, value]) => value);
+  return `#${new URLSearchParams(entries)}`;
+}
+
 function readAddress() {
   const params = new URLSearchParams(location.hash.slice(1));
-  return { thread: params.get("thread"), branch: params.get("branch") };
+  return { thread: params.get("thread"), branch: params.get("branch"), row: params.get("row") };
+}
+
+/** The thread and branch for a read. */
+function place() {
+  return { thread: current.thread, branch: current.named };
 }
 
 function go(thread, branch = null, row = null) {
-  const params = new URLSearchParams(branch ? { thread, branch } : { thread });
-  window.history.pushState(null, "", `#${params}`);
+  window.history.pushState(null, "", address({ thread, branch, row }));
   drawer("threads", false);
   return open(thread, branch, row);
 }
 
 async function open(thread, branch = null, row = null) {
-  Object.assign(current, { thread, branch });
+  Object.assign(current, { thread, branch, named: branch, head: null });
   running(null); // until the server says otherwise
+  exchanges.clear();
   composer.release();
   localStorage.setItem(LAST_THREAD, thread);
-  await reload();
+  await reload({ row });
   watch();
-  if (row) focusRow(row, false);
 }
 
 /** The open thread was deleted: show the newest of the others. */
@@ -105,62 +121,117 @@ async function openAnother(deleted) {
   await go(other?.name ?? "default");
 }
 
-function focusRow(id, preventScroll = true) {
-  document.querySelector(`#conversation [data-id="${CSS.escape(id)}"]`)?.focus({ preventScroll });
+function focusRow(id) {
+  chat.rows.find(id)?.focus({ preventScroll: true });
 }
 
-/** Read the thread again and show it, up to the commit `until`. If reloads overlap, only the
- *  newest one is shown. */
-async function reload(follow = true, until = null) {
-  if (current.run !== null && until === null) {
-    watch(); // its answer also has the frames of the run, which the rows lack
+// Reading. If reads overlap, only the newest one is shown.
+
+let reads = 0;
+
+async function readRows(query) {
+  reads += 1;
+  const number = reads;
+  const view = await get("/api/rows", { ...place(), ...query });
+  return number === reads ? view : null;
+}
+
+/** Read the thread and show it from its end, or around a row; up to the commit `until`. */
+async function reload({ row = null, until = null } = {}) {
+  try {
+    const view = await readRows({ around: row, until });
+    if (!view) return;
+    live.reset();
+    chat.show(view);
+    shown(view);
+    if (!row || !chat.reveal(row)) await chat.toEnd();
+  } catch (error) {
+    if (row) {
+      say(error.message, true);
+      await reload({ until });
+    } else {
+      chat.clear();
+      chat.fail(error.message);
+    }
+  }
+}
+
+/** Read what has changed and patch it in. `clear` removes what streamed: it is in the rows now. */
+async function refresh({ until = null, clear = () => {} } = {}) {
+  if (!current.head) {
+    const view = await readRows({ until }).catch(report);
+    if (view) replaceAll(view, clear);
     return;
   }
-  const query = { thread: current.thread, branch: current.branch };
-  const last = current.whole === current.thread ? ALL_ROWS : null;
-  const model = composer.chosen(current.thread);
-  const number = (reload.number = (reload.number ?? 0) + 1);
-  try {
-    const [view, log] = await Promise.all([
-      get("/api/thread", { ...query, last, until, model }),
-      get("/api/log", query),
-    ]);
-    if (number !== reload.number) return;
-    Object.assign(current, { branch: view.branch, head: view.head });
-    live.reset();
-    chat.show(view, follow);
-    showHead(view);
-    history.show(view.name, view.branch, log.commits);
-    threads.load(view.name);
-  } catch (error) {
-    if (number !== reload.number) return;
-    chat.clear();
-    chat.fail(error.message);
+  const view = await readRows({ since: current.head, until }).catch(report);
+  if (!view) return;
+  const wasAtEnd = chat.atEnd();
+  if (view.appended && view.branch === current.branch && chat.update(view, clear)) {
+    shown(view);
+    if (wasAtEnd) await chat.toEnd();
+    return;
   }
+  const anchor = wasAtEnd ? null : chat.anchor();
+  const around = anchor && (await readRows({ around: anchor.id, until }).catch(() => null));
+  replaceAll(around || (anchor ? await readRows({ until }).catch(report) : view), clear, anchor);
 }
 
-/** Show what another tab or program wrote; changes nothing if none did. */
-async function catchUp() {
-  if (current.run || !current.thread || document.hidden) return;
-  const query = { thread: current.thread, branch: current.branch };
-  const state = await get("/api/head", query).catch(() => null);
-  if (!state || current.run) return;
-  if (state.head !== current.head) await reload(chat.atEnd());
-  else if (state.threads !== current.threads) threads.load();
-  current.threads = state.threads;
+/** Show a thread whose earlier rows have changed; rows that stay keep their nodes. */
+function replaceAll(view, clear, anchor = null) {
+  if (!view) return;
+  const wasAtEnd = chat.atEnd();
+  clear();
+  chat.replace(view);
+  shown(view);
+  if (wasAtEnd || !chat.restore(anchor)) chat.toEnd();
+}
+
+function report(error) {
+  say(error.message, true);
+  return null;
+}
+
+/** The rows are shown: show what belongs to them. */
+function shown(view) {
+  Object.assign(current, { branch: view.branch, head: view.head });
+  showHead(view);
+  clearTimeout(shown.timer);
+  shown.timer = setTimeout(showSides, shown.thread === view.name ? SIDE_MILLISECONDS : 0);
+  shown.thread = view.name;
+}
+
+/** The log and the gauge: they take longer than the rows, and nobody waits for them. */
+async function showSides() {
+  const { thread, branch } = current;
+  composer.refresh();
+  const log = await get("/api/log", { thread, branch }).catch(() => null);
+  if (log && thread === current.thread && branch === current.branch)
+    history.show(thread, branch, log.commits);
+}
+
+/** The title, if a program named the thread; a name that a person chose stays the heading. */
+function heading({ name, title }) {
+  return title && PROGRAM_NAME.test(name) ? title : name;
 }
 
 function showHead(view) {
-  document.title = `${view.name} · Weft`;
+  const title = heading(view);
+  document.title = `${title} · Weft`;
   Object.assign(document.body.dataset, { thread: view.name, branch: view.branch });
-  byId("title").textContent = view.name;
+  byId("title").textContent = title;
+  byId("title").title = view.name;
+  byId("thread-name").textContent = title === view.name ? "" : view.name;
   const branches = view.branches.map((name) =>
     el("option", { value: name, selected: name === view.branch }, name),
   );
-  refill(byId("branch"), ...branches);
-  composer.show(view, current.thread, view.branch);
+  const names = view.branches.join("\n");
+  if (names !== showHead.names) refill(byId("branch"), ...branches);
+  showHead.names = names;
+  byId("branch").value = view.branch;
+  threads.select(view.name);
+  composer.at(current.thread, view.branch);
   const isRunning = current.run !== null;
-  byId("compact").disabled = isRunning || !view.rows.length;
+  byId("compact").disabled = isRunning || !view.total;
   byId("undo").disabled = isRunning || !view.head;
   byId("redo").disabled = isRunning || view.new; // redo works in an empty thread too
   for (const name of ["rename", "delete"]) byId(name).disabled = isRunning || view.new;
@@ -170,7 +241,7 @@ function showHead(view) {
 async function change(path, body = {}) {
   try {
     const answer = await post(path, { thread: current.thread, branch: current.branch, ...body });
-    await reload(false);
+    await refresh();
     say(answer.message);
     return answer;
   } catch (error) {
@@ -181,11 +252,6 @@ async function change(path, body = {}) {
 
 function revert(id) {
   return change("/api/revert", { id });
-}
-
-function showAll() {
-  current.whole = current.thread;
-  return reload(false);
 }
 
 function openFold(commit) {
@@ -257,25 +323,53 @@ async function commitCompaction() {
   if (result) chat.toCompaction();
 }
 
-// The stream. Frames are handled one after another, because some have to read the thread first.
+// Frames. They are handled in order, at most once per animation frame: many pieces of text are one
+// change of the document.
 
-let lastHandled = Promise.resolve();
+const inbox = [];
+let draining = null;
 
 function receive(frame) {
-  lastHandled = lastHandled.then(() => handle(frame)).catch((error) => console.error(error));
-  return lastHandled;
+  inbox.push(frame);
+  draining ??= nextFrame().then(drain);
+  return draining;
+}
+
+function nextFrame() {
+  return new Promise((resolve) => {
+    if (document.hidden) setTimeout(resolve, HIDDEN_MILLISECONDS);
+    else requestAnimationFrame(resolve);
+  });
+}
+
+async function drain() {
+  while (inbox.length) {
+    try {
+      await handle(inbox.shift());
+    } catch (error) {
+      console.error(error);
+    }
+  }
+  draining = null;
+  live.flush();
+  exchanges.flush();
+  document.body.classList.toggle("watching", exchanges.isActive);
 }
 
 function handle(frame) {
   if (typeof frame !== "object" || frame === null) return undefined;
   if (frame.type === "runs") return threads.mark(frame.runs);
+  if (frame.type === "threads") return threads.changed();
   if (frame.type === "started") composer.began(frame.request); // even if another thread is open now
   if (frame.thread !== undefined && frame.thread !== current.thread) return undefined;
+  if (frame.type === "exchange") return setExchange(frame);
+  if (frame.type === "changed") return current.run === null ? refresh() : undefined;
   if (frame.branch !== undefined && frame.branch !== current.branch) return undefined;
-  if (live.receive(frame)) return undefined;
+  if (exchanges.receive(frame) || live.receive(frame)) return undefined;
   const handler = {
     watching: () => join(frame),
     started: () => began(frame),
+    queued: () => composer.queued(frame),
     message_complete: () => ended(frame),
     interrupted: () => ended(frame),
     error: () => (frame.scope === "frame" ? refused(frame) : ended(frame)),
@@ -291,23 +385,39 @@ function watch() {
 
 /** The answer to `watch`: show the thread as it was before the run, then the run's frames. */
 async function join(state) {
+  const wasRunning = current.run !== null;
+  exchanges.clear(); // the server sends them again
   if (!state.run) {
-    const isOver = current.run !== null;
     running(null);
-    if (isOver) await reload();
+    await refresh({ clear: () => wasRunning && chat.clearTail() });
     return;
   }
   running(state.run);
-  await reload(true, state.base ?? BEFORE_FIRST);
+  await reload({ until: state.base ?? BEFORE_FIRST });
   for (const frame of state.frames) live.receive(frame);
-  chat.toEnd();
+  live.flush();
+  await chat.toEnd();
 }
 
 async function began(frame) {
   running(frame.run);
-  if (current.head !== frame.base) await reload(true, frame.base ?? BEFORE_FIRST);
+  if (current.head !== frame.base) await refresh({ until: frame.base ?? BEFORE_FIRST });
   chat.hideRetry();
-  chat.toEnd();
+  await chat.toEnd();
+}
+
+/** Another program's exchange in this thread has a new state. */
+async function setExchange(frame) {
+  const isOver = frame.state === "done" || frame.state === "failed";
+  if (!isOver && frame.head !== current.head && current.run === null) await refresh();
+  if (frame.branch !== current.branch && !exchanges.knows(frame)) return;
+  const isAtEnd = chat.atEnd();
+  exchanges.receive(frame);
+  if (!isOver) chat.hideRetry();
+  const isStored = frame.state === "failed" || frame.recorded === "store";
+  if (isOver && isStored && current.run === null)
+    await refresh({ clear: () => exchanges.settle() });
+  if (isAtEnd) await chat.toEnd();
 }
 
 /** The server refused a frame: the text stays in the box. */
@@ -322,10 +432,11 @@ async function ended(frame) {
   const isStopped = frame.type === "interrupted";
   running(null);
   byId("live").textContent = isStopped ? "Stopped." : (frame.message ?? text);
-  await reload();
+  await refresh({ clear: () => chat.clearTail() });
+  live.reset();
   const isShown = document.querySelector("#conversation > .attempt:not(.old)") !== null;
   if (frame.type === "error" && !isShown) chat.fail(frame.message);
-  chat.toEnd();
+  await chat.toEnd();
 }
 
 function running(run) {
@@ -347,8 +458,7 @@ function confirm(compact) {
 function connection(state) {
   byId("offline").hidden = state === "open";
   if (state === "open") {
-    watch();
-    catchUp();
+    watch(); // its answer makes the page read what it has missed
   } else {
     composer.release();
   }
@@ -400,17 +510,14 @@ function addListeners() {
   addEventListener("keydown", (event) => {
     if (event.key === "Escape") for (const side of ["threads", "log"]) drawer(side, false);
   });
-  addEventListener("focus", catchUp);
-  setInterval(catchUp, POLL_MILLISECONDS);
   addEventListener("popstate", () => {
-    const { thread, branch } = readAddress();
-    if (thread) open(thread, branch);
+    const { thread, branch, row } = readAddress();
+    if (thread) open(thread, branch, row);
   });
 }
 
 start().catch((error) => {
-  trusted(byId("conversation"), "");
-  byId("conversation").append(
+  byId("conversation").replaceChildren(
     el(
       "li",
       { class: "system-message red", role: "alert" },

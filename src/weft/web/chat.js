@@ -1,88 +1,184 @@
-// The stored conversation: rows, failed attempts, and reports of runs. A tool call and its result
-// share one panel, found by the call's id. `live.js` draws what streams.
+// The conversation: the rows of the thread, failed attempts, reports of runs, and at its end what
+// streams now. `row_list.js` draws a window of the rows, `row_item.js` one row.
 
-import { byId, el, plural, refill, trusted } from "./dom.js";
+import { byId, count, el, plural } from "./dom.js";
 import { COMPACTED, finishedCards } from "./cards.js";
+import { RowItem, makePart } from "./row_item.js";
+import { RowList } from "./row_list.js";
 
-const NEAR = 120; // pixels from the bottom within which the view follows the stream
-const EXCERPT = 90;
 const STOPPED = "stopped"; // the reason of an attempt that a person stopped
-const SPEAKERS = {
-  user: "You",
-  assistant: "Assistant",
-  system: "System",
-  developer: "System",
-  tool: "Tool",
-};
 
 export class Chat {
-  /** `actions`: {pin, skip, restore} for a row, {openFold} for a commit, {showAll}, {retry}. */
-  constructor({ table, actions }) {
+  /**
+   * `actions`: {pin, skip, restore, permalink} for a row, {openFold} for a commit, {retry}.
+   * `load(first, count)` reads rows; `address()` names the thread and branch.
+   */
+  constructor({ table, actions, load, address }) {
     this.table = table;
     this.actions = actions;
+    this.address = address;
     this.list = byId("conversation");
-    this.clear();
-    this.followRuns();
+    this.facts = { attempts: [], remarks: [] };
+    const makeItem = (row, old, index) => this.item(row, old, index);
+    this.rows = new RowList({ scroller: byId("scroll"), list: this.list, load, makeItem });
+    this.followEnd();
   }
 
-  /** During a run, keep the end in view if the reader is there. */
-  followRuns() {
+  /** Keep the end in view while it grows, if the reader is there. */
+  followEnd() {
+    const scroller = byId("scroll");
     let isAtEnd = true;
-    byId("scroll").addEventListener("scroll", () => (isAtEnd = this.atEnd()), { passive: true });
-    const follow = () => document.body.classList.contains("running") && isAtEnd && this.toEnd();
+    scroller.addEventListener("scroll", () => (isAtEnd = this.atEnd()), { passive: true });
+    const follow = () => {
+      const { classList } = document.body;
+      if (isAtEnd && (classList.contains("running") || classList.contains("watching"))) {
+        scroller.scrollTop = scroller.scrollHeight;
+      }
+    };
     new ResizeObserver(follow).observe(this.list);
   }
 
   clear() {
-    this.panels = new Map();
-    refill(this.list);
+    this.rows.clear();
+    this.setup = null;
   }
 
-  /** Show a compiled thread; `follow` scrolls to its end, else the position stays. */
-  show(view, follow) {
-    const scroll = byId("scroll").scrollTop;
-    this.clear();
-    if (view.earlier) this.list.append(this.earlier(view.earlier));
-    for (const row of view.rows) {
-      this.list.append(...this.compaction(row), this.row(row));
-      this.list.append(...this.afterRow(view, row));
+  /** Show another thread, or a thread whose rows are all different. */
+  show(view) {
+    this.facts = view;
+    this.rows.show(view.total, view.first, view.rows);
+    this.clearTail();
+    this.showSetup(view.setup);
+    this.showEmpty();
+  }
+
+  /** Show what has changed; false if the whole thread has to be read. `clear` removes what streamed
+   *  before; panels that were opened in it stay open. */
+  update(view, clear) {
+    const lastRow = this.lastId();
+    const open = this.openPanels();
+    this.facts = view;
+    if (!this.rows.update(view.total, view.first, view.rows, view.updated)) return false;
+    clear();
+    this.showSetup(view.setup);
+    this.showEmpty();
+    this.openAgain(open, lastRow);
+    return true;
+  }
+
+  /** Show a thread whose earlier rows have changed; rows that stay keep their nodes. */
+  replace(view) {
+    this.facts = view;
+    this.rows.show(view.total, view.first, view.rows);
+    this.showSetup(view.setup);
+    this.showEmpty();
+  }
+
+  /** The first row in the view, and where it is. */
+  anchor() {
+    const { top } = byId("scroll").getBoundingClientRect();
+    for (const node of this.list.querySelectorAll(":scope > [data-id]:not([hidden])")) {
+      const box = node.getBoundingClientRect();
+      if (box.bottom > top) return { id: node.dataset.id, top: box.top };
     }
-    if (!view.rows.length) this.list.append(emptyThread());
-    this.settlePanels("unanswered", "No result was recorded.");
-    if (follow) this.toEnd();
-    else byId("scroll").scrollTop = scroll;
+    return null;
   }
 
-  earlier(number) {
-    const label = `Show ${plural(number, "earlier message")}`;
-    return el(
-      "li",
-      { class: "earlier" },
-      el("button", { type: "button", class: "quiet", onclick: this.actions.showAll }, label),
+  /** Bring the row of an anchor back to its place; false if it is not there. */
+  restore(anchor) {
+    const node = anchor && this.rows.find(anchor.id);
+    if (!node) return false;
+    byId("scroll").scrollTop += node.getBoundingClientRect().top - anchor.top;
+    return true;
+  }
+
+  showEmpty() {
+    this.hideEmpty();
+    if (!this.rows.total && !this.rows.hasTail) this.append(emptyThread());
+  }
+
+  lastId() {
+    return this.rows.rows.get(this.rows.total - 1)?.id;
+  }
+
+  /** The keys of panels that are open in what streams. */
+  openPanels() {
+    const panels = this.list.querySelectorAll("li:not([data-id]) details");
+    return [...panels].filter(({ open }) => open).map(({ dataset }) => dataset.key);
+  }
+
+  openAgain(keys, lastRow) {
+    if (!keys.length) return;
+    const start = lastRow ? this.rows.find(lastRow) : null;
+    for (const panel of this.list.querySelectorAll("[data-id] details")) {
+      const isNew = !start || start.compareDocumentPosition(panel) & Node.DOCUMENT_POSITION_FOLLOWING;
+      if (isNew && keys.includes(panel.dataset.key)) panel.open = true;
+    }
+  }
+
+  /** Add a node behind the rows. */
+  append(node) {
+    this.list.append(node);
+  }
+
+  /** Remove everything behind the rows. */
+  clearTail() {
+    this.rows.clearTail();
+  }
+
+  hideEmpty() {
+    this.list.querySelector(".empty")?.remove();
+  }
+
+  /** The tools that models are sent, in one line that opens. */
+  showSetup(setup) {
+    const json = JSON.stringify(setup);
+    if (json === this.setupJson && this.setup?.isConnected) return;
+    this.setupJson = json;
+    this.setup?.remove();
+    if (!setup) return;
+    const lines = setup.tools.map(({ name, description }) =>
+      el("li", {}, el("code", {}, name), ` ${description}`),
     );
+    const size = `${plural(setup.tools.length, "tool")}, ${count(setup.characters)} characters`;
+    const panel = el("details", { "data-key": "setup" }, el("summary", {}, size), el("ul", {}, ...lines));
+    this.setup = el("li", { class: "setup" }, panel);
+    this.list.prepend(this.setup);
   }
 
-  /** The card of the compaction that added this row; shown above it. */
-  compaction(row) {
-    if (!row.fold) return [];
-    const { before, after } = row.fold;
-    const compact_metadata = { pre_tokens: before, post_tokens: after };
+  item(row, old, index) {
+    const item = old ?? new RowItem({ actions: this.actions, address: this.address });
+    const { attempts, remarks, unanswered, running } = this.facts;
+    const extras = {
+      fold: row.fold,
+      attempts: attempts.filter(({ after }) => after === row.id),
+      remarks: remarks.filter(({ after }) => after === row.id),
+      isOpen: unanswered && index === this.rows.total - 1,
+      running,
+    };
+    item.update(row, JSON.stringify(extras), () => ({
+      before: this.compaction(extras.fold),
+      after: this.afterRow(extras),
+    }));
+    return item;
+  }
+
+  /** The card of the compaction that added a row; shown above it. */
+  compaction(fold) {
+    if (!fold) return [];
+    const compact_metadata = { pre_tokens: fold.before, post_tokens: fold.after };
     const event = { type: "system", subtype: COMPACTED, compact_metadata };
     return finishedCards(this.table, [event]).map(({ node }) => node);
   }
 
   /** What is shown after a row: attempts to answer it, and reports of runs. */
-  afterRow(view, row) {
-    const isLast = row === view.rows.at(-1);
-    const attempts = view.attempts.filter(({ after }) => after === row.id);
-    const remarks = view.remarks.filter(({ after }) => after === row.id);
-    const isOpen = isLast && view.unanswered;
+  afterRow({ attempts, remarks, isOpen, running }) {
     const nodes = attempts.map((attempt, index) =>
       isOpen && index === attempts.length - 1
-        ? this.lastAttempt(attempt, !view.running)
+        ? this.lastAttempt(attempt, !running)
         : this.oldAttempt(attempt),
     );
-    if (isOpen && !attempts.length && !view.running) nodes.push(this.unanswered());
+    if (isOpen && !attempts.length && !running) nodes.push(this.unanswered());
     return [...nodes, ...remarks.flatMap(({ events }) => this.reports(events))];
   }
 
@@ -120,7 +216,7 @@ export class Chat {
     return el(
       "li",
       { class: `attempt old ${attempt.state}` },
-      el("details", {}, line, ...this.partial(attempt)),
+      el("details", { "data-key": `attempt:${attempt.created}` }, line, ...this.partial(attempt)),
     );
   }
 
@@ -129,8 +225,10 @@ export class Chat {
     if (!attempt.parts.length) return [];
     const name = el("span", { class: "name" }, "Assistant");
     const badge = el("span", { class: "badge" }, "not finished");
-    const body = el("div", { class: "body" }, ...attempt.parts.map((part) => this.part(part)));
-    return [el("header", { class: "who" }, name, badge), body];
+    const parts = attempt.parts.map((part, index) =>
+      makePart(part, `${attempt.created}:${index}`, this.address),
+    );
+    return [el("header", { class: "who" }, name, badge), el("div", { class: "body" }, ...parts)];
   }
 
   unanswered() {
@@ -150,153 +248,15 @@ export class Chat {
     return el("button", { type: "button", class: kind, onclick: () => run() }, label);
   }
 
-  /** A run has started, so nothing can be retried now. */
+  /** An answer is being written, so nothing can be retried now. */
   hideRetry() {
     for (const button of this.list.querySelectorAll(".attempt button")) button.remove();
-    this.list.querySelector(".attempt.none")?.remove();
-  }
-
-  row(row) {
-    const panels = row.parts.filter(
-      (part) => part.type === "result" && this.panels.has(part.call_id),
-    );
-    for (const part of panels) this.finishTool(part.call_id, part.content, part.is_error);
-    const shown = row.parts.filter((part) => !panels.includes(part) && part.type !== "checkpoint");
-    if (!shown.length) return el("li", { class: "row merged", "data-id": row.id, hidden: true });
-    const body = el("div", { class: "body" }, ...shown.map((part) => this.part(part)));
-    return el(
-      "li",
-      {
-        class: `row ${side(row.role)} ${row.kind} ${row.priority}`,
-        "data-id": row.id,
-        tabindex: -1,
-      },
-      this.head(row),
-      row.fold ? this.fold(row, body) : body,
-    );
-  }
-
-  head(row) {
-    const isReminder = row.parts.every(({ type }) => ["reminder", "checkpoint"].includes(type));
-    const speaker = isReminder ? "Weft" : (SPEAKERS[row.role] ?? row.role); // the agent loop wrote it
-    const name = row.kind === "summary" ? "Summary" : speaker;
-    const badge = { pinned: "pinned", important: "important", skip: "skipped" }[row.priority];
-    return el(
-      "header",
-      { class: "who" },
-      el("span", { class: "name" }, name),
-      badge ? el("span", { class: "badge" }, badge) : null,
-      el("span", { class: "tokens" }, plural(row.tokens, "token")),
-      el("span", { class: "acts" }, ...this.acts(row)),
-    );
-  }
-
-  acts(row) {
-    const act = (label, run, hint) =>
-      el(
-        "button",
-        { type: "button", class: "quiet", title: hint, onclick: () => run(row.id) },
-        label,
-      );
-    if (row.priority === "pinned" || row.priority === "skip") {
-      return [
-        act(
-          row.priority === "skip" ? "Include again" : "Unpin",
-          this.actions.restore,
-          "Back to normal",
-        ),
-      ];
-    }
-    return [
-      act("Pin", this.actions.pin, "Every compaction keeps this message as it is"),
-      act("Skip", this.actions.skip, "Leave this message out of what the model sees"),
-    ];
-  }
-
-  fold(row, body) {
-    const { dropped, commit } = row.fold;
-    return el(
-      "details",
-      { class: "fold", open: true },
-      el(
-        "summary",
-        {},
-        `${plural(dropped, "message")} summarised here`,
-      ),
-      body,
-      el(
-        "button",
-        { type: "button", class: "quiet", onclick: () => this.actions.openFold(commit) },
-        "Show what was removed, or revert",
-      ),
-    );
-  }
-
-  part(part) {
-    const make = {
-      text: () => trusted(el("div", { class: "prose" }), part.html),
-      thinking: () => this.thinking(part.text),
-      call: () => this.startTool(part.id, part.name, part.input),
-      result: () => this.resultWithoutCall(part),
-      note: () => el("p", { class: "note" }, part.text),
-      reminder: () => el("p", { class: "note" }, part.text),
-    }[part.type];
-    return make ? make() : el("p", { class: "note" }, part.type);
-  }
-
-  thinking(text) {
-    return el("details", { class: "thinking" }, el("summary", {}, "Thinking"), el("pre", {}, text));
-  }
-
-  startTool(id, name, input) {
-    const text = typeof input === "string" ? input : JSON.stringify(input, null, 2);
-    const panel = el(
-      "details",
-      { class: "tool running", "data-call": id },
-      el(
-        "summary",
-        {},
-        el("span", { class: "state", role: "img", "aria-label": "running" }),
-        el("code", { class: "tool-name" }, name),
-        el("span", { class: "excerpt" }, excerpt(input)),
-      ),
-      el("h4", {}, "Input"),
-      el("pre", { class: "input" }, text),
-      el("h4", { class: "result-title" }, "Result"),
-      el("pre", { class: "result" }, "Running …"),
-    );
-    this.panels.set(id, panel);
-    return panel;
-  }
-
-  finishTool(id, content, isError) {
-    const panel = this.panels.get(id);
-    if (!panel) return false;
-    panel.classList.replace("running", isError ? "failed" : "done");
-    panel.querySelector(".state").setAttribute("aria-label", isError ? "failed" : "done");
-    panel.querySelector(".result-title").textContent = isError ? "Error" : "Result";
-    panel.querySelector(".result").textContent = content || "(nothing)";
-    return true;
-  }
-
-  /** Mark panels that still look running: nothing runs any more. */
-  settlePanels(state, text) {
-    for (const panel of this.panels.values()) {
-      if (!panel.classList.replace("running", state)) continue;
-      panel.querySelector(".state").setAttribute("aria-label", state);
-      panel.querySelector(".result").textContent = text;
-    }
-  }
-
-  resultWithoutCall(part) {
-    const panel = this.startTool(part.call_id, "result", {});
-    this.finishTool(part.call_id, part.content, part.is_error);
-    return panel;
+    for (const node of this.list.querySelectorAll(".attempt.none")) node.hidden = true;
   }
 
   fail(message) {
     const icon = el("span", { class: "icon", "aria-hidden": "true" }, "✗");
-    this.list.append(
+    this.append(
       el(
         "li",
         { class: "system-message red", role: "alert" },
@@ -308,19 +268,27 @@ export class Chat {
   }
 
   atEnd() {
-    const view = byId("scroll");
-    return view.scrollHeight - view.scrollTop - view.clientHeight < NEAR;
+    return this.rows.atEnd();
+  }
+
+  toEnd() {
+    return this.rows.toEnd();
+  }
+
+  /** Bring a row into view, and focus it. */
+  reveal(id) {
+    const node = this.rows.find(id);
+    if (!node) return false;
+    node.scrollIntoView({ block: "center" });
+    node.focus({ preventScroll: true });
+    return true;
   }
 
   /** Bring the newest compaction into view. */
   toCompaction() {
     const cards = this.list.querySelectorAll(`[data-subtype="${COMPACTED}"]`);
-    cards[cards.length - 1]?.scrollIntoView({ block: "center" });
-  }
-
-  toEnd() {
-    const view = byId("scroll");
-    view.scrollTop = view.scrollHeight;
+    if (cards.length) cards[cards.length - 1].scrollIntoView({ block: "center" });
+    else if (this.facts.summary) this.actions.openRow(this.facts.summary);
   }
 }
 
@@ -345,19 +313,4 @@ function emptyThread() {
       "Write below. Every message becomes a commit that you can search, compact and undo.",
     ),
   );
-}
-
-function excerpt(input) {
-  if (typeof input === "string") return input.slice(0, EXCERPT);
-  const first = Object.values(input ?? {}).find((value) =>
-    ["string", "number"].includes(typeof value),
-  );
-  return String(first ?? "")
-    .replace(/\s+/g, " ")
-    .slice(0, EXCERPT);
-}
-
-function side(role) {
-  if (role === "tool") return "results";
-  return Object.hasOwn(SPEAKERS, role) ? role : "other";
 }

@@ -50,11 +50,19 @@ export class Composer {
     await this.refresh();
   }
 
+  /** Messages go to this thread from now on. `refresh` shows its model. */
+  at(thread, branch) {
+    const isOther = thread !== this.thread;
+    Object.assign(this, { thread, branch });
+    if (!isOther) return;
+    this.shownThread = null;
+    this.model.value = this.chosen(thread) ?? "";
+  }
+
   /** Show a thread's model and window. */
   show(view, thread, branch) {
-    const isOther = thread !== this.thread;
-    this.thread = thread;
-    this.branch = branch;
+    const isOther = thread !== this.shownThread;
+    this.shownThread = thread;
     const chosen = this.chosen(thread);
     if (chosen && chosen === view.model) localStorage.removeItem(CHOICE + thread);
     const own = view.model ? (view.problem ? "" : view.model) : this.fallback();

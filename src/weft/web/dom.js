@@ -51,3 +51,38 @@ export function ago(seconds) {
   }
   return "just now";
 }
+
+/** Make `nodes` the children of a parent between two of its children (both may be null). Nodes that
+ *  are already in place are not touched, so focus, selection and scroll positions survive. */
+export function reconcile(parent, nodes, after = null, before = null) {
+  const wanted = new Set(nodes);
+  let next = after ? after.nextSibling : parent.firstChild;
+  for (let node = next; node && node !== before; ) {
+    const following = node.nextSibling;
+    if (!wanted.has(node)) node.remove();
+    node = following;
+  }
+  next = after ? after.nextSibling : parent.firstChild;
+  for (const node of nodes) {
+    if (node === next) next = next.nextSibling;
+    else parent.insertBefore(node, next);
+  }
+}
+
+/** Open the panels of a new node that are open in the old one; panels are matched by `data-key`. */
+export function keepOpen(old, node) {
+  const panels = (root) => [root, ...root.querySelectorAll("details")].filter((each) => each.matches("details"));
+  const isOpen = new Map(panels(old).map((each) => [each.dataset.key, each.open]));
+  for (const each of panels(node)) {
+    if (isOpen.has(each.dataset.key)) each.open = isOpen.get(each.dataset.key);
+  }
+  return node;
+}
+
+/** "14:03", with the date unless it is today's; from seconds since 1970. */
+export function clock(seconds) {
+  const date = new Date(seconds * 1000);
+  const time = date.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  const isToday = date.toDateString() === new Date().toDateString();
+  return isToday ? time : `${date.toLocaleDateString()} ${time}`;
+}

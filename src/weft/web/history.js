@@ -2,7 +2,7 @@
 // compaction, an edit, a merge, a revert) opens to what it removed, added, and kept because of pins,
 // and can be reverted.
 
-import { ago, byId, count, el, plural, refill, trusted } from "./dom.js";
+import { byId, clock, count, el, keepOpen, plural, reconcile, refill, trusted } from "./dom.js";
 import { get } from "./api.js";
 
 const SIGNS = { compact: "⚡", merge: "⋈", revert: "↺", edit: "✎", annotate: "✦", append: "•" };
@@ -13,13 +13,32 @@ export class History {
   constructor({ actions }) {
     this.actions = actions;
     this.list = byId("log");
+    this.entries = new Map();
   }
 
   show(thread, branch, commits) {
-    this.thread = thread;
-    this.branch = branch;
-    refill(this.list, ...group(commits).map((run) => this.entry(run)));
-    if (!commits.length) refill(this.list, el("li", { class: "empty small" }, "No commits yet."));
+    const isOther = thread !== this.thread || branch !== this.branch;
+    Object.assign(this, { thread, branch });
+    const old = isOther ? new Map() : this.entries;
+    this.entries = new Map();
+    const nodes = group(commits).map((run) => this.place(run, old));
+    if (!nodes.length) nodes.push(el("li", { class: "empty small" }, "No commits yet."));
+    reconcile(this.list, nodes);
+  }
+
+  /** The entry of a run of commits; the old one, if nothing in it has changed. */
+  place(run, old) {
+    const key = run.at(-1).id; // a run grows at its newer end
+    const json = JSON.stringify(run);
+    const known = old.get(key);
+    if (known?.json === json) {
+      this.entries.set(key, known);
+      return known.node;
+    }
+    const node = this.entry(run);
+    if (known) keepOpen(known.node, node);
+    this.entries.set(key, { json, node });
+    return node;
   }
 
   entry(run) {
@@ -30,7 +49,7 @@ export class History {
         { class: "commit run" },
         el(
           "details",
-          {},
+          { "data-key": "run" },
           el(
             "summary",
             {},
@@ -62,7 +81,7 @@ export class History {
       "span",
       { class: "meta" },
       el("code", {}, commit.id.slice(0, 7)),
-      ` ${ago(commit.created)}`,
+      ` ${clock(commit.created)}`,
     );
     if (!commit.rewrites) {
       return el(
@@ -83,7 +102,7 @@ export class History {
       : null;
     const details = el(
       "details",
-      { "data-change": commit.id },
+      { "data-change": commit.id, "data-key": commit.id },
       el("summary", {}, sign, label, saved, meta),
       inside,
     );

@@ -1,11 +1,13 @@
-// The answer as it streams: text, thinking, tool panels, and what the system reports meanwhile.
+// A run of the page as it streams: text, thinking, tool panels, and what the system reports.
 //
-// Everything here is drawn behind the rows of `Chat`, and goes when the thread is read again: what
-// is to stay is in the store, or comes with the thread as a remark.
+// Everything here is drawn behind the rows, and goes when the thread is read again: what is to stay
+// is in the store, or comes with the thread as a remark.
 
 import { el, trusted } from "./dom.js";
-import { COMPACTED, StatusCard, isCompaction } from "./cards.js";
+import { StatusCard, isCompaction } from "./cards.js";
 import { skipNote } from "./system.js";
+import { RenderedText, StreamedThinking } from "./streamed.js";
+import { ToolPanel } from "./tool_panel.js";
 
 export class Live {
   /** `confirm(yes)` answers a run that asks whether to compact. */
@@ -16,48 +18,55 @@ export class Live {
     this.reset();
   }
 
-  /** Forget what was streamed: the rows are drawn again. */
+  /** Forget what was streamed: the rows are read again. */
   reset() {
     this.blocks = new Map();
+    this.panels = new Map();
     this.texts = [];
     this.answer = null;
     this.compaction = null;
     this.question = null;
   }
 
-  /** Show one frame of a run; returns false for other frames. */
+  /** Show one frame of a run; returns false for other frames. `flush` writes the text. */
   receive(frame) {
     const handler = {
       user_message: () => this.addQuestion(frame),
-      text_delta: () => this.addText(frame.id, "text", frame.text),
-      thinking_delta: () => this.addText(frame.id, "thinking", frame.text),
-      rendered: () => this.setHtml(frame.id, frame.html, frame.length),
+      text_delta: () => this.block(frame.id, "text").add(frame.text),
+      thinking_delta: () => this.block(frame.id, "thinking").add(frame.text),
+      rendered: () => this.blocks.get(frame.id)?.setHtml?.(frame.html, frame.length),
       tool_start: () => this.callTool(frame),
-      tool_end: () => this.chat.finishTool(frame.id, frame.content, frame.is_error),
+      tool_end: () => this.panels.get(frame.id)?.finish(frame.content, frame.is_error),
       system: () => this.report(frame),
       compaction_question: () => this.ask(frame),
       compaction_answer: () => this.closeQuestion(frame.compact),
     }[frame.type];
     if (!handler) return false;
-    const follow = this.chat.atEnd();
     handler();
-    if (follow) this.chat.toEnd();
     return true;
   }
 
+  /** Write the text that has arrived. */
+  flush() {
+    for (const block of this.blocks.values()) block.flush();
+  }
+
   addQuestion(frame) {
-    this.chat.list.querySelector(".empty")?.remove();
+    this.chat.hideEmpty();
     const body = el("div", { class: "body" }, trusted(el("div", { class: "prose" }), frame.html));
-    this.append(el("li", { class: "row user" }, speaker("You"), body));
+    this.chat.append(el("li", { class: "row user" }, speaker("You"), body));
     this.answer = null;
   }
 
-  callTool(frame) {
+  callTool({ id, name, input }) {
     this.closeBlocks(); // the next answer may reuse their ids
-    this.body().append(this.chat.startTool(frame.id, frame.name, frame.input));
+    const panel = new ToolPanel({ id, name, input, running: true }, () => ({}));
+    this.panels.set(id, panel);
+    this.body().append(panel.node);
   }
 
   closeBlocks() {
+    this.flush();
     for (const block of this.blocks.values()) if (block.html) this.texts.push(block.text);
     this.blocks.clear();
   }
@@ -66,7 +75,8 @@ export class Live {
   body() {
     if (!this.answer?.isConnected) {
       this.answer = el("div", { class: "body" });
-      this.append(el("li", { class: "row assistant streaming" }, speaker("Assistant"), this.answer));
+      const row = el("li", { class: "row assistant streaming" }, speaker("Assistant"), this.answer);
+      this.chat.append(row);
     }
     return this.answer;
   }
@@ -77,27 +87,15 @@ export class Live {
     this.answer = null;
   }
 
-  append(node) {
-    this.chat.list.append(node);
-  }
-
-  addText(id, kind, text) {
-    if (!this.blocks.has(id)) {
-      const block = kind === "text" ? streamedText() : streamedThinking(this.chat);
+  block(id, kind) {
+    let block = this.blocks.get(id);
+    if (!block) {
+      const index = this.body().childNodes.length;
+      block = kind === "text" ? new RenderedText() : new StreamedThinking(`thinking:${index}`);
       this.blocks.set(id, block);
       this.body().append(block.node);
     }
-    const block = this.blocks.get(id);
-    block.text += text;
-    block.tail.textContent = block.text.slice(block.rendered);
-  }
-
-  setHtml(id, html, length) {
-    const block = this.blocks.get(id);
-    if (!block?.html) return;
-    block.rendered = length;
-    trusted(block.html, html);
-    block.tail.textContent = block.text.slice(length);
+    return block;
   }
 
   /** Show a system event, or log why not; the events of one compaction share a card. */
@@ -109,7 +107,7 @@ export class Live {
       console.log(skipNote(event?.subtype));
       return;
     }
-    if (!joins) this.append(card.node);
+    if (!joins) this.chat.append(card.node);
     if (isCompaction(event)) this.compaction = card;
     this.closeAnswer();
   }
@@ -129,7 +127,7 @@ export class Live {
     card.node.classList.add("question");
     card.body.append(el("p", { class: "line" }, ...buttons));
     this.question = card.body;
-    this.append(card.node);
+    this.chat.append(card.node);
     this.closeAnswer();
   }
 
@@ -142,7 +140,7 @@ export class Live {
 
   /** The run ended: stop all spinners. Returns the text of the answer. */
   finish() {
-    this.chat.settlePanels("failed", "No result: the run ended first.");
+    for (const panel of this.panels.values()) panel.stop("No result: the run ended first.");
     this.closeBlocks();
     const text = this.texts.join("\n");
     this.closeAnswer();
@@ -152,8 +150,6 @@ export class Live {
     return text;
   }
 }
-
-export { COMPACTED };
 
 function questionEvent({ model, tokens, window, limit }) {
   const figure = (number) => Number(number).toLocaleString();
@@ -166,15 +162,4 @@ function questionEvent({ model, tokens, window, limit }) {
 
 function speaker(name) {
   return el("header", { class: "who" }, el("span", { class: "name" }, name));
-}
-
-function streamedText() {
-  const html = el("div", { class: "prose" });
-  const tail = el("span", { class: "tail" });
-  return { node: el("div", { class: "streamed" }, html, tail), html, tail, text: "", rendered: 0 };
-}
-
-function streamedThinking(chat) {
-  const node = chat.thinking("");
-  return { node, html: null, tail: node.querySelector("pre"), text: "", rendered: 0 };
 }

@@ -1,10 +1,11 @@
 // The list of threads, the search over all of them, and the deleted threads.
 
-import { ago, byId, el, plural, refill } from "./dom.js";
+import { ago, byId, el, plural, reconcile, refill } from "./dom.js";
 import { get } from "./api.js";
 
 const SEARCH_DELAY = 200; // milliseconds after the last key before a search starts
 const PAGE = 500; // threads that are listed at first, and that "Show more" adds
+const RELOAD_DELAY = 1000; // the list is read at most this often, in milliseconds
 
 export class Threads {
   constructor({ onpick, onhit, onrestore }) {
@@ -14,6 +15,7 @@ export class Threads {
     this.list = byId("threads");
     this.limit = PAGE;
     this.runs = [];
+    this.entries = new Map(); // by name: {json, node}
     this.missing = new Set(); // running threads that the list does not show
     this.field = byId("search");
     this.field.addEventListener("input", () => {
@@ -41,28 +43,34 @@ export class Threads {
     }
   }
 
-  show(threads, query, total) {
-    const rest = total - this.limit;
-    const more = el(
-      "button",
-      { type: "button", class: "quiet more", onclick: () => this.showMore() },
-      `Show more (${rest})`,
-    );
-    refill(
-      this.list,
-      ...threads.map((thread) => this.entry(thread)),
-      ...(rest > 0 ? [el("li", {}, more)] : []),
-    );
-    if (!threads.length && rest <= 0) {
-      refill(
-        this.list,
-        el(
-          "li",
-          { class: "empty small" },
-          query ? `Nothing matches “${query}”.` : "No threads yet.",
-        ),
-      );
+  /** Something in the list has changed: read it again, but not more often than people can see. */
+  changed() {
+    this.reloading ??= setTimeout(() => {
+      this.reloading = null;
+      this.load();
+    }, RELOAD_DELAY);
+  }
+
+  /** Mark the open thread. */
+  select(name) {
+    this.current = name;
+    for (const entry of this.list.querySelectorAll(".thread")) {
+      if (entry.dataset.thread === name) entry.setAttribute("aria-current", "page");
+      else entry.removeAttribute("aria-current");
     }
+  }
+
+  show(threads, query, total) {
+    const old = this.entries;
+    this.entries = new Map();
+    const nodes = nest(threads).map(([thread, children]) => this.place(thread, children, old));
+    const text = query ? `Nothing matches “${query}”.` : "No threads yet.";
+    const rest = total - this.limit;
+    const more = { type: "button", class: "quiet more", onclick: () => this.showMore() };
+    if (rest > 0) nodes.push(el("li", {}, el("button", more, `Show more (${rest})`)));
+    if (!nodes.length) nodes.push(el("li", { class: "empty small" }, text));
+    reconcile(this.list, nodes);
+    this.select(this.current);
     this.showRuns();
   }
 
@@ -71,7 +79,18 @@ export class Threads {
     return this.load();
   }
 
-  entry(thread) {
+  /** The node of a thread; the old one, if nothing in it has changed. */
+  place(thread, children, old) {
+    const json = JSON.stringify([thread, children, ago(thread.updated)]);
+    const known = old.get(thread.name);
+    const node = known?.json === json ? known.node : this.entry(thread, children);
+    const panel = known?.node.querySelector(".children");
+    if (panel && node !== known.node) node.querySelector(".children")?.toggleAttribute("open", panel.open);
+    this.entries.set(thread.name, { json, node });
+    return node;
+  }
+
+  entry(thread, children = []) {
     const branches = thread.branches > 1 ? plural(thread.branches, "branch", "branches") : "";
     const name = thread.title ? thread.name : "";
     const facts = [ago(thread.updated), branches, name].filter(Boolean).join(" · ");
@@ -96,7 +115,16 @@ export class Threads {
         hit.text,
       ),
     );
-    return el("li", {}, pick, ...hits);
+    return el("li", {}, pick, ...hits, this.nested(children));
+  }
+
+  /** Subagents and side requests of a session, in one line that opens. */
+  nested(children) {
+    if (!children.length) return null;
+    const list = el("ul", {}, ...children.map((child) => this.entry(child)));
+    const isOpen = children.some(({ name, hits }) => name === this.current || hits);
+    const label = `${plural(children.length, "side thread")}`;
+    return el("details", { class: "children", open: isOpen }, el("summary", {}, label), list);
   }
 
   /** Threads that were deleted and can be restored. */
@@ -137,6 +165,29 @@ export class Threads {
       entry.querySelector(".running-mark").textContent = status;
     }
   }
+}
+
+/** Threads with their children. A child names its parent, or has its name as prefix: `SESSION.AGENT`.
+ *  A child whose parent is not in the list stands for itself. */
+function nest(threads) {
+  const names = new Set(threads.map(({ name }) => name));
+  const parentOf = ({ name, parent }) => {
+    if (parent && names.has(parent)) return parent;
+    for (let end = name.lastIndexOf("."); end > 0; end = name.lastIndexOf(".", end - 1)) {
+      if (names.has(name.slice(0, end))) return name.slice(0, end);
+    }
+    return null;
+  };
+  const children = new Map();
+  const roots = [];
+  for (const thread of threads) {
+    const parent = parentOf(thread);
+    if (parent === null) roots.push(thread);
+    else children.set(parent, [...(children.get(parent) ?? []), thread]);
+  }
+  const descendants = ({ name }) =>
+    (children.get(name) ?? []).flatMap((child) => [child, ...descendants(child)]);
+  return roots.map((root) => [root, descendants(root)]);
 }
 
 /** Show a warning while exchanges are not recorded in the store. */

@@ -1,0 +1,298 @@
+"""`GET /api/rows`: the rows of a thread for the page, a window at a time.
+
+    thread, branch       which thread; without `branch`, its current one
+    until                as of this commit (`start`: before the first)
+    from, count          rows by position
+    around               the rows around the row with this id
+    since                only what has changed since this commit, which the page shows now
+
+Without `from`, `around` and `since`, the last rows are sent. The answer has `first` (the position
+of the first row that is sent) and `total`. With `since`, `appended` says whether the thread only
+grew since then; if so, `updated` has the earlier rows that have changed nevertheless: tool calls
+whose results have arrived.
+
+A call and its result are shown together, so the result is sent with the call (`result`), and the
+row of the result marks it as `merged`. Long results are cut; `GET /api/result` has the whole.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from weft.demo import SAMPLE
+from weft.errors import Refused
+from weft.history import Row, Setup, read_branches, shows
+from weft.ids import Id
+from weft.model import JsonObject, Text, Tool, ToolCall, ToolResult, Usage, describe_call
+from weft.thread import read_attempt
+from weft.thread.store_threads import NOT_TYPED
+from weft.tokens import counter_for
+
+from .api_call import DEFAULT_BRANCH, ApiCall, Handler
+from .api_reads import TOKENIZER, read_id
+from .api_views import (
+    attempt_json,
+    count_once,
+    fold_json,
+    part_json,
+    result_text,
+)
+from .render import render
+from .runs import is_unanswered
+from .thread_views import ThreadView
+
+WINDOW = 100
+"""How many rows are sent if the page does not say."""
+LONGEST_WINDOW = 500
+RESULT_LENGTH = 20_000
+"""How many characters of a tool result are sent with its row."""
+MAIN_LENGTH = 200
+TEXT_LENGTH = 100_000
+"""A longer text is shown as it is: rendering it would take seconds."""
+
+_ELEMENT = re.compile(r"<([\w:-]+)")
+
+
+def show_rows(call: ApiCall) -> JsonObject:
+    """A window of rows, and the facts of the thread."""
+    record = call.record()
+    if record is None:
+        return _new_thread(call)
+    branch = call.thread_and_branch()[1]
+    until = call.text_or_none("until")
+    head = call.store.read_ref(record.name, branch) if until is None else read_id(until)
+    thread = call.state.views.read(call.store, record.name, branch, head)
+    rows = thread.rows
+    since = call.text_or_none("since")
+    earlier = None if since is None else thread.view.at(read_id(since) or b"")
+    first, count = _window(call, thread, 0 if earlier is None else earlier.length)
+    window = rows[first : first + count]
+    writer = _RowWriter(thread)
+    updated = [] if earlier is None else _updated(thread, window)
+    return {
+        "name": record.name,
+        "title": call.state.titles.of(call.store, record),
+        "new": False,
+        "branch": branch,
+        "branches": sorted({branch, *read_branches(call.store, record.name)}),
+        "head": None if head is None else head.hex(),
+        "sample": record.name == SAMPLE,
+        "running": call.state.runs.find(record.name, branch) is not None,
+        "unanswered": is_unanswered([row.message for row in rows[-20:] if shows(row)]),
+        "total": len(rows),
+        "appended": earlier is not None,
+        "summary": _last_summary(thread),
+        "first": first,
+        "rows": [writer.write(row) for row in window],
+        "updated": [writer.write(row) for row in updated],
+        "attempts": _attempts(call, record.name, thread),
+        "remarks": call.state.runs.remarks(record.name, branch),
+        "setup": _setup_json(thread.view.setup),
+    }
+
+
+def _new_thread(call: ApiCall) -> JsonObject:
+    """A thread without commits: the page can open it before its first message."""
+    return {
+        "name": call.text("thread"),
+        "title": None,
+        "new": True,
+        "branch": DEFAULT_BRANCH,
+        "branches": [DEFAULT_BRANCH],
+        "head": None,
+        "sample": False,
+        "running": False,
+        "unanswered": False,
+        "total": 0,
+        "appended": False,
+        "summary": None,
+        "first": 0,
+        "rows": [],
+        "updated": [],
+        "attempts": [],
+        "remarks": [],
+        "setup": None,
+    }
+
+
+def _window(call: ApiCall, thread: ThreadView, known: int) -> tuple[int, int]:
+    """The position and the number of the rows to send; the first `known` rows are the page's."""
+    count = min(call.number("count") or WINDOW, LONGEST_WINDOW)
+    around, total = call.text_or_none("around"), thread.view.length
+    if call.fields.get("from") not in (None, ""):
+        return _position(call), count
+    if around is not None:
+        position = _find_row(thread, around)
+        return max(0, min(position - count // 2, total - count)), count
+    return max(known, total - count), count
+
+
+def _position(call: ApiCall) -> int:
+    value = call.fields["from"]
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        return int(value)
+    raise Refused(f"must be a whole number, not {value!r}", param="from")
+
+
+def _find_row(thread: ThreadView, id: str) -> int:
+    rows = thread.rows
+    matches = [index for index, row in enumerate(rows) if row.id and row.id.hex() == id]
+    if not matches:
+        raise Refused(
+            "this message is not in the thread any more: it was compacted, undone, or is on "
+            "another branch",
+            param="around",
+            status=404,
+        )
+    return matches[0]
+
+
+def _last_summary(thread: ThreadView) -> str | None:
+    """The row of the newest compaction."""
+    for id in reversed(thread.summaries):
+        if thread.view.find(id) is not None:
+            return id.hex()
+    return None
+
+
+def _updated(thread: ThreadView, window: Sequence[Row]) -> list[Row]:
+    """Rows before the window whose calls got their results in it."""
+    shown = {row.id for row in window}
+    callers: dict[Id, None] = {}
+    for row in window:
+        for block in row.message.blocks:
+            caller = thread.callers.get(block.call_id) if isinstance(block, ToolResult) else None
+            if caller is not None and caller not in shown:
+                callers[caller] = None
+    found = (thread.view.find(id) for id in callers)
+    return [row for row in found if row is not None]
+
+
+def _attempts(call: ApiCall, name: str, thread: ThreadView) -> list[JsonObject]:
+    """The failed and stopped answers, each with the row after which it is shown."""
+    records = call.store.attempts(name)
+    attempts = [read_attempt(record) for record in records if record.commit in thread.facts]
+    written: list[JsonObject] = []
+    for attempt in attempts:
+        row = thread.facts[bytes.fromhex(attempt.commit)].last_row
+        if row is not None:
+            written.append(attempt_json(attempt, row.hex()))
+    return written
+
+
+class _RowWriter:
+    """Writes rows as JSON."""
+
+    def __init__(self, thread: ThreadView) -> None:
+        self._thread = thread
+        self._count = count_once(counter_for(TOKENIZER).message)
+
+    def write(self, row: Row) -> JsonObject:
+        """One row; `id` is what pin, skip and edit take."""
+        message = row.message
+        facts = None if row.id is None else self._thread.facts.get(row.id)
+        usage = None if facts is None else facts.read_usage()
+        summary = None if row.id is None else self._thread.summaries.get(row.id)
+        return {
+            "id": "" if row.id is None else row.id.hex(),
+            "role": message.role,
+            "name": message.name,
+            "kind": row.kind,
+            "priority": row.priority,
+            "tokens": self._count(message),
+            "parts": [part for block in message.blocks for part in self._parts(row, block)],
+            "fold": None if summary is None else fold_json(*summary, self._count),
+            "created": None if facts is None else facts.created,
+            "model": None if message.origin is None else message.origin.model,
+            "usage": _usage_json(usage),
+        }
+
+    def _parts(self, row: Row, block: Any) -> list[JsonObject]:
+        match block:
+            case Text(text=text):
+                return split_text(text) if row.message.role == "user" else _text_part(text)
+            case ToolCall(id=id):
+                result = self._thread.results.get(id)
+                parts = part_json(block)
+                result_part = None if result is None else _result_json(result)
+                return [
+                    {**part, "main": _main_argument(block), "result": result_part} for part in parts
+                ]
+            case ToolResult(call_id=call_id):
+                if call_id in self._thread.callers:
+                    return [{"type": "result", "call_id": call_id, "merged": True}]
+                return [{"type": "result", "call_id": call_id, **_result_json(block)}]
+            case _:
+                return part_json(block)
+
+
+def split_text(text: str) -> list[JsonObject]:
+    """The text of a user's message in parts: what the user typed, and what the client added."""
+    parts: list[JsonObject] = []
+    end = 0
+    for match in NOT_TYPED.finditer(text):
+        parts += _text_part(text[end : match.start()])
+        name = _ELEMENT.match(match[0])
+        label = "context" if name is None else name[1]
+        parts.append({"type": "injected", "name": label, "text": match[0], "length": len(match[0])})
+        end = match.end()
+    return [*parts, *_text_part(text[end:])]
+
+
+def _main_argument(call: ToolCall) -> str:
+    """What a call does, without the name of its tool."""
+    return describe_call(call)[len(call.name) :].removeprefix(": ")[:MAIN_LENGTH]
+
+
+def _text_part(text: str) -> list[JsonObject]:
+    if not text.strip():
+        return []
+    if len(text) > TEXT_LENGTH:
+        return [{"type": "plain", "text": text}]
+    return [{"type": "text", "text": text, "html": render(text)}]
+
+
+def _result_json(result: ToolResult) -> JsonObject:
+    content = result_text(result)
+    return {
+        "content": content[:RESULT_LENGTH],
+        "length": len(content),
+        "is_error": result.is_error is True,
+    }
+
+
+def _usage_json(usage: Usage | None) -> JsonObject | None:
+    if usage is None:
+        return None
+    return {"input": usage.input, "output": usage.output, "cached": usage.cached}
+
+
+def _setup_json(setup: Setup | None) -> JsonObject | None:
+    """The tools that models are sent: their names, and their size."""
+    if setup is None or not setup.tools:
+        return None
+    tools = [{"name": tool.name, "description": tool.description or ""} for tool in setup.tools]
+    return {"tools": tools, "characters": sum(len(orjson.dumps(_plain(t))) for t in setup.tools)}
+
+
+def _plain(tool: Tool) -> JsonObject:
+    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+
+
+def show_result(call: ApiCall) -> JsonObject:
+    """The whole result of one tool call."""
+    record = call.record()
+    if record is None:
+        raise Refused(f"no thread {call.text('thread')!r}", param="thread", status=404)
+    branch = call.thread_and_branch()[1]
+    head = call.store.read_ref(record.name, branch)
+    thread = call.state.views.read(call.store, record.name, branch, head)
+    result = thread.results.get(call.text("call"))
+    if result is None:
+        raise Refused(f"no result for the call {call.text('call')!r}", param="call", status=404)
+    return {"content": result_text(result)}
+
+
+ROW_READS: dict[str, Handler] = {"/api/rows": show_rows, "/api/result": show_result}

@@ -1,0 +1,139 @@
+"""Compiled threads, kept between the page's reads.
+
+A thread of many thousand messages takes a second to compile. The page reads it after every commit,
+so the view is kept and only extended by the commits that are new. A commit never changes, so a view
+of a commit stays right for ever; the least recently used threads are dropped.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from threading import Lock
+
+import msgspec
+from msgspec import Struct
+
+from weft.history import Row, View
+from weft.ids import Id
+from weft.model import ToolCall, ToolResult, Usage
+from weft.store import Step, Store
+
+from .api_views import REWRITES, SUMMARY, Change
+
+CACHED_VIEWS = 16
+
+
+class CommitFacts(Struct, frozen=True, gc=False):
+    """When a commit was made, what its model reported, and the last row at that time."""
+
+    created: float
+    usage: bytes | None = None
+    last_row: Id | None = None
+
+    def read_usage(self) -> Usage | None:
+        return None if self.usage is None else msgspec.json.decode(self.usage, type=Usage)
+
+
+class ThreadView:
+    """A thread as of one commit, with what the page shows beside its rows.
+
+    - `facts` has the facts of each commit; the id of an appended row is that of its commit
+    - `summaries` has the compaction of each row that is a summary
+    - `callers` has the row of each tool call, `results` the result of each call, by call id
+    """
+
+    def __init__(self) -> None:
+        self.view = View()
+        self.facts: dict[Id, CommitFacts] = {}
+        self.summaries: dict[Id, tuple[Id, Change]] = {}
+        self.callers: dict[str, Id] = {}
+        self.results: dict[str, ToolResult] = {}
+
+    @property
+    def rows(self) -> list[Row]:
+        return self.view.rows
+
+    @property
+    def last_row(self) -> Id | None:
+        """The row that was appended last."""
+        return None if self.view.head is None else self.facts[self.view.head].last_row
+
+    def extend(self, steps: Sequence[Step]) -> "ThreadView":
+        """The thread after these commits."""
+        after = ThreadView()
+        after.view = self.view
+        after.facts = dict(self.facts)
+        after.summaries = dict(self.summaries)
+        appending: list[Step] = []
+        last_row = self.last_row
+        for step in steps:
+            commit = step.commit
+            last_row = commit.id if commit.kind == "append" else last_row
+            after.facts[commit.id] = CommitFacts(commit.created, commit.usage, last_row)
+            if commit.kind not in REWRITES:
+                appending.append(step)
+                continue
+            after.view, appending = after.view.extend(appending), []
+            before = tuple(after.view.rows)
+            after.view = after.view.extend([step])
+            change = Change(before, tuple(after.view.rows))
+            if change.removed:
+                for row in change.added:
+                    if row.kind == SUMMARY and row.id is not None:
+                        after.summaries[row.id] = (step.commit.id, change)
+        after.view = after.view.extend(appending)
+        is_longer = all(step.commit.kind not in REWRITES for step in steps)
+        start = self.view.length if is_longer else 0
+        after.callers = dict(self.callers) if is_longer else {}
+        after.results = dict(self.results) if is_longer else {}
+        after.index_calls(after.rows[start:])
+        return after
+
+    def at(self, view: View) -> "ThreadView":
+        """The same thread at an earlier commit."""
+        earlier = ThreadView()
+        earlier.view = view
+        earlier.facts, earlier.summaries = self.facts, self.summaries
+        earlier.index_calls(view.rows)
+        return earlier
+
+    def index_calls(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            for block in row.message.blocks:
+                if isinstance(block, ToolCall) and row.id is not None:
+                    self.callers[block.id] = row.id
+                elif isinstance(block, ToolResult):
+                    self.results[block.call_id] = block
+
+
+class ThreadViews:
+    """The views of the threads that were read last."""
+
+    def __init__(self) -> None:
+        self._views: OrderedDict[tuple[str, str], ThreadView] = OrderedDict()
+        self._lock = Lock()
+
+    def read(self, store: Store, thread: str, branch: str, head: Id | None) -> ThreadView:
+        """The thread at a commit of the branch; None is the state before the first commit."""
+        if head is None:
+            return ThreadView()
+        key = (thread, branch)
+        with self._lock:
+            cached = self._views.get(key, ThreadView())
+        earlier = cached.view.at(head)
+        if earlier is not None:
+            return cached if earlier is cached.view else cached.at(earlier)
+        steps = store.walk(thread, head, after=cached.view.depth)
+        follows = bool(steps) and steps[0].commit.parents[:1] == _parents(cached.view)
+        if not follows:
+            cached, steps = ThreadView(), store.walk(thread, head)
+        view = cached.extend(steps)
+        with self._lock:
+            self._views[key] = view
+            self._views.move_to_end(key)
+            while len(self._views) > CACHED_VIEWS:
+                self._views.popitem(last=False)
+        return view
+
+
+def _parents(view: View) -> tuple[Id, ...]:
+    return () if view.head is None else (view.head,)

@@ -1,0 +1,227 @@
+// One row of a thread: its header, its parts, and what is shown before and after it.
+//
+// A row is patched, not built again: parts that have not changed keep their nodes, and the panel of
+// a tool call is updated in place when its result arrives.
+
+import { clock, count, el, keepOpen, plural, reconcile, trusted } from "./dom.js";
+import { ToolPanel } from "./tool_panel.js";
+
+const SPEAKERS = {
+  user: "You",
+  assistant: "Assistant",
+  system: "System",
+  developer: "System",
+  tool: "Tool",
+};
+const HIDDEN = ["checkpoint"];
+const SYSTEM = ["system", "developer"];
+
+export class RowItem {
+  /** `actions`: {pin, skip, restore, openFold, permalink}; `address()` names thread and branch. */
+  constructor({ actions, address }) {
+    this.actions = actions;
+    this.address = address;
+    this.node = el("li", { tabindex: -1 });
+    this.head = el("header", { class: "who" });
+    this.body = el("div", { class: "body" });
+    this.parts = new Map();
+    this.before = [];
+    this.after = [];
+  }
+
+  get nodes() {
+    return [...this.before, this.node, ...this.after];
+  }
+
+  /** Show a row; `extras()` makes the nodes before and after it, if `key` has changed. */
+  update(row, key, extras) {
+    const json = JSON.stringify(row);
+    if (json !== this.json) this.setRow(row);
+    this.json = json;
+    if (key !== this.key) {
+      const { before, after } = extras();
+      after.forEach((node, index) => this.after[index] && keepOpen(this.after[index], node));
+      Object.assign(this, { before, after, key });
+    }
+  }
+
+  setRow(row) {
+    this.row = row;
+    const shown = row.parts.filter(({ type, merged }) => !merged && !HIDDEN.includes(type));
+    this.node.dataset.id = row.id;
+    this.node.hidden = !shown.length; // its results are shown with their calls
+    this.node.className = shown.length
+      ? `row ${side(row.role)} ${row.kind} ${row.priority}`
+      : "row merged";
+    this.setHead(row);
+    this.setParts(shown);
+    this.wrap(row);
+  }
+
+  setHead(row) {
+    const focused = this.head.contains(document.activeElement)
+      ? document.activeElement.dataset.act
+      : null;
+    const isReminder = row.parts.every(({ type }) => ["reminder", "checkpoint"].includes(type));
+    const speaker = isReminder ? "Weft" : (SPEAKERS[row.role] ?? row.role); // the agent loop wrote it
+    const badge = { pinned: "pinned", important: "important", skip: "skipped" }[row.priority];
+    this.head.replaceChildren(
+      el("span", { class: "name" }, row.kind === "summary" ? "Summary" : speaker),
+      ...(badge ? [el("span", { class: "badge" }, badge)] : []),
+      ...this.facts(row),
+      el("span", { class: "acts" }, ...this.acts(row)),
+    );
+    if (focused) this.head.querySelector(`[data-act="${focused}"]`)?.focus({ preventScroll: true });
+  }
+
+  facts(row) {
+    const { created, model, usage } = row;
+    const facts = [];
+    if (created) {
+      const date = new Date(created * 1000);
+      const label = clock(created);
+      facts.push(
+        el(
+          "a",
+          {
+            class: "time",
+            href: this.actions.permalink(row.id),
+            title: `${date.toLocaleString()}: link to this message`,
+          },
+          el("time", { datetime: date.toISOString() }, label),
+        ),
+      );
+    }
+    if (model && row.role === "assistant") facts.push(el("span", { class: "tokens model" }, model));
+    const reported = usage?.output
+      ? `${count(usage.input)} in, ${count(usage.output)} out`
+      : plural(row.tokens, "token");
+    facts.push(el("span", { class: "tokens" }, reported));
+    return facts;
+  }
+
+  acts(row) {
+    const act = (name, label, run, hint) =>
+      el(
+        "button",
+        {
+          type: "button",
+          class: "quiet",
+          title: hint,
+          "data-act": name,
+          onclick: () => run(row.id),
+        },
+        label,
+      );
+    if (row.priority === "pinned" || row.priority === "skip") {
+      const label = row.priority === "skip" ? "Include again" : "Unpin";
+      return [act("restore", label, this.actions.restore, "Back to normal")];
+    }
+    return [
+      act("pin", "Pin", this.actions.pin, "Every compaction keeps this message as it is"),
+      act("skip", "Skip", this.actions.skip, "Leave this message out of what the model sees"),
+    ];
+  }
+
+  setParts(parts) {
+    const old = this.parts;
+    this.parts = new Map();
+    const nodes = parts.map((part, index) => {
+      const key = part.type === "call" ? `call:${part.id}` : `${part.type}:${index}`;
+      const view = patchPart(old.get(key), part, key, this.address);
+      this.parts.set(key, view);
+      return view.node;
+    });
+    reconcile(this.body, nodes);
+  }
+
+  /** Summaries and system prompts are inside a panel. */
+  wrap(row) {
+    const kind = row.fold ? "fold" : SYSTEM.includes(row.role) ? "prompt" : "plain";
+    if (kind !== this.kind) {
+      this.kind = kind;
+      this.panel = kind === "plain" ? null : el("details", { class: kind, "data-key": kind });
+      if (this.panel) {
+        this.panel.open = kind === "fold";
+        this.label = el("summary", {});
+        this.panel.append(this.label, this.body);
+      }
+      if (kind === "fold") this.panel.append(this.foldButton());
+    }
+    if (kind === "fold") this.label.textContent = `${plural(row.fold.dropped, "message")} summarised here`;
+    if (kind === "prompt") this.label.textContent = `System prompt, ${plural(row.tokens, "token")}`;
+    reconcile(this.node, [this.head, this.panel ?? this.body]);
+  }
+
+  foldButton() {
+    const open = () => this.actions.openFold(this.row.fold.commit);
+    return el(
+      "button",
+      { type: "button", class: "quiet", onclick: open },
+      "Show what was removed, or revert",
+    );
+  }
+}
+
+/** The node of a part; the old one, if it can be kept. */
+function patchPart(old, part, key, address) {
+  const json = JSON.stringify(part);
+  if (old?.json === json) return old;
+  if (old?.panel) {
+    old.panel.update(part);
+    return { ...old, json };
+  }
+  if (part.type === "call") {
+    const panel = new ToolPanel(part, address);
+    return { json, panel, node: panel.node };
+  }
+  const node = makePart(part, key, address);
+  if (old) keepOpen(old.node, node);
+  return { json, node };
+}
+
+/** A node for a part that is not a tool call. */
+export function makePart(part, key, address) {
+  const make = {
+    text: () => trusted(el("div", { class: "prose" }), part.html),
+    plain: () => el("div", { class: "prose plain" }, part.text),
+    thinking: () => thinkingPanel(part.text, key),
+    injected: () => injectedPanel(part, key),
+    call: () => new ToolPanel(part, address).node,
+    result: () => resultPanel(part, address).node,
+    note: () => el("p", { class: "note" }, part.text),
+    reminder: () => el("p", { class: "note" }, part.text),
+  }[part.type];
+  return make ? make() : el("p", { class: "note" }, part.type);
+}
+
+export function thinkingPanel(text, key) {
+  return el(
+    "details",
+    { class: "thinking", "data-key": key },
+    el("summary", {}, "Thinking"),
+    el("pre", {}, text),
+  );
+}
+
+/** Text that a client added to the user's message, such as a system reminder. */
+function injectedPanel(part, key) {
+  const label = part.name.replaceAll(/[-_]/g, " ");
+  return el(
+    "details",
+    { class: "injected", "data-key": key },
+    el("summary", {}, `${label}, ${plural(part.length, "character")}`),
+    el("pre", {}, part.text),
+  );
+}
+
+/** A result whose call is not in the thread. */
+function resultPanel({ call_id, content, is_error, length }, address) {
+  const result = { content, is_error, length };
+  return new ToolPanel({ id: call_id, name: "result", input: {}, result }, address);
+}
+
+function side(role) {
+  if (role === "tool") return "results";
+  return Object.hasOwn(SPEAKERS, role) ? role : "other";
+}
