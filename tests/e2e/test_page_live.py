@@ -1,0 +1,456 @@
+"""A thread that other programs write to, in a real browser: what streams is seen, what one reads
+stays open, and a session reads like the session."""
+
+import json
+import threading
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+import pytest
+
+import weft.thread
+from serving import serving
+from slow_upstream import HELD_TEXT, REASON, slow_upstream, tool_call
+from weft.model import Message, Text, Thinking, ToolCall, ToolResult
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+MODEL = "scripted-model"
+RECEIVE = (
+    "(frames) => import('/static/app.js').then((page) => Promise.all(frames.map(page.receive)))"
+)
+REMINDER = "<system-reminder>\nThe date is today.\n</system-reminder>"
+TOP = "document.querySelector('#scroll').scrollTop"
+LONG = 20_000
+
+
+@pytest.fixture(scope="module")
+def upstream():
+    with slow_upstream() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _closed_gate(upstream):
+    upstream.gate.clear()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("page-live")
+
+
+@pytest.fixture(scope="module")
+def url(folder, upstream):
+    with serving(
+        folder, "--store", str(folder / "weft.db"), f"--upstream=mock=anthropic:{upstream.url}"
+    ) as address:
+        yield address
+
+
+@pytest.fixture
+def store(folder):
+    return folder / "weft.db"
+
+
+@pytest.fixture
+def tab(browser, url):
+    """A function that opens a thread in a new tab; it fails if the page had an error."""
+    pages = []
+
+    def open_tab(thread, row=None, width=1280):
+        context = browser.new_context(viewport={"width": width, "height": 900})
+        page = context.new_page()
+        page.errors = []
+        page.on("pageerror", lambda error: page.errors.append(str(error)))
+        pages.append((context, page))
+        place = f"thread={quote(thread, safe='')}" + (f"&row={row}" if row else "")
+        page.goto(f"{url}/#{place}")
+        page.wait_for_selector("body[data-branch]")
+        page.wait_for_selector("#offline", state="hidden")
+        return page
+
+    yield open_tab
+    for context, page in pages:
+        assert page.errors == []
+        context.close()
+
+
+class Program(threading.Thread):
+    """A program that talks through the gateway, in its own session."""
+
+    def __init__(self, url, session, *texts, system=None, tools=()):
+        super().__init__(daemon=True)
+        roles = ("user", "assistant")
+        messages = [{"role": roles[index % 2], "content": text} for index, text in enumerate(texts)]
+        self.body = {"model": MODEL, "max_tokens": 99, "stream": True, "messages": messages}
+        if system is not None:
+            self.body["system"] = system
+        if tools:
+            self.body["tools"] = list(tools)
+        self.url, self.session = url, session
+        self.start()
+
+    def run(self):
+        headers = {
+            "content-type": "application/json",
+            "x-api-key": "k",
+            "x-weft-thread": self.session,
+        }
+        data = json.dumps(self.body).encode()
+        with urlopen(Request(self.url + "/v1/messages", data, headers)) as answer:
+            answer.read()
+
+    def finish(self):
+        self.join(30)
+        assert not self.is_alive()
+
+
+def wait_for_text(page, text):
+    page.wait_for_function(
+        "(text) => document.querySelector('#conversation').innerText.includes(text)", arg=text
+    )
+
+
+def write(store, thread, *messages):
+    with weft.thread.open(store, thread) as opened:
+        return [opened.commit_message(message).id for message in messages]
+
+
+def with_a_call(number):
+    return (
+        Message("user", (Text(f"question {number}"),)),
+        Message(
+            "assistant",
+            (
+                Thinking(f"thought {number}"),
+                Text(f"text {number}"),
+                ToolCall(f"call_{number}", "Bash", '{"command": "pytest -q", "timeout": 9}'),
+            ),
+        ),
+        Message("user", (ToolResult(f"call_{number}", (Text(f"{number} passed"),)),)),
+        Message("assistant", (Text(f"answer {number}"),)),
+    )
+
+
+# Live.
+
+
+def test_the_answer_to_another_program_is_seen_while_it_streams(tab, url, upstream):
+    Program(url, "streams", "hello").finish()
+    page = tab("streams")
+    wait_for_text(page, "An answer to: hello")
+    program = Program(url, "streams", "hello", "An answer to: hello", "HELD please")
+    page.wait_for_selector(f".live :text('{HELD_TEXT.strip()}')")
+    assert "HELD please" in page.inner_text("#conversation")
+    assert program.is_alive()
+    assert "answering" in page.inner_text(".live .live-state")
+    page.wait_for_selector('.thread[data-thread="streams"][data-running]')
+    upstream.gate.set()
+    page.wait_for_selector("#conversation > .row.assistant[data-id] >> text=and the second half.")
+    page.wait_for_selector(".live", state="detached")
+    program.finish()
+    page.wait_for_selector('.thread[data-thread="streams"]:not([data-running])')
+    assert page.inner_text("#conversation").count(HELD_TEXT.strip()) == 1
+
+
+def test_a_tab_that_opens_in_the_middle_sees_what_has_streamed(tab, url, upstream):
+    program = Program(url, "joins", "HELD from the start")
+    first = tab("joins")
+    first.wait_for_selector(f".live :text('{HELD_TEXT.strip()}')")
+    first.reload()
+    first.wait_for_selector(f".live :text('{HELD_TEXT.strip()}')")
+    upstream.gate.set()
+    first.wait_for_selector(".live", state="detached")
+    wait_for_text(first, "and the second half.")
+    program.finish()
+
+
+def test_a_failure_of_another_program_s_exchange_stays_with_its_reason(tab, url):
+    Program(url, "fails", "hello").finish()
+    page = tab("fails")
+    wait_for_text(page, "An answer to: hello")
+    body = {
+        "model": MODEL,
+        "max_tokens": 9,
+        "messages": [
+            {"role": "user", "content": "hello"},
+            {"role": "assistant", "content": "An answer to: hello"},
+            {"role": "user", "content": "REFUSED"},
+        ],
+    }
+    headers = {"content-type": "application/json", "x-api-key": "k", "x-weft-thread": "fails"}
+    page.evaluate(
+        "([url, body, headers]) => fetch(url, {method: 'POST', body, headers})",
+        [url + "/v1/messages", json.dumps(body), headers],
+    )
+    page.wait_for_selector(f".attempt :text('{REASON}')")
+    page.wait_for_selector(".attempt button:text('Retry')")
+
+
+def test_what_one_reads_stays_as_it_is_when_messages_arrive(tab, url, store, upstream):
+    write(store, "reading", *[m for number in range(12) for m in with_a_call(number)])
+    page = tab("reading")
+    wait_for_text(page, "answer 11")
+    panel = page.locator('[data-call="call_11"]')
+    panel.locator("summary").click()
+    page.click(".thinking >> nth=-1")
+    page.fill("#words", "a draft that I am writing")
+    page.locator(".commit.run summary").first.click()
+    page.evaluate("document.querySelector('#scroll').scrollTop -= 300")
+    page.evaluate("""() => {
+        const text = document.querySelector('[data-call="call_11"] .result').firstChild
+        document.getSelection().setBaseAndExtent(text, 0, text, 5)
+        window.panel = document.querySelector('[data-call="call_11"]')
+    }""")
+    before = page.evaluate(TOP)
+    write(store, "reading", *with_a_call(12))
+    wait_for_text(page, "answer 12")
+    program = Program(url, "reading", "HELD and off")
+    page.wait_for_selector(".commit.run details[open]")
+    assert page.evaluate("window.panel.isConnected && window.panel.open")
+    assert page.locator("details.thinking[open]").count() == 1
+    assert page.evaluate("document.getSelection().toString()") == "11 pa"
+    assert page.input_value("#words") == "a draft that I am writing"
+    assert abs(page.evaluate(TOP) - before) < 3
+    upstream.gate.set()
+    program.finish()
+
+
+def test_a_result_arrives_in_the_panel_that_is_open(tab, store):
+    messages = with_a_call(1)
+    write(store, "results", *messages[:2])
+    page = tab("results")
+    page.click('[data-call="call_1"] summary')
+    page.evaluate("window.panel = document.querySelector('[data-call]')")
+    write(store, "results", *messages[2:])
+    page.wait_for_selector('[data-call="call_1"].done')
+    assert page.inner_text('[data-call="call_1"] .result') == "1 passed"
+    assert page.evaluate("window.panel.isConnected && window.panel.open")
+
+
+def test_a_panel_opened_while_it_streams_stays_open(tab, url, upstream):
+    Program(url, "opened", "hello").finish()
+    page = tab("opened")
+    gate = threading.Event()
+
+    def answer():
+        held = tool_call("I will look.", "Bash", {"command": "ls -la"})
+        pieces = held.pieces
+
+        def wait():
+            yield from pieces[:-2]
+            gate.wait(30)
+            yield from pieces[-2:]
+
+        held.pieces = wait()
+        return held
+
+    upstream.answers["look around"] = answer
+    program = Program(url, "opened", "hello", "An answer to: hello", "look around")
+    page.wait_for_selector(".live .tool")
+    page.click(".live .tool summary")
+    gate.set()
+    program.finish()
+    page.wait_for_selector(".live", state="detached")
+    page.wait_for_selector(".row[data-id] .tool[open]")
+    assert page.inner_text(".row[data-id] .tool .excerpt") == "ls -la"
+
+
+def test_a_pin_changes_one_row_and_nothing_else(tab, store):
+    ids = write(store, "pinned-live", *[m for n in range(5) for m in with_a_call(n)])
+    page = tab("pinned-live")
+    page.click('[data-call="call_2"] summary')
+    page.evaluate("window.rows = [...document.querySelectorAll('#conversation > .row')]")
+    with weft.thread.open(store, "pinned-live") as thread:
+        thread.pin(ids[4])
+    page.wait_for_selector(".row.pinned")
+    assert page.evaluate("window.rows.every((row) => row.isConnected)")
+    assert page.locator('[data-call="call_2"][open]').count() == 1
+
+
+def test_many_pieces_are_few_changes_of_the_document(tab, store):
+    write(store, "flood", *with_a_call(0))
+    page = tab("flood")
+    address = {"exchange": "e", "thread": "flood", "branch": "main"}
+    start = {"type": "exchange", **address, "state": "streaming", "model": "m", "head": ""}
+    pieces = [
+        {"type": "block", **address, "index": 0, "kind": "text", "text": f"{n} ", "new": n == 0}
+        for n in range(2000)
+    ]
+    page.evaluate(RECEIVE, [start])
+    page.evaluate("""() => {
+        window.changes = 0
+        const count = (records) => { window.changes += records.length }
+        const options = {childList: true, characterData: true, subtree: true}
+        new MutationObserver(count).observe(document.querySelector("#conversation"), options)
+    }""")
+    page.evaluate(RECEIVE, pieces)
+    page.wait_for_function("() => document.querySelector('.live').innerText.includes('1999')")
+    assert page.evaluate("window.changes") < 50
+    text = page.inner_text(".live .streamed")
+    assert text.split() == [str(n) for n in range(2000)]
+
+
+# Reading.
+
+
+def test_a_session_reads_like_the_session(tab, url):
+    tools = [
+        {"name": name, "description": f"{name} things", "input_schema": {"type": "object"}}
+        for name in ("Bash", "Edit")
+    ]
+    session = "claude-8716c2aa-0000-4000-8000-000000000000"
+    text = f"{REMINDER}\nPlease rename the helpers."
+    Program(url, session, text, system="You are a careful agent. " * 50, tools=tools).finish()
+    page = tab(session)
+    wait_for_text(page, "Please rename the helpers.")
+    assert page.inner_text("#title") == "Please rename the helpers."
+    assert page.inner_text("#thread-name") == session
+    assert page.title().startswith("Please rename the helpers.")
+    shown = page.inner_text("#conversation")
+    assert "You are a careful agent." not in shown
+    assert "The date is today." not in shown
+    assert "System prompt, " in shown
+    assert "system reminder, " in shown
+    assert "2 tools, " in shown
+    page.click(".injected summary")
+    assert "The date is today." in page.inner_text("#conversation")
+    page.click(".prompt summary")
+    assert "You are a careful agent." in page.inner_text("#conversation")
+    page.click(".setup summary")
+    assert "Edit things" in page.inner_text(".setup")
+
+
+def test_a_call_is_one_line_that_opens_to_input_and_output(tab, store):
+    write(store, "one-line", *with_a_call(3))
+    page = tab("one-line")
+    line = page.locator(".tool > summary")
+    assert line.inner_text().split("\n") == ["Bash", "pytest -q"]
+    assert line.evaluate("line => line.getBoundingClientRect().height") < 50
+    assert not page.is_visible(".tool .input")
+    line.click()
+    assert '"timeout": 9' in page.inner_text(".tool .input")
+    assert page.inner_text(".tool .result") == "3 passed"
+    assert not page.is_visible("text=thought 3")
+    page.click(".thinking summary")
+    assert page.is_visible("text=thought 3")
+    times = page.locator("#conversation .row:not([hidden]) time").all_inner_texts()
+    assert len(times) == 3  # the row of the result is part of the call
+    assert all(":" in time for time in times)
+
+
+def test_a_long_result_is_cut_and_shown_in_full_when_asked(tab, store):
+    question, call, _, _ = with_a_call(4)
+    result = Message("user", (ToolResult("call_4", (Text("line\n" * 10_000 + "the end"),)),))
+    write(store, "long-result", question, call, result)
+    page = tab("long-result")
+    page.click(".tool > summary")
+    assert "the end" not in page.inner_text(".tool .result")
+    page.click(".tool .more")
+    page.wait_for_function(
+        "() => document.querySelector('.tool .result').textContent.endsWith('the end')"
+    )
+    assert page.locator(".tool .more").count() == 0
+
+
+def test_side_threads_are_nested_under_their_session(tab, store):
+    for name in ("family", "family.agent", "family.agent.2", "unfamily"):
+        write(store, name, Message("user", (Text(f"first words of {name}"),)))
+    page = tab("family")
+    page.wait_for_selector("#threads > li > .children")
+    roots = page.locator("#threads > li > .thread").evaluate_all(
+        "all => all.map((each) => each.dataset.thread)"
+    )
+    assert "family" in roots
+    assert "unfamily" in roots
+    assert not {"family.agent", "family.agent.2"} & set(roots)
+    assert not page.is_visible('[data-thread="family.agent"]')
+    page.click(".children > summary")
+    page.click('[data-thread="family.agent"]')
+    wait_for_text(page, "first words of family.agent")
+
+
+def test_hostile_context_of_a_client_is_text(tab, store):
+    attack = "<img src=x onerror=window.pwned=1><script>window.pwned=1</script>"
+    text = f"<system-reminder>{attack}</system-reminder> hello {attack}"
+    write(store, "hostile", Message("user", (Text(text),)))
+    page = tab("hostile")
+    page.click(".injected summary")
+    assert attack in page.inner_text(".injected")
+    assert page.evaluate("window.pwned") is None
+    assert page.locator("#conversation img, #conversation script").count() == 0
+
+
+# Long threads.
+
+
+@pytest.fixture(scope="module")
+def long_thread(folder):
+    """A thread of many messages; the ids of its rows."""
+    with weft.thread.open(folder / "weft.db", "long") as thread, thread.batch():
+        return [
+            thread.user(f"message {n}").id if n % 2 == 0 else thread.assistant(f"message {n}").id
+            for n in range(LONG)
+        ]
+
+
+@pytest.mark.usefixtures("long_thread")
+def test_a_long_thread_opens_on_its_end_and_scrolls_to_its_beginning(tab):
+    page = tab("long")
+    page.wait_for_selector(f":text-is('message {LONG - 1}')")
+    assert page.locator("#conversation > .row").count() < 300
+    page.evaluate("document.querySelector('#scroll').scrollTop = 0")
+    page.wait_for_selector(":text-is('message 0')")
+    assert page.locator("#conversation > .row").count() < 300
+    page.evaluate("document.querySelector('#scroll').scrollTop = 1e9")
+    page.wait_for_selector(f":text-is('message {LONG - 1}')")
+
+
+def test_a_permalink_opens_at_any_depth(tab, long_thread):
+    page = tab("long", row=long_thread[1234])
+    page.wait_for_selector(":text-is('message 1234')")
+    focused = page.evaluate("document.activeElement.dataset.id")
+    assert focused == long_thread[1234]
+    assert page.locator("#conversation > .row").count() < 300
+    middle = page.locator(f'[data-id="{long_thread[1234]}"]')
+    assert middle.evaluate("row => row.getBoundingClientRect().top") > 0
+    href = middle.locator("a.time").get_attribute("href")
+    assert href == f"#thread=long&row={long_thread[1234]}"
+
+
+def test_scrolling_up_and_down_shows_every_message_once_and_in_order(tab, long_thread):
+    page = tab("long", row=long_thread[700])
+    page.wait_for_selector(":text-is('message 700')")
+    for _ in range(15):
+        page.evaluate("document.querySelector('#scroll').scrollTop -= 1500")
+        page.wait_for_timeout(60)
+    page.wait_for_function("""() => {
+        const view = document.querySelector("#scroll").getBoundingClientRect();
+        return [...document.querySelectorAll("#conversation > .row")].some((row) => {
+            const box = row.getBoundingClientRect();
+            return box.top < view.bottom && box.bottom > view.top;
+        });
+    }""")
+    texts = page.locator("#conversation > .row .prose").all_inner_texts()
+    numbers = [int(text.split()[1]) for text in texts]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert numbers[0] < 700
+
+
+def test_a_search_hit_opens_at_any_depth(tab, long_thread):
+    page = tab("long")
+    page.wait_for_selector(f":text-is('message {LONG - 1}')")
+    page.fill("#search", "4321")
+    page.click(".hit >> text=message 4321")
+    page.wait_for_selector("#conversation :text-is('message 4321')")
+    assert page.evaluate("document.activeElement.dataset.id") == long_thread[4321]
+
+
+def test_a_link_to_a_message_that_is_gone_says_so(tab, store):
+    ids = write(store, "gone", *with_a_call(0))
+    with weft.thread.open(store, "gone") as thread:
+        thread.undo()
+    page = tab("gone", row=ids[-1])
+    page.wait_for_selector("#toast:has-text('not in the thread any more')")
+    wait_for_text(page, "text 0")
