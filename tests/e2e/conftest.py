@@ -20,6 +20,13 @@ class Mock:
     def __init__(self, url: str, log: Path) -> None:
         self.url, self._log = url, log
 
+    def models(self) -> set[str]:
+        """The models that were asked for; Gemini names them in the path."""
+        rows = [json.loads(line) for line in self._log.read_text().splitlines()]
+        paths = {row["path"].partition("/models/")[2].partition(":")[0] for row in rows}
+        bodies = [row["body"] for row in rows if isinstance(row.get("body"), dict)]
+        return (paths | {body["model"] for body in bodies if "model" in body}) - {""}
+
     def asked(self, member: str) -> list[dict[str, Any]]:
         """What the newest request that has this member says in it."""
         bodies = [json.loads(line).get("body") for line in self._log.read_text().splitlines()]

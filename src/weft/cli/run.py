@@ -1,17 +1,22 @@
 """`weft run -- CMD`: run a program whose model calls go through a gateway.
 
 A gateway on the default port is used if one is running; otherwise one is started on a free port and
-stopped after the program. The program is configured in the way that it really reads: most read the
-base-URL variables, Codex only an option. If no request arrived in the end, `weft run` says so.
+stopped after the program. The program is configured in the way that it really reads (`CLIENTS`):
+most read the base-URL variables, Codex only an option, opencode its configuration. If no request
+arrived in the end, `weft run` says so.
 """
 
 import argparse
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import Any, NamedTuple, cast
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -20,34 +25,137 @@ from .console import print_error
 DEFAULT_URL = "http://127.0.0.1:8787"
 START_SECONDS = 20.0
 NOT_FOUND = 127
-KEY_VARIABLES = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")
-LOGINS = {
-    "claude": (("ANTHROPIC_API_KEY",), "~/.claude/.credentials.json"),
-    "codex": (("CODEX_API_KEY", "OPENAI_API_KEY"), "~/.codex/auth.json"),
-}
-"""The key variables of clients that can be logged in, and the file of the login.
+PLACEHOLDER = "weft"
+"""The key of a program that does not start without one."""
 
-On macOS the login is in the keychain.
-"""
-LAUNCH = "from weft.cli import entry; entry()"
+KEY_VARIABLES = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")
+RUNNERS = frozenset({"npx", "bunx", "pnpm", "yarn", "npm", "node", "bun", "env", "nice", "time"})
+"""Programs that run a client, whose name is one of the next words."""
+
+LAUNCH = "from weft.cli.main import entry; entry()"
+Environment = Mapping[str, str]
+
+
+class Client(NamedTuple):
+    """A client that needs more than the base-URL variables.
+
+    - `names`: what its program or its package is called.
+    - `options`: options before its own, with `{url}` for the gateway's.
+    - `variables`: variables that it reads, made from the gateway's URL, the environment and a
+      temporary folder for files.
+    - `keys`, `login`: its key variables, and the file of a login, which a key would replace.
+    """
+
+    names: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    variables: Callable[[str, Environment, Path], dict[str, str]] | None = None
+    keys: tuple[str, ...] = KEY_VARIABLES
+    login: str | None = None
+
+
+def opencode_variables(url: str, environ: Environment, _: Path) -> dict[str, str]:
+    """opencode's base URLs have the version in them, and its configuration wins over variables.
+
+    `OPENCODE_CONFIG_CONTENT` is merged over all of its files. https://opencode.ai/docs/config
+    """
+    bases = {"anthropic": f"{url}/v1", "openai": f"{url}/v1", "google": f"{url}/v1beta"}
+    ours = {"provider": {name: {"options": {"baseURL": base}} for name, base in bases.items()}}
+    try:
+        theirs: Any = json.loads(environ.get("OPENCODE_CONFIG_CONTENT") or "{}")
+    except ValueError:
+        theirs = {}  # opencode would refuse it too
+    merged = merge(cast(dict[str, Any], theirs), ours) if isinstance(theirs, dict) else ours
+    return {
+        "OPENCODE_CONFIG_CONTENT": json.dumps(merged),
+        "ANTHROPIC_BASE_URL": f"{url}/v1",
+    }
+
+
+def gemini_variables(_: str, environ: Environment, folder: Path) -> dict[str, str]:
+    """Gemini CLI uses its base URL only if its settings choose an API key, not a Google login.
+
+    No variable chooses that. If the person's settings do not, the program gets a home folder in
+    which only the settings differ; everything else is linked to the real one.
+    https://geminicli.com/docs/reference/configuration/
+    """
+    home = Path(environ.get("GEMINI_CLI_HOME") or Path.home()) / ".gemini"
+    try:
+        settings: Any = json.loads((home / "settings.json").read_text())
+    except (OSError, ValueError):
+        settings = {}
+    chosen = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
+    own = cast(dict[str, Any], settings) if isinstance(settings, dict) else dict[str, Any]()
+    merged = merge(own, chosen)
+    if merged == own:
+        return {}
+    for name in GEMINI_FOLDERS:
+        (home / name).mkdir(parents=True, exist_ok=True)
+    overlay = folder / ".gemini"
+    overlay.mkdir()
+    for entry in home.iterdir():
+        if entry.name != "settings.json":
+            (overlay / entry.name).symlink_to(entry)
+    (overlay / "settings.json").write_text(json.dumps(merged))
+    return {"GEMINI_CLI_HOME": str(folder)}
+
+
+GEMINI_FOLDERS = ("tmp", "history")
+"""The folders of Gemini CLI's sessions, made in the real home so that they outlive the program."""
+
+CLIENTS = (
+    Client(
+        ("claude", "claude-code"),
+        keys=("ANTHROPIC_API_KEY",),
+        login="~/.claude/.credentials.json",
+    ),
+    # Codex ignores OPENAI_BASE_URL. https://github.com/openai/codex/blob/main/docs/config.md
+    Client(
+        ("codex",),
+        options=("-c", 'openai_base_url="{url}/v1"'),
+        keys=("CODEX_API_KEY", "OPENAI_API_KEY"),
+        login="~/.codex/auth.json",
+    ),
+    Client(("gemini", "gemini-cli"), variables=gemini_variables),
+    Client(("opencode", "opencode-ai"), variables=opencode_variables),
+)
+OTHER = Client(())
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options and the command after `--`."""
     parser.usage = (
-        "weft run [--url URL] [--store PATH] [--upstream NAME=PROTOCOL:URL] -- CMD [ARG ...]"
+        "weft run [--url URL | --store PATH] [--upstream NAME=PROTOCOL:URL] [--model MODEL] "
+        "-- CMD [ARG ...]"
     )
+    add_gateway_options(parser)
+    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="CMD", help="the program to run")
+
+
+def add_gateway_options(parser: argparse.ArgumentParser, *, store: bool = True) -> None:
+    """Add the options that say which gateway a program talks to."""
     parser.add_argument(
         "--url", help=f"the URL of a running gateway (default: {DEFAULT_URL}, or a new one)"
     )
-    parser.add_argument("--store", metavar="PATH", help="the store of a new gateway")
+    if store:
+        parser.add_argument("--store", metavar="PATH", help="the store of a new gateway")
+    parser.add_argument("--config", metavar="FILE", help="the weft.toml of a new gateway")
     parser.add_argument(
         "--upstream",
         action="append",
+        default=[],
         metavar="NAME=PROTOCOL:URL",
         help="an upstream of a new gateway, as in `weft serve`; may be repeated",
     )
-    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="CMD", help="the program to run")
+    parser.add_argument(
+        "--model", help="the model that answers, whatever model name the program asks for"
+    )
+    parser.add_argument(
+        "--alias",
+        action="append",
+        default=[],
+        metavar="PATTERN=MODEL",
+        help="the model that answers for names that match the pattern: 'claude-*=openai/gpt-5'",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -56,18 +164,28 @@ def run(args: argparse.Namespace) -> int:
     if not command:
         print_error("weft: run needs a command: weft run -- CMD")
         return 2
+    return run_through_gateway(args, command)
+
+
+def run_through_gateway(
+    args: argparse.Namespace, command: list[str], folder: str | None = None
+) -> int:
+    """Run a program in a folder, with the gateway that the options choose."""
+    flags = gateway_flags(args)
+    if args.url is not None and flags:
+        print_error("weft: --url names a running gateway: leave out the options of a new one")
+        return 2
     if args.url is not None and not answers(args.url.rstrip("/")):
         print_error(f"weft: no gateway answers at {args.url!r}: `weft serve` starts one")
         return 1
     gateway = None
-    is_own = args.store is not None or bool(args.upstream)
-    url = args.url or (DEFAULT_URL if not is_own and answers(DEFAULT_URL) else None)
+    url = args.url or (DEFAULT_URL if not flags and answers(DEFAULT_URL) else None)
     if url is None:
-        gateway, url = start_gateway(args.store, args.upstream or [])
+        gateway, url = start_gateway(flags)
     url = url.rstrip("/")
     try:
         before = count_exchanges(url)
-        code = run_child(with_options(command, url), url)
+        code = run_child(command, url, folder)
         if before is not None and count_exchanges(url) == before:
             print_error(f"weft: no request of {command[0]!r} arrived at the gateway at {url}")
             print_error("weft: look up how the program sets its base URL, and set it to that URL")
@@ -77,53 +195,89 @@ def run(args: argparse.Namespace) -> int:
             stop_gateway(gateway)
 
 
+def gateway_flags(args: argparse.Namespace) -> list[str]:
+    """The flags of `weft serve` for a new gateway; empty if a running one will do."""
+    aliases = [*args.alias, *([] if args.model is None else [f"*={args.model}"])]
+    return [
+        *([] if args.store is None else [f"--store={args.store}"]),
+        *([] if args.config is None else [f"--config={args.config}"]),
+        *(f"--upstream={upstream}" for upstream in args.upstream),
+        *(f"--alias={alias}" for alias in aliases),
+    ]
+
+
+def find_client(command: Sequence[str]) -> tuple[Client, int]:
+    """The client that a command runs, and the place of its name: `npx codex` runs Codex."""
+    for place, word in enumerate(command[:4]):
+        name = os.path.basename(word).removesuffix(".exe").removesuffix(".js").partition("@")[0]
+        for client in CLIENTS:
+            if name in client.names:
+                return client, place
+        if place == 0 and name not in RUNNERS:
+            break
+    return OTHER, 0
+
+
 def with_options(command: list[str], url: str) -> list[str]:
-    """The command with the options that its program needs to use the gateway.
-
-    Codex ignores OPENAI_BASE_URL and reads its configuration only.
-    https://github.com/openai/codex/blob/main/docs/config.md
-    """
-    if os.path.basename(command[0]) == "codex":
-        return [command[0], "-c", f'openai_base_url="{url}/v1"', *command[1:]]
-    return command
+    """The command with the options that its program needs to use the gateway."""
+    client, place = find_client(command)
+    options = [option.replace("{url}", url) for option in client.options]
+    return [*command[: place + 1], *options, *command[place + 1 :]]
 
 
-def base_urls(url: str) -> dict[str, str]:
-    """The base-URL variables of the vendors' clients."""
+def environment(
+    command: Sequence[str], url: str, environ: Environment, folder: Path
+) -> dict[str, str]:
+    """The environment of the program: the base URLs, and keys if it does not start without."""
+    client, _ = find_client(command)
+    own = {} if client.variables is None else client.variables(url, environ, folder)
     return {
+        **environ,
         "ANTHROPIC_BASE_URL": url,
         "OPENAI_BASE_URL": f"{url}/v1",
         "GOOGLE_GEMINI_BASE_URL": url,
+        **placeholder_keys(client, environ),
+        **own,
     }
 
 
-def placeholder_keys(program: str) -> dict[str, str]:
+def placeholder_keys(client: Client, environ: Environment) -> dict[str, str]:
     """Keys for programs that do not start without one; a key that is set stays.
 
-    Claude Code and Codex may be logged in, and a key would replace the login.
+    Claude Code and Codex may be logged in, and a key would replace the login. On macOS the login
+    is in the keychain.
     """
-    name = os.path.basename(program)
-    if name in LOGINS:
-        variables, login = LOGINS[name]
-        if sys.platform == "darwin" or Path(login).expanduser().exists():
+    if client.login is not None:
+        is_logged_in = sys.platform == "darwin" or Path(client.login).expanduser().exists()
+        if is_logged_in or any(environ.get(variable) for variable in client.keys):
             return {}
-    else:
-        variables = KEY_VARIABLES
-    if any(os.environ.get(variable) for variable in variables if name in LOGINS):
-        return {}
-    return {variable: "weft" for variable in variables if not os.environ.get(variable)}
+    return {variable: PLACEHOLDER for variable in client.keys if not environ.get(variable)}
 
 
-def run_child(command: list[str], url: str) -> int:
+def merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Two JSON objects in one; where both have a value that is no object, `over` wins."""
+    merged = dict(base)
+    for key, value in over.items():
+        old: Any = merged.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            merged[key] = merge(cast(dict[str, Any], old), cast(dict[str, Any], value))
+        else:
+            merged[key] = value
+    return merged
+
+
+def run_child(command: list[str], url: str, folder: str | None = None) -> int:
     """Run the program in the foreground; Ctrl-C goes to it, not to `weft run`."""
     original = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        child = subprocess.Popen(
-            command,
-            env={**os.environ, **base_urls(url), **placeholder_keys(command[0])},
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
-        code = child.wait()
+        with TemporaryDirectory(prefix="weft-run-") as files:
+            child = subprocess.Popen(
+                with_options(command, url),
+                env=environment(command, url, os.environ, Path(files)),
+                cwd=folder,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            )
+            code = child.wait()
     except FileNotFoundError:
         print_error(f"weft: no program {command[0]!r}")
         return NOT_FOUND
@@ -132,32 +286,34 @@ def run_child(command: list[str], url: str) -> int:
     return code if code >= 0 else 128 - code
 
 
-def start_gateway(store: str | None, upstreams: list[str]) -> tuple["subprocess.Popen[str]", str]:
+def start_gateway(flags: Sequence[str]) -> tuple["subprocess.Popen[str]", str]:
     """Start a gateway on a free port and return it with its URL; raises `ConfigError` on failure.
 
-    Its output is not shown, because it would disturb the program's screen.
+    Its log goes to a temporary file, because it would disturb the program's screen.
     """
     from weft.errors import ConfigError
 
     from .serve import require_server
 
     require_server()
-    command = [sys.executable, "-c", LAUNCH, "serve", "--port", "0", "--no-sample"]
-    command += [] if store is None else ["--store", store]
-    command += [f"--upstream={upstream}" for upstream in upstreams]
-    gateway = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,  # Ctrl-C in the terminal must not end the gateway
-    )
-    line = gateway.stdout.readline() if gateway.stdout is not None else ""
-    url = line.strip().rpartition(" ")[2]
-    if not url.startswith("http") or not await_gateway(url):
-        gateway.kill()
-        raise ConfigError("the gateway did not start; run `weft serve` to see why")
-    return gateway, url
+    command = [sys.executable, "-c", LAUNCH, "serve", "--port", "0", "--no-sample", *flags]
+    with TemporaryFile("w+") as log:
+        gateway = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,  # Ctrl-C in the terminal must not end the gateway
+        )
+        line = gateway.stdout.readline() if gateway.stdout is not None else ""
+        url = line.strip().rpartition(" ")[2]
+        if url.startswith("http") and await_gateway(url):
+            return gateway, url
+        stop_gateway(gateway)
+        log.seek(0)
+        reason = log.read().strip().rpartition("\n")[2].removeprefix("weft: ")
+    raise ConfigError(f"the gateway did not start: {reason or 'it gave no reason'}")
 
 
 def stop_gateway(gateway: "subprocess.Popen[str]") -> None:
@@ -189,8 +345,6 @@ def answers(url: str) -> bool:
 
 def count_exchanges(url: str) -> int | None:
     """How many model requests the gateway has had; `None` if it does not say."""
-    import json
-
     try:
         with urlopen(f"{url}/healthz", timeout=5) as reply:
             count = json.loads(reply.read(1000)).get("exchanges")

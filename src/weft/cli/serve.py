@@ -52,6 +52,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="forward a client's own key to this upstream, if none is configured for it",
     )
+    parser.add_argument(
+        "--alias",
+        metavar="PATTERN=MODEL",
+        action="append",
+        default=[],
+        help="requests for model names that match the pattern go to this model; may be repeated",
+    )
     parser.add_argument("--no-record", action="store_true", help="relay only: record nothing")
     parser.add_argument(
         "--no-sample",
@@ -72,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
         config=args.config,
         upstreams=args.upstream,
         pass_through=args.pass_through,
+        aliases=args.alias,
         record=False if args.no_record else None,
         sample=not args.no_sample,
     )

@@ -5,12 +5,14 @@ from weft.demo import OFFLINE_MODEL
 from .ask import ModelClient, SentBody, ask, read_error, stream
 from .http import CallLimits, HttpClient
 from .models import (
+    Alias,
     Route,
     UpstreamTable,
     find_route,
     find_upstream,
     key_variable,
     load_toml,
+    read_aliases,
     read_tables,
     read_upstreams,
 )
@@ -29,6 +31,7 @@ __all__ = [
     "OFFLINE_MODEL",
     "RELAY",
     "STREAM_TYPE",
+    "Alias",
     "CallLimits",
     "HttpClient",
     "ModelClient",
@@ -46,6 +49,7 @@ __all__ = [
     "load_toml",
     "make_provider",
     "plan_retry",
+    "read_aliases",
     "read_all",
     "read_error",
     "read_provider",

@@ -9,6 +9,8 @@
 5. an upstream of the vendor that the catalogue lists the model under;
 6. an upstream that speaks the caller's protocol, unless the model belongs to another vendor.
 
+Aliases come before all rules: a name that matches the pattern of one is replaced by its model.
+
 If a rule finds several, the one that speaks the caller's protocol wins: it needs no translation.
 
 Upstreams come from the command line and a config file. If none is configured, they are Anthropic,
@@ -50,6 +52,18 @@ class Route(Struct, frozen=True, gc=False):
         return self.provider.origin(self.model)
 
 
+class Alias(Struct, frozen=True):
+    """Another name for a model: requests for names that match `pattern` go to `model`."""
+
+    pattern: str
+    model: str
+
+    @property
+    def is_name(self) -> bool:
+        """Whether the pattern is one name."""
+        return not set(self.pattern) & set("*?[")
+
+
 def find_route(
     model: str,
     protocol: str,
@@ -57,6 +71,7 @@ def find_route(
     catalog: Catalog,
     *,
     pays: bool = True,
+    aliases: Sequence[Alias] = (),
 ) -> Route:
     """The upstream for a model name that was asked for in this protocol.
 
@@ -64,6 +79,7 @@ def find_route(
     `Refused`: with 400 for an invalid name, with 404 if no upstream serves the model.
     """
     check_name(model)
+    model = resolve_alias(model, aliases)
     if _matches(OFFLINE, model):
         return Route(OFFLINE, model)
     by_name: Mapping[str, Provider] = {provider.name: provider for provider in providers}
@@ -92,6 +108,42 @@ def find_route(
         status=404,
         type="not_found_error",
     )
+
+
+def resolve_alias(model: str, aliases: Sequence[Alias]) -> str:
+    """The model that a name stands for; an exact name wins, then the longest pattern.
+
+    The result is not looked up again, so `claude-* = claude-opus-4-6` is no loop.
+    """
+    matching = [alias for alias in aliases if _matches_alias(alias, model)]
+    best = max(matching, key=lambda alias: (alias.is_name, len(alias.pattern)), default=None)
+    return model if best is None else best.model
+
+
+def _matches_alias(alias: Alias, model: str) -> bool:
+    return alias.pattern == model or fnmatchcase(model, alias.pattern)
+
+
+def read_aliases(specs: Sequence[str], table: Mapping[str, str]) -> tuple[Alias, ...]:
+    """The aliases of the command line (`PATTERN=MODEL`) and of a table; raises `ConfigError`.
+
+    An alias of the command line replaces one of the table with the same pattern.
+    """
+    models_by_pattern = dict(table)
+    for spec in specs:
+        pattern, equals, model = spec.partition("=")
+        if not equals:
+            raise ConfigError(f"alias {spec!r} is not of the form PATTERN=MODEL")
+        models_by_pattern[pattern.strip()] = model.strip()
+    for pattern, model in models_by_pattern.items():
+        if not pattern or not model:
+            raise ConfigError(f"alias {pattern!r} = {model!r}: neither may be empty")
+        for name in (pattern, model):
+            try:
+                check_name(name)
+            except Refused as refused:
+                raise ConfigError(f"alias {pattern!r}: {refused.message}") from None
+    return tuple(Alias(pattern, model) for pattern, model in models_by_pattern.items())
 
 
 def check_name(model: str) -> None:

@@ -75,7 +75,7 @@ async def count_tokens(protocol: str, state: State, inbound: Inbound, outbound: 
             size, read_request, state, codec, raw.get(WRAPPED, raw), inbound
         )
         if route.provider is OFFLINE or not is_direct(route, codec):
-            count = await state.large_bodies.run(size, count_request, state, request)
+            count = await state.large_bodies.run(size, count_request, state, request, route.model)
             await outbound.send(200, orjson.dumps({member: count}))
             return
         outgoing = write_outgoing(state, codec, route, request, body, inbound)
@@ -111,9 +111,9 @@ def check_count(body: bytes, member: str, upstream: str) -> None:
         raise UpstreamFailed(f"upstream {upstream!r} answered without {member}")
 
 
-def count_request(state: State, request: Request) -> int:
-    """The tokens of a request: its messages and the definitions of its tools."""
-    counter = counter_for_model(state.catalog.find(request.model))
+def count_request(state: State, request: Request, model: str) -> int:
+    """The tokens of a request to a model: its messages and the definitions of its tools."""
+    counter = counter_for_model(state.catalog.find(model))
     return counter.request(request.messages, request.tools)
 
 

@@ -408,7 +408,7 @@ def read_request(
         model = address.model or raw.get("model")
         if not isinstance(model, str):
             raise
-        route = find_route(model, codec.protocol, state.providers, state.catalog, pays=pays)
+        route = _find_route(state, model, codec.protocol, pays)
         if route.provider is OFFLINE or not is_direct(route, codec):
             raise
         streams = bool(raw.get("stream")) if address.streams is None else address.streams
@@ -416,8 +416,15 @@ def read_request(
     if address.streams is not None:
         params = structs.replace(request.params, stream=address.streams)
         request = structs.replace(request, params=params)
-    route = find_route(request.model, codec.protocol, state.providers, state.catalog, pays=pays)
+    route = _find_route(state, request.model, codec.protocol, pays)
     return request, route, True
+
+
+def _find_route(state: State, model: str, protocol: str, pays: bool) -> Route:
+    """The upstream for the model that a client asks for."""
+    return find_route(
+        model, protocol, state.providers, state.catalog, pays=pays, aliases=state.settings.aliases
+    )
 
 
 async def _write(exchange: Exchange, request: Request) -> Outgoing:

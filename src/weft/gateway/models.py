@@ -62,7 +62,9 @@ async def _collect(state: State, inbound: Inbound, protocol: str) -> dict[str, J
         *(_read_models(state, provider, inbound.headers, protocol) for provider in state.providers)
     )
     rows_by_name = {name: row for rows in listings for name, row in rows.items()}
-    return {**rows_by_name, OFFLINE_MODEL: {"id": OFFLINE_MODEL, "owned_by": "weft"}}
+    names = [alias.pattern for alias in state.settings.aliases if alias.is_name]
+    own = {name: {"id": name, "owned_by": "weft"} for name in (*names, OFFLINE_MODEL)}
+    return {**rows_by_name, **own}
 
 
 async def _read_models(

@@ -30,6 +30,9 @@ them: `read_settings` takes the environment as an argument, and its result is pa
     output = 4096
     inline_system = "never"            # anywhere, after_user, never
 
+    [aliases]                          # clients that insist on a model name get another model
+    "claude-*" = "openai/gpt-5"        # a name or a pattern, and the model that answers
+
     [limits]                           # all limits: `LimitSettings` below
     first_byte_seconds = 600
     idle_seconds = 300
@@ -50,7 +53,15 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, ValidationError, convert, field, structs
 
 from weft.catalog import Catalog, load_catalog, read_tables
-from weft.client import CallLimits, Provider, UpstreamTable, load_toml, read_upstreams
+from weft.client import (
+    Alias,
+    CallLimits,
+    Provider,
+    UpstreamTable,
+    load_toml,
+    read_aliases,
+    read_upstreams,
+)
 from weft.codec import ThinkingMember
 from weft.errors import ConfigError
 
@@ -140,6 +151,7 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
     thinking: ThinkingMember = "reasoning_content"
     upstream: tuple[UpstreamTable, ...] = ()
     model: tuple[dict[str, Any], ...] = ()
+    aliases: dict[str, str] = field(default_factory=dict[str, str])
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -155,6 +167,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     record: bool = True
     keys: frozenset[str] = frozenset()
     providers: tuple[Provider, ...] = ()
+    aliases: tuple[Alias, ...] = ()
     catalog: Catalog = field(default_factory=load_catalog)
     max_body: int = MAX_BODY
     ping_seconds: float = PING_SECONDS
@@ -181,6 +194,7 @@ class Flags(Struct, frozen=True, kw_only=True):
     config: str | None = None
     upstreams: Sequence[str] = field(default_factory=list[str])
     pass_through: Sequence[str] = field(default_factory=list[str])
+    aliases: Sequence[str] = field(default_factory=list[str])
     record: bool | None = None
     sample: bool = False
 
@@ -201,6 +215,7 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
             read_upstreams(flags.upstreams, file.upstream, environ, base_urls=False),
             flags.pass_through,
         ),
+        aliases=read_aliases(flags.aliases, file.aliases),
         catalog=load_catalog(models=file.model),
         max_body=_first(file.max_body, None, None, MAX_BODY),
         ping_seconds=_first(file.ping_seconds, None, None, PING_SECONDS),
