@@ -3,7 +3,7 @@
 import re
 
 import weft
-from weft import errors
+import weft.errors as errors
 
 
 def drawn() -> dict[str, str | None]:

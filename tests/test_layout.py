@@ -1,8 +1,11 @@
 """Rules about the tree itself, so that they need no reviewer."""
 
+import ast
 import re
 import subprocess
 import tomllib
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -73,3 +76,75 @@ def test_make_names_only_tests_that_exist():
     named = re.findall(r"\btests/[\w/.]+", (ROOT / "Makefile").read_text())
     assert named
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+TESTS = sorted({*(ROOT / "tests").rglob("*.py")} - {Path(__file__)})
+PUBLIC_MODULES = {
+    "weft.agent.claude",  # the interface of an optional extra: `claude.query(...)`
+}
+PRIVATE_ATTRIBUTES = {
+    "_exit",  # of the standard library
+    "_replace",
+    "_calculate_nonstreaming_timeout",  # of Anthropic's SDK
+}
+READS_INSIDE = {
+    "tests/laws/history_machine.py",  # compares the views that a handle has cached
+}
+IMPORT = re.compile(r"^\s*(?:from (weft[\w.]*) import \(?([\w, ]+)|import (weft[\w.]*))", re.M)
+
+
+def imports_of(tree: ast.AST) -> Iterator[tuple[str, list[str]]]:
+    """Modules of ours and the names taken from them, in code and in scripts that tests run."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module or "", [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            yield from ((alias.name, []) for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            for line in IMPORT.finditer(node.value.replace(";", "\n")):
+                names = re.findall(r"\w+", (line[2] or "").partition(" as ")[0])
+                yield line[1] or line[3], names
+
+
+def is_public(module: str, names: list[str]) -> bool:
+    """Whether these are public names, or the interface of one of our packages."""
+    if module.partition(".")[0] != "weft" or module in PUBLIC_MODULES:
+        return True
+    if any(part.startswith("_") for part in [*module.split("."), *names]):
+        return names == ["__version__"]
+    loaded = import_module(module)
+    if not hasattr(loaded, "__path__"):
+        return module.count(".") == 1  # a module beside the packages, like `weft.errors`
+    return set(names) <= set(loaded.__all__) if names else True
+
+
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_test_knows_only_interfaces(path):
+    """So that a package can be rebuilt inside without a change of its tests."""
+    tree = ast.parse(path.read_text())
+    assert [found for found in imports_of(tree) if not is_public(*found)] == []
+    private = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and re.match("_[^_]", node.attr)
+        and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
+    }
+    assert str(path.relative_to(ROOT)) in READS_INSIDE or private <= PRIVATE_ATTRIBUTES
+
+
+@pytest.mark.parametrize(
+    ("source", "public"),
+    [
+        ("from weft.codec import CODECS", True),
+        ("from weft.codec.base import Codec", False),
+        ("from weft.codec import base", False),
+        ("import weft.codec.base", False),
+        ("from weft.errors import Refused", True),
+        ("from weft._open import open", False),
+        ("run('import sys; from weft.codec.base import Codec')", False),
+        ("run('from weft.cli import entry; entry()')", True),
+    ],
+)
+def test_the_rule_for_imports_sees_each_kind(source, public):
+    assert all(is_public(*found) for found in imports_of(ast.parse(source))) is public

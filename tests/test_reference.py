@@ -8,7 +8,7 @@ import pytest
 
 import weft
 from weft.client import UpstreamTable
-from weft.gateway.settings import ConfigFile, LimitSettings
+from weft.gateway import ConfigFile, LimitSettings
 from weft.model import LOSS_CODES
 
 ROOT = Path(__file__).parents[1]

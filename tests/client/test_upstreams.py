@@ -234,7 +234,8 @@ def test_an_agent_without_a_key_says_which_variable_to_set(monkeypatch):
 def test_asking_a_model_needs_none_of_the_servers_libraries():
     code = (
         "import sys, weft; weft.Agent(weft.open(), 'gpt-5', api_key='k');"
-        "from weft._open import find_model; find_model('weft-offline');"
+        "t = weft.open(); [t.user('some words') for _ in range(9)];"
+        "t.compact(model='weft-offline', keep=1);"
         "print([name for name in ('granian', 'starlette', 'weft.gateway') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from weft.codec import CODECS, AnswerOptions, AnswerTranslator
-from weft.gateway.relay import PassThroughRelay
+from weft.gateway import PassThroughRelay
 from weft.model import Origin
 
 A, C, R, G = "anthropic", "openai-chat", "openai-responses", "gemini"

@@ -6,8 +6,7 @@ from hashlib import sha256
 import pytest
 
 from weft.errors import Refused
-from weft.gateway import Settings
-from weft.gateway.auth import admit
+from weft.gateway import Settings, admit
 
 OPEN = Settings()
 KEYED = Settings(keys=frozenset({sha256(b"good").hexdigest()}))

@@ -7,16 +7,15 @@ import pytest
 
 import weft.thread
 from servers import Scripted, post, weft_serve
-from weft.gateway.codex_compaction import (
-    CLOSING,
-    OPENING,
-    QUESTION,
-    SEAL,
-    ask_for_summary,
-    open_summaries,
-)
+from weft.gateway import ask_for_summary, open_summaries
 from weft.store import open_store
 
+QUESTION_END = "Write only this summary. Call no tools."
+SEAL = "weft.1."
+OPENING = "The conversation up to here was compacted. This summary stands in its place:\n\n"
+CLOSING = (
+    "This summary stands for all that was said before it. What is unfinished goes on from there."
+)
 SUMMARY = "The user wants quinces; two are peeled."
 TOOLS = [{"type": "function", "name": "peel", "parameters": {"type": "object"}}]
 
@@ -100,7 +99,7 @@ def test_the_trigger_is_asked_in_words_and_answered_with_one_item(gateway, upstr
     )
     asked = orjson.loads(upstream.seen[0]["body"])
     assert status == 200
-    assert asked["messages"][-1]["content"][-1]["text"] == QUESTION
+    assert asked["messages"][-1]["content"][-1]["text"].endswith(QUESTION_END)
     assert asked["tool_choice"] == {"type": "none"}
     told = events(data)
     done = [event["item"] for event in told if event["type"] == "response.output_item.done"]
@@ -209,4 +208,8 @@ def test_what_was_not_sealed_here_stays(item):
 
 
 def test_a_question_without_tools_chooses_none_of_them():
-    assert ask_for_summary({"input": [TRIGGER]}) == {"input": [said("user", QUESTION)]}
+    asked = ask_for_summary({"input": [TRIGGER]})
+    assert asked.keys() == {"input"}
+    [question] = asked["input"]
+    assert question["role"] == "user"
+    assert question["content"][0]["text"].endswith(QUESTION_END)

@@ -13,8 +13,7 @@ from servers import REQUEST_PATHS, Scripted, post, scripted_upstream, weft_serve
 from weft.client import make_provider
 from weft.codec import CODECS
 from weft.errors import ConfigError
-from weft.gateway import Flags, Settings, read_settings
-from weft.gateway.auth import brings_credentials, upstream_credentials
+from weft.gateway import Flags, Settings, brings_credentials, read_settings, upstream_credentials
 
 HOMES = {protocol: codec.http.vendor.url for protocol, codec in CODECS.items()}
 

@@ -12,7 +12,7 @@ import zstandard
 
 from servers import REQUEST_PATHS, UPSTREAM_NAMES, Scripted, post, scripted_upstream, weft_serve
 from weft.errors import Refused
-from weft.gateway.asgi import decompress, header_bytes, parse_body
+from weft.gateway import decompress, header_bytes, parse_body
 
 MESSAGES = {"model": "weft-offline", "max_tokens": 9}
 MESSAGES["messages"] = [{"role": "user", "content": "hi"}]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.gateway.google import read_address
+from weft.gateway import read_address
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,7 @@ import pytest
 from servers import UPSTREAM_NAMES, post, weft_serve
 from stuck_upstream import HANGS, stuck_upstream
 from weft.client import make_provider
-from weft.gateway import Settings, build, open_state
-from weft.gateway.large_bodies import tune_interpreter
-from weft.gateway.settings import LimitSettings
+from weft.gateway import LimitSettings, Settings, build, open_state, tune_interpreter
 
 PROTOCOLS = tuple(UPSTREAM_NAMES)
 PAIRS = [

@@ -11,9 +11,9 @@ import pytest
 
 import weft.thread
 from servers import UPSTREAM_NAMES, Scripted, post, scripted_upstream, weft_serve
-from weft.gateway.journal import MOST_JOURNALS
 from weft.store import open_store
 
+MOST_JOURNALS = 64
 ANSWER = {
     "id": "msg_1",
     "type": "message",

@@ -8,18 +8,21 @@ import pytest
 
 import weft.thread
 from claude_lines import SESSION, Session
-from weft.gateway import codex_compaction
-from weft.gateway.auth import Caller
-from weft.gateway.hints import is_retry, is_summary_request, is_title_request, read_hint
-from weft.gateway.identity import Continuation, is_distinctive
-from weft.gateway.records import (
+from weft.gateway import (
     AnswerRecord,
+    Caller,
+    Continuation,
     DigestCache,
     FailureRecord,
     RecordingContext,
     RequestLocation,
     RequestRecord,
     find_response,
+    is_distinctive,
+    is_retry,
+    is_summary_request,
+    is_title_request,
+    read_hint,
     record_answer,
     record_failure,
     record_request,
@@ -627,7 +630,7 @@ def test_what_is_recorded_again_is_there_once(store, gateway):
 
 CLAUDE = "This session is being continued from a previous conversation. Summary:\nit was "
 CODEX = "Another language model started to solve this problem. Summary:\nit was "
-WEFT = codex_compaction.OPENING + "it was "
+WEFT = "The conversation up to here was compacted. This summary stands in its place:\n\nit was "
 SEALED = Opaque("openai-responses", {"type": "compaction", "encrypted_content": "it was a"})
 
 

@@ -16,8 +16,7 @@ from msgspec import structs
 from servers import LAUNCH, REQUEST_PATHS, weft_serve
 from stuck_upstream import stuck_upstream
 from weft.errors import ConfigError
-from weft.gateway import Flags, read_settings
-from weft.gateway.settings import LimitSettings
+from weft.gateway import Flags, LimitSettings, read_settings
 
 SECONDS = 30
 BODY = orjson.dumps(

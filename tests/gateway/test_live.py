@@ -18,10 +18,10 @@ import pytest
 import weft.thread
 from servers import Scripted, post, weft_serve
 from slow_upstream import CUT_TEXT, HELD_TEXT, REASON, closing, opening, slow_upstream
-from weft.gateway.api_events import QUEUE_EVENTS, EventQueue
-from weft.gateway.live import LiveExchange, LiveFeed
+from weft.gateway import EventQueue, LiveExchange, LiveFeed
 from weft.model import ApiError, Delta, Fold, Open, Start, Text
 
+QUEUE_EVENTS = 1000
 MODEL = "scripted-model"
 SECONDS = 20
 Event = dict[str, Any]

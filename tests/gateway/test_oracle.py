@@ -9,8 +9,7 @@ import pytest
 from aiohttp import ClientSession
 
 from servers import post, weft_serve
-from weft.gateway.api_reads import READS
-from weft.gateway.api_writes import WRITES
+from weft.gateway import READS, WRITES
 
 CHAT = {"model": "weft-offline", "messages": [{"role": "user", "content": "hi"}]}
 HINTS = ["x-weft-thread", "x-session-id", "x-claude-code-session-id", "thread-id"]

@@ -9,7 +9,7 @@ import pytest
 from gateway.test_originals import ANSWERS, ask, echo, first_request, kept_of
 from servers import REQUEST_PATHS, UPSTREAM_NAMES, Scripted, post
 from weft.errors import StoreError
-from weft.gateway.errors import failure
+from weft.gateway import failure
 
 KIND = "application/json"
 LONG = {

@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from weft.codec import CODECS, AnswerOptions, AnswerTranslator, Piece
-from weft.gateway.relay import FrameCutter, PassThroughRelay
+from weft.gateway import FrameCutter, PassThroughRelay
 from weft.model import ApiError, Origin
 
 ORIGIN = Origin("anthropic", "test", "m")

@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from weft.gateway.render import render
+from weft.gateway import render
 
 LINK = 'target="_blank" rel="noopener noreferrer nofollow"'
 

@@ -11,8 +11,9 @@ from weft.agent import (
     ToolStart,
 )
 from weft.errors import Refused
-from weft.gateway.frames import FRAME_LIMIT, FrameWriter, Transcript, read_frame
+from weft.gateway import FrameWriter, Transcript, read_frame
 
+FRAME_LIMIT = 1 << 20
 LATER = 1.0
 
 

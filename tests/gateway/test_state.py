@@ -2,9 +2,11 @@
 
 import pytest
 
-from weft.gateway.state import TITLE_LENGTH, Titles
+from weft.gateway import Titles
 from weft.store import open_store
 from weft.thread import open as open_thread
+
+TITLE_LENGTH = 80
 
 
 def said(thread, *turns):

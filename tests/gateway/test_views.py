@@ -2,14 +2,7 @@
 
 import pytest
 
-from weft.gateway.api_views import (
-    Change,
-    change_json,
-    excerpt,
-    message_text,
-    part_json,
-    read_changes,
-)
+from weft.gateway import Change, change_json, excerpt, message_text, part_json, read_changes
 from weft.history import Row
 from weft.model import (
     Audio,

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import weft
+from fresh import fresh
 from weft.errors import BudgetExceeded, CompactRefused, NotFound, ThreadError
 from weft.model import Message, Text, ToolCall
 from weft.thread import Budget, archive_bytes, fsck, gc, import_bytes
@@ -255,7 +256,7 @@ def test_fault_16_gc_takes_only_what_no_branch_leads_to() -> None:
     t.reset(t.log()[1])
     before = {branch: said_at(t, branch) for branch in t.branches()}
     gc(t.store, days=0)
-    t._handle.forget_views()
+    t = fresh(t)
     assert {branch: said_at(t, branch) for branch in t.branches()} == before
     assert before["feat"] == ["base", "one", "two", "three"]
     assert said_at(t, "kept") == ["base", "one", "two"]
@@ -272,8 +273,7 @@ def test_fault_17_a_directive_said_again_is_there_once() -> None:
     assert said(t) == ["be brief", "a"]
     t.directive("style", "be long")
     assert said(t) == ["be long", "a"]
-    t._handle.forget_views()
-    assert said(t) == ["be long", "a"]
+    assert said(fresh(t)) == ["be long", "a"]
 
 
 def test_fault_18_tokens_are_the_same_however_they_are_compiled(tmp_path: Path) -> None:

@@ -66,15 +66,16 @@ def test_H1_only_assistant_takes_a_generation_config(t: weft.Thread) -> None:
             loose("x", generation_config={})
 
 
-def test_H1_shorthands_go_through_commit_and_only_append() -> None:
+def test_H1_shorthands_go_through_commit_and_only_append(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
+    commit = weft.Thread.commit
 
-    class Watched(weft.Thread):
-        def commit(self, content: Any, message: str | None = None, **rest: Any) -> Any:
-            seen.append(type(content).__name__)
-            return super().commit(content, message, **rest)
+    def watched(self: weft.Thread, content: Any, *args: Any, **options: Any) -> Any:
+        seen.append(type(content).__name__)
+        return commit(self, content, *args, **options)
 
-    t = Watched(weft.open()._handle)
+    monkeypatch.setattr(weft.Thread, "commit", watched)
+    t = weft.open()
     infos = [t.system("s"), t.user("u"), t.assistant("a")]
     assert seen == ["InstructionContent", "DialogueContent", "DialogueContent"]
     assert {info.kind for info in infos} == {"append"}

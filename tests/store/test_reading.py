@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+import time
 
 import pytest
 
@@ -45,9 +46,10 @@ def test_a_reader_does_not_wait_for_a_writer_that_another_process_keeps_waiting(
     other.execute("BEGIN IMMEDIATE")
     writer = threading.Thread(target=lambda: open_thread(store, "t").user("second"))
     writer.start()
-    while store._file.lock.acquire(blocking=False):  # until the writer waits inside the store
-        store._file.lock.release()
-    assert read(store) == ["first"]
+    for _ in range(20):  # the writer soon waits inside the store
+        assert read(store) == ["first"]
+        time.sleep(0.01)
+    assert writer.is_alive()
     other.execute("COMMIT")
     other.close()
     writer.join(20)

@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 
 import weft
+from fresh import fresh
 from weft.compact import SystemMessage
 from weft.errors import BudgetExceeded, ThreadError
 from weft.history import Draft
@@ -79,14 +80,13 @@ def test_a_warning_lets_the_commit_pass() -> None:
 
 
 def test_a_function_may_make_room() -> None:
-    t = weft.open(checkpoints=True)
     asked: list[tuple[int, int]] = []
 
     def fold(needed: int, limit: int) -> None:
         asked.append((needed, limit))
         t.compact([{"summary": "S"}])
 
-    t._handle.budget = Budget(60, fold)
+    t = weft.open(checkpoints=True, budget=Budget(60, fold))
     for _ in range(4):
         t.user(WORD)
     assert asked
@@ -235,8 +235,7 @@ def test_a_handle_is_used_from_pools_and_from_event_loops(kept: str, tmp_path: P
         f"{where} {n}" for where in ("loop", "pool") for n in range(20)
     )
     assert sum(priority == "pinned" for priority in compiled.priorities) == 20
-    t._handle.forget_views()
-    assert t.compile() == compiled
+    assert fresh(t).compile() == compiled
     t.close()
 
 

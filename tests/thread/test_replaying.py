@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import weft
+from fresh import fresh
 from weft.errors import MergeConflict, ThreadError
 from weft.history import Conflict
 from weft.model import Message, Text, ToolCall
@@ -22,8 +23,7 @@ def t(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Thread]:
 def said(thread: Thread, at: str | None = None) -> list[str]:
     """The compiled list, with the compile from scratch checked on the way."""
     compiled = thread.compile(at)
-    thread._handle.forget_views()
-    again = thread.compile(at)
+    again = fresh(thread).compile(at)
     assert (again.rows, again.tokens, again.setup) == (
         compiled.rows,
         compiled.tokens,

@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 import weft
+from fresh import fresh
 from weft.errors import ThreadError
 from weft.model import Message, Origin, Params, Text, Thinking, ToolCall
 from weft.thread import Preview, Thread, forget, gc
@@ -70,8 +71,7 @@ def test_a_signature_never_outlives_its_beginning(name: str) -> None:
     kept = [row for row in t.compile().rows if row.id in {r.id for r in before.rows}]
     untouched = [row for row in kept if row in before.rows]
     assert len(untouched) >= 2  # the lines themselves stay as they were
-    t._handle.forget_views()
-    assert thoughts(t) == left
+    assert thoughts(fresh(t)) == left
     t.user("more")
     think(t, "six")
     assert thoughts(t) == [*left, "sig-six"]

@@ -7,8 +7,7 @@ import pytest
 import weft
 from claude_lines import SESSION, Session
 from weft.store import MemoryStore
-from weft.thread import find_local_thread, link_session, session_name
-from weft.thread.transfer import export_bytes, import_bytes
+from weft.thread import export_bytes, find_local_thread, import_bytes, link_session, session_name
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 import weft
+from fresh import fresh
 from weft.errors import MergeConflict, ThreadError
 from weft.history import Setup, SetupConflict
 from weft.model import Params
@@ -21,8 +22,7 @@ def equip(t: Thread, given: Given) -> None:
 
 def held(t: Thread) -> Given:
     setup = t.compile().setup or Setup()
-    t._handle.forget_views()
-    assert (t.compile().setup or Setup()) == setup
+    assert (fresh(t).compile().setup or Setup()) == setup
     return "".join(tool.name for tool in setup.tools), setup.params.temperature
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import weft
+from fresh import all_rows, fresh
 from weft.errors import MergeConflict, ThreadError
 from weft.model import Params
 from weft.thread import MergePreview, Thread
@@ -15,12 +16,10 @@ Trip = Callable[[Thread, list[str]], Any]
 
 def lines(t: Thread) -> list[str]:
     """`text`, or `text [priority]`, for every line, hidden ones too; compiled twice."""
-    shown = t.compile().rows
-    t._handle.forget_views()
-    assert t.compile().rows == shown
+    assert fresh(t).compile().rows == t.compile().rows
     return [
         row.message.text + ("" if row.priority == "normal" else f" [{row.priority}]")
-        for row in t._handle.view(t._handle.head()).rows
+        for row in all_rows(t)
     ]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import weft
+from fresh import fresh
 from weft.errors import Ambiguous, MergeConflict, NotFound, ThreadError
 from weft.model import Image, Inline, Message, Text, Thinking, ToolCall
 from weft.thread import Thread
@@ -21,8 +22,7 @@ def t(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Thread]:
 def said(thread: Thread, at: str | None = None) -> list[str]:
     """The compiled list as `u:text`, and the incremental compile checked on the way."""
     compiled = thread.compile(at)
-    thread._handle.forget_views()  # pyright: ignore[reportPrivateUsage]
-    again = thread.compile(at)
+    again = fresh(thread).compile(at)
     assert again == compiled
     assert again.tokens == compiled.tokens
     return [f"{row['role'][0]}:{row['content']}" for row in compiled.to_dicts()]

@@ -1,18 +1,106 @@
 """The gateway: any client's protocol to any upstream's, every exchange kept as a thread."""
 
+from .api_events import EventQueue
+from .api_reads import READS
+from .api_views import Change, change_json, excerpt, message_text, part_json, read_changes
+from .api_writes import WRITES
 from .app import build, open_state, serve, url_of
-from .settings import DEFAULT_HOST, DEFAULT_PORT, Flags, Settings, read_settings
-from .state import State
+from .asgi import decompress, header_bytes, parse_body
+from .auth import Caller, admit, brings_credentials, upstream_credentials
+from .codex_compaction import ask_for_summary, open_summaries
+from .errors import failure
+from .frames import FrameWriter, Transcript, read_frame
+from .google import read_address
+from .hints import is_retry, is_summary_request, is_title_request, read_hint
+from .identity import Continuation, is_distinctive
+from .journal import Journal, leftover_journals, open_journal
+from .large_bodies import tune_interpreter
+from .live import LiveExchange, LiveFeed
+from .records import (
+    AnswerRecord,
+    DigestCache,
+    FailureRecord,
+    RecordingContext,
+    RequestLocation,
+    RequestRecord,
+    find_response,
+    record_answer,
+    record_failure,
+    record_request,
+)
+from .relay import FrameCutter, PassThroughRelay
+from .render import render
+from .settings import (
+    DEFAULT_HOST,
+    DEFAULT_PORT,
+    ConfigFile,
+    Flags,
+    LimitSettings,
+    Settings,
+    read_settings,
+)
+from .state import State, Titles
 
 __all__ = [
     "DEFAULT_HOST",
     "DEFAULT_PORT",
+    "READS",
+    "WRITES",
+    "AnswerRecord",
+    "Caller",
+    "Change",
+    "ConfigFile",
+    "Continuation",
+    "DigestCache",
+    "EventQueue",
+    "FailureRecord",
     "Flags",
+    "FrameCutter",
+    "FrameWriter",
+    "Journal",
+    "LimitSettings",
+    "LiveExchange",
+    "LiveFeed",
+    "PassThroughRelay",
+    "RecordingContext",
+    "RequestLocation",
+    "RequestRecord",
     "Settings",
     "State",
+    "Titles",
+    "Transcript",
+    "admit",
+    "ask_for_summary",
+    "brings_credentials",
     "build",
+    "change_json",
+    "decompress",
+    "excerpt",
+    "failure",
+    "find_response",
+    "header_bytes",
+    "is_distinctive",
+    "is_retry",
+    "is_summary_request",
+    "is_title_request",
+    "leftover_journals",
+    "message_text",
+    "open_journal",
     "open_state",
+    "open_summaries",
+    "parse_body",
+    "part_json",
+    "read_address",
+    "read_changes",
+    "read_frame",
+    "read_hint",
     "read_settings",
+    "record_answer",
+    "record_failure",
+    "record_request",
+    "render",
     "serve",
+    "tune_interpreter",
+    "upstream_credentials",
     "url_of",
 ]
