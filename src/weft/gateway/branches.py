@@ -12,7 +12,9 @@ that request and its answer are the branch `compaction-1`.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
+from weft.errors import RefMoved
 from weft.history import TAG, Series, View
 from weft.ids import Id
 from weft.model import Message
@@ -72,9 +74,10 @@ def land_answer(store: Store, thread: ThreadRecord, branch: str, parent: Id, ser
     If the request has been answered before and the client is on that line, the other line gets a
     name of its own. If the client is elsewhere by now, this answer does.
     """
-    if branch and store.read_ref(thread.name, branch) == parent:
-        store.land(thread.name, series.landing("append", branch, parent))
-        return branch
+    if branch:
+        with suppress(RefMoved):  # the branch went on, or is gone; nothing is written then
+            store.land(thread.name, series.landing("append", branch, parent))
+            return branch
     ends = branches_at(store, thread.name, parent)
     if ends:
         store.land(thread.name, series.landing("append", ends[0], parent))

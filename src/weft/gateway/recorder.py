@@ -309,7 +309,7 @@ class ExchangeRecorder:
         if not self._in_use:
             sent_delta = recording.sent_delta
             job = _Job(
-                lambda: self._apply(record, maker, sent_delta),
+                lambda: self._apply(record, maker, sent_delta, is_new=True),
                 asyncio.get_running_loop().create_future(),
             )
             self._queue.put(job)
@@ -353,17 +353,23 @@ class ExchangeRecorder:
             timer.cancel()
 
     def _apply(
-        self, record: Record, maker: Origin | None, sent_delta: _Job[SentBodyDelta] | None
+        self,
+        record: Record,
+        maker: Origin | None = None,
+        sent_delta: _Job[SentBodyDelta] | None = None,
+        *,
+        is_new: bool = False,
     ) -> Any:
-        """Record inside the transaction of the caller."""
+        """Record inside the transaction of the caller; `is_new`: it was not recorded before."""
+        store, context = self.store, self._context
         match record:
             case RequestRecord():
-                return record_request(self.store, record, self._context, maker, is_nested=True)
+                return record_request(store, record, context, maker, is_new=is_new, is_nested=True)
             case AnswerRecord():
                 delta = None if sent_delta is None else sent_delta.result
-                return record_answer(self.store, record, self._context, delta, is_nested=True)
+                return record_answer(store, record, context, delta, is_new=is_new, is_nested=True)
             case FailureRecord():
-                return record_failure(self.store, record, self._context, is_nested=True)
+                return record_failure(store, record, context, is_nested=True)
 
     async def _append(self, record: Record, why: str) -> State:
         """Write a record to the journal; returns where the record is now."""
@@ -545,7 +551,7 @@ class ExchangeRecorder:
         try:
             with self.store.transaction():
                 for data in records:
-                    self._apply(_decoder.decode(data), None, None)
+                    self._apply(_decoder.decode(data))
                     self._last_progress = time.monotonic()
         except Exception:  # one of them failed: try each one alone
             for data in records:
@@ -560,7 +566,7 @@ class ExchangeRecorder:
         for is_last in (False, True):  # a conflict with another writer does not happen twice
             try:
                 with self.store.transaction():
-                    self._apply(_decoder.decode(data), None, None)
+                    self._apply(_decoder.decode(data))
                 return
             except (OSError, MemoryError):
                 raise StoreError("a record could not be replayed yet") from None

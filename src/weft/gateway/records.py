@@ -186,11 +186,13 @@ class UnknownExchange(Exception):
 class DigestCache:
     """A cache of the system and tools digests at recent commits.
 
-    Without it, every request would compile its thread to compute them.
+    Without it, every request would compile its thread to compute them. It also has the commits that
+    this process recorded, and whether they show edits.
     """
 
     def __init__(self, limit: int = 10_000) -> None:
         self._digests: dict[tuple[str, Id], tuple[bytes, bytes]] = {}
+        self._shows_edits: dict[Id, bool] = {}
         self._limit = limit
 
     def get(self, thread: str, commit: Id) -> tuple[bytes, bytes] | None:
@@ -201,6 +203,19 @@ class DigestCache:
         self._digests[thread, commit] = (system, tools)
         if len(self._digests) > self._limit:
             del self._digests[next(iter(self._digests))]
+
+    def put_location(self, location: RequestLocation) -> None:
+        """Keep the digests of a recorded request or answer."""
+        commit = bytes.fromhex(location.head)
+        self.put(location.thread, commit, location.system, location.tools)
+        self._shows_edits.pop(commit, None)
+        self._shows_edits[commit] = location.shows_edits
+        if len(self._shows_edits) > self._limit:
+            del self._shows_edits[next(iter(self._shows_edits))]
+
+    def shows_edits(self, commit: Id) -> bool | None:
+        """Whether a commit shows edits; `None` if that is not known here."""
+        return self._shows_edits.get(commit)
 
 
 class RecordingContext(Struct, frozen=True):
@@ -229,13 +244,15 @@ def record_request(
     context: RecordingContext,
     maker: Origin | None = None,
     *,
+    is_new: bool = False,
     is_nested: bool = False,
 ) -> Recorded:
     """Find the conversation of a request, and commit what is new in it.
 
     With `maker`, also find the answers of that model that may be restored in the request. The
-    conversation is looked up once for both. `is_nested` says that the caller has opened the
-    transaction, and takes everything back if this fails.
+    conversation is looked up once for both. `is_new` says that nothing of the exchange has been
+    recorded before, `is_nested` that the caller has opened the transaction, and takes everything
+    back if this fails.
     """
     tools = tools_digest(record.tools)
     incoming = read_incoming(
@@ -248,7 +265,7 @@ def record_request(
         traces=context.traces,
     )
     with _transaction(store, is_nested):
-        recorded = _find_recorded(store, record, incoming)
+        recorded = None if is_new else _find_recorded(store, record, incoming)
         if recorded is not None:
             return Recorded(recorded, {})
         session = [] if record.hint is None else find_session(store, record.scope, record.hint)
@@ -258,9 +275,7 @@ def record_request(
             store, record, incoming, session, continuation, context
         ) or _record_at(store, record, incoming, session, continuation, context)
         _link_request(store, record, incoming, location, session, continuation, context)
-        context.digests.put(
-            location.thread, bytes.fromhex(location.head), location.system, location.tools
-        )
+        context.digests.put_location(location)
         view = None
         if location.shows_edits:
             view = read_conversation(store, location, record.messages)
@@ -289,6 +304,7 @@ def record_answer(
     context: RecordingContext,
     sent_delta: SentBodyDelta | None = None,
     *,
+    is_new: bool = False,
     is_nested: bool = False,
 ) -> RequestLocation:
     """Commit an answer after its request; returns the location after it.
@@ -298,7 +314,7 @@ def record_answer(
     with _transaction(store, is_nested):
         key = exchange_key("answer", record.exchange)
         location, thread = _current_location(store, record, context)
-        link = store.newest_link(key, deleted=True)
+        link = None if is_new else store.newest_link(key, deleted=True)
         if link is not None:
             return structs.replace(location, thread=link.thread, head=link.commit.hex())
         metadata = None if record.id is None else {ANSWER: record.id}
@@ -339,8 +355,9 @@ def record_answer(
                 for kind in ("failed", "partial")
             ]
             store.drop_links(location.thread, failed)
-        context.digests.put(location.thread, answer, location.system, location.tools)
-        return structs.replace(location, branch=branch, head=answer.hex(), chain=series.chain)
+        after = structs.replace(location, branch=branch, head=answer.hex(), chain=series.chain)
+        context.digests.put_location(after)
+        return after
 
 
 def _transaction(store: Store, is_nested: bool) -> AbstractContextManager[None]:
@@ -541,7 +558,7 @@ def _record_at(
     if edited is not None:
         branch, commit = edited
         continuation = structs.replace(continuation, commit=commit)
-    shows_edits = edited is not None or bool(store.find_links([edited_key(continuation.commit)]))
+    shows_edits = edited is not None or _shows_edits(store, continuation.commit, context)
     drafts = (
         _system_draft(store, record, continuation, context)
         if shows_edits
@@ -571,7 +588,12 @@ def _record_at(
         context,
         start=continuation.length,
     )
-    return structs.replace(location, shows_edits=shows_edits)
+    return structs.replace(location, shows_edits=shows_edits) if shows_edits else location
+
+
+def _shows_edits(store: Store, commit: Id, context: RecordingContext) -> bool:
+    known = context.digests.shows_edits(commit)
+    return bool(store.find_links([edited_key(commit)])) if known is None else known
 
 
 def _edited_head(
