@@ -20,6 +20,7 @@ from .checkpoint import (
     read_checkpoints,
 )
 from .cutoff import Cutoff, choose_cutoff, keep_verbatim, min_summary_need
+from .entities import find_entities
 from .extract import extract_summary
 from .fidelity import check_summary, read_ground
 from .layout import Layout, rule_rows
@@ -57,7 +58,6 @@ from .result import (
     compaction_started,
 )
 from .score import Importance, Scorer, choose_verbatim, read_importance
-from .source import find_entities
 from .summarise import (
     PROMPT_TOKENS,
     Answer,

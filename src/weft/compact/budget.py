@@ -16,7 +16,7 @@ precede everything it covers. So no system message changes, and the message orde
 vendor.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import structs
 
@@ -36,6 +36,9 @@ SUMMARY_CEILING = 0.25
 SUMMARY_LEAST = 300
 """A summary has at most a quarter of the tokens it replaces, or this many."""
 
+Originals = Callable[[Sequence[Row]], Sequence[Row]]
+"""Replaces summaries among rows by the messages that they stand for."""
+
 THIN_ONLY_SHARE = 0.5
 """If everything else is at most this part of the budget, only unread results are shortened and
 nothing is folded."""
@@ -49,6 +52,7 @@ def plan_budget(
     limit: int | None = None,
     cut: bool = False,
     count: Count,
+    originals: Originals = list,
 ) -> Plan:
     """The rows within `budget` tokens; the same rows if they already fit.
 
@@ -57,6 +61,8 @@ def plan_budget(
     - `limit`: if unread results do not fit the budget, up to this many tokens are used before they
       are shortened.
     - `cut`: if there is no room for a summary, leave one line that says how much was removed.
+    - `originals`: replaces summaries among rows by the messages that they stand for. A summary is
+      made from these, because details get lost if a summary is made from a summary.
 
     Raises `BudgetExceeded` if what must stay is too much, and `CompactRefused` if there is nothing
     to compact.
@@ -68,10 +74,12 @@ def plan_budget(
     for rules in (True, False) if rule_rows(rows) else (True,):
         for tokens in dict.fromkeys((budget, most)):
             try:
-                return _plan_fold(rows, tokens, keep, cut, count, rules)
+                return _plan_fold(rows, tokens, keep, cut, count, rules, originals)
             except BudgetExceeded as error:
                 refused = error
-        thinner = ResultThinner(rows, most, keep, cut, count, trial=count_trial, rules=rules)
+        thinner = ResultThinner(
+            rows, most, keep, cut, count, trial=count_trial, rules=rules, originals=originals
+        )
         if thinner.is_possible:
             try:
                 return thinner.plan()
@@ -82,13 +90,19 @@ def plan_budget(
 
 
 def _plan_fold(
-    rows: Sequence[Row], budget: int, keep: int | None, cut: bool, count: Count, rules: bool
+    rows: Sequence[Row],
+    budget: int,
+    keep: int | None,
+    cut: bool,
+    count: Count,
+    rules: bool,
+    originals: Originals,
 ) -> Plan:
     """The plan that folds old exchanges and keeps everything else."""
     fits = count_tokens(rows, count) <= budget
     if keep is None and fits:
         return Plan(rows=tuple(rows))
-    split = BudgetSplit(Layout(rows, count, rules=rules), budget, cut=cut)
+    split = BudgetSplit(Layout(rows, count, rules=rules), budget, cut=cut, originals=originals)
     if keep is None:
         return split.plan(split.cutoff())
     cutoff = split.layout.keeping(keep)
@@ -118,15 +132,17 @@ class ResultThinner:
         trial: Count,
         need: int = 0,
         rules: bool = True,
+        originals: Originals = list,
     ) -> None:
         self.rows, self.budget, self.keep, self.cut, self.count = rows, budget, keep, cut, count
-        self.need, self.rules = need, rules
+        self.need, self.rules, self.originals = need, rules, originals
         self.results = Unread(rows, trial)
         smallest = self.results.thin(-1)
         self.is_possible = bool(smallest.thinned)
         self.handles = self._unread_cost(smallest.rows)
         self.rest = count_tokens(rows, count) - self._unread_cost(rows)
-        split = BudgetSplit(Layout(smallest.rows, count, rules=rules), budget, cut=cut)
+        layout = Layout(smallest.rows, count, rules=rules)
+        split = BudgetSplit(layout, budget, cut=cut, originals=originals)
         self.floor = split.needed(self._border(split.layout))
 
     @property
@@ -158,7 +174,13 @@ class ResultThinner:
         if self.is_alone:
             return Plan(rows=thinning.rows, thinned=thinning.thinned, method="thin")
         planned = _plan_fold(
-            thinning.rows, self.budget, self.keep, self.cut, self.count, self.rules
+            thinning.rows,
+            self.budget,
+            self.keep,
+            self.cut,
+            self.count,
+            self.rules,
+            self.originals,
         )
         method = planned.method or "thin"
         return structs.replace(planned, thinned=thinning.thinned, method=method)
@@ -206,10 +228,13 @@ def summary_room(free: int) -> int:
 class BudgetSplit:
     """A budget, and how much of it each cut-off leaves for the summary."""
 
-    def __init__(self, layout: Layout, budget: int, *, cut: bool = False) -> None:
+    def __init__(
+        self, layout: Layout, budget: int, *, cut: bool = False, originals: Originals = list
+    ) -> None:
         self.layout = layout
         self.budget = budget
         self.cut = cut
+        self.originals = originals
         self.extracts: dict[int, Extract] = {}
 
     def cutoff(self) -> int:
@@ -259,7 +284,7 @@ class BudgetSplit:
         extract = self._extract(cutoff)
         ceiling = max(
             SUMMARY_LEAST,
-            int(count_tokens(layout.source_rows(cutoff), count) * SUMMARY_CEILING),
+            int(count_tokens(extract.rows, count) * SUMMARY_CEILING),
             extract.least,
         )
         room = self.budget - count_tokens(kept_rows, count)
@@ -299,7 +324,8 @@ class BudgetSplit:
 
     def _extract(self, cutoff: int) -> Extract:
         if cutoff not in self.extracts:
-            self.extracts[cutoff] = Extract(self.layout.source_rows(cutoff), self.layout.count)
+            rows = self.originals(self.layout.source_rows(cutoff))
+            self.extracts[cutoff] = Extract(rows, self.layout.count)
         return self.extracts[cutoff]
 
 

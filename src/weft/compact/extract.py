@@ -1,50 +1,100 @@
-"""A summary without a model: the most informative sentences, verbatim, and an index of names.
+"""A summary without a model: the state of the task, the lines that will be needed, an index.
 
-Every sentence is copied from the source, so nothing can be invented. The selection is greedy
-weighted set cover: an entity or a rare word counts until a selected sentence contains it, so each
-further sentence adds something new. Its worth is its rarity, higher for what a person wrote than
-for what a tool printed, divided by the characters it costs. Two fifths of the room go to an index
-of the most frequent names.
+Every line is copied from the source, so nothing can be invented. A summary has up to three parts:
 
-Measured on two recorded coding sessions: of the names that the last third needed and that were used
-before, a summary with 2 % of the tokens keeps about half, one with 10 % six in seven. The most
-recent messages of the same size keep a sixth, and a half.
+1. The state block (`state`): goal, rules, decisions, open tasks, files, commands, errors, facts.
+2. Verbatim lines in their original order, as markdown lists under their speakers.
+3. An index of names that are probably needed and that the parts above do not mention.
 
-Selected sentences are in their original order, as markdown lists under their speakers. Each line of
-the index is a paragraph and says how many names it leaves out. A summary always has a sentence or a
-name; otherwise none is written.
+The lines are chosen by greedy weighted set cover: a name counts until a chosen line contains it, so
+each further line adds something new. A name is worth the probability that it is needed again
+(`need`); a part of that worth is only for the line of its last mention, because older lines may be
+stale. In text by people and models, rare words count too. The worth of a line is divided by the
+tokens that it costs. `docs/compaction-quality.md` has the figures.
+
+A summary always has a line or a name; otherwise none is written.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from math import log
 
 from weft.history import Row
 from weft.model import Message, Text
 
-from .source import BULLET, KINDS, LABELS, MARK, MORE, WEIGHTS, Name, Sentence, read_source
+from .entities import KINDS, Name
+from .need import NEED, NeedModel, need
+from .source import BULLET, LABELS, MARK, MORE, Line, Source, read_source
+from .state import State, read_state
 
 HEADER = f"{MARK}]"
 
-INDEX_SHARE = 0.4
-WORD_WORTH = 0.25
+STATE_SHARE = 0.4
+INDEX_SHARE = 0.2
+"""The most that the state block and the index may have of a summary."""
+
+LATEST = 0.45
+"""The part of a name's worth that only the line of its last mention covers."""
+
+MENTIONS_READ = 3
+"""A line is a candidate if it is among the last lines of one of its names, this many for each."""
+
+WORD_WORTH = 0.02
+CHARS_A_TOKEN = 3.6
+LINE_TOKENS = 3.0
+HEADING_SHARE = 0.4
+"""The estimated cost of a line: its characters, its bullet, and a share of the heading over it."""
+
+SPEAKERS = {
+    "user": 4.0,
+    "system": 4.0,
+    "assistant": 1.6,
+    "summary": 6.0,
+    "injected": 0.6,
+    "call": 1.0,
+    "tool": 0.8,
+}
+"""The factor of each speaker. A tool's output can be produced again, a user's request cannot. A
+summary is only read where its messages are not available, or where somebody wrote it by hand."""
+
+AGE = 0.5
+"""How much less the oldest line counts than the newest."""
+
 USEFUL = 3
-"""A summary should have room for this many sentences before more recent turns are kept."""
+"""A summary should have room for this many lines before more recent turns are kept."""
 
 TRIED = 40
-"""How many more sentences to try, after the first one that does not fit."""
+"""How many more lines to try, after the first one that does not fit."""
+
+KIND_WORTH = {"path": 3.0, "error": 3.0, "symbol": 2.0, "hash": 1.5, "number": 1.0}
+"""How much a name of each kind counts in an index."""
+
+INDEX_MOST = 400
+LISTED_LEAST = 0.02
+"""Names that are less probably needed than this are only listed if they are mentioned in prose."""
 
 
 class Extract:
     """The possible summaries of some rows, for any amount of room."""
 
-    def __init__(self, rows: Sequence[Row], count: Callable[[Message], int]) -> None:
-        source = read_source(rows)
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        count: Callable[[Message], int],
+        model: NeedModel = NEED,
+    ) -> None:
+        self.rows = rows
         self.count = count
-        self.names = source.names
-        self.totals = source.totals
-        self.ranked = rank_sentences(source.sentences) or list(source.sentences)
+        self.source = read_source(rows)
+        self.worth = {
+            name: need(name, mentions, self.source.rows, model)
+            for name, mentions in self.source.mentions.items()
+        }
+        self.names = _index_names(self.source, self.worth)
+        self.state = read_state(self.source)
+        self._ranked: list[Line] | None = None
+        self._summaries: dict[int, Message | None] = {}
 
     @property
     def least(self) -> int:
@@ -54,89 +104,129 @@ class Extract:
     @property
     def useful(self) -> int:
         """The tokens of a useful summary, for which a recent turn may be given up."""
-        return max(self.least, self._size(self.ranked[:USEFUL], ()))
+        return max(self.least, self._size((), self.ranked[:USEFUL], ()))
+
+    @property
+    def ranked(self) -> list[Line]:
+        """All lines that add something, the most useful first."""
+        if self._ranked is None:
+            self._ranked = rank_lines(self.source, self.worth) or list(self.source.lines)
+        return self._ranked
 
     def within(self, room: int) -> Message | None:
         """The summary as a user message; `None` if not even the smallest one fits.
 
-        First, sentences are chosen next to an index of fixed share. Then the index lists only names
-        that the sentences lack. If all of them fit, the room that is left goes to sentences again.
+        The state block and the index first get at most their shares. What they do not use goes to
+        lines. At the end the index lists only names that the rest does not mention.
         """
+        if room not in self._summaries:
+            self._summaries[room] = self._within(room)
+        return self._summaries[room]
+
+    def _within(self, room: int) -> Message | None:
         smallest = self._smallest()
         if self.count(smallest) > room:
             return None
-        bare = self._size((), ())
+        bare = self._size((), (), ())
+        state = self._choose_state(bare + int((room - bare) * STATE_SHARE))
+        lines = self._lines_beside(state)
         share = bare + int((room - bare) * INDEX_SHARE)
-        names = self.names[: self._fitting((), self.names, share)]
-        chosen = self._choose(names, room) or self._choose((), room)
-        unlisted = _unlisted(self.names, chosen)
-        listed = unlisted[: self._fitting(chosen, unlisted, room)]
+        names = self.names[: self._fitting((), (), self.names, share)]
+        chosen = self._choose(state, lines, names, room)
+        if not chosen and not state:
+            chosen = self._choose((), lines, (), room)
+        unlisted = self._unlisted(state, chosen)
+        listed = unlisted[: self._fitting(state, chosen, unlisted, room)]
         if len(listed) == len(unlisted):
-            chosen = self._choose(listed, room)
-            return self._message(chosen, listed) if chosen or listed else smallest
-        fewer = self._fitting(chosen, unlisted, room, every=True)
-        if fewer:
-            return self._message(chosen, unlisted[:fewer], every=True)
-        return self._message(chosen, listed) if chosen or listed else smallest
+            chosen = self._choose(state, lines, listed, room)
+        elif fewer := self._fitting(state, chosen, unlisted, room, every=True):
+            return self._message(state, chosen, unlisted[:fewer], every=True)
+        if not chosen and not listed and not state:
+            return smallest
+        message = self._message(state, chosen, listed)
+        return message if self.count(message) <= room else smallest
+
+    def _choose_state(self, room: int) -> State:
+        items = self.state
+        most = _most(len(items), lambda n: self._size(items[:n], (), ()) <= room)
+        return items[:most]
+
+    def _lines_beside(self, state: State) -> list[Line]:
+        """The ranked lines that the state block does not quote."""
+        quoted = {text for item in state for text in item.lines}
+        replaced = {text for item in self.state for text in item.replaced}
+        return [
+            line for line in self.ranked if line.text not in quoted and line.text not in replaced
+        ]
 
     def _fitting(
-        self, chosen: Sequence[Sentence], names: Sequence[Name], room: int, every: bool = False
+        self,
+        state: State,
+        chosen: Sequence[Line],
+        names: Sequence[Name],
+        room: int,
+        every: bool = False,
     ) -> int:
         def fits(many: int) -> bool:
-            return self.count(self._message(chosen, names[:many], every)) <= room
+            return self.count(self._message(state, chosen, names[:many], every)) <= room
 
         return _most(len(names), fits)
 
-    def _choose(self, names: Sequence[Name], room: int) -> list[Sentence]:
-        ranked = self.ranked
-        fitting = _most(len(ranked), lambda n: self._size(ranked[:n], names) <= room)
-        chosen = ranked[:fitting]
-        tried = max(0, TRIED - fitting)  # after many sentences, one more adds little
-        for sentence in ranked[fitting + 1 : fitting + 1 + tried]:
-            if self._size([*chosen, sentence], names) <= room:
-                chosen.append(sentence)
+    def _choose(
+        self, state: State, ranked: Sequence[Line], names: Sequence[Name], room: int
+    ) -> list[Line]:
+        fitting = _most(len(ranked), lambda n: self._size(state, ranked[:n], names) <= room)
+        chosen = list(ranked[:fitting])
+        tried = max(0, TRIED - fitting)  # after many lines, one more adds little
+        for line in ranked[fitting + 1 : fitting + 1 + tried]:
+            if self._size(state, [*chosen, line], names) <= room:
+                chosen.append(line)
         return chosen
 
     def _smallest(self) -> Message:
-        shortest = min(self.ranked, key=lambda sentence: len(sentence.text))
-        candidates = [self._message([shortest], ())]
+        shortest = min(self.source.lines, key=lambda line: len(line.text) + len(line.speaker))
+        candidates = [self._message((), [shortest], ())]
         if self.names:
-            candidates.append(self._message((), self.names[:1]))
+            candidates.append(self._message((), (), self.names[:1]))
         return min(candidates, key=self.count)
 
-    def _size(self, sentences: Sequence[Sentence], names: Sequence[Name]) -> int:
-        return self.count(self._message(sentences, names))
+    def _size(self, state: State, lines: Sequence[Line], names: Sequence[Name]) -> int:
+        return self.count(self._message(state, lines, names))
 
     def _message(
-        self, sentences: Sequence[Sentence], names: Sequence[Name], every: bool = False
+        self, state: State, lines: Sequence[Line], names: Sequence[Name], every: bool = False
     ) -> Message:
-        """Markdown: a list for each speaker, and a paragraph for each kind of name.
+        """Markdown: the state, a list for each speaker, and a paragraph for each kind of name.
 
         With `every`, kinds without a listed name get a paragraph too.
         """
-        parts = [HEADER]
+        parts = [HEADER, *write_state(state)]
         speaker = ""
-        for sentence in sorted(sentences, key=lambda sentence: sentence.number):
-            if sentence.speaker != speaker:
-                speaker = sentence.speaker
+        for line in sorted(lines, key=lambda line: line.number):
+            if line.speaker != speaker:
+                speaker = line.speaker
                 parts.append(f"{speaker}:")
-            parts[-1] += f"\n{BULLET}{sentence.text}"
+            parts[-1] += f"\n{BULLET}{line.text}"
         if names:
-            parts.extend(self._index(sentences, names, every))
+            parts.extend(self._index(state, lines, names, every))
         return Message("user", (Text("\n\n".join(parts)),))
 
     def _index(
-        self, sentences: Sequence[Sentence], names: Sequence[Name], every: bool
+        self, state: State, lines: Sequence[Line], names: Sequence[Name], every: bool
     ) -> Iterator[str]:
-        unlisted = _unlisted(self.names, sentences)
-        covered = Counter(kind for kind, _ in self.names)
-        covered.subtract(kind for kind, _ in unlisted)
+        covered = Counter(kind for kind, _ in _mentioned(state, lines))
         for kind in KINDS:
             listed = [name for of, name in names if of == kind]
-            omitted = self.totals.get(kind, 0) - len(listed) - covered[kind]
+            omitted = self.source.totals.get(kind, 0) - len(listed) - covered[kind]
             more = [MORE.format(omitted)] if omitted > 0 else []
             if listed or (every and more):
                 yield f"{LABELS[kind]}: {', '.join([*listed, *more])}"
+
+    def _unlisted(self, state: State, chosen: Sequence[Line]) -> list[Name]:
+        """The names for the index that the rest of the summary does not contain."""
+        text = self._message(state, chosen, ()).text
+        mentioned = _mentioned(state, chosen)
+        return [name for name in self.names if name not in mentioned and name[1] not in text]
 
 
 def extract_summary(
@@ -146,54 +236,129 @@ def extract_summary(
     return Extract(rows, count).within(room)
 
 
-def rank_sentences(sentences: Sequence[Sentence]) -> list[Sentence]:
-    """All sentences that add something, the most informative first.
+def index_names(rows: Sequence[Row]) -> tuple[list[Name], dict[str, int]]:
+    """The names that an index of rows may list, the most probably needed first, and how many names
+    of each kind there are."""
+    source = read_source(rows)
+    worth = {name: need(name, mentions, source.rows) for name, mentions in source.mentions.items()}
+    return _index_names(source, worth), source.totals
 
-    Each is judged by what the sentences before it do not cover.
+
+def write_state(state: State) -> Iterator[str]:
+    """A paragraph for each section of the state block."""
+    sections: dict[str, list[str]] = {}
+    for item in sorted(state, key=lambda item: item.order):
+        sections.setdefault(item.heading, []).append(f"{BULLET}{item.text}")
+    for heading, items in sections.items():
+        yield "\n".join([f"{heading}:", *items])
+
+
+def rank_lines(source: Source, worth: dict[Name, float]) -> list[Line]:
+    """All lines that add something, the most useful first.
+
+    Each is judged by what the lines before it do not cover.
     """
-    spread = Counter(name for sentence in sentences for name in sentence.covers)
-    total = len(sentences)
-    place = {name: at for at, name in enumerate(sorted(spread))}
-    worth = [_worth(name) * log(1 + total / spread[name]) for name in place]
-    covered = bytearray(len(place))
-    # Sorted, because the sum of floats depends on the order, and the order of a set varies.
-    uncovered = [sorted([place[name] for name in sentence.covers]) for sentence in sentences]
+    lines = _candidates(source)
+    place: dict[object, int] = {}
+    values: list[float] = []
+    covers: list[list[int]] = []
+    spread = Counter(word for line in lines if line.is_prose for word in _words(line.text))
+    total = sum(line.is_prose for line in lines)
+
+    def add(item: object, value: float, into: list[int]) -> None:
+        at = place.get(item)
+        if at is None:
+            at = place[item] = len(values)
+            values.append(value)
+        into.append(at)
+
+    mentions = source.mentions
+    for line in lines:
+        covered: list[int] = []
+        for name in dict.fromkeys(line.names):
+            value = worth[name]
+            add(name, value * (1 - LATEST), covered)
+            if mentions[name].last_line == line.number:
+                add(("latest", name), value * LATEST, covered)
+        if line.is_prose:
+            for word in _words(line.text):
+                add(word, WORD_WORTH * log(1 + total / spread[word]), covered)
+        covers.append(covered)
+    is_covered = bytearray(len(values))
+    costs = [_cost(line, source.rows) for line in lines]
 
     def gain(number: int) -> float:
         # Covered names stay covered, so they need not be checked again.
-        uncovered[number] = [at for at in uncovered[number] if not covered[at]]
-        sentence = sentences[number]
-        new = sum([worth[at] for at in uncovered[number]])
-        return new * sentence.factor / (len(sentence.text) + 40)
+        covers[number] = left = [at for at in covers[number] if not is_covered[at]]
+        return sum([values[at] for at in left]) / costs[number]
 
-    heap = [(-gain(number), number) for number in range(total)]
+    heap = [(-gain(number), number) for number in range(len(lines))]
     heapify(heap)
-    ranked: list[Sentence] = []
+    ranked: list[Line] = []
     while heap:
         _, number = heappop(heap)
         fresh = -gain(number)
         if fresh == 0:
             continue
         # Gains only shrink as names are covered. So if the recomputed gain still beats the next
-        # stale one, no other sentence is better.
+        # stale one, no other line is better.
         if heap and fresh > heap[0][0]:
             heappush(heap, (fresh, number))
             continue
-        ranked.append(sentences[number])
-        for at in uncovered[number]:
-            covered[at] = 1
+        ranked.append(lines[number])
+        for at in covers[number]:
+            is_covered[at] = 1
     return ranked
 
 
-def _unlisted(names: Sequence[Name], sentences: Sequence[Sentence]) -> list[Name]:
-    """The names that none of the sentences contains."""
-    covered = {name for sentence in sentences for name in sentence.covers}
-    return [(kind, name) for kind, name in names if f"{kind}:{name}" not in covered]
+def _candidates(source: Source) -> list[Line]:
+    """The lines of prose, and the last lines of each name; newest first."""
+    read: Counter[Name] = Counter()
+    candidates: list[Line] = []
+    for line in reversed(source.lines):
+        is_new = False
+        for name in line.names:
+            read[name] += 1
+            is_new = is_new or read[name] <= MENTIONS_READ
+        if is_new or line.is_prose:
+            candidates.append(line)
+    return candidates
 
 
-def _worth(name: str) -> float:
-    kind, _, _ = name.partition(":")
-    return WEIGHTS.get(kind, WORD_WORTH)
+def _cost(line: Line, rows: int) -> float:
+    """The tokens of a line, divided by how much its words count."""
+    heading = 0 if line.is_prose else len(line.speaker) * HEADING_SHARE
+    tokens = (len(line.text) + heading) / CHARS_A_TOKEN + LINE_TOKENS
+    factor = SPEAKERS.get(line.speaker.partition(" ")[0], 1.0)
+    if line.is_long:
+        factor = min(1.0, factor)
+    age = (rows - line.row) / max(1, rows)
+    return tokens / (factor * (1 - AGE * age))
+
+
+def _words(text: str) -> set[str]:
+    return {word for word in text.lower().split() if len(word) > 3}
+
+
+def _index_names(source: Source, worth: dict[Name, float]) -> list[Name]:
+    """The names that an index may list, the most probably needed first.
+
+    Figures that only tools printed are left out: they are often series of a log.
+    """
+    names = [
+        name
+        for name, mentions in source.mentions.items()
+        if (name[0] != "number" or mentions.total > mentions.result)
+        and (worth[name] >= LISTED_LEAST or mentions.user or mentions.assistant)
+    ]
+    names.sort(key=lambda name: -worth[name] * KIND_WORTH[name[0]] / (len(name[1]) + 12) ** 0.5)
+    return names[:INDEX_MOST]
+
+
+def _mentioned(state: State, lines: Sequence[Line]) -> Collection[Name]:
+    names = {name for line in lines for name in line.names}
+    names.update(name for item in state for name in item.names)
+    return names
 
 
 def _most(limit: int, fits: Callable[[int], bool]) -> int:

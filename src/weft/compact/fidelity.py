@@ -20,8 +20,10 @@ from msgspec import Struct
 from weft.history import Row
 from weft.model import Message, Text, ToolCall
 
+from .entities import KINDS, SPACES, Name, find_entities
+from .extract import index_names
 from .layout import Count
-from .source import BULLET, KINDS, LABELS, LEFT_OUT, MORE, SPACES, Name, find_entities, read_source
+from .source import BULLET, LABELS, LEFT_OUT, MORE
 
 KEPT = "Word for word:"
 
@@ -97,13 +99,13 @@ def check_summary(text: str, ground: Ground) -> Checked:
 def missing_names(text: str, rows: Sequence[Row]) -> tuple[list[Name], dict[str, int]]:
     """The names of the rows that a text lacks, the most frequent first, and how many of each
     kind it lacks."""
-    source = read_source(rows)
+    names, totals = index_names(rows)
     lowered = text.lower()
-    missing = [(kind, name) for kind, name in source.names if name.lower() not in lowered]
+    missing = [(kind, name) for kind, name in names if name.lower() not in lowered]
     present = {kind: 0 for kind in KINDS}
-    for kind, name in source.names:
+    for kind, name in names:
         present[kind] += name.lower() in lowered
-    counts = {kind: source.totals.get(kind, 0) - present[kind] for kind in KINDS}
+    counts = {kind: totals.get(kind, 0) - present[kind] for kind in KINDS}
     return missing, counts
 
 

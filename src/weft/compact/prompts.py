@@ -108,7 +108,7 @@ MIN_CHUNK = 256
 CUT = "\n[... {} characters left out ...]\n"
 
 _WORDS = re.compile(r"at most (\d+) words")
-_LISTED = re.compile(rf"[a-z][^\n]*:\n{BULLET}")
+_LISTED = re.compile(rf"[A-Za-z][^\n]*:\n{BULLET}")
 
 Count = Callable[[Message], int]
 

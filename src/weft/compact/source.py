@@ -1,91 +1,41 @@
-"""The sentences and names of rows, as the source of a summary.
+"""The lines of rows, with their speakers and names, as the source of a summary.
 
-A question that is answered with a statement is left out, because the answer says more. Its names
-still count for the index. A question without an answer, or answered with just "yes", stays.
-Reminders, checkpoints and thinking are not read. A source always has a sentence: if no text is long
-enough, short texts count, and if there is no text at all, the kinds of blocks are listed.
+Text of people and models is read in sentences; arguments of calls (decoded) and results are read in
+lines. Only text that a person typed counts as the user's: what a client put into the user's message
+(skills, output of commands, reminders, notices) has the speaker `injected`.
 
-An earlier summary of this engine is read back: its sentences belong to their original speakers, and
-its index is continued by the new one.
+Not read are reminders, checkpoints and thinking, lines that say nothing (courtesies, closing tags,
+braces), and lines that differ from others only in their digits, such as log lines: of those the
+last one is read. Of equal lines the last one counts, because it is the current one.
 
-Entities are the paths, symbols, errors, hashes and figures that a summary most often loses and an
-agent most often needs. One regular expression finds them, always as a verbatim part of the text.
-Each alternative starts only where a word or path starts, so the cost stays linear for any text.
-Plain words are skipped first. A figure of one or two digits, or a line number, is not an entity.
+A question that is answered with a statement is left out, because the answer says more. A question
+without an answer, or answered with just "yes", stays. A source always has a line: if no text is
+long enough, short texts count, and if there is no text at all, the kinds of blocks are listed.
+
+An earlier summary of this engine is read back, if its originals are not available: its sentences
+belong to their original speakers, and its index is continued by the new one.
 """
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
 
+import msgspec
 from msgspec import Struct
 
 from weft.history import Row
-from weft.model import Block, Refusal, Text, ToolCall, ToolResult, side, texts
+from weft.model import Refusal, Text, ToolCall, ToolResult, side, texts
 
+from .entities import KINDS, Name, NameReader
 from .plan import block_kind
-
-KINDS = ("path", "error", "symbol", "hash", "number")
-
-WEIGHTS = {"path": 3.0, "error": 3.0, "symbol": 2.0, "hash": 2.0, "number": 1.5}
-"""The weight of each kind in a summary, before rarity."""
-
-SPACES = " \u00a0\u2009\u202f'\u2019"
-"""Thousands separators besides the comma. Two numbers separated by a plain space may therefore be
-read as one entity, which is still a verbatim part of the text."""
-
-_KINDS = r"""
-      (?P<path> https?://[^\s<>"'`)\]]+[^\s<>"'`)\].,;:!?]
-              | (?<![\w/.@+-]) (?:~|[A-Za-z]:)? (?:[\w.@+-]*/)+ [\w@+-] (?:[\w.@+-]*[\w/])?
-              | (?<![\w/.@+-]) [\w-]+ \. (?:py|pyi|js|mjs|ts|tsx|jsx|json|jsonl|toml|yaml|yml|md|rst
-                    |txt|rs|go|c|h|cc|cpp|hpp|java|kt|rb|php|sh|sql|html|css|csv|lock|cfg|ini|log
-                    |db|ipynb)
-                \b (?! \( ) )
-    | (?P<error> \b [A-Z]\w* (?:Error|Exception|Warning|Failure|Refused|Timeout) \b
-              | \b E[A-Z]{4,} \b | \b [A-Z]{1,3} \d{3,4} \b | \b SIG[A-Z]{3,} \b )
-    | (?P<hash> \b [0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12} \b
-              | \b (?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f]) [0-9a-f]{7,64} \b )
-    | (?P<symbol> ` [^`\n]{2,60} `
-              | (?<![\w.]) [A-Za-z]\w*+ (?:\.[A-Za-z_]\w*+)++ (?= \( )
-              | \b [A-Za-z_]\w*_\w+ \b
-              | \b [a-z]+ (?:[A-Z][a-z0-9]+)+ \b
-              | \b (?:[A-Z][a-z0-9]+){2,} \b
-              | (?<!\w) --? [a-z][\w-]{2,} )
-    | (?P<number> (?<![\w.,]) [$€£] (?: \d{1,3} (?:GROUP\d{3})+ | \d+ ) (?:[.,]\d+)?
-                [kKmMbB]? (?!\w)
-              | (?<![\w.-]) \d{4}-\d{2}-\d{2} (?![\w-])
-              | (?<![\w.]) \d{1,3} (?:,\d{3})+ (?:\.\d+)? %? (?!\w)
-              | (?<![\w.,:/-]) \d{1,3} (?:GROUP\d{3})+ (?:[.,]\d+)? %? (?!\w)
-              | (?<![\w.]) \d+ (?:\.\d+)+ (?:%|ms|s|k|kb|mb|gb)? (?!\w)
-              | (?<![\w.]) \d+ \s? (?:%|ms|px|kb|mb|gb|KB|MB|GB) (?!\w)
-              | (?<![\w.]) \d{3,} (?![\w.→\t]) )
-"""
-
-_PLAIN = r"""
-    (?<!\w)
-    (?: (?: [A-Za-z][a-z]*+ | (?= [a-z0-9]*[g-z] ) [a-z][a-z0-9]*+ ) [.,;:!?)]? (?: \s++ | \Z ) )++
-"""
-"""Runs of plain words, which are most of any text and cannot start an entity. They are matched
-first, because otherwise every other alternative would be tried at each letter."""
-
-_START = r"(?: (?<!\w) (?= [\w/~.@+\-`$€£] ) | (?= https?:// | ` ) )"
-"""Where an entity may start: at a word or a symbol; inside a word only a URL or a backquote."""
-
-_ENTITY = re.compile(
-    f"{_PLAIN} | {_START} (?: {_KINDS} )".replace("GROUP", f"[,{SPACES}]"), re.VERBOSE
-)
-
-
-def find_entities(text: str) -> Iterator[tuple[str, str]]:
-    """Each entity of a text as its kind and its verbatim spelling, in order, repeats included."""
-    for match in _ENTITY.finditer(text):
-        kind = match.lastgroup
-        if kind is not None:
-            yield kind, match[kind].strip("`")
-
 
 MARK = "[Summary of earlier messages by the engine"
 """The start of every summary of this engine; the rest of its first line varies."""
+
+FRAME = ("[Summary of earlier messages", "[End of the summary]")
+"""The first and the last line of a marked summary (`batches.mark_summary`)."""
 
 LABELS = {
     "path": "Paths",
@@ -98,90 +48,563 @@ LABELS = {
 
 BULLET = "- "
 MORE = "... and {} more"
-INDEX = "index"
-LONGEST = 300
-SHORTEST = 12
-INDEX_MOST = 400
-SPEAKER_WEIGHTS = {"user": 6.0, "assistant": 3.0, "summary": 3.0, "call": 0.6, "tool": 0.4}
-"""The weight of each speaker. A tool's output can be produced again, a user's request cannot."""
-
-IMPORTANT = 2.0
-DECISIVE = 1.5
-ASKING = ("user", "assistant")
-QUESTION = ("?", "？")
-CLOSING = "\"'`)]*_"
-"""Characters that may follow a question mark."""
-
-
-_STOP = re.compile(r"[.!?]\s")
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"'`(\[]?[A-Z0-9])")
-_WORD = re.compile(r"[^\W\d_]{4,}|(?<![\w.])\d+(?![\w→])")
 LEFT_OUT = re.compile(r"(?:, |(?<=: )|^)\.\.\. and (\d+) more$")
 """The end of a truncated line of an index."""
 
-_BULLETS = re.compile(r"(?:[-*+\u2022]\s+)+")
-_DECISIVE = re.compile(
-    r"\b(?=[abcdefimnoprt])(?:must|never|always|decided?|agreed|because|instead|constraint|require[sd]?|requirement"
-    r"|do not|don't|only|prefer|fix(?:ed)?|bug|fail(?:s|ed|ure)?|error|todo|next)\b",
-)
-_DECISIVE_ANY_CASE = re.compile(_DECISIVE.pattern, re.IGNORECASE)
+SECTIONS = {
+    "Goal": "user",
+    "Rules (the user's words)": "user",
+    "Decisions": "assistant",
+    "Facts that changed": "user",
+    "Files": "summary",
+    "Commands and their last results": "summary",
+    "Current errors": "summary",
+    "Current request": "user",
+    "Open tasks": "assistant",
+    "Next step": "assistant",
+}
+"""The sections of a state block, in the order in which they are written, with their speakers."""
 
-Name = tuple[str, str]
-"""An entity: its kind, and its verbatim spelling."""
+INDEX = "index"
+INJECTED = "injected"
+LONGEST = 300
+SHORTEST = 12
+SHORTEST_WIDE = 4
+"""The shortest sentence, in characters; fewer in scripts without spaces."""
+
+COURTESY_MOST = 120
+COURTESY_WIDE_MOST = 8
+"""Longer sentences are read even if they are polite."""
+
+PEOPLE = ("user", "assistant")
+QUESTION = ("?", "？", "؟")
+CLOSING = "\"'`)]*_」』）”’"
+"""Characters that may follow the end of a sentence."""
+
+PATH_KEYS = ("file_path", "path", "notebook_path", "filename", "file", "target_file", "filePath")
+COMMAND_KEYS = ("command", "cmd", "script")
+OTHER_KEYS = ("pattern", "query", "url", "glob", "skill", "subagent_type", "description")
+DOCUMENT = 1500
+"""A longer text of a message is a document: fewer of its sentences matter."""
+
+SERIES = 3
+"""More lines than this that differ only in digits are a series."""
+
+_WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]")
+_ABBREVIATED = "".join(
+    rf"(?<!\b{word}\.)" for word in ("Mr", "Ms", "Dr", "Mrs", "St", "No", "vs", "Prof", "z\\.B")
+)
+_SENTENCE = re.compile(
+    rf"(?:(?<=[.!?…؟۔।])|(?<=[.!?…][\"'`)\]*_”’»])){_ABBREVIATED}(?<!\be\.g\.)(?<!\bi\.e\.)"
+    r"(?<!\b[A-Z]\.)\s+(?![a-zà-öø-ÿа-яα-ω&])"
+    r"|(?<=[。！？｡])(?![」』）”’])|(?<=[。！？｡][」』）”’])"
+)
+_BULLETS = re.compile(r"(?:[-*+\u2022]\s+)+")
+_NUMBERED = re.compile(r"\s*\d+(?:→|\t|\|)\s?")
+_DIGITS = re.compile(r"\d+")
+_SAYS = re.compile(r"[^\W\d_]{3}|[^\W\d_a-zA-Z]{2}|\d{3}")
+_MARKUP = re.compile(r"</?[\w:.-]+\s*/?>|[\W_]*|(?:end|else|begin|do|then|pass|return)[;,)}\]]*")
+_TAGGED = re.compile(r"<([a-z][a-z0-9]*(?:[-_][a-z0-9]+)+)\b[^>]*>.*?</\1>", re.DOTALL)
+_TYPED = re.compile(r"<command-args>(.*?)</command-args>", re.DOTALL)
+_PUT_IN = re.compile(
+    r"\s*(?:Base directory for this skill:|\[Request interrupted|Caveat: The messages below"
+    r"|This session is being continued from a previous|# AGENTS\.md instructions|<INSTRUCTIONS>"
+    r"|\[Image: |Launching skill:)"
+)
+_LATIN_WORD = re.compile(r"[^\W\d_]+(?:'[a-z]+)?")
+_COURTEOUS = frozenset(
+    """
+    thanks thank great perfect nice cool super excellent wonderful awesome welcome pleasure hi hello
+    hey bye glad happy lovely appreciate fantastic brilliant understood noted sure certainly ok okay
+    alright good fine cheers danke merci gracias bitte morning evening
+    """.split()  # noqa: SIM905
+)
+_FILLER = frozenset(
+    """
+    a all am and are as at be been big by course day do everything far for from given go got great
+    have help helpful here hope i i'll i'm in is it it's job just keep know let lot looks looking
+    many me most much my no now of on one our please problem quite really right so sounds such team
+    that that's the there this to today together too up us very was we weekend well will wish with
+    work working would yes you you're your yours
+    """.split()  # noqa: SIM905
+)
+_COURTEOUS_WIDE = ("谢谢", "多谢", "好的", "明白", "收到", "ありがとう", "了解", "감사")
 
 Utterance = tuple[str, str]
 """A speaker, and a verbatim piece of its text."""
 
 
-class Sentence(Struct, frozen=True, gc=False):
-    """A verbatim piece of the source, its speaker, and the words and names that it covers."""
+class Line(Struct, frozen=True, gc=False):
+    """A verbatim piece of the source: its order, its row, its speaker, and its names.
+
+    `is_long`: it is part of a long text, such as a pasted document.
+    """
 
     number: int
+    row: int
     speaker: str
     text: str
-    covers: frozenset[str]
-    factor: float
+    names: tuple[Name, ...]
+    is_long: bool = False
+
+    @property
+    def is_prose(self) -> bool:
+        """Whether a person or a model wrote it, and not a tool."""
+        return self.speaker in _PROSE
+
+
+class Mentions(Struct, gc=False):
+    """How a name occurs in the source: how often, where last, and who mentioned it."""
+
+    total: int = 0
+    last_row: int = 0
+    last_line: int = 0
+    user: int = 0
+    assistant: int = 0
+    address: int = 0
+    body: int = 0
+    result: int = 0
+
+
+class ToolUse(Struct, frozen=True):
+    """A call, decoded, and its result."""
+
+    row: int
+    name: str
+    arguments: dict[str, str]
+    path: str
+    command: str
+    result: str
+    is_error: bool
+    raw: str
+
+    @property
+    def address(self) -> str:
+        """What the call is about, on one line."""
+        about = self.path or self.command
+        if not about:
+            keys = (key for key in OTHER_KEYS if self.arguments.get(key))
+            about = next((self.arguments[key] for key in keys), "")
+        return " ".join(about.split())
 
 
 class Source(Struct, frozen=True):
-    """The sentences of rows in order, their names by descending weight, and the total number of
-    names of each kind."""
+    """What rows say.
 
-    sentences: tuple[Sentence, ...]
-    names: tuple[Name, ...]
+    - `lines`: in order, each text once, at its last place
+    - `mentions`: how each name occurs
+    - `turns`: the row, the speaker and the sentences of each text by people and models
+    - `uses`: the calls with their results
+    - `totals`: how many names of each kind there are, with those of earlier indexes
+    - `rows`: the number of rows
+    """
+
+    lines: tuple[Line, ...]
+    mentions: dict[Name, Mentions]
+    turns: tuple[tuple[int, str, list[str]], ...]
+    uses: tuple[ToolUse, ...]
     totals: dict[str, int]
+    rows: int
+
+
+_PROSE = frozenset({"user", "assistant", "summary", "system"})
 
 
 def read_source(rows: Sequence[Row]) -> Source:
-    """The sentences and entities of rows."""
-    tool_names = _tool_names(rows)
-    utterances = [list(_utterances(row, tool_names)) for row in rows]
-    answered = _answered(rows, utterances)
-    weights: dict[Name, float] = {}
-    entities: dict[str, tuple[Name, ...]] = {}
-    sentences: dict[str, Sentence] = {}
-    for row, pieces, has_answer in zip(rows, utterances, answered, strict=True):
-        factor = IMPORTANT if row.priority == "important" else 1.0
-        for speaker, piece in pieces:
-            if piece not in entities:
-                entities[piece] = tuple(find_entities(piece))
-            piece_names = entities[piece]
-            weight = _speaker_weight(speaker) if piece_names else 0.0
-            for entity in piece_names:
-                weights[entity] = weights.get(entity, 0.0) + WEIGHTS[entity[0]] * weight
-            skip = speaker == INDEX or len(piece) < SHORTEST or piece in sentences
-            if not skip and not (has_answer and _asks(speaker, piece)):
-                sentences[piece] = _weigh(len(sentences), speaker, piece, piece_names, factor)
-    names = sorted(weights, key=lambda entity: -weights[entity])
-    totals = Counter(kind for kind, _ in names) + _left_out(rows)
-    chosen = tuple(sentences.values()) or _short_sentences(rows, utterances)
-    return Source(chosen, tuple(names[:INDEX_MOST]), dict(totals))
+    """The lines, names and calls of rows."""
+    return _Reader(rows).read()
+
+
+class _Reader:
+    """Reads rows into a `Source`, in one pass."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = rows
+        self.reader = NameReader()
+        self.uses = read_uses(rows)
+        self.use_rows = [use.row for use in self.uses]
+        self.use_of = {(use.row, use.raw): use for use in self.uses}
+        self.labels = _result_labels(rows, self.uses)
+        self.turns: list[tuple[int, str, list[str]]] = []
+        self.lines: dict[str, Line] = {}
+        self.series: dict[str, list[str]] = {}
+        self.mentions: dict[Name, Mentions] = {}
+        self.indexed: set[Name] = set()
+        self.number = 0
+
+    def read(self) -> Source:
+        for number, row in enumerate(self.rows):
+            self._read_row(number, row)
+        self._drop_answered()
+        self._drop_series()
+        totals = Counter(kind for kind, _ in self.mentions) + _left_out(self.rows)
+        lines = tuple(sorted(self.lines.values(), key=lambda line: line.number))
+        return Source(
+            lines or self._short_lines(),
+            self.mentions,
+            tuple(self.turns),
+            tuple(self.uses),
+            dict(totals),
+            len(self.rows),
+        )
+
+    def _read_row(self, number: int, row: Row) -> None:
+        speaker = "summary" if row.kind == "summary" else side(row.message.role)
+        for index, block in enumerate(row.message.blocks):
+            match block:
+                case Text(text=text) | Refusal(text=text):
+                    # Claude Code expands a command into the next message of the user.
+                    is_expanded = speaker == "user" and _is_command(self.rows, number - 1)
+                    parts = [(INJECTED, text)] if is_expanded else _split_text(speaker, text)
+                    for author, part in parts:
+                        self._read_prose(number, author, part)
+                case ToolCall(name=name, arguments=arguments):
+                    self._read_call(number, name, arguments)
+                case ToolResult(content=content):
+                    label = self.labels.get((number, index), "tool")
+                    for text in texts(content):
+                        self._read_output(number, label, text)
+                case _:
+                    pass
+
+    def _read_prose(self, row: int, speaker: str, text: str) -> None:
+        if speaker == INDEX:
+            names = self.reader.read(text)
+            self._count(row, "result", names)
+            return
+        sentences = [_without_bullet(piece) for piece in split_sentences(text)]
+        if speaker in _PROSE:
+            self.turns.append((row, speaker, sentences))
+        field = speaker if speaker in PEOPLE else "result"
+        is_long = len(text) > DOCUMENT
+        for sentence in sentences:
+            self._add(row, speaker, sentence, field, is_long)
+
+    def _read_call(self, row: int, name: str, arguments: str) -> None:
+        use = self.use_of.get((row, arguments))
+        if use is None or not use.arguments:
+            for piece in _split_line(arguments.strip()):
+                self._add(row, f"call {name}", piece, "body")
+            return
+        for key, value in use.arguments.items():
+            is_address = key in PATH_KEYS or key in COMMAND_KEYS or key in OTHER_KEYS
+            label = f"call {name}" if is_address or not use.path else f"call {name} {use.path}"
+            field = "address" if is_address else "body"
+            for raw in value.splitlines():
+                line = raw.strip()
+                for piece in _split_line(line) if len(line) > LONGEST else (line,):
+                    self._add(row, label, piece, field)
+
+    def _read_output(self, row: int, label: str, text: str) -> None:
+        for raw in text.splitlines():
+            line = raw.strip()
+            if "→" in line[:8] or "\t" in line[:8] or "|" in line[:6]:
+                number = _NUMBERED.match(line)
+                line = line[number.end() :] if number else line
+            if len(line) > LONGEST:
+                for piece in _split_line(line):
+                    self._add(row, label, piece, "result")
+            elif line:
+                self._add(row, label, line, "result")
+
+    def _add(self, row: int, speaker: str, text: str, field: str, is_long: bool = False) -> None:
+        known = self.lines.get(text)
+        names = tuple(self.reader.read(text)) if known is None else known.names
+        if names:
+            self._count(row, field, names)
+        if known is None and not self._is_worth_reading(speaker, text):
+            return
+        self.number += 1
+        if known is not None and known.speaker == "user" != speaker:
+            speaker, row = "user", known.row
+        self.lines[text] = Line(self.number, row, speaker, text, names, is_long)
+        if known is None and names and field == "result":
+            self.series.setdefault(_DIGITS.sub("0", text), []).append(text)
+
+    def _is_worth_reading(self, speaker: str, text: str) -> bool:
+        if len(text) < SHORTEST and (len(text) < SHORTEST_WIDE or not _WIDE.search(text)):
+            return False
+        if speaker in _PROSE:
+            return not is_courtesy(text)
+        return _MARKUP.fullmatch(text) is None and _SAYS.search(text) is not None
+
+    def _count(self, row: int, field: str, names: Iterable[Name]) -> None:
+        mentions = self.mentions
+        number = self.number + 1
+        for name in names:
+            of = mentions.get(name)
+            if of is None:
+                of = mentions[name] = Mentions()
+            of.total += 1
+            of.last_row = row
+            of.last_line = number
+            if field == "result":
+                of.result += 1
+            elif field == "address":
+                of.address += 1
+            elif field == "body":
+                of.body += 1
+            elif field == "user":
+                of.user += 1
+            else:
+                of.assistant += 1
+
+    def _drop_series(self) -> None:
+        """Keep only the last line of each series."""
+        for lines in self.series.values():
+            if len(lines) > SERIES:
+                last = max(lines, key=lambda text: self.lines[text].number)
+                for text in lines:
+                    if text != last:
+                        del self.lines[text]
+
+    def _drop_answered(self) -> None:
+        """Remove questions that another speaker answers with a statement.
+
+        A question of the assistant that the user answers stays, because the answer may be "B".
+        """
+        states = [_states_something(speaker, sentences) for _, speaker, sentences in self.turns]
+        for number, (_, speaker, sentences) in enumerate(self.turns):
+            if speaker != "user" or not any(is_question(sentence) for sentence in sentences):
+                continue
+            answers = _replies(self.turns, number)
+            has_answer = any(states[reply] for reply in answers) or self._has_output(number)
+            for sentence in sentences if has_answer else ():
+                if is_question(sentence) and sentence in self.lines:
+                    del self.lines[sentence]
+
+    def _has_output(self, number: int) -> bool:
+        """Whether a tool's result stands between this turn and the next one by the user."""
+        row = self.turns[number][0]
+        end = len(self.rows)
+        for later in range(number + 1, len(self.turns)):
+            if self.turns[later][1] == "user":
+                end = self.turns[later][0]
+                break
+        first = bisect_right(self.use_rows, row)
+        return first < len(self.uses) and self.uses[first].row < end
+
+    def _short_lines(self) -> tuple[Line, ...]:
+        """All pieces, however short, for rows without lines; without text, the kinds of blocks."""
+        pieces = dict.fromkeys(
+            (speaker, piece)
+            for row in self.rows
+            for speaker, piece in _all_texts(row)
+            if piece.strip()
+        )
+        if not pieces:
+            kinds = Counter(block_kind(block) for row in self.rows for block in row.message.blocks)
+            listed = ", ".join(f"{many} {kind}" for kind, many in kinds.items()) or "empty messages"
+            pieces = {("without words", listed): None}
+        return tuple(
+            Line(number, 0, speaker, piece, ()) for number, (speaker, piece) in enumerate(pieces)
+        )
+
+
+def read_uses(rows: Sequence[Row]) -> list[ToolUse]:
+    """The calls of rows, decoded, with their results."""
+    results: dict[str, list[tuple[int, ToolResult]]] = {}
+    for number, row in enumerate(rows):
+        for block in row.message.blocks:
+            if isinstance(block, ToolResult):
+                results.setdefault(block.call_id, []).append((number, block))
+    uses: list[ToolUse] = []
+    for number, row in enumerate(rows):
+        for block in row.message.blocks:
+            if isinstance(block, ToolCall):
+                later = (result for at, result in results.get(block.id, ()) if at > number)
+                uses.append(_tool_use(number, block, next(later, None)))
+    return uses
+
+
+def _tool_use(row: int, call: ToolCall, result: ToolResult | None) -> ToolUse:
+    arguments = decode_arguments(call.arguments)
+    path = next((arguments[key] for key in PATH_KEYS if arguments.get(key)), "")
+    command = next((arguments[key] for key in COMMAND_KEYS if arguments.get(key)), "")
+    output = "" if result is None else "\n".join(texts(result.content))
+    is_error = bool(result is not None and result.is_error)
+    return ToolUse(row, call.name, arguments, path, command, output, is_error, call.arguments)
+
+
+def decode_arguments(arguments: str) -> dict[str, str]:
+    """The texts in a call's arguments, by their keys; empty if they are not a JSON object."""
+    try:
+        value = msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, UnicodeError):
+        return {}
+    found: dict[str, str] = {}
+    if isinstance(value, dict):
+        for key, inner in cast(dict[str, Any], value).items():
+            _collect(key, inner, found)
+    return found
+
+
+def _collect(key: str, value: object, found: dict[str, str]) -> None:
+    if isinstance(value, str):
+        found[key] = value
+    elif isinstance(value, dict):
+        for name, inner in cast(dict[str, Any], value).items():
+            _collect(f"{key}.{name}", inner, found)
+    elif isinstance(value, list):
+        for number, inner in enumerate(cast(list[Any], value)):
+            _collect(f"{key}.{number}", inner, found)
+
+
+def _result_labels(rows: Sequence[Row], uses: Sequence[ToolUse]) -> dict[tuple[int, int], str]:
+    """The speaker of each result: its tool, and what the call was about."""
+    labels: dict[tuple[int, int], str] = {}
+    calls: dict[str, str] = {}
+    at = 0
+    for number, row in enumerate(rows):
+        for index, block in enumerate(row.message.blocks):
+            if isinstance(block, ToolCall):
+                use = uses[at]
+                at += 1
+                about = use.address
+                about = about if len(about) <= 80 else about[:77] + "..."
+                calls[block.id] = f"tool {block.name} {about}".strip()
+            elif isinstance(block, ToolResult):
+                default = f"tool {block.name or ''}".strip()
+                labels[number, index] = calls.get(block.call_id, default)
+    return labels
+
+
+def _is_command(rows: Sequence[Row], number: int) -> bool:
+    """Whether a row is the user's call of a command or skill of Claude Code."""
+    if number < 0 or rows[number].message.role != "user":
+        return False
+    return "<command-name>" in rows[number].message.text[:400]
+
+
+def _split_text(speaker: str, text: str) -> Iterable[Utterance]:
+    """A text by its authors: the speaker, what a client put in, or an earlier summary."""
+    if text.startswith(MARK):
+        return _read_summary(text)
+    if speaker == "summary":
+        lines = (line for line in text.splitlines() if not line.startswith(FRAME))
+        return ((speaker, "\n".join(lines)),)
+    return split_injected(text) if speaker == "user" else ((speaker, text),)
+
+
+def split_injected(text: str) -> list[Utterance]:
+    """The text of a user's message, divided into what was typed and what a client put in."""
+    if _PUT_IN.match(text):
+        return [(INJECTED, text)]
+    if "<" not in text:
+        return [("user", text)]
+    parts: list[Utterance] = []
+    at = 0
+    for match in _TAGGED.finditer(text):
+        typed = _TYPED.search(match[0])
+        parts += [("user", text[at : match.start()]), (INJECTED, match[0])]
+        parts += [("user", typed[1])] if typed else []
+        at = match.end()
+    parts.append(("user", text[at:]))
+    return [(speaker, part) for speaker, part in parts if part.strip()]
+
+
+def _read_summary(summary: str) -> Iterator[Utterance]:
+    """The sentences of an earlier summary of this engine with their speakers, and its index."""
+    speaker = "summary"
+    kinds = tuple(f"{label}: " for label in LABELS.values())
+    for line in summary.splitlines()[1:]:
+        if line.startswith(BULLET):
+            yield speaker, line.removeprefix(BULLET)
+        elif line.startswith("  "):
+            yield speaker, line.strip()
+        elif line.endswith(":"):
+            heading = line.removesuffix(":")
+            speaker = SECTIONS.get(heading, heading)
+        elif line.startswith(kinds):
+            yield INDEX, LEFT_OUT.sub("", line)
+        elif line:
+            yield "summary", line
+
+
+def split_sentences(text: str) -> Iterator[str]:
+    """The sentences of a text, in any script; very long ones in pieces."""
+    for raw in text.splitlines():
+        line = raw.strip()
+        if not line:
+            continue
+        for sentence in _SENTENCE.split(line):
+            if len(sentence) > LONGEST:
+                yield from _split_line(sentence)
+            elif sentence:
+                yield sentence
+
+
+def _split_line(line: str) -> Iterator[str]:
+    """A long line in pieces, cut after spaces, commas or semicolons."""
+    start = 0
+    while len(line) - start > LONGEST:
+        window = (start + LONGEST // 2, start + LONGEST)
+        cut = max(line.rfind(mark, *window) for mark in " ,;、，") + 1
+        end = cut or start + LONGEST
+        yield line[start:end].strip()
+        start = end
+    if line[start:].strip():
+        yield line[start:].strip()
+
+
+def _without_bullet(piece: str) -> str:
+    """A list item without its bullet, because the summary adds its own."""
+    bullet = _BULLETS.match(piece)
+    return piece if bullet is None else piece[bullet.end() :] or piece
+
+
+def is_question(sentence: str) -> bool:
+    """Whether a sentence ends with a question mark."""
+    return sentence.rstrip(CLOSING).endswith(QUESTION)
+
+
+def is_courtesy(sentence: str) -> bool:
+    """Whether a sentence is only thanks, praise or agreement."""
+    if len(sentence) > COURTESY_MOST:
+        return False
+    if sentence.startswith(_COURTEOUS_WIDE):
+        return len(sentence) <= COURTESY_WIDE_MOST
+    words = set(_LATIN_WORD.findall(sentence.lower()))
+    is_polite = not words.isdisjoint(_COURTEOUS) and words <= _COURTEOUS | _FILLER
+    return is_polite and not any(char.isdigit() for char in sentence)
+
+
+def _states_something(speaker: str, sentences: Sequence[str]) -> bool:
+    return speaker in _PROSE and any(
+        len(sentence) >= SHORTEST and not is_question(sentence) and not is_courtesy(sentence)
+        for sentence in sentences
+    )
+
+
+def _replies(turns: Sequence[tuple[int, str, list[str]]], number: int) -> Iterator[int]:
+    """The turns of others that follow a turn, up to the next one by the same speaker."""
+    speaker = turns[number][1]
+    for later in range(number + 1, len(turns)):
+        if turns[later][1] == speaker:
+            return
+        yield later
+
+
+def _all_texts(row: Row) -> Iterator[Utterance]:
+    speaker = "summary" if row.kind == "summary" else side(row.message.role)
+    for block in row.message.blocks:
+        match block:
+            case Text(text=text) | Refusal(text=text):
+                for author, part in _split_text(speaker, text):
+                    if author != INDEX:
+                        yield from ((author, piece) for piece in split_sentences(part))
+            case ToolCall(name=name, arguments=arguments):
+                yield f"call {name}", arguments
+            case ToolResult(name=name, content=content):
+                yield from ((f"tool {name or ''}".strip(), text) for text in texts(content))
+            case _:
+                pass
 
 
 def _left_out(rows: Sequence[Row]) -> Counter[str]:
     """The number of names of each kind that the indexes of earlier summaries leave out."""
     counts: Counter[str] = Counter()
-    kinds = {label: kind for kind, label in LABELS.items()}
+    kinds = {LABELS[kind]: kind for kind in KINDS}
     for row in rows:
         lines = row.message.text.splitlines() if row.message.text.startswith(MARK) else ()
         for line in lines:
@@ -189,160 +612,3 @@ def _left_out(rows: Sequence[Row]) -> Counter[str]:
             if kind and cut:
                 counts[kind] += int(cut[1])
     return counts
-
-
-def _short_sentences(
-    rows: Sequence[Row], utterances: Sequence[Sequence[Utterance]]
-) -> tuple[Sentence, ...]:
-    """All pieces, however short, for rows without sentences; without text, the kinds of blocks."""
-    pieces = dict.fromkeys(
-        (speaker, piece) for row in utterances for speaker, piece in row if speaker != INDEX
-    )
-    if not pieces:
-        kinds = Counter(block_kind(block) for row in rows for block in row.message.blocks)
-        listed = ", ".join(f"{many} {kind}" for kind, many in kinds.items()) or "empty messages"
-        pieces = {("without words", listed): None}
-    return tuple(
-        Sentence(number, speaker, piece, frozenset(), 1.0)
-        for number, (speaker, piece) in enumerate(pieces)
-    )
-
-
-def _answered(rows: Sequence[Row], utterances: Sequence[Sequence[Utterance]]) -> list[bool]:
-    """For each row, whether another speaker states something before its speaker's next turn.
-
-    The rows are read from the end. `has_reply` is, for each speaker, whether others state something
-    between the current row and that speaker's next turn.
-    """
-    answered = [False] * len(rows)
-    has_reply: dict[str, bool] = {}
-    later = ""
-    for number in range(len(rows) - 1, -1, -1):
-        current = _row_speaker(rows[number])
-        if current != later:
-            has_reply[later] = False
-        later = current
-        answered[number] = current in ASKING and has_reply.get(current, False)
-        if any(_states(speaker, piece) for speaker, piece in utterances[number]):
-            has_reply.update((other, True) for other in ASKING if other != current)
-    return answered
-
-
-def _row_speaker(row: Row) -> str:
-    if row.kind == "summary":
-        return "summary"
-    typed = any(isinstance(block, Text) for block in row.message.blocks)
-    results = any(isinstance(block, ToolResult) for block in row.message.blocks)
-    return "tool" if results and not typed else side(row.message.role)
-
-
-def _asks(speaker: str, piece: str) -> bool:
-    return speaker in ASKING and piece.rstrip(CLOSING).endswith(QUESTION)
-
-
-def _states(speaker: str, piece: str) -> bool:
-    is_text = speaker != INDEX and not speaker.startswith("call ")
-    return is_text and len(piece) >= SHORTEST and not _asks(speaker, piece)
-
-
-def _speaker_weight(speaker: str) -> float:
-    return SPEAKER_WEIGHTS.get(speaker.partition(" ")[0], 1.0)
-
-
-def _weigh(
-    number: int, speaker: str, text: str, entities: Iterable[Name], factor: float
-) -> Sentence:
-    covers = {f"{kind}:{name}" for kind, name in entities}
-    words, decides = _read_words(text)
-    covers.update(words)
-    factor *= _speaker_weight(speaker) * (DECISIVE if decides else 1.0)
-    return Sentence(number, speaker, text, frozenset(covers), factor)
-
-
-def _read_words(text: str) -> tuple[Iterable[str], bool]:
-    """The words of a text in lower case, and whether one of them marks a decision."""
-    if not text.isascii():
-        return map(str.lower, _WORD.findall(text)), _DECISIVE_ANY_CASE.search(text) is not None
-    text = text.lower()  # IGNORECASE takes twice as long
-    return _WORD.findall(text), _DECISIVE.search(text) is not None
-
-
-def _tool_names(rows: Sequence[Row]) -> dict[str, str]:
-    """The tool name of each call id, because most protocols leave it out of results."""
-    blocks = (block for row in rows for block in row.message.blocks)
-    return {block.id: block.name for block in blocks if isinstance(block, ToolCall)}
-
-
-def _utterances(row: Row, tool_names: dict[str, str]) -> Iterable[Utterance]:
-    """The sentences of a row with their speakers: texts, arguments of calls, results."""
-    speaker = "summary" if row.kind == "summary" else side(row.message.role)
-    for block in row.message.blocks:
-        for text in _block_texts(block):
-            author = _speaker(block, speaker, tool_names)
-            parts = _read_summary(text) if text.startswith(MARK) else ((author, text),)
-            for part_speaker, part in parts:
-                for piece in _sentences(part):
-                    yield part_speaker, _without_bullet(part_speaker, piece)
-
-
-def _without_bullet(speaker: str, piece: str) -> str:
-    """A list item without its bullet, because the summary adds its own. Tool output is unchanged:
-    in a diff, the sign at the start of a line is content."""
-    bullet = None if speaker.startswith(("tool", "call")) else _BULLETS.match(piece)
-    return piece if bullet is None else piece[bullet.end() :] or piece
-
-
-def _speaker(block: Block, speaker: str, tool_names: dict[str, str]) -> str:
-    match block:
-        case ToolCall(name=name):
-            return f"call {name}"
-        case ToolResult(call_id=id, name=name):
-            return f"tool {name or tool_names.get(id, '')}".strip()
-        case _:
-            return speaker
-
-
-def _block_texts(block: Block) -> Iterable[str]:
-    match block:
-        case Text(text=text) | Refusal(text=text):
-            return (text,)
-        case ToolCall(arguments=arguments):
-            return (arguments,)
-        case ToolResult(content=content):
-            return texts(content)
-        case _:
-            return ()
-
-
-def _read_summary(summary: str) -> Iterable[Utterance]:
-    """The sentences of an earlier summary of this engine with their speakers, and its index."""
-    speaker = "summary"
-    for line in summary.splitlines()[1:]:
-        if line.startswith(BULLET):
-            yield speaker, line.removeprefix(BULLET)
-        elif line.endswith(":"):
-            speaker = line.removesuffix(":")
-        else:
-            yield INDEX, LEFT_OUT.sub("", line)
-
-
-def _sentences(text: str) -> Iterable[str]:
-    for line in text.splitlines():
-        line = line.strip()
-        for sentence in _SENTENCE.split(line) if _STOP.search(line) else (line,):
-            if len(sentence) > LONGEST:
-                yield from _pieces(sentence)
-            elif sentence:
-                yield sentence
-
-
-def _pieces(sentence: str) -> Iterable[str]:
-    """A very long sentence in pieces, cut after spaces, commas or semicolons."""
-    start = 0
-    while len(sentence) - start > LONGEST:
-        window = (start + LONGEST // 2, start + LONGEST)
-        cut = max(sentence.rfind(mark, *window) for mark in " ,;") + 1
-        end = cut or start + LONGEST
-        yield sentence[start:end].strip()
-        start = end
-    yield sentence[start:]

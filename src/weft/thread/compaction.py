@@ -40,6 +40,7 @@ from weft.model import JsonObject, Message
 from .arguments import check_count, check_objects
 from .handle import Handle, TakenCheckpoints
 from .info import CommitInfo
+from .summaries import read_originals
 
 MAX_REASON = 300
 
@@ -173,7 +174,14 @@ def compact(
             raise CompactRefused(what, field="replacements")
         else:
             tokens = count_rows(handle, shown) if budget is None else budget
-            plan = plan_budget(shown, tokens, keep=keep, count=handle.count_once)
+            head = handle.head()
+            plan = plan_budget(
+                shown,
+                tokens,
+                keep=keep,
+                count=handle.count_once,
+                originals=lambda folded: read_originals(handle, head, folded),
+            )
         return with_hidden_rows(rows, plan)
 
     return compaction.preview(plan_old_turns) if preview else compaction.land(plan_old_turns)

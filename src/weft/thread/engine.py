@@ -68,7 +68,7 @@ from weft.model import JsonObject, Message, Request, Text, is_system
 from .asker import Asker, drive, find_asker
 from .compaction import Compaction, check_retained, measure, short_reason, with_hidden_rows
 from .handle import Handle
-from .summaries import batches_of_summary, read_times
+from .summaries import batches_of_summary, read_originals, read_times
 
 PLACEHOLDER = "[{} will write here what {} messages said]"
 SHORTER = 2
@@ -262,7 +262,16 @@ class EngineRun:
         budget = options.budget
         if budget is None:
             budget = sum(count(row.message) for row in shown)
-        plan = plan_budget(shown, budget, keep=keep, limit=options.limit, cut=True, count=count)
+        head = self.handle.head()
+        plan = plan_budget(
+            shown,
+            budget,
+            keep=keep,
+            limit=options.limit,
+            cut=True,
+            count=count,
+            originals=lambda folded: read_originals(self.handle, head, folded),
+        )
         return with_hidden_rows(rows, plan)
 
     def _by_model(self, model: Model, step: Method, snapshot: Snapshot, cutoff: Cutoff) -> Flow:

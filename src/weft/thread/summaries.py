@@ -47,6 +47,46 @@ def list_batches(handle: Handle, head: Id | None) -> list[SummaryBatch]:
     return batches
 
 
+def read_originals(handle: Handle, head: Id | None, rows: Sequence[Row]) -> list[Row]:
+    """The rows, with each summary replaced by the messages that it stands for.
+
+    A summary that somebody wrote or edited by hand stays, after its messages: it may say more.
+    """
+    originals: list[Row] = []
+    for row in rows:
+        step = _writer(handle, head, row) if is_summary(row) else None
+        if step is None or not step.commit.parents:
+            originals.append(row)
+            continue
+        parent = step.commit.parents[0]
+        remaining = {after.id for after in show_rows(handle.view(step.commit.id).rows)}
+        before = show_rows(handle.view(parent).rows)
+        removed = [one for one in before if one.id not in remaining]
+        originals += read_originals(handle, parent, removed)
+        if not _is_generated(step, row):
+            originals.append(row)
+    return originals
+
+
+def _writer(handle: Handle, head: Id | None, row: Row) -> Step | None:
+    """The compaction that first wrote a summary."""
+    if head is None or row.id is None:
+        return None
+    for step in read_writers(handle.store, handle.name, head, [row.id]):
+        slots = {slot for slot, _ in written_messages(step)}
+        if step.commit.kind == "compact" and row.id in slots:
+            return step
+    return None
+
+
+def _is_generated(step: Step, row: Row) -> bool:
+    """Whether the engine or its model wrote the summary, and nobody edited it since."""
+    if (row.id, row.message) not in written_messages(step):
+        return False
+    record = decode_body(step).metadata or {}
+    return read_batches(record) is not None or record.get("method") in ("extract", "cut")
+
+
 def read_times(handle: Handle, rows: Sequence[Row]) -> dict[Id, float]:
     """When each message was committed, if it has a commit of its own."""
     view = handle.view(handle.head())

@@ -1,0 +1,227 @@
+"""What an extract says: the state of the task, the lines that are needed, and no more."""
+
+import json
+
+import pytest
+
+import weft
+from weft.compact import extract_summary
+from weft.history import Row
+from weft.ids import object_id
+from weft.model import Message, Text, ToolCall, ToolResult
+from weft.tokens import counter_for
+
+count = counter_for("estimate").message
+
+
+def talk(*texts: str) -> list[Row]:
+    """A conversation in turns, the user first."""
+    roles = ("user", "assistant")
+    messages = [Message(roles[n % 2], (Text(text),)) for n, text in enumerate(texts)]
+    return number(messages)
+
+
+def number(messages: list[Message]) -> list[Row]:
+    return [Row(object_id("slot", b"%d" % n), message) for n, message in enumerate(messages)]
+
+
+def work(*uses: tuple[str, dict, str]) -> list[Message]:
+    """Calls with their results."""
+    messages: list[Message] = []
+    for n, (name, arguments, result) in enumerate(uses):
+        call = ToolCall(f"c{n}", name, json.dumps(arguments))
+        messages.append(Message("assistant", (call,)))
+        messages.append(Message("tool", (ToolResult(call.id, (Text(result),)),)))
+    return messages
+
+
+def sections(rows: list[Row], room: int = 2000) -> dict[str, str]:
+    summary = extract_summary(rows, room, count)
+    assert summary is not None
+    assert count(summary) <= room
+    parts = [part.partition(":\n") for part in summary.text.split("\n\n")[1:]]
+    return {heading: body for heading, _, body in parts}
+
+
+MIGRATION = talk(
+    "Plan the database migration for the orders service.",
+    "Shall I (A) drop the legacy_orders table or (B) keep it read-only? Which region goes first?",
+    "B. Frankfurt first.",
+    "Understood, I will prepare the steps for that and show them to you before I run anything.",
+    "No wait, Dublin first.",
+    "Okay, changed.",
+    "Thanks so much, you are great! I really appreciate all the help that you have given me.",
+    "You are welcome! It is a pleasure to work with you on this.",
+    *[
+        text
+        for n in range(6)
+        for text in (
+            f"Please show me status {n} of the migration job and its log lines.",
+            f"Status {n}: running, nothing unusual to report in the log lines so far.",
+        )
+    ],
+)
+
+
+def test_a_question_and_its_short_answer_stay_together() -> None:
+    decisions = sections(MIGRATION)["Decisions"]
+    assert "(A) drop the legacy_orders table or (B) keep it read-only?" in decisions
+    assert "User: B. Frankfurt first." in decisions
+
+
+def test_a_correction_replaces_what_it_corrects() -> None:
+    facts = sections(MIGRATION)["Facts that changed"]
+    assert "- No wait, Dublin first.\n  replaces: B. Frankfurt first." in facts
+
+
+def test_courtesies_are_left_out_and_of_repeated_lines_the_last_one_stays() -> None:
+    text = "\n".join(sections(MIGRATION).values())
+    assert "appreciate" not in text
+    assert "welcome" not in text
+    assert text.count("running, nothing unusual") <= 2  # the current one, and what it replaces
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "Never push to the main branch.",
+        "Always run the linter before you commit.",
+        "Don't add new dependencies without asking me.",
+        "Use Decimal, never float, for money.",
+        "Commit messages must start with the ticket number.",
+        "From now on, write a test before each fix.",
+        "No force pushes, ever.",
+        "Answer me in British English.",
+        "I want type hints on every new function.",
+        "Bitte nie direkt auf main pushen.",
+        "不要改变公共接口。",
+    ],
+)
+def test_a_rule_is_kept_in_the_users_words(rule: str) -> None:
+    rows = talk(f"Fix the parser. {rule}", "I will.", "Go on with the next file now.", "Yes.")
+    assert f"- {rule}" in sections(rows)["Rules (the user's words)"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I never understood why this failed so often.",
+        "My manager always asks me about the dashboard.",
+        "Must it be so slow?",
+    ],
+)
+def test_a_story_or_a_question_is_no_rule(text: str) -> None:
+    rows = talk(f"Fix the parser in src/parse.py. {text}", "I will look at it now.")
+    assert text not in sections(rows).get("Rules (the user's words)", "")
+
+
+def test_what_a_client_puts_into_the_users_message_is_not_the_users() -> None:
+    rows = number(
+        [
+            Message("user", (Text("<command-name>/plan</command-name>"),)),
+            Message("user", (Text("# Skill\nNever write TBD.\nAlways ask for the rig first."),)),
+            Message("assistant", (Text("Which rig do you want to use for these beads?"),)),
+            Message(
+                "user",
+                (
+                    Text(
+                        "<system-reminder>You must never mention this.</system-reminder>"
+                        "Use the rig spotter."
+                    ),
+                ),
+            ),
+            Message("assistant", (Text("I create the beads in spotter now."),)),
+        ]
+    )
+    told = sections(rows)
+    assert "Rules (the user's words)" not in told
+    assert "Use the rig spotter." in "\n".join(told.values())
+    assert "never mention" not in told.get("user", "")
+
+
+def test_files_commands_and_errors_say_their_last_state() -> None:
+    edit = {"file_path": "src/money.py", "old_string": "a", "new_string": "x = to_cents(total)"}
+    uses = [
+        ("Read", {"file_path": "src/money.py"}, "def split(total): ..."),
+        ("Bash", {"command": "pytest -q"}, "E   TypeError: no str\n2 failed, 3 passed in 1.2s"),
+        ("Edit", edit, "ok"),
+        ("Bash", {"command": "pytest -q"}, "5 passed in 1.1s"),
+        ("Bash", {"command": "mypy src"}, "src/money.py:7: error: Missing return"),
+    ]
+    rows = number([Message("user", (Text("Fix the rounding of invoices."),)), *work(*uses)])
+    told = sections(rows)
+    assert told["Files"] == "- src/money.py\n  changed, read; last change: x = to_cents(total)"
+    assert "- pytest -q\n  5 passed in 1.1s" in told["Commands and their last results"]
+    assert told["Current errors"] == "- src/money.py:7: error: Missing return"
+    assert told["Goal"] == "- Fix the rounding of invoices."
+
+
+def test_open_tasks_are_those_of_the_last_list() -> None:
+    def todos(*statuses: str) -> dict:
+        names = ("Read the parser", "Write a test", "Fix the bug")
+        return {
+            "todos": [
+                {"content": name, "status": status}
+                for name, status in zip(names, statuses, strict=True)
+            ]
+        }
+
+    uses = [
+        ("TodoWrite", todos("pending", "pending", "pending"), "ok"),
+        ("TodoWrite", todos("completed", "in_progress", "pending"), "ok"),
+    ]
+    rows = number([Message("user", (Text("Fix the parser, step by step."),)), *work(*uses)])
+    assert sections(rows)["Open tasks"] == "- Write a test\n  in progress\n- Fix the bug"
+
+
+def test_a_series_of_log_lines_is_one_line_and_no_index() -> None:
+    log = "\n".join(f"DEBUG billing.tax: loaded rate row {n} = 0.{n:03d}" for n in range(60))
+    rows = number([Message("user", (Text("Run it."),)), *work(("Bash", {"command": "run"}, log))])
+    summary = extract_summary(rows, 2000, count)
+    assert summary is not None
+    assert summary.text.count("loaded rate row") <= 2
+    assert "Numbers:" not in summary.text
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("约束：不要改变公共接口。错误在 auth.py 第42行。", "- 错误在 auth.py 第42行。"),
+        ("Ms. Okafor of accounting agreed to that on Monday.", "- Ms. Okafor of accounting"),
+        ("We saw it, e.g. In the log of 7 May. It was late.", "- We saw it, e.g. In the log"),
+    ],
+)
+def test_a_sentence_ends_where_it_ends(text: str, told: str) -> None:
+    summary = extract_summary(talk(text), 500, count)
+    assert summary is not None
+    assert told in summary.text
+
+
+def test_every_compaction_starts_from_the_original_messages() -> None:
+    with weft.open() as thread:
+        thread.user("Never push to main. The token limit of src/limits.py is 4,812.")
+        thread.assistant("I will keep that in mind and read src/limits.py first.")
+        for n in range(40):
+            thread.user(f"Look at src/part_{n}.py and tell me what load_{n} returns.")
+            thread.assistant(f"load_{n} in src/part_{n}.py returns the row number {n * 37 + 100}.")
+            if n % 8 == 7:
+                thread.compact(budget=500)
+        text = thread.compile().messages[0].text
+        assert "- Never push to main." in text
+        assert "The token limit of src/limits.py is 4,812." in text
+        assert text.count("[Summary of earlier messages") == 1
+
+
+def test_a_summary_that_somebody_wrote_is_read_beside_the_messages() -> None:
+    with weft.open() as thread:
+        thread.user("The build of src/app.py fails with exit status 117.")
+        thread.assistant("I see that src/app.py imports a module that is gone.")
+        thread.user("Go on with the next one.")
+        thread.compact(keep=1, summary="The customer Nordwind waits for this since Friday.")
+        for n in range(20):
+            thread.assistant(f"Step {n} of src/step_{n}.py is done and nothing happened.")
+            thread.user(f"Then look at src/step_{n + 1}.py as well.")
+        thread.compact(budget=400)
+        text = thread.compile().messages[0].text
+        assert "Nordwind" in text
+        assert "exit status 117" in text
