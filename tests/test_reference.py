@@ -8,7 +8,7 @@ import pytest
 
 import weft
 from weft.client import UpstreamTable
-from weft.gateway import ConfigFile, LimitSettings
+from weft.gateway import CompactionSettings, ConfigFile, LimitSettings
 from weft.model import LOSS_CODES
 
 ROOT = Path(__file__).parents[1]
@@ -53,6 +53,7 @@ TABLES = [
     ("## weft.toml", encoded_fields(ConfigFile)),
     ("### `[[upstream]]`", encoded_fields(UpstreamTable)),
     ("### `[[model]]`", ["match", "upstream", "below", *encoded_fields(weft.Model)]),
+    ("### `[compaction]`", encoded_fields(CompactionSettings)),
     ("### `[limits]`", encoded_fields(LimitSettings)),
 ]
 

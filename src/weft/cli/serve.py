@@ -61,6 +61,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-record", action="store_true", help="relay only: record nothing")
     parser.add_argument(
+        "--auto-compact",
+        action="store_true",
+        default=None,
+        help="compact the thread of a session before its model's window overflows",
+    )
+    parser.add_argument(
         "--no-sample",
         action="store_true",
         help="do not add the sample thread to an empty default store",
@@ -82,6 +88,7 @@ def run(args: argparse.Namespace) -> int:
         aliases=args.alias,
         record=False if args.no_record else None,
         sample=not args.no_sample,
+        auto_compact=args.auto_compact,
     )
     settings = read_settings(flags, os.environ)
     asyncio.run(serve(settings, lambda url: _announce(url, settings.store)))

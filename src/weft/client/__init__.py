@@ -23,14 +23,16 @@ from .provider import (
     read_provider,
 )
 from .reply import STREAM_TYPE, OfflineReply, Reply, read_all, shape_id
-from .retry import LOOP, RELAY, RetryPolicy, plan_retry
+from .retry import LOOP, RELAY, RETRYABLE, UNREACHED, RetryPolicy, plan_retry
 
 __all__ = [
     "LOOP",
     "OFFLINE",
     "OFFLINE_MODEL",
     "RELAY",
+    "RETRYABLE",
     "STREAM_TYPE",
+    "UNREACHED",
     "Alias",
     "CallLimits",
     "HttpClient",

@@ -33,6 +33,7 @@ from .render import render
 from .settings import (
     DEFAULT_HOST,
     DEFAULT_PORT,
+    CompactionSettings,
     ConfigFile,
     Flags,
     LimitSettings,
@@ -49,6 +50,7 @@ __all__ = [
     "AnswerRecord",
     "Caller",
     "Change",
+    "CompactionSettings",
     "ConfigFile",
     "Continuation",
     "DigestCache",

@@ -41,6 +41,7 @@ from .asgi import (
     plain_answers,
 )
 from .auth import admit
+from .auto_compact import SessionCompactor
 from .endpoints import HEALTH, find_endpoint, full_path
 from .errors import refusal
 from .guard import Gate
@@ -154,7 +155,14 @@ async def open_state(settings: Settings) -> AsyncGenerator[State]:
     try:
         async with HttpClient(limits.for_calls()) as http_client:
             gate = Gate(limits.requests)
-            state = State(settings, store, settings.catalog, http_client, recorder, gate=gate)
+            compactor = None
+            if settings.auto_compact:
+                compactor = SessionCompactor(
+                    settings.compaction, store, settings.catalog, settings.providers
+                )
+            state = State(
+                settings, store, settings.catalog, http_client, recorder, compactor, gate=gate
+            )
             polling = asyncio.ensure_future(StorePoller(store, state.live).run())
             try:
                 yield state

@@ -54,7 +54,17 @@ from weft.codec import (
     write_request,
 )
 from weft.errors import Refused, StoreError, UpstreamError, UpstreamFailed, UpstreamProtocolError
-from weft.model import ApiError, Fail, JsonObject, Loss, Params, Request, Response, Start
+from weft.model import (
+    ApiError,
+    Fail,
+    JsonObject,
+    Loss,
+    Params,
+    Request,
+    Response,
+    Start,
+    Usage,
+)
 
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
 from .auth import Caller, admit, brings_credentials, own_name
@@ -72,11 +82,12 @@ from .errors import failure, refusal
 from .exchange_log import ExchangeLog
 from .google import read_address
 from .guard import Guard
-from .hints import is_retry, read_hint
+from .hints import is_retry, is_title_request, read_hint
 from .identity import Continuation
 from .live import LiveExchange
 from .outgoing import Outgoing, is_direct, loss_header, returned_headers, write_outgoing
 from .recorder import Recording
+from .records import RequestLocation
 from .relay import PassThroughRelay, Relay
 from .resume import (
     join,
@@ -92,6 +103,9 @@ SYSTEM_MEMBERS = ("system", "instructions", "systemInstruction", "system_instruc
 
 STREAM_HEADERS = (("content-type", STREAM_TYPE), ("cache-control", "no-cache"))
 
+TOO_LONG = ("context_length", "too_large")
+"""Errors by which an upstream says that the conversation does not fit its window."""
+
 CLIENT_LEFT = ApiError("server", "the client closed the connection", 499, code="client_left")
 """Recorded as the reason for an unfinished answer; never sent."""
 
@@ -102,7 +116,8 @@ T = TypeVar("T")
 class Exchange:
     """One request in progress, and what is known about it so far.
 
-    `body` and `raw` are the request as it will be forwarded: its bytes and its JSON. `is_readable`
+    `body` and `raw` are the request as it will be forwarded: its bytes and its JSON. `client_bytes`
+    is the size of the body as it came. `is_readable`
     is false for a body that only the upstream can judge; it is forwarded, but not recorded.
     `upstream_request` is the request with restored answers.
     """
@@ -128,6 +143,7 @@ class Exchange:
         self.caller = caller
         self.log = log
         self.body = body
+        self.client_bytes = len(body)
         self.is_readable = True
         self.compaction: CompactionRequest | None = None
         self.continuation: Continuation | None = None
@@ -325,6 +341,28 @@ async def record_request(exchange: Exchange) -> None:
         exchange.upstream_request = replace_answers(request, exchange.recording.answers)
 
 
+async def make_room(exchange: Exchange) -> None:
+    """Compact the conversation if it would not fit the model's window (`auto_compact`)."""
+    await _make_room(exchange, force=False)
+
+
+async def _make_room(exchange: Exchange, *, force: bool) -> bool:
+    compactor, recording = exchange.state.compactor, exchange.recording
+    if compactor is None or recording is None or recording.location is None:
+        return False
+    if exchange.compaction is not None or is_title_request(exchange.request):
+        return False
+    model = exchange.state.catalog.find(exchange.route.model, exchange.route.provider.name)
+    room = await compactor.make_room(
+        recording.location, model, exchange.request, exchange.client_bytes, force=force
+    )
+    if room is None:
+        return False
+    recording.location, recording.view = room.location, room.view
+    exchange.log.compacted = room.result.method
+    return True
+
+
 async def show_edits(exchange: Exchange) -> None:
     """Send the conversation as it was edited in Weft: compacted, pinned, with messages left out.
 
@@ -385,6 +423,7 @@ STAGES: tuple[Stage, ...] = (
     check_stored_ids,
     write_unrestored,
     record_request,
+    make_room,
     show_edits,
     write_restored,
     keep_sent_body,
@@ -504,6 +543,14 @@ async def _ask(exchange: Exchange, outbound: Outbound) -> None:
     error = await _ask_once(exchange, outbound)
     if error is None:
         return
+    if error.error.kind in TOO_LONG and await _make_room(exchange, force=True):
+        await show_edits(exchange)
+        exchange.outgoing = await _write(exchange, exchange.request)
+        _keep_sent_body(exchange)
+        again = await _ask_once(exchange, outbound)
+        if again is None:
+            return
+        error = again
     if exchange.upstream_request is not exchange.request and concerns_restored(error.error):
         exchange.outgoing = await _write(exchange, exchange.request)
         _keep_sent_body(exchange)
@@ -710,7 +757,18 @@ async def _record_answer(exchange: Exchange, response: Response) -> None:
         await recorder.finish(recording, response)
         if recording.location is not None:
             exchange.log.branch = recording.location.branch
+            _note_usage(exchange, recording.location, response.usage)
     _end_live(exchange)
+
+
+def _note_usage(exchange: Exchange, location: RequestLocation, usage: Usage | None) -> None:
+    """Tell the compactor how full the window is now."""
+    compactor, route = exchange.state.compactor, exchange.route
+    if compactor is None or usage is None or usage.input is None:
+        return
+    model = exchange.state.catalog.find(route.model, route.provider.name)
+    tokens = usage.input + (usage.output or 0)
+    compactor.after_answer(location, model, tokens, exchange.client_bytes)
 
 
 async def _record_failure(exchange: Exchange) -> None:

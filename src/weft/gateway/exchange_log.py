@@ -29,6 +29,7 @@ class ExchangeLog:
         self.outcome = "ok"
         self.error: str | None = None
         self.partial: bool | None = None
+        self.compacted: str | None = None
         self._started_at = time.perf_counter()
         self._first_byte_at: float | None = None
 
@@ -53,6 +54,7 @@ class ExchangeLog:
             "losses": self.losses,
             "error": self.error,
             "partial": self.partial,
+            "compacted": self.compacted,
             "ms": round((now - self._started_at) * 1000, 1),
             "first_ms": None
             if self._first_byte_at is None

@@ -325,12 +325,16 @@ def record_answer(
             "append", Append(), (record.message, *entries), None, metadata, usage=record.usage
         )
         head = bytes.fromhex(location.head)
+        # A compaction or an edit may have landed while the upstream worked: the answer follows it.
+        parent = _edits_since(store, location.thread, location.branch, head) or head
+        if parent != head:
+            location = structs.replace(location, shows_edits=True)
         series = encode_series(
-            [draft], head, scope=location.scope, chain=location.chain, created=record.created
+            [draft], parent, scope=location.scope, chain=location.chain, created=record.created
         )
         equal = _find_equal_answer(store, location, series) if record.location is None else None
         if equal is None:
-            branch = land_answer(store, thread, location.branch, head, series)
+            branch = land_answer(store, thread, location.branch, parent, series)
             answer = series.commits[-1].id
             context.bodies.remember(location.thread, series, sent_delta)
         else:
@@ -604,14 +608,18 @@ def _edited_head(
     The client does not know about a compaction, an edit or a pin: its request ends before them.
     They stay in force, so the request continues after them.
     """
-    tip = store.read_ref(thread.name, thread.head)
-    if tip is None:
-        return None
+    tip = _edits_since(store, thread.name, thread.head, continuation.commit)
+    return None if tip is None else (thread.head, tip)
+
+
+def _edits_since(store: Store, thread: str, branch: str, base: Id) -> Id | None:
+    """The head of a branch, if only edits (no messages) were committed to it after `base`."""
+    tip = store.read_ref(thread, branch) if branch else None
     commit = tip
     for _ in range(EDITS_PASSED):
-        if commit == continuation.commit:
-            return thread.head, tip
-        steps = store.read_commits(thread.name, [commit])
+        if commit is None or commit == base:
+            return tip
+        steps = store.read_commits(thread, [commit])
         if not steps or steps[0].commit.kind in ("append", "merge") or not steps[0].commit.parents:
             return None
         commit = steps[0].commit.parents[0]

@@ -10,6 +10,7 @@ them: `read_settings` takes the environment as an argument, and its result is pa
     volatile_system = ["^x-anthropic-billing-header:"]  # system blocks that are not compared
     thinking = "reasoning_content"     # or reasoning, reasoning_text, hidden: for Chat clients
     record_wait = 0.05                 # seconds an answer waits for the store before the journal
+    auto_compact = true                # compact a session's thread before its window overflows
 
     [[upstream]]
     name = "anthropic"
@@ -32,6 +33,10 @@ them: `read_settings` takes the environment as an argument, and its result is pa
 
     [aliases]                          # clients that insist on a model name get another model
     "claude-*" = "openai/gpt-5"        # a name or a pattern, and the model that answers
+
+    [compaction]                       # how `auto_compact` works: `CompactionSettings` below
+    model = "gpt-5-mini"               # writes the summaries; without one, extracts are made
+    timeout = 60
 
     [limits]                           # all limits: `LimitSettings` below
     first_byte_seconds = 600
@@ -120,14 +125,33 @@ class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         )
 
 
+class CompactionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `[compaction]` table of the config file; every member is optional.
+
+    - `model`: the model that writes summaries in the background; `same` is the session's own.
+      Without one, old turns are replaced with extracts.
+    - `timeout`, `retries`: seconds for one summary request, and how often it is repeated.
+    - `target`: the share of the room that is filled after a compaction.
+    - `reserve`: tokens of the window kept free for answers.
+    - `prompt`: the instructions for the summary.
+    """
+
+    model: str | None = None
+    timeout: Seconds = 60.0
+    retries: Annotated[int, Meta(ge=0, le=10)] = 1
+    target: Annotated[float, Meta(gt=0, lt=1)] = 0.5
+    reserve: Count | None = None
+    prompt: str | None = None
+
+
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8787
 DEFAULT_STORE = "~/.local/share/weft/weft.db"
 MAX_BODY = 64 * 1024 * 1024
 PING_SECONDS = 15.0
 
-ZERO_ALLOWED = ("port", "drain_seconds", "record_wait")
-"""Numbers that may be 0: any free port, no time to drain, no wait for the store."""
+ZERO_ALLOWED = ("port", "drain_seconds", "record_wait", "retries")
+"""Numbers that may be 0: any free port, no time to drain, no wait for the store, no retries."""
 RECORD_WAIT = 0.05
 VOLATILE_SYSTEM = (r"^x-anthropic-billing-header:",)
 """System blocks to ignore in comparisons: Claude Code changes this one with every request."""
@@ -149,6 +173,8 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
     volatile_system: tuple[str, ...] | None = None
     record_wait: float | None = None
     thinking: ThinkingMember = "reasoning_content"
+    auto_compact: bool | None = None
+    compaction: CompactionSettings = CompactionSettings()
     upstream: tuple[UpstreamTable, ...] = ()
     model: tuple[dict[str, Any], ...] = ()
     aliases: dict[str, str] = field(default_factory=dict[str, str])
@@ -178,6 +204,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     volatile: tuple[re.Pattern[str], ...] = tuple(map(re.compile, VOLATILE_SYSTEM))
     offline_pace: float = 0.0
     sample: bool = False
+    auto_compact: bool = False
+    compaction: CompactionSettings = CompactionSettings()
 
     @property
     def loopback(self) -> bool:
@@ -197,6 +225,7 @@ class Flags(Struct, frozen=True, kw_only=True):
     aliases: Sequence[str] = field(default_factory=list[str])
     record: bool | None = None
     sample: bool = False
+    auto_compact: bool | None = None
 
 
 def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
@@ -225,7 +254,11 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         journal=journal_path(store or _expand(DEFAULT_STORE), environ),
         volatile=_read_patterns(file.volatile_system),
         offline_pace=_read_seconds("WEFT_OFFLINE_PACE", environ),
+        auto_compact=_first(flags.auto_compact, file.auto_compact, None, False),
+        compaction=file.compaction,
     )
+    if settings.auto_compact and not settings.record:
+        raise ConfigError("auto_compact needs the record of a session: it cannot be without one")
     if not settings.loopback and not settings.keys:
         raise ConfigError(
             f"host {settings.host!r} can be reached by others, so callers need keys: "

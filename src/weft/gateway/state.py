@@ -7,6 +7,7 @@ from weft.client import HttpClient, Provider
 from weft.store import Store, ThreadRecord
 from weft.thread import read_title
 
+from .auto_compact import SessionCompactor
 from .guard import Gate
 from .large_bodies import LargeBodyWorker
 from .listings import Listings
@@ -52,13 +53,17 @@ class Traffic:
 
 
 class State(Struct, frozen=True):
-    """Passed to every endpoint. `recorder` is None if nothing is recorded."""
+    """Passed to every endpoint.
+
+    `recorder` is None if nothing is recorded, `compactor` if sessions are not compacted.
+    """
 
     settings: Settings
     store: Store
     catalog: Catalog
     http_client: HttpClient
     recorder: ExchangeRecorder | None = None
+    compactor: SessionCompactor | None = None
     titles: Titles = field(default_factory=Titles)
     traffic: Traffic = field(default_factory=Traffic)
     gate: Gate = field(default_factory=lambda: Gate(LimitSettings().requests))

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .asker import SUMMARY_SECONDS, Asker, Models, answer_for, ask_within, no_answer_within
+    from .asker import (
+        SUMMARY_SECONDS,
+        Asker,
+        Models,
+        answer_for,
+        ask_within,
+        drive,
+        no_answer_within,
+    )
     from .attempts import Attempt, read_attempt
     from .budget import Budget, BudgetWarning
     from .compiled import CompiledContext
@@ -140,6 +148,7 @@ __getattr__ = lazy_names(
         "answer_for": "weft.thread.asker",
         "archive_bytes": "weft.thread.transfer",
         "ask_within": "weft.thread.asker",
+        "drive": "weft.thread.asker",
         "encode_sent_body": "weft.thread.sent_body",
         "existing": "weft.thread.store_threads",
         "export_bytes": "weft.thread.transfer",
@@ -235,6 +244,7 @@ __all__ = [
     "answer_for",
     "archive_bytes",
     "ask_within",
+    "drive",
     "encode_sent_body",
     "existing",
     "export_bytes",

@@ -1,0 +1,237 @@
+"""Automatic compaction of live sessions: the window of a client's model never overflows.
+
+A client sends its whole conversation with every request. If the next one would not fit the model's
+window, the recorded thread is compacted first, and the compacted conversation is sent. The client
+does not notice. There are two ways:
+
+- After an answer, if the window is nearly full and a summary model is configured: it writes a
+  summary in the background, while the client works on. No request waits for it.
+- Before a request that does not fit, or after the upstream said so: an extract without a model.
+
+The size is that of the last report, plus an estimate of what is new. A failing, slow or missing
+model never blocks a request, and no failure here fails an exchange: the request is then sent as it
+is.
+"""
+
+import asyncio
+import sys
+import time
+from contextlib import suppress
+from threading import Lock, Thread as WorkerThread
+
+import orjson
+from msgspec import Struct, structs
+
+from weft.catalog import Catalog, Model
+from weft.client import RETRYABLE, UNREACHED, ModelClient, Provider, RetryPolicy, find_route
+from weft.compact import CompactResult, Limits, limits_of
+from weft.errors import WeftError
+from weft.model import Message, Request
+from weft.store import Store
+from weft.thread import CompactOptions, Thread, drive, open as open_thread
+from weft.tokens import counter_for_model
+
+from .records import RequestLocation, read_conversation
+from .settings import CompactionSettings
+
+NEARLY_FULL = 0.85
+"""The share of the room from which on a summary is written in the background."""
+
+BYTES_PER_TOKEN = 3
+REMEMBERED = 10_000
+
+
+class Room(Struct, frozen=True):
+    """The result of a compaction before a request: where its answer goes, and what is sent."""
+
+    location: RequestLocation
+    view: tuple[Message, ...]
+    result: CompactResult
+
+
+class Reported(Struct, frozen=True):
+    """The tokens that the upstream reported for a conversation, and the bytes of that request."""
+
+    tokens: int
+    bytes: int
+
+
+class SessionCompactor:
+    """Compacts the threads of live sessions; one per gateway."""
+
+    def __init__(
+        self,
+        settings: CompactionSettings,
+        store: Store,
+        catalog: Catalog,
+        providers: tuple[Provider, ...],
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._catalog = catalog
+        self._providers = providers
+        self._reported: dict[tuple[str, str], Reported] = {}
+        self._running: set[tuple[str, str]] = set()
+        self._lock = Lock()
+
+    async def make_room(
+        self,
+        location: RequestLocation,
+        model: Model,
+        request: Request,
+        body: int,
+        *,
+        force: bool = False,
+    ) -> Room | None:
+        """Compact the conversation of a request if it does not fit, or in any case with `force`.
+
+        `body` is the size of the client's body in bytes. Returns `None` if nothing was changed.
+        """
+        if not force and not self._may_be_full(location, model, body):
+            return None
+        try:
+            return await asyncio.to_thread(self._make_room, location, model, request, force)
+        except Exception as error:  # whatever fails here, the request is sent
+            _report(location.thread, "failed", type(error).__name__)
+            return None
+
+    def after_answer(
+        self, location: RequestLocation, model: Model, tokens: int | None, body: int
+    ) -> None:
+        """Remember the reported size; start a summary in the background if the window is nearly
+        full."""
+        if tokens is None:
+            return
+        key = (location.thread, location.branch)
+        with self._lock:
+            self._reported.pop(key, None)
+            self._reported[key] = Reported(tokens, body)
+            if len(self._reported) > REMEMBERED:
+                del self._reported[next(iter(self._reported))]
+            is_due = tokens > self._limits(model).room * NEARLY_FULL
+            if not is_due or self._settings.model is None or key in self._running:
+                return
+            self._running.add(key)
+        # A daemon: a slow model must not delay the end of the process.
+        WorkerThread(
+            target=self._summarise, args=(key, model), name="weft-compact", daemon=True
+        ).start()
+
+    def _may_be_full(self, location: RequestLocation, model: Model, body: int) -> bool:
+        """Whether a conversation may be too long, judged without reading it."""
+        reported = self._reported.get((location.thread, location.branch))
+        tokens, known = (0, 0) if reported is None else (reported.tokens, reported.bytes)
+        estimate = tokens + max(0, body - known) // BYTES_PER_TOKEN
+        return estimate > self._limits(model).room * NEARLY_FULL
+
+    def _limits(self, model: Model) -> Limits:
+        return limits_of(model, reserve=self._settings.reserve, target=self._settings.target)
+
+    def _make_room(
+        self, location: RequestLocation, model: Model, request: Request, force: bool
+    ) -> Room | None:
+        thread = open_thread(self._store, location.thread, branch=location.branch)
+        if thread.head is None or thread.head.id != location.head:
+            return None  # another request continued the conversation meanwhile
+        options = self._options(thread, model, request, force)
+        if options is None:
+            return None
+        result = _run(thread, None, options, None)
+        if result.commit is None:
+            return None
+        _report(location.thread, "compacted", result.method or "")
+        compacted = structs.replace(location, head=result.commit, shows_edits=True)
+        view = read_conversation(self._store, compacted, request.messages)
+        with self._lock:
+            self._reported.pop((location.thread, location.branch), None)
+        return Room(compacted, view, result)
+
+    def _options(
+        self, thread: Thread, model: Model, request: Request | None, force: bool
+    ) -> CompactOptions | None:
+        """The options of a compaction to the target; `None` if the conversation fits."""
+        counter, limits = counter_for_model(model), self._limits(model)
+        context = thread.compile()
+        messages = context.sendable
+        counted = sum(counter.message(message) for message in messages)
+        tools = counter.tools(context.tools if request is None else request.tools)
+        is_reported = context.token_source.startswith("api:")
+        size = context.calibrated if is_reported else counted + tools
+        is_full = size > (limits.room if request is not None else limits.room * NEARLY_FULL)
+        if not force and not is_full:
+            return None
+        goal, room = limits.goal, limits.room
+        if force:  # the window is smaller than the catalogue says
+            goal, room = min(goal, size // 2), min(room, size * 3 // 4)
+        added = max(0, size - counted)
+        return CompactOptions(
+            budget=max(1, goal - added),
+            limit=max(1, room - added),
+            prompt=self._settings.prompt,
+            trigger="auto",
+            fallback=True,
+            count=counter.message,
+        )
+
+    def _summarise(self, key: tuple[str, str], model: Model) -> None:
+        """Compact a thread with the configured model; for a worker thread."""
+        thread, branch = key
+        try:
+            with suppress(Exception):
+                handle = open_thread(self._store, thread, branch=branch)
+                options = self._options(handle, model, None, force=False)
+                if options is not None:
+                    asker = self._asker(model)
+                    result = _run(handle, asker, options, self._settings.timeout)
+                    _report(thread, "compacted", result.method or "")
+        finally:
+            with self._lock:
+                self._running.discard(key)
+
+    def _asker(self, model: Model) -> ModelClient | None:
+        """A client for the configured model; `None` if no upstream has it."""
+        name = self._settings.model
+        if name is None:
+            return None
+        try:
+            route = find_route(
+                model.name if name == SAME else name,
+                "",
+                self._providers,
+                self._catalog,
+                pays=False,
+            )
+        except WeftError:
+            return None
+        policy = RetryPolicy(attempts=1 + self._settings.retries, statuses=RETRYABLE | {UNREACHED})
+        return ModelClient(route.provider, route.model, self._catalog, policy=policy)
+
+
+SAME = "same"
+"""The setting `model = "same"`: the model of the session writes its summaries."""
+
+
+def _run(
+    thread: Thread, asker: ModelClient | None, options: CompactOptions, seconds: float | None
+) -> CompactResult:
+    flow = thread.compacting(None if asker is None else asker.model, options)
+    if asker is not None:
+        return drive(flow, asker, seconds)
+    try:
+        next(flow)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("a compaction without a model asks nobody")
+
+
+def _report(thread: str, outcome: str, method: str) -> None:
+    """Log one line; never content."""
+    line = {
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "event": "compaction",
+        "thread": thread,
+        "outcome": outcome,
+        "method": method,
+    }
+    with suppress(OSError):
+        sys.stderr.write(orjson.dumps(line).decode() + "\n")

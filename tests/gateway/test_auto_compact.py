@@ -1,0 +1,259 @@
+"""`auto_compact`: a live session goes on when its window is full, whatever the summariser does."""
+
+import threading
+import time
+
+import orjson
+import pytest
+
+import weft
+from servers import Scripted, post, scripted_upstream, weft_serve
+
+WINDOW = 6000
+HEADERS = {"x-session-id": "work", "content-type": "application/json"}
+
+
+def size(body):
+    """The tokens of a request, as an upstream that takes four characters for one counts them."""
+    return len(orjson.dumps(body["messages"])) // 4
+
+
+class Vendor:
+    """An upstream of the Messages API with a window; `summary` answers requests for summaries."""
+
+    def __init__(self, window=WINDOW, summary=None):
+        self.window = window
+        self.summary = summary
+        self.sizes = []
+        self.refused = 0
+        self.asked_for_summary = 0
+        self.bodies = []
+
+    def __call__(self, raw):
+        body = orjson.loads(raw)
+        if body["model"] == "sum":
+            self.asked_for_summary += 1
+            return self.summary()
+        if size(body) > self.window:
+            self.refused += 1
+            message = f"prompt is too long: {size(body)} tokens > {self.window} maximum"
+            error = {
+                "type": "error",
+                "error": {"type": "invalid_request_error", "message": message},
+            }
+            return Scripted(orjson.dumps(error), status=400, kind="application/json")
+        self.sizes.append(size(body))
+        self.bodies.append(body)
+        return answer(f"Answer {len(self.sizes)}.", size(body))
+
+
+def answer(text, tokens):
+    message = {
+        "id": f"msg_{time.monotonic_ns()}",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [{"type": "text", "text": text}],
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": tokens, "output_tokens": 10},
+    }
+    return Scripted(orjson.dumps(message), kind="application/json")
+
+
+def config(folder, *lines, window=WINDOW):
+    path = folder / "weft.toml"
+    model = f'[[model]]\nmatch = "m"\nwindow = {window}\noutput = 500\n'
+    path.write_text("\n".join([*lines, model, '[[model]]\nmatch = "sum"\nwindow = 20000\n']))
+    return f"--config={path}"
+
+
+class Client:
+    """A client that sends its whole conversation with every request."""
+
+    def __init__(self, url, protocol="anthropic"):
+        self.url, self.protocol = url, protocol
+        self.messages = []
+
+    def say(self, content):
+        self.messages.append({"role": "user", "content": content})
+        return self.send()
+
+    def send(self):
+        path = "/v1/messages" if self.protocol == "anthropic" else "/v1/chat/completions"
+        body = {"model": "m", "max_tokens": 500, "messages": self.messages}
+        status, _, data = post(self.url + path, body, HEADERS)
+        if status == 200:
+            parsed = orjson.loads(data)
+            content = (
+                parsed["content"]
+                if self.protocol == "anthropic"
+                else parsed["choices"][0]["message"]["content"]
+            )
+            self.messages.append({"role": "assistant", "content": content})
+        return status
+
+
+def question(number):
+    return f"Question {number}: what does src/part_{number}.py do? " + "It reads settings. " * 60
+
+
+@pytest.fixture
+def vendor():
+    with scripted_upstream() as upstream:
+        upstream.rule = vendor = Vendor()
+        vendor.url, vendor.upstream = upstream.url, upstream
+        yield vendor
+
+
+def serve(folder, vendor, *lines, window=WINDOW):
+    flag = config(folder, *lines, window=window)
+    return weft_serve(folder, flag, f"--upstream=up=anthropic:{vendor.url}")
+
+
+@pytest.mark.parametrize("protocol", ["anthropic", "chat"])
+def test_a_session_goes_on_beyond_the_window(tmp_path, vendor, protocol):
+    with serve(tmp_path, vendor, "auto_compact = true") as gateway:
+        client = Client(gateway.url, protocol)
+        assert {client.say(question(n)) for n in range(40)} == {200}
+        assert vendor.refused == 0
+        with weft.open(gateway.store, thread=weft.threads(gateway.store)[0].name) as t:
+            assert list(t.branches()) == ["main"]
+            folds = [info for info in t.log() if info.kind == "compact"]
+            assert folds
+            assert all(info.metadata["method"] == "extract" for info in folds)
+            assert "Question 0:" in t.recall("src/part_0.py")[0].text
+            assert t.compile().messages[-1].text == "Answer 40."
+    # Between two compactions the sent conversation only grows: the vendor's cache keeps working.
+    drops = sum(b < a for a, b in zip(vendor.sizes, vendor.sizes[1:], strict=False))
+    assert drops == len(folds)
+    assert len(client.messages) == 80
+
+
+def test_it_is_off_by_default(tmp_path, vendor):
+    with serve(tmp_path, vendor) as gateway:
+        client = Client(gateway.url)
+        statuses = [client.say(question(n)) for n in range(30)]
+        assert statuses[-1] == 400
+        with weft.open(gateway.store, thread=weft.threads(gateway.store)[0].name) as t:
+            assert [info for info in t.log() if info.kind == "compact"] == []
+
+
+def test_a_window_smaller_than_the_catalogue_says(tmp_path, vendor):
+    with serve(tmp_path, vendor, "auto_compact = true", window=100_000) as gateway:
+        client = Client(gateway.url)
+        assert {client.say(question(n)) for n in range(30)} == {200}
+        assert vendor.refused >= 1
+
+
+def test_a_tool_result_that_does_not_fit_is_thinned_before_it_is_sent(tmp_path, vendor):
+    with serve(tmp_path, vendor, "auto_compact = true") as gateway:
+        client = Client(gateway.url)
+        for n in range(8):
+            client.say(question(n))
+        client.say("Find the SECRET value.")
+        call = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}}
+        client.messages[-1] = {"role": "assistant", "content": [call]}
+        lines = [f"line {n} of the file, nothing to see here" for n in range(2000)]
+        lines[1000] = "the SECRET value is 4242"
+        result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "\n".join(lines)}
+        assert client.say([result]) == 200
+        sent = orjson.dumps(vendor.bodies[-1]["messages"]).decode()
+        assert "the SECRET value is 4242" in sent
+        assert "Shortened:" in sent
+        assert "Find the SECRET value." in sent
+        assert vendor.refused == 0
+
+
+def wait(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+
+
+SETTINGS = ("auto_compact = true", '[compaction]\nmodel = "sum"\ntimeout = 2\nretries = 0')
+
+
+def compactions(gateway):
+    with weft.open(gateway.store, thread=weft.threads(gateway.store)[0].name) as t:
+        return [info for info in t.log() if info.kind == "compact"]
+
+
+def test_a_model_writes_the_summary_while_the_session_goes_on(tmp_path, vendor):
+    vendor.summary = lambda: answer("The user asked about src/part_0.py and other files.", 100)
+    with serve(tmp_path, vendor, *SETTINGS) as gateway:
+        client = Client(gateway.url)
+        number = 0
+        while vendor.asked_for_summary == 0:
+            assert client.say(question(number)) == 200
+            number += 1
+            assert number < 30
+        wait(lambda: compactions(gateway))
+        assert client.say("And now?") == 200
+        sent = orjson.dumps(vendor.bodies[-1]["messages"]).decode()
+        assert "The user asked about src/part_0.py" in sent
+        assert compactions(gateway)[-1].metadata["method"] == "model"
+        with weft.open(gateway.store, thread=weft.threads(gateway.store)[0].name) as t:
+            assert list(t.branches()) == ["main"]
+
+
+def hang(released):
+    def summary():
+        released.wait(30)
+        return answer("Too late.", 10)
+
+    return summary
+
+
+@pytest.mark.parametrize("kind", ["hangs", "fails", "apologises"])
+def test_a_summariser_that_does_not_work_blocks_no_send(tmp_path, vendor, kind):
+    released = threading.Event()
+    error = orjson.dumps({"type": "error", "error": {"type": "api_error", "message": "down"}})
+    vendor.summary = {
+        "hangs": hang(released),
+        "fails": lambda: Scripted(error, status=500, kind="application/json"),
+        "apologises": lambda: answer("I'm sorry, I cannot help with that.", 10),
+    }[kind]
+    try:
+        with serve(tmp_path, vendor, *SETTINGS) as gateway:
+            client = Client(gateway.url)
+            assert {client.say(question(n)) for n in range(40)} == {200}
+            assert vendor.asked_for_summary
+            assert vendor.refused == 0
+            assert compactions(gateway)
+            with weft.open(gateway.store, thread=weft.threads(gateway.store)[0].name) as t:
+                assert list(t.branches()) == ["main"]
+                assert t.compile().messages[-1].text == "Answer 40."
+    finally:
+        released.set()
+
+
+def test_a_compaction_that_lands_while_the_upstream_works_makes_no_second_branch(tmp_path, vendor):
+    started, released = threading.Event(), threading.Event()
+    with serve(tmp_path, vendor) as gateway:
+        client = Client(gateway.url)
+        for n in range(4):
+            client.say(question(n))
+        direct = vendor.__call__
+
+        def slow(raw):
+            started.set()
+            assert released.wait(30)
+            return direct(raw)
+
+        vendor.upstream.rule = slow
+        asking = threading.Thread(target=client.say, args=("And now?",))
+        asking.start()
+        assert started.wait(30)
+        with weft.open(gateway.store, thread=weft.threads(gateway.store)[0].name) as t:
+            t.compact(keep=1)
+        released.set()
+        asking.join(30)
+        vendor.upstream.rule = vendor
+        with weft.open(gateway.store, thread=weft.threads(gateway.store)[0].name) as t:
+            assert list(t.branches()) == ["main"]
+            texts = [message.text for message in t.compile().messages]
+            assert "Summary of earlier messages" in texts[0]
+            assert texts[-2:] == ["And now?", "Answer 5."]
+        assert client.say("Go on.") == 200
+        assert "Summary of earlier messages" in str(vendor.bodies[-1]["messages"])
