@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from weft.errors import ConfigError
 from weft.history import Diff, Row, read_branches
 from weft.model import Message, ToolCall, ToolResult, speaker, spoken
 from weft.store import Store, ThreadRecord, open_store
@@ -67,6 +68,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.command == "log" and (args.follow or args.name or args.url):
+        return _follow(args)
     with nullcontext(PLAIN) if args.json else paged() as screen:
         args.screen = screen
         if args.command == "threads":
@@ -74,6 +77,17 @@ def run(args: argparse.Namespace) -> int:
         if args.command == "search":
             return search(args)
         return run_on_thread(args, VERBS[args.command])
+
+
+def _follow(args: argparse.Namespace) -> int:
+    """Print new messages until interrupted, without a pager."""
+    if not args.follow:
+        raise ConfigError("THREAD and --url need --follow; --thread names the thread of a log")
+    if args.graph:
+        raise ConfigError("--follow and --graph exclude each other")
+    from .follow import follow
+
+    return follow(args)
 
 
 def list_threads(args: argparse.Namespace) -> int:
@@ -320,6 +334,14 @@ def _print_hits(
 def _log_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", "--limit", type=count, help="how many to list, newest first")
     parser.add_argument("--graph", action="store_true", help="draw all branches")
+    parser.add_argument(
+        "-f",
+        "--follow",
+        action="store_true",
+        help="print new messages and running answers as they arrive, of THREAD or of all threads",
+    )
+    parser.add_argument("name", nargs="?", metavar="THREAD", help="the thread to follow")
+    parser.add_argument("--url", help="the gateway to follow (default: the one on this store)")
 
 
 def _show_options(parser: argparse.ArgumentParser) -> None:

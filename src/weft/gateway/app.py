@@ -25,7 +25,7 @@ from starlette.types import ASGIApp
 from weft.client import HttpClient
 from weft.codec import CODECS
 from weft.errors import ConfigError, Refused
-from weft.store import open_store
+from weft.store import SERVER, announced, open_store
 
 from .api import routes
 from .api_events import PATH as EVENTS
@@ -201,8 +201,11 @@ async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         serving = asyncio.ensure_future(server.serve())
         stopped = _await_signal()
         await _await_listener(settings.host, port, serving)
-        announce(url_of(settings.host, port))
-        await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
+        url = url_of(settings.host, port)
+        note = None if settings.journal is None else settings.journal.with_suffix(SERVER)
+        with announced(note, url):
+            announce(url)
+            await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
         server.stop()
         await state.gate.drain(limits.drain_seconds)
         await serving

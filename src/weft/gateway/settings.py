@@ -69,6 +69,7 @@ from weft.client import (
 )
 from weft.codec import ThinkingMember
 from weft.errors import ConfigError
+from weft.store import JOURNAL, companion_path
 
 SPARE_FILES = 64
 """Open files that are not connections: the store, its journal, the page."""
@@ -251,7 +252,7 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         limits=file.limits,
         thinking=file.thinking,
         record_wait=_read_record_wait(file.record_wait, environ),
-        journal=journal_path(store or _expand(DEFAULT_STORE), environ),
+        journal=companion_path(store or _expand(DEFAULT_STORE), JOURNAL, environ),
         volatile=_read_patterns(file.volatile_system),
         offline_pace=_read_seconds("WEFT_OFFLINE_PACE", environ),
         auto_compact=_first(flags.auto_compact, file.auto_compact, None, False),
@@ -326,18 +327,6 @@ def _pass_through(providers: tuple[Provider, ...], names: Sequence[str]) -> tupl
         structs.replace(provider, pass_through=provider.pass_through or provider.name in names)
         for provider in providers
     )
-
-
-def journal_path(store: str, environ: Mapping[str, str]) -> Path:
-    """The path of the journal: beside the store's file, or in the state directory.
-
-    https://specifications.freedesktop.org/basedir-spec/latest/
-    """
-    if "://" not in store or store.startswith("sqlite://"):
-        return Path(f"{store.removeprefix('sqlite://')}.pending").expanduser()
-    name = sha256(store.encode()).hexdigest()[:16]
-    state = environ.get("XDG_STATE_HOME") or _expand("~/.local/state")
-    return Path(state) / "weft" / f"{name}.pending"
 
 
 def _read_patterns(patterns: Sequence[str] | None) -> tuple[re.Pattern[str], ...]:

@@ -23,6 +23,7 @@ from .base import (
     deleted_name,
     read_deleted_name,
 )
+from .companions import JOURNAL, SERVER, announced, companion_path, read_server
 from .landing import checksum
 from .maintenance import Dropped, Flaw, Kind, Maintenance, ObjectFormat, Reason, Tombstone
 from .memory import MemoryStore
@@ -31,6 +32,8 @@ from .sqlite import SqliteStore
 __all__ = [
     "DELETED",
     "IMPORT",
+    "JOURNAL",
+    "SERVER",
     "Arrival",
     "AttemptRecord",
     "CommitRecord",
@@ -52,10 +55,13 @@ __all__ = [
     "ThreadRecord",
     "Tombstone",
     "Unindexed",
+    "announced",
     "checksum",
+    "companion_path",
     "deleted_name",
     "open_store",
     "read_deleted_name",
+    "read_server",
 ]
 
 

@@ -1,0 +1,362 @@
+"""`weft log --follow`: new messages of a thread, or of all threads, as they arrive.
+
+Finished messages are read from the store. If a server runs on it (`weft serve` leaves a note beside
+the store), running answers are shown too, as they stream: its events are read from
+`GET /api/events`. Without a server, the store is asked for new commits twice a second, with one
+query, whatever the number of threads.
+"""
+
+import argparse
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from queue import Empty, SimpleQueue
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import orjson
+
+from weft.errors import ConfigError
+from weft.model import Message, ToolCall, ToolResult, describe_call, is_system, texts
+from weft.store import SERVER, Store, companion_path, open_store, read_server
+from weft.thread import CommitInfo, Thread, open as open_thread, split_typed
+
+from .common import existing_store, existing_thread
+from .console import print_error
+from .describe import commit_json, group_attempts, summarise
+from .terminal import Screen, plural, read_screen, shorten
+
+POLL_SECONDS = 0.5
+SERVED_SECONDS = 5.0
+"""How often the store is asked while a server tells what is new, in case it misses something."""
+RETRY_SECONDS = 1.0
+CONNECT_SECONDS = 5.0
+SILENCE_SECONDS = 60.0
+"""A server sends something at least every 15 seconds; after this time it is gone."""
+FIRST_COMMITS = 10
+"""How many commits of a named thread are shown first."""
+NAME_WIDTH = 24
+RESULT_LINES = 3
+LINE_WIDTH = 160
+OVER = ("done", "failed")
+
+Event = dict[str, Any]
+
+
+def follow(args: argparse.Namespace) -> int:
+    """Print what is new until interrupted."""
+    args.thread = args.name or args.thread
+    path = existing_store(args)
+    thread = None if args.thread is None else existing_thread(args, path)
+    store = open_store(path)
+    try:
+        printer = Printer(store, thread, args)
+        url = find_server(args, path)
+        printer.show_last(FIRST_COMMITS if args.limit is None else args.limit)
+        if url is None:
+            print_error(
+                "weft: no server runs on this store, so only finished messages are shown; "
+                "`weft serve` shows running answers too"
+            )
+            return poll(printer)
+        return listen(printer, url, thread)
+    finally:
+        store.close()
+
+
+def find_server(args: argparse.Namespace, path: str) -> str | None:
+    """The URL of a server on this store that answers; raises `ConfigError` for a wrong `--url`."""
+    url = args.url or read_server(companion_path(path, SERVER, os.environ))
+    if url is None:
+        return None
+    try:
+        with request(url, "/healthz", CONNECT_SECONDS) as reply:
+            answers = b'"weft"' in reply.read(1000)
+    except (OSError, HTTPException, ValueError):
+        answers = False
+    if not answers and args.url is not None:
+        raise ConfigError(f"no gateway answers at {args.url!r}: `weft serve` starts one")
+    return url.rstrip("/") if answers else None
+
+
+def poll(printer: "Printer") -> int:
+    while True:
+        printer.show_new()
+        time.sleep(POLL_SECONDS)
+
+
+def listen(printer: "Printer", url: str, thread: str | None) -> int:
+    """Print what the server tells; it is asked again if the connection breaks."""
+    events: SimpleQueue[Event] = SimpleQueue()
+    reader = threading.Thread(target=read_events, args=(url, thread, events), daemon=True)
+    reader.start()
+    is_ready, seconds = False, SERVED_SECONDS
+    while True:
+        try:
+            event = events.get(timeout=seconds)
+        except Empty:
+            printer.show_new()
+            continue
+        match event["type"]:
+            case "lost":
+                seconds = POLL_SECONDS
+                printer.lose(event["error"])
+            case "ready":
+                if not is_ready:
+                    print_error(f"weft: following {url}; Ctrl-C ends it")
+                is_ready, seconds = True, SERVED_SECONDS
+                printer.show_new()
+            case "refused":
+                raise ConfigError(event["error"])
+            case _:
+                printer.take(event)
+
+
+def read_events(url: str, thread: str | None, events: "SimpleQueue[Event]") -> None:
+    """Read the server's events, and connect again whenever the connection is lost."""
+    query = "" if thread is None else f"?thread={quote(thread)}"
+    while True:
+        try:
+            reply = request(url, f"/api/events{query}", SILENCE_SECONDS)
+            if 400 <= reply.status < 500:
+                events.put({"type": "refused", "error": read_refusal(reply)})
+                return
+            for event in decode_events(reply):
+                events.put(event)
+            error = "it closed the connection"
+        except (OSError, HTTPException) as failure:
+            error = str(failure) or type(failure).__name__
+        events.put({"type": "lost", "error": error})
+        time.sleep(RETRY_SECONDS)
+
+
+def request(url: str, path: str, seconds: float) -> HTTPResponse:
+    """The answer to a GET; a key in WEFT_API_KEY is sent along."""
+    address = urlsplit(url)
+    kind = HTTPSConnection if address.scheme == "https" else HTTPConnection
+    connection = kind(address.netloc, timeout=seconds)
+    key = os.environ.get("WEFT_API_KEY")
+    connection.request(
+        "GET", address.path.rstrip("/") + path, headers={"x-api-key": key} if key else {}
+    )
+    return connection.getresponse()
+
+
+def read_refusal(reply: HTTPResponse) -> str:
+    body = reply.read(10_000)
+    if reply.status == 401:
+        return "the server wants a key: set WEFT_API_KEY to one of its keys"
+    try:
+        return str(orjson.loads(body)["error"]["message"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return f"the server answered with status {reply.status}"
+
+
+def decode_events(reply: HTTPResponse) -> Iterator[Event]:
+    """The events of a stream: https://html.spec.whatwg.org/multipage/server-sent-events.html"""
+    while line := reply.readline():
+        if line.startswith(b"data: "):
+            yield orjson.loads(line[len(b"data: ") :])
+
+
+class Printer:
+    """Prints commits and running answers, of one thread or of all."""
+
+    def __init__(self, store: Store, thread: str | None, args: argparse.Namespace) -> None:
+        self._store = store
+        self._thread = thread
+        self._as_json = args.json
+        self._screen: Screen = read_screen(sys.stdout, os.environ)
+        self._last = store.last_arrival()
+        self._handles: dict[str, Thread] = {}
+        self._writing: tuple[str, int] | None = None
+        """The exchange and the block whose text is on the current line."""
+        self._running: dict[str, Event] = {}
+        self._arguments: dict[tuple[str, int], str] = {}
+        self._streamed: dict[str, int] = {}
+        """By thread, how many answers were shown while they streamed and are not committed yet."""
+        self._shown: set[str] = set()
+        """Exchanges of whose answers something was shown."""
+        self._is_lost = False
+
+    def show_last(self, count: int) -> None:
+        """Show the newest commits of a named thread."""
+        if self._thread is not None and count:
+            handle = self._handle(self._thread)
+            for info in reversed(handle.log(count)):
+                self._show_commit(handle, info)
+
+    def show_new(self) -> None:
+        """Show the commits since the last call."""
+        while arrivals := self._store.arrivals(self._last):
+            for arrival in arrivals:
+                self._last = arrival.number
+                if self._thread in (None, arrival.thread):
+                    handle = self._handle(arrival.thread)
+                    self._show_commit(handle, handle.show(arrival.commit.hex()))
+
+    def lose(self, error: str) -> None:
+        """The server is gone; said once."""
+        if not self._is_lost:
+            self._end_line()
+            print_error(f"weft: the server is gone ({error}): only finished messages are shown")
+        self._is_lost = True
+        self._running.clear()
+        self.show_new()
+
+    def take(self, event: Event) -> None:
+        """Show an event of the server."""
+        self._is_lost = False
+        match event["type"]:
+            case "exchange":
+                self._show_state(event)
+            case "block":
+                self._show_block(event)
+            case "reload":
+                self._running.clear()
+            case _:
+                self.show_new()
+
+    def _show_state(self, event: Event) -> None:
+        id, thread, state = event["exchange"], event["thread"], event["state"]
+        is_over = state in OVER
+        if not is_over:
+            self.show_new()  # the request, which is stored by now
+            self._running[id] = event
+        elif self._running.pop(id, None) is not None and id in self._shown and state == "done":
+            self._streamed[thread] = self._streamed.get(thread, 0) + 1
+        if self._as_json:
+            self._print_json(event)
+        elif state == "waiting":
+            self._line(thread, f"waiting for {event['model']} …", "dim")
+        elif state == "thinking":
+            self._line(thread, "thinking …", "dim")
+        elif state == "failed":
+            self._line(thread, f"failed: {event['error']}", "old")
+        if is_over:
+            self._end_line()
+            self.show_new()
+
+    def _show_block(self, event: Event) -> None:
+        if self._as_json:
+            self._print_json(event)
+            return
+        key = (event["exchange"], event["index"])
+        self._shown.add(event["exchange"])
+        if event["kind"] == "text" and event["text"]:
+            if self._writing != key:
+                self._end_line()
+                self._write(self._label(event["thread"], "assistant"))
+                self._writing = key
+            self._write(self._screen.safe(event["text"]))
+        elif event["kind"] == "call":
+            self._arguments[key] = self._arguments.get(key, "") + event["text"]
+            if event.get("closed"):
+                call = ToolCall(event["call"], event["name"], self._arguments.pop(key))
+                self._line(event["thread"], shorten(describe_call(call), LINE_WIDTH), "kind")
+
+    def _show_commit(self, handle: Thread, info: CommitInfo) -> None:
+        attempts = handle.attempts(info.id) if self._as_json else []
+        if self._as_json:
+            messages = [_message_json(message) for message in info.messages]
+            commit = commit_json(handle, info, group_attempts(attempts))
+            self._print_json(
+                {"type": "commit", "thread": handle.name, **commit, "messages": messages}
+            )
+            return
+        if info.kind != "append":
+            subject, text = summarise(handle, info)
+            self._line(handle.name, f"{subject}: {shorten(text, LINE_WIDTH)}", "kind")
+            return
+        for message in info.messages:
+            self._show_message(handle.name, message)
+
+    def _show_message(self, thread: str, message: Message) -> None:
+        if message.role == "assistant" and self._was_streamed(thread):
+            return
+        text = (
+            message.text
+            if not _has_results(message)
+            else "\n".join(
+                texts(block for block in message.blocks if not isinstance(block, ToolResult))
+            )
+        )
+        if is_system(message):
+            self._line(thread, f"system: {plural(len(text), 'character')}", "dim")
+            return
+        if message.role == "user":
+            text = split_typed(text)[0]
+        if text.strip():
+            self._end_line()
+            self._write(self._label(thread, message.role) + self._screen.safe(text.strip()) + "\n")
+        for block in message.blocks:
+            if isinstance(block, ToolCall):
+                self._line(thread, shorten(describe_call(block), LINE_WIDTH), "kind")
+            elif isinstance(block, ToolResult):
+                self._line(thread, _result_line(block), "dim")
+
+    def _was_streamed(self, thread: str) -> bool:
+        """Whether this answer is on the screen already."""
+        is_running = any(
+            id in self._shown and event["thread"] == thread for id, event in self._running.items()
+        )
+        if self._streamed.get(thread, 0) <= 0 and not is_running:
+            return False
+        # While the exchange runs this becomes negative, until the event about its end comes.
+        self._streamed[thread] = self._streamed.get(thread, 0) - 1
+        return True
+
+    def _handle(self, name: str) -> Thread:
+        if name not in self._handles:
+            self._handles[name] = open_thread(self._store, name)
+        return self._handles[name]
+
+    def _label(self, thread: str, role: str) -> str:
+        return f"{self._prefix(thread)}{self._screen.paint(f'{role}:', 'role')} "
+
+    def _prefix(self, thread: str) -> str:
+        if self._thread is not None:
+            return ""
+        name = self._screen.name(shorten(thread, NAME_WIDTH))
+        return f"{self._screen.paint(name, 'name')} "
+
+    def _line(self, thread: str, text: str, style: str) -> None:
+        self._end_line()
+        safe = self._screen.safe(" ".join(text.split()))
+        self._write(f"{self._prefix(thread)}{self._screen.paint(safe, style)}\n")
+
+    def _end_line(self) -> None:
+        if self._writing is not None:
+            self._writing = None
+            self._write("\n")
+
+    def _print_json(self, value: Event) -> None:
+        self._write(orjson.dumps(value, default=str).decode() + "\n")
+
+    def _write(self, text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+def _has_results(message: Message) -> bool:
+    return any(isinstance(block, ToolResult) for block in message.blocks)
+
+
+def _result_line(result: ToolResult) -> str:
+    """The first lines of a result."""
+    lines = "\n".join(texts(result.content)).strip().splitlines()
+    shown = " ⏎ ".join(lines[:RESULT_LINES])
+    more = f" (+{plural(len(lines) - RESULT_LINES, 'line')})" if len(lines) > RESULT_LINES else ""
+    return f"{'error' if result.is_error else 'result'}: {shorten(shown, LINE_WIDTH)}{more}"
+
+
+def _message_json(message: Message) -> Event:
+    calls = [block for block in message.blocks if isinstance(block, ToolCall)]
+    return {
+        "role": message.role,
+        "text": message.text,
+        "calls": [{"id": c.id, "name": c.name, "arguments": c.arguments} for c in calls],
+    }

@@ -1,0 +1,57 @@
+"""Files beside a store: the gateway's journal, and the note of the server that serves it.
+
+They are beside the file of a SQLite store. Stores of other kinds have them in the state directory:
+https://specifications.freedesktop.org/basedir-spec/latest/
+
+The note of a server has its URL and process id, so that commands on the same store find it.
+"""
+
+import os
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+
+JOURNAL = ".pending"
+SERVER = ".server"
+
+
+def companion_path(store: str, suffix: str, environ: Mapping[str, str]) -> Path:
+    """The path of a file that belongs to the store at this address."""
+    if "://" not in store or store.startswith("sqlite://"):
+        return Path(f"{store.removeprefix('sqlite://')}{suffix}").expanduser()
+    name = sha256(store.encode()).hexdigest()[:16]
+    state = environ.get("XDG_STATE_HOME") or str(Path("~/.local/state").expanduser())
+    return Path(state) / "weft" / f"{name}{suffix}"
+
+
+@contextmanager
+def announced(note: Path | None, url: str) -> Generator[None]:
+    """Write a server's note, and remove it at the end. A folder that is read-only has none."""
+    body = orjson.dumps({"url": url, "pid": os.getpid()})
+    if note is not None:
+        with suppress(OSError):
+            note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            note.write_bytes(body)
+    try:
+        yield
+    finally:
+        if note is not None:
+            with suppress(OSError):
+                if note.read_bytes() == body:  # another server may have replaced it
+                    note.unlink()
+
+
+def read_server(note: Path) -> str | None:
+    """The URL in a server's note, if this user wrote the note. The server may be gone by now."""
+    try:
+        if note.stat().st_uid != os.getuid():
+            return None
+        body: Any = orjson.loads(note.read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return None
+    url = cast(dict[str, Any], body).get("url") if isinstance(body, dict) else None
+    return url if isinstance(url, str) else None
