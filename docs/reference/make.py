@@ -67,6 +67,10 @@ def entry(name: str, value: Any) -> Iterator[str]:
 
 OTHER_NAMES = {
     "AgentEvent": "An event of `Agent.run`: {values}.",
+    "AgentTool": "A tool of an agent: a function, a `FunctionTool`, or something that has tools, as"
+    " an MCP server.",
+    "AskPermission": "A function, async or not, that gets a `ToolRequest` and returns a"
+    " `Permission`.",
     "Block": "A block of a message: {values}.",
     "CachePolicy": "Whether a translation sets cache breakpoints (`auto`) or keeps only those of"
     " the caller (`keep`).",
@@ -74,6 +78,7 @@ OTHER_NAMES = {
     "LOSS_CODES": "What each loss code means: a dict from code to `LossCode`"
     " ([all codes](losses.md)).",
     "LossKind": "What happened to the value: {values}.",
+    "Permission": "The answer to a `ToolRequest`: {values}.",
     "RECALL_TOOL": "The `ToolDefinition` of the agent's `recall` tool.",
     "SystemPolicy": "What happens to system messages after the first turn: kept `inline`, changed"
     " to `user` (`demote`), joined into the first (`merge`), or what the target accepts (`auto`).",

@@ -20,7 +20,9 @@
     │   ├── Damaged              stored data is corrupt; names the place
     │   └── JournalError         the local journal cannot be opened, read or written
     │       └── JournalInUse     another process has it open
-    ├── StepLimit                an agent's run used all its steps; retry continues it
+    ├── RunLimit                 an agent's run reached a limit; retry continues it
+    │   └── StepLimit            it used all its steps
+    ├── WrongAnswer              an answer is not what `response_format` asked for
     └── ConfigError              a setting, flag or file is wrong; names the place
 
 Lost information is not an error: encoders return `Loss` values instead.
@@ -194,7 +196,15 @@ class JournalInUse(JournalError):
     """Another process has this journal open."""
 
 
-class StepLimit(WeftError):
+class RunLimit(WeftError):
+    """An agent's run reached a limit before the model was done. `Agent.retry` continues it."""
+
+
+class WrongAnswer(WeftError):
+    """A model's answer is not what `response_format` asked for."""
+
+
+class StepLimit(RunLimit):
     """An agent's run used all its steps before the model was done. `Agent.retry` continues it."""
 
 

@@ -1,4 +1,4 @@
-"""Plain functions as tools: schema from the signature, description from the docstring.
+"""Functions as tools: schema from the signature, description from the docstring.
 
     def weather(city: str, days: int = 1) -> str:
         '''The weather of a city.
@@ -8,13 +8,15 @@
         '''
 
 The first paragraph tells the model what the tool is for; lines under `Args:` describe its
-parameters. `Agent(tools=[...])`, `Thread.setup(tools=[...])` and `to_*_params(tools=[...])` all
-read functions here. Running them is the agent's part (`weft.agent.tools`).
+parameters. `tool` makes one with another name or description, or whose input is described by a
+JSON schema or a class. `Agent(tools=[...])`, `Thread.setup(tools=[...])` and
+`to_*_params(tools=[...])` all read functions here. Running them is the agent's part
+(`weft.agent.tools`).
 """
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, cast, get_type_hints
 
 import msgspec
@@ -24,36 +26,116 @@ from weft.errors import ConfigError
 from weft.model import JsonObject, Tool
 
 _PARAMETER = re.compile(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
+NAME_LENGTH = 64
+_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{NAME_LENGTH}}}")
 _SECTION = re.compile(r"^(Args|Arguments|Parameters):\s*$")
 
 
 class FunctionTool(Struct, frozen=True):
-    """A function that a model may call. `shape` is its parameters as a type."""
+    """A function that a model may call.
+
+    `shape` is the type of its input: a struct of its parameters, or, with `whole_input`, the class
+    of its only argument. Without a `shape` the input is passed on as keyword arguments.
+
+    - `timeout`: seconds after which a call fails; None for the agent's own limit.
+    - `ask`: whether a person must allow each call (`Agent(permission=...)`).
+    - `server`: the name of the MCP server that has the tool.
+    """
 
     definition: Tool
     function: Callable[..., Any]
-    shape: type[Struct]
+    shape: Any = None
+    whole_input: bool = False
+    timeout: float | None = None
+    ask: bool = False
+    server: str | None = None
 
     @property
     def name(self) -> str:
         return self.definition.name
 
 
-def read_tools(functions: Sequence[Callable[..., Any]]) -> dict[str, FunctionTool]:
-    """The tools by name; raises `ConfigError` where two share one."""
-    tools: dict[str, FunctionTool] = {}
-    for function in functions:
-        tool = read_tool(function)
-        if tool.name in tools:
-            raise ConfigError(f"two tools are named {tool.name!r}")
-        tools[tool.name] = tool
-    return tools
+class ToolFailed(Exception):
+    """A tool raises this to fail with content instead of a message."""
+
+    def __init__(self, content: Any) -> None:
+        super().__init__(content)
+        self.content = content
 
 
-def read_tool(function: Callable[..., Any]) -> FunctionTool:
+def tool(
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    schema: JsonObject | type | None = None,
+    timeout: float | None = None,
+    ask: bool = False,
+) -> FunctionTool:
+    """A function as a tool, with more control than passing the function itself.
+
+    `schema` describes the input instead of the signature. With a JSON schema the function gets the
+    members as keyword arguments, as the model wrote them. With a class (pydantic model, dataclass,
+    `TypedDict`, `msgspec.Struct`) it gets one validated object. With `ask` a person must allow each
+    call. Raises `ConfigError` if an argument is wrong.
+    """
+    if not callable(function):
+        raise ConfigError(f"tool: must be a function, not {function!r}")
+    if timeout is not None and not timeout > 0:
+        raise ConfigError(f"tool: timeout must be more than 0 seconds, not {timeout!r}")
+    own_name = name if name is not None else getattr(function, "__name__", "")
+    if not is_tool_name(own_name):
+        raise ConfigError(
+            f"tool: a name has letters, digits, '_' and '-', at most {NAME_LENGTH}; not"
+            f" {own_name!r}"
+        )
+    about = read_docstring(inspect.getdoc(function) or "")[0] or None
+    if schema is None:
+        signature = read_tool(function, own_name)
+        parameters, shape, whole = signature.definition.parameters, signature.shape, False
+    elif isinstance(schema, type):
+        parameters, shape, whole = _class_schema(own_name, schema), schema, True
+        about = about or read_docstring(inspect.getdoc(schema) or "")[0] or None
+    elif isinstance(cast(object, schema), dict) and schema.get("type", "object") == "object":
+        parameters, shape, whole = {"type": "object", **schema}, None, False
+    else:
+        raise ConfigError("tool: schema must be a class, or a JSON schema of type 'object'")
+    definition = Tool(own_name, description or about, parameters)
+    return FunctionTool(definition, function, shape, whole, timeout, ask)
+
+
+def is_tool_name(name: object) -> bool:
+    """Whether every vendor accepts this name."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
+def read_tools(tools: Iterable[Any]) -> dict[str, FunctionTool]:
+    """The tools by name; raises `ConfigError` if two have the same name.
+
+    Each is a function, a `FunctionTool`, or an object with `tools` of its own (an MCP server).
+    """
+    by_name: dict[str, FunctionTool] = {}
+    for item in tools:
+        for tool in _read_each(item):
+            if tool.name in by_name:
+                raise ConfigError(f"two tools are named {tool.name!r}")
+            by_name[tool.name] = tool
+    return by_name
+
+
+def _read_each(item: Any) -> Iterable[FunctionTool]:
+    if isinstance(item, FunctionTool):
+        return (item,)
+    several = getattr(item, "tools", None)
+    if isinstance(several, tuple):
+        return cast(tuple[FunctionTool, ...], several)
+    return (read_tool(item),)
+
+
+def read_tool(function: Callable[..., Any], name: str | None = None) -> FunctionTool:
     """The tool that a function is; raises `ConfigError` where its signature says too little."""
-    name = getattr(function, "__name__", "")
-    if not name.isidentifier():
+    name = name or str(getattr(function, "__name__", ""))
+    if not (name.isidentifier() or is_tool_name(name)):
         raise ConfigError(f"a tool needs a function with a name, not {function!r}")
     about, words = read_docstring(inspect.getdoc(function) or "")
     hints = get_type_hints(function, include_extras=True)
@@ -89,8 +171,18 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
     return about, words
 
 
-def _schema(name: str, shape: type[Struct]) -> JsonObject:
-    """The JSON schema of an object with these parameters; types of their own stand in `$defs`."""
+def _class_schema(name: str, kind: type) -> JsonObject:
+    """The JSON schema of a class with fields."""
+    if callable(getattr(kind, "model_json_schema", None)):
+        return _foreign_schema(kind)
+    schema = _schema(name, kind)
+    if schema.get("type") != "object":
+        raise ConfigError(f"tool {name!r}: {kind.__name__} is not a class with fields")
+    return schema
+
+
+def _schema(name: str, shape: type) -> JsonObject:
+    """The JSON schema of an object with these parameters; types of their own are in `$defs`."""
     try:
         _, definitions = msgspec.json.schema_components(
             [shape], schema_hook=_foreign_schema, ref_template="#/$defs/{name}"
@@ -102,7 +194,7 @@ def _schema(name: str, shape: type[Struct]) -> JsonObject:
         ) from None
     except TypeError as error:
         raise ConfigError(f"tool {name!r}: {error}") from None
-    root = cast(JsonObject, definitions.pop(name))
+    root = cast(JsonObject, definitions.pop(shape.__name__, {}))
     root.pop("title", None)
     return {**root, "$defs": definitions} if definitions else root
 

@@ -194,7 +194,9 @@ def test_what_cannot_be_said_to_the_model_ends_the_run_with_a_failure(thread):
 def test_the_step_limit_ends_a_run(thread):
     agent = Agent(thread, tools=[weather], steps=1)
     events = watch(agent, "use weather for Lyon")
-    assert events[-1] == Failure("the limit of 1 steps was reached; ask again to continue")
+    assert events[-1] == Failure(
+        "the limit of 1 steps was reached; ask again to continue", place="steps"
+    )
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from weft.agent import (
     MessageComplete,
     Outcome,
     Run,
+    RunState,
     converse,
 )
 from weft.compact import Stopped, SystemMessage, plan_budget, unread_rows
@@ -321,7 +322,7 @@ def test_law_11_every_send_of_an_agent_goes_through_and_shows_what_is_unread(
             compiled = thread.compile()
             return Ask(Request("m", compiled.sendable), compiled.head)
 
-        flow = converse(thread, "Find error 4711 in pay.py.", ask, 50, heard, keeper)
+        flow = converse(thread, "Find error 4711 in pay.py.", ask, RunState(50), heard, keeper)
         ended: list[Any] = []
         answer: Any = None
         way = ways[-1]

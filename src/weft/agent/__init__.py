@@ -1,6 +1,6 @@
 """The agent loop over a thread and a model, and the events of its runs."""
 
-from weft.function_tools import FunctionTool, read_tool
+from weft.function_tools import FunctionTool, ToolFailed, read_tool, tool
 
 from .auto_compact import AskSummary, AutoCompactor, Compaction, Confirm, ContextUse
 from .events import (
@@ -18,7 +18,9 @@ from .events import (
     system_json,
     to_json,
 )
-from .loop import Agent, AgentAnswer, Answered, Ask, Run, converse
+from .loop import Agent, AgentAnswer, AgentTool, Answered, Ask, Run, RunState, ToolSource, converse
+from .mcp import McpServer
+from .permissions import AskPermission, Permission, Permissions, ToolRequest
 from .system_messages import Shown, present, skip_note, table_json
 from .tools import Outcome
 
@@ -26,8 +28,10 @@ __all__ = [
     "Agent",
     "AgentAnswer",
     "AgentEvent",
+    "AgentTool",
     "Answered",
     "Ask",
+    "AskPermission",
     "AskSummary",
     "AutoCompactor",
     "Compaction",
@@ -37,14 +41,21 @@ __all__ = [
     "Failure",
     "FunctionTool",
     "LossReport",
+    "McpServer",
     "MessageComplete",
     "Outcome",
+    "Permission",
+    "Permissions",
     "Run",
+    "RunState",
     "Shown",
     "SystemMessage",
     "TextDelta",
     "ThinkingDelta",
     "ToolEnd",
+    "ToolFailed",
+    "ToolRequest",
+    "ToolSource",
     "ToolStart",
     "UsageReport",
     "converse",
@@ -54,4 +65,5 @@ __all__ = [
     "system_json",
     "table_json",
     "to_json",
+    "tool",
 ]

@@ -12,6 +12,7 @@ Automatic compaction happens before a request that would not fit the window (`au
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -25,12 +26,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, Literal, Protocol, Self, cast
 
 import orjson
 from msgspec import Struct, structs
 
-from weft.catalog import Catalog, load_catalog
+from weft.catalog import Catalog, Price, cost, load_catalog
 from weft.checked import checked_class
 from weft.client import (
     LOOP,
@@ -52,13 +53,15 @@ from weft.compact import (
 )
 from weft.errors import (
     ConfigError,
+    RunLimit,
     StepLimit,
     StoreError,
     ThreadError,
     UpstreamError,
     UpstreamFailed,
+    WrongAnswer,
 )
-from weft.function_tools import read_tools
+from weft.function_tools import FunctionTool, read_tools
 from weft.model import (
     ApiError,
     Checkpoint,
@@ -107,8 +110,15 @@ from .events import (
     UsageReport,
     readable_losses,
 )
-from .params import ResponseFormat, fit_choice, merge_params, read_params
-from .tools import Outcome, call_tool
+from .params import (
+    ResponseFormat,
+    fit_choice,
+    merge_params,
+    read_limit,
+    read_params,
+)
+from .permissions import AskPermission, Permissions, ToolRequest, is_allowed, read_permission
+from .tools import Outcome, call_tool, convert, find_tool, read_arguments
 
 STEPS = 50
 BAD_GATEWAY = 502
@@ -116,6 +126,9 @@ STOPPED = "stopped"
 DEFAULT_COMPACTION = Compaction()
 FORCED_COMPACTIONS = 3
 """How often one request is compacted again because the model says that it is too long."""
+
+STEPS_PLACE = "steps"
+DENIED = "the user did not allow this call"
 
 COMPACTED_NOTE = "The thread was compacted as you asked ({line}). Go on with the task."
 
@@ -162,20 +175,114 @@ class Run(Struct, frozen=True):
 Flow = Generator[Ask | Run | AskSummary | Emit | Confirm, Any, None]
 
 
+class ToolSource(Protocol):
+    """Something that has tools, as an MCP server does."""
+
+    tools: tuple[FunctionTool, ...]
+
+
+AgentTool = Callable[..., Any] | FunctionTool | ToolSource
+
+
 class AgentAnswer(str):
-    """The text of an answer, with the losses of meaning of its run: what the model was not sent."""
+    """The text of an answer, with what is known of its run.
+
+    - `losses`: the losses of meaning, what the model was not sent.
+    - `usage`: the tokens of all requests of the run, as the vendor reported them.
+    - `cost`: dollars of the run; None if the catalogue has no price.
+    """
 
     losses: tuple[Loss, ...]
+    usage: Usage
+    cost: float | None
+    _format: ResponseFormat | None
 
-    def __new__(cls, text: str, losses: Iterable[Loss] = ()) -> Self:
+    def __new__(
+        cls,
+        text: str,
+        losses: Iterable[Loss] = (),
+        *,
+        usage: Usage | None = None,
+        cost: float | None = None,
+        format: ResponseFormat | None = None,
+    ) -> Self:
         answer = super().__new__(cls, text)
         answer.losses = tuple(losses)
+        answer.usage = usage or Usage()
+        answer.cost = cost
+        answer._format = format
         return answer
+
+    @property
+    def parsed(self) -> Any:
+        """The answer as `response_format` asked for it: an object of the class, or JSON.
+
+        Raises `WrongAnswer` if the model wrote something else.
+        """
+        try:
+            value = orjson.loads(str.encode(self))  # orjson takes no subclass of `str`
+            return convert(value, self._format) if isinstance(self._format, type) else value
+        except ValueError as error:
+            raise WrongAnswer(f"the answer does not fit response_format: {error}") from error
 
     @property
     def loss_lines(self) -> list[str]:
         """One line for each kind of loss."""
         return readable_losses(self.losses)
+
+
+class RunLimits(Struct, frozen=True):
+    """The most that one run may use; None for no limit. The cost is in dollars."""
+
+    tokens: float | None = None
+    cost: float | None = None
+
+
+class RunState:
+    """What one run has used so far, its limits, and the hints that wait for it."""
+
+    def __init__(
+        self,
+        steps: int,
+        limits: RunLimits | None = None,
+        price: Price | None = None,
+        hints: deque[str] | None = None,
+    ) -> None:
+        self.steps = steps
+        self.hints: deque[str] = deque() if hints is None else hints
+        self._limits = limits or RunLimits()
+        self._price = price
+        self._tokens = 0
+        self._cost: float | None = None
+
+    def add(self, usage: Usage) -> UsageReport:
+        """Count an answer; returns its tokens, and the cost of the run with it."""
+        input, output = usage.input or 0, usage.output or 0
+        self._tokens += input + output
+        if self._price is not None:
+            cached, written = usage.cached or 0, usage.written or 0
+            self._cost = (self._cost or 0.0) + cost(
+                self._price, input=input, output=output, cached=cached, written=written
+            )
+        return UsageReport(
+            input,
+            output,
+            cached=usage.cached,
+            written=usage.written,
+            reasoning=usage.reasoning,
+            cost=self._cost,
+        )
+
+    def reached(self) -> Failure | None:
+        """The failure of a run that has used up a limit."""
+        tokens, dollars = self._limits.tokens, self._limits.cost
+        if tokens is not None and self._tokens >= tokens:
+            text = f"the run used {self._tokens:,} tokens; token_limit is {tokens:,}"
+            return Failure(text, place="token_limit")
+        if dollars is not None and self._cost is not None and self._cost >= dollars:
+            text = f"the run cost ${self._cost:.4f}; cost_limit is ${dollars:g}"
+            return Failure(text, place="cost_limit")
+        return None
 
 
 @checked_class(eager=("__init__", "context_use"))
@@ -186,7 +293,7 @@ class Agent:
         self,
         thread: Thread,
         model: str = OFFLINE_MODEL,
-        tools: Sequence[Callable[..., Any]] = (),
+        tools: Sequence[AgentTool] = (),
         system: str | None = None,
         provider: Provider | str | None = None,
         *,
@@ -204,6 +311,10 @@ class Agent:
         response_format: ResponseFormat | None = None,
         params: Params | None = None,
         parallel_tools: bool = True,
+        tool_timeout: float | None = None,
+        permission: Permissions | AskPermission | Literal["allow"] | None = None,
+        token_limit: int | None = None,
+        cost_limit: float | None = None,
     ) -> None:
         """Raises `ConfigError` if there is no upstream for the model, or an argument is wrong.
 
@@ -225,8 +336,18 @@ class Agent:
         `compaction` configures automatic compaction. With `None` it is off, and requests have no
         `compact` and `recall` tools and no checkpoints.
 
+        `tools` are functions, tools made with `weft.tool`, and MCP servers (`weft.McpServer`).
         Calls of one turn run at the same time: async tools in the event loop, others in threads.
-        `parallel_tools=False` runs them one after the other.
+        `parallel_tools=False` runs them one after the other. A call that takes longer than
+        `tool_timeout` seconds fails.
+
+        `permission` decides on the tools of MCP servers and tools made with `ask=True`: a function
+        that gets a `ToolRequest` and answers `"once"`, `"thread"`, `"always"` or `"deny"`, a
+        `Permissions` object that remembers the answers in a file, or `"allow"`. Without it these
+        tools are refused. Other functions always run.
+
+        A run ends with `RunLimit` before it uses more than `token_limit` tokens (input and output
+        of all its requests) or `cost_limit` dollars.
         """
         self._catalog = catalog or load_catalog()
         route = find_upstream(
@@ -241,6 +362,9 @@ class Agent:
         self.model = route.model
         self.provider = route.provider
         self.tools = read_tools(tools)
+        self._tool_timeout = read_limit("tool_timeout", tool_timeout)
+        self._format: ResponseFormat | None = response_format
+        self._permissions = read_permission(permission)
         self._params = read_params(
             params,
             temperature=temperature,
@@ -253,6 +377,15 @@ class Agent:
         self._compacts = compaction is not None
         self._check_names()
         self.steps = steps
+        self._price = self._catalog.find(self.model, self.provider.name).price
+        self._limits = RunLimits(
+            read_limit("token_limit", token_limit), read_limit("cost_limit", cost_limit)
+        )
+        if cost_limit is not None and self._price is None:
+            raise ConfigError(
+                f"cost_limit: the catalogue has no price for {self.model!r}; add one to weft.toml"
+            )
+        self._hints: deque[str] = deque()
         self._system = system
         self._pace = pace
         self._policy = policy
@@ -277,7 +410,8 @@ class Agent:
             raise ThreadError("a retry sends no text, so it cannot attach files")
         if text is not None and not text.strip() and not attached:
             raise ThreadError("the text is empty; pass None to ask the model again")
-        flow = self._flow(text, attached)
+        state = RunState(self.steps, self._limits, self._price, self._hints)
+        flow = self._flow(text, state, attached)
         answer: Any = None
         reported: set[Loss] = set()
         async with HttpClient() as http:
@@ -314,15 +448,28 @@ class Agent:
                         else:
                             answer = Unanswered(folding.error, folding.response())
 
+    def hint(self, text: str) -> None:
+        """Tell the model something while it works, from any thread.
+
+        The text becomes a user message before the next request of the run. If the model has
+        finished by then, the run goes on with it. Without a run it waits for the next one.
+        """
+        if not text.strip():
+            raise ThreadError("the hint is empty")
+        self._hints.append(text)
+
     def send(
         self, text: str | None, *, attach: Attachment | Iterable[Attachment] | None = None
     ) -> AgentAnswer:
         """Send a text and wait for the text of the last answer.
 
-        The answer is a `str`. Its `losses` are what the model could not be sent in this run.
+        The answer is a `str`. Its `losses` are what the model could not be sent in this run, its
+        `usage` and `cost` those of the whole run, and `parsed` the object that `response_format`
+        asked for.
 
         With `None` the model is asked again, as by `retry`. Raises `UpstreamFailed` with the
-        upstream's status if the model gave no answer, and `StepLimit` if it used up its steps.
+        upstream's status if the model gave no answer, `StepLimit` if it used up its steps, and
+        `RunLimit` if it reached another limit.
 
         If an event loop is running (a notebook), the run gets a thread and a loop of its own and
         this call blocks; `asend` does not. `attach` are files that go with the text.
@@ -338,16 +485,24 @@ class Agent:
     ) -> AgentAnswer:
         """`send` for async code and notebooks: `await agent.asend("...")`."""
         losses: list[Loss] = []
+        usage, cost = Usage(), None
         async for event in self.run(text, attach=attach):
-            if isinstance(event, LossReport):
-                losses += event.losses
-            if isinstance(event, Failure) and event.status is None:
-                raise StepLimit(event.message)
-            if isinstance(event, Failure):
-                raise UpstreamFailed(event.message, status=event.status or BAD_GATEWAY)
+            match event:
+                case LossReport():
+                    losses += event.losses
+                case UsageReport():
+                    usage, cost = add_usage(usage, event), event.cost
+                case Failure(message, status, place):
+                    if place == STEPS_PLACE:
+                        raise StepLimit(message)
+                    if status is None:
+                        raise RunLimit(message)
+                    raise UpstreamFailed(message, status=status)
+                case _:
+                    pass
         last = self.thread.compile().messages[-1]
         answer = "".join(block.text for block in last.blocks if isinstance(block, Text))
-        return AgentAnswer(answer, losses)
+        return AgentAnswer(answer, losses, usage=usage, cost=cost, format=self._format)
 
     def context_use(self, text: str | None = None) -> ContextUse | None:
         """How full the model's window would be if this text were sent; None without compaction."""
@@ -358,7 +513,7 @@ class Agent:
             messages = (*messages, Message("user", (Text(text),)))
         return self._compactor.use(messages)
 
-    def _flow(self, text: str | None, attached: tuple[Media, ...] = ()) -> Flow:
+    def _flow(self, text: str | None, state: "RunState", attached: tuple[Media, ...] = ()) -> Flow:
         handle = self._agent_handle()
         if self._system is not None and not handle.compile().messages:
             handle.system(self._system)
@@ -376,9 +531,7 @@ class Agent:
             sent_heads.append(context.head)
             return Ask(Request(self.model, messages, tools=offered, params=params), context.head)
 
-        return converse(
-            handle, text, ask, self.steps, self._system_messages, self._compactor, attached
-        )
+        return converse(handle, text, ask, state, self._system_messages, self._compactor, attached)
 
     def _offered_tools(self) -> tuple[Tool, ...]:
         """The tools of a request: `compact` and `recall`, unless off, and the caller's."""
@@ -403,11 +556,10 @@ class Agent:
         """The index and outcome of each call when it ends; a failure does not affect others."""
         if not self._parallel:
             for index, call in enumerate(calls):
-                yield index, await call_tool(self.tools, call.name, call.arguments)
+                yield index, await self._run_tool(call)
             return
         tasks = {
-            asyncio.ensure_future(call_tool(self.tools, call.name, call.arguments)): index
-            for index, call in enumerate(calls)
+            asyncio.ensure_future(self._run_tool(call)): index for index, call in enumerate(calls)
         }
         waiting = set(tasks)
         try:
@@ -420,6 +572,22 @@ class Agent:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run_tool(self, call: ToolCall) -> Outcome:
+        """Run one call, if its arguments fit and it is allowed."""
+        tool = find_tool(self.tools, call.name)
+        if isinstance(tool, Outcome):
+            return tool
+        arguments = read_arguments(tool, call.arguments)
+        if isinstance(arguments, Outcome):
+            return arguments
+        if tool.ask:
+            request = ToolRequest(
+                call.id, call.name, read_input(call.arguments), self.thread.name, tool.server
+            )
+            if not await is_allowed(self._permissions, request):
+                return Outcome(DENIED, is_error=True)
+        return await call_tool(tool, arguments, self._tool_timeout)
 
     def _make_compactor(self, compaction: Compaction | None) -> AutoCompactor | None:
         if compaction is None:
@@ -522,22 +690,26 @@ def converse(
     thread: Thread,
     text: str | None,
     ask: Callable[[], Ask],
-    steps: int,
+    state: "RunState",
     system_messages: list[SystemMessage],
     compactor: AutoCompactor | None = None,
     attached: tuple[Media, ...] = (),
 ) -> Flow:
     """Commit the user's text, then run turns until the model calls no more tools.
 
-    Without a text the turns start from the thread as it is. `system_messages` collects the
-    thread's own events. The `compactor` runs when the window is full, or when the model
-    says so.
+    Without a text the turns start from the thread as it is. `state` has the limits and hints of
+    the run. `system_messages` collects the thread's own events. The `compactor` runs when the
+    window is full, or when the model says so.
     """
     if text is None:
         check_unanswered(thread)
     elif not is_retry(thread, text, attached):
         thread.user(text, attach=attached)
-    for _ in range(steps):
+    for _ in range(state.steps):
+        yield from add_hints(thread, state)
+        if (limit := state.reached()) is not None:
+            yield Emit(limit)
+            return
         if compactor is not None:
             yield from compactor.run(thread, system_messages, force=False)
         answered = yield from ask_once(thread, ask)
@@ -555,14 +727,25 @@ def converse(
         if compactor is not None:
             compactor.learn(answer.usage)
         if answer.usage is not None:
-            yield Emit(report_usage(answer.usage))
+            yield Emit(state.add(answer.usage))
         calls = [block for block in answer.message.blocks if isinstance(block, ToolCall)]
+        if not calls and state.hints:
+            continue
         if not calls:
             yield Emit(MessageComplete(answer.stop.kind if answer.stop else "end"))
             return
         tokens = None if compactor is None else compactor.recall_tokens
         yield from run_calls(thread, calls, system_messages, tokens)
-    yield Emit(Failure(f"the limit of {steps} steps was reached; ask again to continue"))
+    text = f"the limit of {state.steps} steps was reached; ask again to continue"
+    yield Emit(Failure(text, place=STEPS_PLACE))
+
+
+def add_hints(thread: Thread, state: "RunState") -> Generator[Emit, None, None]:
+    """Commit the hints that arrived while the model worked, as user messages."""
+    while state.hints:
+        text = state.hints.popleft()
+        thread.user(text)
+        yield Emit(SystemMessage("hint", {"content": text}))
 
 
 def ask_once(
@@ -640,7 +823,7 @@ def run_calls(
     results = {
         call.id: ToolResult(
             call.id,
-            (Text(outcomes[call.id].text),),
+            outcomes[call.id].blocks,
             is_error=outcomes[call.id].is_error or None,
             name=call.name,
         )
@@ -692,14 +875,18 @@ def read_input(arguments: str) -> JsonObject | str:
     return cast(JsonObject, value) if isinstance(value, dict) else arguments
 
 
-def report_usage(usage: Usage) -> UsageReport:
-    """The usage of an answer as an event."""
-    return UsageReport(
-        usage.input or 0,
-        usage.output or 0,
-        cached=usage.cached,
-        written=usage.written,
-        reasoning=usage.reasoning,
+def add_usage(usage: Usage, report: UsageReport) -> Usage:
+    """The sum of both."""
+
+    def total(own: int | None, other: int | None) -> int | None:
+        return own if other is None else (own or 0) + other
+
+    return Usage(
+        total(usage.input, report.input),
+        total(usage.output, report.output),
+        total(usage.cached, report.cached),
+        total(usage.written, report.written),
+        total(usage.reasoning, report.reasoning),
     )
 
 

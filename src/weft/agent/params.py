@@ -156,6 +156,14 @@ def _number(field: str, value: Any) -> float | None:
     return float(value)
 
 
+def read_limit(field: str, value: Any) -> float | None:
+    """A limit above 0; None for none."""
+    number = _number(field, value)
+    if number is not None and number == 0:
+        raise ConfigError(f"{field}: must be above 0, not {value!r}")
+    return number
+
+
 def _count(field: str, value: Any) -> int | None:
     if value is None:
         return None
