@@ -185,7 +185,7 @@ def look_inside(gateway: Gateway) -> dict[str, Any]:
     report = gateway.store.parent / "report.json"
     report.unlink(missing_ok=True)
     os.kill(gateway.process.pid, signal.SIGUSR1)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not report.exists():
         assert time.monotonic() < deadline, "the gateway told nothing about itself"
         time.sleep(0.02)
@@ -196,7 +196,7 @@ def wait_for_rest(gateway: Gateway, upstream: FaultUpstream, before: dict[str, A
     """Return once the gateway has no task more than before and no connection; raises if it keeps
     any."""
     upstream.close_connections()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         now = look_inside(gateway)
         more = len(now["tasks"]) - len(before["tasks"])

@@ -20,6 +20,8 @@ from urllib.request import Request as UrlRequest, urlopen
 
 import orjson
 
+SECONDS = 60
+"""Whatever takes longer than this hangs; a busy machine takes half of it."""
 LAUNCH = "from weft.cli import entry; entry()"
 SECRETS = (
     "ANTHROPIC_API_KEY",
@@ -47,7 +49,7 @@ def post(
     data = body if isinstance(body, bytes) else orjson.dumps(body)
     given = {"content-type": "application/json", **(headers or {})}
     try:
-        with urlopen(UrlRequest(url, data, given), timeout=30) as reply:
+        with urlopen(UrlRequest(url, data, given), timeout=SECONDS) as reply:
             return reply.status, _lower(reply.headers), reply.read()
     except HTTPError as error:
         with error:
@@ -160,16 +162,26 @@ class Gateway:
         self._log = log
 
     def lines(self) -> list[dict[str, Any]]:
-        """The log's lines of JSON."""
-        return [orjson.loads(line) for line in self.log().splitlines() if line.startswith("{")]
+        """The log's lines of JSON; the last one may be half written."""
+        whole = self.log().rpartition("\n")[0].splitlines()
+        return [orjson.loads(line) for line in whole if line.startswith("{")]
+
+    def await_lines(
+        self, number: int, check: Callable[[dict[str, Any]], bool] = lambda _: True
+    ) -> list[dict[str, Any]]:
+        """The lines that pass the check, once there are so many of them.
+
+        A line is written after the caller has its answer, so another exchange may be between.
+        """
+        deadline = time.monotonic() + SECONDS
+        while len(lines := [line for line in self.lines() if check(line)]) < number:
+            assert time.monotonic() < deadline, f"{len(lines)} lines of {number} in the log"
+            time.sleep(0.02)
+        return lines
 
     def line(self, number: int) -> dict[str, Any]:
-        """A line by its number, once it is written: the caller has its answer before that."""
-        deadline = time.monotonic() + 10
-        while len(self.lines()) <= number:
-            assert time.monotonic() < deadline, f"no line {number} in the log"
-            time.sleep(0.02)
-        return self.lines()[number]
+        """A line by its number, once it is written."""
+        return self.await_lines(number + 1)[number]
 
     def log(self) -> str:
         return self._log.read_text()
@@ -196,7 +208,7 @@ def weft_serve(
     finally:
         process.terminate()
         try:
-            process.wait(timeout=10)
+            process.wait(timeout=SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-STOP_SECONDS = 20
+STOP_SECONDS = 60
 
 
 @contextmanager

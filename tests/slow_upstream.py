@@ -20,7 +20,7 @@ import orjson
 
 from servers import Scripted, Upstream, scripted_upstream
 
-HOLD_SECONDS = 30
+HOLD_SECONDS = 120
 WORD_SECONDS = 0.05
 REASON = "this mock refuses everything"
 HELD_TEXT = "The first half of the answer, "

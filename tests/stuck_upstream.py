@@ -71,14 +71,14 @@ class StuckUpstream:
                 setattr(self, name, getattr(self, name) + step)
             self.changed.notify_all()
 
-    def await_left(self, number: int, seconds: float = 20) -> None:
+    def await_left(self, number: int, seconds: float = 60) -> None:
         """Returns when the other side has left that many hanging calls."""
         with self.changed:
             assert self.changed.wait_for(lambda: self.left >= number, seconds), (
                 f"{self.left} of {number} calls were ended"
             )
 
-    def await_requests(self, number: int, seconds: float = 20) -> None:
+    def await_requests(self, number: int, seconds: float = 60) -> None:
         with self.changed:
             assert self.changed.wait_for(lambda: self.requests >= number, seconds)
 

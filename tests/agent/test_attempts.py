@@ -458,7 +458,7 @@ def test_ctrl_c_in_a_terminal_stops_the_answer_and_not_the_chat(
 
 def expect(terminal: int, words: str) -> None:
     """Read from a terminal until these words are there."""
-    read, end = "", time.monotonic() + 30
+    read, end = "", time.monotonic() + 60
     while words not in read:
         assert time.monotonic() < end, read
         read += os.read(terminal, 1024).decode(errors="replace")

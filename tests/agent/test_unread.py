@@ -254,10 +254,15 @@ class Raising(Hung):
         raise RuntimeError("the socket died")
 
 
-@pytest.mark.parametrize(("by", "why"), [(Hung, "0.2 seconds"), (Raising, "the socket died")])
-def test_a_summariser_of_ones_own_that_hangs_or_raises_blocks_nothing(by: Any, why: str) -> None:
+@pytest.mark.parametrize(
+    ("by", "timeout", "why"),
+    [(Hung, 0.2, "0.2 seconds"), (Raising, 60, "the socket died")],
+)
+def test_a_summariser_of_ones_own_that_hangs_or_raises_blocks_nothing(
+    by: Any, timeout: float, why: str
+) -> None:
     calls = [("read_file", {"path": f"mod{n}.py"}) for n in range(12)]
-    with working(6000, calls, DOWN, by=by(), timeout=0.2) as (agent, model, _):
+    with working(6000, calls, DOWN, by=by(), timeout=timeout) as (agent, model, _):
         events = watch(agent, REQUEST)
         assert failures_of(events) == []
         assert len(model.asked) == len(calls) + 1

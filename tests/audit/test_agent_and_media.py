@@ -17,7 +17,7 @@ import pytest
 import weft
 from servers import Scripted, Upstream, scripted_upstream
 from summarisers import says
-from weft.agent import Agent, Failure, MessageComplete, ToolEnd, ToolStart, skip_note
+from weft.agent import Agent, Failure, MessageComplete, ToolEnd, skip_note
 from weft.client import make_provider
 from weft.errors import ConfigError
 from weft.model import Format, Params, Reasoning, ToolChoice
@@ -323,10 +323,11 @@ def test_tools_run_one_after_the_other_where_that_is_asked_for(thread, upstream)
 
 
 def test_a_run_that_is_stopped_stops_its_tools(thread, upstream):
-    stopped: list[str] = []
+    begun, stopped = threading.Event(), list[str]()
 
     async def slow() -> str:
         """Never ends."""
+        begun.set()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -338,16 +339,12 @@ def test_a_run_that_is_stopped_stops_its_tools(thread, upstream):
     agent = make_agent(thread, upstream, tools=[slow])
 
     async def main() -> None:
-        started = asyncio.Event()
-
         async def follow() -> None:
-            async for event in agent.run("go"):
-                if isinstance(event, ToolStart):
-                    started.set()
+            async for _ in agent.run("go"):
+                pass
 
         task = asyncio.create_task(follow())
-        await started.wait()
-        await asyncio.sleep(0.1)
+        assert await asyncio.to_thread(begun.wait, 60)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

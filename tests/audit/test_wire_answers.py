@@ -522,7 +522,7 @@ def test_a_base_url_may_have_a_version_or_not(gateway, path, prefix):
 
 @pytest.mark.parametrize("path", ["/models", "/v1/models", "/v1/v1/models", "/models/weft-offline"])
 def test_the_list_of_models_needs_no_version(gateway, path):
-    with urlopen(gateway.url + path, timeout=10) as answer:
+    with urlopen(gateway.url + path, timeout=60) as answer:
         assert answer.status == 200
         assert b"weft-offline" in answer.read()
 

@@ -4,8 +4,6 @@ A selection in which every fault meets every client, every upstream and both for
 together are in `tests/torture/test_upstream_faults.py`.
 """
 
-import time
-
 import pytest
 
 from fault_runs import (
@@ -24,7 +22,7 @@ from servers import UPSTREAM_NAMES
 
 pytestmark = pytest.mark.xdist_group("faults")  # one gateway for all of them
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 GROUPS = list(dict.fromkeys(fault.group for fault in FAULTS.values()))
 HANG = "hang"
 """The group of faults that only a deadline ends."""
@@ -55,10 +53,7 @@ def test_an_answer_without_faults_reaches_every_client_and_is_recorded(gateway):
             judged = clients.ask(client, f"{name}/sound", streams)
             assert judged.text == ANSWER, (client, name, streams, judged)
     clients.close()
-    deadline = time.monotonic() + 10
-    while len(lines := [row for row in gateway.lines() if row["model"].endswith("/sound")]) < 32:
-        assert time.monotonic() < deadline, len(lines)
-        time.sleep(0.05)
+    lines = gateway.await_lines(32, lambda line: line["model"].endswith("/sound"))
     assert {(line["outcome"], line["output"]) for line in lines} == {("ok", 9)}
 
 

@@ -4,10 +4,12 @@ import asyncio
 import gc
 import http.client
 import os
+import re
 import signal
 import socket
 import sys
 import time
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import anthropic
@@ -29,7 +31,7 @@ PAIRS = [
     ("gemini", "anthropic"),
 ]
 """Client and upstream: each protocol with itself, and once with another on each side."""
-SECONDS = 30
+SECONDS = 60
 """Whatever takes longer than this hangs."""
 IMPATIENT = """
 ping_seconds = 0.1
@@ -185,6 +187,13 @@ def test_an_answer_beyond_the_limit_is_an_error(impatient, client):
     assert b"limits.answer_bytes" in data
 
 
+def await_answer(gateway, protocol):
+    """Returns when the upstream is answered for; on a busy machine a short deadline may pass."""
+    deadline = time.monotonic() + SECONDS
+    while send(gateway, *ask(protocol, protocol, "ok", False))[0] != 200:
+        assert time.monotonic() < deadline
+
+
 def test_a_call_that_finds_no_free_connection_is_told_so(impatient, upstream):
     left, requests = upstream.left, upstream.requests
     path, body = ask("anthropic", "anthropic", "before-headers", False)
@@ -198,7 +207,7 @@ def test_a_call_that_finds_no_free_connection_is_told_so(impatient, upstream):
     upstream.await_left(left + 20)
     # Either no connection became free in time, or a deadline freed one.
     assert (status == 503 and b"limits.upstream_connections" in data) or status == 200
-    assert send(impatient, *ask("anthropic", "anthropic", "ok", False))[0] == 200
+    await_answer(impatient, "anthropic")
 
 
 def test_calls_that_clients_left_do_not_use_up_the_connections(impatient, upstream):
@@ -212,7 +221,7 @@ def test_calls_that_clients_left_do_not_use_up_the_connections(impatient, upstre
         for connection in gone:
             connection.close()
         upstream.await_left(left + 20)
-    assert send(impatient, *ask("openai-chat", "openai-chat", "ok", False))[0] == 200
+    await_answer(impatient, "openai-chat")
 
 
 def test_the_official_clients_raise(impatient):
@@ -269,9 +278,9 @@ def test_a_signal_ends_running_answers_after_the_grace(tmp_path, upstream, numbe
         connection = connect(gateway)
         connection.request("POST", path, orjson.dumps(body))
         upstream.await_requests(requests + 1)
-        time.sleep(0.2)
+        begun = connection.getresponse() if streams else None  # a stream begins with our ping
         gateway.process.send_signal(number)
-        reply = connection.getresponse()
+        reply = begun or connection.getresponse()
         data = reply.read()
         connection.close()
         assert is_error("openai-responses", data) if streams else reply.status == 503
@@ -294,6 +303,12 @@ def test_a_running_answer_may_finish_within_the_grace(tmp_path, upstream):
         assert gateway.process.wait(SECONDS) == 0
 
 
+def catches(pid, number):
+    """Whether a process has a handler for a signal."""
+    [caught] = re.findall(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
 def test_a_second_signal_ends_the_process_at_once(tmp_path, upstream):
     with start(tmp_path, upstream, PATIENT.replace("0.3", "500")) as gateway:
         requests = upstream.requests
@@ -302,7 +317,8 @@ def test_a_second_signal_ends_the_process_at_once(tmp_path, upstream):
         connection.request("POST", path, orjson.dumps(body))
         upstream.await_requests(requests + 1)
         gateway.process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
+        while catches(gateway.process.pid, signal.SIGTERM):  # a second one too soon would be lost
+            time.sleep(0.02)
         assert gateway.process.poll() is None
         gateway.process.send_signal(signal.SIGTERM)
         assert gateway.process.wait(SECONDS) == -signal.SIGTERM
@@ -388,7 +404,7 @@ def test_nothing_is_left_running_after_failures_and_clients_that_leave(tmp_path,
                 await asyncio.wait_for(asyncio.gather(*(c.call for c in clients)), SECONDS)
                 if not leaves:
                     assert all(client.sent[-1]["more_body"] is False for client in clients)
-            for _ in range(200):  # a closed socket goes with the loop's next rounds
+            for _ in range(3000):  # a closed socket goes with the loop's next rounds
                 if count_sockets() <= files and asyncio.all_tasks() == tasks:
                     break
                 await asyncio.sleep(0.02)
@@ -417,8 +433,8 @@ def tuned():
 
 @pytest.mark.usefixtures("tuned")
 def test_a_huge_body_leaves_the_loop_to_the_others(tmp_path, upstream):
-    """The longest time in which nothing else runs is compared with the time of the whole request:
-    on the loop itself, translating such a body is most of it."""
+    """The most CPU time that the loop's thread takes at once is compared with that of the whole
+    process: on the loop itself, translating such a body is most of it."""
     provider = make_provider("g", "gemini", upstream.url)
     settings = Settings(store=str(tmp_path / "weft.db"), providers=(provider,), record=False)
     roles = ("user", "assistant")
@@ -428,13 +444,12 @@ def test_a_huge_body_leaves_the_loop_to_the_others(tmp_path, upstream):
     async def run():
         async with open_state(settings) as state:
             client = Client(build(state), "/v1/messages", body)
-            begin = last = time.perf_counter()
-            longest = 0.0
+            begin, last, longest = time.process_time(), time.thread_time(), 0.0
             while not client.call.done():
                 await asyncio.sleep(0.001)
-                now = time.perf_counter()
+                now = time.thread_time()
                 longest, last = max(longest, now - last), now
             assert client.sent[0]["status"] == 200
-            assert longest < (last - begin) / 2
+            assert longest < (time.process_time() - begin) / 2
 
     asyncio.run(run())

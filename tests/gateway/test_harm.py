@@ -225,14 +225,14 @@ def request_of(client, base, text, *, stream=False):
 
 
 def test_an_answer_that_its_client_abandons_is_kept_as_an_attempt(gateway, upstream):
-    upstream.then(Scripted(*CUT, *[b": wait\n\n"] * 200, pause=0.05))
+    upstream.then(Scripted(*CUT, *[b": wait\n\n"] * 1200, pause=0.05))
     url, body = request_of("openai-chat", gateway.url, "hi", stream=True)
     headers = {"content-type": "application/json", "x-weft-thread": "abandoned"}
     reply = urlopen(Request(url, orjson.dumps(body), headers), timeout=30)
     while b"half a" not in reply.readline():
         pass
     reply.close()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not attempts(gateway, "abandoned"):
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -306,7 +306,7 @@ def test_a_running_gateway_takes_over_the_journal_of_a_killed_one(tmp_path):
                 assert {reply[1]["x-weft-recorded"] for reply in many(f"{two.url}/v1/messages", 4)}
                 two.process.kill()
                 two.process.wait()
-            deadline = time.monotonic() + 40
+            deadline = time.monotonic() + 60
             while list(tmp_path.glob("weft.db.pending.2")):
                 assert time.monotonic() < deadline
                 time.sleep(0.2)
@@ -387,7 +387,7 @@ def test_an_answer_is_delivered_where_nothing_can_be_recorded(tmp_path):
                 page = orjson.loads(urlopen(f"{gateway.url}/api/threads").read())
                 lock.execute("ROLLBACK")
             assert page["recording"]["lost"] >= 1
-            assert any(line.get("event") == "recording" for line in gateway.lines())
+            gateway.await_lines(1, lambda line: line.get("event") == "recording")
             assert str(tmp_path) not in gateway.log()
 
 
@@ -418,7 +418,7 @@ def many(url, count):
 
 
 def wait_for_recording(url):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         _, headers, _ = post(url, turns(f"{time.monotonic()}"))
         if headers["x-weft-recorded"] == "store":

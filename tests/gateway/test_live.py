@@ -23,7 +23,7 @@ from weft.model import ApiError, Delta, Fold, Open, Start, Text
 
 QUEUE_EVENTS = 1000
 MODEL = "scripted-model"
-SECONDS = 20
+SECONDS = 60
 Event = dict[str, Any]
 
 

@@ -17,7 +17,7 @@ from slow_upstream import CUT_TEXT, HELD_TEXT, REASON, slow_upstream, tool_call
 
 MODEL = "scripted-model"
 ENDS = ("message_complete", "interrupted", "error")
-SECONDS = 20
+SECONDS = 60
 
 
 @pytest.fixture(scope="module")
