@@ -177,7 +177,7 @@ def measure_check(data_set: DataSet) -> None:
             checked = check_summary(summary.text, ground)
             dropped += len(checked.dropped)
             marked += len(getattr(checked, "marked", ()))
-            for line, name, wrong in alterations(summary.text, Random(7)):
+            for line, name, wrong in alterations(summary, Random(7)):
                 altered += 1
                 result = check_summary(line.replace(name, wrong), ground)
                 was_marked = any(wrong in doubt for doubt in getattr(result, "marked", ()))
@@ -193,31 +193,42 @@ def measure_check(data_set: DataSet) -> None:
     print(f"identifiers of extracts that are not in their source: {invented}")
 
 
-def alterations(text: str, chance: Random) -> list[tuple[str, str, str]]:
-    """For each identifier of a summary: its line, the identifier, and an altered spelling."""
+def alterations(summary: data.ModelSummary, chance: Random) -> list[tuple[str, str, str]]:
+    """For each identifier of a summary: its line, the identifier, and an altered spelling.
+
+    Only spellings that the source does not have can be noticed, so others are left out.
+    """
+    source = Past(summary.rows).whole.lower()
     changes: list[tuple[str, str, str]] = []
-    for line in text.splitlines():
+    for line in summary.text.splitlines():
         for name in sorted(identifiers(line)):
             wrong = alter(name, chance)
-            if wrong != name:
+            if wrong != name and wrong.lower() not in source:
                 changes.append((line, name, wrong))
     return changes
 
 
 def alter(name: str, chance: Random) -> str:
-    """The name with another digit, two letters swapped, or another word in it."""
-    digits = [at for at, char in enumerate(name) if char.isdigit()]
+    """The name with another digit, two letters swapped, or another word in it.
+
+    The arity in `name/2` is not part of the name.
+    """
+    body, arity = (name[:-2], name[-2:]) if re.search(r"/\d$", name) else (name, "")
+    digits = [at for at, char in enumerate(body) if char.isdigit()]
     if digits:
         at = chance.choice(digits)
-        return name[:at] + str((int(name[at]) + chance.randint(1, 8)) % 10) + name[at + 1 :]
-    words = re.findall(r"[A-Za-z]{3,}", name)
+        digit = str((int(body[at]) + chance.randint(1, 8)) % 10)
+        return body[:at] + digit + body[at + 1 :] + arity
+    words = re.findall(r"[A-Z]?[a-z]{3,}", body)
     if not words:
         return name
     word = chance.choice(words)
-    if chance.random() < 0.5:
-        return name.replace(word, chance.choice(("zephyr", "walnut", "harbor", "meadow")), 1)
-    at = chance.randrange(len(word) - 1)
-    return name.replace(word, word[:at] + word[at + 1] + word[at] + word[at + 2 :], 1)
+    if chance.random() < 0.5 and len(words) > 1:
+        other = chance.choice(("zephyr", "walnut", "harbor", "meadow"))
+        other = other.capitalize() if word[0].isupper() else other
+        return body.replace(word, other, 1) + arity
+    at = chance.randrange(1, len(word) - 1)
+    return body.replace(word, word[:at] + word[at + 1] + word[at] + word[at + 2 :], 1) + arity
 
 
 def invented_names(rows: Sequence[Row]) -> int:
@@ -230,7 +241,9 @@ def invented_names(rows: Sequence[Row]) -> int:
         if hasattr(block, "arguments")
     )
     body = extract(rows, past.tokens // 10).partition("\n")[2]
-    return sum(name not in raw for name in identifiers(body))
+    tools = {block.name for row in rows for block in row.message.blocks if hasattr(block, "name")}
+    body = re.sub(r"\.\.\. and \d+ more", "", body)
+    return sum(name not in raw and name not in tools for name in identifiers(body))
 
 
 def measure_speed(_: DataSet) -> None:

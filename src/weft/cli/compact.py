@@ -299,6 +299,7 @@ def _result_json(result: CompactResult) -> dict[str, Any]:
         "model": result.model,
         "requests": result.requests,
         "dropped": list(result.dropped),
+        "marked": list(result.marked),
         "names_added": result.names_added,
         "names_left": result.names_left,
         "method": result.method,

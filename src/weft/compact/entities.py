@@ -19,7 +19,7 @@ Name = tuple[str, str]
 """The kind of a name, and its verbatim spelling."""
 
 _KINDS = r"""
-      (?P<path> https?://[^\s<>"'`)\]]+[^\s<>"'`)\].,;:!?]
+      (?P<path> https?://[^\s<>"'`)\]\\]+[^\s<>"'`)\].,;:!?\\]
               | (?<![\w/.@+-]) (?:~|[A-Za-z]:)? (?:[\w.@+-]*/)+ \.?[\w@+-] (?:[\w.@+-]*[\w/])?
               | (?<![\w/.@+-]) [\w-]+ (?:\.[\w-]+)* \. (?:py|pyi|js|mjs|ts|tsx|jsx|json|jsonl|toml
                     |yaml|yml|md|rst|txt|rs|go|c|h|cc|cpp|hpp|java|kt|rb|php|sh|sql|html|css|csv

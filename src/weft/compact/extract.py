@@ -15,6 +15,7 @@ tokens that it costs. `docs/compaction-quality.md` has the figures.
 A summary always has a line or a name; otherwise none is written.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import heapify, heappop, heappush
@@ -73,6 +74,10 @@ KIND_WORTH = {"path": 3.0, "error": 3.0, "symbol": 2.0, "hash": 1.5, "number": 1
 INDEX_MOST = 400
 LISTED_LEAST = 0.02
 """Names that are less probably needed than this are only listed if they are mentioned in prose."""
+
+
+_ALTERNATIVES = re.compile(r"[A-Za-z-]+(?:/[A-Za-z-]+){1,2}")
+"""Words with slashes between them: rarely a path, unless a call uses it."""
 
 
 class Extract:
@@ -350,6 +355,7 @@ def _index_names(source: Source, worth: dict[Name, float]) -> list[Name]:
         for name, mentions in source.mentions.items()
         if (name[0] != "number" or mentions.total > mentions.result)
         and (worth[name] >= LISTED_LEAST or mentions.user or mentions.assistant)
+        and (mentions.address or not _ALTERNATIVES.fullmatch(name[1]))
     ]
     names.sort(key=lambda name: -worth[name] * KIND_WORTH[name[0]] / (len(name[1]) + 12) ** 0.5)
     return names[:INDEX_MOST]

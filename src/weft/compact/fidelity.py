@@ -1,15 +1,20 @@
 """Checks of a model's summary against its source: nothing invented, nothing needed lost.
 
-Two checks need no understanding of the text:
+Three checks need no understanding of the text:
 
-- A name that is nowhere in the source was invented, so its sentence is removed. Paths, symbols,
-  errors and hashes are compared as spelt, ignoring case. Figures are compared as numbers: 450 is
-  not 4,500, but 48 211 is 48,211.
+- A name that the source does not have is *doubtful*. It is marked, and its sentence stays, because
+  the rest may be true. Only a sentence that has no other names, and is no rule, is removed.
+- Figures are compared as numbers: 450 is not 4,500, but 48 211 is 48,211. How many tests failed or
+  passed is compared with such counts in the source.
 - A name that the source has and the summary lacks is added to an index below the text, the most
-  frequent first. The index says how many did not fit.
+  probably needed first. The index says how many did not fit.
+
+Summaries write names in other ways than their source does. So a name is also known if its parts
+are: `name/2`, `name(...)`, `Module.name`, `a.py/b.py`, `src/a.py:12`, or code with gaps. Parts are
+compared as whole words, so `oney.py` is not `money.py`.
 
 Texts that the caller wants to retain are added with the whole line they are in. The result lists
-what was removed and added, so that a reader of the commit can judge it.
+what was removed, marked and added, so that a reader of the commit can judge it.
 """
 
 import re
@@ -23,9 +28,19 @@ from weft.model import Message, Text, ToolCall
 from .entities import KINDS, SPACES, Name, find_entities
 from .extract import index_names
 from .layout import Count
-from .source import BULLET, LABELS, LEFT_OUT, MORE
+from .source import BULLET, LABELS, LEFT_OUT, MORE, decode_arguments
 
 KEPT = "Word for word:"
+
+DROPPED_WORDS = 12
+"""Longer sentences are not removed for their names."""
+
+_COMMON = frozenset(
+    {"either", "client", "server", "input", "output", "read", "write", "true", "false"}
+)
+
+MARKED = " [unverified]"
+"""Stands behind a name that the source does not have."""
 
 _SENTENCE = re.compile(r"(?<=[.!?])(?<!\.\.\.)\s+")
 _FIGURE = re.compile(r"\d+(?:[.,]\d+)*")
@@ -35,12 +50,33 @@ _BARE = re.compile(r"[\s\-*#>\d.)]*")
 _EITHER = re.compile(r"[A-Za-z]+/[A-Za-z]+")
 """Two words with a slash between them: it may be a path, but also "and/or"."""
 
+_ARITY = re.compile(r"/\d{1,2}$")
+_PLACE = re.compile(r":\d+(?:[-,:]\d+)*$|(?<=\d)-\d+$")
+_CALLED = re.compile(r"\(.*$", re.DOTALL)
+_PIECE = re.compile(r"\w+", re.UNICODE)
+_SEPARATED = re.compile(r"/|\.\.\.|[^\w.@-]+")
+_PARTED = re.compile(r"[.:-](?!\d)")
+"""Between the parts of a name: first paths and code, then dotted and hyphenated names."""
+
+_VERSION = re.compile(r"(?<![\w.])[vV]\d+(?:\.\d+)*(?![\w.])")
+_RESULT = r"(?:tests?|fail\w*|pass\w*|errors?|warnings?|examples?|assert\w*|specs?)"
+_COUNT = re.compile(rf"(?<![\w.,/-])(\d{{1,6}})\s+(?:\w+\s+){{0,2}}?{_RESULT}\b", re.IGNORECASE)
+_COUNTED = re.compile(
+    rf"(\d+)\W{{1,3}}(?:\w+\W{{1,3}}){{0,2}}?{_RESULT}\b|\b{_RESULT}\W{{1,3}}(\d+)", re.IGNORECASE
+)
+_RULE = re.compile(
+    r"\b(?:must|never|always|do not|don't|only|constraint|require[sd]?|rule|next|todo|should|open"
+    r"|pending|remaining|failing)\b",
+    re.IGNORECASE,
+)
+
 
 class Checked(Struct, frozen=True):
-    """A summary without invented names; `dropped` are the sentences that were removed."""
+    """A checked summary: `dropped` are removed sentences, `marked` are doubtful names."""
 
     text: str
     dropped: tuple[str, ...] = ()
+    marked: tuple[str, ...] = ()
 
 
 class Completed(Struct, frozen=True):
@@ -58,19 +94,63 @@ class Ground:
         whole = "\n".join(texts)
         self.words = whole.lower()
         self.figures = {figure for reading in _readings(whole) for figure in reading}
+        self.pieces = set(_PIECE.findall(self.words))
+        self.counts = {one or other for one, other in _COUNTED.findall(self.words)}
 
     def holds(self, kind: str, name: str) -> bool:
-        """Whether the source contains a name of this kind."""
+        """Whether the source contains a name of this kind, as spelt or in its parts."""
         if kind == "number":
-            return any(reading <= self.figures for reading in _readings(name))
-        return name.lower() in self.words or _EITHER.fullmatch(name) is not None
+            return any(reading <= self.figures for reading in _readings(name)) or (
+                self._has_date(name)
+            )
+        return self._has(name.lower()) or self._has_parts(name)
+
+    def has_words(self, name: str) -> bool:
+        """Whether every word of a name occurs; short and common words always do."""
+        words = _PIECE.findall(name.lower())
+        return all(len(word) < 4 or word in _COMMON or word in self.pieces for word in words)
+
+    def _has(self, name: str) -> bool:
+        """Whether the name occurs with no letter or digit before or after it."""
+        if not name or name in self.pieces:
+            return bool(name)
+        at = self.words.find(name)
+        while at >= 0:
+            end = at + len(name)
+            before, after = self.words[at - 1 : at], self.words[end : end + 1]
+            is_cut = (before.isalnum() and name[0].isalnum()) or (
+                after.isalnum() and name[-1].isalnum()
+            )
+            if not is_cut:
+                return True
+            at = self.words.find(name, at + 1)
+        return False
+
+    def _has_parts(self, name: str) -> bool:
+        bare = _CALLED.sub("", _PLACE.sub("", _ARITY.sub("", name))).strip("\"'`*.,;:-#$%@/~ ")
+        if bare != name and bare and self._has(bare.lower()):
+            return self._has_pieces(name[len(bare) :])
+        parts = [part for part in _SEPARATED.split(bare or name) if part]
+        if len(parts) == 1 and "/" not in name:
+            parts = [part for part in _PARTED.split(bare or name) if part]
+        return len(parts) > 1 and all(self._has(part.lower()) for part in parts)
+
+    def _has_pieces(self, part: str) -> bool:
+        """Whether every word of a part occurs as a whole word; short ones need not."""
+        pieces = _PIECE.findall(part.lower())
+        return all(len(piece) < 3 or piece in self.pieces for piece in pieces)
+
+    def _has_date(self, name: str) -> bool:
+        """Whether the parts of an ISO date occur: the source may spell it with a month's name."""
+        year, *rest = name.split("-")
+        return len(rest) == 2 and {year, rest[1].lstrip("0")} <= self.figures
 
 
 def read_ground(rows: Sequence[Row], prior: Sequence[str] = ()) -> Ground:
     """The ground of some rows, including tool calls, and of earlier summaries."""
     texts = [row.message.text for row in rows]
     calls = [
-        f"{block.name} {block.arguments}"
+        "\n".join((block.name, *(decode_arguments(block.arguments).values() or [block.arguments])))
         for row in rows
         for block in row.message.blocks
         if isinstance(block, ToolCall)
@@ -79,21 +159,67 @@ def read_ground(rows: Sequence[Row], prior: Sequence[str] = ()) -> Ground:
 
 
 def check_summary(text: str, ground: Ground) -> Checked:
-    """The summary without sentences that contain invented names."""
+    """The summary with its doubtful names marked, without sentences that have no other names."""
     lines: list[str] = []
     dropped: list[str] = []
+    marked: list[str] = []
     for line in text.strip().splitlines():
         sentences: list[str] = []
         for sentence in _SENTENCE.split(line):
-            # The number of omitted names in an index is not in the source.
-            names = find_entities(LEFT_OUT.sub("", sentence))
-            is_grounded = all(ground.holds(kind, name) for kind, name in names)
-            (sentences if is_grounded else dropped).append(sentence)
+            found = find_doubtful(sentence, ground)
+            if found.is_unfounded and not _RULE.search(sentence):
+                dropped.append(sentence)
+                continue
+            marked += found.doubtful
+            sentences.append(_mark(sentence, found.doubtful))
         remaining = " ".join(sentences)
         if remaining != line and _BARE.fullmatch(remaining):
             continue  # only a list marker remains
         lines.append(remaining)
-    return Checked("\n".join(lines).strip(), tuple(sentence.strip() for sentence in dropped))
+    checked = "\n".join(lines).strip()
+    return Checked(checked, tuple(sentence.strip() for sentence in dropped), tuple(marked))
+
+
+class Doubt(Struct, frozen=True):
+    """The doubtful names of a sentence; `is_unfounded` if it has nothing but invented names."""
+
+    doubtful: list[str]
+    is_unfounded: bool
+
+
+def find_doubtful(sentence: str, ground: Ground) -> Doubt:
+    """The names of a sentence that the source does not have.
+
+    Counts, versions and alternatives ("a/b") are often the summary's own words. They are only
+    marked, and so are the names of a longer sentence, which says more than the name.
+    """
+    # The number of omitted names in an index is not in the source.
+    text = LEFT_OUT.sub("", sentence)
+    kinds = {name: kind for kind, name in find_entities(text)}
+    invented: list[str] = []
+    others = 0
+    doubtful: list[str] = []
+    for name, kind in kinds.items():
+        if _EITHER.fullmatch(name):
+            if not ground.has_words(name):
+                doubtful.append(name)
+        elif not ground.holds(kind, name):
+            invented.append(name)
+        else:
+            others += 1
+    counts = [count for count in _COUNT.findall(text) if count not in kinds and count != "0"]
+    doubtful += [count for count in counts if count not in ground.counts]
+    versions = [name for name in _VERSION.findall(text) if name not in kinds]
+    doubtful += [name for name in versions if not ground.holds("version", name)]
+    is_short = len(sentence.split()) <= DROPPED_WORDS
+    return Doubt([*invented, *doubtful], bool(invented) and not others and is_short)
+
+
+def _mark(sentence: str, names: Sequence[str]) -> str:
+    for name in dict.fromkeys(names):
+        pattern = rf"(?<!\w){re.escape(name)}(?!\w)`?"
+        sentence = re.sub(pattern, lambda match: match[0] + MARKED, sentence, count=1)
+    return sentence
 
 
 def missing_names(text: str, rows: Sequence[Row]) -> tuple[list[Name], dict[str, int]]:

@@ -115,7 +115,8 @@ class CompactResult(Struct, frozen=True, kw_only=True):
     With a model's summary:
 
     - `requests`: how often the model was asked, or would be asked.
-    - `dropped`: sentences that were removed because they contain invented names.
+    - `dropped`: sentences that were removed because they only contain invented names.
+    - `marked`: names in the summary that the source does not have; they are marked there.
     - `names_added`: names that were added; `names_left`: names without room, which `recall` finds.
     - `cost`: dollars, if the catalogue has a price.
 
@@ -135,6 +136,7 @@ class CompactResult(Struct, frozen=True, kw_only=True):
     model: str | None = None
     requests: int = 0
     dropped: tuple[str, ...] = ()
+    marked: tuple[str, ...] = ()
     names_added: int = 0
     names_left: int = 0
     cost: float | None = None
@@ -177,6 +179,8 @@ class CompactResult(Struct, frozen=True, kw_only=True):
             parts.append(f"{_many(self.requests, 'request')} to {self.model}{price}")
         if self.dropped:
             parts.append(f"{_many(len(self.dropped), 'unfounded sentence')} left out")
+        if self.marked:
+            parts.append(f"{_many(len(self.marked), 'name')} marked as unverified")
         if self.names_left:
             parts.append(f"{_many(self.names_left, 'name')} left to recall")
         if self.ranges and self.tokens_after >= self.tokens_before:

@@ -141,7 +141,8 @@ Answer = Response | ApiError | Stopped
 class Summary(Struct, frozen=True, kw_only=True):
     """The resulting batches, and statistics.
 
-    - `dropped`: sentences that were removed because they name something the source does not have.
+    - `dropped`: sentences that were removed because they only name what the source does not have.
+    - `marked`: names in the summary that the source does not have.
     - `added`, `left`: how many missing names were added, and how many were left out.
     - `input`, `output`: tokens as counted by the vendor.
     """
@@ -149,6 +150,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     batches: tuple[Batch, ...]
     requests: int = 0
     dropped: tuple[str, ...] = ()
+    marked: tuple[str, ...] = ()
     added: int = 0
     left: int = 0
     input: int = 0
@@ -200,12 +202,14 @@ class Summariser:
         self.requests = self.halvings = self.input = self.output = 0
         self.added = self.left = 0
         self.dropped: list[str] = []
+        self.marked: list[str] = []
 
     def summary(self) -> Summary:
         return Summary(
             batches=tuple(self.batches),
             requests=self.requests,
             dropped=tuple(self.dropped),
+            marked=tuple(self.marked),
             added=self.added,
             left=self.left,
             input=self.input,
@@ -366,11 +370,12 @@ class Summariser:
         room: int,
         retain: Sequence[str],
     ) -> str:
-        """The model's summary, without invented names and with the missing ones added."""
+        """The model's summary with doubtful names marked and missing ones added."""
         checked = check_summary(text, read_ground(rows, prior))
         if not checked.text:
             raise self._failed("its summary speaks of nothing that was said", answered=True)
         self.dropped += checked.dropped
+        self.marked += checked.marked
         summary = with_lines(checked.text, retained_lines(checked.text, rows, retain))
         if not self.job.room:
             room = max(room, self._size(summary) + INDEX_LEAST)

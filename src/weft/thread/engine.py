@@ -508,6 +508,7 @@ def _model_details(summary: Summary, model: Model) -> dict[str, object]:
     return {
         "model": model.name,
         "dropped": summary.dropped,
+        "marked": summary.marked,
         "names_added": summary.added,
         "names_left": summary.left,
         "cost": _cost(model, summary.input, summary.output),
@@ -522,6 +523,7 @@ def _model_record(summary: Summary, model: Model) -> JsonObject:
         "input": summary.input,
         "output": summary.output,
         "dropped": list(summary.dropped),
+        "marked": list(summary.marked),
         "names_added": summary.added,
         "names_left": summary.left,
     }
