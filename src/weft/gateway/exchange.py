@@ -337,6 +337,7 @@ async def record_request(exchange: Exchange) -> None:
             maker=None if exchange.is_direct else exchange.route.maker,
             is_retry=is_retry(inbound.headers),
             continuation=exchange.continuation,
+            body=exchange.body if read_previous_id(exchange.codec, exchange.raw) is None else None,
         )
         exchange.upstream_request = replace_answers(request, exchange.recording.answers)
 

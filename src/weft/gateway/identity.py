@@ -20,6 +20,7 @@ does not depend on how much is stored.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, cast
 
 from msgspec import Struct
@@ -58,7 +59,7 @@ from weft.model import (
     is_system,
 )
 from weft.store import Link, Match, Step, Store
-from weft.thread import find_imported
+from weft.thread import find_imported, same_start
 
 ANCHORS_TRIED = 16
 IMPORTED_BRANCHES = 16
@@ -120,25 +121,75 @@ def read_incoming(
     volatile: Sequence[re.Pattern[str]] = (),
     is_retry: bool = False,
     traces: "TraceCache | None" = None,
+    body: bytes | None = None,
 ) -> Incoming:
-    """The identity facts of a request; `volatile` are patterns of system blocks to ignore."""
+    """The identity facts of a request; `volatile` are patterns of system blocks to ignore.
+
+    `body` is the body that the messages were decoded from.
+    """
     if traces is None:
         points = tuple(trace(scope, messages, volatile))
         return Incoming(scope, hint, messages, points, _tokens(messages), tools, is_retry)
     known = traces.get(scope, hint, messages)
-    length = 0 if known is None else equal_length(messages, known.trace.messages)
+    length = 0 if known is None else _shared_length(messages, body, known)
     tokens = _tokens(messages[length:])
-    size = _size(messages[length:])
+    size = _size(messages[length:]) + (0 if body is None else len(body))
     if known is not None:
         # Equal messages become the same objects: they are compared faster, and kept once.
         messages = known.trace.messages[:length] + messages[length:]
         tokens = known.tokens[:length] + tokens
-        size += known.size if length == len(known.trace.messages) else _size(messages[:length])
+        if length == len(known.trace.messages):
+            size += known.size - (0 if known.body is None else len(known.body))
+        else:
+            size += _size(messages[:length])
     points = tuple(trace(scope, messages, volatile, None if known is None else known.trace))
     is_extended = known is not None and length == len(known.trace.messages)
-    traced = TracedRequest(Trace(messages, points), tokens, size)
+    traced = TracedRequest(Trace(messages, points), tokens, size, body)
     traces.put(scope, hint, traced, known if is_extended else None)
     return Incoming(scope, hint, messages, points, tokens, tools, is_retry)
+
+
+def _shared_length(
+    messages: tuple[Message, ...], body: bytes | None, known: "TracedRequest"
+) -> int:
+    """How many leading messages of a request equal those of a known one.
+
+    Most of them are in the part of the body that both have, so they need not be compared. Which
+    ones is not known exactly, but a body has at least `_least_bytes` for each. System messages are
+    compared, because they may be anywhere in a body.
+    """
+    old = known.trace.messages
+    if body is None or known.body is None or len(messages) < len(old):
+        return equal_length(messages, old)
+    different = len(known.body) - same_start(body, known.body)
+    count = len(old)
+    while count and different > 0:
+        count -= 1
+        different -= _least_bytes(old[count])
+    system = sum(1 for _ in takewhile(is_system, old))
+    checked = (slice(0, system + 1), slice(count - 1, count))
+    if count <= system or any(messages[each] != old[each] for each in checked):
+        return equal_length(messages, old)
+    return count + equal_length(messages, old, count)
+
+
+def _least_bytes(message: Message) -> int:
+    """How many bytes of a body a message has at least.
+
+    Arguments and results may be objects there, and written again with longer numbers here.
+    """
+    least = 0
+    for block in message.blocks:
+        match block:
+            case Text(text=text):
+                least += len(text)
+            case ToolCall(arguments=text):
+                least += len(text) // 8
+            case ToolResult():
+                least += sum([len(text) for text in _texts(block)]) // 8
+            case _:
+                pass
+    return least
 
 
 def _tokens(messages: Sequence[Message]) -> tuple[tuple[str, ...], ...]:
@@ -150,9 +201,12 @@ def _tokens(messages: Sequence[Message]) -> tuple[tuple[str, ...], ...]:
 
 def _size(messages: Sequence[Message]) -> int:
     """About how many bytes of memory these messages need."""
-    return sum(
-        [MESSAGE_BYTES + len(text) for m in messages for b in m.blocks for text in _texts(b)]
-    )
+    return sum([MESSAGE_BYTES + _text_length(message) for message in messages])
+
+
+def _text_length(message: Message) -> int:
+    """How many characters of text, arguments and data a message has."""
+    return sum([len(text) for block in message.blocks for text in _texts(block)])
 
 
 def _texts(block: Block) -> Iterator[str]:
@@ -171,11 +225,12 @@ def _texts(block: Block) -> Iterator[str]:
 
 
 class TracedRequest(Struct, frozen=True):
-    """A request's trace, the tokens of each of its messages, and about how large they are."""
+    """A request's trace, tokens by message, approximate size in memory, and body."""
 
     trace: Trace
     tokens: tuple[tuple[str, ...], ...]
     size: int
+    body: bytes | None
 
 
 TraceKey = tuple[object, ...]

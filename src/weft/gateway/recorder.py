@@ -175,10 +175,12 @@ class ExchangeRecorder:
         maker: Origin | None = None,
         is_retry: bool = False,
         continuation: Continuation | None = None,
+        body: bytes | None = None,
     ) -> Recording:
         """Record a request. With `maker`, also find the answers of that model that it echoes.
 
-        `continuation` is the answer that the request names by its id.
+        `continuation` is the answer that the request names by its id. `body` is the client's body,
+        if the messages were decoded from it and from nothing else.
         """
         recording = Recording(scope)
         recording.request = request
@@ -197,7 +199,7 @@ class ExchangeRecorder:
         if not request.messages:
             return recording
         recording.is_begun = True
-        recorded = await self._record(recording, record, maker)
+        recorded = await self._record(recording, record, maker, body)
         if recorded is not None:
             recording.location = recorded.location
             recording.answers = recorded.answers
@@ -302,14 +304,18 @@ class ExchangeRecorder:
         return not self._writer.is_alive()
 
     async def _record(
-        self, recording: Recording, record: Record, maker: Origin | None = None
+        self,
+        recording: Recording,
+        record: Record,
+        maker: Origin | None = None,
+        body: bytes | None = None,
     ) -> Any:
         """The result of recording; `None` if the record went to the journal, or was lost."""
         why = "records wait in the journal"
         if not self._in_use:
             sent_delta = recording.sent_delta
             job = _Job(
-                lambda: self._apply(record, maker, sent_delta, is_new=True),
+                lambda: self._apply(record, maker, sent_delta, body, is_new=True),
                 asyncio.get_running_loop().create_future(),
             )
             self._queue.put(job)
@@ -357,6 +363,7 @@ class ExchangeRecorder:
         record: Record,
         maker: Origin | None = None,
         sent_delta: _Job[SentBodyDelta] | None = None,
+        body: bytes | None = None,
         *,
         is_new: bool = False,
     ) -> Any:
@@ -364,7 +371,9 @@ class ExchangeRecorder:
         store, context = self.store, self._context
         match record:
             case RequestRecord():
-                return record_request(store, record, context, maker, is_new=is_new, is_nested=True)
+                return record_request(
+                    store, record, context, maker, body=body, is_new=is_new, is_nested=True
+                )
             case AnswerRecord():
                 delta = None if sent_delta is None else sent_delta.result
                 return record_answer(store, record, context, delta, is_new=is_new, is_nested=True)

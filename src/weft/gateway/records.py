@@ -244,13 +244,15 @@ def record_request(
     context: RecordingContext,
     maker: Origin | None = None,
     *,
+    body: bytes | None = None,
     is_new: bool = False,
     is_nested: bool = False,
 ) -> Recorded:
     """Find the conversation of a request, and commit what is new in it.
 
     With `maker`, also find the answers of that model that may be restored in the request. The
-    conversation is looked up once for both. `is_new` says that nothing of the exchange has been
+    conversation is looked up once for both. `body` is the client's body, if the messages were
+    decoded from it and from nothing else. `is_new` says that nothing of the exchange has been
     recorded before, `is_nested` that the caller has opened the transaction, and takes everything
     back if this fails.
     """
@@ -263,6 +265,7 @@ def record_request(
         volatile=context.volatile,
         is_retry=record.is_retry,
         traces=context.traces,
+        body=body,
     )
     with _transaction(store, is_nested):
         recorded = None if is_new else _find_recorded(store, record, incoming)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .hooks import Hooks, HookWarning
     from .importing import Remark
     from .info import CommitInfo, Stats
+    from .json_delta import same_start
     from .lineage import Blame, Version
     from .lookup import RECALL_TOKENS, ROLES, Hit, RecallPage
     from .maintenance import RETENTION_DAYS, forget, fsck, gc, kept_copies, repair_store
@@ -108,6 +109,7 @@ __getattr__ = lazy_names(
         "Attempt": "weft.thread.attempts",
         "Blame": "weft.thread.lineage",
         "Bodies": "weft.thread.sent_body",
+        "same_start": "weft.thread.json_delta",
         "Budget": "weft.thread.budget",
         "BudgetWarning": "weft.thread.budget",
         "CommitInfo": "weft.thread.info",
@@ -270,6 +272,7 @@ __all__ = [
     "read_title",
     "register_content_type",
     "repair_store",
+    "same_start",
     "search",
     "sent_body_entries",
     "session_id",

@@ -18,6 +18,7 @@ SHORTEST = 24
 SEARCHES = 16
 """How many strings are searched for in the previous text before it is indexed."""
 
+BLOCK = 65536
 BACKSLASH = ord("\\")
 
 Piece = str | list[int]
@@ -47,7 +48,7 @@ def cut_after(
     That position is never inside a string. `outside` is such a position of the previous text, from
     when it was cut itself: strings are not looked for before it.
     """
-    start = _same_start(body, before)
+    start = same_start(body, before)
     start = _outside(body, start, outside if outside <= start else 0)
     tokens = _tokens(body, start, len(body) - _same_end(body, before, start))
     stop = start + sum(map(len, tokens))
@@ -204,9 +205,12 @@ def _is_escaped(text: bytes, position: int) -> bool:
     return (position - first) % 2 == 1
 
 
-def _same_start(one: bytes, other: bytes) -> int:
-    """The length of the common prefix, by bisection: comparing slices is nearly free."""
-    low, high = 0, min(len(one), len(other))
+def same_start(one: bytes, other: bytes) -> int:
+    """The length of the common prefix: blocks are compared, and the first different one halved."""
+    limit = min(len(one), len(other))
+    low, high = 0, min(BLOCK, limit)
+    while low < limit and one[low:high] == other[low:high]:
+        low, high = high, min(high + BLOCK, limit)
     while low < high:
         middle = (low + high + 1) // 2
         if one[low:middle] == other[low:middle]:

@@ -1,0 +1,182 @@
+"""What recording an exchange costs does not depend on what is stored.
+
+Cost is counted in steps of SQLite's virtual machine and in statements, which a busy machine does
+not change.
+"""
+
+import random
+from itertools import count
+from uuid import uuid4
+
+import orjson
+import pytest
+
+from weft.codec import CODECS
+from weft.gateway.identity import TraceCache, read_incoming
+from weft.gateway.records import (
+    AnswerRecord,
+    DigestCache,
+    RecordingContext,
+    RequestRecord,
+    SentBody,
+    record_answer,
+    record_request,
+)
+from weft.history import tools_digest
+from weft.model import Message, Text
+from weft.store import SqliteStore
+from weft.thread import Bodies, fsck
+
+TOOLS = [{"name": "read", "description": "reads a file " * 20, "input_schema": {"type": "object"}}]
+STEP = 10
+"""How many steps of the virtual machine are counted at once."""
+
+
+class Gateway:
+    """Records exchanges in one store, and counts what SQLite does for each."""
+
+    def __init__(self, path):
+        self.store = SqliteStore(path)
+        self.context = RecordingContext(DigestCache(), Bodies())
+        self.steps = self.statements = 0
+        self.names = count()
+        connection = self.store._file._db
+        connection.set_progress_handler(self._count_steps, STEP)
+        connection.set_trace_callback(self._count_statement)
+
+    def _count_steps(self):
+        self.steps += STEP
+
+    def _count_statement(self, _sql):
+        self.statements += 1
+
+    def exchange(self, conversation, text, answer=None):
+        """One turn; returns the location of its answer, and what it cost."""
+        conversation.messages.append({"role": "user", "content": text})
+        body = conversation.body()
+        request = CODECS["anthropic"].decode_request(orjson.loads(body))
+        exchange = uuid4().hex
+        self.steps = self.statements = 0
+        record = RequestRecord(
+            exchange, 1.0, "scope", conversation.hint, request.messages, request.tools
+        )
+        recorded = record_request(self.store, record, self.context, body=body, is_new=True)
+        answer = answer or f"answer {next(self.names)}"
+        location = record_answer(
+            self.store,
+            AnswerRecord(
+                exchange,
+                2.0,
+                Message("assistant", (Text(answer),)),
+                f"msg_{next(self.names)}",
+                None,
+                recorded.location,
+                SentBody(body, "anthropic", "m"),
+            ),
+            self.context,
+            is_new=True,
+        )
+        conversation.messages.append({"role": "assistant", "content": answer})
+        return location, (self.steps, self.statements)
+
+
+class Conversation:
+    def __init__(self, hint=None, messages=()):
+        self.hint = hint
+        self.messages = list(messages)
+
+    def body(self):
+        parts = {"model": "m", "tools": TOOLS, "system": "be brief", "messages": self.messages}
+        return orjson.dumps(parts)
+
+
+@pytest.fixture
+def gateway(tmp_path):
+    opened = Gateway(tmp_path / "weft.db")
+    yield opened
+    opened.store.close()
+
+
+def worst(costs):
+    return tuple(max(each) for each in zip(*costs, strict=True))
+
+
+def is_flat(first, last):
+    """Whether the last cost is about the first: indexes are trees, and numbers are bisected."""
+    return all(after <= before * 1.3 + 10 for before, after in zip(first, last, strict=True))
+
+
+@pytest.mark.parametrize("hint", ["session", None])
+def test_a_turn_costs_the_same_however_long_the_conversation_is(gateway, hint):
+    conversation = Conversation(hint)
+    costs = [gateway.exchange(conversation, f"question {n} " * 20)[1] for n in range(80)]
+    assert is_flat(worst(costs[2:10]), worst(costs[20:60]))
+
+
+@pytest.mark.parametrize("hint", ["session", None])
+def test_equal_conversations_are_threads_of_their_own_at_a_flat_cost(gateway, hint):
+    opened, costs = [], []
+    for number in range(300):
+        conversation = Conversation(None if hint is None else f"{hint}-{number}")
+        first, cost = gateway.exchange(conversation, "hi", "Hello!")
+        again, _ = gateway.exchange(conversation, f"more of {number}")
+        opened.append((first.thread, again.thread))
+        costs.append(cost)
+    assert len({thread for pair in opened for thread in pair}) == 300
+    assert all(first == again for first, again in opened)
+    assert is_flat(worst(costs[5:20]), worst(costs[-15:]))
+
+
+def test_branches_of_a_thread_do_not_make_an_exchange_dearer(gateway):
+    trunk = Conversation("session")
+    for number in range(4):
+        gateway.exchange(trunk, f"question {number}")
+    threads, costs = set(), []
+    for number in range(300):
+        fork = Conversation("session", trunk.messages[:4])
+        location, cost = gateway.exchange(fork, f"another way {number}")
+        threads.add(location.thread)
+        costs.append(cost)
+        if number in (20, 299):
+            costs += [gateway.exchange(fork, f"and on {n}")[1] for n in range(3)]
+    assert len(threads) == 1
+    assert is_flat(worst(costs[5:25]), worst(costs[-20:]))
+    assert fsck(gateway.store).clean
+
+
+def test_a_conversation_is_stored_once_however_often_it_is_sent(gateway):
+    conversation = Conversation("session")
+    sizes = []
+    for number in range(90):
+        gateway.exchange(conversation, f"{number}: " + random.Random(number).randbytes(400).hex())
+        sizes.append(gateway.store._file.size())
+    assert sizes[-1] - sizes[44] < 1.3 * (sizes[44] - sizes[0]) + 50_000
+    assert fsck(gateway.store).clean
+
+
+def test_a_known_prefix_changes_nothing_in_what_is_read():
+    """Requests that change anything anywhere are read as they would be without a cache."""
+    chance = random.Random(3)
+    codec = CODECS["anthropic"]
+    traces = TraceCache()
+    messages, keys = [], ["model", "tools", "system", "messages"]
+    for turn in range(400):
+        if turn % 40 == 0:
+            messages = []
+            chance.shuffle(keys)
+        elif chance.random() < 0.2 and messages:
+            edited = chance.randrange(len(messages))
+            messages[edited] = {**messages[edited], "content": f"edited {turn}"}
+        elif chance.random() < 0.1:
+            del messages[chance.randrange(len(messages)) :]
+        for role in ("user", "assistant") * chance.randint(0, 2) + ("user",):
+            block = {"type": "text", "text": f"{role} {turn} " * chance.randint(1, 40)}
+            marked = {**block, "cache_control": {"type": "ephemeral"}}
+            messages.append({"role": role, "content": [chance.choice([block, marked])]})
+        system = f"system {turn // chance.choice([1, 50])}"
+        values = {"model": "m", "tools": TOOLS, "system": system, "messages": messages}
+        body = orjson.dumps({key: values[key] for key in keys})
+        request = codec.decode_request(orjson.loads(body))
+        hint = chance.choice([None, "session"])
+        arguments = ("scope", hint, request.messages, tools_digest(request.tools))
+        assert read_incoming(*arguments, traces=traces, body=body) == read_incoming(*arguments)
